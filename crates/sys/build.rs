@@ -27,7 +27,7 @@ fn main() -> Result<(), String> {
             std::fs::write(&object, []).map_err(|error| format!("{}: {error}", object.display()))?;
             continue;
         }
-        compile(&source, &object)?;
+        compile_program(&source, &object)?;
     }
     Ok(())
 }
@@ -50,11 +50,17 @@ fn constants_of(header: &str) -> String {
         let arguments: Vec<&str> = rest.trim_end_matches(')').split(", ").collect();
         match (kind, &arguments[..]) {
             ("FIELD", [of, field, value]) => {
-                modules.entry(of).or_default().push(constant(&field.to_uppercase(), "usize", value));
+                modules.entry(of).or_default().push(constant_line(&field.to_uppercase(), "usize", value));
             }
-            ("SIZE", [of, value]) => modules.entry(of).or_default().push(constant("SIZE", "usize", value)),
-            ("NUMBER", [name, value]) => modules.entry("").or_default().push(constant(name, "usize", value)),
-            ("NUMBER_32", [name, value]) => modules.entry("").or_default().push(constant(name, "u32", value)),
+            ("SIZE", [of, value]) => {
+                modules.entry(of).or_default().push(constant_line("SIZE", "usize", value))
+            }
+            ("NUMBER", [name, value]) => {
+                modules.entry("").or_default().push(constant_line(name, "usize", value))
+            }
+            ("NUMBER_32", [name, value]) => {
+                modules.entry("").or_default().push(constant_line(name, "u32", value))
+            }
             _ => {}
         }
     }
@@ -68,11 +74,11 @@ fn constants_of(header: &str) -> String {
     text
 }
 
-fn constant(name: &str, kind: &str, value: &str) -> String {
+fn constant_line(name: &str, kind: &str, value: &str) -> String {
     format!("pub(crate) const {name}: {kind} = {value};\n")
 }
 
-fn compile(source: &Path, object: &Path) -> Result<(), String> {
+fn compile_program(source: &Path, object: &Path) -> Result<(), String> {
     let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let flags = ["-target", "bpf", "-mcpu=v3", "-O2", "-Wall", "-Wextra", "-Werror", "-c"];
     let target = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();

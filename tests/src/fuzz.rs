@@ -31,7 +31,7 @@ use packetrig_units::{BitRate, FrameSize};
 use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, FilterEndings, FilterProgram};
 use packetrig_wire::foreign::{self, FrameRewrite, TagPlace, VlanEdit};
 use packetrig_wire::header::{HeaderKind, PacketHeader};
-use packetrig_wire::pattern::{FieldPattern, mix};
+use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use packetrig_wire::payload::PayloadPattern;
 use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
 use packetrig_wire::size::SizePattern;
@@ -67,7 +67,7 @@ fn headers(source: &mut Source<'_>) -> Vec<PacketHeader> {
             let field = &kind.fields()[usize::from(source.byte()) % kind.fields().len()];
             // A header that changes its length from frame to frame is refused by the plan.
             if field.name != "checksum_present" {
-                header = header.with(field.name, pattern(source));
+                header = header.with_field(field.name, pattern(source));
             }
         }
         header
@@ -101,19 +101,19 @@ pub fn wire(data: &[u8]) {
     let n = u64::from(source.word());
     let stamp = TagStamp { key: KEY, stream: 7, time: u64::from(source.word()) };
     let mut frame = vec![0; size.kernel_len()];
-    assert_eq!(template.render(n, stamp, &mut frame), frame.len());
+    assert_eq!(template.render_frame(n, stamp, &mut frame), frame.len());
     let mut scratch = vec![0; template.header_len()];
     let Some(form) = template.tag_form(size) else { return };
-    let found = tag::find(&frame, KEY).expect("a rendered frame carries its tag");
+    let found = tag::find_tag(&frame, KEY).expect("a rendered frame carries its tag");
     if found.tag.form != form {
         return; // Payload bytes looked like a full tag by chance: once in 65536.
     }
-    assert_eq!(template.verify(n, KEY, &found, &frame, &mut scratch), FrameComparison::Intact);
+    assert_eq!(template.verify_frame(n, KEY, &found, &frame, &mut scratch), FrameComparison::Intact);
     let at = source.word() as usize % frame.len();
     frame[at] ^= 1 << (source.byte() % 8);
-    if let Some(found) = tag::find(&frame, KEY).filter(|found| found.tag.stream == 7) {
+    if let Some(found) = tag::find_tag(&frame, KEY).filter(|found| found.tag.stream == 7) {
         assert_ne!(
-            template.verify(n, KEY, &found, &frame, &mut scratch),
+            template.verify_frame(n, KEY, &found, &frame, &mut scratch),
             FrameComparison::Intact,
             "bit at byte {at}"
         );
@@ -137,9 +137,9 @@ pub fn tag(data: &[u8]) {
     template.has_headers_of(data);
     // The key is guessed from the data, so that a fuzzer reaches what lies behind the mark.
     let key = TagKey(data.first().map_or(0, |byte| u64::from(*byte)));
-    if let Some(found) = tag::find(data, key) {
+    if let Some(found) = tag::find_tag(data, key) {
         assert!(found.end <= data.len() && found.end >= found.tag.form.bytes());
-        template.verify(u64::from(found.tag.sequence), key, &found, data, &mut scratch);
+        template.verify_frame(u64::from(found.tag.sequence), key, &found, data, &mut scratch);
     }
 }
 
@@ -152,15 +152,15 @@ pub fn pcap(data: &[u8]) {
     };
     let (mut decoder, mut at) = (CaptureDecoder::new(), 0);
     while at < data.len() {
-        match decoder.next(&data[at..]) {
+        match decoder.next_step(&data[at..]) {
             Ok(DecoderStep::Record { record, used }) => {
                 assert!(used > 0 && used <= data.len() - at);
                 let mut frame = record.bytes.to_vec();
-                rewrite.apply(&mut frame);
-                if let Some(place) = TagPlace::of(&frame) {
-                    place.write(1, TagStamp { key: KEY, stream: 1, time: 1 }, &mut frame);
-                    let ours =
-                        tag::candidates(&frame, KEY).any(|found| foreign::verify(&frame, &found).is_some());
+                rewrite.rewrite_frame(&mut frame);
+                if let Some(place) = TagPlace::from_frame(&frame) {
+                    place.write_tag(1, TagStamp { key: KEY, stream: 1, time: 1 }, &mut frame);
+                    let ours = tag::tag_candidates(&frame, KEY)
+                        .any(|found| foreign::verify_payload(&frame, &found).is_some());
                     assert!(ours, "a tag that was written is found");
                 }
                 at += used;
@@ -178,21 +178,21 @@ pub fn pcap(data: &[u8]) {
 /// Any text is a plan that binds and renders, or has at least one problem.
 pub fn plan(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let plan = match Plan::read(text) {
+    let plan = match Plan::from_text(text) {
         Ok(plan) => plan,
         Err(problems) => return assert!(!problems.0.is_empty(), "refused without a reason"),
     };
     for stream in &plan.streams {
         let Some(template) = stream.frames.template() else { continue };
         for n in 0..3 {
-            let mut frame = vec![0; template.size(n).kernel_len()];
-            template.render(n, TagStamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+            let mut frame = vec![0; template.frame_size(n).kernel_len()];
+            template.render_frame(n, TagStamp { key: KEY, stream: 0, time: 0 }, &mut frame);
         }
     }
     let speeds = vec![Some(BitRate::new(10_000_000_000)); plan.ports.len()];
-    if let Ok(bound) = plan.bind(&speeds) {
+    if let Ok(bound) = plan.bind_to_links(&speeds) {
         for stream in &bound.streams {
-            assert!(stream.timeline.due(0) <= stream.timeline.due(1));
+            assert!(stream.timeline.due_time(0) <= stream.timeline.due_time(1));
         }
     }
 }
@@ -214,10 +214,10 @@ pub fn filter(data: &[u8]) {
         .chain([ClassicInsn { code: 6, k: 1, ..Default::default() }])
         .collect();
     let Ok(program) = FilterProgram::new(insns) else { return };
-    program.matches(source.0);
+    program.matches_frame(source.0);
     program.matches_cut(source.0, u32::MAX);
     let endings = FilterEndings { on_match: &[EbpfInsn::exit()], on_mismatch: &[EbpfInsn::exit()] };
-    let code = program.translate(endings).expect("255 instructions are not too many");
+    let code = program.translate_to_ebpf(endings).expect("255 instructions are not too many");
     for (at, insn) in code.iter().enumerate().filter(|(_, insn)| **insn != EbpfInsn::exit()) {
         let skipped = if matches!(insn.code & 7, 5 | 6) { usize::try_from(insn.off) } else { Ok(0) };
         assert!(skipped.is_ok_and(|skipped| at + 1 + skipped < code.len()), "instruction {at} leads out");
@@ -226,6 +226,6 @@ pub fn filter(data: &[u8]) {
 
 /// Seeded bytes of varying length, for runs without a fuzzer.
 pub fn seeded(seed: u64, n: u64) -> Vec<u8> {
-    let len = mix(seed, n) % 200;
-    (0..len).map(|i| mix(seed ^ n, i).to_be_bytes()[0]).collect()
+    let len = keyed_mix(seed, n) % 200;
+    (0..len).map(|i| keyed_mix(seed ^ n, i).to_be_bytes()[0]).collect()
 }

@@ -1,6 +1,6 @@
 //! Two hosts with addresses and something between them, for what finds out about paths: frames of an Ethernet's size, no offloads.
 //!
-//! Both functions that give addresses take a lab whose cables end in a namespace between its hosts ([`Lab::apart`]).
+//! Both functions that give addresses take a lab whose cables end in a namespace between its hosts ([`Lab::with_unconnected_ports`]).
 
 use crate::program::{Finished, Running};
 use anyhow::{Context, ensure};
@@ -26,7 +26,7 @@ pub fn routed(lab: &Lab) -> anyhow::Result<()> {
     kernel::write_setting(router, "net/ipv4/ip_forward", "1")?;
     for (host, network, other) in [(0, 1, 2), (1, 2, 1)] {
         give(lab, host, &format!("198.18.{network}.2"))?;
-        let mut links = NamespaceLinks::open(router)?;
+        let mut links = NamespaceLinks::open_in(router)?;
         let link = links.by_name(&format!("port{host}"))?.index;
         links.add_address(link, format!("198.18.{network}.1").parse()?, 24)?;
         let route = format!("route add 198.18.{other}.0/24 via 198.18.{network}.1");
@@ -38,7 +38,7 @@ pub fn routed(lab: &Lab) -> anyhow::Result<()> {
 fn give(lab: &Lab, host: usize, address: &str) -> anyhow::Result<()> {
     let port = &lab.ports()[host];
     tool(port.netns(), "ethtool", &format!("-K {INTERFACE} tso off gso off gro off tx off"))?;
-    let mut links = NamespaceLinks::open(port.netns())?;
+    let mut links = NamespaceLinks::open_in(port.netns())?;
     links.set_mtu(port.link.index, MTU)?;
     let loopback = links.by_name("lo")?.index;
     links.set_up(loopback, true)?;

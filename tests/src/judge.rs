@@ -56,7 +56,7 @@ impl Judge {
 
     /// Stops it and reads its log. Panics if the log is not the whole truth.
     pub fn stop(mut self) -> JudgeLog {
-        child::terminate(&self.child).expect("the forwarder still runs");
+        child::terminate_child(&self.child).expect("the forwarder still runs");
         self.await_line("done");
         self.child.wait().expect("a child can be waited for");
         let text = std::fs::read_to_string(self.directory.path().join("log"));

@@ -87,7 +87,7 @@ pub fn await_frames(lab: &Lab, running: &mut Running, count: u64) {
     let device = lab.device_netns().expect("a lab with something between its ports");
     let (mut links, index) = link(device, "port0");
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
-    while links.counters(index).expect("the interface is there").rx_frames < count {
+    while links.read_counters(index).expect("the interface is there").rx_frames < count {
         let is_alive = !running.has_ended() && clock::monotonic_ns() < deadline;
         assert!(is_alive, "fewer than {count} frames are sent: {}", running.remarks());
         clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
@@ -98,18 +98,18 @@ pub fn await_frames(lab: &Lab, running: &mut Running, count: u64) {
 pub fn received_frames(lab: &Lab) -> u64 {
     let device = lab.device_netns().expect("a lab with something between its ports");
     let (mut links, index) = link(device, "port0");
-    links.counters(index).expect("the interface is there").rx_frames
+    links.read_counters(index).expect("the interface is there").rx_frames
 }
 
 fn link(namespace: &NetNs, name: &str) -> (NamespaceLinks, u32) {
-    let mut links = NamespaceLinks::open(namespace).expect("the namespace can be entered");
+    let mut links = NamespaceLinks::open_in(namespace).expect("the namespace can be entered");
     let index = links.by_name(name).expect("the interface is there").index;
     (links, index)
 }
 
 fn delete(lab: &Lab, port: usize) {
     let (mut links, index) = link(lab.ports()[port].netns(), INTERFACE);
-    links.delete(index).expect("the interface can be deleted");
+    links.delete_link(index).expect("the interface can be deleted");
 }
 
 fn switch(namespace: &NetNs, name: &str, wait: impl FnOnce()) {

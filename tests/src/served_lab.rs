@@ -25,7 +25,7 @@ pub struct ServedLab {
 impl ServedLab {
     /// A server at this port; `None` without rights for a lab.
     pub fn start(port: u16) -> Option<Self> {
-        let lab = skip::lab(|| Lab::bridged(2))?;
+        let lab = skip::lab(|| Lab::with_bridge(2))?;
         let store = tempfile::tempdir().expect("there is room for a store");
         let server = serve(port, store.path());
         Some(Self { lab, server, client: PageClient { port }, store })

@@ -54,7 +54,7 @@ pub fn quiet_lab(make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLab> {
 fn lab_at(turn: Turn, make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLab> {
     match make() {
         Ok(lab) => Some(OwnLab { lab, _turn: turn }),
-        Err(error) if !ThreadRights::current().has("CAP_NET_ADMIN") => {
+        Err(error) if !ThreadRights::current().has_capability("CAP_NET_ADMIN") => {
             say(&format!("no rights for a lab ({error}); `target/debug/xtask lab -- cargo test` gives them"));
             None
         }

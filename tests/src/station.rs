@@ -17,7 +17,7 @@ impl Station {
     }
 
     fn with_options(port: &LabPort, options: TxOptions) -> Self {
-        Self(TxRing::open(port.netns(), port.link.index, "test", options).expect("a ring opens"))
+        Self(TxRing::open_on_interface(port.netns(), port.link.index, "test", options).expect("a ring opens"))
     }
 
     /// Sends frames; the kernel has taken all of them when this returns.
@@ -27,15 +27,15 @@ impl Station {
         let mut sent = 0;
         for frame in frames {
             while ring.next_slot().is_none() {
-                ring.kick().expect("the kernel takes frames");
+                ring.kick_kernel().expect("the kernel takes frames");
             }
             let slot = ring.next_slot().expect("there is room");
             slot[..frame.len()].copy_from_slice(frame);
-            ring.commit(frame.len());
+            ring.commit_frame(frame.len());
             sent += 1;
         }
-        while ring.pending() > 0 {
-            ring.kick().expect("the kernel takes frames");
+        while ring.pending_frames() > 0 {
+            ring.kick_kernel().expect("the kernel takes frames");
         }
         assert_eq!(ring.counts().taken - taken_before, sent);
     }

@@ -5,11 +5,11 @@ use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, ProcessUser, Thr
 
 /// What engines of runs need: the row of `serve` and `agent` in `docs/book/sandbox.md`.
 pub const RIG: ProcessCapabilities = ProcessCapabilities::NET_RAW
-    .with(ProcessCapabilities::NET_ADMIN)
-    .with(ProcessCapabilities::BPF)
-    .with(ProcessCapabilities::PERFMON)
-    .with(ProcessCapabilities::IPC_LOCK)
-    .with(ProcessCapabilities::SYS_NICE);
+    .union_with(ProcessCapabilities::NET_ADMIN)
+    .union_with(ProcessCapabilities::BPF)
+    .union_with(ProcessCapabilities::PERFMON)
+    .union_with(ProcessCapabilities::IPC_LOCK)
+    .union_with(ProcessCapabilities::SYS_NICE);
 
 /// A thread gives itself its name: a busy machine may see it before.
 const PATIENCE_NS: u64 = 10_000_000_000;
@@ -44,7 +44,7 @@ impl Holding {
 
     /// No thread has or can gain more than this; every one is filtered.
     pub fn assert_at_most(&self, allowed: ProcessCapabilities) {
-        let offer = OfferedWalls::read();
+        let offer = OfferedWalls::probe_kernel();
         for thread in &self.threads {
             let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
             assert_eq!(can & !allowed.bits(), 0, "{}: {thread:?}", self.program);
@@ -78,7 +78,7 @@ impl Holding {
     /// All threads are that user's.
     pub fn assert_user(&self, name: &str) {
         // An ordinary user's lab has one user.
-        if let Ok(user) = ProcessUser::find(name) {
+        if let Ok(user) = ProcessUser::find_by_name(name) {
             let is_that = |thread: &ThreadStatus| thread.user == user.uid;
             assert!(self.threads.iter().all(is_that), "{}: {:?}", self.program, self.threads);
         }

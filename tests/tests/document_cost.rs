@@ -18,7 +18,7 @@ fn repeat(count: usize, item: impl Fn(usize) -> String) -> String {
 }
 
 fn read_plan(text: &str) {
-    drop(Plan::read(text));
+    drop(Plan::from_text(text));
 }
 
 fn assert_plan(what: &str, make: impl Fn(usize) -> String) {
@@ -89,7 +89,7 @@ fn plans_with_long_headers_values_and_nesting() {
 
 #[test]
 fn permits_with_many_ports_networks_and_targets() {
-    let read = |text: &str| drop(LendingPermit::read(text));
+    let read = |text: &str| drop(LendingPermit::from_toml(text));
     let ports =
         |n: usize| repeat(n, |at| format!("[[port]]\ninterface = \"eth{at}\"\nlabels = [\"l{at}\"]\n"));
     assert_proportional("ports that are lent", ports, read);

@@ -10,7 +10,7 @@ use std::process::Command;
 #[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #[expect(clippy::print_stdout, reason = "the runner keeps what was measured")]
 fn check(name: &str) {
-    let Some(_turn) = skip::lab(Lab::pair) else { return };
+    let Some(_turn) = skip::lab(Lab::cabled_pair) else { return };
     if !skip::has_tool("python3") || !skip::has_other_users() {
         return;
     }

@@ -18,7 +18,7 @@ fn checks(file: &str) {
 /// The same with more clients: the variable that names one to the checks, and its program.
 fn checks_with(file: &str, clients: &[(&str, &Path)]) {
     let Some(python) = skip::client("snappi") else { return };
-    let Some(_turn) = skip::lab(Lab::pair) else { return };
+    let Some(_turn) = skip::lab(Lab::cabled_pair) else { return };
     let mut command = Command::new(python);
     command.args(["-m", "pytest", file]).current_dir(suite()).env("PYTHONDONTWRITEBYTECODE", "1");
     command.env("PACKETRIG_BIN", program::binary()).envs(clients.iter().copied());

@@ -32,7 +32,7 @@ fn assert_private(place: &Path, names: &[&str]) {
 
 #[test]
 fn runs_and_captures() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let (from, to) = (lab.location(0), lab.location(1));
@@ -53,7 +53,7 @@ fn runs_and_captures() {
 
 #[test]
 fn taps() {
-    let Some(lab) = skip::lab(|| Lab::apart(2)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_unconnected_ports(2)) else { return };
     let place = tempfile::tempdir().unwrap();
     let place = place.path();
     let (a, b) = (lab.device_location(0), lab.device_location(1));

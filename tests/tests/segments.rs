@@ -19,14 +19,14 @@ use std::path::Path;
 static ALLOCATOR: MeteredAllocator = MeteredAllocator;
 
 fn peak(bytes: &[u8]) -> u64 {
-    let peak = MeteredAllocator::peak_of(|| drop(value::unpack::<NodeResult>(bytes)));
+    let peak = MeteredAllocator::peak_of(|| drop(value::unpack_value::<NodeResult>(bytes)));
     peak.expect("this program has the allocator that measures")
 }
 
 /// The result of a node that claims to have sent so many streams, each with the shortest distributions there are.
 fn result(streams: usize) -> NodeResult {
     let mut late = Latency::with_digits(3);
-    late.record(Nanos::from_secs(99));
+    late.record_time(Nanos::from_secs(99));
     let sent = SendResult {
         stream: 0,
         counts: StreamTxCounts::default(),
@@ -60,14 +60,14 @@ fn the_corpus_and_damaged_and_seeded_bytes_take_no_more_than_they_may() {
 
 #[test]
 fn a_distribution_takes_the_memory_of_its_text_and_four_times_as_many_four_times_as_much() {
-    let few = value::pack(&result(1000)).unwrap();
-    let many = value::pack(&result(4000)).unwrap();
+    let few = value::pack_value(&result(1000)).unwrap();
+    let many = value::pack_value(&result(4000)).unwrap();
     fuzz::segment(&few);
     fuzz::segment(&many);
     let (of_few, of_many) = (peak(&few), peak(&many));
     assert!(of_few < 8 << 20, "1000 streams with 2000 distributions took {of_few} bytes");
     assert!(of_many < 5 * of_few, "{of_few} {of_many}");
-    assert_eq!(value::unpack::<NodeResult>(&many).unwrap().send.len(), 4000);
+    assert_eq!(value::unpack_value::<NodeResult>(&many).unwrap().send.len(), 4000);
 }
 
 #[test]
@@ -82,8 +82,8 @@ fn bytes_that_unpack_without_end_take_next_to_nothing() {
         assert!(bytes.len() < 64 << 10, "{what}: {} bytes", bytes.len());
         let taken = peak(&bytes);
         assert!(taken < 40 << 20, "{what}: {} bytes took {taken}", bytes.len());
-        value::unpack::<NodeResult>(&bytes).unwrap_err();
-        value::unpack::<CountSample>(&bytes).unwrap_err();
+        value::unpack_value::<NodeResult>(&bytes).unwrap_err();
+        value::unpack_value::<CountSample>(&bytes).unwrap_err();
         fuzz::segment(&bytes);
     }
 }
@@ -92,20 +92,20 @@ fn bytes_that_unpack_without_end_take_next_to_nothing() {
 fn cost_of_storing(segments: u64) -> u64 {
     // In memory: what the disk takes for each is the same at any number.
     let place = tempfile::tempdir_in("/dev/shm").expect("memory for files");
-    let catalogue = RunCatalogue::open(place.path()).expect("there is room");
+    let catalogue = RunCatalogue::open_or_create(place.path()).expect("there is room");
     let run = RunId("r".to_owned());
-    let draft = catalogue.begin(run.clone(), ReportSize::default()).expect("there is room");
+    let draft = catalogue.begin_run(run.clone(), ReportSize::default()).expect("there is room");
     let node = NodeName("a".to_owned());
     let store = |number: u64| {
         let kind = if number + 1 == segments { SegmentKind::End } else { SegmentKind::Interval };
         let segment =
             ResultSegment { kind, name: String::new(), offset: 0, last: true, payload: vec![b'x'; 64] };
         let bytes =
-            segment.encode(&SegmentKey { run: run.clone(), attempt: 1, number }).expect("there is room");
+            segment.to_bytes(&SegmentKey { run: run.clone(), attempt: 1, number }).expect("there is room");
         let id = SegmentId { run: run.clone(), attempt: 1, node: node.clone(), number };
         draft.store_segment(&catalogue, &id, &bytes, 1).expect("there is room");
         catalogue.watermark(&run, 1, &node).expect("there is room");
-        draft.assemble(&catalogue, 1, &node).expect("there is room")
+        draft.assemble_part(&catalogue, 1, &node).expect("there is room")
     };
     let cost = fuzz::cost::processor_ns(|| {
         let whole = (0..segments).filter_map(store).count();

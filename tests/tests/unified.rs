@@ -33,19 +33,23 @@ impl Pair {
         let mut answer = None;
         let tally = &mut self.tally;
         self.trial
-            .run(frame, &mut |put| {
+            .run_on_frame(frame, &mut |put| {
                 assert_eq!(put.full_len, frame.len());
                 let mut packet = PacketInfo { outer_source: [9; 16], flags: 0xff, ..PacketInfo::default() };
                 answer = Some(if put.is_header {
                     tally.records += 1;
                     assert!(unified::LENGTHS.contains(&put.bytes.len()));
-                    assert!(unified::read(put.bytes, put.full_len, 1, 2, &mut packet), "{:02x?}", put.bytes);
+                    assert!(
+                        unified::read_record(put.bytes, put.full_len, 1, 2, &mut packet),
+                        "{:02x?}",
+                        put.bytes
+                    );
                     Ok(packet)
                 } else {
                     tally.beginnings += 1;
                     assert_eq!(put.bytes, &frame[..frame.len().min(meter::BEGINNING as usize)]);
                     FrameParser::new(options())
-                        .parse(put.bytes, put.full_len, 1, 2, &mut packet)
+                        .parse_frame(put.bytes, put.full_len, 1, 2, &mut packet)
                         .map(|()| packet)
                 });
             })
@@ -56,7 +60,7 @@ impl Pair {
     fn compare(&mut self, frame: &[u8]) {
         let mut packet = PacketInfo::default();
         let parsed =
-            FrameParser::new(options()).parse(frame, frame.len(), 1, 2, &mut packet).map(|()| packet);
+            FrameParser::new(options()).parse_frame(frame, frame.len(), 1, 2, &mut packet).map(|()| packet);
         let mut program = self.through_program(frame);
         if let (Ok(packet), Ok(parsed)) = (&mut program, &parsed)
             && frame.len() > meter::BEGINNING as usize
@@ -73,10 +77,10 @@ fn options() -> ParseOptions {
 }
 
 fn pair() -> Option<Pair> {
-    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return None;
     }
-    Some(Pair { trial: meter::UnattachedProgram::load().unwrap(), tally: Tally::default() })
+    Some(Pair { trial: meter::UnattachedProgram::load_meter().unwrap(), tally: Tally::default() })
 }
 
 fn corpus() -> Vec<Vec<u8>> {
@@ -128,41 +132,41 @@ fn plain_frames_come_as_records_and_others_as_they_are() {
 fn headers_of_a_cable_are_those_of_the_frames() {
     const ROUNDS: usize = 20;
     const PATIENCE_NS: u64 = 10_000_000_000;
-    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let [tx, _] = lab.ports() else { panic!("two ports") };
     let options = XdpTapOptions { filter: None, snap_len: None, pass: false };
-    let mut headers = HeaderListener::open(&lab.location(1).parse().unwrap(), &options).unwrap();
+    let mut headers = HeaderListener::open_interface(&lab.location(1).parse().unwrap(), &options).unwrap();
     let options = TxOptions { slots: 1024, longest: 512, bypass_queue: true };
-    let mut ring = TxRing::open(tx.netns(), tx.link.index, &tx.location(), options).unwrap();
+    let mut ring = TxRing::open_on_interface(tx.netns(), tx.link.index, &tx.location(), options).unwrap();
     let corpus = corpus();
     let source_mac = <[u8; 6]>::try_from(&corpus[0][6..12]).unwrap();
     for _ in 0..ROUNDS {
         for frame in &corpus {
             let slot = ring.next_slot().expect("more slots than frames of a round");
             slot[..frame.len()].copy_from_slice(frame);
-            ring.commit(frame.len());
+            ring.commit_frame(frame.len());
         }
-        ring.kick().unwrap();
-        ring.reap();
+        ring.kick_kernel().unwrap();
+        ring.reap_slots();
     }
     let mut expected = Vec::new();
     let mut parser = FrameParser::new(options_whole());
     for frame in corpus.iter().cycle().take(ROUNDS * corpus.len()) {
         let mut packet = PacketInfo::default();
-        assert_eq!(parser.parse(frame, frame.len(), 0, 0, &mut packet), Ok(()));
+        assert_eq!(parser.parse_frame(frame, frame.len(), 0, 0, &mut packet), Ok(()));
         expected.push(packet);
     }
     let (mut got, mut records, mut parser) = (Vec::new(), 0, FrameParser::new(options_whole()));
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
     while got.len() < expected.len() && clock::monotonic_ns() < deadline {
-        headers.receive(1000, &mut |header| {
+        headers.receive_headers(1000, &mut |header| {
             let mut packet = PacketInfo::default();
             if header.is_record {
-                assert!(unified::read(header.bytes, header.full_len, 0, 0, &mut packet));
-            } else if parser.parse(header.bytes, header.full_len, 0, 0, &mut packet).is_err() {
+                assert!(unified::read_record(header.bytes, header.full_len, 0, 0, &mut packet));
+            } else if parser.parse_frame(header.bytes, header.full_len, 0, 0, &mut packet).is_err() {
                 return;
             }
             // Neighbours talk, too.
@@ -175,7 +179,7 @@ fn headers_of_a_cable_are_those_of_the_frames() {
     assert_eq!(got.len(), expected.len());
     assert_eq!(got, expected);
     assert!(records >= 9 * ROUNDS && records < got.len(), "{records}");
-    let counters = headers.counters();
+    let counters = headers.read_counters();
     assert_eq!((counters.ring_dropped, counters.arrived.is_some()), (0, true));
     assert!(counters.seen >= got.len() as u64);
 }

@@ -196,7 +196,7 @@ fn open_files(file: &str, text: &str) -> Vec<String> {
         return Vec::new();
     }
     let code = text.split_once("mod tests {").map_or(text, |(code, _tests)| code);
-    // `BulkFile::create` is another function.
+    // `BulkFile::create_at` is another function.
     let is_call = |(at, _): (usize, &str)| !code[..at].ends_with(char::is_alphanumeric);
     let calls = OPEN_FILES.iter().filter(|call| code.match_indices(**call).any(is_call));
     calls.map(|call| format!("{file}: {call}: files are made by packetrig_sys::private_files only")).collect()

@@ -26,7 +26,7 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
     let has_ended = Arc::new(AtomicBool::new(false));
     let began = clock::monotonic_ns();
     let mut thieves = Vec::new();
-    for cpu in sched::cpus()? {
+    for cpu in sched::allowed_cpus()? {
         let has_ended = Arc::clone(&has_ended);
         let (ready, is_ready) = std::sync::mpsc::channel();
         thieves.push(thread::spawn(move || {
@@ -49,7 +49,7 @@ pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
 }
 
 fn take_precedence(cpu: usize) -> Result<()> {
-    sched::pin(cpu)?;
+    sched::pin_thread(cpu)?;
     sched::request_fifo(PRIORITY).context("the processors cannot be taken away")
 }
 

@@ -1,6 +1,6 @@
 //! The catalogue and the nodes of a fleet as the server's viewers see them.
 
-use crate::commands::{open_catalogue_to_read, page_of, shown_nodes};
+use crate::commands::{nodes_json, open_catalogue_to_read, render_stored_page};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_fleet::report::{PortReport, StreamReport};
@@ -32,42 +32,44 @@ impl CatalogueArchive {
     }
 
     /// Queries the catalogue. Returns `None` if there is no catalogue yet.
-    fn ask<T>(
+    fn with_catalogue<T>(
         &self,
         question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
     ) -> Result<Option<T>, ViewRefusal> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.is_none() {
-            *open = open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_of(&error))?;
+            *open =
+                open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
         }
-        open.as_ref().map(|catalogue| question(catalogue).map_err(refusal)).transpose()
+        open.as_ref().map(|catalogue| question(catalogue).map_err(store_refusal)).transpose()
     }
 
-    fn ask_about<T>(
+    fn with_catalogue_for<T>(
         &self,
         id: &str,
         question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
     ) -> Result<T, ViewRefusal> {
-        self.ask(question)?.ok_or_else(|| refusal(StoreError::Unknown(id.to_owned())))
+        self.with_catalogue(question)?.ok_or_else(|| store_refusal(StoreError::Unknown(id.to_owned())))
     }
 
     /// The run or method with this id, or the newest for `last`.
-    fn stored(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
-        self.ask_about(id, |catalogue| find(catalogue, id))
+    fn find_stored(&self, id: &str) -> Result<StoredSummary, ViewRefusal> {
+        self.with_catalogue_for(id, |catalogue| find_by_id(catalogue, id))
     }
 
     /// The subject and figures of the result with this id, for comparisons.
-    fn comparable(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
-        self.stored(id)?.comparable().map_err(|error| refusal_to_read(error, id))
+    fn comparable_result(&self, id: &str) -> Result<ComparableResult, ViewRefusal> {
+        self.find_stored(id)?.read_comparable().map_err(|error| refusal_to_read(error, id))
     }
 
     /// The page of a result that has none in its directory.
     fn make_page(&self, stored: &StoredSummary) -> Result<String, ViewRefusal> {
         // Opens a connection of its own, because a whole result is read and drawn. Only results of earlier versions, and those that
         // were kept without a page, need it.
-        let own = open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_of(&error))?;
-        let own = own.ok_or_else(|| refusal(StoreError::Unknown(stored.id().to_owned())))?;
-        page_of(&own, stored).map_err(|error| refusal_of(&error))
+        let own =
+            open_catalogue_to_read(self.place.as_deref()).map_err(|error| refusal_from_error(&error))?;
+        let own = own.ok_or_else(|| store_refusal(StoreError::Unknown(stored.id().to_owned())))?;
+        render_stored_page(&own, stored).map_err(|error| refusal_from_error(&error))
     }
 }
 
@@ -76,7 +78,7 @@ fn refusal_to_read(error: StoreError, id: &str) -> ViewRefusal {
     match error {
         StoreError::File { source, .. } if source.kind() == ErrorKind::NotFound => no_result(id),
         StoreError::NoResult(_) => no_result(id),
-        error => refusal(error),
+        error => store_refusal(error),
     }
 }
 
@@ -94,14 +96,14 @@ fn no_result(id: &str) -> ViewRefusal {
 }
 
 /// The run or method with this id, or the newest for `last`.
-fn find(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, StoreError> {
+fn find_by_id(catalogue: &RunCatalogue, id: &str) -> Result<StoredSummary, StoreError> {
     if id != "last" {
         return catalogue.find_stored(id);
     }
     catalogue.newest_stored()?.ok_or_else(|| StoreError::Unknown(id.to_owned()))
 }
 
-fn refusal(error: StoreError) -> ViewRefusal {
+fn store_refusal(error: StoreError) -> ViewRefusal {
     match error {
         StoreError::Unknown(_) | StoreError::NoResult(_) => ViewRefusal::Unknown(error.to_string()),
         StoreError::Ambiguous { .. } => ViewRefusal::Invalid(error.to_string()),
@@ -109,12 +111,12 @@ fn refusal(error: StoreError) -> ViewRefusal {
     }
 }
 
-fn refusal_of(error: &Error) -> ViewRefusal {
+fn refusal_from_error(error: &Error) -> ViewRefusal {
     ViewRefusal::Failed(packetrig_units::message_with_causes(error))
 }
 
 impl ResultArchive for CatalogueArchive {
-    fn results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal> {
+    fn list_results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal> {
         let query = CatalogueQuery {
             text: query.text.clone(),
             verdict: query.verdict.clone(),
@@ -125,20 +127,20 @@ impl ResultArchive for CatalogueArchive {
             from: query.from,
             most: query.most,
         };
-        let page = self.ask(|catalogue| catalogue.search(&query))?.unwrap_or_default();
+        let page = self.with_catalogue(|catalogue| catalogue.search_results(&query))?.unwrap_or_default();
         Ok(ResultPage {
             matching: usize::try_from(page.matching).unwrap_or(usize::MAX),
             total: usize::try_from(page.total).unwrap_or(usize::MAX),
-            results: page.entries.into_iter().map(summary).collect(),
+            results: page.entries.into_iter().map(result_summary).collect(),
         })
     }
 
-    fn result(&self, id: &str) -> Result<String, ViewRefusal> {
-        read_result(&self.stored(id)?, id)
+    fn result_json(&self, id: &str) -> Result<String, ViewRefusal> {
+        read_result(&self.find_stored(id)?, id)
     }
 
-    fn page(&self, id: &str) -> Result<String, ViewRefusal> {
-        let stored = self.stored(id)?;
+    fn result_page(&self, id: &str) -> Result<String, ViewRefusal> {
+        let stored = self.find_stored(id)?;
         let page = stored.directory().join(files::PAGE);
         match fs::read_to_string(&page) {
             // A result of an earlier version, or one that was kept without its page.
@@ -149,13 +151,13 @@ impl ResultArchive for CatalogueArchive {
         }
     }
 
-    fn series(&self, id: &str) -> Result<Value, ViewRefusal> {
-        let stored = self.stored(id)?;
+    fn result_series(&self, id: &str) -> Result<Value, ViewRefusal> {
+        let stored = self.find_stored(id)?;
         // Series belong to runs; a method has only the results of its trials.
         if matches!(stored, StoredSummary::Method(_)) {
-            return Err(refusal(StoreError::NoResult(stored.id().to_owned())));
+            return Err(store_refusal(StoreError::NoResult(stored.id().to_owned())));
         }
-        let report = stored.report().map_err(|error| refusal_to_read(error, id))?;
+        let report = stored.read_report().map_err(|error| refusal_to_read(error, id))?;
         let stream = |stream: &StreamReport| {
             json!({
                 "name": stream.name,
@@ -172,18 +174,18 @@ impl ResultArchive for CatalogueArchive {
         }))
     }
 
-    fn compare(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal> {
-        let report = ComparisonReport::of(
-            &self.comparable(before)?,
-            &self.comparable(after)?,
+    fn compare_results(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal> {
+        let report = ComparisonReport::from_results(
+            &self.comparable_result(before)?,
+            &self.comparable_result(after)?,
             &FigureLimits::new(Vec::new()),
             anyway,
         );
         serde_json::to_value(&report).map_err(|error| ViewRefusal::Failed(error.to_string()))
     }
 
-    fn unfinished(&self) -> Result<Value, ViewRefusal> {
-        let kept = self.ask(RunCatalogue::kept)?.unwrap_or_default();
+    fn unfinished_runs(&self) -> Result<Value, ViewRefusal> {
+        let kept = self.with_catalogue(RunCatalogue::kept_runs)?.unwrap_or_default();
         let rows = kept.iter().map(|run| {
             json!({
                 "id": run.run,
@@ -197,7 +199,7 @@ impl ResultArchive for CatalogueArchive {
     }
 }
 
-fn summary(entry: CatalogueEntry) -> ResultSummary {
+fn result_summary(entry: CatalogueEntry) -> ResultSummary {
     ResultSummary {
         id: entry.id,
         kind: entry.kind,
@@ -218,8 +220,8 @@ fn summary(entry: CatalogueEntry) -> ResultSummary {
 pub(crate) struct FleetNodes(pub(crate) FleetPlace);
 
 impl FactSource for FleetNodes {
-    fn facts(&self) -> Result<Value, ViewRefusal> {
-        shown_nodes(&self.0).map_err(|error| refusal_of(&error))
+    fn read_facts(&self) -> Result<Value, ViewRefusal> {
+        nodes_json(&self.0).map_err(|error| refusal_from_error(&error))
     }
 }
 
@@ -236,13 +238,13 @@ mod tests {
 
     /// Stores a method that is complete.
     fn store_method(place: &Path, id: &str) {
-        let catalogue = RunCatalogue::open(place).expect("a catalogue");
+        let catalogue = RunCatalogue::open_or_create(place).expect("a catalogue");
         let head = json!({});
         let new = NewMethod { id, started_wall_ns: 1, name: "nightly", method: "bisect", head: &head };
         let draft = catalogue.begin_method(&new).expect("it begins");
         let files = [(methods::RESULT, RESULT_TEXT)];
         let outcome = MethodOutcome { state: MethodState::Complete, verdict: "PASS", files: &files };
-        draft.finish(&catalogue, &outcome).expect("it is stored");
+        draft.finish_method(&catalogue, &outcome).expect("it is stored");
     }
 
     #[test]
@@ -256,7 +258,7 @@ mod tests {
         fs::remove_file(&slow).expect("it is there");
         assert!(Command::new("mkfifo").arg(&slow).status().expect("mkfifo starts").success());
         std::thread::scope(|scope| {
-            let compared = scope.spawn(|| archive.compare("before", "after", false));
+            let compared = scope.spawn(|| archive.compare_results("before", "after", false));
             // Returns once the comparison has opened the other end.
             let mut writer = fs::OpenOptions::new().write(true).open(&slow).expect("it opens");
             assert!(archive.open.try_lock().is_ok(), "the catalogue is locked while a file is read");
@@ -274,7 +276,7 @@ mod tests {
         store_method(store.path(), "one");
         fs::remove_file(store.path().join("methods/one").join(methods::RESULT)).expect("it is there");
         let archive = CatalogueArchive::new(Some(store.path().to_owned()));
-        let refused = archive.compare("one", "one", false).expect_err("there is no result");
+        let refused = archive.compare_results("one", "one", false).expect_err("there is no result");
         assert_eq!(refused, ViewRefusal::Unknown("one has no result yet".to_owned()));
     }
 }

@@ -173,7 +173,7 @@ pub(crate) struct PlanFile {
     packetrig demo --device reference --faults drop=10,delay=50us")]
 pub(crate) struct DemoArgs {
     /// Send for this long; a number alone is seconds
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = quantities::positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = quantities::parse_positive_time)]
     pub(crate) time: Nanos,
     /// Device under test between the two ports
     #[arg(long, value_enum, default_value = "bridge")]

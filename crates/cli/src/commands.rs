@@ -28,9 +28,9 @@ mod tap;
 mod watch;
 
 pub(crate) use execution::open_catalogue_to_read;
-pub(crate) use fleet::shown_nodes;
-pub(crate) use flows::{exporter, group_json};
-pub(crate) use report::page_of;
+pub(crate) use fleet::nodes_json;
+pub(crate) use flows::{exporter_name, group_json};
+pub(crate) use report::render_stored_page;
 
 use crate::args::{RigCommand, TestCommand};
 use crate::error::Error;
@@ -43,28 +43,28 @@ use std::time::Duration;
 /// Interval between two checks for signals.
 const POLL: Duration = Duration::from_millis(50);
 
-pub(crate) fn perform(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_command(command: RigCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match command {
-        RigCommand::Run(arguments) => run::perform(*arguments, output),
-        RigCommand::Replay(arguments) => replay::perform(*arguments, output),
-        RigCommand::Plan(arguments) => plan::perform(&arguments, output),
-        RigCommand::Demo(arguments) => demo::perform(&arguments, output),
-        RigCommand::Capture(arguments) => capture::perform(&arguments, output),
-        RigCommand::Tap(arguments) => tap::perform(&arguments, output),
-        RigCommand::Collect(arguments) => collect::perform(&arguments, output),
-        RigCommand::Flows(arguments) => flows::perform(&arguments, output),
-        RigCommand::Log(arguments) => log::perform(&arguments, output),
-        RigCommand::Merge(arguments) => merge::perform(&arguments, output),
-        RigCommand::Meter(arguments) => meter::perform(&arguments, output),
-        RigCommand::Agent(arguments) => agent::perform(&arguments, output),
-        RigCommand::Fleet(arguments) => fleet::perform(&arguments, output),
-        RigCommand::Probe(command) => probe::perform(&command, output),
-        RigCommand::Serve(arguments) => serve::perform(&arguments, output),
-        RigCommand::Page(arguments) => page::perform(&arguments, output),
-        RigCommand::Watch(arguments) => watch::perform(&arguments, output),
-        RigCommand::Doctor(arguments) => doctor::perform(&arguments, output),
-        RigCommand::Test(command) => test(command, output),
-        RigCommand::Report(arguments) => report::perform(*arguments, output),
+        RigCommand::Run(arguments) => run::run_plan(*arguments, output),
+        RigCommand::Replay(arguments) => replay::replay_file(*arguments, output),
+        RigCommand::Plan(arguments) => plan::run_plan_command(&arguments, output),
+        RigCommand::Demo(arguments) => demo::run_demo(&arguments, output),
+        RigCommand::Capture(arguments) => capture::run_capture(&arguments, output),
+        RigCommand::Tap(arguments) => tap::run_tap(&arguments, output),
+        RigCommand::Collect(arguments) => collect::run_collector(&arguments, output),
+        RigCommand::Flows(arguments) => flows::query_flows(&arguments, output),
+        RigCommand::Log(arguments) => log::run_log(&arguments, output),
+        RigCommand::Merge(arguments) => merge::merge_captures(&arguments, output),
+        RigCommand::Meter(arguments) => meter::run_meter(&arguments, output),
+        RigCommand::Agent(arguments) => agent::run_agent(&arguments, output),
+        RigCommand::Fleet(arguments) => fleet::run_fleet_command(&arguments, output),
+        RigCommand::Probe(command) => probe::run_probe(&command, output),
+        RigCommand::Serve(arguments) => serve::run_server(&arguments, output),
+        RigCommand::Page(arguments) => page::serve_page(&arguments, output),
+        RigCommand::Watch(arguments) => watch::watch_server(&arguments, output),
+        RigCommand::Doctor(arguments) => doctor::run_doctor(&arguments, output),
+        RigCommand::Test(command) => run_test_command(command, output),
+        RigCommand::Report(arguments) => report::run_report(*arguments, output),
     }
 }
 
@@ -75,10 +75,10 @@ fn await_interrupt() {
     }
 }
 
-fn test(command: TestCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+fn run_test_command(command: TestCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let request = match command {
-        TestCommand::Calibrate(arguments) => return calibrate::perform(&arguments, output),
-        TestCommand::Resume(arguments) => return method::resume(&arguments, output),
+        TestCommand::Calibrate(arguments) => return calibrate::run_calibration(&arguments, output),
+        TestCommand::Resume(arguments) => return method::resume_test(&arguments, output),
         TestCommand::Rfc2544(arguments) => MethodRequest::Rfc2544(arguments),
         TestCommand::Mlrsearch(arguments) => MethodRequest::Mlrsearch(arguments),
         TestCommand::Bisect(arguments) => MethodRequest::Bisect(arguments),
@@ -86,5 +86,5 @@ fn test(command: TestCommand, output: &mut CommandOutput) -> Result<CommandExit,
         TestCommand::Compare(arguments) => MethodRequest::Compare(arguments),
         TestCommand::LossShare(arguments) => MethodRequest::LossShare(arguments),
     };
-    method::perform(&request, output)
+    method::run_method(&request, output)
 }

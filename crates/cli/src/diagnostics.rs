@@ -18,13 +18,17 @@ pub(crate) struct QuotedDocument<'a> {
 }
 
 /// Renders every problem with its source line, then the number of those that are not shown.
-pub(crate) fn render(source: QuotedDocument<'_>, problems: &[PlanProblem], style: TextStyle) -> String {
+pub(crate) fn render_problems(
+    source: QuotedDocument<'_>,
+    problems: &[PlanProblem],
+    style: TextStyle,
+) -> String {
     let theme =
         if style.is_coloured() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
     let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_wrap_lines(false);
     let mut text = String::new();
     for problem in problems.iter().take(SHOWN) {
-        let report = report(source, problem);
+        let report = make_report(source, problem);
         if handler.render_report(&mut text, report.as_ref()).is_err() {
             text.push_str(&one_line(source.name, problem));
         }
@@ -38,26 +42,26 @@ pub(crate) fn render(source: QuotedDocument<'_>, problems: &[PlanProblem], style
 }
 
 /// Describes the numbers of errors and warnings.
-pub(crate) fn tally(problems: &[PlanProblem]) -> String {
-    let errors = count(problems, ProblemSeverity::Error);
-    let warnings = count(problems, ProblemSeverity::Warning);
-    format!("{}, {}", plural(errors, "error"), plural(warnings, "warning"))
+pub(crate) fn tally_text(problems: &[PlanProblem]) -> String {
+    let errors = count_severity(problems, ProblemSeverity::Error);
+    let warnings = count_severity(problems, ProblemSeverity::Warning);
+    format!("{}, {}", plural_text(errors, "error"), plural_text(warnings, "warning"))
 }
 
-fn count(problems: &[PlanProblem], severity: ProblemSeverity) -> usize {
+fn count_severity(problems: &[PlanProblem], severity: ProblemSeverity) -> usize {
     problems.iter().filter(|problem| problem.severity == severity).count()
 }
 
-fn plural(count: usize, what: &str) -> String {
+fn plural_text(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn report(source: QuotedDocument<'_>, problem: &PlanProblem) -> Report {
+fn make_report(source: QuotedDocument<'_>, problem: &PlanProblem) -> Report {
     let severity = match problem.severity {
         ProblemSeverity::Warning => miette::Severity::Warning,
         ProblemSeverity::Error => miette::Severity::Error,
     };
-    let mut diagnostic = MietteDiagnostic::new(title(problem)).with_severity(severity);
+    let mut diagnostic = MietteDiagnostic::new(problem_title(problem)).with_severity(severity);
     if let Some(hint) = &problem.hint {
         diagnostic = diagnostic.with_help(hint);
     }
@@ -70,7 +74,7 @@ fn report(source: QuotedDocument<'_>, problem: &PlanProblem) -> Report {
         .with_source_code(NamedSource::new(source.name, source.text.to_owned()))
 }
 
-fn title(problem: &PlanProblem) -> String {
+fn problem_title(problem: &PlanProblem) -> String {
     if problem.path.is_empty() {
         problem.message.clone()
     } else {
@@ -80,7 +84,7 @@ fn title(problem: &PlanProblem) -> String {
 
 fn one_line(name: &str, problem: &PlanProblem) -> String {
     let place = problem.position.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
-    format!("{name}{place}: {}\n", title(problem))
+    format!("{name}{place}: {}\n", problem_title(problem))
 }
 
 /// Returns true if the lines around the span can be shown: it lies in the text, and they are short enough to read.
@@ -114,7 +118,7 @@ mod tests {
     }
 
     fn rendered(text: &str, problems: &[PlanProblem]) -> String {
-        render(QuotedDocument { name: "plan.yaml", text }, problems, TextStyle::PLAIN)
+        render_problems(QuotedDocument { name: "plan.yaml", text }, problems, TextStyle::PLAIN)
     }
 
     #[test]
@@ -146,7 +150,7 @@ mod tests {
     fn many_problems_are_cut_short_and_counted() {
         let many = vec![problem(None); 70];
         assert!(rendered(TEXT, &many).contains("and 20 more"));
-        assert_eq!(tally(&many), "70 errors, 0 warnings");
-        assert_eq!(tally(&many[..1]), "1 error, 0 warnings");
+        assert_eq!(tally_text(&many), "70 errors, 0 warnings");
+        assert_eq!(tally_text(&many[..1]), "1 error, 0 warnings");
     }
 }

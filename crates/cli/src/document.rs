@@ -21,7 +21,7 @@ pub(crate) struct PlanText {
 
 impl PlanText {
     /// Reads `file`; `-` is standard input.
-    pub(crate) fn read(file: &Path) -> Result<Self, Error> {
+    pub(crate) fn read_file(file: &Path) -> Result<Self, Error> {
         if file == Path::new("-") {
             return Self::from_reader("standard input", io::stdin().lock());
         }
@@ -40,7 +40,7 @@ impl PlanText {
         }
     }
 
-    pub(crate) fn source(&self) -> QuotedDocument<'_> {
+    pub(crate) fn quoted_document(&self) -> QuotedDocument<'_> {
         QuotedDocument { name: &self.name, text: &self.text }
     }
 }
@@ -50,15 +50,18 @@ fn read_text(reader: impl Read) -> io::Result<String> {
     // One byte more than the limit shows that there is more.
     reader.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES {
-        return Err(invalid(format!("it is larger than {} MiB, the limit for a plan", MOST_BYTES >> 20)));
+        return Err(invalid_data(format!(
+            "it is larger than {} MiB, the limit for a plan",
+            MOST_BYTES >> 20
+        )));
     }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
-        invalid(format!("not text: byte {at} is not UTF-8; a plan is YAML or JSON"))
+        invalid_data(format!("not text: byte {at} is not UTF-8; a plan is YAML or JSON"))
     })
 }
 
-fn invalid(text: String) -> io::Error {
+fn invalid_data(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
@@ -74,19 +77,19 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_are_refused_with_their_place() {
-        let error = PlanText::from_reader("x.yaml", &b"ports\xff"[..]).unwrap_err().chain();
+        let error = PlanText::from_reader("x.yaml", &b"ports\xff"[..]).unwrap_err().full_message();
         assert!(error.contains("x.yaml") && error.contains("byte 5"), "{error}");
     }
 
     #[test]
     fn what_never_ends_is_refused() {
-        let error = PlanText::from_reader("zeros", io::repeat(b' ')).unwrap_err().chain();
+        let error = PlanText::from_reader("zeros", io::repeat(b' ')).unwrap_err().full_message();
         assert!(error.contains("64 MiB"), "{error}");
     }
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = PlanText::read(Path::new("/no/such/plan.yaml")).unwrap_err().to_string();
+        let error = PlanText::read_file(Path::new("/no/such/plan.yaml")).unwrap_err().to_string();
         assert!(error.contains("/no/such/plan.yaml"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! Errors of commands, and the party at fault, which decides the exit code.
 
 use crate::exit::CommandExit;
-use crate::output::{TextStyle, remark};
+use crate::output::{TextStyle, print_remark};
 use packetrig_fleet_io::fleet::FetchError;
 use packetrig_program::{CommandError, UnwrittenResult};
 use packetrig_units::{Blame, message_with_causes};
@@ -101,11 +101,11 @@ pub(crate) enum Error {
 
 impl Error {
     /// Makes the error for a named file that cannot be read.
-    pub(crate) fn unreadable(file: &Path, source: io::Error) -> Self {
+    pub(crate) fn unreadable_file(file: &Path, source: io::Error) -> Self {
         Self::ReadFile { name: file.display().to_string(), source }
     }
 
-    pub(crate) fn unwritable(file: &Path, source: io::Error) -> Self {
+    pub(crate) fn unwritable_file(file: &Path, source: io::Error) -> Self {
         Self::Write { what: file.display().to_string(), source }
     }
 
@@ -113,15 +113,15 @@ impl Error {
     fn blame(&self) -> Blame {
         match self {
             // A plan that is missing or no text has the exit code of plans, not that of the command line.
-            Self::ReadPlan { source, .. } => match Blame::of_named_file(source) {
+            Self::ReadPlan { source, .. } => match Blame::from_named_file(source) {
                 Blame::Usage => Blame::Plan,
                 other => other,
             },
-            Self::ReadFile { source, .. } => Blame::of_named_file(source),
+            Self::ReadFile { source, .. } => Blame::from_named_file(source),
             Self::BadPlan { blame, .. } => *blame,
             Self::Usage(_) | Self::MethodOptions(_) => Blame::Usage,
             Self::NoSuchPlace { .. } => Blame::World,
-            Self::Write { source, .. } => Blame::of_io(source),
+            Self::Write { source, .. } => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Server(error) => error.blame(),
             Self::Client(error) => error.blame(),
@@ -148,25 +148,25 @@ impl Error {
     }
 
     /// Returns the message and its causes.
-    pub(crate) fn chain(&self) -> String {
+    pub(crate) fn full_message(&self) -> String {
         message_with_causes(self)
     }
 }
 
 impl CommandError for Error {
-    fn exit(&self) -> CommandExit {
+    fn command_exit(&self) -> CommandExit {
         match self {
             Self::Fetch(FetchError::Interrupted) => CommandExit::Interrupted,
             error => error.blame().into(),
         }
     }
 
-    fn show(&self, style: TextStyle) {
+    fn show_error(&self, style: TextStyle) {
         // The problems come first, so that the last line on the terminal is the summary.
         if let Self::BadPlan { shown, .. } = self {
-            remark(shown.trim_end_matches('\n'));
+            print_remark(shown.trim_end_matches('\n'));
         }
-        remark(format_args!("{} {}", style.bad("error:"), self.chain()));
+        print_remark(format_args!("{} {}", style.bad("error:"), self.full_message()));
     }
 }
 
@@ -178,31 +178,37 @@ mod tests {
     fn causes_are_said_once_and_in_order() {
         let source = io::Error::new(io::ErrorKind::InvalidData, "not text");
         let error = Error::ReadPlan { name: "a.yaml".into(), source };
-        assert_eq!(error.chain(), "cannot read the plan from a.yaml: not text");
-        assert_eq!(error.exit(), CommandExit::Plan);
+        assert_eq!(error.full_message(), "cannot read the plan from a.yaml: not text");
+        assert_eq!(error.command_exit(), CommandExit::Plan);
     }
 
     #[test]
     fn a_held_port_and_missing_rights_have_codes_of_their_own() {
         let busy = packetrig_sys::Error::Busy { object: "eth1".into(), holder: Some(7) };
-        assert_eq!(Error::from(busy).exit(), CommandExit::Busy);
+        assert_eq!(Error::from(busy).command_exit(), CommandExit::Busy);
         let forbidden = packetrig_sys::Error::Call {
             call: "socket",
             object: "eth1".into(),
             source: io::Error::from_raw_os_error(1),
             remedy: None,
         };
-        assert_eq!(Error::from(forbidden).exit(), CommandExit::Rights);
+        assert_eq!(Error::from(forbidden).command_exit(), CommandExit::Rights);
         let listening = |kind: io::ErrorKind| packetrig_flow_io::Error::Metrics {
             address: "198.18.0.1:9".parse().unwrap(),
             source: kind.into(),
         };
-        assert_eq!(Error::from(listening(io::ErrorKind::AddrInUse)).exit(), CommandExit::Busy);
-        assert_eq!(Error::from(listening(io::ErrorKind::PermissionDenied)).exit(), CommandExit::Rights);
-        assert_eq!(Error::from(listening(io::ErrorKind::AddrNotAvailable)).exit(), CommandExit::World);
+        assert_eq!(Error::from(listening(io::ErrorKind::AddrInUse)).command_exit(), CommandExit::Busy);
+        assert_eq!(
+            Error::from(listening(io::ErrorKind::PermissionDenied)).command_exit(),
+            CommandExit::Rights
+        );
+        assert_eq!(
+            Error::from(listening(io::ErrorKind::AddrNotAvailable)).command_exit(),
+            CommandExit::World
+        );
         let missing =
             packetrig_sys::Error::Missing { what: "interface", name: "eth9".into(), remedy: "`ip link`" };
-        assert_eq!(Error::from(missing).exit(), CommandExit::World);
+        assert_eq!(Error::from(missing).command_exit(), CommandExit::World);
     }
 
     /// Makes the same failure twice: here, and on a node of a fleet, whose fault travels as JSON.
@@ -227,10 +233,14 @@ mod tests {
             (Engine::Bug("a case that cannot be"), CommandExit::Bug),
         ];
         for (error, exit) in cases {
-            let fault = packetrig_fleet_io::Error::Engine(error).fault();
+            let fault = packetrig_fleet_io::Error::Engine(error).to_fault();
             let json = serde_json::to_string(&fault).unwrap();
             let fault = serde_json::from_str(&json).unwrap();
-            assert_eq!(Error::Run(packetrig_fleet_io::Error::Failed { fault }).exit(), exit, "{json}");
+            assert_eq!(
+                Error::Run(packetrig_fleet_io::Error::Failed { fault }).command_exit(),
+                exit,
+                "{json}"
+            );
         }
     }
 

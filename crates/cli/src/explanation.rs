@@ -1,6 +1,6 @@
 //! Renders a [`PlanExplanation`], the frames that a plan will send, as text for people.
 
-use crate::numbers::{count, percent};
+use crate::numbers::{format_count, format_percent};
 use crate::output::TextStyle;
 use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanation};
 
@@ -8,7 +8,11 @@ use packetrig_plan::explain::{PlanExplanation, PortExplanation, StreamExplanatio
 const SHOWN: usize = 50;
 
 /// Renders streams, then ports, then assumed link speeds.
-pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: TextStyle) -> String {
+pub(crate) fn render_explanation(
+    explanation: &PlanExplanation,
+    assumed: &[String],
+    style: TextStyle,
+) -> String {
     let mut text: String =
         explanation.streams.iter().take(SHOWN).map(|stream| stream_text(stream, style)).collect();
     if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {
@@ -26,29 +30,32 @@ pub(crate) fn render(explanation: &PlanExplanation, assumed: &[String], style: T
 fn stream_text(stream: &StreamExplanation, style: TextStyle) -> String {
     let to = if stream.rx.is_empty() { "no receiver".to_owned() } else { stream.rx.join(", ") };
     let mut text = format!("{}: {} -> {to}\n", style.bold(&format!("stream {}", stream.name)), stream.tx);
-    let mut lines = vec![line("headers", &stream.headers)];
-    lines.extend(stream.awaits.as_ref().map(|awaits| line("awaits", awaits)));
-    lines.push(line("size", &stream.sizes));
-    lines.push(line("sends", &format!("{}{}", stream.rhythm, total(stream))));
-    lines.push(line("load", &format!("{} at layer 2, {} at layer 1", stream.l2_rate, stream.l1_rate)));
+    let mut lines = vec![labelled_line("headers", &stream.headers)];
+    lines.extend(stream.awaits.as_ref().map(|awaits| labelled_line("awaits", awaits)));
+    lines.push(labelled_line("size", &stream.sizes));
+    lines.push(labelled_line("sends", &format!("{}{}", stream.rhythm, total_text(stream))));
+    lines.push(labelled_line(
+        "load",
+        &format!("{} at layer 2, {} at layer 1", stream.l2_rate, stream.l1_rate),
+    ));
     for field in &stream.varying {
-        let how = format!("{} {} ({} values)", field.field, field.how, count(field.values));
-        lines.push(line("varies", &how));
+        let how = format!("{} {} ({} values)", field.field, field.how, format_count(field.values));
+        lines.push(labelled_line("varies", &how));
     }
-    lines.push(line("tag", &stream.tag));
+    lines.push(labelled_line("tag", &stream.tag));
     text.extend(lines);
     text.push('\n');
     text
 }
 
-fn line(name: &str, value: &str) -> String {
+fn labelled_line(name: &str, value: &str) -> String {
     format!("  {name:<8} {value}\n")
 }
 
-fn total(stream: &StreamExplanation) -> String {
+fn total_text(stream: &StreamExplanation) -> String {
     match (stream.frames, stream.bytes, stream.lasts) {
         (Some(frames), Some(bytes), Some(time)) => {
-            format!(": {} frames, {} bytes, {time}", count(frames), count(bytes))
+            format!(": {} frames, {} bytes, {time}", format_count(frames), format_count(bytes))
         }
         _ => String::new(),
     }
@@ -60,7 +67,7 @@ fn port_text(port: &PortExplanation) -> String {
     let share = port.speed.map_or_else(
         || "of a link of unknown speed".to_owned(),
         |speed| {
-            let share = percent(port.sends_l1.bits_per_second(), speed.bits_per_second());
+            let share = format_percent(port.sends_l1.bits_per_second(), speed.bits_per_second());
             format!("of {speed} ({share})")
         },
     );

@@ -13,7 +13,7 @@
 
 use crate::args;
 use crate::error::Error;
-use crate::output::warn;
+use crate::output::print_warning;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
 use packetrig_fleet::members::MemberRow;
@@ -89,13 +89,13 @@ impl FleetPresence {
     /// The rows with their current ages, if no program has listened since.
     pub(crate) fn aged_rows(self) -> Vec<MemberRow> {
         let age = self.age();
-        self.nodes.into_iter().map(|row| row.aged(age)).collect()
+        self.nodes.into_iter().map(|row| row.aged_by(age)).collect()
     }
 }
 
 impl FleetPlace {
     /// The named directory, or the default one.
-    pub(crate) fn of(arguments: &args::FleetPlace) -> Result<Self, Error> {
+    pub(crate) fn from_arguments(arguments: &args::FleetPlace) -> Result<Self, Error> {
         let named =
             arguments.fleet_directory.clone().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
         Ok(Self(match named {
@@ -107,14 +107,14 @@ impl FleetPlace {
     /// Returns true if the directory has a fleet.
     pub(crate) fn exists(&self) -> bool {
         // `fleet up` writes this file after the message server has answered.
-        self.file().exists()
+        self.addresses_file().exists()
     }
 
     pub(crate) fn directory(&self) -> &Path {
         &self.0
     }
 
-    fn file(&self) -> PathBuf {
+    fn addresses_file(&self) -> PathBuf {
         self.0.join("fleet.json")
     }
 
@@ -130,11 +130,11 @@ impl FleetPlace {
     pub(crate) fn write_health(&self, health: &BrokerHealth) {
         let text = serde_json::to_string(health).unwrap_or_default();
         // Without an error: if the disk is full, which is what this file is most often about, `fleet status` shows its age.
-        drop(private_files::replace(&self.health_file(), text));
+        drop(private_files::replace_file(&self.health_file(), text));
     }
 
     /// Reads the saved state of the message server, if `fleet up` ever ran here.
-    pub(crate) fn health(&self) -> Option<BrokerHealth> {
+    pub(crate) fn read_health(&self) -> Option<BrokerHealth> {
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
 
@@ -146,27 +146,28 @@ impl FleetPlace {
     pub(crate) fn write_presence(&self, presence: &FleetPresence) -> io::Result<()> {
         let text = serde_json::to_vec(presence).unwrap_or_default();
         // Replaced as a whole: `fleet status` never reads half a file.
-        private_files::replace(&self.presence_file(), text)
+        private_files::replace_file(&self.presence_file(), text)
     }
 
     /// Reads the saved state of the nodes, if `fleet up` ever ran here.
-    pub(crate) fn presence(&self) -> Option<FleetPresence> {
+    pub(crate) fn read_presence(&self) -> Option<FleetPresence> {
         serde_json::from_slice(&fs::read(self.presence_file()).ok()?).ok()
     }
 
     /// History of the nodes.
-    pub(crate) fn history(&self) -> NodeHistory {
+    pub(crate) fn node_history(&self) -> NodeHistory {
         NodeHistory::of_fleet(&self.0)
     }
 
     /// Adds events to the history of nodes. No run needs the history, so a failure is only printed.
     pub(crate) fn note_history(&self, events: Vec<(NodeName, NodeEvent)>) {
         let at = clock::wall_clock_ns();
-        let history = self.history();
-        let added =
-            events.into_iter().try_for_each(|(node, event)| history.add(&node, &[NodeEntry { at, event }]));
+        let history = self.node_history();
+        let added = events
+            .into_iter()
+            .try_for_each(|(node, event)| history.add_entries(&node, &[NodeEntry { at, event }]));
         if let Err(error) = added {
-            warn("fleet", format_args!("cannot write the history of the nodes: {error}"));
+            print_warning("fleet", format_args!("cannot write the history of the nodes: {error}"));
         }
     }
 
@@ -176,12 +177,12 @@ impl FleetPlace {
         self.note_history(of_nodes.map(|(node, run)| (node, NodeEvent::Run(run))).collect());
     }
 
-    pub(crate) fn authority(&self) -> Result<FleetAuthority, Error> {
-        Ok(FleetAuthority::open(&self.0.join("authority"))?)
+    pub(crate) fn open_authority(&self) -> Result<FleetAuthority, Error> {
+        Ok(FleetAuthority::open_or_create(&self.0.join("authority"))?)
     }
 
-    pub(crate) fn addresses(&self) -> Result<FleetAddresses, Error> {
-        let file = self.file();
+    pub(crate) fn read_addresses(&self) -> Result<FleetAddresses, Error> {
+        let file = self.addresses_file();
         let name = file.display().to_string();
         let text =
             fs::read_to_string(&file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
@@ -189,31 +190,31 @@ impl FleetPlace {
     }
 
     /// Reads the nodes of the fleet with their last hellos. If the file cannot be read, controllers learn its content again.
-    pub(crate) fn roster(&self) -> Result<FleetRoster, Error> {
+    pub(crate) fn read_roster(&self) -> Result<FleetRoster, Error> {
         let file = self.0.join("nodes.json");
         // A lost file costs only the last hellos; the authority decides which nodes belong to the fleet.
         let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
-            if let Err(error) = private_files::replace(&file, &text) {
-                warn("fleet", format_args!("cannot write {}: {error}", file.display()));
+            if let Err(error) = private_files::replace_file(&file, &text) {
+                print_warning("fleet", format_args!("cannot write {}: {error}", file.display()));
             }
         });
-        let all = self.authority()?.enrolled()?;
+        let all = self.open_authority()?.enrolled_nodes()?;
         let enrolled = all.keys().cloned().collect();
         let labels = all.into_iter().map(|(node, known)| (node, known.labels)).collect();
         Ok(FleetRoster { enrolled, labels, known: known.unwrap_or_default(), keep })
     }
 
-    pub(crate) fn write(&self, addresses: &FleetAddresses) -> Result<(), Error> {
+    pub(crate) fn write_addresses(&self, addresses: &FleetAddresses) -> Result<(), Error> {
         // Strings only, which always become JSON.
         let text = serde_json::to_string_pretty(addresses).unwrap_or_default();
-        let file = self.file();
-        private_files::replace(&file, text).map_err(|source| Error::unwritable(&file, source))
+        let file = self.addresses_file();
+        private_files::replace_file(&file, text).map_err(|source| Error::unwritable_file(&file, source))
     }
 
     /// Refuses a directory without a fleet.
-    pub(crate) fn existing(self) -> Result<Self, Error> {
+    pub(crate) fn require_existing(self) -> Result<Self, Error> {
         if self.exists() {
             return Ok(self);
         }
@@ -222,14 +223,14 @@ impl FleetPlace {
     }
 
     /// Makes a fabric with the controller's rights.
-    pub(crate) fn fabric(&self) -> Result<NatsFabric, Error> {
-        self.fabric_at(self.addresses()?.servers)
+    pub(crate) fn controller_fabric(&self) -> Result<NatsFabric, Error> {
+        self.controller_fabric_at(self.read_addresses()?.servers)
     }
 
     /// Makes a fabric with the controller's rights, for the servers at these addresses.
-    pub(crate) fn fabric_at(&self, servers: Vec<String>) -> Result<NatsFabric, Error> {
-        let (credentials, keys) = self.authority()?.controller()?;
-        let mut access = ServerAccess::to(String::new(), Some(credentials));
+    pub(crate) fn controller_fabric_at(&self, servers: Vec<String>) -> Result<NatsFabric, Error> {
+        let (credentials, keys) = self.open_authority()?.controller_credentials()?;
+        let mut access = ServerAccess::for_server(String::new(), Some(credentials));
         access.servers = servers;
         access.keys = Some(keys);
         Ok(NatsFabric::new(access).map_err(packetrig_fleet_io::Error::from)?)
@@ -248,11 +249,14 @@ impl FleetPlace {
         loop {
             std::thread::sleep(RENEWAL);
             // The authority makes a new certificate itself when little time is left.
-            match self.authority().and_then(|authority| Ok(authority.controller()?)) {
-                Ok((credentials, _)) => fabric.renew(credentials.newest()),
+            match self.open_authority().and_then(|authority| Ok(authority.controller_credentials()?)) {
+                Ok((credentials, _)) => fabric.renew_credentials(credentials.newest_credentials()),
                 Err(error) => {
-                    let why = error.chain();
-                    warn("fleet", format_args!("cannot renew the certificate of this controller: {why}"));
+                    let why = error.full_message();
+                    print_warning(
+                        "fleet",
+                        format_args!("cannot renew the certificate of this controller: {why}"),
+                    );
                 }
             }
         }

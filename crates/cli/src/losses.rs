@@ -5,7 +5,7 @@ use packetrig_flow::{CarriedRecords, LossCause, RecordLosses};
 use packetrig_store::flows::KeptCounts;
 
 /// Losses of a sink, by cause.
-pub(crate) fn losses_of(kept: &KeptCounts) -> RecordLosses {
+pub(crate) fn sink_losses(kept: &KeptCounts) -> RecordLosses {
     let CarriedRecords { records, packets, bytes } = kept.queue_dropped;
     // `kept.lost` includes the records that the queue dropped.
     let refused = CarriedRecords {
@@ -14,14 +14,14 @@ pub(crate) fn losses_of(kept: &KeptCounts) -> RecordLosses {
         bytes: kept.lost.bytes - bytes,
     };
     let mut losses = RecordLosses::default();
-    losses.add(LossCause::QueueFull, kept.queue_dropped);
-    losses.add(LossCause::Refused, refused);
+    losses.add_loss(LossCause::QueueFull, kept.queue_dropped);
+    losses.add_loss(LossCause::Refused, refused);
     losses
 }
 
 /// Exit code of a command whose outputs have these losses. The disk, the kernel or a peer is to blame for an output that failed. If
 /// outputs work, but records came faster than they took them or did not fit their format, the result is incomplete.
-pub(crate) fn exit_of(losses: &RecordLosses) -> CommandExit {
+pub(crate) fn losses_exit(losses: &RecordLosses) -> CommandExit {
     if losses.has_failure() {
         CommandExit::World
     } else if losses.is_empty() {
@@ -38,16 +38,16 @@ mod tests {
     #[test]
     fn a_loss_is_never_a_success() {
         let one = CarriedRecords { records: 1, packets: 0, bytes: 0 };
-        assert_eq!(exit_of(&RecordLosses::default()), CommandExit::Ok);
+        assert_eq!(losses_exit(&RecordLosses::default()), CommandExit::Ok);
         for cause in LossCause::ALL {
             let mut losses = RecordLosses::default();
-            losses.add(cause, one);
+            losses.add_loss(cause, one);
             let expected = if cause.is_failure() { CommandExit::World } else { CommandExit::Inconclusive };
-            assert_eq!(exit_of(&losses), expected, "{cause:?}");
+            assert_eq!(losses_exit(&losses), expected, "{cause:?}");
         }
         let kept = KeptCounts { lost: one, queue_dropped: one, ..KeptCounts::default() };
-        assert_eq!(exit_of(&losses_of(&kept)), CommandExit::Inconclusive);
+        assert_eq!(losses_exit(&sink_losses(&kept)), CommandExit::Inconclusive);
         let kept = KeptCounts { queue_dropped: CarriedRecords::default(), ..kept };
-        assert_eq!(exit_of(&losses_of(&kept)), CommandExit::World);
+        assert_eq!(losses_exit(&sink_losses(&kept)), CommandExit::World);
     }
 }

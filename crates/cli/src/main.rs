@@ -25,7 +25,7 @@ mod speeds;
 
 pub(crate) use packetrig_program::{clamp, exit, identity, numbers, output, table};
 
-use packetrig_program::{ProgramName, run};
+use packetrig_program::{ProgramName, run_program};
 use std::process::ExitCode;
 
 const NAME: ProgramName = ProgramName {
@@ -35,5 +35,9 @@ const NAME: ProgramName = ProgramName {
 };
 
 fn main() -> ExitCode {
-    run(NAME, |help| help, |line: args::CommandLine, output| commands::perform(line.command, output))
+    run_program(
+        NAME,
+        |help| help,
+        |line: args::CommandLine, output| commands::run_command(line.command, output),
+    )
 }

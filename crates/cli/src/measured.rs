@@ -33,11 +33,11 @@ pub(crate) fn measured_parts(places: &MeasuredPlaces, store: Option<&Path>) -> S
     }
 }
 
-fn failed(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
+fn view_failure(error: &(dyn std::error::Error + 'static)) -> ViewRefusal {
     ViewRefusal::Failed(packetrig_units::message_with_causes(error))
 }
 
 /// Converts to whole milliseconds: exact in every JSON reader, which nanoseconds since 1970 are not.
-const fn ms(ns: u64) -> u64 {
+const fn to_ms(ns: u64) -> u64 {
     ns / 1_000_000
 }

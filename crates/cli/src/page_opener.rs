@@ -14,7 +14,7 @@ pub(crate) struct PageOpener(PathBuf);
 
 impl PageOpener {
     /// Finds the program. Called before a run, so that a missing program does not fail after it.
-    pub(crate) fn find() -> Result<Self, Error> {
+    pub(crate) fn find_program() -> Result<Self, Error> {
         let path = env::var_os("PATH").unwrap_or_default();
         let found =
             env::split_paths(&path).map(|directory| directory.join(PROGRAM)).find(|file| file.is_file());
@@ -27,7 +27,7 @@ impl PageOpener {
     }
 
     /// Opens a page. The program starts the browser and ends.
-    pub(crate) fn open(&self, page: &Path) -> Result<(), Error> {
+    pub(crate) fn open_page(&self, page: &Path) -> Result<(), Error> {
         let failed = |source| Error::Write { what: format!("to a browser: {}", page.display()), source };
         // Standard output has the results of the command; the program must not write to it.
         let status = Command::new(&self.0).arg(page).stdin(Stdio::null()).stdout(Stdio::null()).status();

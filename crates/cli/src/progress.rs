@@ -9,9 +9,9 @@ mod totals;
 pub(crate) use live::LiveLine;
 
 use self::totals::ProgressTotals;
-use crate::output::remark;
+use crate::output::print_remark;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use packetrig_program::safe;
+use packetrig_program::make_safe;
 use packetrig_stats::result::CountSample;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::IsTerminal;
@@ -40,22 +40,22 @@ impl RunProgressLine {
     pub(crate) fn new(quiet: bool, planned: Option<Nanos>) -> Self {
         let view = match quiet {
             true => ProgressView::Nothing,
-            false if std::io::stderr().is_terminal() => ProgressView::Bar(bar(planned)),
+            false if std::io::stderr().is_terminal() => ProgressView::Bar(progress_bar(planned)),
             false => ProgressView::Lines { next: MonoTime::default() },
         };
         Self { view, totals: ProgressTotals::default(), started: None, planned }
     }
 
     /// Shows that the run entered another state.
-    pub(crate) fn state(&mut self, text: &str) {
+    pub(crate) fn show_state(&mut self, text: &str) {
         match &self.view {
             ProgressView::Nothing => {}
-            ProgressView::Bar(bar) => bar.set_prefix(safe(text).into_owned()),
-            ProgressView::Lines { .. } => remark(format_args!("run: {text}")),
+            ProgressView::Bar(bar) => bar.set_prefix(make_safe(text).into_owned()),
+            ProgressView::Lines { .. } => print_remark(format_args!("run: {text}")),
         }
     }
 
-    pub(crate) fn started(&mut self, at: MonoTime) {
+    pub(crate) fn set_start(&mut self, at: MonoTime) {
         self.started = Some(at);
         if let ProgressView::Lines { next } = &mut self.view {
             *next = at + LINE_EVERY;
@@ -63,8 +63,8 @@ impl RunProgressLine {
     }
 
     /// Takes new cumulative counts of a node and shows them when a line is due.
-    pub(crate) fn counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
-        self.totals.take(node, at, sample);
+    pub(crate) fn show_counters(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
+        self.totals.take_sample(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
             ProgressView::Bar(bar) => {
@@ -72,10 +72,10 @@ impl RunProgressLine {
                 // The bar counts in milliseconds.
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
-                bar.set_message(safe(&self.totals.parts().join("\n  ")).into_owned());
+                bar.set_message(make_safe(&self.totals.text_parts().join("\n  ")).into_owned());
             }
             ProgressView::Lines { next } if at >= *next && self.started.is_some() => {
-                remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
+                print_remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
                 // After a stall of the rig, one line stands for all that were due.
                 while *next <= at {
                     *next = *next + LINE_EVERY;
@@ -86,23 +86,23 @@ impl RunProgressLine {
     }
 
     /// Prints a line that stays.
-    pub(crate) fn say(&self, text: &str) {
+    pub(crate) fn print_line(&self, text: &str) {
         match &self.view {
             ProgressView::Nothing => {}
-            ProgressView::Bar(bar) => bar.println(safe(text)),
-            ProgressView::Lines { .. } => remark(text),
+            ProgressView::Bar(bar) => bar.println(make_safe(text)),
+            ProgressView::Lines { .. } => print_remark(text),
         }
     }
 
     /// Removes the line before results are printed.
-    pub(crate) fn finish(self) {
+    pub(crate) fn clear_line(self) {
         if let ProgressView::Bar(bar) = self.view {
             bar.finish_and_clear();
         }
     }
 }
 
-fn bar(planned: Option<Nanos>) -> ProgressBar {
+fn progress_bar(planned: Option<Nanos>) -> ProgressBar {
     let template = match planned {
         Some(_) => "{prefix} [{bar:30}] {elapsed}\n  {msg}",
         None => "{prefix} {spinner} {elapsed}\n  {msg}",

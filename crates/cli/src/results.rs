@@ -10,7 +10,7 @@ mod whole;
 
 use crate::identity;
 use crate::output::TextStyle;
-use merged::{ReportRemark, merge};
+use merged::{ReportRemark, merge_remarks};
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use std::collections::HashSet;
 
@@ -22,34 +22,34 @@ const ALL_COLUMNS: &str = "`packetrig report show last --wide`";
 const LONGEST_NAME: usize = 32;
 
 /// Renders the whole report, with the verdict last.
-pub(crate) fn render(report: &RunReport, style: TextStyle) -> String {
-    let mut text = headline(report, style);
+pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
+    let mut text = headline_text(report, style);
     let sections = [
-        ("Streams", streams::counts(report, style)),
-        ("Sending", streams::sending(report, style)),
-        ("Latency and jitter (one-way)", streams::latency(report, style)),
-        ("Probes", probes::probes(report)),
-        ("Nodes", nodes::nodes(report, style)),
-        ("Load", nodes::load(report)),
-        ("Ports", whole::ports(report, style)),
-        ("Ledger (frames)", whole::ledger(report)),
-        ("Peaks", judged::peaks(report)),
-        ("Outages (time since the start)", judged::outages(report)),
-        ("Port events (time since the start)", judged::events(report)),
-        ("Frames that went astray", judged::astray(report)),
-        ("Captures", whole::captures(report)),
-        ("Caveats", whole::caveats(report, style)),
-        ("Criteria", judged::criteria(report, style)),
+        ("Streams", streams::counts_table(report, style)),
+        ("Sending", streams::sending_table(report, style)),
+        ("Latency and jitter (one-way)", streams::latency_table(report, style)),
+        ("Probes", probes::probes_text(report)),
+        ("Nodes", nodes::nodes_text(report, style)),
+        ("Load", nodes::load_text(report)),
+        ("Ports", whole::ports_text(report, style)),
+        ("Ledger (frames)", whole::ledger_text(report)),
+        ("Peaks", judged::peaks_text(report)),
+        ("Outages (time since the start)", judged::outages_text(report)),
+        ("Port events (time since the start)", judged::events_text(report)),
+        ("Frames that went astray", judged::astray_text(report)),
+        ("Captures", whole::captures_text(report)),
+        ("Caveats", whole::caveats_text(report, style)),
+        ("Criteria", judged::criteria_text(report, style)),
     ];
     for (title, body) in sections.iter().filter(|(_, body)| !body.is_empty()) {
         text.extend(["\n", &style.bold(title), "\n", body]);
     }
     // Last, because a reader of a terminal looks there when the command has ended.
-    text.push_str(&verdict(report, style));
+    text.push_str(&verdict_text(report, style));
     text
 }
 
-fn headline(report: &RunReport, style: TextStyle) -> String {
+fn headline_text(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
         Some(time) => format!("sent for {time}"),
         None if report.coverage.is_full() => "nothing was sent".to_owned(),
@@ -59,27 +59,27 @@ fn headline(report: &RunReport, style: TextStyle) -> String {
     format!(
         "{}{name}, {} UTC, {sending}, run {}, seed {}\n",
         style.bold(&format!("Run {}", report.run)),
-        identity::date(report.started_wall_ns),
+        identity::utc_date_time(report.started_wall_ns),
         report.outcome.state(),
         report.seed
     )
 }
 
-fn verdict(report: &RunReport, style: TextStyle) -> String {
+fn verdict_text(report: &RunReport, style: TextStyle) -> String {
     let word = match report.verdict {
         RunVerdict::Pass => style.good("PASS"),
         RunVerdict::Fail(_) => style.bad("FAIL"),
         RunVerdict::Inconclusive(_) => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("\nVerdict: {word}\n");
-    let reasons = reasons(report);
+    let reasons = merged_reasons(report);
     text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")));
-    text.push_str(&left_out(reasons.len(), "reasons", "report.json"));
+    text.push_str(&left_out_line(reasons.len(), "reasons", "report.json"));
     text
 }
 
 /// Reasons against PASS: those about single streams merged, the others unchanged.
-fn reasons(report: &RunReport) -> Vec<String> {
+fn merged_reasons(report: &RunReport) -> Vec<String> {
     let names: HashSet<&str> = report.streams.iter().map(|stream| stream.name.as_str()).collect();
     let mut remarks = Vec::new();
     let mut others = Vec::new();
@@ -89,7 +89,7 @@ fn reasons(report: &RunReport) -> Vec<String> {
             None => others.push(reason.clone()),
         }
     }
-    [merge(report, &remarks), others].concat()
+    [merge_remarks(report, &remarks), others].concat()
 }
 
 /// Parses `stream NAME: TEXT`. A name may contain a colon itself, so only names of streams of this report count.
@@ -100,14 +100,14 @@ fn about_stream<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRema
 }
 
 /// Line with the number of rows that a table does not show, and the file that has them.
-fn left_out(rows: usize, what: &str, file: &str) -> String {
+fn left_out_line(rows: usize, what: &str, file: &str) -> String {
     match rows.checked_sub(MOST_ROWS) {
         None | Some(0) => String::new(),
         Some(more) => format!("  … and {more} more {what}, see {file}\n"),
     }
 }
 
-pub(crate) fn short(name: &str) -> String {
+pub(crate) fn shorten_name(name: &str) -> String {
     if name.chars().count() <= LONGEST_NAME {
         return name.to_owned();
     }

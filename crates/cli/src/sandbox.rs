@@ -2,26 +2,26 @@
 
 pub(crate) mod needs;
 
-pub(crate) use packetrig_program::sandbox::{begin, run_confined};
+pub(crate) use packetrig_program::sandbox::{begin_sandbox, run_confined};
 
 use crate::args::SandboxFlags;
 use crate::error::Error;
-use crate::output::remark;
+use crate::output::print_remark;
 use packetrig_sys::sandbox::{self, ProcessCapabilities};
 use std::path::Path;
 
 /// Leaves a supervisor the capabilities that its worker starts with.
 pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Result<(), Error> {
-    Ok(packetrig_program::sandbox::limit_rights(flags, needs::supervisor(has_namespaces))?)
+    Ok(packetrig_program::sandbox::limit_rights(flags, needs::supervisor_capabilities(has_namespaces))?)
 }
 
 /// Leaves `fleet up` and its message server only the capabilities that their ports and files need.
 pub(crate) fn limit_broker(directory: &Path, ports: [u16; 2]) -> Result<(), Error> {
-    let kept = needs::broker(directory, &ports);
+    let kept = needs::broker_capabilities(directory, &ports);
     sandbox::limit_rights(kept)?;
     // Read back from the kernel, over all threads: the printed rights are those that the kernel enforces.
     let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
     let effective = status.iter().fold(0, |all, thread| all | thread.effective);
-    remark(format_args!("fleet: sandbox: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));
+    print_remark(format_args!("fleet: sandbox: {}, no_new_privs", ProcessCapabilities::from_bits(effective)));
     Ok(())
 }

@@ -3,7 +3,7 @@
 const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// Renders the last `most` values, the least as the lowest block and the greatest as the highest; a blank stands for an unknown value.
-pub(crate) fn sparkline(values: &[Option<f64>], most: usize) -> String {
+pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
     let shown = &values[values.len().saturating_sub(most)..];
     let known = || shown.iter().flatten().copied().filter(|value| value.is_finite());
     let least = known().fold(f64::INFINITY, f64::min);
@@ -24,9 +24,9 @@ mod tests {
 
     #[test]
     fn the_least_is_lowest_and_the_greatest_highest() {
-        assert_eq!(sparkline(&[Some(1.0), None, Some(2.0), Some(8.0)], 9), "▁ ▂█");
-        assert_eq!(sparkline(&[Some(1.0), Some(5.0), Some(5.0)], 2), "▄▄");
-        assert_eq!(sparkline(&[], 9), "");
-        assert_eq!(sparkline(&[Some(f64::NAN), Some(f64::INFINITY), Some(1.0)], 9), "  ▄");
+        assert_eq!(render_sparkline(&[Some(1.0), None, Some(2.0), Some(8.0)], 9), "▁ ▂█");
+        assert_eq!(render_sparkline(&[Some(1.0), Some(5.0), Some(5.0)], 2), "▄▄");
+        assert_eq!(render_sparkline(&[], 9), "");
+        assert_eq!(render_sparkline(&[Some(f64::NAN), Some(f64::INFINITY), Some(1.0)], 9), "  ▄");
     }
 }

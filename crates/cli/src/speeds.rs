@@ -6,19 +6,19 @@ use packetrig_sys::netns::NetNs;
 use packetrig_units::{BitRate, Nanos};
 
 /// Speed of each port of the plan; `layer1.speed` wins over the link's own.
-pub(crate) fn of_ports(plan: &Plan) -> Vec<Option<BitRate>> {
-    plan.ports.iter().map(|port| port.speed.or_else(|| of_link(&port.location))).collect()
+pub(crate) fn port_speeds(plan: &Plan) -> Vec<Option<BitRate>> {
+    plan.ports.iter().map(|port| port.speed.or_else(|| link_speed(&port.location))).collect()
 }
 
-fn of_link(location: &PortLocation) -> Option<BitRate> {
+fn link_speed(location: &PortLocation) -> Option<BitRate> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    let speed = EthtoolCalls::open(&netns).ok()?.speed(&location.interface).ok()??;
+    let speed = EthtoolCalls::open_in(&netns).ok()?.read_speed(&location.interface).ok()??;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
 /// Time that the plan's senders send; `None` if one sends until it is stopped, or if the time depends on an unknown speed.
 pub(crate) fn sending_time(plan: &Plan) -> Option<Nanos> {
-    let bound = plan.clone().bind(&of_ports(plan)).ok()?;
-    let ends: Option<Vec<Nanos>> = bound.streams.iter().map(|stream| stream.timeline.end()).collect();
+    let bound = plan.clone().bind_to_links(&port_speeds(plan)).ok()?;
+    let ends: Option<Vec<Nanos>> = bound.streams.iter().map(|stream| stream.timeline.end_time()).collect();
     ends?.into_iter().max()
 }

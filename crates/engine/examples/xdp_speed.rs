@@ -18,10 +18,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let text = format!(
                 "ports: [{{name: a, location: lo}}]\nflows: [{{name: f, tx_rx: {{choice: port, port: {{tx_name: a, rx_names: []}}}}, packet: {packet}, size: {{choice: fixed, fixed: {size}}}, metrics: {{enable: true}}}}]"
             );
-            let plan = Plan::read(&text).map_err(|problems| problems.to_string())?;
+            let plan = Plan::from_text(&text).map_err(|problems| problems.to_string())?;
             let rate = FrameRate::per_second(1).ok_or("a rate")?;
             let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape: SendPattern::Endless };
-            let source = FrameSource::of(&plan.streams[0].frames);
+            let source = FrameSource::from_origin(&plan.streams[0].frames);
             let spec = Arc::new(StreamSpec {
                 number: 0,
                 source,
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }
     }
-    let mut trial = UnattachedProgram::load()?;
+    let mut trial = UnattachedProgram::load_meter()?;
     for (what, kind, ip) in
         [("IPv4/UDP", 0x0800_u16, &V4[..]), ("IPv6/UDP", 0x86dd, &V6), ("not IP", 0x88b5, &V4)]
     {

@@ -8,7 +8,7 @@ impl Error {
         match self {
             Self::Kernel(error) => error.blame(),
             Self::Expression(error) => error.blame(),
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Filter { .. } => Blame::Usage,
             Self::Plan(_)
             | Self::NotForBackEnd { .. }

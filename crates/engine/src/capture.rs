@@ -29,7 +29,7 @@ fn file_name_char(c: char) -> char {
 
 /// Builds a file name for a port's capture that no port name can turn into a path. `again` numbers further
 /// captures of that name.
-pub(crate) fn file_name(port: &str, format: CaptureFormat, again: usize) -> PathBuf {
+pub(crate) fn capture_file_name(port: &str, format: CaptureFormat, again: usize) -> PathBuf {
     let extension = match format {
         CaptureFormat::Pcap => "pcap",
         CaptureFormat::Pcapng => "pcapng",

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::port::{FrameRx, FrameTx, RingProgress, RxFrame};
 use crate::sim::SeededDice;
 use packetrig_stats::port::{RxCounters, TxCounters};
-use packetrig_units::{Nanos, remainder};
+use packetrig_units::{Nanos, remainder_as_usize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChaosLevel {
@@ -46,12 +46,12 @@ impl<P> ChaosWorker<P> {
         Self { port, level, dice: SeededDice::new(level.seed), calls: 0, storm_left: 0 }
     }
 
-    fn strikes(&mut self, per_million: u32) -> bool {
-        self.dice.below(1_000_000) < u64::from(per_million)
+    fn roll_fault(&mut self, per_million: u32) -> bool {
+        self.dice.roll_below(1_000_000) < u64::from(per_million)
     }
 
     /// Counts a call; returns whether the link is down for it.
-    fn call(&mut self) -> Result<bool, Error> {
+    fn count_call(&mut self) -> Result<bool, Error> {
         let call = self.calls;
         self.calls += 1;
         if self.level.fail_at == Some(call) {
@@ -62,26 +62,26 @@ impl<P> ChaosWorker<P> {
         Ok(call % (every + self.level.flap_length).max(1) >= every)
     }
 
-    fn some_of(&mut self, want: usize) -> usize {
-        if self.strikes(self.level.full) {
+    fn partial_amount(&mut self, want: usize) -> usize {
+        if self.roll_fault(self.level.full) {
             return 0;
         }
-        if want > 1 && self.strikes(self.level.partial) {
-            return remainder(self.dice.below(want as u64), want);
+        if want > 1 && self.roll_fault(self.level.partial) {
+            return remainder_as_usize(self.dice.roll_below(want as u64), want);
         }
         want
     }
 }
 
 impl<T: FrameTx> FrameTx for ChaosWorker<T> {
-    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
-        let want = self.some_of(want);
-        self.port.fill(want, fill)
+    fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        let want = self.partial_amount(want);
+        self.port.fill_slots(want, fill)
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        let down = self.call()?;
-        if self.storm_left == 0 && self.strikes(self.level.storm) {
+    fn flush_frames(&mut self) -> Result<(), Error> {
+        let down = self.count_call()?;
+        if self.storm_left == 0 && self.roll_fault(self.level.storm) {
             self.storm_left = self.level.storm_length;
         }
         if self.storm_left > 0 {
@@ -89,37 +89,37 @@ impl<T: FrameTx> FrameTx for ChaosWorker<T> {
             return Ok(());
         }
         // Like a link that is down: the frames stay pending in the ring, and a later flush takes them.
-        if down { Ok(()) } else { self.port.flush() }
+        if down { Ok(()) } else { self.port.flush_frames() }
     }
 
-    fn pending(&self) -> usize {
-        self.port.pending()
+    fn pending_frames(&self) -> usize {
+        self.port.pending_frames()
     }
 
-    fn counters(&mut self) -> Result<TxCounters, Error> {
-        self.port.counters()
+    fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
+        self.port.read_tx_counters()
     }
 }
 
 impl<R: FrameRx> FrameRx for ChaosWorker<R> {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
-        if self.call()? {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        if self.count_call()? {
             return Ok(0);
         }
-        let most = self.some_of(most);
-        self.port.receive(most, sink)
+        let most = self.partial_amount(most);
+        self.port.receive_frames(most, sink)
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        self.port.wait(within)
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
+        self.port.wait_for_frames(within)
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
-        self.port.counters()
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
+        self.port.read_rx_counters()
     }
 
-    fn progress(&mut self) -> Result<RingProgress, Error> {
-        self.port.progress()
+    fn ring_progress(&mut self) -> Result<RingProgress, Error> {
+        self.port.ring_progress()
     }
 
     fn clock_bound(&self) -> Nanos {
@@ -140,7 +140,7 @@ mod tests {
     }
 
     fn fill(port: &mut impl FrameTx, want: usize) -> usize {
-        port.fill(want, &mut |slot| {
+        port.fill_slots(want, &mut |slot| {
             slot[..60].fill(1);
             Some(60)
         })
@@ -149,9 +149,9 @@ mod tests {
     #[test]
     fn without_a_mood_it_is_the_port() {
         let (mut port, link) = port(ChaosLevel::default());
-        assert_eq!((fill(&mut port, 64), port.pending()), (64, 64));
-        port.flush().unwrap();
-        assert_eq!((port.pending(), link.truth().entered), (0, 64));
+        assert_eq!((fill(&mut port, 64), port.pending_frames()), (64, 64));
+        port.flush_frames().unwrap();
+        assert_eq!((port.pending_frames(), link.truth().entered), (0, 64));
     }
 
     #[test]
@@ -167,15 +167,15 @@ mod tests {
         let (mut stormy, link) =
             port(ChaosLevel { storm: 1_000_000, storm_length: 3, ..ChaosLevel::default() });
         fill(&mut stormy, 5);
-        stormy.flush().unwrap();
-        assert_eq!((stormy.pending(), link.truth().entered), (5, 0));
+        stormy.flush_frames().unwrap();
+        assert_eq!((stormy.pending_frames(), link.truth().entered), (5, 0));
         let (mut flapping, link) =
             port(ChaosLevel { flap_every: Some(1), flap_length: 2, ..ChaosLevel::default() });
         let pending: Vec<usize> = (0..6)
             .map(|_| {
                 fill(&mut flapping, 1);
-                flapping.flush().unwrap();
-                flapping.pending()
+                flapping.flush_frames().unwrap();
+                flapping.pending_frames()
             })
             .collect();
         assert_eq!((pending, link.truth().entered), (vec![0, 1, 2, 0, 1, 2], 4));
@@ -184,8 +184,8 @@ mod tests {
     #[test]
     fn it_fails_when_told_to() {
         let (mut port, _) = port(ChaosLevel { fail_at: Some(1), ..ChaosLevel::default() });
-        assert!(port.flush().is_ok());
-        assert!(matches!(port.flush(), Err(Error::Injected { call: 1 })));
-        assert!(port.flush().is_ok());
+        assert!(port.flush_frames().is_ok());
+        assert!(matches!(port.flush_frames(), Err(Error::Injected { call: 1 })));
+        assert!(port.flush_frames().is_ok());
     }
 }

@@ -34,7 +34,7 @@ impl WorkerClock for RealClock {
         MonoTime::from_nanos(clock::monotonic_ns())
     }
 
-    fn wait(&self, until: MonoTime) {
+    fn wait_until(&self, until: MonoTime) {
         let wake = until - WAKE_LEAD;
         if wake > self.now() {
             self.prepare_thread();
@@ -54,15 +54,15 @@ mod tests {
     fn waiting_ends_no_earlier_than_the_lead() {
         let clock = RealClock::new();
         let until = clock.now() + Nanos::from_millis(3);
-        clock.wait(until);
+        clock.wait_until(until);
         assert!(clock.now() >= until - WAKE_LEAD);
     }
 
     #[test]
     fn waiting_for_the_past_or_the_very_near_returns() {
         let clock = RealClock::new();
-        clock.wait(MonoTime::from_nanos(0));
-        clock.wait(clock.now() + Nanos::from_micros(10));
+        clock.wait_until(MonoTime::from_nanos(0));
+        clock.wait_until(clock.now() + Nanos::from_micros(10));
         assert!(!clock.prepared.get(), "no sleep was needed");
     }
 }

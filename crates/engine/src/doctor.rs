@@ -49,7 +49,7 @@ pub struct DoctorFinding {
 }
 
 /// Judges the machine, then each interface. `refused` are the interfaces that the lab guard refuses, by their index.
-pub fn judge(
+pub fn judge_all(
     machine: &MachineFacts,
     interfaces: &[InterfaceFacts],
     refused: &BTreeMap<u32, GuardRefusal>,
@@ -134,7 +134,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
             machine_finding(FindingLevel::Note, format!("back end {name} does not work: {why}"), None)
         }
     }));
-    findings.extend(walls(machine));
+    findings.extend(judge_sandbox(machine));
     // A note and no problem: older kernels may work, but nobody has tried.
     if machine.version < OLDEST_KERNEL {
         let what =
@@ -162,7 +162,7 @@ fn judge_machine(machine: &MachineFacts) -> Vec<DoctorFinding> {
 }
 
 /// Judges the sandbox that the kernel offers to long-running programs.
-fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
+fn judge_sandbox(machine: &MachineFacts) -> Vec<DoctorFinding> {
     let offer = &machine.walls;
     let landlock = offer.landlock.map(|version| format!("Landlock ABI {version}"));
     let there: Vec<String> =
@@ -185,8 +185,10 @@ fn walls(machine: &MachineFacts) -> Vec<DoctorFinding> {
 
 fn packet_rights(machine: &MachineFacts) -> DoctorFinding {
     // AF_PACKET rings need CAP_NET_RAW; quieting an interface needs CAP_NET_ADMIN.
-    let missing: Vec<&str> =
-        ["CAP_NET_RAW", "CAP_NET_ADMIN"].into_iter().filter(|right| !machine.rights.has(right)).collect();
+    let missing: Vec<&str> = ["CAP_NET_RAW", "CAP_NET_ADMIN"]
+        .into_iter()
+        .filter(|right| !machine.rights.has_capability(right))
+        .collect();
     let subject = FindingSubject::Machine;
     if missing.is_empty() {
         let what = "back end packet works: this process may open and configure interfaces".into();

@@ -5,8 +5,8 @@ use packetrig_sys::pcap;
 use packetrig_wire::bpf::{ClassicInsn, FilterProgram};
 
 /// Compiles a tcpdump expression; an empty one accepts every frame.
-pub fn compile(expression: &str) -> Result<FilterProgram, Error> {
-    let insns = pcap::compile(expression)?.into_iter();
+pub fn compile_filter(expression: &str) -> Result<FilterProgram, Error> {
+    let insns = pcap::compile_expression(expression)?.into_iter();
     let insns = insns.map(|insn| ClassicInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k });
     FilterProgram::new(insns.collect())
         .map_err(|reason| Error::Filter { expression: expression.to_owned(), reason })

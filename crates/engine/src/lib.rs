@@ -24,10 +24,10 @@ pub mod receiver;
 pub mod recorded;
 pub mod replay;
 pub mod rig;
+pub mod segment;
 pub mod sender;
 pub mod sim;
 pub mod stream;
-pub mod take;
 pub mod tap_losses;
 pub mod xdp;
 

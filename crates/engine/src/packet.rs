@@ -85,7 +85,7 @@ impl PortHold {
     }
 
     /// Returns the location of the interface, for sockets besides those of the test traffic.
-    pub fn site(&self) -> Result<PortSite, Error> {
+    pub fn interface_site(&self) -> Result<PortSite, Error> {
         self.site.duplicate()
     }
 
@@ -111,17 +111,17 @@ pub fn lock_name(index: u32) -> String {
 }
 
 /// Claims the interface of a port.
-pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
+pub(crate) fn claim_interface(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Error> {
     let name = &port.location.interface;
     let location = location_text(&port.location);
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-    let mut links = NamespaceLinks::open(&netns)?;
+    let mut links = NamespaceLinks::open_in(&netns)?;
     let link = links.by_name(name)?;
     guard::permit_port(&netns, link.index, &location, confirmed)?;
-    let lock = NameLock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
+    let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {location}"))?;
     let wish = quiet::InterfaceWish { mtu: port.mtu };
     // After guard and lock: nothing of the interface has been changed before, so a refusal leaves no trace.
-    let quieted = QuietInterface::make(&netns, &mut links, &link, wish)?;
+    let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, wish)?;
     // Read again: making it quiet may have changed the MTU and the flags.
     let link = links.by_name(name)?;
     let site = PortSite {
@@ -135,13 +135,13 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<InterfaceClaim, Erro
 
 impl InterfaceClaim {
     /// Starts to count the interface's own counters from here.
-    pub(crate) fn meter(&self) -> Result<InterfaceMeter, Error> {
-        Ok(InterfaceMeter::start(&self.netns, self.link.index)?.without(&self.hold.site.aside))
+    pub(crate) fn start_meter(&self) -> Result<InterfaceMeter, Error> {
+        Ok(InterfaceMeter::start(&self.netns, self.link.index)?.without_aside(&self.hold.site.aside))
     }
 
     /// Describes the port on AF_PACKET rings.
-    pub(crate) fn describe(&self, port: &Port) -> Result<PortInfo, Error> {
-        describe(port, &self.location, &self.netns, &self.link)
+    pub(crate) fn port_info(&self, port: &Port) -> Result<PortInfo, Error> {
+        describe_port(port, &self.location, &self.netns, &self.link)
     }
 
     /// Returns the hold that keeps the interface claimed.
@@ -151,35 +151,37 @@ impl InterfaceClaim {
 }
 
 /// Opens a port of a plan. Sends nothing; everything that arrives from now on is in the receive ring.
-pub fn open(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
-    let claim = claim(port, options.confirmed)?;
+pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenedPort, Error> {
+    let claim = claim_interface(port, options.confirmed)?;
     let InterfaceClaim { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
-    let mut rx_meter = claim.meter()?;
+    let mut rx_meter = claim.start_meter()?;
     // In parallel: for each ring the kernel waits for an RCU grace period.
     let (rx, tx) = std::thread::scope(|scope| {
-        let tx = scope.spawn(|| TxRing::open(netns, link.index, location, tx_options(link, options.largest)));
-        let rx = RxRing::open(netns, link.index, location, rx_options);
+        let tx = scope.spawn(|| {
+            TxRing::open_on_interface(netns, link.index, location, tx_options(link, options.largest))
+        });
+        let rx = RxRing::open_on_interface(netns, link.index, location, rx_options);
         // Immediately after the ring: a frame that is in the ring and not in the interface's count
         // would unbalance the ledger.
-        let restarted = rx_meter.restart();
+        let restarted = rx_meter.restart_counts();
         let tx = tx.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Ok::<_, Error>((restarted.and(rx)?, tx?))
     })?;
     Ok(OpenedPort {
-        info: claim.describe(port)?,
-        tx: PacketTx::new(tx, claim.meter()?),
+        info: claim.port_info(port)?,
+        tx: PacketTx::new(tx, claim.start_meter()?),
         rx: PacketRx::new(rx, rx_meter),
         hold: claim.into_hold(),
     })
 }
 
 fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
-    TxOptions { longest: longest(link, largest), ..TxOptions::default() }
+    TxOptions { longest: longest_frame(link, largest), ..TxOptions::default() }
 }
 
 /// Returns the length of the longest frame that will be sent, without FCS.
-pub(crate) fn longest(link: &Link, largest: Option<FrameSize>) -> usize {
+pub(crate) fn longest_frame(link: &Link, largest: Option<FrameSize>) -> usize {
     // The kernel lets a frame with one VLAN tag be four bytes longer than its MTU allows.
     let limit = link.mtu + FRAME_BEYOND_MTU - FrameSize::FCS + VLAN_TAG;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
@@ -187,12 +189,12 @@ pub(crate) fn longest(link: &Link, largest: Option<FrameSize>) -> usize {
     longest.max(60) as usize
 }
 
-fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<PortInfo, Error> {
-    let ethtool = EthtoolCalls::open(netns)?;
-    let speed = ethtool.speed(&link.name).ok().flatten();
+fn describe_port(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<PortInfo, Error> {
+    let ethtool = EthtoolCalls::open_in(netns)?;
+    let speed = ethtool.read_speed(&link.name).ok().flatten();
     let speed = speed.map(|speed| BitRate::new(u64::from(speed.mbits) * 1_000_000));
     // Informative only: a port without a known driver works.
-    let driver = ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default();
+    let driver = ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default();
     Ok(PortInfo {
         name: port.name.clone(),
         location: location.to_owned(),

@@ -33,15 +33,15 @@ use packetrig_sys::pktgen::Pktgen;
 use std::sync::Arc;
 
 /// Opens a port that sends with the kernel's generator.
-pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+pub fn open_port(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
     // The generator first: on a machine without it the open fails before an interface is touched.
-    let generator = Pktgen::open(&netns)?;
-    let opened = packet::open(port, options)?;
+    let generator = Pktgen::open_in(&netns)?;
+    let opened = packet::open_port(port, options)?;
     let interface = &port.location.interface;
-    let index = NamespaceLinks::open(&netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open_in(&netns)?.by_name(interface)?.index;
     // After `packet::open`, which has locked the interface.
-    let checksums = ChecksumOffload::complete(&netns, interface);
+    let checksums = ChecksumOffload::switch_off(&netns, interface);
     let doubts = SendDoubts::default();
     // After the rings are open, so that frames from before do not count.
     let meter = InterfaceMeter::start(&netns, index)?;
@@ -59,7 +59,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
 
 /// Checks whether the generator can send these streams: all problems at once, each with its path in the plan. Needs no
 /// rights; arming a port runs the same check.
-pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
+pub fn check_streams(streams: &[Arc<StreamSpec>]) -> Result<(), PlanProblems> {
     options::read_all(streams).map(drop)
 }
 
@@ -72,12 +72,12 @@ struct PktgenHold {
 }
 
 impl HeldPort for PktgenHold {
-    fn settle(&mut self) -> Result<(), Error> {
+    fn await_ready(&mut self) -> Result<(), Error> {
         self.packet.await_carrier()
     }
 
     fn caveats(&self) -> Vec<String> {
-        self.packet.caveats().iter().cloned().chain(self.doubts.all()).collect()
+        self.packet.caveats().iter().cloned().chain(self.doubts.all_doubts()).collect()
     }
 
     fn switch_link(&mut self, up: bool) -> Result<(), Error> {
@@ -94,7 +94,7 @@ struct ChecksumOffload {
 }
 
 impl ChecksumOffload {
-    fn complete(netns: &NetNs, interface: &str) -> Self {
+    fn switch_off(netns: &NetNs, interface: &str) -> Self {
         let changed = set_offload(netns, interface, false);
         Self {
             netns: changed.then(|| NetNs::duplicate(netns).ok()).flatten(),
@@ -114,7 +114,7 @@ impl Drop for ChecksumOffload {
 /// Sets the offload; returns whether it changed. A driver without such an offload writes checksums itself.
 fn set_offload(netns: &NetNs, interface: &str, on: bool) -> bool {
     let set =
-        EthtoolCalls::open(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));
+        EthtoolCalls::open_in(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));
     set.unwrap_or(false)
 }
 

@@ -12,7 +12,7 @@ pub trait WorkerClock: Send {
     /// Returns the current time of the node's monotonic clock.
     fn now(&self) -> MonoTime;
     /// Returns at `until` or a little before; never much after by its own doing.
-    fn wait(&self, until: MonoTime);
+    fn wait_until(&self, until: MonoTime);
 }
 
 /// An arrived frame without FCS, with its VLAN tags in place.
@@ -32,7 +32,7 @@ pub struct RxFrame<'a> {
 
 impl<'a> RxFrame<'a> {
     /// Creates a frame that arrived as one packet.
-    pub const fn single(bytes: &'a [u8], full_len: usize, at: MonoTime, stamp: StampKind) -> Self {
+    pub const fn single_packet(bytes: &'a [u8], full_len: usize, at: MonoTime, stamp: StampKind) -> Self {
         Self { bytes, full_len, at, stamp, is_outgoing: false, merged: None }
     }
 }
@@ -42,25 +42,29 @@ pub trait FrameTx: Send {
     /// Offers up to `want` free slots, one after another, to `fill`, which writes a frame and returns its
     /// length, or `None` to stop. Returns the number of slots filled; fewer than `want` means that the ring is
     /// full or `fill` stopped.
-    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize;
+    fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize;
     /// Hands the filled slots to the kernel without waiting. Call it again while frames are pending.
-    fn flush(&mut self) -> Result<(), crate::Error>;
+    fn flush_frames(&mut self) -> Result<(), crate::Error>;
     /// Returns the frames filled and neither taken nor refused yet.
-    fn pending(&self) -> usize;
+    fn pending_frames(&self) -> usize;
     /// Reads the counters since the port was opened.
-    fn counters(&mut self) -> Result<TxCounters, crate::Error>;
+    fn read_tx_counters(&mut self) -> Result<TxCounters, crate::Error>;
 }
 
 /// The receive half of a port.
 pub trait FrameRx: Send {
     /// Gives available frames to `sink`, at most `most`; returns their number. Does not wait.
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, crate::Error>;
+    fn receive_frames(
+        &mut self,
+        most: usize,
+        sink: &mut dyn FnMut(RxFrame<'_>),
+    ) -> Result<usize, crate::Error>;
     /// Waits for a frame, at most this long.
-    fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Reads the counters since the port was opened.
-    fn counters(&mut self) -> Result<RxCounters, crate::Error>;
+    fn read_rx_counters(&mut self) -> Result<RxCounters, crate::Error>;
     /// Returns how far the reader is behind the kernel; nothing where a frame can be read as soon as it arrives.
-    fn progress(&mut self) -> Result<RingProgress, crate::Error> {
+    fn ring_progress(&mut self) -> Result<RingProgress, crate::Error> {
         Ok(RingProgress::default())
     }
     /// Returns the largest uncertainty so far of converting an arrival stamp to the monotonic clock.
@@ -71,7 +75,7 @@ pub trait FrameRx: Send {
     }
     /// Asks for only the frames that pass `program`; nothing sees or counts the others. Some that fail it may be given
     /// anyway. Returns whether this port can do it.
-    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, crate::Error> {
+    fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, crate::Error> {
         let _ = program;
         Ok(false)
     }

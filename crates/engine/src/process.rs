@@ -34,7 +34,7 @@ use crate::receiver::TestReceiver;
 use crate::rig::{HeldPort, OpenPort};
 use crate::send_doubts::SendDoubts;
 use child::EngineProcess;
-use fault::{EngineFault, plain};
+use fault::{EngineFault, plain_text};
 use messages::EngineReply;
 use packetrig_plan::Port;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -51,14 +51,14 @@ struct EngineSite {
 }
 
 /// Opens a port that an engine sends from. Starts the engine, which sends nothing yet.
-pub fn open(port: &Port, options: OpenOptions, command: &EngineCommand) -> Result<OpenPort, Error> {
-    let opened = packet::open(port, options)?;
-    let site = opened.hold.site()?;
+pub fn open_port(port: &Port, options: OpenOptions, command: &EngineCommand) -> Result<OpenPort, Error> {
+    let opened = packet::open_port(port, options)?;
+    let site = opened.hold.interface_site()?;
     // After the port: the engine starts in the namespace of an interface that is guarded and locked.
     let mut engine = EngineProcess::start(command, &site.netns)?;
-    let hello = greet(&mut engine)
+    let hello = await_hello(&mut engine)
         .map_err(|fault| Error::Engine { engine: command.name(), reason: fault.to_string() })?;
-    let meter = InterfaceMeter::start(&site.netns, site.index)?.without(&site.aside);
+    let meter = InterfaceMeter::start(&site.netns, site.index)?.without_aside(&site.aside);
     let doubts = SendDoubts::default();
     let version = if hello.version.is_empty() { String::new() } else { format!(" {}", hello.version) };
     let engine_site = EngineSite {
@@ -78,14 +78,14 @@ pub fn open(port: &Port, options: OpenOptions, command: &EngineCommand) -> Resul
 }
 
 /// Waits for the engine's hello and checks its version.
-fn greet(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
+fn await_hello(engine: &mut EngineProcess) -> Result<EngineHello, EngineFault> {
     match engine.await_reply("hello", HELLO_WITHIN)? {
         EngineReply::Hello(hello) if hello.protocol != PROTOCOL => Err(EngineFault::Version(hello.protocol)),
         EngineReply::Hello(hello) => {
             // Names come from another program: control characters must not reach the terminal.
-            Ok(EngineHello { name: plain(&hello.name), version: plain(&hello.version), ..hello })
+            Ok(EngineHello { name: plain_text(&hello.name), version: plain_text(&hello.version), ..hello })
         }
-        EngineReply::Failed { text } => Err(EngineFault::GaveUp(plain(&text))),
+        EngineReply::Failed { text } => Err(EngineFault::GaveUp(plain_text(&text))),
         _ => Err(EngineFault::NoReply { what: "hello", within: HELLO_WITHIN }),
     }
 }
@@ -98,16 +98,16 @@ struct EngineHold {
 }
 
 impl HeldPort for EngineHold {
-    fn settle(&mut self) -> Result<(), Error> {
+    fn await_ready(&mut self) -> Result<(), Error> {
         self.packet.await_carrier()
     }
 
-    fn site(&self) -> Result<Option<PortSite>, Error> {
-        self.packet.site().map(Some)
+    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+        self.packet.interface_site().map(Some)
     }
 
     fn caveats(&self) -> Vec<String> {
-        self.packet.caveats().iter().cloned().chain(self.doubts.all()).collect()
+        self.packet.caveats().iter().cloned().chain(self.doubts.all_doubts()).collect()
     }
 
     fn switch_link(&mut self, up: bool) -> Result<(), Error> {

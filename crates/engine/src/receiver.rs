@@ -16,16 +16,16 @@ mod state;
 
 use crate::Error;
 use crate::port::{FrameRx, RingProgress};
+use crate::segment::StreamSegment;
 use crate::stream::{
     ClockShift, NextStep, ReceivedFrames, RxJob, SteeredReceiver, StreamControl, StreamRx, StreamSpec,
 };
-use crate::take::Take;
 use lane::ReceiverLane;
 use packetrig_stats::counts::{DelaySummary, StreamRxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
 use packetrig_units::{MonoTime, Nanos};
-use state::{ReceiverState, place_of};
+use state::{ReceiverState, find_place};
 use std::sync::Arc;
 
 /// Frames received per step at most.
@@ -55,101 +55,101 @@ impl<R: FrameRx> TestReceiver<R> {
     }
 
     /// Returns the latencies of the streams that measure it.
-    fn latencies(&self) -> impl Iterator<Item = &Latency> {
+    fn measured_latencies(&self) -> impl Iterator<Item = &Latency> {
         self.lanes().filter(|lane| lane.spec.latency).map(|lane| &lane.latency)
     }
 }
 
 impl<R: FrameRx> StreamRx for TestReceiver<R> {
-    fn arm(&mut self, job: RxJob) -> Result<(), Error> {
+    fn arm_receiver(&mut self, job: RxJob) -> Result<(), Error> {
         let mut job = job;
         // A filter in front of the ring is possible only with a single capture: with two, each would miss the frames
         // that only the other one wants.
         if let [tap] = &mut job.taps[..]
-            && let Some(program) = tap.narrowing()
-            && self.port.narrow(program)?
+            && let Some(program) = tap.ring_filter()
+            && self.port.filter_in_kernel(program)?
         {
-            tap.filtered_before();
+            tap.set_filtered_before();
         }
-        let state = ReceiverState::open(job);
+        let state = ReceiverState::from_job(job);
         self.port.expect_traffic(state.is_needed_often());
         self.state = Some(state);
         Ok(())
     }
 
-    fn control(&mut self, control: StreamControl) {
+    fn apply_control(&mut self, control: StreamControl) {
         // A stop concerns senders only: receivers go on until they are finished.
         if let (StreamControl::StartAt(start), Some(state)) = (control, &mut self.state) {
             state.start = start;
         }
     }
 
-    fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
+    fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) {
         let Some(state) = &mut self.state else { return };
         for (number, shift) in shifts {
-            if let Some(lane) = place_of(&state.lane_of, *number) {
+            if let Some(lane) = find_place(&state.lane_of, *number) {
                 state.lanes[lane].shift = Some(*shift);
             }
         }
     }
 
-    fn steering(&mut self) -> Option<&mut dyn SteeredReceiver> {
+    fn steered_receiver(&mut self) -> Option<&mut dyn SteeredReceiver> {
         Some(self)
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         let Some(state) = &mut self.state else { return Ok(NextStep::IdleUntil(now + IDLE)) };
-        let taken = self.port.receive(BATCH, &mut |frame| state.take(frame))?;
+        let taken = self.port.receive_frames(BATCH, &mut |frame| state.on_frame(frame))?;
         state.attend_taps(&mut self.port, now, taken == 0)?;
         Ok(if taken > 0 { NextStep::Busy } else { NextStep::IdleUntil(now + IDLE) })
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        self.port.wait(within)
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
+        self.port.wait_for_frames(within)
     }
 
-    fn progress(&mut self) -> Result<RingProgress, Error> {
-        self.port.progress()
+    fn ring_progress(&mut self) -> Result<RingProgress, Error> {
+        self.port.ring_progress()
     }
 
-    fn counts(&self) -> Vec<StreamRxCounts> {
+    fn stream_counts(&self) -> Vec<StreamRxCounts> {
         self.lanes().map(ReceiverLane::live_counts).collect()
     }
 
     fn latency_so_far(&self) -> DelaySummary {
         let mut all = DelaySummary::default();
-        self.latencies().for_each(|latency| all.merge(&latency.summary()));
+        self.measured_latencies().for_each(|latency| all.merge(&latency.summary()));
         all
     }
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {
-        let counters = self.port.counters()?;
+        let counters = self.port.read_rx_counters()?;
         // The counters were read anyway, so the captures get the latest value.
         for tap in self.state.iter_mut().flat_map(|state| &mut state.taps) {
-            tap.ring_dropped(counters.ring_dropped);
+            tap.on_ring_dropped(counters.ring_dropped);
         }
-        Ok(self.state.as_ref().map_or(counters, |state| state.add_to(counters)))
+        Ok(self.state.as_ref().map_or(counters, |state| state.add_port_counts(counters)))
     }
 
     fn clock_bound(&self) -> Nanos {
         self.port.clock_bound()
     }
 
-    fn finish(&mut self, sent: &[u64]) -> ReceivedFrames {
-        self.state.take().map_or_else(ReceivedFrames::default, |state| state.finish(sent))
+    fn finish_receiving(&mut self, sent: &[u64]) -> ReceivedFrames {
+        self.state.take().map_or_else(ReceivedFrames::default, |state| state.into_received(sent))
     }
 }
 
 impl<R: FrameRx> SteeredReceiver for TestReceiver<R> {
-    fn announce(&mut self, takes: &[(u16, Take)]) {
+    fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]) {
         if let Some(state) = &mut self.state {
-            state.announce(takes);
+            state.announce_segments(segments);
         }
     }
 
-    fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
+    fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
         if let Some(state) = &mut self.state {
-            state.add(streams, elsewhere);
+            state.add_streams(streams, elsewhere);
         }
     }
 }

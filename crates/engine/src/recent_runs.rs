@@ -21,14 +21,14 @@ struct RecentRun {
 }
 
 /// Returns the runs before this one, the latest first. Remembers this one for later runs, if it has a name.
-pub(crate) fn note(run: &str, key: TagKey) -> Vec<EarlierRun> {
-    note_in(&runtime_directory::path_for(KIND).join("keys.json"), run, key)
+pub(crate) fn remember_run(run: &str, key: TagKey) -> Vec<EarlierRun> {
+    remember_run_in(&runtime_directory::path_for(KIND).join("keys.json"), run, key)
 }
 
-fn note_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
+fn remember_run_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
     // Read, change and write under one lock: without it the second of two runs that begin at once would overwrite the
     // entry of the first.
-    let _held = runtime_directory::hold(path);
+    let _held = runtime_directory::hold_file(path);
     let text = runtime_directory::read_file(path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
     recent.retain(|earlier| earlier.run != run);
@@ -56,10 +56,10 @@ mod tests {
         std::thread::scope(|scope| {
             for number in 0..12_u64 {
                 let path = &path;
-                scope.spawn(move || note_in(path, &format!("r{number}"), TagKey(number)));
+                scope.spawn(move || remember_run_in(path, &format!("r{number}"), TagKey(number)));
             }
         });
-        let known = note_in(&path, "last", TagKey(99));
+        let known = remember_run_in(&path, "last", TagKey(99));
         assert_eq!(known.len(), 12, "{known:?}");
     }
 }

@@ -34,7 +34,7 @@ impl BegunFile {
         Ok(Self { begin: io::Cursor::new(begin), file })
     }
 
-    fn rewind(mut self) -> io::Result<Self> {
+    fn rewind_file(mut self) -> io::Result<Self> {
         self.file.rewind().map_err(|error| match error.kind() {
             ErrorKind::NotSeekable => io::Error::new(error.kind(), "a pipe can be read only once"),
             _ => error,
@@ -43,7 +43,7 @@ impl BegunFile {
     }
 
     /// Skips bytes that begin at `from`; returns how many there were, or may have been.
-    fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
+    fn skip_bytes(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match self.file.seek(SeekFrom::Start(from.saturating_add(bytes))) {
             Ok(_) => {
                 // The bytes read first lie before the new position.
@@ -93,19 +93,19 @@ impl RecordedBytes {
     }
 
     /// Returns to the beginning; fails for a pipe.
-    pub fn rewind(self) -> io::Result<Self> {
+    pub fn rewind_file(self) -> io::Result<Self> {
         let file = match self.0 {
             RecordedKind::Plain(file) => file,
             RecordedKind::Squeezed(decoder) => decoder.finish().into_inner(),
         };
-        file.rewind().and_then(Self::from_begin)
+        file.rewind_file().and_then(Self::from_begin)
     }
 
     /// Skips bytes that begin at `from`; returns how many there were. For an uncompressed file this may be too many:
     /// seeking beyond its end succeeds.
-    pub fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
+    pub fn skip_bytes(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
         match &mut self.0 {
-            RecordedKind::Plain(file) => file.skip(from, bytes),
+            RecordedKind::Plain(file) => file.skip_bytes(from, bytes),
             RecordedKind::Squeezed(decoder) => {
                 io::copy(&mut Read::by_ref(decoder).take(bytes), &mut io::sink())
             }

@@ -22,7 +22,7 @@ mod tests;
 mod track;
 
 pub(crate) use frames::StreamFrames;
-pub use survey::{ReplaySurvey, survey};
+pub use survey::{ReplaySurvey, survey_file};
 pub use track::ReplayTrack;
 
 use crate::Error;
@@ -46,7 +46,7 @@ impl SkippedPackets {
     }
 
     /// Describes the reasons in words; empty if no packet was skipped.
-    pub fn reasons(&self) -> Vec<String> {
+    pub fn describe_reasons(&self) -> Vec<String> {
         let reasons = [
             (self.cut, "were cut by a snap length"),
             (self.other_link, "are not Ethernet frames"),
@@ -61,7 +61,7 @@ impl SkippedPackets {
 
 impl FileEnding {
     /// Describes the end for a replay; `None` if the file is complete.
-    pub fn remark(&self) -> Option<String> {
+    pub fn replay_remark(&self) -> Option<String> {
         match self {
             Self::Whole => None,
             Self::Cut => {
@@ -74,6 +74,6 @@ impl FileEnding {
     }
 }
 
-fn refused(path: &Path, why: impl Display) -> Error {
+fn recording_error(path: &Path, why: impl Display) -> Error {
     Error::Recording { path: path.to_owned(), why: why.to_string() }
 }

@@ -7,16 +7,16 @@
 //! Invariant: receivers are receiving before any sender can send, and stop after all senders.
 
 mod account;
-mod bench;
 mod change;
 pub mod choose;
-mod course;
 mod neighbours;
 mod open;
 mod places;
 mod plane;
 mod prepare;
+mod running_port;
 mod site;
+mod steering;
 mod watch;
 
 pub use neighbours::PingId;
@@ -31,9 +31,7 @@ use crate::gate::SendGate;
 use crate::port::WorkerClock;
 use crate::process::EngineCommand;
 use crate::stream::StreamSpec;
-use bench::PortBench;
 use change::RigChange;
-use course::StreamCourse;
 use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Plan, PortLocation};
@@ -43,10 +41,12 @@ use packetrig_stats::terms::RunTerms;
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use places::PortPlaces;
-use prepare::{bind, check_sizes, open_all, stream_spec};
+use prepare::{bind_plan, check_sizes, open_all, stream_spec};
+use running_port::RunningPort;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use steering::SteeredStreamState;
 use watch::PortWatcher;
 
 /// Choices of the user for a run.
@@ -82,11 +82,11 @@ pub struct TestRig {
     places: PortPlaces,
     gate: SendGate,
     /// The local ports, in plan order.
-    benches: Vec<PortBench>,
+    running_ports: Vec<RunningPort>,
     /// The latest echo requests.
     pings: VecDeque<PingOrder>,
     /// State of each stream in a steered run.
-    courses: Option<Vec<StreamCourse>>,
+    steered_streams: Option<Vec<SteeredStreamState>>,
     /// Streams that a change removed from the plan: they are not started again.
     gone: BTreeSet<usize>,
     /// The change that streams are held for.
@@ -120,30 +120,30 @@ impl TestRig {
     /// Works like [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<Self, Error> {
         let mut plan = plan;
-        let places = PortPlaces::of(&plan, options)?;
-        places.settle(&mut plan);
+        let places = PortPlaces::from_options(&plan, options)?;
+        places.set_locations(&mut plan);
         places.ask_before(&plan)?;
         if options.terms.steered {
             // Before ports are opened: a plan that cannot be steered must not touch an interface.
-            course::check(&plan)?;
+            steering::check_steerable(&plan)?;
         }
         let mut open = open_all(&plan, &places, opener)?;
         // Only after all ports are open: a port may be the far end of another one's cable, which has no carrier before.
         for (_, port) in &mut open {
-            port.hold.settle()?;
-            port.hold.revise(&mut port.info);
+            port.hold.await_ready()?;
+            port.hold.revise_info(&mut port.info);
         }
         let infos: Vec<(usize, PortInfo)> =
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_sizes(&plan, &infos)?;
-        let plan = bind(plan, &places, &infos)?;
+        let plan = bind_plan(plan, &places, &infos)?;
         // Asked a second time, because shares of a link speed become frames per second only on open ports.
         places.ask_open(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
-        let benches = set_up_benches(open, &plan.plan, options, &places)?;
-        let courses = options.terms.steered.then(|| vec![StreamCourse::default(); specs.len()]);
+        let running_ports = set_up_ports(open, &plan.plan, options, &places)?;
+        let steered_streams = options.terms.steered.then(|| vec![SteeredStreamState::default(); specs.len()]);
         // Without steering they cannot be switched on later.
         let on = plan.plan.auto_start || !options.terms.steered;
         let mut rig = Self {
@@ -154,8 +154,8 @@ impl TestRig {
             specs,
             places,
             gate: options.gate.clone(),
-            benches,
-            courses,
+            running_ports,
+            steered_streams,
             gone: BTreeSet::new(),
             change: None,
             started: None,
@@ -165,17 +165,17 @@ impl TestRig {
             watcher: None,
             clock: RealClock::new(),
         };
-        rig.protocols(on)?;
+        rig.switch_protocols(on)?;
         Ok(rig)
     }
 
     /// Returns the local ports in plan order, with their indices in the plan and their descriptions.
     pub fn ports(&self) -> Vec<(usize, PortInfo)> {
-        self.benches.iter().map(|bench| (bench.port(), bench.info().clone())).collect()
+        self.running_ports.iter().map(|bench| (bench.port_index(), bench.info().clone())).collect()
     }
 
-    fn bench(&mut self, port: usize) -> Option<&mut PortBench> {
-        self.benches.iter_mut().find(|bench| bench.port() == port)
+    fn running(&mut self, port: usize) -> Option<&mut RunningPort> {
+        self.running_ports.iter_mut().find(|bench| bench.port_index() == port)
     }
 
     /// Returns the plan with its schedules.
@@ -186,14 +186,14 @@ impl TestRig {
     /// Returns the captures of the plan, with the indices of their ports. Any thread may start, stop and fetch them
     /// while the receivers work. [`Self::finish`] stops those that are still running.
     pub fn captures(&self) -> Vec<(usize, PortCapture)> {
-        self.benches.iter().flat_map(PortBench::captures).collect()
+        self.running_ports.iter().flat_map(RunningPort::captures).collect()
     }
 
     /// Starts to watch the interfaces of the ports that have one.
-    fn watch(&mut self) -> Result<(), Error> {
-        let mut ports = Vec::with_capacity(self.benches.len());
-        for bench in &self.benches {
-            ports.extend(bench.site()?.map(|site| (bench.port(), site)));
+    fn start_watcher(&mut self) -> Result<(), Error> {
+        let mut ports = Vec::with_capacity(self.running_ports.len());
+        for bench in &self.running_ports {
+            ports.extend(bench.site()?.map(|site| (bench.port_index(), site)));
         }
         self.watcher = Some(PortWatcher::start(ports)?);
         Ok(())
@@ -201,7 +201,7 @@ impl TestRig {
 
     /// Returns whether a stream that is sent here is received on another node, which alone knows its losses.
     fn has_receivers_elsewhere(&self) -> bool {
-        let is_here = |port: &usize| self.benches.iter().any(|bench| bench.port() == *port);
+        let is_here = |port: &usize| self.running_ports.iter().any(|bench| bench.port_index() == *port);
         self.sent_here().any(|stream| !self.plan.plan.streams[stream].rx.iter().all(is_here))
     }
 
@@ -212,10 +212,10 @@ impl TestRig {
 
     /// Ends the senders and adds their streams to the result; returns their other results, port by port.
     fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::SenderResult>, Error> {
-        let mut all = Vec::with_capacity(self.benches.len());
-        for bench in &mut self.benches {
+        let mut all = Vec::with_capacity(self.running_ports.len());
+        for bench in &mut self.running_ports {
             let mut sent = bench.finish_sender(&self.clock)?;
-            if sent.has_failed && self.courses.is_none() && !self.interrupted {
+            if sent.has_failed && self.steered_streams.is_none() && !self.interrupted {
                 // The sender was to send everything, and nobody stopped it.
                 sent.streams.iter_mut().for_each(|sent| plan_whole_stream(sent, &self.specs));
             }
@@ -228,10 +228,12 @@ impl TestRig {
     }
 
     /// Returns the number of tagged frames sent, by stream.
-    fn totals(&self, result: &NodeResult, sent_elsewhere: &[SentTotal]) -> Vec<u64> {
+    fn totals_by_stream(&self, result: &NodeResult, sent_elsewhere: &[SentTotal]) -> Vec<u64> {
         let mut totals = vec![0; self.specs.len()];
-        let sent_here =
-            result.send.iter().map(|sent| SentTotal { stream: sent.stream, frames: sent.counts.numbered() });
+        let sent_here = result
+            .send
+            .iter()
+            .map(|sent| SentTotal { stream: sent.stream, frames: sent.counts.numbered_frames() });
         for SentTotal { stream, frames } in sent_elsewhere.iter().copied().chain(sent_here) {
             if let Some(total) = totals.get_mut(stream) {
                 *total = frames;
@@ -243,23 +245,23 @@ impl TestRig {
 
 /// Counts all frames of a stream as planned, if it has an end.
 fn plan_whole_stream(sent: &mut SendResult, specs: &[Arc<StreamSpec>]) {
-    if let Some(total) = specs.get(sent.stream).and_then(|spec| spec.timeline.total()) {
+    if let Some(total) = specs.get(sent.stream).and_then(|spec| spec.timeline.total_frames()) {
         sent.planned = sent.planned.max(total);
     }
 }
 
-fn set_up_benches(
+fn set_up_ports(
     open: Vec<(usize, OpenPort)>,
     plan: &Plan,
     options: &RigOptions,
     places: &PortPlaces,
-) -> Result<Vec<PortBench>, Error> {
-    let benches = open.into_iter().map(|(port, open)| PortBench::new(port, open, plan));
-    let mut benches: Vec<PortBench> = benches.collect();
+) -> Result<Vec<RunningPort>, Error> {
+    let running = open.into_iter().map(|(port, open)| RunningPort::new(port, open, plan));
+    let mut benches: Vec<RunningPort> = running.collect();
     // Shared by all ports: two of them may want the same file name.
     let mut files = Vec::new();
-    for bench in &mut benches {
-        bench.set_up_captures(plan, options, &mut files)?;
+    for running in &mut benches {
+        running.set_up_captures(plan, options, &mut files)?;
     }
     for bench in &mut benches {
         bench.set_up_host(plan, options, places.permit())?;
@@ -269,6 +271,6 @@ fn set_up_benches(
 
 impl Drop for TestRig {
     fn drop(&mut self) {
-        bench::close(&mut self.benches);
+        running_port::close_ports(&mut self.running_ports);
     }
 }

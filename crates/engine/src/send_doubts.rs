@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub(crate) struct SendDoubts(Arc<Mutex<Vec<String>>>);
 
 impl SendDoubts {
-    pub(crate) fn note(&self, doubt: String) {
+    pub(crate) fn add_doubt(&self, doubt: String) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
     }
 
-    pub(crate) fn all(&self) -> Vec<String> {
+    pub(crate) fn all_doubts(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -18,15 +18,15 @@ mod stalls;
 use ahead::AheadMeter;
 pub(crate) use ahead::{AheadLog, TOLERANCE};
 use catch_up::CatchUp;
-pub(crate) use catch_up::{HOLD_UP, PART, PATIENCE, SLACK};
-pub(crate) use peaks::ErrorPeaks;
+pub(crate) use catch_up::{HOLD_UP, LATE_LIMIT, PART, SLACK};
+pub(crate) use peaks::SendingPeakMeter;
 pub(crate) use stalls::StallLog;
 
 use crate::Error;
 use crate::gate::SendGate;
 use crate::port::{FrameTx, WorkerClock};
+use crate::segment::StreamSegment;
 use crate::stream::{NextStep, SendingRecord, SteeredSender, StreamControl, StreamSpec, StreamTx, TxJob};
-use crate::take::Take;
 use lane::StreamLane;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::port::TxCounters;
@@ -61,7 +61,7 @@ pub struct TestSender<T, C> {
     unconfirmed: Vec<(usize, MonoTime)>,
     catch_up: CatchUp,
     ahead: AheadMeter,
-    peaks: ErrorPeaks,
+    peaks: SendingPeakMeter,
 }
 
 impl<T, C> std::fmt::Debug for TestSender<T, C> {
@@ -85,11 +85,11 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
             steered: false,
             start: None,
             stopped: None,
-            gate: SendGate::open(),
+            gate: SendGate::without_lease(),
             unconfirmed: Vec::with_capacity(BATCH),
             catch_up: CatchUp::default(),
             ahead: AheadMeter::default(),
-            peaks: ErrorPeaks::default(),
+            peaks: SendingPeakMeter::default(),
         }
     }
 
@@ -111,7 +111,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
         let Self { port, clock, key, lanes, due, unconfirmed, catch_up, ahead, peaks, .. } = self;
         let room = BATCH - unconfirmed.len();
         let before = unconfirmed.len();
-        port.fill(room, &mut |slot| {
+        port.fill_slots(room, &mut |slot| {
             loop {
                 let mut top = due.peek_mut()?;
                 let Reverse((instant, index)) = *top;
@@ -125,7 +125,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 }
                 let is_scheduled = lane.frames.are_scheduled();
                 if is_scheduled {
-                    catch_up.look(instant, now);
+                    catch_up.update_lag(instant, now);
                 }
                 // The top of the heap is the earliest: if it has to wait, nothing else is due either.
                 let allowed = if is_scheduled { catch_up.schedule_time(now) } else { now };
@@ -135,36 +135,36 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
                 // The due time in the heap was only "look again" because the reader of the file was behind. Now it may
                 // know the real one.
                 if lane.frames.were_missing() {
-                    *top = Reverse((lane.due(start, now), index));
+                    *top = Reverse((lane.next_due(start, now), index));
                     continue;
                 }
-                let len = lane.build(*key, start, instant, now, slot)?;
+                let len = lane.build_frame(*key, start, instant, now, slot)?;
                 if is_scheduled {
-                    ahead.add(instant, now);
+                    ahead.add_frame(instant, now);
                 }
                 unconfirmed.push((index, now));
-                *top = Reverse((lane.due(start, now), index));
+                *top = Reverse((lane.next_due(start, now), index));
                 return Some(len);
             }
         });
         // A batch is built within microseconds, so all its frames count at the time of the last one.
         if let Some((_, stamped)) = unconfirmed.last() {
-            peaks.add(*stamped, (unconfirmed.len() - before) as u64);
+            peaks.add_frames(*stamped, (unconfirmed.len() - before) as u64);
         }
     }
 
     /// Hands the built frames to the kernel, and records the uncertainty of their stamps.
     fn hand_over(&mut self) -> Result<(), Error> {
-        if self.port.pending() == 0 && self.unconfirmed.is_empty() {
+        if self.port.pending_frames() == 0 && self.unconfirmed.is_empty() {
             return Ok(());
         }
         // A frame is stamped when it is built and leaves when the kernel takes it. The time between is recorded as the
         // uncertainty of the stamp.
-        self.port.flush()?;
-        if self.port.pending() == 0 {
+        self.port.flush_frames()?;
+        if self.port.pending_frames() == 0 {
             let taken = self.clock.now();
             for (lane, stamped) in self.unconfirmed.drain(..) {
-                self.lanes[lane].stamp_bound.record(taken.since(stamped));
+                self.lanes[lane].stamp_bound.record_time(taken.since(stamped));
             }
         }
         Ok(())
@@ -172,7 +172,7 @@ impl<T: FrameTx, C: WorkerClock> TestSender<T, C> {
 }
 
 impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
-    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+    fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
         self.key = job.key;
         self.steered = job.steered;
@@ -183,7 +183,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         Ok(())
     }
 
-    fn control(&mut self, control: StreamControl) {
+    fn apply_control(&mut self, control: StreamControl) {
         match control {
             StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
@@ -191,7 +191,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
                 self.due.extend(lanes.map(|(i, lane)| {
                     lane.is_open = true;
                     lane.counts.is_sending = true;
-                    Reverse((lane.due(start, start), i))
+                    Reverse((lane.next_due(start, start), i))
                 }));
             }
             StreamControl::StartAt(_) => {}
@@ -205,7 +205,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         let Some(start) = self.start else {
             let idle = NextStep::IdleUntil(now + Nanos::from_millis(5));
             return Ok(if self.stopped.is_some() { NextStep::Done } else { idle });
@@ -213,7 +213,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         self.stop_without_lease(start, now);
         self.build_batch(start);
         self.hand_over()?;
-        if !self.unconfirmed.is_empty() || self.port.pending() > 0 {
+        if !self.unconfirmed.is_empty() || self.port.pending_frames() > 0 {
             return Ok(NextStep::Busy);
         }
         Ok(match self.due.peek() {
@@ -230,7 +230,7 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         })
     }
 
-    fn counts(&self) -> Vec<StreamTxCounts> {
+    fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let counts = self.lanes.iter().map(StreamLane::live_counts);
         // A lane is settled only when it is held or finished; but after a stop it sends nothing more.
         let is_stopped = self.stopped.is_some();
@@ -240,23 +240,23 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        self.port.counters()
+        self.port.read_tx_counters()
     }
 
-    fn record(&self) -> SendingRecord {
+    fn sending_record(&self) -> SendingRecord {
         SendingRecord {
-            stalls: self.catch_up.stalls(),
-            peaks: self.peaks.found(),
+            stalls: self.catch_up.stall_events(),
+            peaks: self.peaks.sending_peaks(),
             ahead: self.ahead.bursts(),
             fault: None,
         }
     }
 
-    fn finish(&mut self) -> Vec<SendResult> {
+    fn finish_sending(&mut self) -> Vec<SendResult> {
         let start = self.start;
         let stopped = self.stopped;
         let results = self.lanes.drain(..).map(|mut lane| {
-            lane.settle(start, stopped);
+            lane.settle_unsent(start, stopped);
             SendResult {
                 stream: lane.spec.number.into(),
                 counts: lane.live_counts(),
@@ -270,13 +270,13 @@ impl<T: FrameTx, C: WorkerClock> StreamTx for TestSender<T, C> {
         results.collect()
     }
 
-    fn steering(&mut self) -> Option<&mut dyn SteeredSender> {
+    fn steered_sender(&mut self) -> Option<&mut dyn SteeredSender> {
         Some(self)
     }
 }
 
 impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
-    fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
+    fn hold_streams(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
         let start = self.start;
         let now = self.clock.now();
         let all_stopped = self.stopped;
@@ -286,29 +286,29 @@ impl<T: FrameTx, C: WorkerClock> SteeredSender for TestSender<T, C> {
         let held = self.lanes.iter_mut().filter(|lane| streams.contains(&lane.spec.number)).map(|lane| {
             // A stream that ended by itself was not cut short; after a lease, all streams were, when it expired.
             let stopped = lane.counts.is_sending.then_some(all_stopped.unwrap_or(now));
-            lane.settle(start, stopped);
+            lane.settle_unsent(start, stopped);
             (lane.spec.number, lane.counts.frames)
         });
         held.collect()
     }
 
-    fn begin(&mut self, takes: &[(u16, Take)]) {
+    fn begin_segments(&mut self, segments: &[(u16, StreamSegment)]) {
         // Nothing begins after the stop.
         let Some(start) = self.start.filter(|_| self.stopped.is_none()) else { return };
         let now = self.clock.now();
-        for (number, take) in takes {
+        for (number, segment) in segments {
             // Lanes are sorted by number: the job lists streams by index, and later ones are appended.
             let found = self.lanes.binary_search_by_key(number, |lane| lane.spec.number);
             let Ok(index) = found else { continue };
             let lane = &mut self.lanes[index];
-            if !lane.counts.is_sending && take.first() == lane.counts.frames {
-                lane.begin(take.clone());
-                self.due.push(Reverse((lane.due(start, now), index)));
+            if !lane.counts.is_sending && segment.first_number() == lane.counts.frames {
+                lane.begin_segment(segment.clone());
+                self.due.push(Reverse((lane.next_due(start, now), index)));
             }
         }
     }
 
-    fn add(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), Error> {
+    fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), Error> {
         let all = self.lanes.len() + streams.len();
         for spec in streams {
             self.lanes.push(StreamLane::new(spec, all)?);

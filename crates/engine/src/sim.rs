@@ -46,10 +46,10 @@ impl SimLink {
 
     /// Returns its exact history so far.
     pub fn truth(&self) -> LinkTruth {
-        self.lock().truth().clone()
+        self.lock_link().truth().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, SimulatedLink> {
+    fn lock_link(&self) -> MutexGuard<'_, SimulatedLink> {
         // A panic elsewhere leaves the link intact: every change of it is complete.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -98,7 +98,7 @@ impl<C: WorkerClock> SimTx<C> {
 
     /// Refuses some frames, as a kernel might.
     #[must_use]
-    pub fn refusing(mut self, refuse: FaultChance, seed: u64) -> Self {
+    pub fn with_refusals(mut self, refuse: FaultChance, seed: u64) -> Self {
         self.refuse = refuse;
         self.dice = SeededDice::new(seed);
         self
@@ -109,11 +109,11 @@ impl<C: WorkerClock> SimTx<C> {
         let slot = &self.slots[self.first];
         // Positions count every frame that leaves the ring, refused ones included.
         let position = self.counters.handed_over + self.counters.refused;
-        if self.refuse.strikes(position, &mut self.dice) {
+        if self.refuse.strikes_at(position, &mut self.dice) {
             self.counters.refused += 1;
         } else {
             for link in &self.links {
-                link.lock().carry(&slot.bytes[..slot.len], now);
+                link.lock_link().carry_frame(&slot.bytes[..slot.len], now);
             }
             self.counters.handed_over += 1;
         }
@@ -123,7 +123,7 @@ impl<C: WorkerClock> SimTx<C> {
 }
 
 impl<C: WorkerClock> FrameTx for SimTx<C> {
-    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+    fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
         for done in 0..want {
             if self.filled == SLOTS {
                 return done;
@@ -136,20 +136,20 @@ impl<C: WorkerClock> FrameTx for SimTx<C> {
         want
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush_frames(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
         // A frame enters all links at once, so the slowest link holds back the ring.
-        while self.filled > 0 && self.links.iter().all(|link| link.lock().has_room(now)) {
+        while self.filled > 0 && self.links.iter().all(|link| link.lock_link().has_room(now)) {
             self.hand_over(now);
         }
         Ok(())
     }
 
-    fn pending(&self) -> usize {
+    fn pending_frames(&self) -> usize {
         self.filled
     }
 
-    fn counters(&mut self) -> Result<TxCounters, Error> {
+    fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
         Ok(TxCounters { on_wire: Some(self.counters.handed_over), ..self.counters })
     }
 }
@@ -165,7 +165,7 @@ pub struct ClockSkew {
 
 impl ClockSkew {
     /// Returns the time that the far end's clock shows `at`.
-    pub fn shown(self, at: MonoTime) -> MonoTime {
+    pub fn shown_time(self, at: MonoTime) -> MonoTime {
         // In 128 bits: nanoseconds times drift may exceed 64.
         let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
         let shown = i128::from(at.as_nanos()) + i128::from(self.offset_ns) + drift;
@@ -190,21 +190,21 @@ impl<C: WorkerClock> SimRx<C> {
 
     /// Gives the half a clock of its own.
     #[must_use]
-    pub fn skewed(self, skew: ClockSkew) -> Self {
+    pub fn with_skew(self, skew: ClockSkew) -> Self {
         Self { skew, ..self }
     }
 }
 
 impl<C: WorkerClock> FrameRx for SimRx<C> {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let now = self.clock.now();
         let mut taken = 0;
         for link in &self.links {
-            let mut link = link.lock();
+            let mut link = link.lock_link();
             while taken < most
-                && link.deliver(now, |bytes, at| {
-                    let at = self.skew.shown(at);
-                    sink(RxFrame::single(bytes, bytes.len(), at, StampKind::Software));
+                && link.deliver_frame(now, |bytes, at| {
+                    let at = self.skew.shown_time(at);
+                    sink(RxFrame::single_packet(bytes, bytes.len(), at, StampKind::Software));
                 })
             {
                 taken += 1;
@@ -214,15 +214,15 @@ impl<C: WorkerClock> FrameRx for SimRx<C> {
         Ok(taken)
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
         let now = self.clock.now();
-        let next = self.links.iter().filter_map(|link| link.lock().next_event(now)).min();
+        let next = self.links.iter().filter_map(|link| link.lock_link().next_event(now)).min();
         // Frames arrive at known times, so the wait ends exactly at the next one.
-        self.clock.wait(next.unwrap_or(now + within).min(now + within));
+        self.clock.wait_until(next.unwrap_or(now + within).min(now + within));
         Ok(())
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
         Ok(RxCounters {
             arrived: Some(self.seen),
             dropped: Some(0),

@@ -8,7 +8,7 @@ use crate::capture::CaptureTap;
 use crate::gate::SendGate;
 use crate::port::RingProgress;
 use crate::replay::ReplayTrack;
-use crate::take::Take;
+use crate::segment::StreamSegment;
 use packetrig_plan::recording::{FrameOrigin, ReplayTiming};
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::content::ContentCounts;
@@ -50,7 +50,7 @@ pub enum FrameSource {
 
 impl FrameSource {
     /// Creates the source that a plan names.
-    pub fn of(frames: &FrameOrigin) -> Self {
+    pub fn from_origin(frames: &FrameOrigin) -> Self {
         match frames {
             FrameOrigin::Made(template) => Self::Made(Arc::clone(template)),
             FrameOrigin::Recorded(recording) => {
@@ -75,7 +75,7 @@ impl StreamSpec {
         // Reserved up front, so that a hot loop never allocates.
         let share = (SERIES_ROOM / streams.max(1)).min(DAY);
         let is_unpaced = matches!(&self.source, FrameSource::Recorded(track) if track.recording().timing == ReplayTiming::Fastest);
-        let end = self.timeline.end().filter(|_| !is_unpaced);
+        let end = self.timeline.end_time().filter(|_| !is_unpaced);
         let seconds = end.map(|end| usize::try_from(end.as_u64() / 1_000_000_000));
         match seconds {
             Some(Ok(seconds)) => seconds.saturating_add(60).min(share),
@@ -87,11 +87,11 @@ impl StreamSpec {
 impl StreamSpec {
     /// Returns the frames that a sender should have sent by its end, if it sent `frames`: none before the start, those
     /// due by the stop, all if it was not stopped.
-    pub fn planned(&self, start: Option<MonoTime>, stopped: Option<MonoTime>, frames: u64) -> u64 {
+    pub fn planned_frames(&self, start: Option<MonoTime>, stopped: Option<MonoTime>, frames: u64) -> u64 {
         let due = match (start, stopped) {
             (None, _) => return 0,
             (Some(start), Some(stopped)) => self.timeline.due_before(stopped.since(start)),
-            (Some(_), None) => return self.timeline.total().unwrap_or(u64::MAX),
+            (Some(_), None) => return self.timeline.total_frames().unwrap_or(u64::MAX),
         };
         due.max(frames)
     }
@@ -210,25 +210,25 @@ pub enum NextStep {
     Done,
 }
 
-/// Sends streams. One worker owns it and calls [`StreamTx::step`].
+/// Sends streams. One worker owns it and calls [`StreamTx::send_due`].
 pub trait StreamTx: Send {
     /// Accepts the job; may allocate. Sends nothing yet.
-    fn arm(&mut self, job: TxJob) -> Result<(), crate::Error>;
-    fn control(&mut self, control: StreamControl);
+    fn arm_sender(&mut self, job: TxJob) -> Result<(), crate::Error>;
+    fn apply_control(&mut self, control: StreamControl);
     /// Sends the frames that are due at `now`, a bounded amount of work.
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
     /// Returns the counts per stream, in job order.
-    fn counts(&self) -> Vec<StreamTxCounts>;
+    fn stream_counts(&self) -> Vec<StreamTxCounts>;
     /// Reads the counters of the port.
     fn port_counters(&mut self) -> Result<TxCounters, crate::Error>;
     /// Returns the final results, in job order.
-    fn finish(&mut self) -> Vec<SendResult>;
+    fn finish_sending(&mut self) -> Vec<SendResult>;
     /// Returns when it was behind, and how many frames it sent at once. To be called before [`Self::finish`].
-    fn record(&self) -> SendingRecord {
+    fn sending_record(&self) -> SendingRecord {
         SendingRecord::default()
     }
     /// Returns the interface to steer single streams, if this half supports it.
-    fn steering(&mut self) -> Option<&mut dyn SteeredSender> {
+    fn steered_sender(&mut self) -> Option<&mut dyn SteeredSender> {
         None
     }
 }
@@ -236,46 +236,46 @@ pub trait StreamTx: Send {
 /// Starts, pauses and changes streams individually while others continue.
 pub trait SteeredSender {
     /// Stops sending these streams until their next segment. Returns the next number of each.
-    fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)>;
+    fn hold_streams(&mut self, streams: &[u16]) -> Vec<(u16, u64)>;
     /// Continues with these segments, which follow the numbers of their streams.
-    fn begin(&mut self, takes: &[(u16, Take)]);
+    fn begin_segments(&mut self, segments: &[(u16, StreamSegment)]);
     /// Adds streams, which wait for their first segment. May allocate.
-    fn add(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), crate::Error>;
+    fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), crate::Error>;
 }
 
 /// The receiving side of [`SteeredSender`].
 pub trait SteeredReceiver {
     /// Accepts frames of these segments from now on.
-    fn announce(&mut self, takes: &[(u16, Take)]);
+    fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]);
     /// Adds streams to be counted, and streams that are expected elsewhere. May allocate.
-    fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>);
+    fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>);
 }
 
-/// Receives and counts streams. One worker owns it and calls [`StreamRx::step`].
+/// Receives and counts streams. One worker owns it and calls [`StreamRx::take_arrivals`].
 pub trait StreamRx: Send {
     /// Accepts the job; may allocate. Receives from now on.
-    fn arm(&mut self, job: RxJob) -> Result<(), crate::Error>;
+    fn arm_receiver(&mut self, job: RxJob) -> Result<(), crate::Error>;
     /// Applies an order; receivers need the origin of the schedules.
-    fn control(&mut self, control: StreamControl);
+    fn apply_control(&mut self, control: StreamControl);
     /// Sets how the clocks of these streams' senders relate to this one, from now on. Before, frames of a stream that
     /// another node sends have no latency.
-    fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
+    fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) {
         let _ = shifts;
     }
-    /// Works like [`StreamTx::steering`]. Segments are announced here before their first frame can arrive.
-    fn steering(&mut self) -> Option<&mut dyn SteeredReceiver> {
+    /// Works like [`StreamTx::steered_sender`]. Segments are announced here before their first frame can arrive.
+    fn steered_receiver(&mut self) -> Option<&mut dyn SteeredReceiver> {
         None
     }
     /// Receives the frames that have arrived, a bounded amount of work.
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
+    fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, crate::Error>;
     /// Waits until a frame arrives, at most this long.
-    fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
-    /// Works like [`crate::port::FrameRx::progress`].
-    fn progress(&mut self) -> Result<RingProgress, crate::Error> {
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), crate::Error>;
+    /// Works like [`crate::port::FrameRx::ring_progress`].
+    fn ring_progress(&mut self) -> Result<RingProgress, crate::Error> {
         Ok(RingProgress::default())
     }
     /// Returns the counts per stream, in job order; cheap.
-    fn counts(&self) -> Vec<StreamRxCounts>;
+    fn stream_counts(&self) -> Vec<StreamRxCounts>;
     /// Returns the (least, mean, most) latency so far over all streams.
     fn latency_so_far(&self) -> DelaySummary;
     /// Reads the counters of the port, including those of this run's frames.
@@ -284,7 +284,7 @@ pub trait StreamRx: Send {
     fn clock_bound(&self) -> Nanos;
     /// Returns the final results, in job order. `sent` is the number of frames that each stream sent:
     /// missing ones are lost.
-    fn finish(&mut self, sent: &[u64]) -> ReceivedFrames;
+    fn finish_receiving(&mut self, sent: &[u64]) -> ReceivedFrames;
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ const MOST_LOSSES: usize = 64;
 /// Interval at which a tap without losses updates its file.
 const TELL_EVERY: Nanos = Nanos::from_millis(100);
 /// Time limit for a tap to report the time up to the run's end.
-const PATIENCE: Nanos = Nanos::from_secs(2);
+const TAP_TIMEOUT: Nanos = Nanos::from_secs(2);
 const LOOK_NS: u64 = 5_000_000;
 /// Age after which the file of an ended tap is removed.
 const KEPT_FOR: Nanos = Nanos::from_secs(24 * 3600);
@@ -64,15 +64,15 @@ pub struct TapLossLog {
 
 impl TapLossLog {
     /// Creates the log of a tap that begins to forward now.
-    pub fn begin(tap: &str, now: MonoTime) -> io::Result<Self> {
+    pub fn begin_log(tap: &str, now: MonoTime) -> io::Result<Self> {
         Self::begin_in(&runtime_directory::path_for(KIND), tap, now)
     }
 
     fn begin_in(directory: &Path, tap: &str, now: MonoTime) -> io::Result<Self> {
         forget_old(directory, now);
-        let process = process::own();
+        let process = process::own_id();
         let path = directory.join(format!("{tap}-{process}{EXTENSION}"));
-        let lock = runtime_directory::hold(&path);
+        let lock = runtime_directory::hold_file(&path);
         let file = TapLossFile {
             tap: tap.to_owned(),
             process,
@@ -82,13 +82,13 @@ impl TapLossLog {
             losses: Vec::new(),
         };
         let log = Self { path, file, lost: 0, written: now, _lock: lock };
-        log.write()?;
+        log.write_file()?;
         Ok(log)
     }
 
     /// Reports the frames lost from the beginning until now. They include all that were lost by `looked`: the rings are
     /// not all read at once. To be called several times a second.
-    pub fn tell(&mut self, looked: MonoTime, now: MonoTime, lost: u64) -> io::Result<()> {
+    pub fn report_losses(&mut self, looked: MonoTime, now: MonoTime, lost: u64) -> io::Result<()> {
         let file = &mut self.file;
         let more = lost.saturating_sub(self.lost);
         // The loss lies between the last known time and now; its exact time is unknown.
@@ -100,22 +100,22 @@ impl TapLossLog {
         file.told = file.told.max(looked);
         if more > 0 || file.told >= self.written + TELL_EVERY {
             self.written = file.told;
-            self.write()?;
+            self.write_file()?;
         }
         Ok(())
     }
 
     /// Ends the log: nothing was lost after this. Without any loss the file is removed.
-    pub fn end(mut self, now: MonoTime, lost: u64) -> io::Result<()> {
+    pub fn end_log(mut self, now: MonoTime, lost: u64) -> io::Result<()> {
         self.file.is_over = true;
-        self.tell(now, now, lost)?;
+        self.report_losses(now, now, lost)?;
         if self.file.losses.is_empty() {
-            return forget(&self.path);
+            return remove_files(&self.path);
         }
-        self.write()
+        self.write_file()
     }
 
-    fn write(&self) -> io::Result<()> {
+    fn write_file(&self) -> io::Result<()> {
         runtime_directory::write_file(&self.path, &serde_json::to_vec(&self.file)?)
     }
 }
@@ -130,28 +130,28 @@ fn join_oldest(losses: &mut Vec<TapLoss>) {
 
 /// Removes files of taps that ended long ago.
 fn forget_old(directory: &Path, now: MonoTime) {
-    for path in paths(directory) {
+    for path in list_files(directory) {
         // A time in the future is from before a reboot: the monotonic clock starts again.
-        let is_old = read(&path).is_none_or(|file| file.told + KEPT_FOR < now || now < file.told);
+        let is_old = read_file(&path).is_none_or(|file| file.told + KEPT_FOR < now || now < file.told);
         if is_old && !runtime_directory::is_held(&path) {
             // Best effort: no run asks for the time of such a file.
-            drop(forget(&path));
+            drop(remove_files(&path));
         }
     }
 }
 
-fn forget(path: &Path) -> io::Result<()> {
+fn remove_files(path: &Path) -> io::Result<()> {
     runtime_directory::remove_file(path)?;
     runtime_directory::remove_file(&runtime_directory::lock_path(path))
 }
 
-fn paths(directory: &Path) -> Vec<PathBuf> {
+fn list_files(directory: &Path) -> Vec<PathBuf> {
     let names = runtime_directory::list_names(directory).into_iter();
     let files = names.filter(|name| name.to_str().is_some_and(|name| name.ends_with(EXTENSION)));
     files.map(|name| directory.join(name)).collect()
 }
 
-fn read(path: &Path) -> Option<TapLossFile> {
+fn read_file(path: &Path) -> Option<TapLossFile> {
     serde_json::from_slice(&runtime_directory::read_file(path).ok()?).ok()
 }
 
@@ -166,7 +166,7 @@ pub(crate) struct DoubtfulTapTime {
 }
 
 impl DoubtfulTapTime {
-    fn event(&self) -> PortEvent {
+    fn port_event(&self) -> PortEvent {
         PortEvent {
             what: PortEventKind::TapDropped { frames: self.frames },
             from: self.from,
@@ -178,17 +178,17 @@ impl DoubtfulTapTime {
 
 /// Returns when taps of this machine lost frames between two times. Waits a moment for taps that are behind.
 pub(crate) fn find_between(from: MonoTime, until: MonoTime) -> Vec<DoubtfulTapTime> {
-    find_in(&runtime_directory::path_for(KIND), from, until, PATIENCE)
+    find_in(&runtime_directory::path_for(KIND), from, until, TAP_TIMEOUT)
 }
 
-fn find_in(directory: &Path, from: MonoTime, until: MonoTime, patience: Nanos) -> Vec<DoubtfulTapTime> {
-    let give_up_ns = clock::monotonic_ns() + patience.as_u64();
-    let each = paths(directory).into_iter().flat_map(|path| {
+fn find_in(directory: &Path, from: MonoTime, until: MonoTime, timeout: Nanos) -> Vec<DoubtfulTapTime> {
+    let give_up_ns = clock::monotonic_ns() + timeout.as_u64();
+    let each = list_files(directory).into_iter().flat_map(|path| {
         loop {
             // The lock first: a tap that ends after the check has written its file by the time it is read,
             // or is asked again.
             let is_alive = runtime_directory::is_held(&path);
-            let Some(file) = read(&path) else { return Vec::new() };
+            let Some(file) = read_file(&path) else { return Vec::new() };
             let is_known = file.is_over || file.told >= until;
             if is_known || !is_alive || clock::monotonic_ns() >= give_up_ns {
                 return file.doubtful_between(from, until, is_alive);
@@ -221,18 +221,18 @@ impl TapLossFile {
 
 /// Looks for losses of taps during a run that may have lost frames, and adds them to the result of its node: as events
 /// of all ports, which put losses of that time in doubt, and as caveats, which name the tap.
-pub(crate) fn doubt(result: &mut NodeResult, sends_elsewhere: bool) {
+pub(crate) fn add_doubts(result: &mut NodeResult, sends_elsewhere: bool) {
     let has_losses = result.receive.iter().any(|received| received.counts.sequence.lost > 0);
     // Without losses nothing is in doubt, and the run need not wait for taps.
     if has_losses || sends_elsewhere {
         let times = find_between(result.started, result.ended);
-        note(result, &times);
+        note_times(result, &times);
     }
 }
 
-fn note(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
+fn note_times(result: &mut NodeResult, times: &[DoubtfulTapTime]) {
     for time in times {
-        let event = time.event();
+        let event = time.port_event();
         result.ports.iter_mut().for_each(|port| port.events.push(event));
         let after = |at: MonoTime| at.since(result.started).as_secs_f64();
         let (from, until) = (after(time.from), after(time.until));

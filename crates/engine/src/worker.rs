@@ -56,7 +56,7 @@ pub(crate) struct PublishedCounts<S> {
 }
 
 impl<S> WorkerState<S> {
-    fn publish(&self, publication: PublishedCounts<S>) {
+    fn push_publication(&self, publication: PublishedCounts<S>) {
         let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
         if published.len() == KEPT {
             // The oldest gives way: readers need the latest, and one that is a little older.
@@ -92,20 +92,20 @@ pub(crate) struct WorkerFault {
 /// Work of a worker between two looks at its orders.
 pub(crate) trait WorkerTask: Send + 'static {
     type Counts: Send + 'static;
-    fn control(&mut self, control: StreamControl);
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error>;
+    fn apply_control(&mut self, control: StreamControl);
+    fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error>;
     /// Waits for work, at most until `until`.
-    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
+    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error>;
     /// Returns whether only orders and the time bring work, so that it may wait on the channel of orders.
     fn has_only_orders(&self) -> bool {
         false
     }
-    /// Reads the kernel's counters for the next [`Self::counts`].
+    /// Reads the kernel's counters for the next [`Self::current_counts`].
     fn read_counters(&mut self) -> Result<(), Error> {
         Ok(())
     }
     /// Returns its counts, with the kernel's counters as they were read last.
-    fn counts(&self) -> Self::Counts;
+    fn current_counts(&self) -> Self::Counts;
     /// Stops working because of an error.
     fn give_up(&mut self) {}
     /// Offset of its publications. Senders publish after receivers, so that everything counted as received is
@@ -128,40 +128,40 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new()
                 .name(name.clone())
-                .spawn(move || run(work, clock.as_ref(), &inbox, &shared, ready))
+                .spawn(move || run_worker(work, clock.as_ref(), &inbox, &shared, ready))
                 .map_err(|source| Error::Thread { name: name.clone(), source })?
         };
         let mut worker = Self { name, orders, shared, thread: Some(thread) };
         // An error means that the worker failed before it was ready.
         if is_ready.recv().is_err() {
-            let fault = worker.quit()?.fault;
+            let fault = worker.quit_and_join()?.fault;
             return Err(fault.map_or(Error::Bug("a worker ended before its first step"), |fault| fault.error));
         }
         Ok(worker)
     }
 
-    pub(crate) fn control(&self, control: StreamControl) {
-        self.order(WorkerOrder::Control(control));
+    pub(crate) fn send_control(&self, control: StreamControl) {
+        self.send_order(WorkerOrder::Control(control));
     }
 
     /// Runs a request on the worker between two steps, and waits for its answer. The effect is published by then.
-    pub(crate) fn ask<R: Send + 'static>(
+    pub(crate) fn run_on_worker<R: Send + 'static>(
         &mut self,
         request: impl FnOnce(&mut W) -> R + Send + 'static,
     ) -> Result<R, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        self.order(WorkerOrder::Ask(Box::new(move |work| {
+        self.send_order(WorkerOrder::Ask(Box::new(move |work| {
             let done = request(work);
             Box::new(move || ignore_closed(reply.send(done)))
         })));
         if let Ok(answer) = answer.recv() {
             return Ok(answer);
         }
-        self.quit()?;
+        self.quit_and_join()?;
         Err(Error::Bug("a worker ended before it answered"))
     }
 
-    fn order(&self, order: WorkerOrder<W>) {
+    fn send_order(&self, order: WorkerOrder<W>) {
         // A worker that has panicked needs no orders; the next `check` detects it.
         ignore_closed(self.orders.send(order));
     }
@@ -172,15 +172,15 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     }
 
     /// Returns the counts published last.
-    pub(crate) fn latest(&self) -> Option<W::Counts>
+    pub(crate) fn latest_counts(&self) -> Option<W::Counts>
     where
         W::Counts: Clone,
     {
-        self.published().pop_back().map(|publication| publication.counts)
+        self.publications().pop_back().map(|publication| publication.counts)
     }
 
     /// Returns the last publications, the oldest first.
-    pub(crate) fn published(&self) -> VecDeque<PublishedCounts<W::Counts>>
+    pub(crate) fn publications(&self) -> VecDeque<PublishedCounts<W::Counts>>
     where
         W::Counts: Clone,
     {
@@ -188,22 +188,22 @@ impl<W: WorkerTask> PortWorker<W, W::Counts> {
     }
 
     /// Detects a worker that has panicked.
-    pub(crate) fn check(&mut self) -> Result<(), Error> {
+    pub(crate) fn check_alive(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            self.quit()?;
+            self.quit_and_join()?;
             return Err(Error::Bug("a worker ended without an order"));
         }
         Ok(())
     }
 
-    /// Tells the worker to end, without waiting. [`Self::quit`] then waits less: several workers end at the same time.
-    pub(crate) fn begin_quit(&self) {
-        self.order(WorkerOrder::Quit);
+    /// Tells the worker to end, without waiting. [`Self::quit_and_join`] then waits less: several workers end at the same time.
+    pub(crate) fn order_quit(&self) {
+        self.send_order(WorkerOrder::Quit);
     }
 
     /// Ends the worker and takes back its half, whatever error it met.
-    pub(crate) fn quit(&mut self) -> Result<EndedWorker<W>, Error> {
-        self.order(WorkerOrder::Quit);
+    pub(crate) fn quit_and_join(&mut self) -> Result<EndedWorker<W>, Error> {
+        self.send_order(WorkerOrder::Quit);
         let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
         thread.join().map_err(|_| Error::Panicked(self.name.clone()))
     }
@@ -219,7 +219,7 @@ impl<W, S> Drop for PortWorker<W, S> {
     }
 }
 
-fn run<W: WorkerTask>(
+fn run_worker<W: WorkerTask>(
     mut work: W,
     clock: &dyn WorkerClock,
     inbox: &Receiver<WorkerOrder<W>>,
@@ -257,11 +257,11 @@ fn work_until_quit<W: WorkerTask>(
             Ok(WorkerOrder::Control(control)) => {
                 // An order may be new work for a worker that was done.
                 shared.done.store(false, Ordering::Release);
-                work.control(control);
+                work.apply_control(control);
             }
             Ok(WorkerOrder::Ask(request)) => {
                 let reply = request(work);
-                let published = publish(work, clock, shared);
+                let published = publish_latest(work, clock, shared);
                 reply();
                 published?;
             }
@@ -269,7 +269,7 @@ fn work_until_quit<W: WorkerTask>(
             Err(TryRecvError::Empty) => {}
         }
         let now = clock.now();
-        let step = work.step(now)?;
+        let step = work.run_step(now)?;
         // Only after a step: `start` promises that a receiver has read its ring once.
         if let Some(ready) = ready.take() {
             ignore_closed(ready.send(()));
@@ -277,12 +277,12 @@ fn work_until_quit<W: WorkerTask>(
         let is_done = step == NextStep::Done;
         if is_done && !shared.done.load(Ordering::Relaxed) {
             // Before `done` is set: a reader that sees it then finds the last counts published.
-            publish(work, clock, shared)?;
+            publish_latest(work, clock, shared)?;
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
             publish_at = next_publication(now, W::PUBLISH_AFTER);
-            publish(work, clock, shared)?;
+            publish_latest(work, clock, shared)?;
         }
         *since = now;
         let until = match step {
@@ -290,7 +290,7 @@ fn work_until_quit<W: WorkerTask>(
             NextStep::IdleUntil(until) => until.min(now + ATTENTION),
             NextStep::Done => now + ATTENTION,
         };
-        woken_by = rest(work, clock, inbox, until)?;
+        woken_by = wait_for_work(work, clock, inbox, until)?;
     }
 }
 
@@ -315,7 +315,7 @@ fn answer_until_quit<W: WorkerTask>(
 }
 
 /// Waits for work, at most until `until`; returns the order that ended the wait, if one did.
-fn rest<W: WorkerTask>(
+fn wait_for_work<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
     inbox: &Receiver<WorkerOrder<W>>,
@@ -327,11 +327,11 @@ fn rest<W: WorkerTask>(
     if work.has_only_orders() && free > 0 {
         return Ok(inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok());
     }
-    work.idle(clock, until)?;
+    work.idle_until(clock, until)?;
     Ok(None)
 }
 
-fn publish<W: WorkerTask>(
+fn publish_latest<W: WorkerTask>(
     work: &mut W,
     clock: &dyn WorkerClock,
     shared: &WorkerState<W::Counts>,
@@ -340,15 +340,15 @@ fn publish<W: WorkerTask>(
     // taken before its counts (all that was sent by then is in them), a receiver's after (nothing later is).
     let before = clock.now();
     work.read_counters()?;
-    let counts = work.counts();
+    let counts = work.current_counts();
     let at = if W::COUNTS_FROM { before } else { clock.now() };
-    shared.publish(PublishedCounts { at, counts });
+    shared.push_publication(PublishedCounts { at, counts });
     Ok(())
 }
 
 /// Publishes the counts of a worker that has stopped working.
 fn publish_counts<W: WorkerTask>(work: &W, at: MonoTime, shared: &WorkerState<W::Counts>) {
-    shared.publish(PublishedCounts { at, counts: work.counts() });
+    shared.push_publication(PublishedCounts { at, counts: work.current_counts() });
 }
 
 /// Ignores a closed channel: the receiving thread has ended and does not need the message.

@@ -18,7 +18,7 @@ mod tx;
 pub use headers::{FrameHeader, HeaderListener};
 pub use rx::XdpFrames;
 pub use socket::SocketTx;
-pub use tap::translated;
+pub use tap::filter_translator;
 pub use tap::{XdpTap, XdpTapOptions};
 pub use tx::LiveSender;
 
@@ -48,20 +48,25 @@ pub enum SendMethod {
 
 /// Opens a port of a plan. Sends nothing, and everything that arrives from now on is in the rings. `why` is the reason
 /// for this back end.
-pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) -> Result<OpenPort, Error> {
-    let claim = packet::claim(port, options.confirmed)?;
+pub fn open_port(
+    port: &Port,
+    options: OpenOptions,
+    method: SendMethod,
+    why: String,
+) -> Result<OpenPort, Error> {
+    let claim = packet::claim_interface(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     // Without promiscuous mode a card drops frames for other addresses before the program sees them.
     let promiscuous =
-        port.promiscuous.then(|| PromiscuousMode::make(&claim.netns, claim.link.index, &claim.location));
-    let mut rx_meter = claim.meter()?;
+        port.promiscuous.then(|| PromiscuousMode::enable_on(&claim.netns, claim.link.index, &claim.location));
+    let mut rx_meter = claim.start_meter()?;
     let pass = if options.has_devices { PassedFrames::Neighbours } else { PassedFrames::Nothing };
     let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
-    let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
+    let rx = XdpRx::open_on_interface(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     // Immediately, as with the rings of `packet`: a frame in the ring and not in the interface's
     // count unbalances the ledger.
-    rx_meter.restart()?;
-    let mut info = claim.describe(port)?;
+    rx_meter.restart_counts()?;
+    let mut info = claim.port_info(port)?;
     info.back_end = if method == SendMethod::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
     let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
     info.why = format!("{why}; XDP receives {receive}");
@@ -70,12 +75,12 @@ pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) 
     let exchange = SocketHandover::default();
     // Live frames at first: whether the far end accepts them is known only when all ports are open; `XdpHold::settle`
     // then puts a socket into the exchange if it must.
-    let tx = SwitchTx::new(LiveSender::new(&claim, claim.meter()?)?, exchange.clone());
+    let tx = SwitchTx::new(LiveSender::new(&claim, claim.start_meter()?)?, exchange.clone());
     let mut hold = XdpHold {
         netns: NetNs::duplicate(&claim.netns)?,
         index: claim.link.index,
         location: claim.location.clone(),
-        longest: options.largest.map(|largest| packet::longest(&claim.link, Some(largest))),
+        longest: options.largest.map(|largest| packet::longest_frame(&claim.link, Some(largest))),
         exchange,
         socket: None,
         _promiscuous: promiscuous.transpose()?,
@@ -94,7 +99,7 @@ pub fn open(port: &Port, options: OpenOptions, method: SendMethod, why: String) 
 
 /// Returns why the frames of flow `number` cannot be live frames, if they cannot.
 pub fn not_live(number: u16, frames: &FrameOrigin) -> Option<String> {
-    let reason = tables::refusal(number, frames.template())?;
+    let reason = tables::live_refusal(number, frames.template())?;
     Some(format!("flows[{number}]: {reason}"))
 }
 
@@ -105,9 +110,9 @@ fn stamp_of(features: XdpFeatures) -> StampKind {
 
 /// Measures how long the programs take per frame, in ns: (sending, receiving). Outside any interface.
 pub fn time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
-    let compiled = tables::compile(streams)?;
+    let compiled = tables::compile_tables(streams)?;
     let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64, pace: tx::PACE };
-    let mut live = LiveTx::open(1, &compiled.tables, options)?;
+    let mut live = LiveTx::open_on_interface(1, &compiled.tables, options)?;
     let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream has no frame sizes"))?;
     let len = compiled.tables.shapes[shape as usize].len as usize;
     Ok((live.time_per_frame(shape)?, XdpRx::time_per_frame(&vec![0; len])?))

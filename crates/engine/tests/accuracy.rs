@@ -29,7 +29,7 @@ fn thousand(pps: u64) -> Vec<Arc<StreamSpec>> {
 
 /// A gate under a lease of an hour.
 fn leased() -> SendGate {
-    let gate = SendGate::leased();
+    let gate = SendGate::under_lease();
     gate.set_deadline(packetrig_sys::clock::boottime_ns() + 3_600_000_000_000);
     gate
 }
@@ -52,7 +52,8 @@ fn a_lease_that_ends_ends_every_stream_and_what_was_due_by_then_is_planned() {
 
 #[test]
 fn a_lease_that_never_began_sends_nothing_and_one_that_lasts_changes_nothing() {
-    let never = Trial { gate: SendGate::leased(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
+    let never =
+        Trial { gate: SendGate::under_lease(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
     let sent = &never.send[0];
     assert_eq!((sent.counts.frames, sent.planned, sent.counts.lease_ended), (0, 0, true));
     let lasting = Trial { gate: leased(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
@@ -113,7 +114,7 @@ fn jitter_of_the_link_is_what_the_histogram_spans() {
 
 #[test]
 fn losses_are_found_one_by_one() {
-    let link = LinkSpec { loss: FaultChance::at([0, 10, 11, 12, 999]), ..LinkSpec::default() };
+    let link = LinkSpec { loss: FaultChance::at_positions([0, 10, 11, 12, 999]), ..LinkSpec::default() };
     let outcome = Trial::of(thousand(100), link).run().unwrap();
     let sequence = &outcome.receive[0].counts.sequence;
     assert_eq!((sequence.lost, sequence.unique), (5, 995));
@@ -123,8 +124,8 @@ fn losses_are_found_one_by_one() {
 #[test]
 fn copies_and_late_frames_are_told_apart() {
     let link = LinkSpec {
-        duplicate: FaultChance::at([5, 6]),
-        hold: FaultChance::at([100, 200]),
+        duplicate: FaultChance::at_positions([5, 6]),
+        hold: FaultChance::at_positions([100, 200]),
         hold_for: 3,
         ..LinkSpec::default()
     };
@@ -140,7 +141,11 @@ fn copies_and_late_frames_are_told_apart() {
 #[test]
 fn damage_is_named_after_where_it_is() {
     let damaged = |byte| {
-        let link = LinkSpec { corrupt: FaultChance::at([7, 8]), corrupt_byte: byte, ..LinkSpec::default() };
+        let link = LinkSpec {
+            corrupt: FaultChance::at_positions([7, 8]),
+            corrupt_byte: byte,
+            ..LinkSpec::default()
+        };
         let outcome = Trial::of(thousand(10_000), link).run().unwrap();
         let counts = outcome.receive.into_iter().next().unwrap().counts;
         assert_eq!(outcome.rx.foreign, 0);
@@ -179,9 +184,9 @@ fn a_million_frames_do_not_drift() {
         (1_000_000, 0, Some(Nanos::ZERO))
     );
     assert_eq!(sent.counts.first, Some(START + Nanos::from_micros(3)));
-    assert_eq!(sent.counts.last, Some(START + timeline.due(999_999)));
+    assert_eq!(sent.counts.last, Some(START + timeline.due_time(999_999)));
     // 999 999 intervals of 7 000 000 000 / 1 000 003 ns, rounded down once.
-    assert_eq!(timeline.due(999_999), Nanos::new(3_000 + 6_999_972_000));
+    assert_eq!(timeline.due_time(999_999), Nanos::new(3_000 + 6_999_972_000));
     assert_eq!(outcome.receive[0].counts.sequence.unique, 1_000_000);
     assert_eq!(sent.series.seconds.iter().map(|(frames, _)| frames).sum::<u64>(), 1_000_000);
 }
@@ -189,7 +194,7 @@ fn a_million_frames_do_not_drift() {
 #[test]
 fn short_tags_count_exactly_beyond_their_width() {
     let template = template(HeaderKind::Tcp, 64);
-    assert_eq!(template.tag_form(template.size(0)), Some(TagForm::Short));
+    assert_eq!(template.tag_form(template.frame_size(0)), Some(TagForm::Short));
     let timeline = timeline(1_000_000, SendPattern::Frames(1_100_000));
     let spec = Arc::new(StreamSpec {
         number: 4095,
@@ -199,7 +204,7 @@ fn short_tags_count_exactly_beyond_their_width() {
         sent_elsewhere: false,
         untimed: false,
     });
-    let link = LinkSpec { loss: FaultChance::at([3, 1_048_575, 1_048_576]), ..LinkSpec::default() };
+    let link = LinkSpec { loss: FaultChance::at_positions([3, 1_048_575, 1_048_576]), ..LinkSpec::default() };
     let outcome = Trial::of(vec![spec], link).run().unwrap();
     let received = &outcome.receive[0];
     assert_eq!((received.counts.sequence.lost, received.counts.sequence.unique), (3, 1_099_997));
@@ -278,7 +283,7 @@ fn stopping_leaves_the_rest_unsent() {
 #[test]
 fn streams_with_the_same_headers_are_told_apart() {
     let streams: Vec<_> = (0..4096).map(|n| stream(n, 64, timeline(100, SendPattern::Frames(3)))).collect();
-    let link = LinkSpec { loss: FaultChance::at([5000]), ..delayed(1) };
+    let link = LinkSpec { loss: FaultChance::at_positions([5000]), ..delayed(1) };
     let outcome = Trial::of(streams, link).run().unwrap();
     let lost: Vec<u64> = outcome.receive.iter().map(|received| received.counts.sequence.lost).collect();
     assert_eq!((lost.len(), lost.iter().sum::<u64>()), (4096, 1));
@@ -302,12 +307,12 @@ fn frames_of_another_run_are_foreign() {
     let ours = stream(0, 128, timeline(1000, SendPattern::Frames(1)));
     let template = {
         let mut spec = ours.source.template().unwrap().spec().clone();
-        spec.headers[0] = spec.headers[0].clone().with("dst", 0x0200_0000_0099);
+        spec.headers[0] = spec.headers[0].clone().with_field("dst", 0x0200_0000_0099);
         Arc::new(packetrig_wire::FrameTemplate::new(spec).unwrap())
     };
     let theirs = Arc::new(StreamSpec { source: FrameSource::Made(template), ..(*ours).clone() });
     receiver
-        .arm(RxJob {
+        .arm_receiver(RxJob {
             elsewhere: Vec::new(),
             earlier_runs: Vec::new(),
             port: 0,
@@ -318,19 +323,19 @@ fn frames_of_another_run_are_foreign() {
         })
         .unwrap();
     sender
-        .arm(TxJob {
+        .arm_sender(TxJob {
             key: packetrig_wire::tag::TagKey(78),
             streams: vec![theirs],
             steered: false,
-            gate: SendGate::open(),
+            gate: SendGate::without_lease(),
         })
         .unwrap();
-    sender.control(StreamControl::StartAt(START));
-    sender.step(START).unwrap();
-    receiver.step(START).unwrap();
+    sender.apply_control(StreamControl::StartAt(START));
+    sender.send_due(START).unwrap();
+    receiver.take_arrivals(START).unwrap();
     let counters = receiver.port_counters().unwrap();
     assert_eq!((counters.seen, counters.foreign, counters.unnumbered), (1, 1, 0));
-    assert_eq!(receiver.finish(&[0]).streams[0].counts.frames, 0);
+    assert_eq!(receiver.finish_receiving(&[0]).streams[0].counts.frames, 0);
 }
 
 /// Gives these frames, one each millisecond.
@@ -340,7 +345,7 @@ struct Arrivals {
 }
 
 impl packetrig_engine::port::FrameRx for Arrivals {
-    fn receive(
+    fn receive_frames(
         &mut self,
         most: usize,
         sink: &mut dyn FnMut(packetrig_engine::port::RxFrame<'_>),
@@ -349,16 +354,16 @@ impl packetrig_engine::port::FrameRx for Arrivals {
         for bytes in &frames {
             self.at = self.at + Nanos::from_millis(1);
             let stamp = packetrig_stats::port::StampKind::Software;
-            sink(packetrig_engine::port::RxFrame::single(bytes, bytes.len(), self.at, stamp));
+            sink(packetrig_engine::port::RxFrame::single_packet(bytes, bytes.len(), self.at, stamp));
         }
         Ok(frames.len())
     }
 
-    fn wait(&mut self, _: Nanos) -> Result<(), packetrig_engine::Error> {
+    fn wait_for_frames(&mut self, _: Nanos) -> Result<(), packetrig_engine::Error> {
         Ok(())
     }
 
-    fn counters(&mut self) -> Result<packetrig_stats::port::RxCounters, packetrig_engine::Error> {
+    fn read_rx_counters(&mut self) -> Result<packetrig_stats::port::RxCounters, packetrig_engine::Error> {
         Ok(packetrig_stats::port::RxCounters::default())
     }
 
@@ -376,7 +381,7 @@ fn an_impossible_number_is_damage_of_that_frame_alone() {
         let time = START.as_nanos() + number.min(1000) * 1_000_000;
         let stamp = packetrig_wire::tag::TagStamp { key: KEY, stream: 0, time };
         let mut bytes = vec![0; 128];
-        let len = template.render(number, stamp, &mut bytes);
+        let len = template.render_frame(number, stamp, &mut bytes);
         bytes.truncate(len);
         bytes
     };
@@ -394,10 +399,10 @@ fn an_impossible_number_is_damage_of_that_frame_alone() {
         taps: Vec::new(),
         has_devices: false,
     };
-    receiver.arm(job).unwrap();
-    receiver.control(StreamControl::StartAt(START));
-    receiver.step(START).unwrap();
-    let counts = receiver.finish(&[200]).streams.remove(0).counts;
+    receiver.arm_receiver(job).unwrap();
+    receiver.apply_control(StreamControl::StartAt(START));
+    receiver.take_arrivals(START).unwrap();
+    let counts = receiver.finish_receiving(&[200]).streams.remove(0).counts;
     assert_eq!((counts.sequence.unique, counts.unnumbered), (200, 1));
     assert_eq!((counts.sequence.reordered, counts.sequence.lost), (0, 0));
 }

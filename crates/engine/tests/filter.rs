@@ -4,7 +4,7 @@ use packetrig_engine::{Error, filter};
 use packetrig_sys::bpf;
 use packetrig_sys::pcap::{self, PcapError};
 use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, FilterEndings, FilterProgram};
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 
 const EXPRESSIONS: &[&str] = &[
     "",
@@ -96,7 +96,7 @@ struct Dice(u64, u64);
 impl Dice {
     fn below(&mut self, n: u64) -> usize {
         self.1 += 1;
-        usize::try_from(mix(self.0, self.1) % n).expect("a small number")
+        usize::try_from(keyed_mix(self.0, self.1) % n).expect("a small number")
     }
 
     fn byte(&mut self) -> u8 {
@@ -185,7 +185,7 @@ fn layer_4(dice: &mut Dice, frame: &mut Vec<u8>) {
 
 /// Compiles all expressions; empty where libpcap is missing, with a message.
 fn programs() -> Vec<(&'static str, FilterProgram)> {
-    let compiled = |expression: &&'static str| match filter::compile(expression) {
+    let compiled = |expression: &&'static str| match filter::compile_filter(expression) {
         Ok(program) => Some((*expression, program)),
         Err(Error::Expression(PcapError::Unsupported(missing))) => {
             say(&missing);
@@ -206,7 +206,7 @@ fn libpcap(program: &FilterProgram, frame: &[u8]) -> bool {
     let insns: Vec<_> = insns
         .map(|insn| pcap::ClassicInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k })
         .collect();
-    pcap::filter(&insns, frame).expect("libpcap is there") != 0
+    pcap::run_filter(&insns, frame).expect("libpcap is there") != 0
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn our_interpreter_agrees_with_libpcap() {
         let mut passed = 0;
         for frame in &frames {
             let wanted = libpcap(&program, frame);
-            assert_eq!(program.matches(frame), wanted, "`{expression}` on {frame:02x?}");
+            assert_eq!(program.matches_frame(frame), wanted, "`{expression}` on {frame:02x?}");
             passed += usize::from(wanted);
         }
         if passed == 0 || passed == frames.len() {
@@ -235,9 +235,9 @@ fn translated_filters_pass_the_verifier_and_agree_with_libpcap() {
     // The kernel runs tests on frames with an Ethernet header, and no longer than what fits into a page.
     let frames: Vec<_> = (0..600).map(frame).filter(|frame| frame.len() >= 14).collect();
     for (expression, program) in programs() {
-        let code = program.translate(ENDINGS).unwrap().into_iter();
+        let code = program.translate_to_ebpf(ENDINGS).unwrap().into_iter();
         let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
-        let loaded = match bpf::BpfProgram::load("filter", &code, false) {
+        let loaded = match bpf::BpfProgram::load_xdp("filter", &code, false) {
             Ok(loaded) => loaded,
             Err(error) if error.is_permission() => return say(&error),
             Err(error) => panic!("`{expression}`: {error}"),
@@ -279,16 +279,16 @@ fn translations_of_any_program_pass_the_verifier_and_agree_with_our_interpreter(
     let frames: Vec<_> = (0..40).map(frame).filter(|frame| frame.len() >= 14).collect();
     let (mut programs, mut passed) = (0, 0);
     for program in (0..3000).filter_map(random_program) {
-        let code = program.translate(ENDINGS).unwrap().into_iter();
+        let code = program.translate_to_ebpf(ENDINGS).unwrap().into_iter();
         let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
-        let loaded = match bpf::BpfProgram::load("filter", &code, false) {
+        let loaded = match bpf::BpfProgram::load_xdp("filter", &code, false) {
             Ok(loaded) => loaded,
             Err(error) if error.is_permission() => return say(&error),
             Err(error) => panic!("{:?}: {error}", program.insns()),
         };
         programs += 1;
         for frame in &frames {
-            let wanted = if program.matches(frame) { MATCH } else { MISMATCH };
+            let wanted = if program.matches_frame(frame) { MATCH } else { MISMATCH };
             passed += usize::from(wanted == MATCH);
             assert_eq!(loaded.run_once(frame).unwrap().0, wanted, "{:?} on {frame:02x?}", program.insns());
         }

@@ -65,7 +65,7 @@ fn demand(result: &NodeResult, back_end: BackEnd) {
     }
     for (index, port) in result.ports.iter().enumerate() {
         assert_eq!((port.port, port.info.back_end), (index, back_end));
-        assert_eq!((port.ledger.balance(), port.ledger.unchecked()), (vec![], vec![]));
+        assert_eq!((port.ledger.find_imbalances(), port.ledger.unchecked_rules()), (vec![], vec![]));
     }
     assert_eq!(result.ports[0].ledger.get(LedgerAccount::HandedOver), Some(2000));
     assert_eq!(result.ports[1].ledger.get(LedgerAccount::Counted), Some(1800));
@@ -75,8 +75,8 @@ fn demand(result: &NodeResult, back_end: BackEnd) {
 
 #[test]
 fn the_frame_level_meets_the_demands() {
-    let link = || LinkSpec { loss: FaultChance::at((9..5000).step_by(10)), ..LinkSpec::default() };
-    let ports = SimPorts::default().wire("left", "right", link()).wire("right", "left", link());
+    let link = || LinkSpec { loss: FaultChance::at_positions((9..5000).step_by(10)), ..LinkSpec::default() };
+    let ports = SimPorts::default().add_wire("left", "right", link()).add_wire("right", "left", link());
     demand(&execute(both_ways(), &options(None), &ports).unwrap(), BackEnd::Sim);
     let lost: Vec<usize> = ports.truths().iter().map(|truth| truth.lost.len()).collect();
     assert_eq!(lost, [200, 50]);
@@ -104,8 +104,8 @@ fn frames_that_our_own_receiver_lost_are_said_to_be_ours() {
 fn several_receivers_each_keep_their_own_account() {
     let mut plan = plan(&["a", "b", "c"]);
     plan.streams = vec![plan_stream("one to two", 0, &[1, 2], 20_000, StreamAmount::Packets(500))];
-    let lossy = LinkSpec { loss: FaultChance::at([1, 2, 3]), ..LinkSpec::default() };
-    let ports = SimPorts::default().wire("a", "b", LinkSpec::default()).wire("a", "c", lossy);
+    let lossy = LinkSpec { loss: FaultChance::at_positions([1, 2, 3]), ..LinkSpec::default() };
+    let ports = SimPorts::default().add_wire("a", "b", LinkSpec::default()).add_wire("a", "c", lossy);
     let result = execute(plan, &options(None), &ports).unwrap();
     let lost: Vec<_> = result.receive.iter().map(|r| (r.port, r.counts.sequence.lost)).collect();
     assert_eq!(lost, [(1, 0), (2, 3)]);
@@ -118,7 +118,7 @@ fn samples_grow_and_stopping_ends_an_endless_stream() {
         plan_stream("endless", 0, &[1], 2_000, StreamAmount::Continuous),
         plan_stream("long", 0, &[1], 2_000, StreamAmount::Packets(1_000_000)),
     ];
-    let ports = SimPorts::default().wire("left", "right", LinkSpec::default());
+    let ports = SimPorts::default().add_wire("left", "right", LinkSpec::default());
     let mut rig = begin(plan, &options(None), &ports).unwrap();
     let (mut last, mut growths) = (0, 0);
     watch(&mut rig, &mut |sample| {
@@ -131,8 +131,8 @@ fn samples_grow_and_stopping_ends_an_endless_stream() {
     .unwrap();
     rig.stop_senders();
     watch(&mut rig, &mut |_| false).unwrap();
-    assert_eq!(rig.sent().unwrap().len(), 2);
-    let result = rig.finish("local", &[]).unwrap();
+    assert_eq!(rig.sent_totals().unwrap().len(), 2);
+    let result = rig.finish_run("local", &[]).unwrap();
     for sent in &result.send {
         assert!(sent.counts.frames > 0 && sent.planned >= sent.counts.frames && sent.planned < 1_000_000);
     }
@@ -152,9 +152,9 @@ fn what_a_sender_here_says_outweighs_what_others_claim() {
     plan.streams = vec![plan_stream("from afar", 1, &[0], 1000, StreamAmount::Packets(10))];
     let mut rig =
         packetrig_engine::rig::TestRig::prepare_with(plan, &options(None), &SimPorts::default()).unwrap();
-    rig.arm().unwrap();
+    rig.arm_ports().unwrap();
     let total = |stream, frames| SentTotal { stream, frames };
-    let result = rig.finish("local", &[total(0, 7), total(99, 5)]).unwrap();
+    let result = rig.finish_run("local", &[total(0, 7), total(99, 5)]).unwrap();
     // The sender of this node sent nothing.
     assert_eq!(result.receive[0].counts.sequence.lost, 0);
 }
@@ -173,7 +173,7 @@ fn captures_hold_every_frame_that_arrived() {
     }];
     let mut only_planned = options(Some(dir.path().into()));
     only_planned.terms.capture_all = false;
-    let ports = SimPorts::default().wire("left", "right", LinkSpec::default()).wire(
+    let ports = SimPorts::default().add_wire("left", "right", LinkSpec::default()).add_wire(
         "right",
         "left",
         LinkSpec::default(),
@@ -230,7 +230,7 @@ fn one_vlan_tag_is_beyond_what_a_port_takes() {
         let mut spec = bed::template(HeaderKind::Udp, size).spec().clone();
         spec.headers.splice(1..1, std::iter::repeat_n(PacketHeader::new(HeaderKind::Vlan), tags));
         if let Some(ether_type) = ether_type {
-            spec.headers[0] = spec.headers[0].clone().with("ether_type", ether_type);
+            spec.headers[0] = spec.headers[0].clone().with_field("ether_type", ether_type);
         }
         spec.size = SizePattern::Fixed(FrameSize::new(size));
         let mut plan = both_ways();
@@ -260,7 +260,7 @@ struct Trouble {
 struct Restore(Arc<AtomicBool>, Arc<AtomicBool>);
 
 impl HeldPort for Restore {
-    fn settle(&mut self) -> Result<(), Error> {
+    fn await_ready(&mut self) -> Result<(), Error> {
         self.0.store(true, Ordering::Release);
         Ok(())
     }
@@ -284,28 +284,28 @@ impl Drop for Restore {
 struct Panics;
 
 impl StreamTx for Panics {
-    fn arm(&mut self, _job: TxJob) -> Result<(), Error> {
+    fn arm_sender(&mut self, _job: TxJob) -> Result<(), Error> {
         Ok(())
     }
-    fn control(&mut self, _control: StreamControl) {
+    fn apply_control(&mut self, _control: StreamControl) {
         panic!("made to panic by a test");
     }
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         Ok(NextStep::IdleUntil(now + Nanos::from_millis(1)))
     }
-    fn counts(&self) -> Vec<StreamTxCounts> {
+    fn stream_counts(&self) -> Vec<StreamTxCounts> {
         vec![]
     }
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
         Ok(TxCounters::default())
     }
-    fn finish(&mut self) -> Vec<SendResult> {
+    fn finish_sending(&mut self) -> Vec<SendResult> {
         vec![]
     }
 }
 
 impl PortOpener for Trouble {
-    fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+    fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let link = SimLink::new(LinkSpec::default());
         let tx = TestSender::new(
             ChaosWorker::new(SimTx::new(vec![link.clone()], RealClock::new()), self.mood),
@@ -313,7 +313,7 @@ impl PortOpener for Trouble {
         );
         let rx = SimRx::new(vec![link], RealClock::new());
         let rx = TestReceiver::new(ChaosWorker::new(rx, self.rx_mood));
-        let open = MockPorts::default().open(port, largest)?;
+        let open = MockPorts::default().open_port(port, largest)?;
         Ok(OpenPort {
             tx: if self.panics { Box::new(Panics) } else { Box::new(tx) },
             rx: Box::new(rx),
@@ -345,7 +345,7 @@ impl Trouble {
 fn run_with_failure(trouble: &Trouble, plan: Plan) -> NodeResult {
     let mut rig = begin(plan, &options(None), trouble).expect("it begins well");
     watch(&mut rig, &mut |_| false).expect("a fault of a port is no error of the run");
-    let result = rig.finish("here", &[]).expect("what was counted is in the result");
+    let result = rig.finish_run("here", &[]).expect("what was counted is in the result");
     drop(rig);
     assert!(trouble.restored.load(Ordering::Acquire), "the port was not given back");
     result
@@ -386,7 +386,7 @@ fn what_a_failed_sender_was_to_send_counts_as_unsent() {
     let result = run_with_failure(&Trouble { mood, ..Trouble::default() }, bounded(500));
     assert_eq!(result.send[0].planned, 500);
     assert!(result.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::SenderShort));
-    let imbalances: Vec<_> = result.ports.iter().flat_map(|port| port.ledger.balance()).collect();
+    let imbalances: Vec<_> = result.ports.iter().flat_map(|port| port.ledger.find_imbalances()).collect();
     assert_eq!(imbalances, []);
 }
 

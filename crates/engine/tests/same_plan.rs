@@ -17,17 +17,17 @@ use packetrig_wire::tag::TagStamp;
 struct GivenFrames(Vec<(MonoTime, Vec<u8>)>);
 
 impl FrameRx for GivenFrames {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let given = most.min(self.0.len());
         for (at, bytes) in self.0.drain(..given) {
-            sink(RxFrame::single(&bytes, bytes.len(), at, StampKind::Software));
+            sink(RxFrame::single_packet(&bytes, bytes.len(), at, StampKind::Software));
         }
         Ok(given)
     }
-    fn wait(&mut self, _: Nanos) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, _: Nanos) -> Result<(), Error> {
         Ok(())
     }
-    fn counters(&mut self) -> Result<RxCounters, Error> {
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
         Ok(RxCounters::default())
     }
     fn clock_bound(&self) -> Nanos {
@@ -39,7 +39,7 @@ impl FrameRx for GivenFrames {
 fn frame(number: u64, sent: MonoTime) -> (MonoTime, Vec<u8>) {
     let mut bytes = vec![0; 2048];
     let stamp = TagStamp { key: KEY, stream: 0, time: sent.as_nanos() };
-    let length = template(HeaderKind::Udp, 128).render(number, stamp, &mut bytes);
+    let length = template(HeaderKind::Udp, 128).render_frame(number, stamp, &mut bytes);
     bytes.truncate(length);
     (sent + Nanos::from_micros(10), bytes)
 }
@@ -64,13 +64,13 @@ fn a_mark_that_fits_by_chance_makes_no_copy_of_an_old_frame() {
         taps: Vec::new(),
         has_devices: false,
     };
-    receiver.arm(job).unwrap();
-    receiver.control(StreamControl::StartAt(START));
+    receiver.arm_receiver(job).unwrap();
+    receiver.apply_control(StreamControl::StartAt(START));
     for _ in 0..6010 {
-        receiver.step(due(6010)).unwrap();
+        receiver.take_arrivals(due(6010)).unwrap();
     }
     let unnumbered = receiver.port_counters().unwrap().unnumbered;
-    let received = receiver.finish(&[6000]);
+    let received = receiver.finish_receiving(&[6000]);
     let counts = &received.streams[0].counts;
     assert_eq!((counts.frames, counts.sequence.unique, counts.sequence.duplicates), (6001, 6000, 1));
     assert_eq!((counts.sequence.lost, unnumbered), (0, 2), "their headers are those of the stream");

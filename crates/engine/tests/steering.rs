@@ -6,10 +6,10 @@ mod bed;
 use bed::{KEY, START, timeline};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::receiver::TestReceiver;
+use packetrig_engine::segment::StreamSegment;
 use packetrig_engine::sender::TestSender;
 use packetrig_engine::sim::{LinkSpec, SimLink, SimRx, SimTx, SimulationStage, VirtualClock};
 use packetrig_engine::stream::{FrameSource, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
-use packetrig_engine::take::Take;
 use packetrig_plan::timeline::{SendPattern, StreamTimeline};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::result::{ReceiveResult, SendResult};
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Frames with the index of their pattern as source port.
 fn counting(size: u32) -> Arc<FrameTemplate> {
     let ports = FieldPattern::Step { start: 1, step: 1, count: 50_000, down: false };
-    let udp = PacketHeader::new(HeaderKind::Udp).with("src_port", ports);
+    let udp = PacketHeader::new(HeaderKind::Udp).with_field("src_port", ports);
     let headers = vec![PacketHeader::new(HeaderKind::Ethernet), PacketHeader::new(HeaderKind::Ipv4), udp];
     let size = SizePattern::Fixed(FrameSize::new(size));
     let spec = FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true };
@@ -40,7 +40,7 @@ struct Bed {
 
 impl Bed {
     fn new(streams: u16, timeline: StreamTimeline) -> Self {
-        Self::under(SendGate::open(), streams, timeline)
+        Self::under(SendGate::without_lease(), streams, timeline)
     }
 
     fn under(gate: SendGate, streams: u16, timeline: StreamTimeline) -> Self {
@@ -49,7 +49,7 @@ impl Bed {
         let mut tx = TestSender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
         let mut rx = TestReceiver::new(SimRx::new(vec![link.clone()], clock.clone()));
         let specs: Vec<_> = (0..streams).map(|number| spec(number, timeline)).collect();
-        rx.arm(RxJob {
+        rx.arm_receiver(RxJob {
             elsewhere: Vec::new(),
             earlier_runs: Vec::new(),
             port: 1,
@@ -59,9 +59,9 @@ impl Bed {
             has_devices: false,
         })
         .expect("armed");
-        tx.arm(TxJob { key: KEY, streams: specs, steered: true, gate }).expect("armed");
+        tx.arm_sender(TxJob { key: KEY, streams: specs, steered: true, gate }).expect("armed");
         let mut bed = Self { clock, link, tx, rx };
-        bed.stage(|stage| stage.control(StreamControl::StartAt(START)));
+        bed.stage(|stage| stage.apply_control(StreamControl::StartAt(START)));
         bed
     }
 
@@ -82,25 +82,25 @@ impl Bed {
     }
 
     fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
-        self.tx.steering().expect("it can be steered").hold(streams)
+        self.tx.steered_sender().expect("it can be steered").hold_streams(streams)
     }
 
-    fn begin(&mut self, stream: u16, take: Take) {
+    fn begin(&mut self, stream: u16, take: StreamSegment) {
         let takes = [(stream, take)];
-        self.rx.steering().expect("it can be steered").announce(&takes);
-        self.tx.steering().expect("it can be steered").begin(&takes);
+        self.rx.steered_receiver().expect("it can be steered").announce_segments(&takes);
+        self.tx.steered_sender().expect("it can be steered").begin_segments(&takes);
     }
 
     fn counts(&self, stream: usize) -> (StreamTxCounts, StreamRxCounts) {
-        (self.tx.counts()[stream], self.rx.counts()[stream].clone())
+        (self.tx.stream_counts()[stream], self.rx.stream_counts()[stream].clone())
     }
 
     fn finish(mut self) -> (Vec<SendResult>, Vec<ReceiveResult>) {
-        self.stage(|stage| stage.control(StreamControl::Stop));
+        self.stage(|stage| stage.apply_control(StreamControl::Stop));
         self.stage(|stage| stage.run_until(START + Nanos::from_secs(3_600))).expect("it goes on");
-        let sent = self.tx.finish();
+        let sent = self.tx.finish_sending();
         let totals: Vec<u64> = sent.iter().map(|sent| sent.counts.frames).collect();
-        (sent, self.rx.finish(&totals).streams)
+        (sent, self.rx.finish_receiving(&totals).streams)
     }
 }
 
@@ -131,7 +131,7 @@ fn a_steered_stream_waits_and_others_do_not_notice() {
     let mut bed = Bed::new(2, steady);
     bed.run_to(10);
     assert_eq!(bed.counts(0).0.frames, 0);
-    let whole = |at| Take::new(FrameIndex::from(0), at, counting(100), steady);
+    let whole = |at| StreamSegment::new(FrameIndex::from(0), at, counting(100), steady);
     bed.begin(0, whole(at(10)));
     bed.begin(1, whole(at(10)));
     bed.run_to(110);
@@ -150,13 +150,13 @@ fn a_steered_stream_waits_and_others_do_not_notice() {
 #[test]
 fn a_stream_whose_lease_has_ended_sends_no_more_and_is_held_as_of_then() {
     let steady = timeline(1_000, SendPattern::Endless);
-    let gate = SendGate::leased();
+    let gate = SendGate::under_lease();
     gate.set_deadline(packetrig_sys::clock::boottime_ns() + 3_600_000_000_000);
     let mut bed = Bed::under(gate.clone(), 1, steady);
-    bed.begin(0, Take::new(FrameIndex::from(0), at(10), counting(100), steady));
+    bed.begin(0, StreamSegment::new(FrameIndex::from(0), at(10), counting(100), steady));
     bed.run_to(110);
     assert!(bed.counts(0).0.is_sending);
-    gate.shut();
+    gate.shut_now();
     bed.run_to(210);
     let counts = bed.counts(0).0;
     assert!(counts.lease_ended && !counts.is_sending, "{counts:?}");
@@ -171,18 +171,18 @@ fn a_stream_whose_lease_has_ended_sends_no_more_and_is_held_as_of_then() {
 fn a_pause_goes_on_where_it_was_and_a_start_begins_anew() {
     let ten = timeline(1_000, SendPattern::Frames(10));
     let mut bed = Bed::new(1, ten);
-    let first = Take::new(FrameIndex::from(0), at(10), counting(100), ten);
+    let first = StreamSegment::new(FrameIndex::from(0), at(10), counting(100), ten);
     bed.begin(0, first.clone());
     bed.run_to(13);
     let (_, left) = bed.hold(&[0])[0];
     assert_eq!(left, 4);
     bed.run_to(50);
-    bed.begin(0, Take::new(first.nth(left), at(51), counting(100), ten));
+    bed.begin(0, StreamSegment::new(first.frame_index(left), at(51), counting(100), ten));
     bed.run_to(100);
     let (sent, received) = bed.counts(0);
     assert_eq!((sent.since_start.frames, received.since_start.frames, sent.is_sending), (10, 10, false));
     let (_, next) = bed.hold(&[0])[0];
-    bed.begin(0, Take::new(FrameIndex { number: next, index: 0 }, at(110), counting(100), ten));
+    bed.begin(0, StreamSegment::new(FrameIndex { number: next, index: 0 }, at(110), counting(100), ten));
     bed.run_to(112);
     let (sent, received) = bed.counts(0);
     assert_eq!((sent.since_start.frames, received.since_start.frames, received.delays.count), (3, 3, 3));
@@ -197,12 +197,20 @@ fn a_pause_goes_on_where_it_was_and_a_start_begins_anew() {
 fn rate_and_size_change_on_the_way() {
     let slow = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(1, slow);
-    let first = Take::new(FrameIndex::from(0), at(10), counting(100), slow);
+    let first = StreamSegment::new(FrameIndex::from(0), at(10), counting(100), slow);
     bed.begin(0, first.clone());
     bed.run_to(60);
     let (_, next) = bed.hold(&[0])[0];
     let fast = timeline(10_000, SendPattern::Endless);
-    bed.begin(0, Take::new(first.nth(next), first.due(next), counting(500), first.rhythm_from(next, fast)));
+    bed.begin(
+        0,
+        StreamSegment::new(
+            first.frame_index(next),
+            first.due_time(next),
+            counting(500),
+            first.rhythm_from(next, fast),
+        ),
+    );
     bed.run_to(160);
     let (sent, _) = bed.counts(0);
     assert_eq!(sent.since_start.frames, sent.frames);
@@ -215,7 +223,7 @@ fn rate_and_size_change_on_the_way() {
 fn what_was_due_before_a_hold_and_not_sent_is_told() {
     let steady = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(1, steady);
-    bed.begin(0, Take::new(FrameIndex::from(0), at(10), counting(100), steady));
+    bed.begin(0, StreamSegment::new(FrameIndex::from(0), at(10), counting(100), steady));
     bed.run_to(20);
     // The sender sleeps through five frames.
     bed.clock.advance_to(START + at(25));
@@ -228,11 +236,11 @@ fn what_was_due_before_a_hold_and_not_sent_is_told() {
 fn streams_can_be_taken_on_while_others_run() {
     let steady = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(1, steady);
-    bed.begin(0, Take::new(FrameIndex::from(0), at(10), counting(100), steady));
+    bed.begin(0, StreamSegment::new(FrameIndex::from(0), at(10), counting(100), steady));
     bed.run_to(20);
-    bed.rx.steering().unwrap().add(vec![spec(1, steady)], Vec::new());
-    bed.tx.steering().unwrap().add(vec![spec(1, steady)]).unwrap();
-    bed.begin(1, Take::new(FrameIndex::from(0), at(21), counting(100), steady));
+    bed.rx.steered_receiver().unwrap().add_streams(vec![spec(1, steady)], Vec::new());
+    bed.tx.steered_sender().unwrap().add_streams(vec![spec(1, steady)]).unwrap();
+    bed.begin(1, StreamSegment::new(FrameIndex::from(0), at(21), counting(100), steady));
     bed.run_to(30);
     let (_, received) = bed.finish();
     assert_clean(&received[0], 21);

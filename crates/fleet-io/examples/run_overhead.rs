@@ -11,7 +11,7 @@
 use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
-use packetrig_fleet_io::{EnginePlane, LocalGround, RunGround, RunOptions, run_on};
+use packetrig_fleet_io::{EnginePlane, LocalExecutor, RunExecutor, RunOptions, run_on};
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::clock;
@@ -40,12 +40,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let back_end = arguments.next().unwrap_or_else(|| "packet".to_owned());
     let runs = arguments.next().map_or(Ok(RUNS), |runs| runs.parse())?;
     let back_end: BackEnd = serde_json::from_value(back_end.into())?;
-    let mut lab = Lab::pair()?;
+    let mut lab = Lab::cabled_pair()?;
     lab.take_live_frames()?;
     let document = document(&lab);
     let plane = EnginePlane::default();
     let is_kept = arguments.next().is_some_and(|word| word == "kept");
-    let mut ground = LocalGround(if is_kept { plane.keeping_ports() } else { plane });
+    let mut ground = LocalExecutor(if is_kept { plane.keeping_ports() } else { plane });
     let mut times = Vec::new();
     for number in 0..runs {
         times.push(measure(&mut ground, &document, options(number, back_end))?);
@@ -80,7 +80,7 @@ fn options(number: u64, back_end: BackEnd) -> RunOptions {
 }
 
 fn measure(
-    ground: &mut dyn RunGround,
+    ground: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
 ) -> Result<RunTimes, Box<dyn Error>> {

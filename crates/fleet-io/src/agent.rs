@@ -29,7 +29,7 @@ mod turns;
 /// Asks the senders and not the lease: it may have been renewed since it stopped them, or have run out after they had
 /// ended by themselves.
 fn senders_done(plane: &mut dyn DataPlane) -> Result<AgentEvent, EngineError> {
-    let sent = plane.sent()?;
+    let sent = plane.sent_totals()?;
     let lease_ended = plane.lease_ended()?;
     Ok(AgentEvent::SendersDone { sent, lease_ended })
 }
@@ -45,24 +45,24 @@ const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
 
 /// Serves one node's part in runs until `over` is set; then everything is stopped and closed. Returns the first error of the data plane:
 /// the controller received only its text.
-pub fn serve<E: Endpoint>(
+pub fn serve_agent<E: Endpoint>(
     endpoint: E,
     planes: &mut dyn PlaneSource,
     agent: AgentMachine,
     over: &AtomicBool,
 ) -> Option<EngineError> {
-    AgentShell::new(endpoint, planes, agent, None).serve(over)
+    AgentShell::new(endpoint, planes, agent, None).serve_until(over)
 }
 
-/// Serves as a member of a fleet; see [`serve`].
-pub fn serve_fleet<E: Endpoint>(
+/// Serves as a member of a fleet; see [`serve_agent`].
+pub fn serve_fleet_agent<E: Endpoint>(
     endpoint: E,
     planes: &mut dyn PlaneSource,
     agent: AgentMachine,
     membership: NodeMembership,
     over: &AtomicBool,
 ) -> Option<EngineError> {
-    AgentShell::new(endpoint, planes, agent, Some(membership)).serve(over)
+    AgentShell::new(endpoint, planes, agent, Some(membership)).serve_until(over)
 }
 
 pub(crate) fn now() -> MonoTime {
@@ -77,10 +77,10 @@ struct NodePlan {
 }
 
 impl NodePlan {
-    fn read(preparation: &RunPreparation, fleet: bool) -> Result<Self, PlanProblems> {
+    fn read_plan(preparation: &RunPreparation, fleet: bool) -> Result<Self, PlanProblems> {
         let part = preparation.part_of.is_some();
         let reading = ReadOptions { seed: preparation.terms.seed, fleet, part };
-        let document = preparation.document.read(reading)?;
+        let document = preparation.document.read_document(reading)?;
         Ok(Self { plan: GrowingPlan::new(Arc::clone(document.plan())), reading })
     }
 }
@@ -133,27 +133,27 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         }
     }
 
-    fn serve(mut self, over: &AtomicBool) -> Option<EngineError> {
+    fn serve_until(mut self, over: &AtomicBool) -> Option<EngineError> {
         while !over.load(Ordering::Acquire) {
-            self.turn();
+            self.poll_once();
         }
         self.failure
     }
 
-    fn turn(&mut self) {
+    fn poll_once(&mut self) {
         let turn = self.longest_turn();
         let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         let asked_at = now();
-        let envelope = self.endpoint.receive(wait);
+        let envelope = self.endpoint.receive_message(wait);
         if let Some(member) = &mut self.membership {
             member.note_wait(wait, now().since(asked_at));
         }
         if let Some(envelope) = envelope {
             self.on_message(envelope.body);
         }
-        self.feed(AgentEvent::Tick);
+        self.feed_event(AgentEvent::Tick);
         self.watch_senders();
-        self.sample();
+        self.report_sample();
         if self.plane.is_none() {
             self.planes.close_unused(now());
         }
@@ -164,21 +164,23 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 
     fn on_message(&mut self, body: MessageBody) {
         match (body, &mut self.membership) {
-            (MessageBody::Command(head, command), None) => self.feed(AgentEvent::Command(head, command)),
+            (MessageBody::Command(head, command), None) => {
+                self.feed_event(AgentEvent::Command(head, command))
+            }
             (MessageBody::Command(head, command), Some(member)) => {
                 // The controller's times become this node's here; the machine knows one clock only.
-                let command = member.local(command);
-                self.feed(AgentEvent::Command(head, command));
+                let command = member.to_local_times(command);
+                self.feed_event(AgentEvent::Command(head, command));
             }
-            (MessageBody::Granted(head, grant), Some(_)) => self.feed(AgentEvent::Granted(head, grant)),
+            (MessageBody::Granted(head, grant), Some(_)) => self.feed_event(AgentEvent::Granted(head, grant)),
             (MessageBody::RollCall(call), Some(_)) => self.send_hello(Some(call)),
             (MessageBody::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
-                let shifts = member.shifts(fits);
+                let shifts = member.clock_shifts(fits);
                 // A node that has finished measures no latency any more.
                 if self.plane.is_some()
-                    && let Err(fault) = self.shift(&shifts)
+                    && let Err(fault) = self.shift_clocks(&shifts)
                 {
-                    self.feed(AgentEvent::Failed(fault));
+                    self.feed_event(AgentEvent::Failed(fault));
                 }
             }
             (MessageBody::Stored(mark), Some(member)) => member.delete_stored(&mark),
@@ -190,20 +192,20 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     /// Sends a hello: the answer to a roll call, or without one at each beat.
     fn send_hello(&mut self, answers: Option<Nonce>) {
         let epoch = self.agent.epoch();
-        let busy = self.agent.busy().cloned();
+        let busy = self.agent.blocking_run().cloned();
         if let Some(member) = &mut self.membership {
-            let hello = member.hello(epoch, busy, answers);
-            self.post(MessageBody::Hello(hello));
+            let hello = member.build_hello(epoch, busy, answers);
+            self.post_to_controller(MessageBody::Hello(hello));
         }
     }
 
     /// Hands an event to the machine and performs the actions that it asks for; their outcomes go before any other event.
-    fn feed(&mut self, event: AgentEvent) {
+    fn feed_event(&mut self, event: AgentEvent) {
         // A queue and no recursion: outcomes are handled in the order of their actions.
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            for action in self.agent.handle(event, now()) {
-                events.extend(self.perform(action));
+            for action in self.agent.handle_event(event, now()) {
+                events.extend(self.perform_action(action));
             }
         }
         // Every reply is sent: now the ports may be closed.
@@ -211,19 +213,19 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     /// Performs an action. Also a failure is an event: without one the machine would wait for its answer for ever.
-    fn perform(&mut self, action: AgentAction) -> Option<AgentEvent> {
+    fn perform_action(&mut self, action: AgentAction) -> Option<AgentEvent> {
         self.carry_out(action).unwrap_or_else(|fault| Some(AgentEvent::Failed(fault)))
     }
 
     fn carry_out(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
         match action {
-            AgentAction::Reply(head, reply) => self.post(MessageBody::Reply(head, reply)),
+            AgentAction::Reply(head, reply) => self.post_to_controller(MessageBody::Reply(head, reply)),
             AgentAction::Release => {
                 // Dropping the plane stops its senders and closes its ports.
                 self.plane = None;
                 self.plan = None;
                 self.pulse = None;
-                let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave);
+                let left = self.membership.as_mut().map_or(Ok(()), NodeMembership::leave_run);
                 return Ok(Self::failure_event(left));
             }
             AgentAction::StartAt(start) => {
@@ -232,27 +234,27 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
                 let watched = self.membership.as_mut().map_or(Ok(()), NodeMembership::begin_sending);
                 let failed = Self::failure_event(watched);
                 if failed.is_none() {
-                    prepared(&mut self.plane)?.start_at(at);
+                    require_part(&mut self.plane)?.start_at(at);
                     self.sending_since = Some(at);
                 }
                 return Ok(failed);
             }
-            AgentAction::StopSenders => prepared(&mut self.plane)?.stop_senders(),
-            AgentAction::Steer(order) => return self.steer(&order),
+            AgentAction::StopSenders => require_part(&mut self.plane)?.stop_senders(),
+            AgentAction::Steer(order) => return self.apply_change(&order),
             AgentAction::Step(number, step) => return self.take_step(number, *step),
-            AgentAction::Prepare(preparation) => return Ok(Some(self.prepare(&preparation))),
-            AgentAction::Arm => return self.arm(),
-            AgentAction::Finish(sent) => return self.finish(&sent),
+            AgentAction::Prepare(preparation) => return Ok(Some(self.prepare_run(&preparation))),
+            AgentAction::Arm => return self.arm_plane(),
+            AgentAction::Finish(sent) => return self.finish_run(&sent),
             AgentAction::Remember(epoch) => {
-                let kept = self.membership.as_ref().map_or(Ok(()), |member| member.remember(epoch));
+                let kept = self.membership.as_ref().map_or(Ok(()), |member| member.remember_epoch(epoch));
                 return Ok(Self::failure_event(kept));
             }
-            AgentAction::Renew(head, nonce) => self.post(MessageBody::Renew(head, nonce)),
+            AgentAction::Renew(head, nonce) => self.post_to_controller(MessageBody::Renew(head, nonce)),
             AgentAction::Extend(until) => {
-                let extended = self.membership.as_ref().map_or(Ok(()), |member| member.extend(until));
+                let extended = self.membership.as_ref().map_or(Ok(()), |member| member.extend_lease(until));
                 return Ok(Self::failure_event(extended));
             }
-            AgentAction::Spool(result) => return self.spool(&result),
+            AgentAction::Spool(result) => return self.spool_result(&result),
         }
         Ok(None)
     }
@@ -264,58 +266,58 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
             let event = senders_done(plane.as_mut());
-            let event = event.unwrap_or_else(|error| self.failed(error));
-            self.feed(event);
+            let event = event.unwrap_or_else(|error| self.failed_event(error));
+            self.feed_event(event);
             let rested = self.membership.as_mut().map_or(Ok(()), NodeMembership::stop_watching);
             self.report_failure(rested);
         }
     }
 
-    fn sample(&mut self) {
+    fn report_sample(&mut self) {
         if !self.agent.is_running() || now() < self.sample_at {
             return;
         }
         let Some(plane) = self.plane.as_mut() else { return };
         self.sample_at = now() + SAMPLE_EVERY;
-        match plane.sample() {
+        match plane.sample_counts() {
             Ok(sample) => {
                 // Kept beside the reports, each second: after a crash the spool's last sample is all that is left of this node's counts.
                 let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep_sample(&sample));
                 if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.report_at) {
                     self.report_at = now() + self.report_every.saturating_sub(HALF_A_SAMPLE);
-                    self.post(MessageBody::Telemetry(head, Box::new(sample)));
+                    self.post_to_controller(MessageBody::Telemetry(head, Box::new(sample)));
                 }
                 self.report_failure(kept);
             }
             Err(error) => {
-                let event = self.failed(error);
-                self.feed(event);
+                let event = self.failed_event(error);
+                self.feed_event(event);
             }
         }
     }
 
-    fn post(&mut self, body: MessageBody) {
+    fn post_to_controller(&mut self, body: MessageBody) {
         // A controller that is gone is noticed by its silence; there is no one to report the failure to.
-        best_effort(self.endpoint.post(&NodeName::controller(), body));
+        best_effort(self.endpoint.post_message(&NodeName::controller(), body));
     }
 
     /// An error outside the data plane ends the run on this node, too.
     fn failure_event(outcome: Result<(), Error>) -> Option<AgentEvent> {
-        outcome.err().map(|error| AgentEvent::Failed(error.fault()))
+        outcome.err().map(|error| AgentEvent::Failed(error.to_fault()))
     }
 
     fn report_failure(&mut self, outcome: Result<(), Error>) {
         if let Some(event) = Self::failure_event(outcome) {
-            self.feed(event);
+            self.feed_event(event);
         }
     }
 
-    fn failed(&mut self, error: EngineError) -> AgentEvent {
-        AgentEvent::Failed(self.fault(error))
+    fn failed_event(&mut self, error: EngineError) -> AgentEvent {
+        AgentEvent::Failed(self.record_failure(error))
     }
 
-    /// The error as it travels; the first one is kept for the caller of [`serve`].
-    fn fault(&mut self, error: EngineError) -> NodeFault {
+    /// The error as it travels; the first one is kept for the caller of [`serve_agent`].
+    fn record_failure(&mut self, error: EngineError) -> NodeFault {
         let fault: NodeFault = fault_of(&error);
         self.failure.get_or_insert(error);
         fault
@@ -323,7 +325,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
 }
 
 /// Returns the part that an order of the machine needs: the data plane, the plan, or the membership in a fleet.
-fn prepared<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
+fn require_part<T>(part: &mut Option<T>) -> Result<&mut T, NodeFault> {
     part.as_mut().ok_or_else(not_prepared)
 }
 

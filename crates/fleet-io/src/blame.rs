@@ -20,14 +20,14 @@ impl Error {
             // A plan that names an interface which is missing fails alike on one machine and on a fleet.
             Self::NotPlaced(_) | Self::NeverRan | Self::LeadershipLost => Blame::World,
             Self::Watch(source) | Self::Epoch(source) | Self::ClockSocket(source) | Self::Thread(source) => {
-                Blame::of_io(source)
+                Blame::from_io(source)
             }
             Self::AgentDied(_) | Self::NotLed(_) | Self::NoJournal => Blame::Bug,
         }
     }
 
     /// The error as a node reports it to its controller.
-    pub fn fault(&self) -> NodeFault {
+    pub fn to_fault(&self) -> NodeFault {
         NodeFault { blame: self.blame(), text: self.to_string() }
     }
 }
@@ -44,7 +44,7 @@ impl FetchError {
             // The command ends with the exit code of a signal; nothing failed.
             Self::Interrupted => Blame::World,
             Self::Fabric(error) => error.blame(),
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
         }
     }
 }

@@ -43,13 +43,17 @@ pub struct CaptureServer {
 
 impl CaptureServer {
     /// Serves the files below `directory`, which has a directory for each run.
-    pub fn start(directory: PathBuf, allowance: SharedAllowance, open: OpenCaptures) -> Result<Self, Error> {
+    pub fn start_serving(
+        directory: PathBuf,
+        allowance: SharedAllowance,
+        open: OpenCaptures,
+    ) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
         let captures = CaptureDirectory { directory, allowance };
         let is_over = Arc::clone(&over);
         let thread = Builder::new()
             .name("captures".to_owned())
-            .spawn(move || serve(&captures, open, &is_over))
+            .spawn(move || serve_questions(&captures, open, &is_over))
             .map_err(Error::Thread)?;
         Ok(Self { over, thread: Some(thread) })
     }
@@ -65,21 +69,23 @@ impl Drop for CaptureServer {
     }
 }
 
-fn serve(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool) {
+fn serve_questions(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
         let Ok(mut questions) = open() else {
             std::thread::sleep(PAUSE);
             continue;
         };
         while !over.load(Ordering::Acquire) {
-            let Some(question) = questions.next(LOOK) else { continue };
-            let given = captures.give(&question);
+            let Some(question) = questions.next_question(LOOK) else { continue };
+            let given = captures.answer_question(&question);
             let CaptureQuestion { asker, number, .. } = question;
             let answered = match given {
                 Ok(GivenCapture { identity, bytes }) => {
-                    questions.answer(&CaptureAnswer { asker, number, outcome: Ok(identity) }, bytes)
+                    questions.send_answer(&CaptureAnswer { asker, number, outcome: Ok(identity) }, bytes)
                 }
-                Err(why) => questions.answer(&CaptureAnswer { asker, number, outcome: Err(why) }, Vec::new()),
+                Err(why) => {
+                    questions.send_answer(&CaptureAnswer { asker, number, outcome: Err(why) }, Vec::new())
+                }
             };
             if answered.is_err() {
                 // The operator asks again.
@@ -102,24 +108,24 @@ struct GivenCapture {
 }
 
 impl CaptureDirectory {
-    fn give(&self, question: &CaptureQuestion) -> Result<GivenCapture, String> {
+    fn answer_question(&self, question: &CaptureQuestion) -> Result<GivenCapture, String> {
         let CaptureName { run, file } = &question.capture;
-        let opened = self.open(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
+        let opened = self.open_capture(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
         // Size and time of the last write: ranges of two versions of a file must not be put together.
-        let identity = identity(&opened).map_err(|error| error.to_string())?;
+        let identity = file_identity(&opened).map_err(|error| error.to_string())?;
         let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
         // The first range counts the whole file; a file counts once, however often it is asked for.
         allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
         drop(allowance);
         let bytes = match question.wish {
             CaptureWish::Range { offset, length } => read_range(&opened, offset, length.min(RANGE)),
-            CaptureWish::Sha256 => sha256(&opened),
+            CaptureWish::Sha256 => sha256_of_file(&opened),
         };
         let bytes = bytes.map_err(|error| format!("{file} of run {run}: {error}"))?;
         Ok(GivenCapture { identity, bytes })
     }
 
-    fn open(&self, run: &RunId, file: &str) -> io::Result<File> {
+    fn open_capture(&self, run: &RunId, file: &str) -> io::Result<File> {
         if !is_plain(&run.0) || !is_plain(file) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a valid name of a capture"));
         }
@@ -139,7 +145,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && has_plain_characters
 }
 
-fn identity(file: &File) -> io::Result<CaptureIdentity> {
+fn file_identity(file: &File) -> io::Result<CaptureIdentity> {
     let known = file.metadata()?;
     let modified = known.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     let modified_ns = clamp_to_u64(modified.as_nanos());
@@ -165,7 +171,7 @@ fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
 }
 
 /// Hash of a file, which is read one range at a time.
-pub(crate) fn sha256(mut file: &File) -> io::Result<Vec<u8>> {
+pub(crate) fn sha256_of_file(mut file: &File) -> io::Result<Vec<u8>> {
     let mut hash = Sha256::new();
     let mut piece = vec![0; RANGE as usize];
     loop {
@@ -177,8 +183,8 @@ pub(crate) fn sha256(mut file: &File) -> io::Result<Vec<u8>> {
 }
 
 /// Hash of the file at a path.
-pub(crate) fn sha256_of(path: &Path) -> io::Result<Vec<u8>> {
-    sha256(&File::open(path)?)
+pub(crate) fn sha256_of_path(path: &Path) -> io::Result<Vec<u8>> {
+    sha256_of_file(&File::open(path)?)
 }
 
 #[cfg(test)]
@@ -188,7 +194,7 @@ mod tests {
 
     fn captures(place: &Path, per_run: u64) -> CaptureDirectory {
         let limits = SpoolLimits { bytes: 1 << 20, keep_free: 0 };
-        let spool = ResultSpool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
+        let spool = ResultSpool::open_or_create(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
         let allowance = Arc::new(Mutex::new(spool.capture_allowance(per_run).unwrap()));
         CaptureDirectory { directory: place.join("captures"), allowance }
     }
@@ -200,7 +206,9 @@ mod tests {
         wish: CaptureWish,
     ) -> Result<Vec<u8>, String> {
         let capture = CaptureName { run: RunId(run.into()), file: file.into() };
-        captures.give(&CaptureQuestion { asker: 1, number: 1, capture, wish }).map(|given| given.bytes)
+        captures
+            .answer_question(&CaptureQuestion { asker: 1, number: 1, capture, wish })
+            .map(|given| given.bytes)
     }
 
     const ALL: CaptureWish = CaptureWish::Range { offset: 0, length: u32::MAX };

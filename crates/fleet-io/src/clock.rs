@@ -25,9 +25,9 @@ mod tests {
 
     #[test]
     fn one_clock_compared_with_itself_is_found_to_be_one() {
-        let responder = ClockResponder::start(ClockKey([3; 32]), "here".into()).unwrap();
-        let prober = ClockProber::start(for_node(responder.server(), &node("a"))).unwrap();
-        let fit = prober.fit(Nanos::from_secs(20)).expect("answered");
+        let responder = ClockResponder::start_responding(ClockKey([3; 32]), "here".into()).unwrap();
+        let prober = ClockProber::start_probing(for_node(responder.server(), &node("a"))).unwrap();
+        let fit = prober.current_fit(Nanos::from_secs(20)).expect("answered");
         assert!(Nanos::new(fit.offset_ns.unsigned_abs()) <= fit.bound, "{fit:?}");
         assert!(fit.bound > Nanos::ZERO && fit.bound < Nanos::from_millis(20), "{fit:?}");
         let last = prober.last_fit(Nanos::from_secs(20)).expect("answered again");
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn a_key_of_another_node_is_not_answered_nor_understood() {
-        let responder = ClockResponder::start(ClockKey([3; 32]), "here".into()).unwrap();
+        let responder = ClockResponder::start_responding(ClockKey([3; 32]), "here".into()).unwrap();
         let own = for_node(responder.server(), &node("a"));
         let other = for_node(responder.server(), &node("b"));
         assert!(own.key != other.key && own.key_number != other.key_number);
@@ -44,7 +44,10 @@ mod tests {
         // The key of one node with the number of another, and the controller's own number with neither.
         for key_number in [other.key_number, 0] {
             let forged = ClockServer { key_number, ..own.clone() };
-            assert_eq!(ClockProber::start(forged).unwrap().fit(Nanos::from_millis(100)), None);
+            assert_eq!(
+                ClockProber::start_probing(forged).unwrap().current_fit(Nanos::from_millis(100)),
+                None
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Runs the loop around the controller machine: messages and events go in, messages and run events come out.
 //!
-//! It is the same for one machine and for a fleet. The fabric carries the messages; the [`RunCrew`] does the rest (records, collected
+//! It is the same for one machine and for a fleet. The fabric carries the messages; the [`RunServices`] does the rest (records, collected
 //! results, clocks).
 
 use crate::agent::now;
@@ -49,17 +49,17 @@ pub(crate) enum RunNews {
 }
 
 /// Services of a run beside its machine and its messages: records, collected results, clocks.
-pub(crate) trait RunCrew {
+pub(crate) trait RunServices {
     /// Returns the next thing that happened; an error ends the run.
-    fn news(&mut self) -> Result<Option<RunNews>, Error>;
+    fn next_news(&mut self) -> Result<Option<RunNews>, Error>;
     /// Takes in the hello of a node.
-    fn hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
+    fn on_hello(&mut self, _from: &NodeName, _hello: NodeHello) {}
     /// Takes in the counts of a node so far.
-    fn counted(&mut self, _from: &NodeName, _sample: &CountSample) {}
+    fn on_sample(&mut self, _from: &NodeName, _sample: &CountSample) {}
     /// Takes in a node's comparison of its clock with this one.
-    fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
+    fn on_clock(&mut self, _from: NodeName, _record: ClockRecord) {}
     /// Comparisons of the nodes' clocks with this one, for those that have reported it.
-    fn fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
+    fn clock_fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         None
     }
     /// The part of a command that concerns this node.
@@ -67,11 +67,11 @@ pub(crate) trait RunCrew {
         command
     }
     /// Begins to save the record that a later controller needs of the run. The caller asks for the outcome before the next record comes.
-    fn record(&mut self, _record: RunRecord) {
+    fn save_record(&mut self, _record: RunRecord) {
         // On one machine a run ends with its process: no later controller would read it.
     }
     /// Returns the state of the latest record, as far as it is known within this time.
-    fn recorded(&mut self, _within: Nanos) -> Result<RecordState, Error> {
+    fn record_state(&mut self, _within: Nanos) -> Result<RecordState, Error> {
         Ok(RecordState::Kept)
     }
 }
@@ -99,30 +99,30 @@ pub(crate) struct ControlledRun {
 }
 
 /// Takes a run from its draft to its end.
-pub(crate) fn control<E: Endpoint>(
+pub(crate) fn control_run<E: Endpoint>(
     machine: ControllerMachine,
     endpoint: &mut E,
-    crew: &mut dyn RunCrew,
+    services: &mut dyn RunServices,
     user: RunUser<'_>,
 ) -> Result<ControlledRun, Error> {
     let mut control = ControlLoop {
         machine,
         endpoint,
-        crew,
+        services,
         user,
         waiting: VecDeque::new(),
         is_recording: false,
         began: None,
         times: RunTimes::default(),
     };
-    control.run()?;
+    control.run_loop()?;
     Ok(ControlledRun { controller: control.machine, times: control.times })
 }
 
 struct ControlLoop<'a, 'u, E> {
     machine: ControllerMachine,
     endpoint: &'a mut E,
-    crew: &'a mut dyn RunCrew,
+    services: &'a mut dyn RunServices,
     user: RunUser<'u>,
     /// Actions that the machine has decided, with the time of the decision. They are performed once the record before them is saved.
     waiting: VecDeque<(MonoTime, ControllerAction)>,
@@ -133,45 +133,45 @@ struct ControlLoop<'a, 'u, E> {
 }
 
 impl<E: Endpoint> ControlLoop<'_, '_, E> {
-    fn run(&mut self) -> Result<(), Error> {
-        self.feed(ControllerEvent::Begin)?;
+    fn run_loop(&mut self) -> Result<(), Error> {
+        self.feed_event(ControllerEvent::Begin)?;
         let mut heard = now();
         while let Some(deadline) = self.machine.next_deadline() {
-            while let Some(news) = self.crew.news()? {
+            while let Some(news) = self.services.next_news()? {
                 self.handle_news(news)?;
             }
             if let Some(wish) = (self.user.wishes)() {
-                self.feed(wish)?;
+                self.feed_event(wish)?;
             }
             let comes_beside = self.machine.is_collecting() || self.is_recording;
             let turn = if comes_beside { BESIDE_MESSAGES } else { self.user.turn };
             let turn = deadline.since(now()).min(turn);
-            let envelope = self.endpoint.receive(turn);
+            let envelope = self.endpoint.receive_message(turn);
             // The whole turn is measured: a process that was stopped anywhere comes back late.
             let here = now();
             let stood_still = here.since(heard).saturating_sub(turn);
             heard = here;
             // A process that stood still has not received its nodes' messages: their silence during that time means nothing.
             if stood_still > STANDSTILL {
-                self.feed(ControllerEvent::StoodStill(stood_still))?;
+                self.feed_event(ControllerEvent::StoodStill(stood_still))?;
             }
             let event = envelope.and_then(|envelope| self.event_of(envelope));
-            self.feed(event.unwrap_or(ControllerEvent::Tick))?;
-            for trouble in self.endpoint.troubles() {
-                self.emit(now(), RunEventKind::Finding(trouble.to_string()));
+            self.feed_event(event.unwrap_or(ControllerEvent::Tick))?;
+            for trouble in self.endpoint.take_troubles() {
+                self.emit_event(now(), RunEventKind::Finding(trouble.to_string()));
             }
         }
         while self.is_recording {
-            self.act(KEPT_SOON)?;
+            self.perform_waiting(KEPT_SOON)?;
         }
         Ok(())
     }
 
     fn handle_news(&mut self, news: RunNews) -> Result<(), Error> {
         match news {
-            RunNews::Event(event) => self.feed(event)?,
-            RunNews::Post(to, body) => self.post(&to, body),
-            RunNews::Finding(text) => self.emit(now(), RunEventKind::Finding(text)),
+            RunNews::Event(event) => self.feed_event(event)?,
+            RunNews::Post(to, body) => self.post_message(&to, body),
+            RunNews::Finding(text) => self.emit_event(now(), RunEventKind::Finding(text)),
         }
         Ok(())
     }
@@ -181,44 +181,44 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             MessageBody::Reply(head, reply) => Some(ControllerEvent::Reply(from, head, reply)),
             MessageBody::Telemetry(head, sample) => {
                 if head == *self.machine.head() {
-                    self.crew.counted(&from, &sample);
+                    self.services.on_sample(&from, &sample);
                 }
                 Some(ControllerEvent::Telemetry(from, head, sample))
             }
             MessageBody::Renew(head, nonce) => Some(ControllerEvent::Renewal(from, head, nonce)),
             MessageBody::Clock(head, record) => {
                 if head == *self.machine.head() {
-                    self.crew.clock(from, *record);
+                    self.services.on_clock(from, *record);
                 }
                 None
             }
             MessageBody::Hello(hello) => {
-                self.crew.hello(&from, *hello);
+                self.services.on_hello(&from, *hello);
                 None
             }
             _ => None,
         }
     }
 
-    fn feed(&mut self, event: ControllerEvent) -> Result<(), Error> {
+    fn feed_event(&mut self, event: ControllerEvent) -> Result<(), Error> {
         // Events carry the time of the decision, even if writing the record before them takes a while.
         let at = now();
-        for action in self.machine.handle(event, at) {
+        for action in self.machine.handle_event(event, at) {
             // A lease waits for no record: nodes would stop sending because a disk is slow.
             if matches!(action, ControllerAction::Grant(..)) {
-                self.perform(at, action)?;
+                self.perform_action(at, action)?;
             } else {
                 self.waiting.push_back((at, action));
             }
         }
-        self.act(Nanos::ZERO)
+        self.perform_waiting(Nanos::ZERO)
     }
 
     /// Performs waiting actions in their order, up to a record that is not saved yet. `within`: time that the first record may take.
-    fn act(&mut self, mut within: Nanos) -> Result<(), Error> {
+    fn perform_waiting(&mut self, mut within: Nanos) -> Result<(), Error> {
         loop {
             if self.is_recording {
-                let state = self.crew.recorded(within)?;
+                let state = self.services.record_state(within)?;
                 self.is_recording = state == RecordState::Pending;
                 match state {
                     RecordState::Pending => return Ok(()),
@@ -226,27 +226,29 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                     // Another controller leads now. The waiting messages must not be sent in this one's name.
                     RecordState::Deposed => {
                         self.waiting.clear();
-                        return self.feed(ControllerEvent::Deposed);
+                        return self.feed_event(ControllerEvent::Deposed);
                     }
                 }
             }
             let Some((at, action)) = self.waiting.pop_front() else { return Ok(()) };
-            self.perform(at, action)?;
+            self.perform_action(at, action)?;
             within = KEPT_SOON;
         }
     }
 
-    fn perform(&mut self, at: MonoTime, action: ControllerAction) -> Result<(), Error> {
+    fn perform_action(&mut self, at: MonoTime, action: ControllerAction) -> Result<(), Error> {
         match action {
-            ControllerAction::Emit(kind) => self.emit(at, kind),
+            ControllerAction::Emit(kind) => self.emit_event(at, kind),
             ControllerAction::Send(to, head, command) => {
-                if let Some(refusal) = self.command(to, head, command) {
-                    self.feed(refusal)?;
+                if let Some(refusal) = self.send_command(to, head, command) {
+                    self.feed_event(refusal)?;
                 }
             }
-            ControllerAction::Grant(to, head, grant) => self.post(&to, MessageBody::Granted(head, grant)),
+            ControllerAction::Grant(to, head, grant) => {
+                self.post_message(&to, MessageBody::Granted(head, grant))
+            }
             ControllerAction::Record(record) => {
-                self.crew.record(record);
+                self.services.save_record(record);
                 self.is_recording = true;
             }
         }
@@ -254,12 +256,17 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
     }
 
     /// Sends a command. One that is too large for any fabric would never be answered, so it is refused in the name of its node.
-    fn command(&mut self, to: NodeName, head: MessageHead, command: NodeCommand) -> Option<ControllerEvent> {
+    fn send_command(
+        &mut self,
+        to: NodeName,
+        head: MessageHead,
+        command: NodeCommand,
+    ) -> Option<ControllerEvent> {
         // Before CONFIRM: a receiver must know the senders' clocks when their first frames come.
-        if let (NodeCommand::Confirm { .. }, Some(fits)) = (&command, self.crew.fits(&to)) {
-            self.post(&to, MessageBody::Clocks(head.clone(), fits));
+        if let (NodeCommand::Confirm { .. }, Some(fits)) = (&command, self.services.clock_fits(&to)) {
+            self.post_message(&to, MessageBody::Clocks(head.clone(), fits));
         }
-        let command = match self.crew.part_for(&to, command) {
+        let command = match self.services.part_for(&to, command) {
             // A node gets a key of its own, made from the controller's: the key of one node cannot move the clock of another.
             NodeCommand::Prepare(mut own) => {
                 own.clock = own.clock.map(|server| clock::for_node(&server, &to));
@@ -267,19 +274,19 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
             }
             other => other,
         };
-        let error = self.endpoint.post(&to, MessageBody::Command(head.clone(), command)).err()?;
+        let error = self.endpoint.post_message(&to, MessageBody::Command(head.clone(), command)).err()?;
         let is_too_large = matches!(error, fabric::Error::TooLarge(_));
         is_too_large.then(|| ControllerEvent::Reply(to, head, NodeReply::Refused(error.to_string())))
     }
 
-    fn post(&mut self, to: &NodeName, body: MessageBody) {
+    fn post_message(&mut self, to: &NodeName, body: MessageBody) {
         // A node that is gone is noticed by its silence, or because its thread has ended.
-        best_effort(self.endpoint.post(to, body));
+        best_effort(self.endpoint.post_message(to, body));
     }
 
-    fn emit(&mut self, at: MonoTime, kind: RunEventKind) {
+    fn emit_event(&mut self, at: MonoTime, kind: RunEventKind) {
         let event = RunEvent { run: self.machine.head().run.clone(), at, kind };
-        self.times.hear(&event, *self.began.get_or_insert(event.at));
+        self.times.on_event(&event, *self.began.get_or_insert(event.at));
         (self.user.on_event)(&event);
     }
 }

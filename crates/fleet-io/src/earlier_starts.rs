@@ -24,7 +24,7 @@ impl EarlierStarts {
     }
 
     /// Notes a start that came too late for some nodes, and reports the next one to the user.
-    pub fn add(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
+    pub fn note_failed_start(&mut self, run: RunId, why: &str, operator: &dyn RunOperator) {
         let next = self.runs.len() + 2;
         operator.remark(format_args!(
             "run: {why}; beginning again (start {next} of {STARTS}, the last run was {run})"

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 /// Reads the number that was written last; 0 if none was.
-pub fn read(path: &Path) -> io::Result<u64> {
+pub fn read_epoch(path: &Path) -> io::Result<u64> {
     match fs::read_to_string(path) {
         // A file that cannot be read is an error, not epoch 0: that would let an old controller in.
         Ok(text) => text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData)),
@@ -16,8 +16,8 @@ pub fn read(path: &Path) -> io::Result<u64> {
 }
 
 /// Writes it so that a crash leaves the old one or the new one.
-pub(crate) fn write(path: &Path, epoch: u64) -> io::Result<()> {
-    private_files::replace(path, format!("{epoch}\n"))
+pub(crate) fn write_epoch(path: &Path, epoch: u64) -> io::Result<()> {
+    private_files::replace_file(path, format!("{epoch}\n"))
 }
 
 #[cfg(test)]
@@ -28,12 +28,12 @@ mod tests {
     fn an_epoch_is_kept() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("epoch");
-        assert_eq!(read(&path).unwrap(), 0);
+        assert_eq!(read_epoch(&path).unwrap(), 0);
         for epoch in [7, 9] {
-            write(&path, epoch).unwrap();
-            assert_eq!(read(&path).unwrap(), epoch);
+            write_epoch(&path, epoch).unwrap();
+            assert_eq!(read_epoch(&path).unwrap(), epoch);
         }
         fs::write(&path, "nonsense").unwrap();
-        assert!(read(&path).is_err(), "a guess could let an old controller in");
+        assert!(read_epoch(&path).is_err(), "a guess could let an old controller in");
     }
 }

@@ -1,14 +1,13 @@
 //! This process as one of a fleet's controllers: runs on many nodes, through the same controller machine as on one.
 //!
-//! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetGround`] is dropped. It leads the nodes
+//! It answers leases, compares clocks, collects results and gives out runs, until the [`FleetExecutor`] is dropped. It leads the nodes
 //! of its run, as long as that takes; other controllers lead others.
 //!
 //! Invariant: no message goes to a node under an epoch that another controller has taken over.
 
-mod charged;
 mod collector;
 mod commit_times;
-mod crew;
+mod controlled;
 mod ending;
 mod fetch;
 mod findings;
@@ -19,32 +18,33 @@ mod leftovers;
 mod others;
 mod presence;
 mod record_writer;
+mod result_store;
 mod roll_call;
 mod roster;
+mod run_services;
 mod shares;
-mod shelf;
 #[cfg(test)]
 mod tests;
 
-pub use charged::{ChargedFleet, begin_run};
 pub use collector::{
     KnownCounts, PartUpdate, ReceivedSegment, ResultStore, ResultStoreError, StoredBatch, StoredPart,
     UnfinishedPart,
 };
+pub use controlled::{ControlledFleet, begin_run};
 pub(crate) use ending::RunEnding;
 pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use gathering::GatheredResults;
 pub use leading::{HeldNodes, WaitChoice, WhileBlocked};
 pub use leftovers::{LeftRun, Leftover};
 pub use presence::{ControllerPresence, PresenceDirectory};
+pub use result_store::{CompletedReports, RunResultStore};
 pub use roster::{FleetRoster, KnownNodes};
-pub use shelf::{CompletedReports, RunShelf};
 
 use crate::agent::now;
 use crate::clock::ClockResponder;
 use crate::control::{ControlledRun, RunUser};
 use crate::error::{Error, best_effort};
-use crate::local::{EndedRun, RunGround, RunOptions, facts, preparation};
+use crate::local::{EndedRun, RunExecutor, RunOptions, run_facts, run_preparation};
 use collector::{OtherRuns, SegmentCollector};
 use commit_times::CommitTimes;
 use leadership::FleetLeadership;
@@ -70,7 +70,7 @@ const LOOK: Nanos = Nanos::from_millis(200);
 const COUNTS_PER_SECOND: u64 = 5000;
 
 /// Configuration of a controller.
-pub struct ControllerCharge {
+pub struct ControllerConfig {
     pub identity: Identity,
     /// Shows to others of this machine that it is there. `None`: they have to watch its record.
     pub presence: Option<ControllerPresence>,
@@ -81,7 +81,7 @@ pub struct ControllerCharge {
     /// Seals the probes of clocks.
     pub key: ClockKey,
     /// Store of the results of all runs.
-    pub shelf: Box<dyn ResultStore>,
+    pub store: Box<dyn ResultStore>,
     /// Saves the state of a run before the messages of that state are sent.
     pub note: RecordNote,
     /// Least numbers of nodes with which a run starts and continues.
@@ -95,13 +95,13 @@ pub struct ControllerCharge {
 /// Keeps the record of a run in the controller's own catalogue, too.
 pub type RecordNote = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
-impl std::fmt::Debug for ControllerCharge {
+impl std::fmt::Debug for ControllerConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ControllerCharge").field("identity", &self.identity).finish_non_exhaustive()
     }
 }
 
-pub struct FleetGround<F: Fabric> {
+pub struct FleetExecutor<F: Fabric> {
     me: Identity,
     endpoint: F::Endpoint,
     records: F::Records,
@@ -144,38 +144,38 @@ struct LedRun {
     settlement: PlaceSettlement,
 }
 
-impl<F: Fabric> std::fmt::Debug for FleetGround<F> {
+impl<F: Fabric> std::fmt::Debug for FleetExecutor<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FleetGround").field("members", &self.members).finish_non_exhaustive()
     }
 }
 
-impl<F: Fabric> FleetGround<F>
+impl<F: Fabric> FleetExecutor<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
 {
     /// Becomes one of the fleet's controllers. It leads no node yet.
-    pub fn open(fabric: &F, charge: ControllerCharge) -> Result<Self, Error> {
-        let me = charge.identity;
-        let watch = TermWatch::new(charge.times);
-        let records = fabric.records()?;
-        let leadership = FleetLeadership::begin(fabric.records()?, me.clone(), charge.times)?;
-        let mut endpoint = fabric.join(NodeName::controller_of(&me.controller))?;
+    pub fn become_controller(fabric: &F, config: ControllerConfig) -> Result<Self, Error> {
+        let me = config.identity;
+        let watch = TermWatch::new(config.times);
+        let records = fabric.open_records()?;
+        let leadership = FleetLeadership::begin_term(fabric.open_records()?, me.clone(), config.times)?;
+        let mut endpoint = fabric.open_endpoint(NodeName::controller_of(&me.controller))?;
         let mut members = FleetMembers::default();
-        let mut roster = charge.roster;
+        let mut roster = config.roster;
         let mut round_trips = RoundTrips::default();
         // The call comes before the recall: nodes that answer describe themselves, and only the others are taken from the roster.
-        round_trips.call(&mut endpoint, &mut members, &roster.enrolled)?;
-        roster.note(&members);
-        roster.recall(&mut members);
+        round_trips.call_roll(&mut endpoint, &mut members, &roster.enrolled)?;
+        roster.note_members(&members);
+        roster.recall_nodes(&mut members);
         let others = OtherRuns {
-            records: fabric.records()?,
+            records: fabric.open_records()?,
             watch: watch.clone(),
-            presences: charge.presence.as_ref().map(|presence| presence.directory().clone()),
-            reads_all: charge.reads_all_runs,
+            presences: config.presence.as_ref().map(|presence| presence.directory().clone()),
+            reads_all: config.reads_all_runs,
         };
-        let incoming = fabric.incoming(&me.controller)?;
+        let incoming = fabric.open_inlet(&me.controller)?;
         Ok(Self {
             me,
             endpoint,
@@ -183,12 +183,12 @@ where
             members,
             watch,
             led: None,
-            responder: ClockResponder::start(charge.key, charge.clock)?,
-            collector: SegmentCollector::start(incoming, charge.shelf, others)?,
+            responder: ClockResponder::start_responding(config.key, config.clock)?,
+            collector: SegmentCollector::start_collecting(incoming, config.store, others)?,
             leadership,
-            presence: charge.presence,
-            note: charge.note,
-            policies: charge.policies,
+            presence: config.presence,
+            note: config.note,
+            policies: config.policies,
             roster,
             round_trips,
             keep_ports: Nanos::ZERO,
@@ -203,14 +203,14 @@ where
     }
 
     /// The members of the fleet, as of now.
-    pub fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
+    pub fn member_rows(&mut self) -> Result<Vec<MemberRow>, Error> {
         self.call_roll()?;
-        Ok(self.members.rows(now()))
+        Ok(self.members.member_rows(now()))
     }
 
     /// Ports of the fleet with a label, also those of absent nodes.
     pub fn labelled_ports(&self, label: &str) -> usize {
-        places::labelled(label, &self.members)
+        places::count_labelled(label, &self.members)
     }
 
     /// Enrolled nodes that never sent a hello to any controller.
@@ -220,22 +220,22 @@ where
     }
 
     /// Runs that an earlier controller began and did not end.
-    pub fn unfinished(&mut self) -> Result<Vec<RunRecord>, Error> {
-        let keys = self.records.keys("run.")?;
+    pub fn unfinished_records(&mut self) -> Result<Vec<RunRecord>, Error> {
+        let keys = self.records.list_keys("run.")?;
         let found = self.records.get_many(&keys)?.into_iter().flatten();
-        let records = found.filter_map(|found| found.read());
+        let records = found.filter_map(|found| found.decode_value());
         Ok(records.filter(RunRecord::is_unfinished).collect())
     }
 
     /// The record of a run that was not ended.
     pub fn unfinished_record(&mut self, run: &RunId) -> Result<Option<RunRecord>, Error> {
-        let found = self.records.get(&RunRecord::key(run))?;
-        let record = found.as_ref().and_then(StoredRecord::read);
+        let found = self.records.get_record(&RunRecord::record_key(run))?;
+        let record = found.as_ref().and_then(StoredRecord::decode_value);
         Ok(record.filter(RunRecord::is_unfinished))
     }
 
     /// Ends a run that an earlier controller left: stops its senders and collects its results.
-    pub fn inherit(
+    pub fn end_inherited(
         &mut self,
         inherited: InheritedRun,
         document: &str,
@@ -244,48 +244,48 @@ where
     ) -> Result<EndedRun, Error> {
         let InheritedRun { record, elsewhere, on_hand } = inherited;
         self.call_roll()?;
-        let facts = facts(document, options, record.members());
-        let limits = RunLimits::fleet(self.round_trips.longest(&record.nodes), options.drain);
+        let facts = run_facts(document, options, record.all_nodes());
+        let limits = RunLimits::for_fleet(self.round_trips.longest_trip(&record.nodes), options.drain);
         let machine =
-            ControllerMachine::collecting(record, self.epoch(), limits).without_saying_to(elsewhere);
+            ControllerMachine::from_record(record, self.epoch(), limits).without_saying_to(elsewhere);
         let has = HasAlready { on_hand, reads_results: true, ..HasAlready::default() };
-        let ControlledRun { controller, times } = self.conduct(machine, has, user)?;
+        let ControlledRun { controller, times } = self.conduct_run(machine, has, user)?;
         Ok(EndedRun { controller, times, failure: None, facts })
     }
 
     /// Confirms to nodes which of the results that they keep are stored: the controller that stored them may have ended before it did so.
     /// `below` returns the end of the stored part of a node in an attempt of a run.
     pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
-        for UncollectedPart { node, run, attempt, .. } in self.members.uncollected() {
+        for UncollectedPart { node, run, attempt, .. } in self.members.uncollected_parts() {
             let below = below(&node, &run, attempt);
             if below > 0 {
                 let mark = StoredWatermark { run, attempt, below };
                 // The next controller sends it again.
-                best_effort(self.endpoint.post(&node, MessageBody::Stored(mark)));
+                best_effort(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
             }
         }
     }
 
     fn call_roll(&mut self) -> Result<(), Error> {
         // Enrolled nodes that are absent were awaited when the fleet was opened, so they are not expected again.
-        self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
-        self.roster.note(&self.members);
+        self.round_trips.call_roll(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
+        self.roster.note_members(&self.members);
         Ok(())
     }
 }
 
-impl<F: Fabric> RunGround for FleetGround<F>
+impl<F: Fabric> RunExecutor for FleetExecutor<F>
 where
     F: Send,
     F::Endpoint: Send,
     F::Records: 'static,
     F::Incoming: 'static,
 {
-    fn reading(&self, seed: u64) -> ReadOptions {
+    fn read_options(&self, seed: u64) -> ReadOptions {
         ReadOptions { seed, fleet: true, ..ReadOptions::default() }
     }
 
-    fn execute(
+    fn execute_run(
         &mut self,
         document: &PlanDocument,
         options: RunOptions,
@@ -295,9 +295,10 @@ where
         let led = led.ok_or_else(|| Error::NotLed(options.run.clone()))?;
         let epoch = led.epoch;
         let PlaceSettlement { places, absent } = led.settlement.clone();
-        let nodes = places::nodes(&places);
-        let facts = RunFacts { places: places.clone(), ..facts(document.text(), &options, nodes.clone()) };
-        let limits = RunLimits::fleet(self.round_trips.longest(&nodes), options.drain);
+        let nodes = places::nodes_of_places(&places);
+        let facts =
+            RunFacts { places: places.clone(), ..run_facts(document.text(), &options, nodes.clone()) };
+        let limits = RunLimits::for_fleet(self.round_trips.longest_trip(&nodes), options.drain);
         let limits = self.commits.shorten_lead(limits);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch, plan: facts.plan.clone() };
         let clock = Some(self.responder.server().clone());
@@ -311,21 +312,21 @@ where
             renew_every,
             keep_ports_ns,
             clock,
-            ..preparation(document, options)
+            ..run_preparation(document, options)
         };
         // A change of a steered run refers to the whole plan, so every node needs all of it.
-        let shares = (!steered).then(|| NodeShares::of(document.plan(), &mut preparation));
+        let shares = (!steered).then(|| NodeShares::from_plan(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
-            .without(absent);
+            .without_nodes(absent);
         let has = HasAlready { shares, reads_results: true, ..HasAlready::default() };
         // The nodes are free for others also when the run has failed.
-        let conducted = self.conduct(machine, has, user);
+        let conducted = self.conduct_run(machine, has, user);
         self.end_run();
         let ControlledRun { controller, times } = conducted?;
         match controller.outcome() {
-            Some(RunOutcome::Complete { .. }) => self.commits.add(&times),
-            _ => self.commits.forget(),
+            Some(RunOutcome::Complete { .. }) => self.commits.add_run(&times),
+            _ => self.commits.forget_all(),
         }
         Ok(EndedRun { controller, times, failure: None, facts })
     }

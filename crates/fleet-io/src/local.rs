@@ -1,7 +1,7 @@
 //! A run on one machine.
 
-use crate::agent::serve;
-use crate::control::{ControlledRun, OnEvent, RunCrew, RunNews, RunUser, control};
+use crate::agent::serve_agent;
+use crate::control::{ControlledRun, OnEvent, RunNews, RunServices, RunUser, control_run};
 use crate::error::Error;
 use crate::open_run::OpenRun;
 use crate::plane::{EnginePlane, PlaneSource};
@@ -11,7 +11,7 @@ use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageHead, RunPreparation};
 use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunTimes, assemble};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunTimes, assemble_report};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, PlanDocument, ReadOptions};
 use packetrig_stats::terms::RunTerms;
@@ -25,7 +25,7 @@ use std::thread::{Builder, ScopedJoinHandle, scope};
 const TURN: Nanos = Nanos::from_millis(20);
 /// Time for which the agent works for a silent controller. In one process silence means that a reader of the events blocks,
 /// for instance a pager; a controller that is gone ends the agent at once.
-const PATIENCE: Nanos = Nanos::from_secs(600);
+const SILENCE_TIMEOUT: Nanos = Nanos::from_secs(600);
 
 /// Options of a run beside its plan.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -53,29 +53,29 @@ pub fn run_local(
     stop: &dyn Fn() -> bool,
     on_event: OnEvent<'_>,
 ) -> Result<RunReport, Error> {
-    run_on(&mut LocalGround(EnginePlane::default()), document, options, (stop, on_event))
+    run_on(&mut LocalExecutor(EnginePlane::default()), document, options, (stop, on_event))
 }
 
 /// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end;
 /// `on_event` gets every event, on the caller's thread. The report comes also when the run was stopped or is partial; an error
 /// means that it never started.
 pub fn run_on(
-    ground: &mut dyn RunGround,
+    executor: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
-    run_to_end(ground, document, options, (stop, on_event)).map(|(report, _)| report)
+    run_to_end(executor, document, options, (stop, on_event)).map(|(report, _)| report)
 }
 
 /// Runs `document`, as [`run_on`] does. Returns also the state to complete the report later, when results are missing that may still come.
 pub fn run_to_end(
-    ground: &mut dyn RunGround,
+    executor: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
-    let document = PlanDocument::read(document, ground.reading(options.terms.seed))?;
+    let document = PlanDocument::read_text(document, executor.read_options(options.terms.seed))?;
     let mut stopped = false;
     let user = RunUser {
         wishes: &mut || {
@@ -87,17 +87,17 @@ pub fn run_to_end(
         turn: TURN,
         on_event,
     };
-    let ended = ground.execute(&document, options, user)?;
-    let open = OpenRun::of(&ended);
-    Ok((ended.report(document.plan())?, open))
+    let ended = executor.execute_run(&document, options, user)?;
+    let open = OpenRun::from_ended(&ended);
+    Ok((ended.into_report(document.plan())?, open))
 }
 
 /// Executes runs: on this machine, or on a fleet.
-pub trait RunGround: Send {
+pub trait RunExecutor: Send {
     /// Options for reading documents here.
-    fn reading(&self, seed: u64) -> ReadOptions;
+    fn read_options(&self, seed: u64) -> ReadOptions;
     /// Runs `document` to its end.
-    fn execute(
+    fn execute_run(
         &mut self,
         document: &PlanDocument,
         options: RunOptions,
@@ -107,7 +107,7 @@ pub trait RunGround: Send {
 
 /// This machine, with ports from `P`.
 #[derive(Clone, Debug, Default)]
-pub struct LocalGround<P = EnginePlane>(pub P);
+pub struct LocalExecutor<P = EnginePlane>(pub P);
 
 /// A run that is over.
 #[derive(Debug)]
@@ -119,11 +119,11 @@ pub struct EndedRun {
 }
 
 /// The facts about a run of `document` on `nodes` before it begins.
-pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) -> RunFacts {
+pub(crate) fn run_facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) -> RunFacts {
     RunFacts {
         run: options.run.clone(),
         name: options.name.clone(),
-        plan: PlanHash::of(document),
+        plan: PlanHash::from_document(document),
         started_wall_ns: options.started_wall_ns,
         seed: options.terms.seed,
         nodes,
@@ -134,12 +134,12 @@ pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) 
     }
 }
 
-impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
-    fn reading(&self, seed: u64) -> ReadOptions {
+impl<P: PlaneSource + Send> RunExecutor for LocalExecutor<P> {
+    fn read_options(&self, seed: u64) -> ReadOptions {
         ReadOptions { seed, ..ReadOptions::default() }
     }
 
-    fn execute(
+    fn execute_run(
         &mut self,
         document: &PlanDocument,
         options: RunOptions,
@@ -147,27 +147,33 @@ impl<P: PlaneSource + Send> RunGround for LocalGround<P> {
     ) -> Result<EndedRun, Error> {
         let planes = &mut self.0;
         let node = NodeName::local();
-        let facts = facts(document.text(), &options, vec![node.clone()]);
+        let facts = run_facts(document.text(), &options, vec![node.clone()]);
         let head = MessageHead { run: options.run.clone(), attempt: 1, epoch: 1, plan: facts.plan.clone() };
-        let limits = RunLimits::local(options.drain);
-        let machine =
-            ControllerMachine::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
+        let limits = RunLimits::for_local(options.drain);
+        let machine = ControllerMachine::new(
+            head,
+            run_preparation(document, options),
+            std::slice::from_ref(&node),
+            limits,
+        );
         let fabric = LocalFabric::default();
-        let mut endpoint = fabric.join(NodeName::controller())?;
-        let agents = fabric.join(node.clone())?;
+        let mut endpoint = fabric.open_endpoint(NodeName::controller())?;
+        let agents = fabric.open_endpoint(node.clone())?;
         // Agent and controller are two threads with a fabric between them, as on two machines: there is one lifecycle.
         let over = AtomicBool::new(false);
         scope(|scope| {
             let _leave = SetOnDrop(&over);
             let agent = Builder::new()
                 .name("agent".to_owned())
-                .spawn_scoped(scope, || serve(agents, planes, AgentMachine::local(PATIENCE), &over))
+                .spawn_scoped(scope, || {
+                    serve_agent(agents, planes, AgentMachine::new_local(SILENCE_TIMEOUT), &over)
+                })
                 .map_err(Error::Thread)?;
-            let mut crew = OneThread(agent);
-            let ended = control(machine, &mut endpoint, &mut crew, user);
+            let mut services = OneThread(agent);
+            let ended = control_run(machine, &mut endpoint, &mut services, user);
             // Also when the loop has failed: the agent's thread is joined either way.
             over.store(true, Ordering::Release);
-            let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
+            let failure = services.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
             let ControlledRun { controller, times } = ended?;
             Ok(EndedRun { controller, times, failure, facts })
         })
@@ -183,7 +189,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-pub(crate) fn preparation(document: &PlanDocument, options: RunOptions) -> RunPreparation {
+pub(crate) fn run_preparation(document: &PlanDocument, options: RunOptions) -> RunPreparation {
     RunPreparation {
         document: document.clone().into(),
         part_of: None,
@@ -202,8 +208,8 @@ pub(crate) fn preparation(document: &PlanDocument, options: RunOptions) -> RunPr
 /// The one agent of a run on one machine.
 struct OneThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
-impl<T> RunCrew for OneThread<'_, T> {
-    fn news(&mut self) -> Result<Option<RunNews>, Error> {
+impl<T> RunServices for OneThread<'_, T> {
+    fn next_news(&mut self) -> Result<Option<RunNews>, Error> {
         if self.0.is_finished() { Err(Error::AgentDied(NodeName::local())) } else { Ok(None) }
     }
 }
@@ -211,16 +217,16 @@ impl<T> RunCrew for OneThread<'_, T> {
 impl EndedRun {
     /// The state to complete its report later, if results are missing.
     pub fn open_run(&self) -> Option<OpenRun> {
-        OpenRun::of(self)
+        OpenRun::from_ended(self)
     }
 
     /// Makes the report. `plan` is the plan of the run.
-    pub fn report(self, plan: &Plan) -> Result<RunReport, Error> {
+    pub fn into_report(self, plan: &Plan) -> Result<RunReport, Error> {
         let outcome = self.controller.outcome().cloned().unwrap_or(RunOutcome::Aborted);
         if let RunOutcome::Failed { fault } = outcome {
             return Err(self.failure.map_or(Error::Failed { fault }, Error::Engine));
         }
-        let report = assemble(&self.facts, plan, self.controller.into_results(), outcome);
+        let report = assemble_report(&self.facts, plan, self.controller.into_results(), outcome);
         Ok(RunReport { times: Some(self.times), ..report })
     }
 }

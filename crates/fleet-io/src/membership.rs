@@ -8,7 +8,7 @@
 use crate::agent::now;
 use crate::clock::{ClockProber, may_be_asked};
 use crate::error::Error;
-use crate::foreign::ForeignFrames;
+use crate::remote_streams::RemoteStreams;
 use crate::starvation::StarvationMeter;
 use crate::supervisor::SendDeadlineFile;
 use crate::uplink::ResultUplink;
@@ -60,7 +60,7 @@ pub struct NodeMembership {
     hello_at: MonoTime,
     interval_at: MonoTime,
     comparing: ClockComparing,
-    foreign: ForeignFrames,
+    remote: RemoteStreams,
     /// T by the controller's clock, and as it was given to the machine.
     start: Option<(MonoTime, MonoTime)>,
     /// True once the spool has something of the current run.
@@ -93,7 +93,7 @@ impl NodeMembership {
             hello_at: MonoTime::default(),
             interval_at: MonoTime::default(),
             comparing: ClockComparing::Not,
-            foreign: ForeignFrames::default(),
+            remote: RemoteStreams::default(),
             start: None,
             is_kept: false,
             described: None,
@@ -104,16 +104,16 @@ impl NodeMembership {
     }
 
     /// The node's hello: its description, with what only the agent knows.
-    pub(crate) fn hello(
+    pub(crate) fn build_hello(
         &mut self,
         epoch: u64,
         busy: Option<MessageHead>,
         answers: Option<Nonce>,
     ) -> Box<NodeHello> {
-        let spooled = self.uplink.waiting();
-        let troubles = self.uplink.troubles();
+        let spooled = self.uplink.waiting_runs();
+        let troubles = self.uplink.take_troubles();
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
-        let starved = self.starvation.recent(now());
+        let starved = self.starvation.recent_starvation(now());
         Box::new(NodeHello { epoch, busy, spooled, troubles, answers, starved, ..described }.within_bounds())
     }
 
@@ -134,7 +134,7 @@ impl NodeMembership {
 
     /// Shuts the gate for the run that is to be prepared. Returns the preparation without the members that name files, limits and
     /// confirmed interfaces: on a lent machine those are its owner's.
-    pub(crate) fn prepare(
+    pub(crate) fn prepare_run(
         &mut self,
         head: &MessageHead,
         preparation: &RunPreparation,
@@ -147,7 +147,7 @@ impl NodeMembership {
             return Err(Error::NotPermitted(refusals));
         }
         // Before anything is opened: senders of this run may send only once the controller has renewed a lease for it.
-        self.gate.shut();
+        self.gate.shut_now();
         self.slept = slept_so_far();
         self.start = None;
         self.is_kept = false;
@@ -162,29 +162,29 @@ impl NodeMembership {
     }
 
     /// Begins to keep results and to compare clocks, after the owner has allowed the run and the ports are open.
-    pub(crate) fn begin(
+    pub(crate) fn begin_run(
         &mut self,
         head: &MessageHead,
         preparation: &RunPreparation,
         plan: &Plan,
     ) -> Result<(), Error> {
-        self.uplink.begin(head)?;
-        self.foreign = ForeignFrames::of(plan, preparation.places.clone(), self.site.node.clone());
+        self.uplink.begin_run(head)?;
+        self.remote = RemoteStreams::from_plan(plan, preparation.places.clone(), self.site.node.clone());
         self.comparing = match &preparation.clock {
             None => ClockComparing::Not,
             Some(server) if self.is_same(server) => ClockComparing::Same,
-            Some(server) => ClockComparing::With(ClockProber::start(server.clone())?, None),
+            Some(server) => ClockComparing::With(ClockProber::start_probing(server.clone())?, None),
         };
         Ok(())
     }
 
     /// Begins a further attempt on the same ports: results are kept for that one from now on.
-    pub(crate) fn attempt(&mut self, head: &MessageHead) -> Result<(), Error> {
-        if self.uplink.keeps(head) {
+    pub(crate) fn begin_attempt(&mut self, head: &MessageHead) -> Result<(), Error> {
+        if self.uplink.keeps_attempt(head) {
             return Ok(());
         }
         self.is_kept = false;
-        self.uplink.begin(head)
+        self.uplink.begin_run(head)
     }
 
     fn is_same(&mut self, server: &ClockServer) -> bool {
@@ -193,12 +193,12 @@ impl NodeMembership {
     }
 
     /// Compares the clocks, for the controller; waits a moment for the first series of probes.
-    pub(crate) fn clock(&mut self) -> Option<ClockRecord> {
+    pub(crate) fn compare_clocks(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
             ClockComparing::Not => None,
-            ClockComparing::Same => Some(ClockRecord::same()),
+            ClockComparing::Same => Some(ClockRecord::same_clock()),
             ClockComparing::With(prober, before) => {
-                *before = prober.fit(COMPARISON);
+                *before = prober.current_fit(COMPARISON);
                 before.map(|before| ClockRecord {
                     source: FitSource::InBand,
                     before,
@@ -211,28 +211,28 @@ impl NodeMembership {
 
     /// The fit that was reported to the controller: T and latency are converted with it and with no other, or the
     /// reported bounds would be wrong.
-    fn fit(&self) -> Option<ClockFit> {
+    fn reported_fit(&self) -> Option<ClockFit> {
         match &self.comparing {
             ClockComparing::Not => None,
-            ClockComparing::Same => Some(ClockFit::same()),
+            ClockComparing::Same => Some(ClockFit::same_clock()),
             ClockComparing::With(_, before) => *before,
         }
     }
 
     /// Takes in the clocks of the nodes that send to this one, and returns the shifts of their streams.
-    pub(crate) fn shifts(&mut self, fits: Vec<(NodeName, ClockFit)>) -> Vec<(usize, ClockShift)> {
-        self.foreign.learn(fits);
-        self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
+    pub(crate) fn clock_shifts(&mut self, fits: Vec<(NodeName, ClockFit)>) -> Vec<(usize, ClockShift)> {
+        self.remote.update_fits(fits);
+        self.reported_fit().map(|own| self.remote.clock_shifts(&own, now())).unwrap_or_default()
     }
 
     /// Takes in a plan that has grown, and returns the shifts of streams of other nodes.
-    pub(crate) fn follow(&mut self, plan: &Plan) -> Vec<(usize, ClockShift)> {
-        self.foreign.follow(plan);
-        self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
+    pub(crate) fn follow_plan(&mut self, plan: &Plan) -> Vec<(usize, ClockShift)> {
+        self.remote.follow_plan(plan);
+        self.reported_fit().map(|own| self.remote.clock_shifts(&own, now())).unwrap_or_default()
     }
 
     /// Converts the times of a command to this node's clock.
-    pub(crate) fn local(&mut self, command: NodeCommand) -> NodeCommand {
+    pub(crate) fn to_local_times(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
             NodeCommand::Commit { start, guard } => {
                 NodeCommand::Commit { start: self.local_start(start), guard }
@@ -277,32 +277,32 @@ impl NodeMembership {
     }
 
     fn to_local(&self, at: MonoTime) -> MonoTime {
-        self.fit().map_or(at, |fit| fit.to_local(at))
+        self.reported_fit().map_or(at, |fit| fit.to_local(at))
     }
 
     /// Extends the lease: until then senders may send and emulated interfaces may answer.
-    pub(crate) fn extend(&self, until: MonoTime) -> Result<(), Error> {
-        self.gate.extend(until, self.slept);
+    pub(crate) fn extend_lease(&self, until: MonoTime) -> Result<(), Error> {
+        self.gate.extend_until(until, self.slept);
         // Before the start of senders the supervisor has nothing to watch.
-        if self.is_sending { self.watch(self.gate.deadline()) } else { Ok(()) }
+        if self.is_sending { self.write_deadline(self.gate.deadline()) } else { Ok(()) }
     }
 
     /// Begins the supervisor's watch: senders may be at work from here on, as long as the lease holds. A node that only waits for its start
     /// has nothing that a supervisor would have to stop, however long it waits.
     pub(crate) fn begin_sending(&mut self) -> Result<(), Error> {
         self.is_sending = true;
-        self.watch(self.gate.deadline())
+        self.write_deadline(self.gate.deadline())
     }
 
-    fn watch(&self, deadline: Option<u64>) -> Result<(), Error> {
+    fn write_deadline(&self, deadline: Option<u64>) -> Result<(), Error> {
         let watch = self.site.watch.as_ref();
-        watch.map_or(Ok(()), |watch| watch.set(deadline.unwrap_or(0))).map_err(Error::Watch)
+        watch.map_or(Ok(()), |watch| watch.write_deadline(deadline.unwrap_or(0))).map_err(Error::Watch)
     }
 
     /// Ends the supervisor's watch, after all senders have stopped.
     pub(crate) fn stop_watching(&mut self) -> Result<(), Error> {
         self.is_sending = false;
-        self.watch(None)
+        self.write_deadline(None)
     }
 
     /// Keeps a sample now and then, so that what was counted survives a crash.
@@ -316,16 +316,16 @@ impl NodeMembership {
     }
 
     /// Keeps the result until it is collected. Returns the number of its segments.
-    pub(crate) fn spool(&mut self, result: &NodeResult) -> Result<u64, Error> {
+    pub(crate) fn spool_result(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let clock = self.clock_record();
         self.comparing = ClockComparing::Not;
-        self.uplink.finish(&NodeResult { clock, ..result.clone() })
+        self.uplink.finish_run(&NodeResult { clock, ..result.clone() })
     }
 
     fn clock_record(&mut self) -> Option<ClockRecord> {
         match &mut self.comparing {
             ClockComparing::Not => None,
-            ClockComparing::Same => Some(ClockRecord::same()),
+            ClockComparing::Same => Some(ClockRecord::same_clock()),
             ClockComparing::With(prober, before) => {
                 let after = prober.last_fit(COMPARISON);
                 // If no probe was answered while arming, the last series is all there is.
@@ -336,10 +336,10 @@ impl NodeMembership {
     }
 
     /// Gives the run up. Samples that were kept stay in the spool.
-    pub(crate) fn leave(&mut self) -> Result<(), Error> {
+    pub(crate) fn leave_run(&mut self) -> Result<(), Error> {
         // Ends the prober's thread.
         self.comparing = ClockComparing::Not;
-        self.uplink.leave(self.is_kept)?;
+        self.uplink.leave_run(self.is_kept)?;
         self.stop_watching()
     }
 
@@ -349,7 +349,7 @@ impl NodeMembership {
     }
 
     /// Keeps the highest epoch over a restart.
-    pub(crate) fn remember(&self, epoch: u64) -> Result<(), Error> {
-        crate::epoch::write(&self.site.epoch_file, epoch).map_err(Error::Epoch)
+    pub(crate) fn remember_epoch(&self, epoch: u64) -> Result<(), Error> {
+        crate::epoch::write_epoch(&self.site.epoch_file, epoch).map_err(Error::Epoch)
     }
 }

@@ -6,7 +6,7 @@ use packetrig_fleet::NodeName;
 use packetrig_fleet::controller::RESULT_MISSING;
 use packetrig_fleet::outcome::RunOutcome;
 use packetrig_fleet::packed;
-use packetrig_fleet::report::{ReportCoverage, RunFacts, RunReport, RunTimes, assemble};
+use packetrig_fleet::report::{ReportCoverage, RunFacts, RunReport, RunTimes, assemble_report};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::result::NodeResult;
@@ -31,7 +31,7 @@ pub struct OpenRun {
 impl OpenRun {
     /// Keeps the state of a run that has ended without all results. `None` for a steered run: its plan does not say what it did, so its
     /// report stays as it is.
-    pub(crate) fn of(ended: &EndedRun) -> Option<Self> {
+    pub(crate) fn from_ended(ended: &EndedRun) -> Option<Self> {
         let outcome = ended.controller.outcome().filter(|it| matches!(it, RunOutcome::Partial { .. }))?;
         let results: Vec<NodeResult> = ended.controller.results().cloned().collect();
         let is_open = !ended.facts.steered && results.len() < ended.facts.nodes.len();
@@ -54,17 +54,17 @@ impl OpenRun {
     }
 
     /// Packed into bytes for the catalogue.
-    pub(crate) fn written(&self) -> io::Result<Vec<u8>> {
-        packed::pack(self)
+    pub(crate) fn to_bytes(&self) -> io::Result<Vec<u8>> {
+        packed::pack_value(self)
     }
 
     /// Unpacks the bytes of the catalogue.
-    pub(crate) fn read(bytes: &[u8]) -> io::Result<Self> {
-        packed::unpack(bytes)
+    pub(crate) fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
+        packed::unpack_value(bytes)
     }
 
     /// Returns whether a node's part in an attempt is missing here.
-    pub(crate) fn misses(&self, attempt: u32, node: &NodeName) -> bool {
+    pub(crate) fn misses_node(&self, attempt: u32, node: &NodeName) -> bool {
         // A result that comes twice must not count twice.
         let is_here = self.results.iter().any(|result| result.node == node.0);
         attempt == self.attempt && self.facts.nodes.contains(node) && !is_here
@@ -76,8 +76,8 @@ impl OpenRun {
     }
 
     /// Nodes without a result in the attempt.
-    pub(crate) fn missing(&self) -> Vec<NodeName> {
-        self.facts.nodes.iter().filter(|node| self.misses(self.attempt, node)).cloned().collect()
+    pub(crate) fn missing_nodes(&self) -> Vec<NodeName> {
+        self.facts.nodes.iter().filter(|node| self.misses_node(self.attempt, node)).cloned().collect()
     }
 
     /// Returns whether nothing is missing any more.
@@ -112,16 +112,16 @@ impl OpenRun {
     }
 
     /// Makes the report with all results that have come.
-    pub(crate) fn report(&self, document: &str) -> Result<RunReport, Error> {
+    pub(crate) fn build_report(&self, document: &str) -> Result<RunReport, Error> {
         let reading = ReadOptions { seed: self.facts.seed, fleet: true, ..ReadOptions::default() };
-        let plan = Plan::read_with(document, reading)?;
-        let report = assemble(&self.facts, &plan, self.results.clone(), self.outcome.clone());
+        let plan = Plan::from_text_with(document, reading)?;
+        let report = assemble_report(&self.facts, &plan, self.results.clone(), self.outcome.clone());
         let caveats = report.caveats.into_iter().chain(self.notes.iter().cloned()).collect();
         Ok(RunReport { times: Some(self.times.clone()), caveats, ..report })
     }
 
     /// A sentence about the report with a new result.
-    pub(crate) fn summary(&self, node: &NodeName) -> String {
+    pub(crate) fn summary_for(&self, node: &NodeName) -> String {
         let ReportCoverage { reported, expected } = self.coverage();
         format!(
             "run {}: the results of node {node} have come; its report has {reported} of {expected} nodes now",

@@ -11,9 +11,9 @@ use std::sync::Arc;
 pub trait RunOperator: Send + Sync {
     fn remark(&self, text: fmt::Arguments<'_>);
     /// A run has ended without a report, and left these files.
-    fn left_files(&self, kept: &KeptRun);
+    fn on_left_files(&self, kept: &KeptRun);
     /// The report of a run was written.
-    fn reported(&self, _report: &RunReport) {}
+    fn on_report(&self, _report: &RunReport) {}
     /// Returns whether the user wants to end the current wait.
     fn is_interrupted(&self) -> bool;
 }
@@ -22,7 +22,10 @@ pub type SharedOperator = Arc<dyn RunOperator>;
 
 /// Makes a decision function for nodes that others hold: it waits until the user ends it, but for a controller at work only if `waits`.
 /// The first call names those nodes.
-pub(crate) fn patience(operator: &dyn RunOperator, waits: bool) -> impl FnMut(&HeldNodes) -> WaitChoice {
+pub(crate) fn waiting_policy(
+    operator: &dyn RunOperator,
+    waits: bool,
+) -> impl FnMut(&HeldNodes) -> WaitChoice {
     let mut is_reported = false;
     move |held| {
         // If no living controller is among them, it always waits: in a few seconds it is clear whether the others are dead.

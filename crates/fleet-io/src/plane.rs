@@ -1,7 +1,7 @@
 //! Sources of the agent's data plane: this machine's interfaces, lent or its user's own. A plan with probes gets the plane for
 //! probes instead of the rig.
 
-use crate::probes::{ProbeLoan, ProbePlane};
+use crate::probes::{ProbePlane, ProbePolicy};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::packet::KeptPorts;
@@ -23,7 +23,11 @@ pub type PreparedPlane = (Box<dyn DataPlane>, Vec<PortInfo>);
 /// Source of data planes for runs.
 pub trait PlaneSource {
     /// Opens what the preparation asks for. `plan` is what its document was read as.
-    fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error>;
+    fn prepare_plane(
+        &mut self,
+        preparation: &RunPreparation,
+        plan: Arc<Plan>,
+    ) -> Result<PreparedPlane, Error>;
 
     /// Called again and again while there is no run: closes ports that were kept for a next run which has not come in time.
     fn close_unused(&mut self, _now: MonoTime) {}
@@ -33,7 +37,7 @@ pub trait PlaneSource {
 #[derive(Clone, Debug, Default)]
 pub struct EnginePlane {
     /// The machine as it is lent to a fleet; `None`: the plan is its user's own.
-    lent: Option<MachineLoan>,
+    lent: Option<LentMachine>,
     /// The program that sends with back end `process`. It is not part of a preparation, so that no message can name a
     /// program to start.
     engine: Option<EngineCommand>,
@@ -56,7 +60,7 @@ enum KeepingTime {
 
 /// Resources that a machine lends to a fleet, and the terms. No message from a controller changes any of it.
 #[derive(Clone, Debug)]
-pub struct MachineLoan {
+pub struct LentMachine {
     /// The machine's name in the fleet.
     pub node: NodeName,
     /// Holds the deadline until which its ports may send.
@@ -72,10 +76,10 @@ pub struct MachineLoan {
     /// The back end to use if the controller names none.
     pub back_end: Option<BackEnd>,
     /// Limits of the owner for probes.
-    pub probes: ProbeLoan,
+    pub probes: ProbePolicy,
 }
 
-impl MachineLoan {
+impl LentMachine {
     /// Directory of a run's captures. The name of a run comes from the controller, so it is checked: it must be a name and no path.
     pub(crate) fn captures_of(&self, run: &str) -> Result<PathBuf, Error> {
         let is_plain = run.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
@@ -87,7 +91,10 @@ impl MachineLoan {
     }
 
     /// Location of each port that is here.
-    pub(crate) fn places(&self, preparation: &RunPreparation) -> Result<Vec<Option<PortLocation>>, Error> {
+    pub(crate) fn own_locations(
+        &self,
+        preparation: &RunPreparation,
+    ) -> Result<Vec<Option<PortLocation>>, Error> {
         if preparation.places.is_empty() {
             let message = "the plan does not say on which node its ports are".to_owned();
             return Err(Error::NotPermitted(vec![message]));
@@ -102,7 +109,7 @@ impl MachineLoan {
         places.collect()
     }
 
-    fn options(&self, preparation: &RunPreparation) -> Result<RigOptions, Error> {
+    fn rig_options(&self, preparation: &RunPreparation) -> Result<RigOptions, Error> {
         Ok(RigOptions {
             terms: RunTerms {
                 back_end: preparation.terms.back_end.or(self.back_end),
@@ -112,7 +119,7 @@ impl MachineLoan {
             confirmed: self.confirmed.clone(),
             capture_dir: Some(self.captures_of(&preparation.run)?),
             site: RigSite::PartOfFleet {
-                places: self.places(preparation)?,
+                places: self.own_locations(preparation)?,
                 permit: Arc::clone(&self.permit),
             },
             gate: self.gate.clone(),
@@ -145,7 +152,7 @@ fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> 
         confirmed: confirmed.collect(),
         capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
         site: RigSite::EveryPortHere,
-        gate: SendGate::open(),
+        gate: SendGate::without_lease(),
         run: preparation.run.clone(),
         engine: engine.cloned(),
     })
@@ -153,8 +160,8 @@ fn own_options(preparation: &RunPreparation, engine: Option<&EngineCommand>) -> 
 
 impl EnginePlane {
     /// Makes the plane of a fleet's node: it opens the ports of a plan that are here, if the owner allows it.
-    pub const fn lent(loan: MachineLoan) -> Self {
-        Self { lent: Some(loan), engine: None, kept: None, keeping: KeepingTime::Nothing }
+    pub const fn for_lent_machine(machine: LentMachine) -> Self {
+        Self { lent: Some(machine), engine: None, kept: None, keeping: KeepingTime::Nothing }
     }
 
     /// Sets the program that sends with back end `process` on the user's own machine.
@@ -193,24 +200,28 @@ impl EnginePlane {
 }
 
 impl PlaneSource for EnginePlane {
-    fn prepare(&mut self, preparation: &RunPreparation, plan: Arc<Plan>) -> Result<PreparedPlane, Error> {
+    fn prepare_plane(
+        &mut self,
+        preparation: &RunPreparation,
+        plan: Arc<Plan>,
+    ) -> Result<PreparedPlane, Error> {
         if plan.probes.is_some() && self.lent.is_some() {
             self.close_kept();
         }
         if let Some(probes) = plan.probes.clone() {
             let lent = self.lent.as_ref().ok_or_else(not_lent)?;
-            let plane = ProbePlane::prepare(preparation, &plan, probes, lent)?;
+            let plane = ProbePlane::prepare_probes(preparation, &plan, probes, lent)?;
             // It takes no interface for itself: it sends and receives beside the kernel, with the kernel's addresses.
             return Ok((Box::new(plane), Vec::new()));
         }
         let options = match &self.lent {
-            Some(loan) => loan.options(preparation)?,
+            Some(machine) => machine.rig_options(preparation)?,
             None => own_options(preparation, self.engine.as_ref())?,
         };
         // The rig writes its interfaces into the plan, so it has a copy of its own.
         let plan = Arc::unwrap_or_clone(plan);
         let kept = self.ports_to_keep(preparation);
-        let ports = MachinePorts::new(&plan, &options).keeping(kept, &options.site);
+        let ports = MachinePorts::new(&plan, &options).with_kept_ports(kept, &options.site);
         let rig = TestRig::prepare_with(plan, &options, &ports)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))

@@ -17,7 +17,7 @@ mod ready;
 mod reflecting;
 mod sending;
 
-use crate::plane::MachineLoan;
+use crate::plane::LentMachine;
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
@@ -37,7 +37,7 @@ use sending::{RunningSender, SentLines};
 
 /// Limits that the owner of a machine sets for probes.
 #[derive(Clone, Debug, Default)]
-pub struct ProbeLoan {
+pub struct ProbePolicy {
     /// Targets that may be probed, with their limits.
     pub permit: ProbePermit,
     /// Measured precision of release mechanisms on this machine.
@@ -62,7 +62,7 @@ impl Default for ReadDate {
 pub(crate) struct ProbePlane {
     probes: ProbePlan,
     ports: Vec<OwnProbePort>,
-    loan: ProbeLoan,
+    policy: ProbePolicy,
     gate: SendGate,
     seed: u64,
     clock: RealtimeOffset,
@@ -77,17 +77,17 @@ pub(crate) struct ProbePlane {
 
 impl ProbePlane {
     /// Checks everything that is asked of this node against the owner's permits. Opens nothing.
-    pub(crate) fn prepare(
+    pub(crate) fn prepare_probes(
         preparation: &RunPreparation,
         plan: &Plan,
         probes: ProbePlan,
-        lent: &MachineLoan,
+        lent: &LentMachine,
     ) -> Result<Self, Error> {
         let ports = prepare::own_ports(preparation, plan, &probes, lent)?;
         Ok(Self {
             probes,
             ports,
-            loan: lent.probes.clone(),
+            policy: lent.probes.clone(),
             gate: lent.gate.clone(),
             seed: preparation.terms.seed,
             clock: clock::realtime_offset(),
@@ -101,10 +101,10 @@ impl ProbePlane {
     }
 
     /// Stops and joins all sender threads, and returns their results.
-    fn end(&mut self) -> SentLines {
+    fn end_senders(&mut self) -> SentLines {
         let mut sent = SentLines::default();
         for sender in self.senders.drain(..) {
-            sent.join(sender.end());
+            sent.append_lines(sender.stop_and_join());
         }
         sent
     }
@@ -124,16 +124,16 @@ fn now() -> MonoTime {
 }
 
 impl DataPlane for ProbePlane {
-    fn arm(&mut self) -> Result<(), Error> {
+    fn arm_ports(&mut self) -> Result<(), Error> {
         self.clock = clock::realtime_offset();
         // Reflectors first: they are the receivers, and other nodes begin at T.
         for port in &self.ports {
-            self.reflectors.extend(RunningReflector::start(&self.probes, port, &self.gate)?);
+            self.reflectors.extend(RunningReflector::start_reflecting(&self.probes, port, &self.gate)?);
         }
         for port in &self.ports {
-            let ready = ready::make_ready(&self.probes, port, &self.loan, &self.gate, self.seed)?;
+            let ready = ready::make_ready(&self.probes, port, &self.policy, &self.gate, self.seed)?;
             self.failed.extend(ready.failed);
-            self.senders.extend(RunningSender::start(&self.probes, ready.senders, &self.gate)?);
+            self.senders.extend(RunningSender::start_all(&self.probes, ready.senders, &self.gate)?);
         }
         Ok(())
     }
@@ -143,8 +143,8 @@ impl DataPlane for ProbePlane {
         self.senders.iter().for_each(|sender| sender.start_at(at));
     }
 
-    fn sample(&mut self) -> Result<CountSample, Error> {
-        let progress = self.senders.iter().map(RunningSender::progress);
+    fn sample_counts(&mut self) -> Result<CountSample, Error> {
+        let progress = self.senders.iter().map(RunningSender::probe_progress);
         let probes = Some(progress.fold(ProbeProgress::default(), ProbeProgress::plus));
         Ok(CountSample { at: now(), probes, ..CountSample::default() })
     }
@@ -159,7 +159,7 @@ impl DataPlane for ProbePlane {
         is_over
     }
 
-    fn sent(&mut self) -> Result<Vec<SentTotal>, Error> {
+    fn sent_totals(&mut self) -> Result<Vec<SentTotal>, Error> {
         Ok(Vec::new())
     }
 
@@ -170,19 +170,19 @@ impl DataPlane for ProbePlane {
     fn stop_senders(&mut self) {
         // Before the senders are stopped: a stop after their end interrupts nothing.
         self.is_interrupted |= !self.senders_done();
-        self.senders.iter().for_each(RunningSender::stop);
+        self.senders.iter().for_each(RunningSender::stop_sending);
     }
 
-    fn finish(&mut self, node: &str, _: &[SentTotal]) -> Result<NodeResult, Error> {
+    fn finish_run(&mut self, node: &str, _: &[SentTotal]) -> Result<NodeResult, Error> {
         self.stop_senders();
         let started = self.started.unwrap_or_else(now);
-        let mut sent = self.end();
+        let mut sent = self.end_senders();
         sent.lines.append(&mut self.failed);
         // Lines end in the order of their senders, and failed ones come last; the report has the order of the plan.
         sent.lines.sort_by_key(|row| row.line);
         let mut reflected = Vec::new();
         for reflector in self.reflectors.drain(..) {
-            reflected.extend(reflector.end()?);
+            reflected.extend(reflector.stop_and_join()?);
         }
         let interrupted = self.is_interrupted.then(|| Caveat {
             doubt: CaveatKind::Interrupted,
@@ -211,23 +211,23 @@ impl DataPlane for ProbePlane {
 const NOT_STEERED: Error = Error::Bug("probes were told to change");
 
 impl SteeredPlane for ProbePlane {
-    fn steer(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), Error> {
+    fn apply_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), Error> {
         Err(NOT_STEERED)
     }
 
-    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
+    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
         Err(NOT_STEERED)
     }
 
-    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), Error> {
+    fn announce_change(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), Error> {
         Err(NOT_STEERED)
     }
 
-    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), Error> {
+    fn begin_change(&mut self, _: Option<MonoTime>) -> Result<(), Error> {
         Err(NOT_STEERED)
     }
 
-    fn undo(&mut self) -> Result<(), Error> {
+    fn undo_change(&mut self) -> Result<(), Error> {
         Err(NOT_STEERED)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct ProcessStandstill {
 
 impl ProcessStandstill {
     /// Part of the standstill after `start`; `None` if it was over by then.
-    fn after(&self, start: MonoTime) -> Option<Self> {
+    fn part_after(&self, start: MonoTime) -> Option<Self> {
         let until = self.from + self.length;
         let from = self.from.max(start);
         (until > start).then(|| Self { from, length: until.since(from) })
@@ -36,12 +36,12 @@ impl ProcessStandstill {
 
 /// The caveat for a node's counts from T on, one for all of these times; `None` if all were over by then.
 pub(crate) fn doubt_of(standstills: &[ProcessStandstill], node: &str, start: MonoTime) -> Option<Caveat> {
-    let after: Vec<_> = standstills.iter().filter_map(|one| one.after(start)).collect();
+    let after: Vec<_> = standstills.iter().filter_map(|one| one.part_after(start)).collect();
     let worst = after.iter().max_by_key(|one| one.length)?;
     let first = after.iter().map(|one| one.from).min().unwrap_or(worst.from);
     let last = after.iter().map(|one| one.from + one.length).max().unwrap_or(first);
-    let longest = format!("{:.1} s", seconds(worst.length));
-    let when = |at: MonoTime| format!("{:.1} s", seconds(at.since(start)));
+    let longest = format!("{:.1} s", to_seconds(worst.length));
+    let when = |at: MonoTime| format!("{:.1} s", to_seconds(at.since(start)));
     let times = match after.len() {
         1 => format!("for {longest}, beginning {} after the start", when(worst.from)),
         many => format!(
@@ -56,7 +56,7 @@ pub(crate) fn doubt_of(standstills: &[ProcessStandstill], node: &str, start: Mon
     Some(Caveat { doubt: CaveatKind::StoodStill, subject: format!("node {node}"), text, matters: true })
 }
 
-fn seconds(time: Nanos) -> f64 {
+fn to_seconds(time: Nanos) -> f64 {
     time.as_u64() as f64 / 1e9
 }
 
@@ -69,13 +69,13 @@ pub(crate) struct ProcessPulse {
 }
 
 impl ProcessPulse {
-    pub(crate) fn start() -> Result<Self, Error> {
+    pub(crate) fn start_watching() -> Result<Self, Error> {
         let found = Arc::new(Mutex::new(Vec::new()));
         let (quit, until_told) = bounded(0);
         let findings = Arc::clone(&found);
         let thread = Builder::new()
             .name("pulse".to_owned())
-            .spawn(move || watch(&findings, &until_told))
+            .spawn(move || watch_standstills(&findings, &until_told))
             .map_err(Error::Thread)?;
         Ok(Self { found, quit: Some(quit), thread: Some(thread) })
     }
@@ -97,7 +97,7 @@ impl Drop for ProcessPulse {
     }
 }
 
-fn watch(found: &Mutex<Vec<ProcessStandstill>>, quit: &Receiver<()>) {
+fn watch_standstills(found: &Mutex<Vec<ProcessStandstill>>, quit: &Receiver<()>) {
     let mut is_over = false;
     while !is_over {
         let from = now();

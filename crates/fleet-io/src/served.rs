@@ -38,7 +38,7 @@ struct ServiceClock {
 }
 
 impl ServiceClock {
-    fn start() -> Self {
+    fn start_now() -> Self {
         Self { wall_minus_monotonic: clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()) }
     }
 
@@ -72,7 +72,7 @@ fn open_failure(error: Error) -> OpenFailure {
         Error::Engine(packetrig_engine::Error::Plan(problems))
         | Error::Plan(problems)
         | Error::NotPlaced(problems) => OpenFailure::Plan(problems),
-        error => OpenFailure::Fault(error.fault()),
+        error => OpenFailure::Fault(error.to_fault()),
     }
 }
 
@@ -85,6 +85,6 @@ fn own_failure(error: &(dyn std::error::Error + 'static)) -> OpenFailure {
 }
 
 /// Locks also after a panic: a request that panicked must not end the service, and the data under these locks is consistent at any time.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,6 +1,6 @@
 //! A steered run in a thread of its own: opened, changed as the user says, and closed with its report.
 //!
-//! Changes are not queued here. [`SteeredRun::steer`] takes the session for itself, so the owner that shares one between threads decides
+//! Changes are not queued here. [`SteeredRun::apply_change`] takes the session for itself, so the owner that shares one between threads decides
 //! the order of changes: the console, with a lock that also covers the configuration that a change is made from. The queue of the
 //! controller is for changes that come before the run has begun.
 //!
@@ -9,7 +9,7 @@
 
 use crate::control::RunUser;
 use crate::error::{Error, best_effort};
-use crate::local::{EndedRun, RunGround, RunOptions};
+use crate::local::{EndedRun, RunExecutor, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::ControllerEvent;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -45,7 +45,7 @@ pub struct RunSession {
 /// Receives the result of a run that is over.
 pub(crate) trait RunKeeper: Send {
     /// Takes the result. `keep`: the run has sent frames, so its result is worth keeping.
-    fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool);
+    fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool);
 }
 
 impl std::fmt::Debug for RunSession {
@@ -56,29 +56,29 @@ impl std::fmt::Debug for RunSession {
 
 /// Executes the runs of several sessions, one after the other.
 #[derive(Debug)]
-pub struct SharedGround<G>(pub Arc<Mutex<G>>);
+pub struct SharedExecutor<G>(pub Arc<Mutex<G>>);
 
-impl<G: RunGround> RunGround for SharedGround<G> {
-    fn reading(&self, seed: u64) -> ReadOptions {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).reading(seed)
+impl<G: RunExecutor> RunExecutor for SharedExecutor<G> {
+    fn read_options(&self, seed: u64) -> ReadOptions {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).read_options(seed)
     }
 
-    fn execute(
+    fn execute_run(
         &mut self,
         document: &PlanDocument,
         options: RunOptions,
         user: RunUser<'_>,
     ) -> Result<EndedRun, Error> {
         // A panic in another session poisons the lock; that run is over all the same.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).execute(document, options, user)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).execute_run(document, options, user)
     }
 }
 
 impl RunSession {
     /// Opens the ports of `document` and begins to receive. Returns when streams can be started, or with the reason why they cannot.
     /// `on_event` sees everything that happens, on the session's thread.
-    pub fn open(
-        mut ground: impl RunGround + 'static,
+    pub fn open_session(
+        mut executor: impl RunExecutor + 'static,
         document: PlanDocument,
         options: RunOptions,
         mut on_event: impl FnMut(&RunEvent) + Send + 'static,
@@ -89,7 +89,7 @@ impl RunSession {
         let plan = GrowingPlan::new(Arc::clone(document.plan()));
         let started = Builder::new().name("session".to_owned()).spawn(move || {
             let requests = SessionRequests { inbox, pending: Cell::default() };
-            requests.serve(&mut ground, &document, options, &mut |event| {
+            requests.serve_run(&mut executor, &document, options, &mut |event| {
                 on_event(event);
                 // Only the first one is waited for; the channel has room for it.
                 if event.kind == RunEventKind::StateChanged(RunState::Running) {
@@ -101,7 +101,7 @@ impl RunSession {
         match is_ready.recv() {
             Ok(()) => Ok(session),
             // The run ended before it started; its own error says why.
-            Err(_) => Err(session.join().err().unwrap_or(Error::NeverRan)),
+            Err(_) => Err(session.join_thread().err().unwrap_or(Error::NeverRan)),
         }
     }
 
@@ -111,7 +111,7 @@ impl RunSession {
         self
     }
 
-    fn ask(&self, change: PlanChange) -> Result<(), NodeFault> {
+    fn ask_for_change(&self, change: PlanChange) -> Result<(), NodeFault> {
         let (reply, answer) = bounded(1);
         self.wishes.send(SessionWish::Steer(change, reply)).map_err(|_| run_has_ended())?;
         answer.recv().map_err(|_| run_has_ended())?
@@ -123,27 +123,27 @@ impl RunSession {
     }
 
     /// Stops what is sending, lets the path drain, closes the ports.
-    pub fn end(mut self) -> Result<RunReport, Error> {
-        self.join()
+    pub fn end_run(mut self) -> Result<RunReport, Error> {
+        self.join_thread()
     }
 
-    fn join(&mut self) -> Result<RunReport, Error> {
+    fn join_thread(&mut self) -> Result<RunReport, Error> {
         // A thread that has ended needs no message.
         best_effort(self.wishes.send(SessionWish::Close));
         let thread = self.thread.take().ok_or(Error::NeverRan)?;
         let ended = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        ended.report(self.plan.current())
+        ended.into_report(self.plan.current())
     }
 }
 
 impl SteeredRun for RunSession {
-    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
+    fn make_change(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
         if let PlanChange::Replan(document) = &change {
-            self.plan.propose(document.plan());
+            self.plan.propose_plan(document.plan());
         }
-        let outcome = self.ask(change.into());
+        let outcome = self.ask_for_change(change.into());
         if outcome.is_ok() {
-            self.plan.accept();
+            self.plan.accept_proposal();
         }
         self.plan.drop_proposal();
         outcome
@@ -153,10 +153,10 @@ impl SteeredRun for RunSession {
         Arc::clone(self.plan.current())
     }
 
-    fn close(mut self: Box<Self>, keep: bool) {
-        let ended = self.join();
+    fn close_run(mut self: Box<Self>, keep: bool) {
+        let ended = self.join_thread();
         if let Some(keeper) = self.keeper.take() {
-            keeper.end(ended, keep);
+            keeper.on_run_ended(ended, keep);
         }
     }
 }
@@ -183,27 +183,27 @@ struct SessionRequests {
 }
 
 impl SessionRequests {
-    fn serve(
+    fn serve_run(
         &self,
-        ground: &mut dyn RunGround,
+        executor: &mut dyn RunExecutor,
         document: &PlanDocument,
         options: RunOptions,
         note: &mut dyn FnMut(&RunEvent),
     ) -> Result<EndedRun, Error> {
         let user = RunUser {
-            wishes: &mut || self.wish(),
+            wishes: &mut || self.next_wish(),
             turn: TURN,
             on_event: &mut |event| {
                 note(event);
                 if let RunEventKind::Steered { outcome, .. } = &event.kind {
-                    self.answer(outcome);
+                    self.answer_change(outcome);
                 }
             },
         };
-        ground.execute(document, options, user)
+        executor.execute_run(document, options, user)
     }
 
-    fn wish(&self) -> Option<ControllerEvent> {
+    fn next_wish(&self) -> Option<ControllerEvent> {
         match self.inbox.try_recv().ok()? {
             SessionWish::Close => Some(ControllerEvent::Stop),
             SessionWish::Steer(change, reply) => {
@@ -213,7 +213,7 @@ impl SessionRequests {
         }
     }
 
-    fn answer(&self, outcome: &Result<(), NodeFault>) {
+    fn answer_change(&self, outcome: &Result<(), NodeFault>) {
         if let Some(reply) = self.pending.take() {
             // The caller may have gone away.
             best_effort(reply.send(outcome.clone()));

@@ -25,8 +25,8 @@ pub(crate) struct RunJournal {
 }
 
 impl RunJournal {
-    pub(crate) fn begin(spool: &ResultSpool, head: &MessageHead) -> Result<Self, Error> {
-        let journal = spool.journal(&head.run, head.attempt)?;
+    pub(crate) fn begin_journal(spool: &ResultSpool, head: &MessageHead) -> Result<Self, Error> {
+        let journal = spool.begin_journal(&head.run, head.attempt)?;
         Ok(Self { run: head.run.clone(), attempt: head.attempt, journal })
     }
 
@@ -81,23 +81,23 @@ impl WriterState {
 }
 
 impl WriterShared {
-    fn lock(&self) -> MutexGuard<'_, WriterState> {
+    fn lock_writer(&self) -> MutexGuard<'_, WriterState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait_while(&self, condition: impl FnMut(&mut WriterState) -> bool) -> MutexGuard<'_, WriterState> {
-        self.changed.wait_while(self.lock(), condition).unwrap_or_else(PoisonError::into_inner)
+        self.changed.wait_while(self.lock_writer(), condition).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SpoolWriter {
-    pub(crate) fn start(places: WriterPlaces) -> Result<Self, Error> {
+    pub(crate) fn start_writing(places: WriterPlaces) -> Result<Self, Error> {
         let spool = places.spool.clone();
         let shared = Arc::new(WriterShared::default());
-        shared.lock().waiting = waiting_segments(&spool);
+        shared.lock_writer().waiting = waiting_segments(&spool);
         let writer = WriterThread { places, shared: Arc::clone(&shared) };
-        let thread = Builder::new().name("spool".to_owned()).spawn(move || writer.run());
+        let thread = Builder::new().name("spool".to_owned()).spawn(move || writer.write_until_over());
         Ok(Self { spool, shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
@@ -113,7 +113,7 @@ impl SpoolWriter {
 
     /// Orders the write of a sample. Fails with the reason why an earlier write failed.
     pub(crate) fn write_sample(&self, sample: CountSample) -> Result<(), Error> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_writer();
         state.sample = Some(sample);
         self.shared.changed.notify_all();
         state.failure.take().map_or(Ok(()), Err)
@@ -121,21 +121,21 @@ impl SpoolWriter {
 
     /// Orders the deletion of segments that the controller has stored.
     pub(crate) fn delete_stored(&self, mark: &StoredWatermark) {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_writer();
         let below = state.stored.entry((mark.run.clone(), mark.attempt)).or_default();
         *below = mark.below.max(*below);
         self.shared.changed.notify_all();
     }
 
     /// Runs with results that wait, as of the last write.
-    pub(crate) fn waiting(&self) -> Vec<WaitingSegments> {
-        self.shared.lock().waiting.clone()
+    pub(crate) fn waiting_runs(&self) -> Vec<WaitingSegments> {
+        self.shared.lock_writer().waiting.clone()
     }
 }
 
 impl Drop for SpoolWriter {
     fn drop(&mut self) {
-        self.shared.lock().is_over = true;
+        self.shared.lock_writer().is_over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // Fails only if the thread has panicked: the spool's files are whole all the same.
@@ -150,7 +150,7 @@ struct WriterThread {
 }
 
 impl WriterThread {
-    fn run(self) {
+    fn write_until_over(self) {
         loop {
             let mut state = self.shared.wait_while(|state| !state.is_over && !state.has_orders());
             if !state.has_orders() {
@@ -160,11 +160,12 @@ impl WriterThread {
             let mut journal = state.journal.take();
             state.is_writing = true;
             drop(state);
-            let written = self.write(journal.as_mut().map(|run| &mut run.journal), sample);
-            let deleted =
-                stored.iter().try_for_each(|((run, attempt), below)| self.delete(run, *attempt, *below));
+            let written = self.append_sample(journal.as_mut().map(|run| &mut run.journal), sample);
+            let deleted = stored
+                .iter()
+                .try_for_each(|((run, attempt), below)| self.delete_segments(run, *attempt, *below));
             let waiting = waiting_segments(&self.places.spool);
-            let mut state = self.shared.lock();
+            let mut state = self.shared.lock_writer();
             state.journal = journal;
             state.waiting = waiting;
             state.is_writing = false;
@@ -175,19 +176,23 @@ impl WriterThread {
         }
     }
 
-    fn write(&self, journal: Option<&mut NodeJournal>, sample: Option<CountSample>) -> Result<(), Error> {
+    fn append_sample(
+        &self,
+        journal: Option<&mut NodeJournal>,
+        sample: Option<CountSample>,
+    ) -> Result<(), Error> {
         let Some((journal, sample)) = journal.zip(sample) else { return Ok(()) };
-        match journal.interval(&sample) {
+        match journal.append_interval(&sample) {
             // A full spool refuses samples. The journal's last segment counts them; the result matters more than its course.
             Ok(_) | Err(spool::Error::Refused { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn delete(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
+    fn delete_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
         let WriterPlaces { spool, captures, .. } = &self.places;
-        spool.release(run, attempt, below)?;
-        if spool.finished(run, attempt).is_some_and(|all| all <= below) {
+        spool.release_segments(run, attempt, below)?;
+        if spool.final_count(run, attempt).is_some_and(|all| all <= below) {
             // Removes an empty directory only: captures that were too large for the spool stay in it.
             best_effort(fs::remove_dir(captures.join(&run.0)));
         }
@@ -197,7 +202,7 @@ impl WriterThread {
 
 fn waiting_segments(spool: &ResultSpool) -> Vec<WaitingSegments> {
     let mut waiting: BTreeMap<(RunId, u32), u64> = BTreeMap::new();
-    for pending in spool.pending(usize::MAX) {
+    for pending in spool.pending_segments(usize::MAX) {
         *waiting.entry((pending.key.run, pending.key.attempt)).or_default() += 1;
     }
     waiting.into_iter().map(|((run, attempt), segments)| (run, attempt, segments)).collect()

@@ -28,7 +28,7 @@ impl StarvationMeter {
         }
     }
 
-    pub(crate) fn recent(&mut self, now: MonoTime) -> Nanos {
+    pub(crate) fn recent_starvation(&mut self, now: MonoTime) -> Nanos {
         self.turn_over(now);
         self.before + self.current
     }
@@ -59,11 +59,11 @@ mod tests {
             meter.note_wait(ms(10), ms(410), at(turn * 410));
             meter.note_wait(ms(10), ms(40), at(turn * 410));
         }
-        assert_eq!(meter.recent(at(4000)), ms(3600));
-        assert_eq!(meter.recent(at(19_900)), ms(3600), "the window before still counts");
-        assert_eq!(meter.recent(at(40_000)), Nanos::ZERO);
+        assert_eq!(meter.recent_starvation(at(4000)), ms(3600));
+        assert_eq!(meter.recent_starvation(at(19_900)), ms(3600), "the window before still counts");
+        assert_eq!(meter.recent_starvation(at(40_000)), Nanos::ZERO);
         // A machine that stood still.
         meter.note_wait(ms(10), ms(60_010), at(80_000));
-        assert_eq!(meter.recent(at(80_000)), Nanos::from_secs(60));
+        assert_eq!(meter.recent_starvation(at(80_000)), Nanos::from_secs(60));
     }
 }

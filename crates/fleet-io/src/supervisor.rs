@@ -32,16 +32,16 @@ pub struct SendDeadlineFile(File);
 
 impl SendDeadlineFile {
     /// Opens the file, or makes it.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open_file(path: &Path) -> io::Result<Self> {
         private_files::open_or_create(path).map(Self)
     }
 
     /// Writes the deadline for the supervisor.
-    pub fn set(&self, deadline_ns: u64) -> io::Result<()> {
+    pub fn write_deadline(&self, deadline_ns: u64) -> io::Result<()> {
         self.0.write_all_at(&deadline_ns.to_le_bytes(), 0)
     }
 
-    fn get(&self) -> u64 {
+    fn read_deadline(&self) -> u64 {
         let mut bytes = [0; 8];
         // An empty file: nothing has been sent yet.
         self.0.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
@@ -69,7 +69,7 @@ impl OverdueWatch {
         Self { last_ns: now_ns, overdue: Nanos::ZERO }
     }
 
-    fn look(&mut self, deadline_ns: u64, now_ns: u64) -> OverdueLook {
+    fn check_deadline(&mut self, deadline_ns: u64, now_ns: u64) -> OverdueLook {
         let since = Nanos::new(now_ns.saturating_sub(self.last_ns));
         self.last_ns = now_ns;
         let late = now_ns.saturating_sub(deadline_ns);
@@ -94,7 +94,7 @@ pub enum SupervisionEnd {
 
 /// Keeps a worker running until `stop` says to end, or the worker ends with success or because of a user's error. `start` makes the
 /// command; `log` is called with messages for the log.
-pub fn supervise(
+pub fn supervise_worker(
     watch: &SendDeadlineFile,
     start: &mut dyn FnMut() -> Command,
     stop: &dyn Fn() -> bool,
@@ -102,7 +102,7 @@ pub fn supervise(
 ) -> io::Result<SupervisionEnd> {
     loop {
         // The deadline of the worker before must not count for the next one.
-        watch.set(0)?;
+        watch.write_deadline(0)?;
         let mut child = start().spawn()?;
         match watch_worker(watch, &mut child, stop, log)? {
             Some(ended) => return Ok(ended),
@@ -126,7 +126,7 @@ fn watch_worker(
     let mut overdue = OverdueWatch::new(clock::boottime_ns());
     loop {
         if let Some(status) = child.try_wait()? {
-            return Ok(outcome(status, asked, log));
+            return Ok(exit_outcome(status, asked, log));
         }
         if stop() && !asked {
             asked = true;
@@ -134,7 +134,7 @@ fn watch_worker(
             best_effort(process::ask_to_end(child.id()));
         }
         // Once: a killed worker stays overdue until the kernel has ended it.
-        let found = overdue.look(watch.get(), clock::boottime_ns());
+        let found = overdue.check_deadline(watch.read_deadline(), clock::boottime_ns());
         if let Some(length) = found.stood_still {
             log(format!(
                 "this machine did not run the agent's supervisor for {length}: it is overloaded, or was stopped"
@@ -148,7 +148,7 @@ fn watch_worker(
     }
 }
 
-fn outcome(status: ExitStatus, asked: bool, log: &mut dyn FnMut(String)) -> Option<SupervisionEnd> {
+fn exit_outcome(status: ExitStatus, asked: bool, log: &mut dyn FnMut(String)) -> Option<SupervisionEnd> {
     if asked {
         return Some(SupervisionEnd::Told);
     }
@@ -174,14 +174,14 @@ mod tests {
 
     fn watch() -> (tempfile::TempDir, SendDeadlineFile) {
         let place = tempfile::tempdir().unwrap();
-        let watch = SendDeadlineFile::open(&place.path().join("watch")).unwrap();
+        let watch = SendDeadlineFile::open_file(&place.path().join("watch")).unwrap();
         (place, watch)
     }
 
     #[test]
     fn a_worker_that_ends_with_success_is_not_started_again() {
         let (_place, watch) = watch();
-        let ended = supervise(&watch, &mut || sh("exit 0"), &|| false, &mut |_| ()).unwrap();
+        let ended = supervise_worker(&watch, &mut || sh("exit 0"), &|| false, &mut |_| ()).unwrap();
         assert!(matches!(ended, SupervisionEnd::Worker(status) if status.success()));
     }
 
@@ -193,7 +193,7 @@ mod tests {
             starts.set(starts.get() + 1);
             sh(if starts.get() == 1 { "kill -9 $$" } else { "exit 0" })
         };
-        supervise(&watch, &mut start, &|| false, &mut |_| ()).unwrap();
+        supervise_worker(&watch, &mut start, &|| false, &mut |_| ()).unwrap();
         assert_eq!(starts.get(), 2);
     }
 
@@ -207,19 +207,19 @@ mod tests {
             if starts.get() > 1 {
                 return sh("exit 0");
             }
-            SendDeadlineFile::open(&place.path().join("watch")).unwrap().set(1).unwrap();
+            SendDeadlineFile::open_file(&place.path().join("watch")).unwrap().write_deadline(1).unwrap();
             sh("sleep 60")
         };
-        supervise(&watch, &mut start, &|| false, &mut |text| said.push(text)).unwrap();
+        supervise_worker(&watch, &mut start, &|| false, &mut |text| said.push(text)).unwrap();
         assert_eq!(starts.get(), 2);
         assert!(said[0].contains("end of its lease"), "{said:?}");
-        assert_eq!(watch.get(), 0, "the next one begins with nothing");
+        assert_eq!(watch.read_deadline(), 0, "the next one begins with nothing");
     }
 
     /// Looks at these times, in milliseconds, at a worker that must have stopped at 1000; when it is killed.
     fn killed_at(looks: impl IntoIterator<Item = u64>) -> Option<u64> {
         let mut watch = OverdueWatch::new(0);
-        looks.into_iter().find(|ms| watch.look(1_000_000_000, ms * 1_000_000).is_overdue)
+        looks.into_iter().find(|ms| watch.check_deadline(1_000_000_000, ms * 1_000_000).is_overdue)
     }
 
     #[test]
@@ -230,8 +230,8 @@ mod tests {
         // One of a hundred on two processors.
         assert_eq!(killed_at((0..9000).step_by(400)), Some(4800));
         let mut watch = OverdueWatch::new(0);
-        assert_eq!(watch.look(0, 3_000_000_000).stood_still, Some(Nanos::from_secs(3)));
-        assert_eq!(watch.look(0, 3_050_000_000), OverdueLook::default());
+        assert_eq!(watch.check_deadline(0, 3_000_000_000).stood_still, Some(Nanos::from_secs(3)));
+        assert_eq!(watch.check_deadline(0, 3_050_000_000), OverdueLook::default());
     }
 
     #[test]
@@ -243,7 +243,7 @@ mod tests {
             looks.get() > 3
         };
         assert!(matches!(
-            supervise(&watch, &mut || sh("sleep 60"), &stop, &mut |_| ()).unwrap(),
+            supervise_worker(&watch, &mut || sh("sleep 60"), &stop, &mut |_| ()).unwrap(),
             SupervisionEnd::Told
         ));
     }

@@ -1,6 +1,6 @@
 //! The whole life of a run on a data plane without frames.
 
-use crate::{Error, LocalGround, PlaneSource, PreparedPlane, RunOptions, RunSession, run_on, serve};
+use crate::{Error, LocalExecutor, PlaneSource, PreparedPlane, RunOptions, RunSession, run_on, serve_agent};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::rig::{DataPlane, SteeredPlane};
 use packetrig_fleet::agent::AgentMachine;
@@ -63,7 +63,7 @@ impl FakePlane {
 }
 
 impl PlaneSource for FakePlane {
-    fn prepare(
+    fn prepare_plane(
         &mut self,
         preparation: &RunPreparation,
         plan: Arc<Plan>,
@@ -76,14 +76,14 @@ impl PlaneSource for FakePlane {
 }
 
 impl DataPlane for OpenFake {
-    fn arm(&mut self) -> Result<(), EngineError> {
+    fn arm_ports(&mut self) -> Result<(), EngineError> {
         self.fake.note("arm")
     }
     fn start_at(&mut self, at: MonoTime) {
         self.start = at;
         self.fake.note("start").unwrap();
     }
-    fn sample(&mut self) -> Result<CountSample, EngineError> {
+    fn sample_counts(&mut self) -> Result<CountSample, EngineError> {
         if self.fake.fails_at == "sample" {
             return Err(EngineError::Panicked("tx".into()));
         }
@@ -92,14 +92,14 @@ impl DataPlane for OpenFake {
     fn senders_done(&mut self) -> bool {
         !self.fake.endless || self.fake.stopped.load(Ordering::Relaxed)
     }
-    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+    fn sent_totals(&mut self) -> Result<Vec<SentTotal>, EngineError> {
         Ok(vec![SentTotal { stream: 0, frames: 100 }])
     }
     fn stop_senders(&mut self) {
         self.fake.stopped.store(true, Ordering::Relaxed);
         self.fake.note("stop").unwrap();
     }
-    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+    fn finish_run(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
         self.fake.note("finish")?;
         assert_eq!(sent, [SentTotal { stream: 0, frames: 100 }], "receivers are told what was sent");
         Ok(result(node, self.start))
@@ -107,7 +107,7 @@ impl DataPlane for OpenFake {
 }
 
 impl SteeredPlane for OpenFake {
-    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
+    fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         self.fake.note(match steer {
             PlanChange::Start(_) => "steer: start",
             PlanChange::Stop(_) => "steer: stop",
@@ -118,16 +118,16 @@ impl SteeredPlane for OpenFake {
             _ => "steer: another",
         })
     }
-    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
         panic!("one node makes a change at once")
     }
-    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce_change(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
         panic!("one node makes a change at once")
     }
-    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn begin_change(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
         panic!("one node makes a change at once")
     }
-    fn undo(&mut self) -> Result<(), EngineError> {
+    fn undo_change(&mut self) -> Result<(), EngineError> {
         panic!("one node makes a change at once")
     }
 }
@@ -186,7 +186,7 @@ fn options() -> RunOptions {
 fn run(fake: &mut FakePlane, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
     let mut events = vec![];
     let report = run_on(
-        &mut LocalGround(fake.clone()),
+        &mut LocalExecutor(fake.clone()),
         DOCUMENT,
         options(),
         (stop, &mut |event| events.push(event.clone())),
@@ -222,7 +222,7 @@ fn the_users_stop_ends_an_endless_run_with_its_results() {
         sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
     };
     let stop = || sampled.load(Ordering::Relaxed);
-    let report = run_on(&mut LocalGround(fake.clone()), DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    let report = run_on(&mut LocalExecutor(fake.clone()), DOCUMENT, options(), (&stop, &mut note)).unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: true });
     assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "start", "stop", "finish", "closed"]);
 }
@@ -259,19 +259,24 @@ fn a_worker_that_dies_while_sending_makes_the_run_partial() {
 #[test]
 fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
     let (fabric, fake, over) = (LocalFabric::default(), FakePlane::default(), AtomicBool::new(false));
-    let mut controller = fabric.join(NodeName::controller()).unwrap();
-    let endpoint = fabric.join(NodeName::local()).unwrap();
+    let mut controller = fabric.open_endpoint(NodeName::controller()).unwrap();
+    let endpoint = fabric.open_endpoint(NodeName::local()).unwrap();
     let preparation =
         RunPreparation { document: DOCUMENT.into(), terms: terms(), ..RunPreparation::default() };
     std::thread::scope(|scope| {
         let mut planes = fake.clone();
         let over = &over;
-        scope.spawn(move || serve(endpoint, &mut planes, AgentMachine::new(Nanos::from_secs(60)), over));
+        scope
+            .spawn(move || serve_agent(endpoint, &mut planes, AgentMachine::new(Nanos::from_secs(60)), over));
         let mut say = |attempt, command| {
-            let head =
-                MessageHead { run: RunId("r".into()), attempt, epoch: 1, plan: PlanHash::of(DOCUMENT) };
-            controller.post(&NodeName::local(), MessageBody::Command(head, command)).unwrap();
-            let letter = controller.receive(Nanos::from_secs(30)).map(|letter| letter.body);
+            let head = MessageHead {
+                run: RunId("r".into()),
+                attempt,
+                epoch: 1,
+                plan: PlanHash::from_document(DOCUMENT),
+            };
+            controller.post_message(&NodeName::local(), MessageBody::Command(head, command)).unwrap();
+            let letter = controller.receive_message(Nanos::from_secs(30)).map(|letter| letter.body);
             let Some(MessageBody::Reply(head, reply)) = letter else { panic!("{letter:?}") };
             assert_eq!(head.attempt, attempt);
             reply
@@ -290,11 +295,11 @@ fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
 fn an_agent_that_panics_is_an_error_and_not_a_hang() {
     struct PanickingPlane;
     impl PlaneSource for PanickingPlane {
-        fn prepare(&mut self, _: &RunPreparation, _: Arc<Plan>) -> Result<PreparedPlane, EngineError> {
+        fn prepare_plane(&mut self, _: &RunPreparation, _: Arc<Plan>) -> Result<PreparedPlane, EngineError> {
             panic!("on purpose")
         }
     }
-    let result = run_on(&mut LocalGround(PanickingPlane), DOCUMENT, options(), (&|| false, &mut |_| ()));
+    let result = run_on(&mut LocalExecutor(PanickingPlane), DOCUMENT, options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::AgentDied(_))), "{result:?}");
 }
 
@@ -305,7 +310,7 @@ fn a_reader_that_panics_still_closes_the_ports() {
     let panicked = std::panic::catch_unwind(move || {
         let mut note =
             |event: &RunEvent| assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "on purpose");
-        run_on(&mut LocalGround(fake.clone()), DOCUMENT, options(), (&|| false, &mut note)).map(drop)
+        run_on(&mut LocalExecutor(fake.clone()), DOCUMENT, options(), (&|| false, &mut note)).map(drop)
     });
     assert!(panicked.is_err());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
@@ -314,13 +319,13 @@ fn a_reader_that_panics_still_closes_the_ports() {
 #[test]
 fn a_document_that_is_no_plan_opens_nothing() {
     let fake = FakePlane::default();
-    let result = run_on(&mut LocalGround(fake.clone()), "ports: 5", options(), (&|| false, &mut |_| ()));
+    let result = run_on(&mut LocalExecutor(fake.clone()), "ports: 5", options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::Plan(_))));
     assert!(fake.log.lock().unwrap().is_empty());
 }
 
 fn read(document: &str) -> PlanDocument {
-    PlanDocument::read(document, ReadOptions { seed: terms().seed, ..ReadOptions::default() }).unwrap()
+    PlanDocument::read_text(document, ReadOptions { seed: terms().seed, ..ReadOptions::default() }).unwrap()
 }
 
 /// [`DOCUMENT`] with another flow instead of its own.
@@ -332,10 +337,11 @@ fn another() -> PlanDocument {
 fn a_session_is_steered_and_closed_with_its_report() {
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
-    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
-    assert_eq!(session.steer(PlanChange::Start(vec![0])), Ok(()));
-    assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
-    let report = session.end().unwrap();
+    let mut session =
+        RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap();
+    assert_eq!(session.make_change(PlanChange::Start(vec![0])), Ok(()));
+    assert_eq!(session.make_change(PlanChange::Stop(vec![0])), Ok(()));
+    let report = session.end_run().unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     let done = ["prepare", "arm", "start", "steer: start", "steer: stop", "stop", "finish", "closed"];
     assert_eq!(*log.lock().unwrap(), done);
@@ -344,17 +350,18 @@ fn a_session_is_steered_and_closed_with_its_report() {
 #[test]
 fn a_change_that_fails_says_why_and_the_session_goes_on() {
     let fake = FakePlane { endless: true, fails_at: "steer: start", ..FakePlane::default() };
-    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
-    assert_eq!(session.steer(PlanChange::Start(vec![0])).unwrap_err().text, "made to fail");
-    assert_eq!(session.steer(PlanChange::Stop(vec![0])), Ok(()));
+    let mut session =
+        RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap();
+    assert_eq!(session.make_change(PlanChange::Start(vec![0])).unwrap_err().text, "made to fail");
+    assert_eq!(session.make_change(PlanChange::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
-    assert!(session.end().is_ok());
+    assert!(session.end_run().is_ok());
 }
 
 #[test]
 fn a_session_that_cannot_be_opened_says_why() {
     let fake = FakePlane { fails_at: "prepare", ..FakePlane::default() };
-    let opened = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {});
+    let opened = RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {});
     assert!(matches!(opened, Err(Error::Engine(EngineError::Bug("made to fail")))), "{opened:?}");
 }
 
@@ -362,7 +369,7 @@ fn a_session_that_cannot_be_opened_says_why() {
 fn a_session_that_is_dropped_closes_its_ports() {
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
-    drop(RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap());
+    drop(RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
 }
 
@@ -371,8 +378,9 @@ fn a_document_that_the_user_of_a_session_has_read_is_read_nowhere_else_in_the_pr
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let plans = Arc::clone(&fake.plans);
     let (first, newer) = (read(DOCUMENT), another());
-    let mut session = RunSession::open(LocalGround(fake), first.clone(), options(), |_| {}).unwrap();
-    session.steer(PlanChange::Replan(newer.clone())).unwrap();
+    let mut session =
+        RunSession::open_session(LocalExecutor(fake), first.clone(), options(), |_| {}).unwrap();
+    session.make_change(PlanChange::Replan(newer.clone())).unwrap();
     // Not plans that are alike, but the same ones.
     let plans = plans.lock().unwrap();
     assert_eq!(plans.len(), 2);
@@ -382,14 +390,16 @@ fn a_document_that_the_user_of_a_session_has_read_is_read_nowhere_else_in_the_pr
 #[test]
 fn the_plan_of_a_session_and_of_its_report_grows_by_changes_that_were_made() {
     let fake = FakePlane { endless: true, fails_at: "steer: replan", ..FakePlane::default() };
-    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
-    assert!(session.steer(PlanChange::Replan(another())).is_err());
+    let mut session =
+        RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap();
+    assert!(session.make_change(PlanChange::Replan(another())).is_err());
     assert_eq!(session.plan().streams.len(), 1);
-    assert_eq!(session.end().unwrap().streams.len(), 1);
+    assert_eq!(session.end_run().unwrap().streams.len(), 1);
     let fake = FakePlane { endless: true, ..FakePlane::default() };
-    let mut session = RunSession::open(LocalGround(fake), read(DOCUMENT), options(), |_| {}).unwrap();
-    session.steer(PlanChange::Replan(another())).unwrap();
+    let mut session =
+        RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap();
+    session.make_change(PlanChange::Replan(another())).unwrap();
     assert_eq!(session.plan().streams.len(), 2);
-    let names: Vec<String> = session.end().unwrap().streams.into_iter().map(|row| row.name).collect();
+    let names: Vec<String> = session.end_run().unwrap().streams.into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["s", "t"]);
 }

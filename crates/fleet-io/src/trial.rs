@@ -21,10 +21,10 @@ pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
         intended: sent().map(|sent| sent.planned).fold(0, u64::saturating_add),
         sent: sent().map(|sent| sent.frames).fold(0, u64::saturating_add),
         sent_late,
-        received: received(report),
+        received: received_frames(report),
         lost,
         sending: report.sending.unwrap_or(Nanos::ZERO),
-        latency: latency(report),
+        latency: trial_latency(report),
         streams: report.streams.iter().map(stream_trial).collect(),
         caveats: report.caveats.iter().map(|caveat| format!("{}: {}", caveat.subject, caveat.text)).collect(),
         rig_fault: rig_fault(report, lost, sent_late),
@@ -34,7 +34,7 @@ pub fn trial_result(order: &TrialOrder, report: &RunReport) -> TrialResult {
 }
 
 /// Number of different frames that arrived.
-fn received(report: &RunReport) -> u64 {
+fn received_frames(report: &RunReport) -> u64 {
     let arrived = report.streams.iter().filter_map(|stream| stream.received.as_ref());
     // Saturating: counts of other machines may be near `u64::MAX`.
     arrived.map(|arrived| arrived.sequence.unique).fold(0, u64::saturating_add)
@@ -53,7 +53,7 @@ fn lost_of(stream: &StreamReport) -> LostFrames {
 
 fn stream_trial(stream: &StreamReport) -> StreamTrial {
     let sent = stream.sent.as_ref();
-    let times = OutageTimes::of(stream);
+    let times = OutageTimes::from_stream(stream);
     StreamTrial {
         name: stream.name.clone(),
         sent: sent.map_or(0, |sent| sent.frames),
@@ -75,7 +75,7 @@ struct OutageTimes {
 
 impl OutageTimes {
     /// `None` without a rate or an account of losses.
-    fn of(stream: &StreamReport) -> Option<Self> {
+    fn from_stream(stream: &StreamReport) -> Option<Self> {
         let rate = stream.asked_milli.map(|milli| milli as f64 / 1e3);
         let rate = rate.or_else(|| Some(stream.sent.as_ref()?.rate?.frames_per_second()))?;
         let outages = stream.outages.as_ref().filter(|_| rate > 0.0)?;
@@ -86,7 +86,7 @@ impl OutageTimes {
         let least: Vec<Nanos> = outages.listed.iter().map(|row| least_length(row, interval, late)).collect();
         let silence: f64 = outages.listed.iter().map(|row| unexplained_silence(row, interval)).sum();
         let in_all = least.iter().fold(Nanos::ZERO, |all, one| all + *one);
-        let by_frames = rounded(lost.most as f64 * interval + silence);
+        let by_frames = rounded_nanos(lost.most as f64 * interval + silence);
         // While the rig was late it may have sent nothing: an outage within that time loses no frame.
         Self {
             in_all: TimeRange {
@@ -124,7 +124,7 @@ fn unexplained_silence(row: &OutageRow, interval: f64) -> f64 {
 }
 
 fn frames_time(frames: u64, interval: f64) -> Nanos {
-    rounded(frames as f64 * interval)
+    rounded_nanos(frames as f64 * interval)
 }
 
 #[expect(
@@ -132,7 +132,7 @@ fn frames_time(frames: u64, interval: f64) -> Nanos {
     clippy::cast_sign_loss,
     reason = "a cast saturates; times are not negative"
 )]
-fn rounded(ns: f64) -> Nanos {
+fn rounded_nanos(ns: f64) -> Nanos {
     Nanos::new(ns.round() as u64)
 }
 
@@ -145,7 +145,7 @@ fn last_loss(stream: &StreamReport) -> Option<Nanos> {
 
 /// Latency over all streams: least of the least, greatest of the greatest, means weighted by frames. A percentile is the
 /// worst among the streams, because percentiles cannot be added.
-fn latency(report: &RunReport) -> Option<TrialLatency> {
+fn trial_latency(report: &RunReport) -> Option<TrialLatency> {
     let streams: Vec<&LatencyReport> = report
         .streams
         .iter()
@@ -189,7 +189,8 @@ fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<Str
     if let Some(first) = report.imbalances.first() {
         return Some(format!("the ledger does not balance: {first}"));
     }
-    let unsent: u64 = report.streams.iter().filter_map(|stream| stream.sent.as_ref()).map(unsent).sum();
+    let unsent: u64 =
+        report.streams.iter().filter_map(|stream| stream.sent.as_ref()).map(unsent_frames).sum();
     if unsent > 0 {
         return Some(format!("the rig did not send {unsent} of the frames that were due"));
     }
@@ -206,7 +207,7 @@ fn rig_fault(report: &RunReport, lost: LostFrames, sent_late: u64) -> Option<Str
         .then(|| format!("the rig sent {sent_late} of the frames after the time in which all were due"))
 }
 
-const fn unsent(sent: &SentFrames) -> u64 {
+const fn unsent_frames(sent: &SentFrames) -> u64 {
     sent.unsent
 }
 

@@ -71,27 +71,27 @@ struct UplinkState {
 }
 
 impl UplinkShared {
-    fn lock(&self) -> MutexGuard<'_, UplinkState> {
+    fn lock_uplink(&self) -> MutexGuard<'_, UplinkState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something new is in the spool.
-    fn announce(&self) {
-        self.lock().fresh = true;
+    fn announce_segments(&self) {
+        self.lock_uplink().fresh = true;
         self.changed.notify_all();
     }
 }
 
 impl ResultUplink {
     /// Begins to hand over what waits in the spool of `source`.
-    pub fn start(source: UplinkSource, open: UplinkOpener) -> Result<Self, Error> {
+    pub fn start_sending(source: UplinkSource, open: UplinkOpener) -> Result<Self, Error> {
         let UplinkSource { spool, captures, capture_bytes, node } = source;
         let allowance = Arc::new(Mutex::new(spool.capture_allowance(capture_bytes)?));
         let shared = Arc::new(UplinkShared::default());
         let announcing = Arc::clone(&shared);
-        let on_write = Box::new(move || announcing.announce());
-        let writer = SpoolWriter::start(WriterPlaces { spool: spool.clone(), captures, on_write })?;
+        let on_write = Box::new(move || announcing.announce_segments());
+        let writer = SpoolWriter::start_writing(WriterPlaces { spool: spool.clone(), captures, on_write })?;
         let carrier = UplinkThread {
             spool: spool.clone(),
             node,
@@ -100,45 +100,45 @@ impl ResultUplink {
             outlet: None,
             handed: BTreeMap::new(),
         };
-        let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.run());
+        let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.send_until_over());
         let thread = Some(thread.map_err(Error::Thread)?);
         Ok(Self { spool, writer, captures: allowance, shared, thread })
     }
 
     /// Bytes of each run's captures that have left the node: [`CaptureServer`](crate::CaptureServer) shares the limit.
-    pub fn allowance(&self) -> SharedAllowance {
+    pub fn capture_allowance(&self) -> SharedAllowance {
         Arc::clone(&self.captures)
     }
 
     /// Begins a run: its samples and its result are kept from now on. The journal of an earlier attempt that has not ended is discarded.
-    pub(crate) fn begin(&mut self, head: &MessageHead) -> Result<(), Error> {
+    pub(crate) fn begin_run(&mut self, head: &MessageHead) -> Result<(), Error> {
         self.writer.change_journal(|kept| {
             if let Some(before) = kept.take() {
-                before.journal.discard()?;
+                before.journal.discard_journal()?;
             }
-            *kept = Some(RunJournal::begin(&self.spool, head)?);
+            *kept = Some(RunJournal::begin_journal(&self.spool, head)?);
             Ok::<_, Error>(())
         })?;
-        self.shared.lock().expected = true;
-        self.shared.announce();
+        self.shared.lock_uplink().expected = true;
+        self.shared.announce_segments();
         Ok(())
     }
 
     /// Returns whether the journal is of this attempt.
-    pub(crate) fn keeps(&self, head: &MessageHead) -> bool {
+    pub(crate) fn keeps_attempt(&self, head: &MessageHead) -> bool {
         self.writer.change_journal(|kept| kept.as_ref().is_some_and(|kept| kept.is_of(head)))
     }
 
     /// Ends the run without a result; samples that were kept of it stay if they are worth something.
-    pub(crate) fn leave(&mut self, is_worth: bool) -> Result<(), Error> {
+    pub(crate) fn leave_run(&mut self, is_worth: bool) -> Result<(), Error> {
         self.writer.change_journal(|kept| match kept.take() {
             // Dropping a journal ends it as cut short.
             Some(before) if is_worth => {
                 drop(before);
-                self.shared.announce();
+                self.shared.announce_segments();
                 Ok(())
             }
-            Some(before) => Ok(before.journal.discard()?),
+            Some(before) => Ok(before.journal.discard_journal()?),
             None => Ok(()),
         })
     }
@@ -149,7 +149,7 @@ impl ResultUplink {
     }
 
     /// Keeps captures, result and end of the run. Returns the number of segments.
-    pub(crate) fn finish(&mut self, result: &NodeResult) -> Result<u64, Error> {
+    pub(crate) fn finish_run(&mut self, result: &NodeResult) -> Result<u64, Error> {
         let kept = self.writer.change_journal(Option::take);
         let Some(RunJournal { run, attempt, mut journal }) = kept else { return Err(Error::NoJournal) };
         let mut left = Vec::new();
@@ -162,18 +162,18 @@ impl ResultUplink {
             }
         }
         // The journal ends whether or not the result could be kept: the controller must learn that nothing more comes, and why.
-        let kept = journal.result(result);
+        let kept = journal.append_result(result);
         let reason = kept.as_ref().err().map(ToString::to_string);
-        let last = journal.end(reason);
-        self.shared.lock().remarks.extend(left);
-        self.shared.announce();
+        let last = journal.end_journal(reason);
+        self.shared.lock_uplink().remarks.extend(left);
+        self.shared.announce_segments();
         kept.and(last)?;
         for file in kept_files {
             // The spool keeps it until the controller has it. A second copy would fill the owner's disk run by run. A file that cannot be
             // removed stays, and nothing else depends on it.
             best_effort(std::fs::remove_file(file));
         }
-        Ok(self.spool.finished(&run, attempt).unwrap_or_default())
+        Ok(self.spool.final_count(&run, attempt).unwrap_or_default())
     }
 
     /// Deletes segments that the controller has, without waiting for the disk.
@@ -182,13 +182,13 @@ impl ResultUplink {
     }
 
     /// Runs with results that wait: (run, attempt, segments so far).
-    pub(crate) fn waiting(&self) -> Vec<WaitingSegments> {
-        self.writer.waiting()
+    pub(crate) fn waiting_runs(&self) -> Vec<WaitingSegments> {
+        self.writer.waiting_runs()
     }
 
     /// Messages for the controller: the current obstacle, and what happened since the last call.
-    pub(crate) fn troubles(&self) -> Vec<String> {
-        let mut state = self.shared.lock();
+    pub(crate) fn take_troubles(&self) -> Vec<String> {
+        let mut state = self.shared.lock_uplink();
         let remarks = std::mem::take(&mut state.remarks);
         state.obstacle.iter().cloned().chain(remarks).collect()
     }
@@ -205,12 +205,12 @@ fn keep_capture(
     let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
     allowance.take_file(run, &name, size).map_err(|error| error.to_string())?;
     drop(allowance);
-    journal.capture(&name, path).map(drop).map_err(|error| error.to_string())
+    journal.append_capture(&name, path).map(drop).map_err(|error| error.to_string())
 }
 
 impl Drop for ResultUplink {
     fn drop(&mut self) {
-        self.shared.lock().over = true;
+        self.shared.lock_uplink().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // Segments that were not handed over wait in the spool.
@@ -230,12 +230,12 @@ struct UplinkThread {
 }
 
 impl UplinkThread {
-    fn run(mut self) {
+    fn send_until_over(mut self) {
         loop {
             let obstacle = self.send_pending().err().map(|error| error.to_string());
             // With an obstacle, new segments are no reason for an early attempt: it waits the full time.
             let is_free = obstacle.is_none();
-            let mut state = self.shared.lock();
+            let mut state = self.shared.lock_uplink();
             state.obstacle = obstacle;
             let waited = self
                 .shared
@@ -251,12 +251,12 @@ impl UplinkThread {
 
     /// Hands over segments that were not handed over yet, or long ago without a confirmation.
     fn send_pending(&mut self) -> Result<(), fabric::Error> {
-        if std::mem::take(&mut self.shared.lock().expected) {
-            self.outlet()?;
+        if std::mem::take(&mut self.shared.lock_uplink().expected) {
+            self.open_outlet()?;
         }
-        let pending = self.spool.pending(usize::MAX);
+        let pending = self.spool.pending_segments(usize::MAX);
         // In the order of run, attempt and number, as the spool lists them: `binary_search` relies on it.
-        let waits: Vec<SegmentId> = pending.iter().map(|one| one.id(&self.node)).collect();
+        let waits: Vec<SegmentId> = pending.iter().map(|one| one.segment_id(&self.node)).collect();
         self.handed.retain(|id, _| waits.binary_search(id).is_ok());
         let due = pending
             .into_iter()
@@ -268,7 +268,7 @@ impl UplinkThread {
         Ok(())
     }
 
-    fn outlet(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
+    fn open_outlet(&mut self) -> Result<&mut Box<dyn ResultOutlet>, fabric::Error> {
         let outlet = match self.outlet.take() {
             Some(outlet) => outlet,
             None => (self.open)()?,
@@ -278,8 +278,8 @@ impl UplinkThread {
 
     fn hand_over(&mut self, pending: &PendingSegment, id: SegmentId) -> Result<(), fabric::Error> {
         // The controller has released it in the meantime.
-        let Ok(bytes) = self.spool.read(&pending.key) else { return Ok(()) };
-        match self.outlet()?.append(&id, &bytes) {
+        let Ok(bytes) = self.spool.read_segment(&pending.key) else { return Ok(()) };
+        match self.open_outlet()?.append_segment(&id, &bytes) {
             Ok(()) => {
                 self.handed.insert(id, now());
                 Ok(())
@@ -308,7 +308,7 @@ mod tests {
 
     fn spool(place: &Path) -> ResultSpool {
         let limits = spool::SpoolLimits { bytes: 1 << 24, keep_free: 0 };
-        ResultSpool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap()
+        ResultSpool::open_or_create(&place.join("spool"), limits, Box::new(|_| None)).unwrap()
     }
 
     fn start(spool: &ResultSpool) -> ResultUplink {
@@ -319,7 +319,7 @@ mod tests {
             capture_bytes: 250_000,
             node: NodeName("n".into()),
         };
-        ResultUplink::start(source, nowhere()).unwrap()
+        ResultUplink::start_sending(source, nowhere()).unwrap()
     }
 
     /// A run with captures of 100 kB each; which of them stay on the node.
@@ -330,8 +330,9 @@ mod tests {
         attempt: u32,
         names: &[&str],
     ) -> Vec<String> {
-        let head = MessageHead { run: RunId(run.into()), attempt, epoch: 1, plan: PlanHash::of("") };
-        uplink.begin(&head).unwrap();
+        let head =
+            MessageHead { run: RunId(run.into()), attempt, epoch: 1, plan: PlanHash::from_document("") };
+        uplink.begin_run(&head).unwrap();
         let mut result = NodeResult::default();
         for name in names {
             let file = place.join(name);
@@ -339,7 +340,7 @@ mod tests {
             let file = file.to_string_lossy().into_owned();
             result.captures.push(CaptureResult { port: 0, file, written: 1, dropped: 0 });
         }
-        uplink.finish(&result).unwrap();
+        uplink.finish_run(&result).unwrap();
         names.iter().filter(|name| place.join(name).exists()).map(|name| (*name).to_owned()).collect()
     }
 
@@ -349,9 +350,10 @@ mod tests {
         let spool = spool(place.path());
         let mut uplink = start(&spool);
         let left = capture(place.path(), &mut uplink, "r", 1, &["one.pcapng", "two.pcapng", "three.pcapng"]);
-        let captures = spool.pending(99).iter().filter(|one| one.kind == spool::SegmentKind::Capture).count();
+        let captures =
+            spool.pending_segments(99).iter().filter(|one| one.kind == spool::SegmentKind::Capture).count();
         assert_eq!(captures, 2, "200 kB of 300 kB");
-        let told = uplink.troubles().join("\n");
+        let told = uplink.take_troubles().join("\n");
         assert!(told.contains("three.pcapng stays on the node") && !told.contains("two"), "{told}");
         assert_eq!(left, ["three.pcapng"]);
     }

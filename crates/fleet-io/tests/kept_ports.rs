@@ -10,7 +10,7 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::outcome::{RunOutcome, RunState};
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
-use packetrig_fleet_io::{EnginePlane, Error, LocalGround, RunOptions, run_on};
+use packetrig_fleet_io::{EnginePlane, Error, LocalExecutor, RunOptions, run_on};
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::terms::RunTerms;
 use packetrig_sys::caps::ThreadRights;
@@ -34,7 +34,7 @@ const ROWS: u64 = 3;
 fn lab(made: Result<Lab, device::Error>) -> Option<Lab> {
     match made {
         Ok(lab) => Some(lab),
-        Err(error) if !ThreadRights::current().has("CAP_NET_ADMIN") => {
+        Err(error) if !ThreadRights::current().has_capability("CAP_NET_ADMIN") => {
             println!("skipped: no rights for a lab ({error})");
             None
         }
@@ -42,8 +42,8 @@ fn lab(made: Result<Lab, device::Error>) -> Option<Lab> {
     }
 }
 
-fn keeping() -> LocalGround {
-    LocalGround(EnginePlane::default().keeping_ports())
+fn keeping() -> LocalExecutor {
+    LocalExecutor(EnginePlane::default().keeping_ports())
 }
 
 /// Sends from the lab's first port to its second. `mtu`: as the plan wants it.
@@ -74,7 +74,7 @@ fn options(key: u64) -> RunOptions {
     }
 }
 
-fn run(ground: &mut LocalGround, document: &str, key: u64) -> Result<RunReport, Error> {
+fn run(ground: &mut LocalExecutor, document: &str, key: u64) -> Result<RunReport, Error> {
     run_on(ground, document, options(key), (&|| false, &mut |_| ()))
 }
 
@@ -101,16 +101,16 @@ fn sockets(lab: &Lab, port: usize) -> Vec<String> {
 
 fn is_locked(lab: &Lab, port: usize) -> bool {
     let port = &lab.ports()[port];
-    let index = NamespaceLinks::open(port.netns()).unwrap().by_name(INTERFACE).unwrap().index;
+    let index = NamespaceLinks::open_in(port.netns()).unwrap().by_name(INTERFACE).unwrap().index;
     lock::is_held(port.netns(), &lock_name(index)).unwrap()
 }
 
 fn links(lab: &Lab, port: usize) -> NamespaceLinks {
-    NamespaceLinks::open(lab.ports()[port].netns()).unwrap()
+    NamespaceLinks::open_in(lab.ports()[port].netns()).unwrap()
 }
 
 fn segments_in_hardware(lab: &Lab) -> bool {
-    EthtoolCalls::open(lab.ports()[0].netns()).unwrap().offload(INTERFACE, Offload::Gso).unwrap()
+    EthtoolCalls::open_in(lab.ports()[0].netns()).unwrap().is_offload_on(INTERFACE, Offload::Gso).unwrap()
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn assert_row_counts_exactly(numbers: Range<u64>) {
 
 #[test]
 fn a_run_after_one_that_was_stopped_counts_only_its_own_frames() {
-    let Some(lab) = lab(Lab::pair()) else { return };
+    let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let mut ground = keeping();
     for number in [1, 3] {
         let is_running = Cell::new(false);
@@ -168,7 +168,7 @@ fn a_run_after_one_that_was_stopped_counts_only_its_own_frames() {
 
 #[test]
 fn an_interface_that_changed_between_two_runs_is_opened_anew() {
-    let Some(lab) = lab(Lab::pair()) else { return };
+    let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let document = document(&lab, FRAMES, None);
     let mut ground = keeping();
     assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
@@ -180,7 +180,7 @@ fn an_interface_that_changed_between_two_runs_is_opened_anew() {
     assert_eq!(report.ports[0].info.max_frame, 1418);
     assert_ne!(sockets(&lab, 0), before);
     // Both ends go with it.
-    links(&lab, 0).delete(index).unwrap();
+    links(&lab, 0).delete_link(index).unwrap();
     let far = VethEnd { name: INTERFACE, netns: Some(lab.ports()[1].netns()), mac: None };
     links(&lab, 0).create_veth(VethEnd { name: INTERFACE, netns: None, mac: None }, far).unwrap();
     for number in [3, 4] {
@@ -195,26 +195,26 @@ fn an_interface_that_changed_between_two_runs_is_opened_anew() {
 
 #[test]
 fn a_kept_interface_is_locked_and_quiet_until_its_ground_is_dropped() {
-    let Some(lab) = lab(Lab::pair()) else { return };
+    let Some(lab) = lab(Lab::cabled_pair()) else { return };
     assert!(segments_in_hardware(&lab), "a cable has this on");
     let document = document(&lab, FRAMES, Some(1300));
     let mtu = links(&lab, 0).by_name(INTERFACE).unwrap().mtu;
     let mut ground = keeping();
     assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);
     assert!(is_locked(&lab, 0) && is_locked(&lab, 1) && !segments_in_hardware(&lab));
-    let refused = run(&mut LocalGround::default(), &document, 2).unwrap_err();
+    let refused = run(&mut LocalExecutor::default(), &document, 2).unwrap_err();
     assert!(matches!(refused, Error::Engine(_)), "{refused}");
     assert!(refused.to_string().contains("in use"), "{refused}");
     assert_clean(&run(&mut ground, &document, 3).unwrap(), 0);
     drop(ground);
     assert!(!is_locked(&lab, 0) && segments_in_hardware(&lab));
     assert_eq!(links(&lab, 0).by_name(INTERFACE).unwrap().mtu, mtu);
-    assert_clean(&run(&mut LocalGround::default(), &document, 4).unwrap(), 0);
+    assert_clean(&run(&mut LocalExecutor::default(), &document, 4).unwrap(), 0);
 }
 
 #[test]
 fn the_lab_guard_is_asked_again_for_a_kept_port() {
-    let Some(lab) = lab(Lab::pair()) else { return };
+    let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let document = document(&lab, FRAMES, None);
     let mut ground = keeping();
     assert_clean(&run(&mut ground, &document, 1).unwrap(), 0);

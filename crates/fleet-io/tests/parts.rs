@@ -12,7 +12,7 @@ use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::ClockShift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
 use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunVerdict, assemble};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, RunReport, RunVerdict, assemble_report};
 use packetrig_plan::{
     GrowingPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblems, PortLocation, ReadOptions,
 };
@@ -39,7 +39,7 @@ flows:
 ";
 
 fn plan() -> Plan {
-    Plan::read(DOCUMENT).unwrap()
+    Plan::from_text(DOCUMENT).unwrap()
 }
 
 /// Allows everything.
@@ -47,10 +47,10 @@ fn plan() -> Plan {
 struct Generous;
 
 impl OwnerPermit for Generous {
-    fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
+    fn list_objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
         Vec::new()
     }
-    fn allows(&self, _: std::net::IpAddr) -> bool {
+    fn allows_address(&self, _: std::net::IpAddr) -> bool {
         true
     }
 }
@@ -64,7 +64,7 @@ fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
         confirmed: BTreeSet::new(),
         capture_dir: None,
         site: RigSite::PartOfFleet { places: places.map(place).to_vec(), permit: Arc::new(Generous) },
-        gate: SendGate::open(),
+        gate: SendGate::without_lease(),
     }
 }
 
@@ -74,8 +74,8 @@ const WEST: [Option<&str>; 3] = [None, Some("veth0"), None];
 /// The links of both: a tenth of a gigabit where a share is asked for.
 fn links() -> SimPorts {
     let tenth = LinkSpec { rate: Some(BitRate::new(100_000_000)), ..LinkSpec::default() };
-    let there = SimPorts::default().wire("a", "b", tenth);
-    there.wire("b", "a", LinkSpec::default()).wire("c", "a", LinkSpec::default())
+    let there = SimPorts::default().add_wire("a", "b", tenth);
+    there.add_wire("b", "a", LinkSpec::default()).add_wire("c", "a", LinkSpec::default())
 }
 
 /// A run on both, started together.
@@ -89,8 +89,8 @@ fn run(shifts: &[(usize, ClockShift)]) -> Vec<NodeResult> {
     assert_eq!(names(&west), [(1, "veth0".to_owned())]);
     let clock = RealClock::new();
     for rig in [&mut east, &mut west] {
-        rig.arm().unwrap();
-        rig.shift(shifts).unwrap();
+        rig.arm_ports().unwrap();
+        rig.set_clock_shifts(shifts).unwrap();
     }
     let start = clock.now() + Nanos::from_millis(20);
     east.start_at(start);
@@ -98,20 +98,21 @@ fn run(shifts: &[(usize, ClockShift)]) -> Vec<NodeResult> {
     let give_up = clock.now() + Nanos::from_secs(20);
     while !(east.senders_done() && west.senders_done()) {
         assert!(clock.now() < give_up, "the run is stuck");
-        clock.wait(clock.now() + Nanos::from_millis(5));
+        clock.wait_until(clock.now() + Nanos::from_millis(5));
     }
-    clock.wait(clock.now() + Nanos::from_millis(50));
-    let sent: Vec<_> = [&mut east, &mut west].into_iter().flat_map(|rig| rig.sent().unwrap()).collect();
+    clock.wait_until(clock.now() + Nanos::from_millis(50));
+    let sent: Vec<_> =
+        [&mut east, &mut west].into_iter().flat_map(|rig| rig.sent_totals().unwrap()).collect();
     let total = |stream, frames| SentTotal { stream, frames };
     assert_eq!(sent, [total(0, 3000), total(2, 1000), total(1, 1000)]);
-    vec![east.finish("east", &sent).unwrap(), west.finish("west", &sent).unwrap()]
+    vec![east.finish_run("east", &sent).unwrap(), west.finish_run("west", &sent).unwrap()]
 }
 
 fn report(results: Vec<NodeResult>) -> RunReport {
     let facts = RunFacts {
         run: RunId("r".into()),
         name: "two halves".into(),
-        plan: PlanHash::of(DOCUMENT),
+        plan: PlanHash::from_document(DOCUMENT),
         started_wall_ns: 0,
         seed: 0,
         nodes: vec![NodeName("east".into()), NodeName("west".into())],
@@ -121,7 +122,7 @@ fn report(results: Vec<NodeResult>) -> RunReport {
         limits: Vec::new(),
         steered: false,
     };
-    assemble(&facts, &plan(), results, RunOutcome::Complete { stopped: false })
+    assemble_report(&facts, &plan(), results, RunOutcome::Complete { stopped: false })
 }
 
 #[test]
@@ -224,12 +225,12 @@ impl Pair {
     }
 
     fn of(places: &[[Option<&str>; 3]], links: &SimPorts) -> Self {
-        let plan = Plan::read_with(&endless([4000, 2000], ""), READING).unwrap();
+        let plan = Plan::from_text_with(&endless([4000, 2000], ""), READING).unwrap();
         let open = |places| TestRig::prepare_with(plan.clone(), &options(places, true), links).unwrap();
         let rigs = places.iter().map(|places| open(*places)).collect();
         let mut pair = Self { rigs, plan: GrowingPlan::new(Arc::new(plan)), clock: RealClock::new() };
         for rig in &mut pair.rigs {
-            rig.arm().unwrap();
+            rig.arm_ports().unwrap();
         }
         let start = pair.clock.now();
         for rig in &mut pair.rigs {
@@ -239,14 +240,14 @@ impl Pair {
     }
 
     fn wait(&self, ms: u64) {
-        self.clock.wait(self.clock.now() + Nanos::from_millis(ms));
+        self.clock.wait_until(self.clock.now() + Nanos::from_millis(ms));
     }
 
     /// The change as a node reads it, before its rig gets it.
     fn read(&mut self, change: &PlanChange) -> PlanChange<PlanGrowth> {
         let read = change.clone().try_map(|document| {
-            let newer = document.read(READING)?;
-            Ok::<_, PlanProblems>(self.plan.propose(newer.plan()))
+            let newer = document.read_document(READING)?;
+            Ok::<_, PlanProblems>(self.plan.propose_plan(newer.plan()))
         });
         read.unwrap()
     }
@@ -254,29 +255,30 @@ impl Pair {
     /// Makes them perform the controller's steps.
     fn change(&mut self, change: &PlanChange) -> Vec<HeldStream> {
         let steer = &self.read(change);
-        let held: Vec<HeldStream> = self.rigs.iter_mut().flat_map(|rig| rig.hold(steer).unwrap()).collect();
-        let at = steer.begins().then(|| self.clock.now() + Nanos::from_millis(20));
+        let held: Vec<HeldStream> =
+            self.rigs.iter_mut().flat_map(|rig| rig.hold_for_change(steer).unwrap()).collect();
+        let at = steer.starts_streams().then(|| self.clock.now() + Nanos::from_millis(20));
         for rig in &mut self.rigs {
-            rig.announce(&held, at).unwrap();
+            rig.announce_change(&held, at).unwrap();
         }
         for rig in &mut self.rigs {
-            rig.begin(at).unwrap();
+            rig.begin_change(at).unwrap();
         }
-        self.plan.accept();
+        self.plan.accept_proposal();
         held
     }
 
     fn each(&mut self, change: &PlanChange) {
         let steer = self.read(change);
         for rig in &mut self.rigs {
-            rig.steer(&steer).unwrap();
+            rig.apply_change(&steer).unwrap();
         }
-        self.plan.accept();
+        self.plan.accept_proposal();
     }
 
     /// (frames, of them since the start, being sent) of each stream.
     fn sent(&mut self) -> BTreeMap<usize, (u64, u64, bool)> {
-        let samples = self.rigs.iter_mut().map(|rig| rig.sample().unwrap());
+        let samples = self.rigs.iter_mut().map(|rig| rig.sample_counts().unwrap());
         samples
             .flat_map(|sample| sample.tx)
             .map(|(stream, counts)| (stream, (counts.frames, counts.since_start.frames, counts.is_sending)))
@@ -311,10 +313,10 @@ impl Pair {
             self.wait(5);
         }
         self.wait(150);
-        let samples: Vec<_> = self.rigs.iter_mut().map(|rig| rig.sample().unwrap()).collect();
-        let sent: Vec<_> = self.rigs.iter_mut().flat_map(|rig| rig.sent().unwrap()).collect();
+        let samples: Vec<_> = self.rigs.iter_mut().map(|rig| rig.sample_counts().unwrap()).collect();
+        let sent: Vec<_> = self.rigs.iter_mut().flat_map(|rig| rig.sent_totals().unwrap()).collect();
         let results: Vec<_> =
-            self.rigs.into_iter().map(|mut rig| rig.finish("node", &sent).unwrap()).collect();
+            self.rigs.into_iter().map(|mut rig| rig.finish_run("node", &sent).unwrap()).collect();
         let fresh = |stream: usize| {
             let mut rx = samples.iter().flat_map(|sample| &sample.rx);
             rx.find(|(of, ..)| *of == stream).unwrap().2.since_start.frames
@@ -377,11 +379,11 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
     pair.change(&PlanChange::Start(vec![0, 1]));
     pair.flow(&[0, 1]);
     let slower = pair.read(&PlanChange::Replan(endless([100, 100], "more").into()));
-    let held: Vec<_> = pair.rigs.iter_mut().flat_map(|rig| rig.hold(&slower).unwrap()).collect();
+    let held: Vec<_> = pair.rigs.iter_mut().flat_map(|rig| rig.hold_for_change(&slower).unwrap()).collect();
     assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1]);
     assert!(pair.sent().values().all(|sent| !sent.2), "all are held");
     for rig in &mut pair.rigs {
-        rig.undo().unwrap();
+        rig.undo_change().unwrap();
     }
     let before = pair.sent();
     assert!(before[&0].2 && before[&1].2 && !before[&2].2, "{before:?}");
@@ -391,15 +393,15 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
     // What could not be done is found before anything is held.
     let elsewhere = endless([1, 1], "").replace("west/veth0", "far/veth0");
     let elsewhere = pair.read(&PlanChange::Replan(elsewhere.into()));
-    assert!(pair.rigs[0].hold(&elsewhere).is_err());
+    assert!(pair.rigs[0].hold_for_change(&elsewhere).is_err());
     assert!(pair.sent()[&0].2);
     // Held and forgotten: whatever comes next undoes it first.
     let held = pair.read(&PlanChange::Replan(endless([50, 50], "").into()));
-    pair.rigs[0].hold(&held).unwrap();
+    pair.rigs[0].hold_for_change(&held).unwrap();
     assert!(!pair.sent()[&0].2);
     pair.each(&PlanChange::Pause(vec![2]));
     assert!(pair.sent()[&0].2);
-    for out_of_order in [pair.rigs[0].begin(None), pair.rigs[1].announce(&[], None)] {
+    for out_of_order in [pair.rigs[0].begin_change(None), pair.rigs[1].announce_change(&[], None)] {
         assert!(matches!(out_of_order, Err(Error::Bug(_))));
     }
     demand_all(&pair.close());
@@ -409,9 +411,9 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
 fn what_concerns_another_nodes_port_is_that_nodes_business() {
     let mut pair = Pair::open(&links());
     let east = &mut pair.rigs[0];
-    east.steer(&PlanChange::Link { ports: vec![1], up: true }).unwrap();
-    east.steer(&PlanChange::Capture { ports: vec![1], on: true }).unwrap();
-    assert!(east.steer(&PlanChange::Capture { ports: vec![0], on: true }).is_err());
+    east.apply_change(&PlanChange::Link { ports: vec![1], up: true }).unwrap();
+    east.apply_change(&PlanChange::Capture { ports: vec![1], on: true }).unwrap();
+    assert!(east.apply_change(&PlanChange::Capture { ports: vec![0], on: true }).is_err());
 }
 
 #[test]
@@ -455,8 +457,8 @@ fn a_stream_that_the_plan_has_lost_is_not_started_again() {
 fn what_a_node_sends_is_not_another_nodes_word() {
     let mut pair = Pair::open(&links());
     let east = &mut pair.rigs[0];
-    east.hold(&PlanChange::Start(vec![])).unwrap();
+    east.hold_for_change(&PlanChange::Start(vec![])).unwrap();
     let held = HeldStream { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
-    let error = east.announce(&[held], None).unwrap_err();
+    let error = east.announce_change(&[held], None).unwrap_err();
     assert!(matches!(error, Error::NotPermitted(_)), "{error}");
 }

@@ -8,7 +8,7 @@
 //! any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a repeated one is answered
 //! again and does nothing twice.
 //!
-//! In a fleet ([`AgentMachine::leased`]) it sends only while its [lease](crate::lease) is valid, and its result goes
+//! In a fleet ([`AgentMachine::new_leased`]) it sends only while its [lease](crate::lease) is valid, and its result goes
 //! through the spool of its node. When the controller is silent, its senders stop at the end of the lease, its
 //! receivers go on for a while, and the result is kept until a controller collects it.
 //!
@@ -161,7 +161,7 @@ pub struct AgentMachine {
     epoch: u64,
     ended: VecDeque<EndedAttempt>,
     heard: MonoTime,
-    patience: Nanos,
+    silence_timeout: Nanos,
     /// A confirmation that leaves less than this before T is refused.
     margin: Nanos,
     /// Present only in a fleet.
@@ -177,7 +177,7 @@ pub struct AgentMachine {
 
 impl AgentMachine {
     /// Creates an idle agent that gives a run up after `patience` without a message of its controller.
-    pub fn new(patience: Nanos) -> Self {
+    pub fn new(silence_timeout: Nanos) -> Self {
         Self {
             state: AgentState::Idle,
             head: None,
@@ -187,7 +187,7 @@ impl AgentMachine {
             epoch: 0,
             ended: VecDeque::new(),
             heard: MonoTime::default(),
-            patience,
+            silence_timeout,
             margin: CONFIRM_MARGIN,
             lease: None,
             longest: None,
@@ -198,12 +198,12 @@ impl AgentMachine {
     }
 
     /// Creates an idle agent in the controller's own process.
-    pub fn local(patience: Nanos) -> Self {
-        Self { margin: LOCAL_CONFIRM_MARGIN, ..Self::new(patience) }
+    pub fn new_local(silence_timeout: Nanos) -> Self {
+        Self { margin: LOCAL_CONFIRM_MARGIN, ..Self::new(silence_timeout) }
     }
 
     /// Creates an idle agent of a fleet.
-    pub fn leased(terms: LeaseTerms, past: AgentPast) -> Self {
+    pub fn new_leased(terms: LeaseTerms, past: AgentPast) -> Self {
         Self {
             epoch: past.epoch,
             lease: Some(AgentLease::new(terms, past.nonce)),
@@ -213,12 +213,12 @@ impl AgentMachine {
     }
 
     /// Handles an event and returns the actions that follow from it.
-    pub fn handle(&mut self, event: AgentEvent, now: MonoTime) -> Vec<AgentAction> {
+    pub fn handle_event(&mut self, event: AgentEvent, now: MonoTime) -> Vec<AgentAction> {
         match event {
-            AgentEvent::Command(head, command) => self.command(head, command, now),
-            AgentEvent::Prepared(ports) => self.prepared(ports),
-            AgentEvent::Granted(head, grant) => self.granted(&head, grant, now),
-            AgentEvent::Armed => self.armed(now),
+            AgentEvent::Command(head, command) => self.on_command(head, command, now),
+            AgentEvent::Prepared(ports) => self.on_prepared(ports),
+            AgentEvent::Granted(head, grant) => self.on_lease_grant(&head, grant, now),
+            AgentEvent::Armed => self.on_armed(now),
             AgentEvent::Held(number, held, fault) => {
                 self.set_progress(number, ChangeProgress::Held(held, fault))
             }
@@ -228,13 +228,13 @@ impl AgentMachine {
             AgentEvent::Steered(number, fault, sample) => {
                 // Recorded, so that a repeated order gets the same answer and is not executed twice.
                 self.change = LastChange { number, progress: ChangeProgress::Over(fault.clone()) };
-                self.reply(NodeReply::Steered { number, fault, sample })
+                self.reply_with(NodeReply::Steered { number, fault, sample })
             }
-            AgentEvent::SendersDone { sent, lease_ended } => self.senders_done(sent, lease_ended),
-            AgentEvent::Finished(result) => self.finished(result),
-            AgentEvent::Spooled { segments } => self.spooled(segments),
-            AgentEvent::Failed(fault) => self.failed(fault),
-            AgentEvent::Tick => self.tick(now),
+            AgentEvent::SendersDone { sent, lease_ended } => self.on_senders_done(sent, lease_ended),
+            AgentEvent::Finished(result) => self.on_finished(result),
+            AgentEvent::Spooled { segments } => self.on_spooled(segments),
+            AgentEvent::Failed(fault) => self.on_failed(fault),
+            AgentEvent::Tick => self.on_tick(now),
         }
     }
 
@@ -270,7 +270,7 @@ impl AgentMachine {
     }
 
     /// The run that keeps it from taking part in another one. A run whose result is safe on its disk, or that has failed, does not.
-    pub fn busy(&self) -> Option<&MessageHead> {
+    pub fn blocking_run(&self) -> Option<&MessageHead> {
         self.head.as_ref().filter(|_| !self.has_released_ports())
     }
 
@@ -279,7 +279,7 @@ impl AgentMachine {
         self.head.as_ref()
     }
 
-    fn command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
+    fn on_command(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
         let mut actions = self.see_epoch(head.epoch);
         // A later controller asks for a run that ended here without it. The answer must not revive the run: its result
         // is in the spool and is delivered from there.
@@ -287,43 +287,48 @@ impl AgentMachine {
             actions.push(AgentAction::Reply(head, NodeReply::Spooled { segments }));
             return actions;
         }
-        if let Some(refusal) = self.refusal(&head, &command) {
+        if let Some(refusal) = self.refusal_reason(&head, &command) {
             actions.push(AgentAction::Reply(head, NodeReply::Refused(refusal)));
             return actions;
         }
         // Only an accepted command proves that the controller is alive. Repeated orders of a controller that has lost
         // the node must not keep its run going here.
         self.note_contact(now);
-        self.adopt(&head, &command);
-        actions.extend(self.obey(head, command, now));
+        self.adopt_epoch(&head, &command);
+        actions.extend(self.execute_command(head, command, now));
         actions
     }
 
-    fn obey(&mut self, head: MessageHead, command: NodeCommand, now: MonoTime) -> Vec<AgentAction> {
+    fn execute_command(
+        &mut self,
+        head: MessageHead,
+        command: NodeCommand,
+        now: MonoTime,
+    ) -> Vec<AgentAction> {
         match command {
             // These three check the head themselves. Every other command applies to exactly the attempt that was prepared here.
-            NodeCommand::Prepare(preparation) => self.prepare(head, preparation),
-            NodeCommand::Abort => self.abort(head),
-            NodeCommand::Collected => self.collected(&head),
+            NodeCommand::Prepare(preparation) => self.prepare_run(head, preparation),
+            NodeCommand::Abort => self.abort_run(head),
+            NodeCommand::Collected => self.on_collected(&head),
             _ if self.head.as_ref() != Some(&head) => {
                 vec![AgentAction::Reply(
                     head,
                     NodeReply::Refused("this run was not prepared here".to_owned()),
                 )]
             }
-            NodeCommand::Arm => self.arm(),
-            NodeCommand::Commit { start, guard } => self.commit(start, guard, now),
-            NodeCommand::Confirm { start } => self.confirm(start, now),
-            NodeCommand::Query => self.answer(),
-            NodeCommand::Steer(order) => self.steer(order),
+            NodeCommand::Arm => self.arm_receivers(),
+            NodeCommand::Commit { start, guard } => self.commit_start(start, guard, now),
+            NodeCommand::Confirm { start } => self.confirm_start(start, now),
+            NodeCommand::Query => self.report_state(),
+            NodeCommand::Steer(order) => self.on_change_order(order),
             NodeCommand::Step { number, step } => self.take_step(number, step),
-            NodeCommand::Stop => self.stop(),
-            NodeCommand::Finish { sent } => self.finish(sent.to_vec()),
+            NodeCommand::Stop => self.stop_run(),
+            NodeCommand::Finish { sent } => self.finish_run(sent.to_vec()),
         }
     }
 
     /// Reason to refuse a command that is out of date or comes at the wrong time; `None` accepts it.
-    fn refusal(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
+    fn refusal_reason(&self, head: &MessageHead, command: &NodeCommand) -> Option<String> {
         if head.epoch < self.epoch {
             return Some(format!("epoch {} has ended; this node is in epoch {}", head.epoch, self.epoch));
         }
@@ -347,17 +352,17 @@ impl AgentMachine {
     }
 
     /// Goes on to `next` and replies, if the data plane answers the last order.
-    fn outcome(&mut self, asked: &AgentState, next: AgentState, reply: NodeReply) -> Vec<AgentAction> {
+    fn advance_from(&mut self, asked: &AgentState, next: AgentState, reply: NodeReply) -> Vec<AgentAction> {
         // The run may have been aborted while the data plane was at work: its answer to the old order is void.
         if self.state != *asked {
             return Vec::new();
         }
         self.state = next;
-        self.reply(reply)
+        self.reply_with(reply)
     }
 
     /// Repeats the reply for the present state.
-    fn answer(&self) -> Vec<AgentAction> {
+    fn report_state(&self) -> Vec<AgentAction> {
         let reply = match &self.state {
             // Nothing to report: either there is no run, or the reply follows when the data plane has
             // answered.
@@ -379,17 +384,17 @@ impl AgentMachine {
             AgentState::Spooled(KeptResult::Segments(segments)) => NodeReply::Spooled { segments: *segments },
             AgentState::Failed(fault) => NodeReply::Failed(fault.clone()),
         };
-        self.reply(reply)
+        self.reply_with(reply)
     }
 
-    fn reply(&self, reply: NodeReply) -> Vec<AgentAction> {
+    fn reply_with(&self, reply: NodeReply) -> Vec<AgentAction> {
         // Without a run there is no controller to reply to.
         self.head.iter().map(|head| AgentAction::Reply(head.clone(), reply.clone())).collect()
     }
 
-    fn forget(&mut self, head: MessageHead) {
+    fn forget_run(&mut self, head: MessageHead) {
         // First: `remember` reads the state that is reset below.
-        self.remember(&head);
+        self.remember_ended(&head);
         self.head = None;
         self.ports.clear();
         self.end_lease();

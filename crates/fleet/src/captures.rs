@@ -69,15 +69,15 @@ pub struct CaptureAnswer {
 /// The node's side: receives questions and answers them.
 pub trait CaptureQuestions: Send {
     /// Returns the next question that is genuine and new; `None` if none arrives within that time.
-    fn next(&mut self, within: Nanos) -> Option<CaptureQuestion>;
+    fn next_question(&mut self, within: Nanos) -> Option<CaptureQuestion>;
     /// Sends an answer; returns when the bytes have left.
-    fn answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error>;
+    fn send_answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error>;
 }
 
 /// The side of the process that fetches from one node.
 pub trait CaptureAnswers: Send {
     /// Sends a question and returns its number.
-    fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error>;
+    fn send_question(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error>;
     /// Returns the next genuine answer to a question of this process; `None` if none arrives within that time.
-    fn next(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)>;
+    fn next_answer(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)>;
 }

@@ -1,5 +1,5 @@
 //! Comparison of a node's clock with the controller's: by exchanged messages ([`packetrig_stats::exchange`]), or by NTP
-//! or PTP on both sides; [`choose`] takes the fit with the narrower bound.
+//! or PTP on both sides; [`choose_better_fit`] takes the fit with the narrower bound.
 //!
 //! It reads no clock: the node's shell does. Clocks are never set.
 //!
@@ -23,7 +23,7 @@ pub struct DisciplinedClock {
 
 impl DisciplinedClock {
     /// Fits the node's clock to the controller's. Both must follow true time; `None` if the readings are impossible.
-    pub fn fit(node: &Self, controller: &Self) -> Option<ClockFit> {
+    pub fn fit_clocks(node: &Self, controller: &Self) -> Option<ClockFit> {
         // (true - mono_controller) - (true - mono_node): true time cancels, and the node's clock less the
         // controller's remains.
         let offset_ns = controller.true_less_mono_ns.checked_sub(node.true_less_mono_ns)?;
@@ -38,7 +38,7 @@ impl DisciplinedClock {
 
 /// Returns the clock record of a run that begins at `at`, with the fit that has the narrower bound at that time; the
 /// other fit is kept beside it.
-pub fn choose(
+pub fn choose_better_fit(
     in_band: Option<ClockFit>,
     disciplined: Option<(FitSource, ClockFit)>,
     at: MonoTime,

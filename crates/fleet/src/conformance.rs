@@ -29,55 +29,55 @@ pub struct FabricTraits {
 }
 
 /// Runs all checks on the fabric; `make` creates an empty one each time.
-pub fn conforms<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
-    messages::check(traits, &make);
+pub fn check_fabric<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
+    messages::check_messages(traits, &make);
     results::check_records(&make);
     results::check_results(traits, &make);
 }
 
-fn head() -> MessageHead {
-    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+fn test_head() -> MessageHead {
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") }
 }
 
-fn command(command: NodeCommand) -> MessageBody {
-    MessageBody::Command(head(), command)
+fn command_body(command: NodeCommand) -> MessageBody {
+    MessageBody::Command(test_head(), command)
 }
 
-fn sample(at: u64) -> MessageBody {
+fn telemetry_body(at: u64) -> MessageBody {
     MessageBody::Telemetry(
-        head(),
+        test_head(),
         Box::new(CountSample { at: MonoTime::from_nanos(at), ..CountSample::default() }),
     )
 }
 
-fn node(name: &str) -> NodeName {
+fn node_name(name: &str) -> NodeName {
     NodeName(name.into())
 }
 
-fn join<F: Fabric>(fabric: &F, name: &NodeName) -> F::Endpoint {
-    fabric.join(name.clone()).unwrap_or_else(|error| panic!("{name} cannot join: {error}"))
+fn join_or_panic<F: Fabric>(fabric: &F, name: &NodeName) -> F::Endpoint {
+    fabric.open_endpoint(name.clone()).unwrap_or_else(|error| panic!("{name} cannot join: {error}"))
 }
 
-fn controller<F: Fabric>(fabric: &F) -> F::Endpoint {
-    join(fabric, &NodeName::controller())
+fn join_as_controller<F: Fabric>(fabric: &F) -> F::Endpoint {
+    join_or_panic(fabric, &NodeName::controller())
 }
 
-fn post<E: Endpoint>(from: &mut E, to: &NodeName, body: MessageBody) {
-    from.post(to, body).unwrap_or_else(|error| panic!("a letter to {to}: {error}"));
+fn post_or_panic<E: Endpoint>(from: &mut E, to: &NodeName, body: MessageBody) {
+    from.post_message(to, body).unwrap_or_else(|error| panic!("a letter to {to}: {error}"));
 }
 
-fn run() -> RunId {
+fn test_run() -> RunId {
     RunId("20261121-1".into())
 }
 
-fn segment(of: &str, number: u64) -> SegmentId {
-    SegmentId { run: run(), attempt: 1, node: node(of), number }
+fn segment_id(of: &str, number: u64) -> SegmentId {
+    SegmentId { run: test_run(), attempt: 1, node: node_name(of), number }
 }
 
 /// Opens a reader of that run, in place of the readers named in `instead_of`.
-fn reader<F: Fabric>(fabric: &F, name: &str, instead_of: &[&str]) -> F::Incoming {
-    let mut incoming = fabric.incoming(name).unwrap_or_else(|error| panic!("opening for {name}: {error}"));
+fn open_reader<F: Fabric>(fabric: &F, name: &str, instead_of: &[&str]) -> F::Incoming {
+    let mut incoming = fabric.open_inlet(name).unwrap_or_else(|error| panic!("opening for {name}: {error}"));
     let others = instead_of.iter().map(|other| (*other).to_owned()).collect();
-    incoming.read_run(&run(), &others).unwrap_or_else(|error| panic!("reading for {name}: {error}"));
+    incoming.read_run(&test_run(), &others).unwrap_or_else(|error| panic!("reading for {name}: {error}"));
     incoming
 }

@@ -174,33 +174,35 @@ impl ControllerMachine {
     }
 
     /// Handles an event and returns the actions that follow from it.
-    pub fn handle(&mut self, event: ControllerEvent, now: MonoTime) -> Vec<ControllerAction> {
+    pub fn handle_event(&mut self, event: ControllerEvent, now: MonoTime) -> Vec<ControllerAction> {
         if matches!(self.phase, ControllerPhase::Ended(_)) {
             self.after_the_end(event, now);
             return std::mem::take(&mut self.actions);
         }
         let is_sign_of_life = matches!(event, ControllerEvent::Telemetry(..) | ControllerEvent::Renewal(..));
         match event {
-            ControllerEvent::Begin if self.phase == ControllerPhase::Draft => self.begin(now),
-            ControllerEvent::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
+            ControllerEvent::Begin if self.phase == ControllerPhase::Draft => self.begin_run(now),
+            ControllerEvent::Reply(node, head, reply) if head == self.head => {
+                self.on_reply(&node, reply, now)
+            }
             ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
-                self.telemetry(node, sample, now);
+                self.on_telemetry(node, sample, now);
             }
             // These belong to another attempt, or carry only the time.
             ControllerEvent::Reply(..)
             | ControllerEvent::Telemetry(..)
             | ControllerEvent::Begin
             | ControllerEvent::Tick => {}
-            ControllerEvent::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
-            ControllerEvent::Collected(node, result) => self.collected(&node, result, now),
-            ControllerEvent::Doubted(why) => self.doubted(why),
-            ControllerEvent::Unfinished(node) => self.unfinished(&node),
-            ControllerEvent::Starved(node, waited) => self.starved(&node, waited),
-            ControllerEvent::Restarted(node) => self.restarted(&node, now),
-            ControllerEvent::Deposed => self.depose(),
-            ControllerEvent::StoodStill(length) => self.stood_still(length, now),
-            ControllerEvent::Steer(steer) => self.steer(steer, now),
-            ControllerEvent::Stop => self.stop(now),
+            ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
+            ControllerEvent::Collected(node, result) => self.on_result(&node, result, now),
+            ControllerEvent::Doubted(why) => self.on_doubt(why),
+            ControllerEvent::Unfinished(node) => self.on_unfinished(&node),
+            ControllerEvent::Starved(node, waited) => self.on_starved(&node, waited),
+            ControllerEvent::Restarted(node) => self.on_restarted(&node, now),
+            ControllerEvent::Deposed => self.on_deposed(),
+            ControllerEvent::StoodStill(length) => self.on_stood_still(length, now),
+            ControllerEvent::Steer(steer) => self.queue_change(steer, now),
+            ControllerEvent::Stop => self.stop_run(now),
         }
         // A fleet sends thousands of samples and renewals a second. They can only postpone a deadline, so before the
         // deadline none of them needs a check of all the nodes.
@@ -208,12 +210,12 @@ impl ControllerMachine {
             return std::mem::take(&mut self.actions);
         }
         // The order matters: give up late nodes, take the steps that this allows, then repeat the commands that are still unanswered.
-        self.expire(now);
-        self.advance(now);
+        self.expire_waits(now);
+        self.advance_all(now);
         self.settle_change(now);
         self.next_change(now);
-        self.repeat(now);
-        self.deadline = self.due();
+        self.repeat_unanswered(now);
+        self.deadline = self.compute_deadline();
         std::mem::take(&mut self.actions)
     }
 
@@ -227,7 +229,7 @@ impl ControllerMachine {
         self.deadline
     }
 
-    fn due(&self) -> Option<MonoTime> {
+    fn compute_deadline(&self) -> Option<MonoTime> {
         let own = match self.phase {
             ControllerPhase::Draft | ControllerPhase::Ended(_) => return None,
             ControllerPhase::Committing { start, .. } if self.preparation.terms.steered => {
@@ -239,7 +241,7 @@ impl ControllerMachine {
             }
             ControllerPhase::Confirming { start, .. } if self.awaits_only_node() => self.confirmed_by(start),
             ControllerPhase::Confirming { start, .. } => start,
-            ControllerPhase::Running { start } if !self.all(PeerProgress::Confirmed) => {
+            ControllerPhase::Running { start } if !self.have_all_reached(PeerProgress::Confirmed) => {
                 self.confirmed_by(start)
             }
             ControllerPhase::Running { .. } => self.repeat_at,
@@ -273,65 +275,71 @@ impl ControllerMachine {
     }
 
     /// Takes every step whose barrier is reached.
-    fn advance(&mut self, now: MonoTime) {
-        while self.step(now) {}
+    fn advance_all(&mut self, now: MonoTime) {
+        while self.advance_once(now) {}
     }
 
-    fn step(&mut self, now: MonoTime) -> bool {
+    fn advance_once(&mut self, now: MonoTime) -> bool {
         match self.phase.clone() {
-            ControllerPhase::Preparing { .. } if self.all(PeerProgress::Prepared) => {
+            ControllerPhase::Preparing { .. } if self.have_all_reached(PeerProgress::Prepared) => {
                 self.phase = ControllerPhase::Arming { until: now + self.limits.prepare };
-                self.broadcast(now);
+                self.broadcast_commands(now);
             }
-            ControllerPhase::Arming { until } if self.all(PeerProgress::Armed) => {
-                self.enter(RunState::Armed);
+            ControllerPhase::Arming { until } if self.have_all_reached(PeerProgress::Armed) => {
+                self.enter_state(RunState::Armed);
                 // The phase began at `until` less its limit.
                 let arming = now.since(until - self.limits.prepare);
-                self.commit(arming, now);
+                self.commit_start(arming, now);
             }
-            ControllerPhase::Committing { since, start } if self.all(PeerProgress::Committed) => {
+            ControllerPhase::Committing { since, start }
+                if self.have_all_reached(PeerProgress::Committed) =>
+            {
                 // Everything up to here can be taken back; see `can_confirm`.
                 if !self.can_confirm(since, start, now) {
                     self.try_again(now);
                     return true;
                 }
                 self.phase = ControllerPhase::Confirming { since: now, start };
-                self.enter(RunState::Confirmed);
-                self.broadcast(now);
+                self.enter_state(RunState::Confirmed);
+                self.broadcast_commands(now);
             }
             // Nodes that are confirmed start at T by themselves. Nodes without an acknowledgement are
             // handled in `Running` (`expire_confirmations`).
             ControllerPhase::Confirming { start, .. } if self.has_begun(start, now) => {
                 self.phase = ControllerPhase::Running { start };
-                self.enter(RunState::Running);
+                self.enter_state(RunState::Running);
             }
             // A lost agent of this process cannot send. In a fleet its lease must end first, see `is_quiet`.
             ControllerPhase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => {
-                self.end_of_run();
+                self.end_by_results();
             }
             // Barrier: every sender is done, and every silent node has certainly stopped.
-            ControllerPhase::Running { .. } if self.all(PeerProgress::Done) && self.is_quiet(now) => {
-                self.drain(now);
-                self.enter(RunState::Draining);
+            ControllerPhase::Running { .. }
+                if self.have_all_reached(PeerProgress::Done) && self.is_quiet(now) =>
+            {
+                self.begin_draining(now);
+                self.enter_state(RunState::Draining);
             }
             ControllerPhase::Draining { until, .. } if now >= until => {
                 self.phase = ControllerPhase::Collecting {
                     until: now + self.limits.collect,
                     late: now + self.limits.late,
                 };
-                self.enter(RunState::Collecting);
-                self.broadcast(now);
+                self.enter_state(RunState::Collecting);
+                self.broadcast_commands(now);
             }
-            ControllerPhase::Collecting { .. } if self.leaves_results && self.all(PeerProgress::Spooled) => {
-                self.end_of_run();
+            ControllerPhase::Collecting { .. }
+                if self.leaves_results && self.have_all_reached(PeerProgress::Spooled) =>
+            {
+                self.end_by_results();
             }
             ControllerPhase::Collecting { late, .. }
-                if self.all(PeerProgress::Reported) && self.nothing_more(late, now) =>
+                if self.have_all_reached(PeerProgress::Reported) && self.nothing_more(late, now) =>
             {
-                self.end_of_run();
+                self.end_by_results();
             }
             ControllerPhase::Cancelling { until, ending } if self.all_released() || now >= until => {
-                self.end(ending);
+                self.end_run(ending);
             }
             _ => return false,
         }
@@ -348,23 +356,23 @@ impl ControllerMachine {
     }
 
     /// Nodes that are waited for and have not reached this step.
-    fn behind(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
+    fn peers_behind(&self, wanted: PeerProgress) -> impl Iterator<Item = (&NodeName, &ControllerPeer)> {
         self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
     }
 
-    fn all(&self, wanted: PeerProgress) -> bool {
+    fn have_all_reached(&self, wanted: PeerProgress) -> bool {
         self.peers.have_all_reached(wanted)
     }
 
     fn nobody_left(&self) -> bool {
-        self.peers.present() == 0
+        self.peers.present_count() == 0
     }
 
     fn all_released(&self) -> bool {
         self.peers.iter().all(|(node, peer)| peer.released || self.elsewhere.contains(node))
     }
 
-    fn send(&mut self, node: NodeName, command: NodeCommand) {
+    fn send_command(&mut self, node: NodeName, command: NodeCommand) {
         // Another controller leads the node now; its result arrives without a command.
         if self.elsewhere.contains(&node) {
             return;
@@ -372,13 +380,13 @@ impl ControllerMachine {
         self.actions.push(ControllerAction::Send(node, self.head.clone(), command));
     }
 
-    fn enter(&mut self, state: RunState) {
+    fn enter_state(&mut self, state: RunState) {
         // The record must be stored before readers of the event stream see the state.
-        self.record(state);
-        self.emit(RunEventKind::StateChanged(state));
+        self.record_state(state);
+        self.emit_event(RunEventKind::StateChanged(state));
     }
 
-    fn emit(&mut self, kind: RunEventKind) {
+    fn emit_event(&mut self, kind: RunEventKind) {
         self.actions.push(ControllerAction::Emit(kind));
     }
 }

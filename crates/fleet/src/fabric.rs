@@ -58,7 +58,7 @@ pub trait Endpoint: Send {
     fn name(&self) -> &NodeName;
     /// Sends to `to`, without waiting for the arrival. An unknown name is [`Error::Unknown`] when the controller posts
     /// to it the first time. A network often cannot notice that a member has left; then the message is lost silently.
-    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
+    fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error>;
     /// Sends to every node that has joined, and not to itself. Only the controller may. These messages keep their order among each
     /// other, but not relative to messages for one node. A fabric that signs carries only [`MessageBody::RollCall`] this way.
     fn post_all(&mut self, body: MessageBody) -> Result<(), Error>;
@@ -68,12 +68,12 @@ pub trait Endpoint: Send {
     /// Receives nothing but the hellos of these nodes any more.
     fn stop_listening_to(&mut self, nodes: &[NodeName]);
     /// Returns the next message, commands and replies before telemetry; `None` if none arrives within that time.
-    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope>;
+    fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope>;
     /// Number of samples that were dropped before they were sent or after they arrived. A loss in between shows when
     /// the next sample arrives.
-    fn dropped(&self) -> u64;
+    fn dropped_telemetry(&self) -> u64;
     /// Takes the errors that no call returned: lost connections, refused subjects.
-    fn troubles(&mut self) -> Vec<Error> {
+    fn take_troubles(&mut self) -> Vec<Error> {
         Vec::new()
     }
 }
@@ -88,12 +88,12 @@ pub struct StoredRecord {
 
 impl StoredRecord {
     /// Parses the value; `None` if it has another form.
-    pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
+    pub fn decode_value<T: DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_slice(&self.value).ok()
     }
 
     /// Serializes a value for a record.
-    pub fn written<T: Serialize>(value: &T) -> Vec<u8> {
+    pub fn encode_value<T: Serialize>(value: &T) -> Vec<u8> {
         // Records are plain strings and numbers: they can always be written.
         serde_json::to_vec(value).unwrap_or_default()
     }
@@ -111,32 +111,32 @@ pub struct RecordWrite {
 /// Small values with compare-and-set. Keys are words joined by dots.
 pub trait RecordStore: Send {
     /// Reads the record, if it exists.
-    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error>;
+    fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error>;
     /// Reads each of `keys`, at slightly different times.
     fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         // A networked fabric sends these requests together.
-        keys.iter().map(|key| self.get(key)).collect()
+        keys.iter().map(|key| self.get_record(key)).collect()
     }
     /// Creates a record and returns its revision; [`Error::Exists`] if it exists already.
-    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error>;
+    fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error>;
     /// Replaces the value that was read at `revision`, and returns the new revision; [`Error::Stale`] if it has changed since.
-    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
-    /// Calls [`RecordStore::replace`] or [`RecordStore::create`] for each write, in any order; returns one answer for each.
+    fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
+    /// Calls [`RecordStore::replace_record`] or [`RecordStore::create_record`] for each write, in any order; returns one answer for each.
     fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         // A networked fabric sends these requests together.
         let mut answers = Vec::with_capacity(writes.len());
         for write in writes {
             answers.push(match write.revision {
-                Some(revision) => self.replace(&write.key, revision, &write.value),
-                None => self.create(&write.key, &write.value),
+                Some(revision) => self.replace_record(&write.key, revision, &write.value),
+                None => self.create_record(&write.key, &write.value),
             });
         }
         answers
     }
     /// Removes a record, whatever its value.
-    fn remove(&mut self, key: &str) -> Result<(), Error>;
+    fn remove_record(&mut self, key: &str) -> Result<(), Error>;
     /// Lists the keys with this prefix, in order.
-    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
 }
 
 pub const SEGMENT_ROOM: usize = 512 * 1024;
@@ -161,7 +161,7 @@ impl fmt::Display for SegmentId {
 /// The node's end of result delivery.
 pub trait ResultOutlet: Send {
     /// Hands over a segment; returns when the fabric keeps it. A repetition with the same name does no harm.
-    fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error>;
+    fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error>;
 }
 
 /// A delivered segment, with the token that confirms it.
@@ -170,7 +170,7 @@ pub struct SegmentDelivery<T> {
     /// Name of the segment. The fabric vouches for the node in it.
     pub id: SegmentId,
     pub body: Vec<u8>,
-    /// Token for [`ResultInlet::confirm`].
+    /// Token for [`ResultInlet::confirm_segment`].
     pub token: T,
 }
 
@@ -186,13 +186,13 @@ pub trait ResultInlet: Send {
     /// Runs with waiting segments, and the readers of each.
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error>;
     /// Returns the next segment; `None` if none arrives within that time. Unconfirmed segments are delivered again.
-    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<Self::Token>>;
+    fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<Self::Token>>;
     /// Confirms that the segment is stored for good, so that the fabric forgets it; returns when that is done. An error
     /// if another reader has its run by now.
-    fn confirm(&mut self, token: Self::Token) -> Result<(), Error>;
+    fn confirm_segment(&mut self, token: Self::Token) -> Result<(), Error>;
     /// Confirms several segments; one answer for each, in order.
     fn confirm_all(&mut self, tokens: Vec<Self::Token>) -> Vec<Result<(), Error>> {
-        tokens.into_iter().map(|token| self.confirm(token)).collect()
+        tokens.into_iter().map(|token| self.confirm_segment(token)).collect()
     }
     /// True if the fabric may soon refuse segments, by its state at the last listing of waiting runs.
     fn is_nearly_full(&self) -> bool {
@@ -204,7 +204,7 @@ pub trait ResultInlet: Send {
     }
     /// Number of segments of each node, since the last call, that could not be identified or did not carry the seal of
     /// their node; they were dropped.
-    fn refused(&mut self) -> BTreeMap<NodeName, u64> {
+    fn take_refused_counts(&mut self) -> BTreeMap<NodeName, u64> {
         BTreeMap::new()
     }
     /// Nodes whose key could not be read since the last call, with the reason. Their segments are delivered again.
@@ -212,7 +212,7 @@ pub trait ResultInlet: Send {
         BTreeMap::new()
     }
     /// Takes the errors that kept runs from being read since the last call. The fabric keeps trying.
-    fn troubles(&mut self) -> Vec<Error> {
+    fn take_troubles(&mut self) -> Vec<Error> {
         Vec::new()
     }
 }
@@ -224,11 +224,11 @@ pub trait Fabric {
     type Incoming: ResultInlet;
     /// Joins under this name. Messages to it are kept from now on. [`Error::Taken`] if an endpoint of that name
     /// answers; over a network, one that is cut off or stopped cannot answer, so its name counts as free.
-    fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
+    fn open_endpoint(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
     /// Opens the records. Only the controller may.
-    fn records(&self) -> Result<Self::Records, Error>;
+    fn open_records(&self) -> Result<Self::Records, Error>;
     /// Opens the outlet for the results of `node`.
-    fn outgoing(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
+    fn open_outlet(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
     /// Opens the inlet for results, under the name of this reader (one word). Only a controller may.
-    fn incoming(&self, reader: &str) -> Result<Self::Incoming, Error>;
+    fn open_inlet(&self, reader: &str) -> Result<Self::Incoming, Error>;
 }

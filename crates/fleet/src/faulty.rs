@@ -51,12 +51,12 @@ impl<F> FaultyFabric<F> {
     }
 
     /// Replaces the active faults.
-    pub fn set(&self, faults: FabricFaults) {
-        lock(&self.state).faults = faults;
+    pub fn set_faults(&self, faults: FabricFaults) {
+        lock_ignoring_poison(&self.state).faults = faults;
     }
 }
 
-fn lock(state: &Mutex<FaultyState>) -> std::sync::MutexGuard<'_, FaultyState> {
+fn lock_ignoring_poison(state: &Mutex<FaultyState>) -> std::sync::MutexGuard<'_, FaultyState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -70,11 +70,11 @@ pub struct FaultyPart<P> {
 
 impl<P> FaultyPart<P> {
     fn faults(&self) -> FabricFaults {
-        lock(&self.state).faults
+        lock_ignoring_poison(&self.state).faults
     }
 
     /// Returns the part, unless the fabric is cut.
-    fn reached(&mut self) -> Result<&mut P, Error> {
+    fn reachable_part(&mut self) -> Result<&mut P, Error> {
         if self.faults().cut {
             return Err(Error::Down("cut by the test".to_owned()));
         }
@@ -82,16 +82,16 @@ impl<P> FaultyPart<P> {
     }
 
     /// Returns the part, if changes are permitted.
-    fn permitted(&mut self, what: &str) -> Result<&mut P, Error> {
+    fn changeable_part(&mut self, what: &str) -> Result<&mut P, Error> {
         if self.faults().refuse {
             return Err(Error::NotPermitted(what.to_owned()));
         }
-        self.reached()
+        self.reachable_part()
     }
 }
 
 impl<F: Fabric> FaultyFabric<F> {
-    fn part<P>(&self, inside: P) -> FaultyPart<P> {
+    fn wrap_part<P>(&self, inside: P) -> FaultyPart<P> {
         FaultyPart { inside, state: Arc::clone(&self.state), held: VecDeque::new() }
     }
 }
@@ -102,20 +102,20 @@ impl<F: Fabric> Fabric for FaultyFabric<F> {
     type Outgoing = FaultyPart<F::Outgoing>;
     type Incoming = FaultyPart<F::Incoming>;
 
-    fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error> {
-        Ok(self.part(self.inside.join(name)?))
+    fn open_endpoint(&self, name: NodeName) -> Result<Self::Endpoint, Error> {
+        Ok(self.wrap_part(self.inside.open_endpoint(name)?))
     }
 
-    fn records(&self) -> Result<Self::Records, Error> {
-        Ok(self.part(self.inside.records()?))
+    fn open_records(&self) -> Result<Self::Records, Error> {
+        Ok(self.wrap_part(self.inside.open_records()?))
     }
 
-    fn outgoing(&self, node: &NodeName) -> Result<Self::Outgoing, Error> {
-        Ok(self.part(self.inside.outgoing(node)?))
+    fn open_outlet(&self, node: &NodeName) -> Result<Self::Outgoing, Error> {
+        Ok(self.wrap_part(self.inside.open_outlet(node)?))
     }
 
-    fn incoming(&self, reader: &str) -> Result<Self::Incoming, Error> {
-        Ok(self.part(self.inside.incoming(reader)?))
+    fn open_inlet(&self, reader: &str) -> Result<Self::Incoming, Error> {
+        Ok(self.wrap_part(self.inside.open_inlet(reader)?))
     }
 }
 
@@ -126,11 +126,11 @@ fn is_chosen(number: u64, each: Option<u64>) -> bool {
 
 impl<E: Endpoint> FaultyPart<E> {
     /// Passes a message on now, later, twice or not at all; `None` sends it to all.
-    fn pass(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
+    fn pass_message(&mut self, to: Option<&NodeName>, body: MessageBody) -> Result<(), Error> {
         let subject = to.map_or_else(|| "all".to_owned(), ToString::to_string);
-        self.permitted(&subject)?;
+        self.changeable_part(&subject)?;
         let faults = self.faults();
-        let mut state = lock(&self.state);
+        let mut state = lock_ignoring_poison(&self.state);
         state.posts += 1;
         let number = state.posts;
         drop(state);
@@ -146,7 +146,7 @@ impl<E: Endpoint> FaultyPart<E> {
         // A queue, so that holding back delays and never reorders.
         while self.held.len() > faults.hold_back {
             match self.held.pop_front() {
-                Some((Some(to), body)) => self.inside.post(&to, body)?,
+                Some((Some(to), body)) => self.inside.post_message(&to, body)?,
                 Some((None, body)) => self.inside.post_all(body)?,
                 None => break,
             }
@@ -160,74 +160,74 @@ impl<E: Endpoint> Endpoint for FaultyPart<E> {
         self.inside.name()
     }
 
-    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
-        self.pass(Some(to), body)
+    fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
+        self.pass_message(Some(to), body)
     }
 
     fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
-        self.pass(None, body)
+        self.pass_message(None, body)
     }
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
-        self.reached()?.listen_to(nodes)
+        self.reachable_part()?.listen_to(nodes)
     }
 
     fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         self.inside.stop_listening_to(nodes);
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
+    fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if self.faults().cut {
             // Messages that arrived before the cut were not read in time: they are lost.
-            while self.inside.receive(Nanos::ZERO).is_some() {}
+            while self.inside.receive_message(Nanos::ZERO).is_some() {}
             return None;
         }
-        self.inside.receive(within)
+        self.inside.receive_message(within)
     }
 
-    fn dropped(&self) -> u64 {
-        self.inside.dropped()
+    fn dropped_telemetry(&self) -> u64 {
+        self.inside.dropped_telemetry()
     }
 
-    fn troubles(&mut self) -> Vec<Error> {
-        self.inside.troubles()
+    fn take_troubles(&mut self) -> Vec<Error> {
+        self.inside.take_troubles()
     }
 }
 
 impl<R: RecordStore> RecordStore for FaultyPart<R> {
-    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
-        self.reached()?.get(key)
+    fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
+        self.reachable_part()?.get_record(key)
     }
 
     fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
-        self.reached()?.get_many(keys)
+        self.reachable_part()?.get_many(keys)
     }
 
-    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
-        self.permitted(key)?.create(key, value)
+    fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
+        self.changeable_part(key)?.create_record(key, value)
     }
 
-    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
-        self.permitted(key)?.replace(key, revision, value)
+    fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
+        self.changeable_part(key)?.replace_record(key, revision, value)
     }
 
-    fn remove(&mut self, key: &str) -> Result<(), Error> {
-        self.permitted(key)?.remove(key)
+    fn remove_record(&mut self, key: &str) -> Result<(), Error> {
+        self.changeable_part(key)?.remove_record(key)
     }
 
-    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
-        self.reached()?.keys(prefix)
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.reachable_part()?.list_keys(prefix)
     }
 }
 
 impl<O: ResultOutlet> ResultOutlet for FaultyPart<O> {
-    fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
+    fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         let faults = self.faults();
         if faults.full {
             return Err(Error::Full);
         }
         // The append is done in spite of the lost answer: the caller must be able to repeat it.
-        self.permitted(&id.to_string())?.append(id, body)?;
+        self.changeable_part(&id.to_string())?.append_segment(id, body)?;
         if faults.unanswered { Err(Error::Unanswered(id.to_string())) } else { Ok(()) }
     }
 }
@@ -236,7 +236,7 @@ impl<I: ResultInlet> ResultInlet for FaultyPart<I> {
     type Token = I::Token;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
-        self.reached()?.read_run(run, instead_of)
+        self.reachable_part()?.read_run(run, instead_of)
     }
 
     fn leave_run(&mut self, run: &RunId) {
@@ -244,14 +244,14 @@ impl<I: ResultInlet> ResultInlet for FaultyPart<I> {
     }
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
-        self.reached()?.waiting_runs()
+        self.reachable_part()?.waiting_runs()
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<I::Token>> {
-        self.reached().ok()?.collect(within)
+    fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<I::Token>> {
+        self.reachable_part().ok()?.receive_segment(within)
     }
 
-    fn confirm(&mut self, token: I::Token) -> Result<(), Error> {
-        self.reached()?.confirm(token)
+    fn confirm_segment(&mut self, token: I::Token) -> Result<(), Error> {
+        self.reachable_part()?.confirm_segment(token)
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn overload_in_words(starved: Nanos) -> Option<String> {
 
 impl NodeHello {
     /// Describes the overload of the node's machine, if it is overloaded.
-    pub fn overload(&self) -> Option<String> {
+    pub fn describe_overload(&self) -> Option<String> {
         overload_in_words(self.starved)
     }
 
@@ -228,6 +228,6 @@ mod tests {
         let bytes = packed::pack_text(&text).expect("it is packed");
         assert!((text.len() as u64) < MOST_HELLO_TEXT / 2, "{}", text.len());
         assert!(bytes.len() < MOST_HELLO_BYTES / 2, "{}", bytes.len());
-        assert_eq!(packed::unpack::<NodeHello>(&bytes).expect("it is read"), hello);
+        assert_eq!(packed::unpack_value::<NodeHello>(&bytes).expect("it is read"), hello);
     }
 }

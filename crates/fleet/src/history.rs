@@ -86,9 +86,9 @@ impl NodeRun {
         Self {
             run: report.run.clone(),
             ended: report.outcome.state().to_string(),
-            verdict: report.verdict.word().to_owned(),
+            verdict: report.verdict.as_str().to_owned(),
             reported: node.reported,
-            reasons: reasons.map(|reason| shortened(reason)).collect(),
+            reasons: reasons.map(|reason| shorten_text(reason)).collect(),
         }
     }
 }
@@ -111,12 +111,12 @@ struct LastHeard {
 }
 
 impl LastHeard {
-    fn of(hello: &NodeHello, heard: MonoTime) -> Self {
+    fn from_hello(hello: &NodeHello, heard: MonoTime) -> Self {
         Self {
             incarnation: hello.incarnation,
             version: hello.version.clone(),
-            ports: ports(&hello.ports),
-            clock: clock(&hello.clock),
+            ports: ports_in_words(&hello.ports),
+            clock: clock_in_words(&hello.clock),
             heard,
             is_lost: false,
         }
@@ -129,15 +129,15 @@ pub struct NodeWatcher(BTreeMap<NodeName, LastHeard>);
 
 impl NodeWatcher {
     /// Restores the last hello that an earlier watcher received, `silent` ago.
-    pub fn recall(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
+    pub fn recall_node(&mut self, node: &NodeName, hello: &NodeHello, silent: Nanos, now: MonoTime) {
         // A node that was lost before is not reported as lost again.
-        let known = LastHeard { is_lost: silent >= LOST, ..LastHeard::of(hello, now - silent) };
+        let known = LastHeard { is_lost: silent >= LOST, ..LastHeard::from_hello(hello, now - silent) };
         self.0.insert(node.clone(), known);
     }
 
     /// Handles a hello and returns the changes.
-    pub fn hear(&mut self, node: &NodeName, hello: &NodeHello, now: MonoTime) -> Vec<NodeEvent> {
-        let heard = LastHeard::of(hello, now);
+    pub fn on_hello(&mut self, node: &NodeName, hello: &NodeHello, now: MonoTime) -> Vec<NodeEvent> {
+        let heard = LastHeard::from_hello(hello, now);
         let started = NodeEvent::Started { version: heard.version.clone() };
         let Some(before) = self.0.insert(node.clone(), heard.clone()) else { return vec![started] };
         let mut events = Vec::new();
@@ -174,23 +174,23 @@ impl NodeWatcher {
     }
 }
 
-fn ports(ports: &[OfferedPort]) -> String {
-    shortened(&ports.iter().map(port).collect::<Vec<_>>().join(" "))
+fn ports_in_words(ports: &[OfferedPort]) -> String {
+    shorten_text(&ports.iter().map(port_in_words).collect::<Vec<_>>().join(" "))
 }
 
 /// Leaves out the state of the link, which changes with every cable.
-fn port(port: &OfferedPort) -> String {
+fn port_in_words(port: &OfferedPort) -> String {
     let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
     let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
     format!("{}{labels}{speed}", port.interface)
 }
 
-fn clock(clock: &ClockFacts) -> String {
+fn clock_in_words(clock: &ClockFacts) -> String {
     let source = format!("{:?}", clock.source).to_lowercase();
     if clock.synchronised { source } else { "unsynchronised".to_owned() }
 }
 
-fn shortened(text: &str) -> String {
+fn shorten_text(text: &str) -> String {
     text.chars().take(LONGEST).collect()
 }
 
@@ -210,9 +210,9 @@ mod tests {
     #[test]
     fn what_is_as_before_is_no_event_and_each_change_is_one() {
         let (mut watcher, a) = (NodeWatcher::default(), NodeName("a".into()));
-        let first = watcher.hear(&a, &hello(1, "0.1"), at(0));
+        let first = watcher.on_hello(&a, &hello(1, "0.1"), at(0));
         assert_eq!(first, [NodeEvent::Started { version: "0.1".into() }]);
-        assert_eq!(watcher.hear(&a, &hello(1, "0.1"), at(1)), []);
+        assert_eq!(watcher.on_hello(&a, &hello(1, "0.1"), at(1)), []);
         let clock = ClockFacts { source: ClockSource::Ntp, synchronised: true, ..ClockFacts::default() };
         let upgraded = NodeHello { clock, ..hello(2, "0.2") };
         let changes = [
@@ -220,23 +220,23 @@ mod tests {
             NodeEvent::VersionChanged { from: "0.1".into(), to: "0.2".into() },
             NodeEvent::ClockChanged { from: "unsynchronised".into(), to: "ntp".into() },
         ];
-        assert_eq!(watcher.hear(&a, &upgraded, at(2)), changes);
+        assert_eq!(watcher.on_hello(&a, &upgraded, at(2)), changes);
         assert_eq!(watcher.newly_lost(at(11)), []);
         assert_eq!(watcher.newly_lost(at(12)), std::slice::from_ref(&a));
         assert_eq!(watcher.newly_lost(at(13)), []);
-        let back = watcher.hear(&a, &upgraded, at(32));
+        let back = watcher.on_hello(&a, &upgraded, at(32));
         assert_eq!(back, [NodeEvent::Back { silent: Nanos::from_secs(30) }]);
     }
 
     #[test]
     fn a_watcher_that_was_started_again_goes_on_with_what_the_earlier_one_heard() {
         let (mut watcher, a) = (NodeWatcher::default(), NodeName("a".into()));
-        watcher.recall(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
-        assert_eq!(watcher.hear(&a, &hello(1, "0.1"), at(1)), []);
-        watcher.recall(&a, &hello(1, "0.1"), Nanos::from_secs(50), at(0));
+        watcher.recall_node(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
+        assert_eq!(watcher.on_hello(&a, &hello(1, "0.1"), at(1)), []);
+        watcher.recall_node(&a, &hello(1, "0.1"), Nanos::from_secs(50), at(0));
         assert_eq!(watcher.newly_lost(at(1)), [], "that was noted before");
         assert_eq!(
-            watcher.hear(&a, &hello(1, "0.1"), at(1)),
+            watcher.on_hello(&a, &hello(1, "0.1"), at(1)),
             [NodeEvent::Back { silent: Nanos::from_secs(51) }]
         );
     }

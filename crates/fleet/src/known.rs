@@ -23,7 +23,7 @@ pub struct KnownNode {
 
 impl KnownNode {
     /// Remembers a node by its present hello.
-    pub fn of(hello: &NodeHello, wall_clock_ns: u64) -> Self {
+    pub fn from_hello(hello: &NodeHello, wall_clock_ns: u64) -> Self {
         Self {
             labels: hello.labels.clone(),
             ports: hello.ports.clone(),
@@ -34,14 +34,14 @@ impl KnownNode {
     }
 
     /// True if this should replace the record `before`.
-    pub fn is_news(&self, before: &Self) -> bool {
+    pub fn should_replace(&self, before: &Self) -> bool {
         let same = Self { heard_at: before.heard_at, ..self.clone() };
         // A hello a second would otherwise be a write a second for each node of the fleet.
         same != *before || self.heard_at > before.heard_at.saturating_add(WORTH_WRITING_NS)
     }
 
     /// Converts it to a hello, without an incarnation.
-    pub(crate) fn hello(&self) -> NodeHello {
+    pub(crate) fn to_hello(&self) -> NodeHello {
         NodeHello {
             labels: self.labels.clone(),
             ports: self.ports.clone(),

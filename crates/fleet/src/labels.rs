@@ -16,7 +16,7 @@ use std::str::FromStr;
 const MOST: usize = 32;
 
 /// Key of a label: two labels with the same key exclude each other.
-fn key(label: &str) -> &str {
+fn label_key(label: &str) -> &str {
     label.split_once('=').map_or(label, |(key, _)| key)
 }
 
@@ -55,12 +55,12 @@ pub struct TooManyLabels;
 
 impl OperatorLabels {
     /// Applies all changes, or none.
-    pub fn apply(&mut self, changes: &[LabelChange]) -> Result<(), TooManyLabels> {
+    pub fn apply_changes(&mut self, changes: &[LabelChange]) -> Result<(), TooManyLabels> {
         // On a copy, so that a change which does not fit leaves nothing half done.
         let mut changed = self.0.clone();
         for change in changes {
             match change {
-                LabelChange::Set(label) => _ = changed.insert(key(label).to_owned(), label.clone()),
+                LabelChange::Set(label) => _ = changed.insert(label_key(label).to_owned(), label.clone()),
                 LabelChange::Remove(key) => _ = changed.remove(key),
             }
         }
@@ -92,7 +92,7 @@ impl OperatorLabels {
     }
 
     /// Labels that do not count there, because the owner uses their keys.
-    pub fn overruled(&self, hello: &NodeHello) -> Vec<String> {
+    pub fn overruled_labels(&self, hello: &NodeHello) -> Vec<String> {
         let owned = keys_of_owner(hello);
         self.0
             .iter()
@@ -110,7 +110,7 @@ impl fmt::Display for OperatorLabels {
 
 fn keys_of_owner(hello: &NodeHello) -> BTreeSet<&str> {
     let of_ports = hello.ports.iter().flat_map(|port| &port.labels);
-    hello.labels.iter().chain(of_ports).map(|label| key(label)).collect()
+    hello.labels.iter().chain(of_ports).map(|label| label_key(label)).collect()
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
 
     fn changed(mut labels: OperatorLabels, changes: &str) -> OperatorLabels {
         let changes: Vec<LabelChange> = changes.split(' ').map(|text| text.parse().unwrap()).collect();
-        labels.apply(&changes).unwrap();
+        labels.apply_changes(&changes).unwrap();
         labels
     }
 
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(serde_json::from_str::<OperatorLabels>(&text).unwrap(), labels);
         let many: Vec<LabelChange> = (0..40).map(|number| LabelChange::Set(format!("k{number}"))).collect();
         let mut full = labels.clone();
-        assert_eq!((full.apply(&many), &full), (Err(TooManyLabels), &labels));
+        assert_eq!((full.apply_changes(&many), &full), (Err(TooManyLabels), &labels));
     }
 
     #[test]
@@ -161,11 +161,11 @@ mod tests {
         let labels = changed(OperatorLabels::default(), "rack=2 tx spare");
         let bare = NodeHello::default();
         assert_eq!(labels.in_force(&bare), ["rack=2", "spare", "tx"]);
-        assert!(labels.overruled(&bare).is_empty());
+        assert!(labels.overruled_labels(&bare).is_empty());
         let owned =
             NodeHello { labels: vec!["rack=7".into()], ports: vec![port(&["tx"])], ..NodeHello::default() };
         assert_eq!(
-            (labels.in_force(&owned), labels.overruled(&owned)),
+            (labels.in_force(&owned), labels.overruled_labels(&owned)),
             (vec!["spare".to_owned()], vec!["rack=2".to_owned(), "tx".to_owned()])
         );
     }

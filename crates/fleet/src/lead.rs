@@ -33,12 +33,12 @@ pub struct NodeLead {
 
 impl NodeLead {
     /// Key of its record.
-    pub fn key(node: &NodeName) -> String {
+    pub fn record_key(node: &NodeName) -> String {
         format!("lead.{node}")
     }
 
     /// Begin of the lead, for people.
-    pub fn since(&self) -> String {
+    pub fn since_text(&self) -> String {
         let minutes = self.since_wall_ns / 60_000_000_000;
         format!("{:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
     }
@@ -46,14 +46,18 @@ impl NodeLead {
     /// Builds the write that gives this lead back, over the revision that was read.
     fn giving_back(&self, node: &NodeName, revision: u64) -> RecordWrite {
         let free = Self { is_free: true, ..self.clone() };
-        RecordWrite { key: Self::key(node), revision: Some(revision), value: StoredRecord::written(&free) }
+        RecordWrite {
+            key: Self::record_key(node),
+            revision: Some(revision),
+            value: StoredRecord::encode_value(&free),
+        }
     }
 }
 
 impl fmt::Display for NodeLead {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { run, user, host, .. } = self;
-        write!(f, "belongs to run {run} of {user}@{host} since {}", self.since())
+        write!(f, "belongs to run {run} of {user}@{host} since {}", self.since_text())
     }
 }
 
@@ -101,7 +105,11 @@ pub struct DoubtfulLeads {
 
 impl DoubtfulLeads {
     /// Reads the leads and gives back those of `controller` for that run. After an error the call may be repeated.
-    pub fn give_back<R: RecordStore>(&mut self, records: &mut R, controller: &str) -> Result<(), Error> {
+    pub fn read_and_give_back<R: RecordStore>(
+        &mut self,
+        records: &mut R,
+        controller: &str,
+    ) -> Result<(), Error> {
         // Repeats until a reading shows none: a write whose answer was lost shows only when the record is read again.
         while !self.nodes.is_empty() {
             let nodes: Vec<NodeName> = self.nodes.iter().cloned().collect();
@@ -158,7 +166,7 @@ pub fn held_leads<R: RecordStore>(
         let state = states.get(&lead.controller).copied().unwrap_or(TermState::Over);
         (node, HeldLead { lead, revision, state })
     });
-    Ok(held.filter(|(_, held)| held.state.holds()).collect())
+    Ok(held.filter(|(_, held)| held.state.holds_leads()).collect())
 }
 
 /// Leads of these nodes that were not given back, whether their controller is alive or not.
@@ -180,11 +188,11 @@ struct FoundLead {
 
 /// Reads the leads of these nodes, as far as they exist and can be parsed.
 fn read_leads<R: RecordStore>(records: &mut R, nodes: &[NodeName]) -> Result<Vec<FoundLead>, Error> {
-    let keys: Vec<String> = nodes.iter().map(NodeLead::key).collect();
+    let keys: Vec<String> = nodes.iter().map(NodeLead::record_key).collect();
     let found = records.get_many(&keys)?;
     let leads = nodes.iter().zip(found).filter_map(|(node, record)| {
         let record = record?;
-        Some(FoundLead { node: node.clone(), revision: record.revision, lead: record.read()? })
+        Some(FoundLead { node: node.clone(), revision: record.revision, lead: record.decode_value()? })
     });
     Ok(leads.collect())
 }

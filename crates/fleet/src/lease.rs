@@ -30,10 +30,10 @@ const SECOND_LINE: Nanos = Nanos::from_millis(700);
 
 impl LeaseTerms {
     /// Terms of a fleet.
-    pub const FLEET: Self = Self::of(Nanos::from_secs(2));
+    pub const FLEET: Self = Self::with_ttl(Nanos::from_secs(2));
 
     /// Creates leases of `ttl`, without grace.
-    pub const fn of(ttl: Nanos) -> Self {
+    pub const fn with_ttl(ttl: Nanos) -> Self {
         Self { ttl, grace: Nanos::ZERO, orphaned: Nanos::from_secs(30) }
     }
 
@@ -50,7 +50,7 @@ impl LeaseTerms {
     }
 
     /// End of a lease whose question was sent at `sent`.
-    pub fn end(self, sent: MonoTime) -> MonoTime {
+    pub fn lease_end(self, sent: MonoTime) -> MonoTime {
         sent + self.ttl + self.grace
     }
 
@@ -106,32 +106,32 @@ impl AgentLease {
     }
 
     /// Begins to ask for leases. Nothing of an earlier lease is valid any more.
-    pub fn begin(&mut self, now: MonoTime) {
-        self.end();
+    pub fn start_renewing(&mut self, now: MonoTime) {
+        self.stop_renewing();
         self.renew_at = Some(now);
     }
 
     /// Ends the lease: no questions, and no answers are accepted any more.
-    pub fn end(&mut self) {
+    pub fn stop_renewing(&mut self) {
         self.renew_at = None;
         self.until = None;
         self.open.clear();
     }
 
     /// Drops the open questions: answers to them are not accepted any more, because another controller leads now.
-    pub fn disown(&mut self) {
+    pub fn drop_open_questions(&mut self) {
         self.open.clear();
     }
 
     /// Returns the question to send now, if it is time.
-    pub fn due(&mut self, now: MonoTime) -> Option<Nonce> {
+    pub fn due_question(&mut self, now: MonoTime) -> Option<Nonce> {
         if self.renew_at.is_none_or(|at| now < at) {
             return None;
         }
         // Missed questions are not made up for.
         self.renew_at = Some(now + self.renew_every);
         // The answer to an older question could extend nothing.
-        self.open.retain(|(_, sent)| now < self.terms.end(*sent));
+        self.open.retain(|(_, sent)| now < self.terms.lease_end(*sent));
         let nonce = Nonce(self.next);
         self.next += 1;
         self.open.push_back((nonce, now));
@@ -139,17 +139,17 @@ impl AgentLease {
     }
 
     /// Handles an answer and returns its effect.
-    pub fn answered(&mut self, grant: LeaseGrant, now: MonoTime) -> LeaseAnswer {
+    pub fn on_grant(&mut self, grant: LeaseGrant, now: MonoTime) -> LeaseAnswer {
         let Some(index) = self.open.iter().position(|(nonce, _)| *nonce == grant.nonce) else {
             return LeaseAnswer::Nothing;
         };
         // Each question is answered once: a replayed answer finds no open question.
         let Some((_, sent)) = self.open.remove(index) else { return LeaseAnswer::Nothing };
         if !grant.go_on {
-            self.end();
+            self.stop_renewing();
             return LeaseAnswer::Stop;
         }
-        let until = self.terms.end(sent);
+        let until = self.terms.lease_end(sent);
         // Answers may overtake each other. A late one never shortens the lease.
         if until <= now || self.until.is_some_and(|other| until <= other) {
             return LeaseAnswer::Nothing;
@@ -169,7 +169,7 @@ impl AgentLease {
     }
 
     /// End of the lease, unless it is renewed.
-    pub const fn until(&self) -> Option<MonoTime> {
+    pub const fn valid_until(&self) -> Option<MonoTime> {
         self.until
     }
 }
@@ -183,8 +183,8 @@ mod tests {
     }
 
     fn lease() -> AgentLease {
-        let mut lease = AgentLease::new(LeaseTerms::of(Nanos::from_millis(2000)), Nonce(100));
-        lease.begin(at(0));
+        let mut lease = AgentLease::new(LeaseTerms::with_ttl(Nanos::from_millis(2000)), Nonce(100));
+        lease.start_renewing(at(0));
         lease
     }
 
@@ -196,9 +196,9 @@ mod tests {
     fn the_term_counts_from_the_sending_of_the_question() {
         let mut lease = lease();
         assert!(!lease.is_valid_at(at(0)), "a question alone is worth nothing");
-        assert_eq!(lease.due(at(0)), Some(Nonce(100)));
-        assert_eq!(lease.due(at(499)), None);
-        assert_eq!(lease.answered(yes(100), at(1500)), LeaseAnswer::Until(at(2000)));
+        assert_eq!(lease.due_question(at(0)), Some(Nonce(100)));
+        assert_eq!(lease.due_question(at(499)), None);
+        assert_eq!(lease.on_grant(yes(100), at(1500)), LeaseAnswer::Until(at(2000)));
         assert!(lease.is_valid_at(at(1999)));
         assert!(!lease.is_valid_at(at(2000)));
     }
@@ -209,11 +209,11 @@ mod tests {
         lease.renew_every(LeaseTerms::FLEET.renew_every(6));
         let (frozen, thawed) = (1100, 1100 + 1700);
         for ms in 0..4000 {
-            if let Some(nonce) = lease.due(at(ms)) {
+            if let Some(nonce) = lease.due_question(at(ms)) {
                 // Questions of that time are answered afterwards.
                 let is_lost = ms >= frozen && ms < thawed;
                 if !is_lost {
-                    lease.answered(LeaseGrant { nonce, go_on: true }, at(ms));
+                    lease.on_grant(LeaseGrant { nonce, go_on: true }, at(ms));
                 }
             }
             assert!(lease.is_valid_at(at(ms)), "{ms}");
@@ -234,51 +234,51 @@ mod tests {
     #[test]
     fn an_answer_is_taken_once_only_to_a_question_and_only_in_time() {
         let mut lease = lease();
-        assert_eq!(lease.answered(yes(100), at(1)), LeaseAnswer::Nothing, "never asked");
-        lease.due(at(0));
-        assert_eq!(lease.answered(yes(100), at(2000)), LeaseAnswer::Nothing, "as late as the end itself");
-        lease.due(at(2000));
-        assert_eq!(lease.answered(yes(101), at(2001)), LeaseAnswer::Until(at(4000)));
-        assert_eq!(lease.answered(yes(101), at(2002)), LeaseAnswer::Nothing, "once more");
+        assert_eq!(lease.on_grant(yes(100), at(1)), LeaseAnswer::Nothing, "never asked");
+        lease.due_question(at(0));
+        assert_eq!(lease.on_grant(yes(100), at(2000)), LeaseAnswer::Nothing, "as late as the end itself");
+        lease.due_question(at(2000));
+        assert_eq!(lease.on_grant(yes(101), at(2001)), LeaseAnswer::Until(at(4000)));
+        assert_eq!(lease.on_grant(yes(101), at(2002)), LeaseAnswer::Nothing, "once more");
     }
 
     #[test]
     fn answers_that_overtake_each_other_never_shorten_a_lease() {
         let mut lease = lease();
-        lease.due(at(0));
-        lease.due(at(500));
-        assert_eq!(lease.answered(yes(101), at(600)), LeaseAnswer::Until(at(2500)));
-        assert_eq!(lease.answered(yes(100), at(601)), LeaseAnswer::Nothing);
-        assert_eq!(lease.until(), Some(at(2500)));
+        lease.due_question(at(0));
+        lease.due_question(at(500));
+        assert_eq!(lease.on_grant(yes(101), at(600)), LeaseAnswer::Until(at(2500)));
+        assert_eq!(lease.on_grant(yes(100), at(601)), LeaseAnswer::Nothing);
+        assert_eq!(lease.valid_until(), Some(at(2500)));
     }
 
     #[test]
     fn a_stop_is_final() {
         let mut lease = lease();
-        lease.due(at(0));
-        lease.due(at(500));
+        lease.due_question(at(0));
+        lease.due_question(at(500));
         assert_eq!(
-            lease.answered(LeaseGrant { nonce: Nonce(100), go_on: false }, at(501)),
+            lease.on_grant(LeaseGrant { nonce: Nonce(100), go_on: false }, at(501)),
             LeaseAnswer::Stop
         );
-        assert_eq!(lease.answered(yes(101), at(502)), LeaseAnswer::Nothing);
+        assert_eq!(lease.on_grant(yes(101), at(502)), LeaseAnswer::Nothing);
         assert!(!lease.is_valid_at(at(502)));
-        assert_eq!(lease.due(at(5000)), None);
+        assert_eq!(lease.due_question(at(5000)), None);
     }
 
     #[test]
     fn nonces_are_not_used_again_by_the_next_lease() {
         let mut lease = lease();
-        lease.due(at(0));
-        lease.end();
-        lease.begin(at(10));
-        assert_eq!(lease.due(at(10)), Some(Nonce(101)));
-        assert_eq!(lease.answered(yes(100), at(11)), LeaseAnswer::Nothing, "of the lease before");
+        lease.due_question(at(0));
+        lease.stop_renewing();
+        lease.start_renewing(at(10));
+        assert_eq!(lease.due_question(at(10)), Some(Nonce(101)));
+        assert_eq!(lease.on_grant(yes(100), at(11)), LeaseAnswer::Nothing, "of the lease before");
     }
 
     #[test]
     fn certainly_stopped_leaves_room_for_drift_and_the_second_line() {
-        let terms = LeaseTerms::of(Nanos::from_secs(2));
+        let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
         assert_eq!(terms.certainly_stopped(at(1000)), at(1000 + 2002 + 700));
         let longer = LeaseTerms { grace: Nanos::from_secs(60), ..terms };
         assert_eq!(longer.certainly_stopped(at(0)), at(62_062 + 700));

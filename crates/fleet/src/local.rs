@@ -63,7 +63,7 @@ struct WaitingSegments {
 
 impl WaitingSegments {
     /// Removes the reader of a run: segments that it took and did not confirm wait again.
-    fn leave(&mut self, run: &RunId) {
+    fn remove_reader(&mut self, run: &RunId) {
         self.readers.remove(run);
         let again: Vec<SegmentId> = self.taken.keys().filter(|id| id.run == *run).cloned().collect();
         for id in again {
@@ -88,7 +88,7 @@ impl Default for LocalResults {
 }
 
 // A poisoned lock is usable: each of the maps is consistent between any two operations on it.
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_ignoring_poison<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -98,8 +98,8 @@ impl LocalFabric {
         Self { results: Arc::new(LocalResults { room, ..LocalResults::default() }), ..Self::default() }
     }
 
-    fn places(&self) -> MutexGuard<'_, BTreeMap<NodeName, LocalMailbox>> {
-        lock(&self.places)
+    fn lock_places(&self) -> MutexGuard<'_, BTreeMap<NodeName, LocalMailbox>> {
+        lock_ignoring_poison(&self.places)
     }
 }
 
@@ -109,8 +109,8 @@ impl Fabric for LocalFabric {
     type Outgoing = LocalOutgoing;
     type Incoming = LocalIncoming;
 
-    fn join(&self, name: NodeName) -> Result<LocalEndpoint, Error> {
-        let mut places = self.places();
+    fn open_endpoint(&self, name: NodeName) -> Result<LocalEndpoint, Error> {
+        let mut places = self.lock_places();
         if places.contains_key(&name) {
             return Err(Error::Taken(name));
         }
@@ -118,8 +118,8 @@ impl Fabric for LocalFabric {
         let (telemetry, telemetry_in) = bounded(TELEMETRY_ROOM);
         let dropped = Arc::new(AtomicU64::new(0));
         // A node has one controller, and the only controller has all nodes: neither needs a list.
-        let hears_everybody = !name.is_controller() || name == NodeName::controller();
-        let listens_to = (!hears_everybody).then(Arc::default);
+        let receives_all = !name.is_controller() || name == NodeName::controller();
+        let listens_to = (!receives_all).then(Arc::default);
         let mailbox = LocalMailbox { listens_to, letters, telemetry, dropped: Arc::clone(&dropped) };
         places.insert(name.clone(), mailbox);
         Ok(LocalEndpoint {
@@ -131,28 +131,28 @@ impl Fabric for LocalFabric {
         })
     }
 
-    fn records(&self) -> Result<LocalRecords, Error> {
+    fn open_records(&self) -> Result<LocalRecords, Error> {
         Ok(LocalRecords(Arc::clone(&self.records)))
     }
 
-    fn outgoing(&self, _: &NodeName) -> Result<LocalOutgoing, Error> {
+    fn open_outlet(&self, _: &NodeName) -> Result<LocalOutgoing, Error> {
         Ok(LocalOutgoing(Arc::clone(&self.results)))
     }
 
-    fn incoming(&self, reader: &str) -> Result<LocalIncoming, Error> {
+    fn open_inlet(&self, reader: &str) -> Result<LocalIncoming, Error> {
         Ok(LocalIncoming { results: Arc::clone(&self.results), reader: reader.to_owned() })
     }
 }
 
 impl LocalEndpoint {
     /// The sender's name as the receiver sees it. All controllers have one name to nodes.
-    fn said_by(&self) -> NodeName {
+    fn sender_name(&self) -> NodeName {
         if self.name.is_controller() { NodeName::controller() } else { self.name.clone() }
     }
 
     /// Delivers to every controller that listens.
     fn post_to_controllers(&self, letter: &MessageEnvelope) -> Result<(), Error> {
-        let places = self.fabric.places();
+        let places = self.fabric.lock_places();
         let controllers = places.iter().filter(|(name, _)| name.is_controller());
         let controllers: Vec<_> =
             controllers.map(|(name, mailbox)| (name.clone(), mailbox.clone())).collect();
@@ -162,18 +162,18 @@ impl LocalEndpoint {
             return Err(Error::Unknown(NodeName::controller()));
         }
         for (name, mailbox) in controllers {
-            if mailbox.hears(letter) {
+            if mailbox.accepts_letter(letter) {
                 // A controller that has just left is gone; the others still get the letter.
-                _ = mailbox.put(&name, letter.clone());
+                _ = mailbox.put_letter(&name, letter.clone());
             }
         }
         Ok(())
     }
 
     fn change_listening(&self, change: impl FnOnce(&mut BTreeSet<NodeName>)) {
-        let own_place = self.fabric.places().get(&self.name).and_then(|place| place.listens_to.clone());
+        let own_place = self.fabric.lock_places().get(&self.name).and_then(|place| place.listens_to.clone());
         if let Some(listens_to) = own_place {
-            change(&mut lock(&listens_to));
+            change(&mut lock_ignoring_poison(&listens_to));
         }
     }
 }
@@ -183,21 +183,21 @@ impl Endpoint for LocalEndpoint {
         &self.name
     }
 
-    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
-        let letter = MessageEnvelope { from: self.said_by(), body };
+    fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
+        let letter = MessageEnvelope { from: self.sender_name(), body };
         if *to == NodeName::controller() {
             return self.post_to_controllers(&letter);
         }
-        let mailbox = self.fabric.places().get(to).cloned().ok_or_else(|| Error::Unknown(to.clone()))?;
-        mailbox.put(to, letter)
+        let mailbox = self.fabric.lock_places().get(to).cloned().ok_or_else(|| Error::Unknown(to.clone()))?;
+        mailbox.put_letter(to, letter)
     }
 
     fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
-        let others: Vec<_> = self.fabric.places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
+        let others: Vec<_> = self.fabric.lock_places().iter().map(|(n, m)| (n.clone(), m.clone())).collect();
         for (to, mailbox) in others.into_iter().filter(|(name, _)| *name != self.name) {
-            let letter = MessageEnvelope { from: self.said_by(), body: body.clone() };
+            let letter = MessageEnvelope { from: self.sender_name(), body: body.clone() };
             // A member that has just left is gone; the others still get the letter.
-            _ = mailbox.put(&to, letter);
+            _ = mailbox.put_letter(&to, letter);
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl Endpoint for LocalEndpoint {
         self.change_listening(|listens_to| listens_to.retain(|node| !nodes.contains(node)));
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
+    fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         // Letters come first, because `select!` chooses at random among channels that are ready.
         if let Ok(letter) = self.letters.try_recv() {
             return Some(letter);
@@ -224,24 +224,25 @@ impl Endpoint for LocalEndpoint {
         }
     }
 
-    fn dropped(&self) -> u64 {
+    fn dropped_telemetry(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for LocalEndpoint {
     fn drop(&mut self) {
-        self.fabric.places().remove(&self.name);
+        self.fabric.lock_places().remove(&self.name);
     }
 }
 
 impl LocalMailbox {
-    fn hears(&self, letter: &MessageEnvelope) -> bool {
+    fn accepts_letter(&self, letter: &MessageEnvelope) -> bool {
         let is_for_all = matches!(letter.body, MessageBody::Hello(_));
-        is_for_all || self.listens_to.as_ref().is_none_or(|nodes| lock(nodes).contains(&letter.from))
+        is_for_all
+            || self.listens_to.as_ref().is_none_or(|nodes| lock_ignoring_poison(nodes).contains(&letter.from))
     }
 
-    fn put(&self, to: &NodeName, letter: MessageEnvelope) -> Result<(), Error> {
+    fn put_letter(&self, to: &NodeName, letter: MessageEnvelope) -> Result<(), Error> {
         if !letter.body.may_be_dropped() {
             return self.letters.send(letter).map_err(|_| Error::Gone(to.clone()));
         }
@@ -260,12 +261,12 @@ impl LocalMailbox {
 pub struct LocalRecords(Arc<Mutex<BTreeMap<String, StoredRecord>>>);
 
 impl RecordStore for LocalRecords {
-    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
-        Ok(lock(&self.0).get(key).cloned())
+    fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
+        Ok(lock_ignoring_poison(&self.0).get(key).cloned())
     }
 
-    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
-        let mut records = lock(&self.0);
+    fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
+        let mut records = lock_ignoring_poison(&self.0);
         if records.contains_key(key) {
             return Err(Error::Exists(key.to_owned()));
         }
@@ -273,8 +274,8 @@ impl RecordStore for LocalRecords {
         Ok(1)
     }
 
-    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
-        match lock(&self.0).get_mut(key).filter(|record| record.revision == revision) {
+    fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
+        match lock_ignoring_poison(&self.0).get_mut(key).filter(|record| record.revision == revision) {
             Some(record) => {
                 *record = StoredRecord { value: value.to_vec(), revision: revision + 1 };
                 Ok(revision + 1)
@@ -283,13 +284,13 @@ impl RecordStore for LocalRecords {
         }
     }
 
-    fn remove(&mut self, key: &str) -> Result<(), Error> {
-        lock(&self.0).remove(key);
+    fn remove_record(&mut self, key: &str) -> Result<(), Error> {
+        lock_ignoring_poison(&self.0).remove(key);
         Ok(())
     }
 
-    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
-        let records = lock(&self.0);
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
+        let records = lock_ignoring_poison(&self.0);
         Ok(records.keys().filter(|key| key.starts_with(prefix)).cloned().collect())
     }
 }
@@ -299,11 +300,11 @@ impl RecordStore for LocalRecords {
 pub struct LocalOutgoing(Arc<LocalResults>);
 
 impl ResultOutlet for LocalOutgoing {
-    fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
+    fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         if body.len() > SEGMENT_ROOM {
             return Err(Error::TooLarge(body.len()));
         }
-        let mut waiting = lock(&self.0.waiting);
+        let mut waiting = lock_ignoring_poison(&self.0.waiting);
         // A repetition after a lost answer: the first copy counts.
         if waiting.fresh.contains_key(id) || waiting.taken.contains_key(id) {
             return Ok(());
@@ -327,11 +328,11 @@ pub struct LocalIncoming {
 
 impl Drop for LocalIncoming {
     fn drop(&mut self) {
-        let mut waiting = lock(&self.results.waiting);
+        let mut waiting = lock_ignoring_poison(&self.results.waiting);
         let of_this = waiting.readers.iter().filter(|(_, reader)| **reader == self.reader);
         let runs: Vec<RunId> = of_this.map(|(run, _)| run.clone()).collect();
         for run in runs {
-            waiting.leave(&run);
+            waiting.remove_reader(&run);
         }
         self.results.came.notify_all();
     }
@@ -341,7 +342,7 @@ impl ResultInlet for LocalIncoming {
     type Token = SegmentId;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
-        let mut waiting = lock(&self.results.waiting);
+        let mut waiting = lock_ignoring_poison(&self.results.waiting);
         match waiting.readers.get(run) {
             Some(reader) if *reader == self.reader => return Ok(()),
             Some(reader) if !instead_of.contains(reader) => {
@@ -349,28 +350,28 @@ impl ResultInlet for LocalIncoming {
             }
             _ => {}
         }
-        waiting.leave(run);
+        waiting.remove_reader(run);
         waiting.readers.insert(run.clone(), self.reader.clone());
         self.results.came.notify_all();
         Ok(())
     }
 
     fn leave_run(&mut self, run: &RunId) {
-        let mut waiting = lock(&self.results.waiting);
+        let mut waiting = lock_ignoring_poison(&self.results.waiting);
         if waiting.readers.get(run) == Some(&self.reader) {
-            waiting.leave(run);
+            waiting.remove_reader(run);
         }
     }
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
-        let waiting = lock(&self.results.waiting);
+        let waiting = lock_ignoring_poison(&self.results.waiting);
         let runs = waiting.fresh.keys().chain(waiting.taken.keys()).map(|id| id.run.clone());
         Ok(runs.map(|run| (run.clone(), waiting.readers.get(&run).cloned().into_iter().collect())).collect())
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
+    fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
         let mut next = None;
-        let waiting = lock(&self.results.waiting);
+        let waiting = lock_ignoring_poison(&self.results.waiting);
         // The condition takes the segment itself, under the lock: two readers never get the same one.
         drop(self.results.came.wait_timeout_while(waiting, within.to_std(), |waiting| {
             next = waiting.next_of(&self.reader);
@@ -379,8 +380,8 @@ impl ResultInlet for LocalIncoming {
         next
     }
 
-    fn confirm(&mut self, token: SegmentId) -> Result<(), Error> {
-        let mut waiting = lock(&self.results.waiting);
+    fn confirm_segment(&mut self, token: SegmentId) -> Result<(), Error> {
+        let mut waiting = lock_ignoring_poison(&self.results.waiting);
         // A reader that was replaced can confirm nothing.
         if waiting.readers.get(&token.run) != Some(&self.reader) {
             return Err(Error::Unanswered(format!(

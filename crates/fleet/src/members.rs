@@ -40,7 +40,7 @@ pub enum NodePresence {
 }
 
 impl NodePresence {
-    const fn after(silence: Nanos) -> Self {
+    const fn from_silence(silence: Nanos) -> Self {
         match silence.as_u64() {
             silence if silence >= LOST.as_u64() => Self::Lost,
             silence if silence >= SUSPECT.as_u64() => Self::Suspect,
@@ -74,7 +74,7 @@ pub struct NodeSkew {
 
 impl NodeSkew {
     /// Compares `hello` with a controller of version `ours`: majors must be equal, minors equal or one less.
-    pub fn between(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
+    pub fn find_skew(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
         let fits = node.major == ours.major && (node.minor == ours.minor || node.minor + 1 == ours.minor);
         (!fits).then(|| Self { version: hello.version.clone(), node, ours })
@@ -113,20 +113,20 @@ impl FleetMember {
         &self.hello
     }
     /// Age class of its last hello.
-    pub const fn presence(&self, now: MonoTime) -> NodePresence {
-        NodePresence::after(self.silent(now))
+    pub const fn presence_at(&self, now: MonoTime) -> NodePresence {
+        NodePresence::from_silence(self.silence_at(now))
     }
     /// True if this controller has received a hello of it, and does not only remember it.
     pub const fn was_heard(&self) -> bool {
         self.remembered.is_none()
     }
-    const fn silent(&self, now: MonoTime) -> Nanos {
+    const fn silence_at(&self, now: MonoTime) -> Nanos {
         let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
         Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
     /// Difference of versions that keeps this controller from working with it.
-    pub fn skew(&self) -> Option<NodeSkew> {
-        NodeSkew::between(&self.hello, PROTOCOL)
+    pub fn protocol_skew(&self) -> Option<NodeSkew> {
+        NodeSkew::find_skew(&self.hello, PROTOCOL)
     }
 }
 
@@ -149,7 +149,7 @@ pub struct FleetMembers {
 
 impl FleetMembers {
     /// Handles a hello of a node.
-    pub fn hear(&mut self, from: &NodeName, hello: NodeHello, now: MonoTime) -> Vec<MemberChange> {
+    pub fn on_hello(&mut self, from: &NodeName, hello: NodeHello, now: MonoTime) -> Vec<MemberChange> {
         // A remembered node counts as new: this controller had no hello of it.
         let heard_before = self.nodes.get_mut(from).filter(|member| member.remembered.is_none());
         let Some(member) = heard_before else {
@@ -185,11 +185,11 @@ impl FleetMembers {
     }
 
     /// Restores a node that an earlier controller knew and this one has not received a hello of.
-    pub fn recall(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
+    pub fn recall_node(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
         // The age of the record does not matter: this controller itself has no hello of the node, so it counts as lost.
         let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
         self.nodes.entry(node.clone()).or_insert_with(|| FleetMember {
-            hello: known.hello(),
+            hello: known.to_hello(),
             heard: now,
             presence: NodePresence::Lost,
             earlier: BTreeSet::new(),
@@ -208,9 +208,9 @@ impl FleetMembers {
     }
 
     /// Changes of presence since the last call.
-    pub fn tick(&mut self, now: MonoTime) -> Vec<MemberChange> {
+    pub fn update_presence(&mut self, now: MonoTime) -> Vec<MemberChange> {
         let silent = self.nodes.iter_mut().filter_map(|(name, member)| {
-            let presence = member.presence(now);
+            let presence = member.presence_at(now);
             let is_new = presence != member.presence;
             member.presence = presence;
             is_new.then(|| MemberChange::Presence(name.clone(), presence))
@@ -219,7 +219,7 @@ impl FleetMembers {
     }
 
     /// Forgets a node: its owner removed it.
-    pub fn forget(&mut self, node: &NodeName) {
+    pub fn forget_node(&mut self, node: &NodeName) {
         self.nodes.remove(node);
     }
 
@@ -241,7 +241,7 @@ impl FleetMembers {
     }
 
     /// Results that nodes hold and nobody has collected.
-    pub fn uncollected(&self) -> impl Iterator<Item = UncollectedPart> {
+    pub fn uncollected_parts(&self) -> impl Iterator<Item = UncollectedPart> {
         self.nodes.iter().flat_map(|(name, member)| {
             member.hello.spooled.iter().map(move |(run, attempt, segments)| UncollectedPart {
                 node: name.clone(),
@@ -253,11 +253,14 @@ impl FleetMembers {
     }
 
     /// One row per node, by name.
-    pub fn rows(&self, now: MonoTime) -> Vec<MemberRow> {
+    pub fn member_rows(&self, now: MonoTime) -> Vec<MemberRow> {
         let none = OperatorLabels::default();
         let rows = self.nodes.iter().map(|(name, member)| {
             let labels = self.labels.get(name).unwrap_or(&none);
-            MemberRow { lead: self.leads.get(name).cloned(), ..MemberRow::of(name, member, labels, now) }
+            MemberRow {
+                lead: self.leads.get(name).cloned(),
+                ..MemberRow::from_member(name, member, labels, now)
+            }
         });
         rows.collect()
     }
@@ -282,27 +285,37 @@ mod tests {
     #[test]
     fn silence_makes_a_node_suspect_and_then_lost_and_a_word_fresh_again() {
         let (mut members, a) = (FleetMembers::default(), name("a"));
-        assert_eq!(members.hear(&a, hello(1), at(0)), [MemberChange::Joined(a.clone())]);
-        assert_eq!(members.tick(at(2_999)), []);
-        assert_eq!(members.tick(at(3_000)), [MemberChange::Presence(a.clone(), NodePresence::Suspect)]);
-        assert_eq!(members.tick(at(9_999)), []);
-        assert_eq!(members.tick(at(10_000)), [MemberChange::Presence(a.clone(), NodePresence::Lost)]);
-        assert_eq!(members.rows(at(10_500))[0].silent, Nanos::from_millis(10_500));
-        let back = members.hear(&a, hello(1), at(11_000));
+        assert_eq!(members.on_hello(&a, hello(1), at(0)), [MemberChange::Joined(a.clone())]);
+        assert_eq!(members.update_presence(at(2_999)), []);
+        assert_eq!(
+            members.update_presence(at(3_000)),
+            [MemberChange::Presence(a.clone(), NodePresence::Suspect)]
+        );
+        assert_eq!(members.update_presence(at(9_999)), []);
+        assert_eq!(
+            members.update_presence(at(10_000)),
+            [MemberChange::Presence(a.clone(), NodePresence::Lost)]
+        );
+        assert_eq!(members.member_rows(at(10_500))[0].silent, Nanos::from_millis(10_500));
+        let back = members.on_hello(&a, hello(1), at(11_000));
         assert_eq!(back, [MemberChange::Presence(a.clone(), NodePresence::Fresh)]);
-        assert_eq!(members.hear(&a, hello(1), at(12_000)), []);
+        assert_eq!(members.on_hello(&a, hello(1), at(12_000)), []);
     }
 
     #[test]
     fn a_new_incarnation_is_a_restart_and_a_late_word_of_the_old_one_is_nothing() {
         let (mut members, a) = (FleetMembers::default(), name("a"));
-        let head =
-            MessageHead { run: RunId("r".into()), attempt: 1, epoch: 4, plan: crate::PlanHash::of("") };
-        members.hear(&a, NodeHello { busy: Some(head.clone()), ..hello(7) }, at(0));
+        let head = MessageHead {
+            run: RunId("r".into()),
+            attempt: 1,
+            epoch: 4,
+            plan: crate::PlanHash::from_document(""),
+        };
+        members.on_hello(&a, NodeHello { busy: Some(head.clone()), ..hello(7) }, at(0));
         let restarted = MemberChange::Restarted { node: a.clone(), lost: Some(head) };
-        assert_eq!(members.hear(&a, hello(3), at(1)), [restarted]);
-        assert_eq!(members.hear(&a, NodeHello { epoch: 99, ..hello(7) }, at(2)), []);
-        let row = &members.rows(at(2))[0];
+        assert_eq!(members.on_hello(&a, hello(3), at(1)), [restarted]);
+        assert_eq!(members.on_hello(&a, NodeHello { epoch: 99, ..hello(7) }, at(2)), []);
+        let row = &members.member_rows(at(2))[0];
         assert_eq!((row.hello.incarnation, row.restarts, row.hello.epoch), (3, 1, 0));
     }
 
@@ -312,7 +325,7 @@ mod tests {
         let nodes = |names: &[&str]| names.iter().map(|node| name(node)).collect::<BTreeSet<_>>();
         assert_eq!(members.highest_epoch(&nodes(&["a"])), 0);
         for (node, epoch) in [("a", 4), ("b", 9), ("c", 2), ("forged", u64::MAX), ("last", LAST_EPOCH)] {
-            members.hear(&name(node), NodeHello { epoch, ..hello(1) }, at(0));
+            members.on_hello(&name(node), NodeHello { epoch, ..hello(1) }, at(0));
         }
         assert_eq!(members.highest_epoch(&nodes(&["a", "b", "c"])), 9);
         assert_eq!(members.highest_epoch(&nodes(&["a", "c"])), 4, "of those that are wanted");
@@ -327,7 +340,7 @@ mod tests {
                 version: "9.9".into(),
                 ..NodeHello::default()
             };
-            NodeSkew::between(&said, ProtocolVersion { major: 2, minor: 5 })
+            NodeSkew::find_skew(&said, ProtocolVersion { major: 2, minor: 5 })
         };
         assert_eq!((skew(2, 5), skew(2, 4)), (None, None));
         for (major, minor) in [(2, 3), (2, 6), (1, 5), (3, 5)] {
@@ -340,10 +353,14 @@ mod tests {
     #[test]
     fn what_keeps_a_node_from_a_run_is_said() {
         let mut members = FleetMembers::default();
-        let head =
-            MessageHead { run: RunId("r1".into()), attempt: 1, epoch: 1, plan: crate::PlanHash::of("") };
-        members.hear(&name("a"), NodeHello { busy: Some(head), ..hello(1) }, at(0));
-        assert_eq!(members.rows(at(0))[0].hindrance(None), None, "nobody leads it");
+        let head = MessageHead {
+            run: RunId("r1".into()),
+            attempt: 1,
+            epoch: 1,
+            plan: crate::PlanHash::from_document(""),
+        };
+        members.on_hello(&name("a"), NodeHello { busy: Some(head), ..hello(1) }, at(0));
+        assert_eq!(members.member_rows(at(0))[0].hindrance_for(None), None, "nobody leads it");
         let lead = NodeLead {
             controller: "c1".into(),
             epoch: 1,
@@ -354,10 +371,10 @@ mod tests {
             is_free: false,
         };
         members.assign_leads(BTreeMap::from([(name("a"), lead)]));
-        let row = |now| members.rows(at(now)).remove(0);
-        assert_eq!(row(0).hindrance(None).unwrap(), "it belongs to run r1 of alice@rig7 since 14:03 UTC");
-        assert_eq!(row(0).hindrance(Some(&RunId("r1".into()))), None);
-        assert_eq!(row(20_000).hindrance(None).unwrap(), "it does not answer; it was last heard 20s ago");
+        let row = |now| members.member_rows(at(now)).remove(0);
+        assert_eq!(row(0).hindrance_for(None).unwrap(), "it belongs to run r1 of alice@rig7 since 14:03 UTC");
+        assert_eq!(row(0).hindrance_for(Some(&RunId("r1".into()))), None);
+        assert_eq!(row(20_000).hindrance_for(None).unwrap(), "it does not answer; it was last heard 20s ago");
     }
 
     /// A controller of protocol 2 would lead the whole fleet, and a node of that version reports to nobody in which
@@ -368,7 +385,7 @@ mod tests {
         assert_eq!(three.major, 3);
         for (node, controller) in [(two, three), (three, two)] {
             let said = NodeHello { protocol: node, version: "1.2".into(), ..NodeHello::default() };
-            let text = NodeSkew::between(&said, controller).unwrap().to_string();
+            let text = NodeSkew::find_skew(&said, controller).unwrap().to_string();
             let ProtocolVersion { major, minor } = node;
             let words = format!("its packetrig 1.2 speaks protocol {major}.{minor}; this controller accepts");
             assert!(text.starts_with(&words), "{text}");

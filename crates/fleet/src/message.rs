@@ -297,11 +297,12 @@ mod tests {
 
     #[test]
     fn only_telemetry_and_hellos_may_be_dropped() {
-        let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+        let head =
+            MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
         let kept = [
             MessageBody::Command(head.clone(), NodeCommand::Stop),
             MessageBody::Reply(head.clone(), NodeReply::Armed),
-            MessageBody::Clock(head.clone(), Box::new(ClockRecord::same())),
+            MessageBody::Clock(head.clone(), Box::new(ClockRecord::same_clock())),
             MessageBody::Clocks(head.clone(), Vec::new()),
             MessageBody::Renew(head.clone(), Nonce(1)),
             MessageBody::Granted(head.clone(), LeaseGrant { nonce: Nonce(1), go_on: true }),
@@ -350,7 +351,12 @@ mod tests {
         let envelope = MessageEnvelope {
             from: NodeName::local(),
             body: MessageBody::Command(
-                MessageHead { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
+                MessageHead {
+                    run: RunId("r".into()),
+                    attempt: 2,
+                    epoch: 7,
+                    plan: PlanHash::from_document("x"),
+                },
                 NodeCommand::Finish { sent: Arc::new([SentTotal { stream: 3, frames: 9 }]) },
             ),
         };

@@ -24,7 +24,7 @@ const BUFFER: usize = 64 << 10;
 const SKIPPED: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 
 /// Packs `value`.
-pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
+pub fn pack_value<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
     let mut counter = ByteCounter { inner: &mut encoder, bytes: 0 };
     // JSON is written word by word, and each word would be a call of the encoder.
@@ -33,19 +33,19 @@ pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     words.into_inner().map_err(io::IntoInnerError::into_error)?;
     let text = counter.bytes;
     let mut packed = encoder.finish()?;
-    pad(&mut packed, text);
+    pad_to_ratio(&mut packed, text);
     Ok(packed)
 }
 
 /// Packs a value that is JSON already.
 pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
     let mut packed = zstd::encode_all(text, LEVEL)?;
-    pad(&mut packed, text.len() as u64);
+    pad_to_ratio(&mut packed, text.len() as u64);
     Ok(packed)
 }
 
 /// Makes the packed bytes long enough for a reader, which expands them by [`RATIO`] at most.
-fn pad(packed: &mut Vec<u8>, text: u64) {
+fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
     // A text that repeats itself very often is packed too well for that limit. An empty frame fills it up.
     let length = packed.len() as u64;
     let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
@@ -61,8 +61,8 @@ fn clamp_to_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
 
-/// Unpacks a value of [`pack`].
-pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
+/// Unpacks a value of [`pack_value`].
+pub fn unpack_value<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
     unpack_within(bytes, (bytes.len() as u64).saturating_mul(RATIO).clamp(FREE, MOST))
 }
 
@@ -123,19 +123,19 @@ mod tests {
     #[test]
     fn a_value_comes_back_and_a_cut_one_does_not() {
         let value: Vec<u64> = (0..10_000).collect();
-        let bytes = pack(&value).unwrap();
-        assert_eq!(unpack::<Vec<u64>>(&bytes).unwrap(), value);
-        assert!(unpack::<Vec<u64>>(&bytes[..bytes.len() - 9]).is_err());
+        let bytes = pack_value(&value).unwrap();
+        assert_eq!(unpack_value::<Vec<u64>>(&bytes).unwrap(), value);
+        assert!(unpack_value::<Vec<u64>>(&bytes[..bytes.len() - 9]).is_err());
         let twice = [&bytes[..], &bytes[..]].concat();
-        assert!(unpack::<Vec<u64>>(&twice).is_err(), "one value, and nothing behind it");
+        assert!(unpack_value::<Vec<u64>>(&twice).is_err(), "one value, and nothing behind it");
     }
 
     #[test]
     fn a_value_that_repeats_itself_comes_back_however_well_it_is_packed() {
         let value = vec!["the same".to_owned(); 400_000];
-        let bytes = pack(&value).unwrap();
+        let bytes = pack_value(&value).unwrap();
         assert!(bytes.len() as u64 > 4_000_000 / RATIO && bytes.len() < 200_000, "{}", bytes.len());
-        assert_eq!(unpack::<Vec<String>>(&bytes).unwrap(), value);
+        assert_eq!(unpack_value::<Vec<String>>(&bytes).unwrap(), value);
     }
 
     /// Bytes of zstd that unpack to so many spaces and a number.
@@ -145,18 +145,18 @@ mod tests {
 
     #[test]
     fn a_small_segment_that_unpacks_to_a_gigabyte_is_refused() {
-        assert_eq!(unpack::<u64>(&bomb(1000)).unwrap(), 7);
+        assert_eq!(unpack_value::<u64>(&bomb(1000)).unwrap(), 7);
         let bytes = bomb(64 << 20);
         assert!(bytes.len() < 10_000, "{}", bytes.len());
-        let error = unpack::<u64>(&bytes).unwrap_err();
+        let error = unpack_value::<u64>(&bytes).unwrap_err();
         assert!(error.to_string().contains("more than"), "{error}");
         // The stated limit holds for bytes that are honest about their length, too.
         let long = [bytes, SKIPPED.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]].concat();
-        assert_eq!(unpack::<u64>(&long).unwrap(), 7);
+        assert_eq!(unpack_value::<u64>(&long).unwrap(), 7);
         let frames = bomb(32 << 20).repeat(9);
         let long =
             [frames, SKIPPED.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]].concat();
-        let error = unpack::<Vec<u64>>(&long).unwrap_err();
+        let error = unpack_value::<Vec<u64>>(&long).unwrap_err();
         assert!(!error.to_string().is_empty());
     }
 
@@ -165,7 +165,7 @@ mod tests {
         let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
         encoder.window_log(27).unwrap();
         encoder.write_all(b"7").unwrap();
-        let error = unpack::<u64>(&encoder.finish().unwrap()).unwrap_err();
+        let error = unpack_value::<u64>(&encoder.finish().unwrap()).unwrap_err();
         assert!(error.to_string().to_lowercase().contains("memory"), "{error}");
     }
 }

@@ -103,19 +103,19 @@ pub struct PermitWish<'a> {
 }
 
 impl OwnPlanPort {
-    fn refusal(&self, what: impl fmt::Display) -> String {
+    fn refusal_text(&self, what: impl fmt::Display) -> String {
         format!("port {}: {what}", self.interface)
     }
 }
 
 impl LendingPermit {
     /// Parses the owner's file.
-    pub fn read(text: &str) -> Result<Self, FileError> {
-        file::read(text)
+    pub fn from_toml(text: &str) -> Result<Self, FileError> {
+        file::parse_permit(text)
     }
 
     /// Returns the port if the owner lends this interface. `has_default_route`: the kernel sends its own traffic there.
-    pub fn port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
+    pub fn lent_port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
         match &self.ports {
             Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
             None if has_default_route => None,
@@ -127,8 +127,8 @@ impl LendingPermit {
 
     /// Interfaces that may be used although they look like part of a real network. A confirmation by a controller does not count here.
     pub fn confirmed(&self) -> Vec<String> {
-        let confirmed = self.ports.iter().flatten().filter(|port| port.confirmed);
-        confirmed.map(|port| port.interface.clone()).collect()
+        let confirmed_interfaces = self.ports.iter().flatten().filter(|port| port.confirmed);
+        confirmed_interfaces.map(|port| port.interface.clone()).collect()
     }
 
     /// True if frames may be sent with this back end.
@@ -137,7 +137,7 @@ impl LendingPermit {
     }
 
     /// All reasons why this node refuses its part of a plan; empty if it accepts it.
-    pub fn check(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: PermitWish<'_>) -> Vec<String> {
+    pub fn check_plan(&self, bound: &BoundPlan, mine: &[OwnPlanPort], wish: PermitWish<'_>) -> Vec<String> {
         let mut refusals = Vec::new();
         if let Some(back_end) = wish.terms.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
             refusals.push(format!("back end {} is not allowed", back_end.name()));
@@ -177,47 +177,46 @@ impl LendingPermit {
         refusals: &mut Vec<String>,
     ) {
         // The default route was checked when the port was offered; the guard checks again when it is opened.
-        let Some(lent) = self.port(&own.interface, false) else {
+        let Some(lent) = self.lent_port(&own.interface, false) else {
             refusals.push(format!("port {} is not lent", own.interface));
             return;
         };
         // The back end matters only for a port that sends.
         let sends = bound.plan.streams.iter().any(|stream| stream.tx == own.port);
         if let Some(other) = own.back_end.filter(|back_end| sends && !self.allows_back_end(*back_end)) {
-            refusals.push(
-                own.refusal(format_args!(
-                    "it would send with back end {}, which is not allowed",
-                    other.name()
-                )),
-            );
+            refusals.push(own.refusal_text(format_args!(
+                "it would send with back end {}, which is not allowed",
+                other.name()
+            )));
         }
-        refusals.extend(rate_refusals(bound, own, &lent).into_iter().map(|what| own.refusal(what)));
+        refusals.extend(rate_refusals(bound, own, &lent).into_iter().map(|what| own.refusal_text(what)));
         let port = &bound.plan.ports[own.port];
         if let Some((mtu, most)) = port.mtu.zip(lent.max_mtu).filter(|(mtu, most)| mtu > most) {
-            refusals
-                .push(own.refusal(format_args!("the plan wants an MTU of {mtu}; at most {most} is allowed")));
+            refusals.push(
+                own.refusal_text(format_args!("the plan wants an MTU of {mtu}; at most {most} is allowed")),
+            );
         }
         self.check_devices(bound, own, refusals);
         let receives = bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
         let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
         // The agent enforces a limit above zero: only the run shows the size.
         if self.max_capture == Some(0) && (captures || wish.terms.capture_all && receives) {
-            refusals.push(own.refusal("captures are not allowed"));
+            refusals.push(own.refusal_text("captures are not allowed"));
         }
     }
 
     /// Checks the addresses of emulated interfaces and of their peers.
     fn check_devices(&self, bound: &BoundPlan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
-        for (interface, ip) in reach::claimed(&bound.plan, own.port) {
+        for (interface, ip) in reach::claimed_addresses(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
-                refusals.push(own.refusal(format_args!(
+                refusals.push(own.refusal_text(format_args!(
                     "interface {interface} has the address {ip} or contacts it, which is not allowed"
                 )));
             }
         }
         let mut devices = bound.plan.interfaces.iter().filter(|interface| interface.port == own.port);
         if self.macs != PermittedMacs::Any && devices.next().is_some() {
-            refusals.push(own.refusal(
+            refusals.push(own.refusal_text(
                 "emulated interfaces talk to MAC addresses that are not known in advance; allow `mac = \"any\"`",
             ));
         }
@@ -227,12 +226,15 @@ impl LendingPermit {
         let name = &stream.name;
         let timeline = bound.streams[index].timeline;
         // An endless stream has no length here; the agent ends it after `max_duration`.
-        let length = timeline.total().and_then(|total| total.checked_sub(1)).map(|last| timeline.due(last));
+        let length = timeline
+            .total_frames()
+            .and_then(|total| total.checked_sub(1))
+            .map(|last| timeline.due_time(last));
         if let Some(length) = length.filter(|length| *length > self.max_duration) {
             refusals
                 .push(format!("stream {name}: it lasts {length}; at most {} is allowed", self.max_duration));
         }
-        let reach = stream.reach();
+        let reach = stream.possible_destinations();
         if self.macs != PermittedMacs::Any || !self.networks.is_everything() {
             let open = reach.open.iter().filter(|why| self.forbids_unknown(why));
             refusals.extend(
@@ -264,7 +266,7 @@ impl LendingPermit {
 
 /// Reasons why a plan is too fast.
 fn rate_refusals(bound: &BoundPlan, own: &OwnPlanPort, lent: &PermittedPort) -> Vec<String> {
-    let asked = AskedLoad::of(bound, own.port);
+    let asked = AskedLoad::from_plan(bound, own.port);
     let mut refusals = Vec::new();
     if let Some(most) = lent.max_rate {
         if asked.rate > most {
@@ -301,18 +303,18 @@ struct AskedLoad {
 }
 
 impl AskedLoad {
-    fn of(bound: &BoundPlan, port: usize) -> Self {
+    fn from_plan(bound: &BoundPlan, port: usize) -> Self {
         let mut load = Self { rate: BitRate::new(0), frames_milli: 0, unsized_frames: false, unpaced: false };
         let streams = bound.plan.streams.iter().zip(&bound.streams);
         for (stream, bound) in streams.filter(|(stream, _)| stream.tx == port) {
-            load.add(stream, bound);
+            load.add_stream(stream, bound);
         }
         load.add_probes(&bound.plan, port);
         load
     }
 
     /// Adds a stream. Sizes and times of a recording are only the controller's claim here, so they are no bound.
-    fn add(&mut self, stream: &Stream, bound: &BoundStream) {
+    fn add_stream(&mut self, stream: &Stream, bound: &BoundStream) {
         let timing = stream.frames.recording().map(|recording| recording.timing);
         if timing.is_none() {
             let bits = stream.l1_rate(bound.timeline.rate).bits_per_second();

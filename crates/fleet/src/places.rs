@@ -25,29 +25,29 @@ pub struct PlaceSettlement {
 }
 
 /// The nodes of these places, each once.
-pub fn nodes(places: &[PortPlace]) -> Vec<NodeName> {
+pub fn nodes_of_places(places: &[PortPlace]) -> Vec<NodeName> {
     let names: BTreeSet<&NodeName> = places.iter().map(|place| &place.node).collect();
     names.into_iter().cloned().collect()
 }
 
 /// Finds a place for each port of `plan`, on nodes that can take part in `run`. Nodes of other runs are not used.
-pub fn settle(
+pub fn assign_places(
     plan: &Plan,
     members: &FleetMembers,
     run: Option<&RunId>,
     now: MonoTime,
 ) -> Result<PlaceSettlement, PlanProblems> {
-    PlaceSearch::new(plan, members.rows(now), run).settle()
+    PlaceSearch::new(plan, members.member_rows(now), run).find_places()
 }
 
 /// Finds a place for each port; where too few nodes can take part, ports are placed on nodes that cannot.
-pub fn settle_with_absent(
+pub fn assign_places_with_absent(
     plan: &Plan,
     members: &FleetMembers,
     run: Option<&RunId>,
     now: MonoTime,
 ) -> Result<PlaceSettlement, PlanProblems> {
-    PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.rows(now), run) }.settle()
+    PlaceSearch { takes_absent: true, ..PlaceSearch::new(plan, members.member_rows(now), run) }.find_places()
 }
 
 /// An interface that can be given to a port.
@@ -84,17 +84,17 @@ struct GivenPorts {
     by_site: BTreeMap<PortHost, usize>,
 }
 
-fn path(index: usize) -> String {
+fn location_path(index: usize) -> String {
     format!("ports[{index}].location")
 }
 
-fn problem(index: usize, message: String) -> PlanProblem {
-    PlanProblem::error(path(index), message)
+fn location_problem(index: usize, message: String) -> PlanProblem {
+    PlanProblem::error(location_path(index), message)
 }
 
 impl<'a> PlaceSearch<'a> {
     fn new(plan: &'a Plan, rows: Vec<MemberRow>, run: Option<&RunId>) -> Self {
-        let hindered: Vec<_> = rows.iter().map(|row| row.hindrance(run)).collect();
+        let hindered: Vec<_> = rows.iter().map(|row| row.hindrance_for(run)).collect();
         let mut offers: Vec<OfferedInterface> = Vec::new();
         for (row, hindrance) in rows.iter().zip(&hindered) {
             offers.extend(row.hello.ports.iter().map(|port| OfferedInterface {
@@ -125,7 +125,7 @@ impl<'a> PlaceSearch<'a> {
         }
     }
 
-    fn settle(mut self) -> Result<PlaceSettlement, PlanProblems> {
+    fn find_places(mut self) -> Result<PlaceSettlement, PlanProblems> {
         for (index, port) in self.plan.ports.iter().enumerate() {
             if let Err(problem) = self.place_named(index, &port.site, &port.location.to_string()) {
                 self.problems.push(*problem);
@@ -138,7 +138,7 @@ impl<'a> PlaceSearch<'a> {
                 self.report_shortage(index);
             }
         }
-        self.finish()
+        self.into_settlement()
     }
 
     /// Gives a port the interface that it names.
@@ -152,7 +152,7 @@ impl<'a> PlaceSearch<'a> {
             PortHost::Any(_) => return Ok(()),
             PortHost::Here => {
                 let message = format!("`{interface}` does not name its node; write NODE/{interface}");
-                return Err(problem(index, message).into());
+                return Err(location_problem(index, message).into());
             }
             PortHost::Node(node) => node,
         };
@@ -163,11 +163,13 @@ impl<'a> PlaceSearch<'a> {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
                 known => format!("nodes of this fleet: {}", shortened_list(known)),
             };
-            return Err(problem(index, format!("there is no node `{node}`")).with_hint(hint).into());
+            return Err(location_problem(index, format!("there is no node `{node}`")).with_hint(hint).into());
         };
         let hindered = self.hindered[row].as_ref();
         if let Some(hindrance) = hindered.filter(|_| !self.takes_absent) {
-            return Err(problem(index, format!("node `{node}` cannot take part: {hindrance}")).into());
+            return Err(
+                location_problem(index, format!("node `{node}` cannot take part: {hindrance}")).into()
+            );
         }
         let wanted = (node.as_str(), interface);
         let found = self.offers.binary_search_by(|offer| {
@@ -181,23 +183,25 @@ impl<'a> PlaceSearch<'a> {
                 offered => format!("its owner offers: {}", shortened_list(offered)),
             };
             let message = format!("node `{node}` does not offer a port `{interface}`");
-            return Err(problem(index, message).with_hint(hint).into());
+            return Err(location_problem(index, message).with_hint(hint).into());
         };
         let offer = &self.offers[number];
         if !offer.up && hindered.is_none() {
             // The link state in the last hello of an absent node is out of date.
-            return Err(problem(index, format!("the link of `{node}/{interface}` is down")).into());
+            return Err(location_problem(index, format!("the link of `{node}/{interface}` is down")).into());
         }
         if let Some(other) = offer.given {
             let other = &self.plan.ports[other].name;
-            return Err(problem(index, format!("`{node}/{interface}` is port `{other}` already")).into());
+            return Err(
+                location_problem(index, format!("`{node}/{interface}` is port `{other}` already")).into()
+            );
         }
-        self.assign(number, index);
+        self.assign_offer(number, index);
         Ok(())
     }
 
     /// Gives the offer to the port.
-    fn assign(&mut self, offer: usize, port: usize) {
+    fn assign_offer(&mut self, offer: usize, port: usize) {
         let ports = &self.plan.ports;
         let node = self.offers[offer].place.node.clone();
         let at_node = self.given_at.entry(node).or_default();
@@ -215,9 +219,9 @@ impl<'a> PlaceSearch<'a> {
 
     /// Gives a port any interface with its label. If all are taken, it moves another port to free one.
     fn place_by_label(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
-        let candidates = self.candidates(index);
+        let candidates = self.candidate_offers(index);
         if let Some(free) = candidates.iter().find(|offer| self.offers[**offer].given.is_none()) {
-            self.assign(*free, index);
+            self.assign_offer(*free, index);
             return true;
         }
         // Bipartite matching by augmenting paths. `tried` visits each offer once, so this ends, and a place is
@@ -227,7 +231,7 @@ impl<'a> PlaceSearch<'a> {
             // A port with a named interface stays.
             if matches!(self.plan.ports[holder].site, PortHost::Any(_)) && self.place_by_label(holder, tried)
             {
-                self.assign(offer, index);
+                self.assign_offer(offer, index);
                 return true;
             }
         }
@@ -243,12 +247,12 @@ impl<'a> PlaceSearch<'a> {
             offer.given.is_none() && offer.hindrance.is_some()
         });
         let Some(absent) = absent.filter(|_| self.takes_absent) else { return false };
-        self.assign(absent, index);
+        self.assign_offer(absent, index);
         true
     }
 
     /// Offers with the label of a port, those on the least used nodes first.
-    fn candidates(&self, index: usize) -> Vec<usize> {
+    fn candidate_offers(&self, index: usize) -> Vec<usize> {
         let PortHost::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
         let mut found = self.by_label.get(label).cloned().unwrap_or_default();
         found.retain(|number| self.offers[*number].up && self.offers[*number].hindrance.is_none());
@@ -286,10 +290,10 @@ impl<'a> PlaceSearch<'a> {
         };
         let message =
             format!("no port is left for `any-{label}`: the plan needs {wanted}, {usable} can be used");
-        self.problems.push(PlanProblem::error(path(index), message).with_hint(hint));
+        self.problems.push(PlanProblem::error(location_path(index), message).with_hint(hint));
     }
 
-    fn finish(self) -> Result<PlaceSettlement, PlanProblems> {
+    fn into_settlement(self) -> Result<PlaceSettlement, PlanProblems> {
         if !self.problems.is_empty() {
             return Err(PlanProblems(self.problems));
         }
@@ -307,9 +311,9 @@ impl<'a> PlaceSearch<'a> {
 }
 
 /// Number of ports with a label, on present and on absent nodes: the meaning of `any-LABEL*all`.
-pub fn labelled(label: &str, members: &FleetMembers) -> usize {
+pub fn count_labelled(label: &str, members: &FleetMembers) -> usize {
     // The silence of nodes does not matter here.
-    members.rows(MonoTime::default()).iter().map(|row| labelled_ports(label, row)).sum()
+    members.member_rows(MonoTime::default()).iter().map(|row| labelled_ports(label, row)).sum()
 }
 
 fn labelled_ports(label: &str, row: &MemberRow) -> usize {

@@ -33,7 +33,7 @@ mod tests;
 mod times;
 mod verdict;
 
-pub use assemble::assemble;
+pub use assemble::assemble_report;
 pub use comparable::run_figures;
 pub use doubt::EventReport;
 pub use figures::{ErrorDistribution, LatencyBounds, LatencyError, LatencyReport, MeanRate};

@@ -14,13 +14,17 @@ pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
 /// Source of runs behind an API.
 pub trait RunSource: Send + Sync + 'static {
     /// Opens the ports of `document` and begins to receive. Sends nothing before a change requests it.
-    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure>;
+    fn open_steered_run(
+        &self,
+        document: PlanDocument,
+        sink: EventSink,
+    ) -> Result<Box<dyn SteeredRun>, OpenFailure>;
     /// Options for reading documents.
-    fn reading(&self) -> ReadOptions;
+    fn read_options(&self) -> ReadOptions;
     /// Converts a time of a run's clock to wall-clock time, in ns since 1970.
     fn wall_clock(&self, at: MonoTime) -> u64;
     /// Waits until the results of all closed runs are stored.
-    fn finish(&self) {}
+    fn wait_for_results(&self) {}
     /// Returns free memory to the system. Called after a configuration was replaced or refused.
     fn release_memory(&self) {}
 }
@@ -28,11 +32,11 @@ pub trait RunSource: Send + Sync + 'static {
 /// An open run that can be changed.
 pub trait SteeredRun: Send {
     /// Makes a change; returns when it is done, or could not be and nothing was changed.
-    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault>;
+    fn make_change(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault>;
     /// Its plan, with all streams that it ever had: those of removed flows keep their indices.
     fn plan(&self) -> Arc<Plan>;
     /// Stops everything and closes the ports. `keep`: it has sent frames, so its result is worth keeping.
-    fn close(self: Box<Self>, keep: bool);
+    fn close_run(self: Box<Self>, keep: bool);
 }
 
 /// Reason why a run was not opened.

@@ -52,15 +52,15 @@ impl TermRecord {
     pub const PREFIX: &str = "term.";
 
     /// Key of its record.
-    pub fn key(controller: &str) -> String {
+    pub fn record_key(controller: &str) -> String {
         format!("{}{controller}", Self::PREFIX)
     }
 
     /// Ends the term over the value that was read at `revision`. The holder's next refresh is refused.
     pub fn end_over<R: RecordStore>(self, records: &mut R, revision: u64) -> Result<(), Error> {
-        let key = Self::key(&self.holder.controller);
+        let key = Self::record_key(&self.holder.controller);
         let ended = Self { is_over: true, ..self };
-        records.replace(&key, revision, &StoredRecord::written(&ended)).map(drop)
+        records.replace_record(&key, revision, &StoredRecord::encode_value(&ended)).map(drop)
     }
 }
 
@@ -93,7 +93,7 @@ pub enum TermState {
 
 impl TermState {
     /// True if the nodes that it leads are still its own.
-    pub const fn holds(self) -> bool {
+    pub const fn holds_leads(self) -> bool {
         matches!(self, Self::Alive | Self::Unclear(_))
     }
 }
@@ -128,15 +128,16 @@ impl TermWatch {
         is_there: ControllerLookup<'_>,
         now: MonoTime,
     ) -> Result<SeenTerm, Error> {
-        let found = records.get(&TermRecord::key(controller))?;
+        let found = records.get_record(&TermRecord::record_key(controller))?;
         let revision = found.as_ref().map_or(0, |found| found.revision);
-        let record = found.as_ref().and_then(StoredRecord::read::<TermRecord>);
-        let state = self.look(controller, record.as_ref().map(|record| (record, revision)), is_there, now);
+        let record = found.as_ref().and_then(StoredRecord::decode_value::<TermRecord>);
+        let state =
+            self.observe_record(controller, record.as_ref().map(|record| (record, revision)), is_there, now);
         Ok(SeenTerm { state, record })
     }
 
     /// Judges the record of `controller` that was read: its value and its revision, or nothing.
-    pub fn look(
+    pub fn observe_record(
         &mut self,
         controller: &str,
         found: Option<(&TermRecord, u64)>,
@@ -181,12 +182,12 @@ pub struct ControllerTerm {
 
 impl ControllerTerm {
     /// The record that begins a term.
-    pub const fn record(me: Identity, since_wall_ns: u64) -> TermRecord {
+    pub const fn first_record(me: Identity, since_wall_ns: u64) -> TermRecord {
         TermRecord { holder: me, since_wall_ns, is_over: false }
     }
 
     /// Creates the term after its first write, which was requested at `asked` and returned this revision.
-    pub fn begun(record: TermRecord, revision: u64, times: TermTimes, asked: MonoTime) -> Self {
+    pub fn from_record(record: TermRecord, revision: u64, times: TermTimes, asked: MonoTime) -> Self {
         let next = asked + times.refresh;
         Self { record, revision, times, refreshed: asked, next, open: None, is_lost: false }
     }
@@ -207,7 +208,7 @@ impl ControllerTerm {
     }
 
     /// Record to write if it is time, with the revision that it replaces.
-    pub fn refresh(&mut self, now: MonoTime) -> Option<(u64, TermRecord)> {
+    pub fn due_refresh(&mut self, now: MonoTime) -> Option<(u64, TermRecord)> {
         if self.is_lost || now < self.next {
             return None;
         }
@@ -217,7 +218,7 @@ impl ControllerTerm {
         Some((self.revision, self.record.clone()))
     }
 
-    pub const fn refreshed(&mut self, revision: u64) {
+    pub const fn on_refreshed(&mut self, revision: u64) {
         self.revision = revision;
         // Counted from the request: the write happened no earlier, so the term never seems fresher than it is.
         if let Some((_, last)) = self.open.take() {
@@ -227,7 +228,7 @@ impl ControllerTerm {
 
     /// Handles a refused refresh: the record has another revision. `found` is its present value, if it could be read.
     /// It may be this controller's own write, if the answer to that was lost.
-    pub fn refused(&mut self, found: Option<(&TermRecord, u64)>) {
+    pub fn on_refresh_refused(&mut self, found: Option<(&TermRecord, u64)>) {
         match found {
             Some((record, revision)) if *record == self.record => {
                 self.revision = revision;

@@ -1,6 +1,6 @@
 //! The local fabric is held to what every fabric must do, with and without faults.
 
-use packetrig_fleet::conformance::{FabricTraits, conforms, faults_do_what_they_say};
+use packetrig_fleet::conformance::{FabricTraits, check_fabric, faults_do_what_they_say};
 use packetrig_fleet::faulty::FaultyFabric;
 use packetrig_fleet::local::LocalFabric;
 
@@ -13,12 +13,12 @@ fn local() -> LocalFabric {
 
 #[test]
 fn the_local_fabric_conforms() {
-    conforms(TRAITS, local);
+    check_fabric(TRAITS, local);
 }
 
 #[test]
 fn a_faulty_fabric_without_faults_conforms() {
-    conforms(TRAITS, || FaultyFabric::new(local()));
+    check_fabric(TRAITS, || FaultyFabric::new(local()));
 }
 
 #[test]

@@ -111,7 +111,7 @@ fn name(index: usize) -> NodeName {
 
 impl Simulation {
     fn new(world: World) -> Self {
-        let plan = PlanHash::of("plan");
+        let plan = PlanHash::from_document("plan");
         let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan };
         let preparation = RunPreparation {
             document: "plan".into(),
@@ -119,10 +119,10 @@ impl Simulation {
             ..RunPreparation::default()
         };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
-        let limits = if world.one_process { RunLimits::local(LIMITS.drain) } else { LIMITS };
+        let limits = if world.one_process { RunLimits::for_local(LIMITS.drain) } else { LIMITS };
         let nodes = names.iter().map(|name| Node {
             agent: if world.one_process {
-                AgentMachine::local(PATIENCE)
+                AgentMachine::new_local(PATIENCE)
             } else {
                 AgentMachine::new(PATIENCE)
             },
@@ -223,7 +223,7 @@ impl Simulation {
     fn tell_controller(&mut self, event: ControllerEvent) {
         let ended = self.controller.outcome().is_some();
         let tick = event == ControllerEvent::Tick;
-        for action in self.controller.handle(event, self.now) {
+        for action in self.controller.handle_event(event, self.now) {
             match action {
                 ControllerAction::Send(to, head, command) => {
                     let index =
@@ -254,7 +254,7 @@ impl Simulation {
         }
         let mut events = vec![event];
         while let Some(event) = events.pop() {
-            for order in self.nodes[index].agent.handle(event, self.now) {
+            for order in self.nodes[index].agent.handle_event(event, self.now) {
                 events.extend(self.perform(index, order));
             }
         }

@@ -85,7 +85,12 @@ fn name(index: usize) -> NodeName {
 
 impl Simulation {
     fn new(world: World) -> Self {
-        let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan: PlanHash::of("plan") };
+        let head = MessageHead {
+            run: RunId("run".into()),
+            attempt: 1,
+            epoch: 3,
+            plan: PlanHash::from_document("plan"),
+        };
         let preparation = RunPreparation {
             document: "plan".into(),
             terms: RunTerms { steered: true, ..RunTerms::default() },
@@ -98,7 +103,7 @@ impl Simulation {
             insist: Nanos::from_millis(200),
             // Limits as short as in a fleet.
             confirm: Nanos::from_millis(2),
-            ..RunLimits::local(Nanos::from_millis(500))
+            ..RunLimits::for_local(Nanos::from_millis(500))
         };
         let policies = RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() };
         Self {
@@ -195,7 +200,7 @@ impl Simulation {
     }
 
     fn tell_controller(&mut self, event: ControllerEvent) {
-        for action in self.controller.handle(event, self.now) {
+        for action in self.controller.handle_event(event, self.now) {
             match action {
                 ControllerAction::Send(to, head, command) => {
                     let index = (0..self.agents.len()).find(|index| name(*index) == to);
@@ -224,7 +229,7 @@ impl Simulation {
         }
         let mut events = vec![event];
         while let Some(event) = events.pop() {
-            for order in self.agents[index].handle(event, self.now) {
+            for order in self.agents[index].handle_event(event, self.now) {
                 events.extend(self.perform(index, order));
             }
         }

@@ -14,12 +14,12 @@ pub enum WorkerBatch {
 
 impl WorkerBatch {
     /// Counts the records in this batch, with the packets and bytes that they account for.
-    pub fn carried(&self) -> CarriedRecords {
+    pub fn carried_records(&self) -> CarriedRecords {
         let mut carried = CarriedRecords::default();
         match self {
             Self::Records(records) => {
                 for record in records {
-                    carried.add(CarriedRecords {
+                    carried.add_records(CarriedRecords {
                         records: 1,
                         packets: record.packets(),
                         bytes: record.bytes(),
@@ -28,7 +28,7 @@ impl WorkerBatch {
             }
             Self::Sim(events) => {
                 for event in events {
-                    carried.add(carried_by_event(event));
+                    carried.add_records(carried_by_event(event));
                 }
             }
         }

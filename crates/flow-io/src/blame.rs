@@ -8,12 +8,12 @@ use packetrig_units::Blame;
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::File { source, .. } => Blame::from_named_file(source),
             Self::NoCapture { .. }
             | Self::EmptyCapture { .. }
             | Self::TooManyInputs { .. }
             | Self::OneWorker { .. } => Blame::Usage,
-            Self::Metrics { source, .. } => Blame::of_io(source),
+            Self::Metrics { source, .. } => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Engine(error) => error.blame(),
             Self::IndexTooLarge { .. } | Self::Thread(_) => Blame::World,
@@ -25,8 +25,8 @@ impl Error {
 impl collect::Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Listen { source, .. } => Blame::of_io(source),
-            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::Listen { source, .. } => Blame::from_io(source),
+            Self::File { source, .. } => Blame::from_named_file(source),
             Self::NoIdentity(_) | Self::Tls { .. } => Blame::Usage,
             Self::Kernel(error) => error.blame(),
             Self::Thread(_) => Blame::World,
@@ -56,7 +56,7 @@ impl GroupError {
             | Self::KeyFile { source: SecretFileError::Exposed | SecretFileError::Foreign(_), .. } => {
                 Blame::Usage
             }
-            Self::KeyFile { source: SecretFileError::Io(source), .. } => Blame::of_named_file(source),
+            Self::KeyFile { source: SecretFileError::Io(source), .. } => Blame::from_named_file(source),
             Self::Kernel(error) => error.blame(),
             Self::Thread(_) => Blame::World,
         }

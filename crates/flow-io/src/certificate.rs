@@ -42,12 +42,12 @@ impl TrustedCertificates {
     }
 
     /// Keeps the text of a refusal for the report, and returns the objection.
-    fn refuse(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
+    fn note_refusal(&self, shown: &CertificateDer<'_>, objection: Error) -> Error {
         let trusted = self.file.display();
         let text = format!(
             "the certificate {} is not accepted: {}; trusted are those in {trusted}",
-            name_of(shown),
-            reason(&objection)
+            describe_certificate(shown),
+            describe_objection(&objection)
         );
         // The caller of rustls gets the error only, so the text with the certificate's name waits here.
         *self.refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
@@ -60,7 +60,7 @@ impl TrustedCertificates {
 }
 
 /// Describes the objection, without the words that are the same for all.
-fn reason(objection: &Error) -> String {
+fn describe_objection(objection: &Error) -> String {
     match objection {
         Error::InvalidCertificate(CertificateError::UnknownIssuer) => "its issuer is not trusted".to_owned(),
         Error::InvalidCertificate(CertificateError::Other(other)) if other.to_string() == OF_AUTHORITY => {
@@ -77,7 +77,7 @@ fn verify_name(shown: &CertificateDer<'_>, name: &ServerName<'_>) -> Result<(), 
 }
 
 /// Formats the common name of a certificate and the beginning of its fingerprint, in the form of `openssl x509 -fingerprint -sha256`.
-pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> String {
+pub(crate) fn describe_certificate(certificate: &CertificateDer<'_>) -> String {
     let digest = Sha256::digest(certificate.as_ref());
     let print: Vec<String> = digest.iter().take(8).map(|byte| format!("{byte:02X}")).collect();
     let name = common_name(certificate.as_ref()).map(|name| format!("CN={name}, ")).unwrap_or_default();
@@ -85,7 +85,7 @@ pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> String {
 }
 
 /// Splits the first element off DER bytes: its tag, its content and the bytes that follow it.
-fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+fn split_der_element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
     let (length, rest) = if first < 0x80 {
         (usize::from(first), rest)
@@ -107,24 +107,24 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 fn common_name(certificate: &[u8]) -> Option<String> {
     const VERSION: u8 = 0xa0;
     const COMMON_NAME: [u8; 3] = [0x55, 4, 3];
-    let (_, certificate, _) = element(certificate)?;
-    let (_, mut rest, _) = element(certificate)?;
-    let (tag, _, behind) = element(rest)?;
+    let (_, certificate, _) = split_der_element(certificate)?;
+    let (_, mut rest, _) = split_der_element(certificate)?;
+    let (tag, _, behind) = split_der_element(rest)?;
     // RFC 5280, section 4.1: the version is optional, so a certificate of version 1 begins with its serial number.
     rest = if tag == VERSION { behind } else { rest };
     // Serial number, signature algorithm, issuer and validity.
     for _ in 0..4 {
-        rest = element(rest)?.2;
+        rest = split_der_element(rest)?.2;
     }
-    let mut names = element(rest)?.1;
+    let mut names = split_der_element(rest)?.1;
     while !names.is_empty() {
-        let (_, set, behind) = element(names)?;
+        let (_, set, behind) = split_der_element(names)?;
         names = behind;
-        let (_, attribute, _) = element(set)?;
-        let (_, kind, value) = element(attribute)?;
+        let (_, attribute, _) = split_der_element(set)?;
+        let (_, kind, value) = split_der_element(attribute)?;
         if kind == COMMON_NAME {
             // The peer chose this text: control characters could disturb a terminal, and a long name could fill a log.
-            let text = String::from_utf8_lossy(element(value)?.1).into_owned();
+            let text = String::from_utf8_lossy(split_der_element(value)?.1).into_owned();
             return Some(text.chars().filter(|c| !c.is_control()).take(64).collect());
         }
     }
@@ -143,7 +143,7 @@ mod tests {
         wanted.distinguished_name.push(rcgen::DnType::OrganizationName, "lab");
         wanted.distinguished_name.push(rcgen::DnType::CommonName, "collector\u{7} 7");
         let made = wanted.self_signed(&key).unwrap();
-        let name = name_of(made.der());
+        let name = describe_certificate(made.der());
         assert!(name.starts_with("(CN=collector 7, SHA-256 "), "{name}");
         for end in 0..made.der().len() {
             common_name(&made.der()[..end]);

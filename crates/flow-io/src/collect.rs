@@ -54,11 +54,11 @@ pub struct CollectOptions {
     /// Certificate and key of `tls://` listeners.
     pub tls: Option<TlsFiles>,
     /// Receive buffer of each UDP socket, in bytes.
-    pub room: usize,
+    pub receive_buffer_bytes: usize,
     /// Most connections of each listener at a time.
     pub connections: usize,
     /// Time limit of a handshake, and of each message once it has begun.
-    pub patience: Nanos,
+    pub message_timeout: Nanos,
     /// Time limit from the opening of a connection to its first whole message.
     pub first_message: Nanos,
     /// Bounds of the state that is kept about exporters.
@@ -78,9 +78,9 @@ impl Default for CollectOptions {
             listen: Vec::new(),
             files: Vec::new(),
             tls: None,
-            room: 32 << 20,
+            receive_buffer_bytes: 32 << 20,
             connections: 64,
-            patience: Nanos::from_secs(10),
+            message_timeout: Nanos::from_secs(10),
             first_message: Nanos::from_secs(60),
             collector: CollectorOptions::default(),
             gather: GatherOptions::default(),
@@ -95,7 +95,7 @@ impl CollectOptions {
     /// that several meters report.
     pub fn set_memory(&mut self, bytes: usize) {
         self.collector.memory = bytes / 2;
-        self.groups = GroupOptions::within(bytes / 4);
+        self.groups = GroupOptions::within_memory(bytes / 4);
         self.gather.flows = FlowGatherer::<ExporterIdentity>::flows_within(bytes / 4);
     }
 }
@@ -106,7 +106,7 @@ struct CollectorState {
     over: AtomicBool,
     allowed: ExporterList,
     connections: usize,
-    patience_ns: u64,
+    message_timeout_ns: u64,
     first_message_ns: u64,
 }
 
@@ -124,7 +124,7 @@ impl CollectorState {
 
 /// Reads the ledger of a running collector.
 #[derive(Clone, Debug)]
-pub struct LedgerReading {
+pub struct LedgerReader {
     intake: Arc<Vec<(String, Arc<ListenerCounters>)>>,
     known: Arc<Mutex<KnownState>>,
     began_ns: u64,
@@ -134,7 +134,7 @@ pub struct LedgerReading {
 #[derive(Debug)]
 pub struct RunningCollector<O> {
     shared: Arc<CollectorState>,
-    reading: LedgerReading,
+    reading: LedgerReader,
     bound: Vec<ListenAddress>,
     intakes: Vec<JoinHandle<()>>,
     decoder: JoinHandle<O>,
@@ -142,18 +142,22 @@ pub struct RunningCollector<O> {
 
 impl<O: RecordOutlet + 'static> RunningCollector<O> {
     /// Opens all listeners and files, and starts to decode.
-    pub fn start(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
+    pub fn start_listening(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
         let grouped = GroupedFlows::new(options.groups, clock::wall_clock_ns());
-        Self::start_with(options, outlet, grouped)
+        Self::start_with_groups(options, outlet, grouped)
     }
 
     /// Starts with the group flows that a former process has stored.
-    pub fn start_with(options: &CollectOptions, outlet: O, grouped: GroupedFlows) -> Result<Self, Error> {
+    pub fn start_with_groups(
+        options: &CollectOptions,
+        outlet: O,
+        grouped: GroupedFlows,
+    ) -> Result<Self, Error> {
         let shared = Arc::new(CollectorState {
             over: AtomicBool::new(false),
             allowed: options.collector.allowed.clone(),
             connections: options.connections,
-            patience_ns: options.patience.as_u64(),
+            message_timeout_ns: options.message_timeout.as_u64(),
             first_message_ns: options.first_message.as_u64(),
         });
         // Bounded: a slow outlet must hold up the listeners and not fill the memory.
@@ -174,21 +178,21 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
         let thread = std::thread::Builder::new().name("collect".into());
         // Started only if everything could be opened. Otherwise `items` is dropped here, and the listeners' threads, which
         // find their queue closed, end.
-        let decoder = match opened
-            .and_then(|()| thread.spawn(move || decoder.run(&items, &of_decoder)).map_err(Error::Thread))
-        {
+        let decoder = match opened.and_then(|()| {
+            thread.spawn(move || decoder.decode_until_closed(&items, &of_decoder)).map_err(Error::Thread)
+        }) {
             Ok(decoder) => decoder,
             Err(error) => {
                 shared.over.store(true, Ordering::Release);
                 return join_all(threads).and(Err(error));
             }
         };
-        let reading = LedgerReading { intake: Arc::new(counters), known, began_ns: clock::monotonic_ns() };
+        let reading = LedgerReader { intake: Arc::new(counters), known, began_ns: clock::monotonic_ns() };
         Ok(Self { shared, reading, bound, intakes: threads, decoder })
     }
 
     /// Listen addresses; a port 0 is replaced by the port that the kernel chose.
-    pub fn bound(&self) -> &[ListenAddress] {
+    pub fn bound_addresses(&self) -> &[ListenAddress] {
         &self.bound
     }
 
@@ -198,18 +202,18 @@ impl<O: RecordOutlet + 'static> RunningCollector<O> {
     }
 
     /// Returns a handle that reads the ledger from any thread.
-    pub fn reading(&self) -> LedgerReading {
+    pub fn ledger_reader(&self) -> LedgerReader {
         self.reading.clone()
     }
 
     /// Decodes the messages that have arrived, joins all threads, and returns the outlet.
-    pub fn stop(self) -> Result<(CollectLedger, O), Error> {
+    pub fn stop_and_join(self) -> Result<(CollectLedger, O), Error> {
         let Self { shared, reading, intakes, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
         // Listeners first: the decoding thread ends when the last of them has dropped its end of the queue.
         let listened = join_all(intakes);
         let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"));
-        listened.and(outlet).map(|outlet| (reading.ledger(), outlet))
+        listened.and(outlet).map(|outlet| (reading.read_ledger(), outlet))
     }
 }
 
@@ -219,25 +223,25 @@ fn join_all(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
     if panicked > 0 { Err(Error::Panicked("a listener")) } else { Ok(()) }
 }
 
-impl LedgerReading {
-    pub fn elapsed(&self) -> Nanos {
+impl LedgerReader {
+    pub fn elapsed_time(&self) -> Nanos {
         Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
     }
 
     /// Handshake failures: for each listener the number of refused connections and the last reason.
     pub fn handshake_failures(&self) -> Vec<(String, u64, String)> {
-        let all = self.intake.iter().map(|(place, counters)| counters.read(place.clone()));
+        let all = self.intake.iter().map(|(place, counters)| counters.read_counts(place.clone()));
         let failed = all.filter_map(|one| Some((one.place, one.handshakes_failed, one.handshake_failure?)));
         failed.collect()
     }
 
     /// Reads the ledger as of now. The part about exporters is up to two seconds old.
-    pub fn ledger(&self) -> CollectLedger {
+    pub fn read_ledger(&self) -> CollectLedger {
         // Cloned under the lock, so the decoding thread waits for a copy and not for the whole report.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CollectLedger {
-            elapsed_ns: self.elapsed().as_u64(),
-            intake: self.intake.iter().map(|(place, counters)| counters.read(place.clone())).collect(),
+            elapsed_ns: self.elapsed_time().as_u64(),
+            intake: self.intake.iter().map(|(place, counters)| counters.read_counts(place.clone())).collect(),
             exporters: known.exporters,
             total: known.total,
             refused: known.refused,
@@ -262,30 +266,42 @@ struct CollectorOpening<'a> {
 impl CollectorOpening<'_> {
     fn open_all(&mut self) -> Result<(), Error> {
         for listen in &self.options.listen {
-            self.open(*listen)?;
+            self.open_listener(*listen)?;
         }
         for (number, path) in self.options.files.iter().enumerate() {
             let counters = Arc::<ListenerCounters>::default();
             self.counters.push((path.display().to_string(), Arc::clone(&counters)));
-            self.threads.push(files::start(path, number, self.shared, counters, self.queue.clone())?);
+            self.threads.push(files::start_file_reader(
+                path,
+                number,
+                self.shared,
+                counters,
+                self.queue.clone(),
+            )?);
         }
         Ok(())
     }
 
-    fn open(&mut self, listen: ListenAddress) -> Result<(), Error> {
+    fn open_listener(&mut self, listen: ListenAddress) -> Result<(), Error> {
         let counters = Arc::<ListenerCounters>::default();
         let address = listen.address;
         let queue = self.queue.clone();
         let of_thread = Arc::clone(&counters);
         let listener = if listen.transport == MessageTransport::Udp {
-            datagrams::start(address, self.options.room, self.shared, of_thread, queue)?
+            datagrams::start_udp_listener(
+                address,
+                self.options.receive_buffer_bytes,
+                self.shared,
+                of_thread,
+                queue,
+            )?
         } else {
             let tls = match (listen.transport, &self.options.tls) {
                 (MessageTransport::Tls, None) => return Err(Error::NoIdentity(address)),
                 (MessageTransport::Tls, Some(files)) => Some(ListenerEncryption::new(files)?),
                 _ => None,
             };
-            stream::start(address, tls, self.shared, of_thread, queue)?
+            stream::start_tcp_listener(address, tls, self.shared, of_thread, queue)?
         };
         // The address as bound: with port 0 only the kernel knows the port.
         let bound = ListenAddress { address: listener.bound, ..listen };

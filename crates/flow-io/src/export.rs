@@ -6,7 +6,7 @@
 //!  WorkerOutbox --'       |                   |     '-> backlog -> TargetSender -> file
 //!                    queue dropped       queue dropped          sent, refused
 //! ```
-//! Until [`SharedPatience`](crate::SharedPatience) lets threads wait, none waits for room: a full queue or backlog loses whole batches,
+//! Until [`BackpressurePolicy`](crate::BackpressurePolicy) lets threads wait, none waits for room: a full queue or backlog loses whole batches,
 //! which are counted with their packets. After that, the dispatcher waits for each target that still takes data. A target that is slow or
 //! gone costs its own backlog; the other targets lose nothing.
 //!
@@ -31,12 +31,14 @@ mod written;
 
 pub use options::GroupExport;
 pub use options::{ExportContent, ExportDestination, MeterExport, TlsFiles};
-pub use outbox::{BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batches_of, queue};
+pub use outbox::{
+    BATCH_BYTES, ExportInlet, WorkerOutbox, WorkerProgress, WorkerQueue, batches_within, open_queue,
+};
 pub use target::{ExportTarget, HostPort, TargetError};
 
-use crate::group::{GroupError, GroupMember, GroupSeat, steady_ns};
+use crate::backpressure::{OutputProgress, OutputQueue};
+use crate::group::{GroupError, GroupMember, GroupRoleHandle, steady_ns};
 use crate::output_report::OutputReport;
-use crate::patience::{OutputProgress, OutputQueue};
 use accounts::TargetAccounts;
 use backlog::TargetBacklog;
 use crossbeam_channel::bounded;
@@ -89,64 +91,65 @@ pub struct ExportThread {
 }
 
 /// Starts an export. `ledger` returns the meter's ledger; the accounts of the export itself are filled in here.
-pub fn spawn(
+pub fn spawn_export(
     options: &MeterExport,
     incoming: ExportInlet,
     ledger: impl Fn() -> MeterLedger + Send + Sync + 'static,
 ) -> Result<ExportThread, Error> {
     let ledger: LedgerSource = Arc::new(ledger);
     // Shared by all targets, so that their deadlines start at the same moment.
-    let last_offer = LastOffer::none();
+    let last_offer = LastOffer::not_yet_made();
     let member = options.group.as_ref().map(join_group).transpose()?;
     let mut threads = Vec::new();
     let mut backlogs = Vec::new();
     let mut senders = Vec::new();
     for destination in &options.destinations {
         // Each target has a backlog of its own, so that a slow one costs the others nothing.
-        let (room, batches) = bounded(batches_of(options.backlog_bytes));
+        let (room, batches) = bounded(batches_within(options.backlog_bytes));
         let transport = open_transport(options, destination)?;
-        let encoder = encoder(options, destination, transport.is_v6());
+        let encoder = build_encoder(options, destination, transport.is_v6());
         let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
-        let progress = OutputProgress::new(transport.reach());
-        backlogs.push(OutputQueue::with_progress(room, &incoming.patience, progress.clone()));
+        let progress = OutputProgress::new(transport.initial_reach());
+        backlogs.push(OutputQueue::with_progress(room, &incoming.backpressure, progress.clone()));
         let deadline = SendDeadline {
             last_offer: last_offer.clone(),
             linger: options.linger,
-            patience: incoming.patience.clone(),
+            backpressure: incoming.backpressure.clone(),
             progress,
         };
         let ledger = Arc::clone(&ledger);
-        let seat = member.as_ref().map(|member| member.seat().clone());
-        let backlog = TargetBacklog::new(batches, seat);
+        let role_handle = member.as_ref().map(|member| member.role_handle().clone());
+        let backlog = TargetBacklog::new(batches, role_handle);
         // Only a stream has acknowledgements: a datagram or a file is done when the kernel has taken it.
-        let written = written(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
+        let written =
+            new_written_messages(options).filter(|_| matches!(transport, TargetTransport::Stream(_)));
         let out = EncoderOutput::new(transport, account, deadline, written);
         senders.push(TargetSender::new(encoder, out, backlog, ledger));
     }
     // Threads start only after every target was opened: an error above leaves none behind.
     for (index, sender) in senders.into_iter().enumerate() {
-        threads.push(start(&format!("export-{index}"), move || sender.run())?);
+        threads.push(start_thread(&format!("export-{index}"), move || sender.run_until_closed())?);
     }
     let accounts = incoming.accounts.clone();
     let gate = options.group.as_ref().zip(member.as_ref());
-    let gate =
-        gate.map(|(group, member)| ExportGate::new(member.seat(), group.keep_bytes, group.ready_after));
+    let gate = gate
+        .map(|(group, member)| ExportGate::new(member.role_handle(), group.keep_bytes, group.ready_after));
     let dispatcher = Dispatcher::new(incoming, backlogs, options.linger);
-    threads.push(start("export", move || {
+    threads.push(start_thread("export", move || {
         match gate {
-            Some(mut gate) => gate.run(&dispatcher),
-            None => dispatcher.run(),
+            Some(mut gate) => gate.run_until_closed(&dispatcher),
+            None => dispatcher.run_until_closed(),
         }
         // This ends the targets' threads, once they have taken what is left in their backlogs.
         drop(dispatcher);
-        last_offer.note(clock::monotonic_ns());
+        last_offer.start_countdown(clock::monotonic_ns());
     })?);
     Ok(ExportThread { accounts, threads, member })
 }
 
 /// Makes the store for written messages, which keeps them until they are acknowledged. Only meters with a history or a group have one:
 /// another meter may have to send the same.
-fn written(options: &MeterExport) -> Option<WrittenMessages> {
+fn new_written_messages(options: &MeterExport) -> Option<WrittenMessages> {
     // Without a history in the records, no collector recognises records that come again.
     let again = if options.has_history { written::AGAIN } else { Nanos::ZERO };
     (options.has_history || options.group.is_some())
@@ -154,10 +157,10 @@ fn written(options: &MeterExport) -> Option<WrittenMessages> {
 }
 
 fn join_group(group: &GroupExport) -> Result<GroupMember, GroupError> {
-    GroupMember::start(group.member.clone(), MeterCoverage::since(steady_ns()))
+    GroupMember::join_group(group.member.clone(), MeterCoverage::seen_since(steady_ns()))
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(Error::Thread)
 }
 
@@ -172,14 +175,14 @@ fn open_transport(options: &MeterExport, destination: &ExportDestination) -> Res
     TargetTransport::new(target, options.tls.as_ref())
 }
 
-fn encoder(options: &MeterExport, destination: &ExportDestination, v6: bool) -> TargetEncoder {
+fn build_encoder(options: &MeterExport, destination: &ExportDestination, v6: bool) -> TargetEncoder {
     let target = &destination.target;
     match destination.content {
         ExportContent::Records(format) => {
-            TargetEncoder::Records(Box::new(MessageExporter::new(options.of_records(format, target, v6))))
+            TargetEncoder::Records(Box::new(MessageExporter::new(options.record_options(format, target, v6))))
         }
         ExportContent::Sim => TargetEncoder::Sim {
-            encoder: Box::new(SimEncoder::new(options.of_sim(target, v6))),
+            encoder: Box::new(SimEncoder::new(options.sim_options(target, v6))),
             ledger_every: options.statistics_every,
             ledger_ns: None,
         },
@@ -188,17 +191,17 @@ fn encoder(options: &MeterExport, destination: &ExportDestination, v6: bool) -> 
 
 impl ExportThread {
     /// Sums the counts of all targets. With several targets, each is offered everything.
-    pub fn counts(&self) -> ExportCounts {
-        self.accounts.total()
+    pub fn total_counts(&self) -> ExportCounts {
+        self.accounts.total_counts()
     }
 
     /// Returns the report of each target.
-    pub fn targets(&self) -> Vec<OutputReport> {
-        self.accounts.of_targets()
+    pub fn output_reports(&self) -> Vec<OutputReport> {
+        self.accounts.output_reports()
     }
 
     /// Returns a handle that reads the counts, independent of this owner of the threads.
-    pub fn watch(&self) -> ExportWatch {
+    pub fn watch_counts(&self) -> ExportWatch {
         ExportWatch(self.accounts.clone())
     }
 
@@ -209,19 +212,19 @@ impl ExportThread {
 
     /// Waits until everything offered was sent or lost. It returns only after every [`WorkerOutbox`] and [`WorkerQueue`] was
     /// dropped. `false`: a thread panicked.
-    pub fn join(self) -> (ExportCounts, bool) {
+    pub fn join_threads(self) -> (ExportCounts, bool) {
         let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
         let is_whole = self.member.is_none_or(|member| {
             // Before the member stops: its farewell carries this watermark to the successor.
-            gate::final_watermark(member.seat(), self.accounts.delivery().is_complete());
-            member.stop()
+            gate::set_final_watermark(member.role_handle(), self.accounts.delivery_counts().is_complete());
+            member.leave_group()
         });
-        (self.accounts.total(), panicked == 0 && is_whole)
+        (self.accounts.total_counts(), panicked == 0 && is_whole)
     }
 
     /// Returns this meter's role in its group, if one meter exports for all.
-    pub fn group(&self) -> Option<&GroupSeat> {
-        self.member.as_ref().map(GroupMember::seat)
+    pub fn role_handle(&self) -> Option<&GroupRoleHandle> {
+        self.member.as_ref().map(GroupMember::role_handle)
     }
 }
 
@@ -231,8 +234,8 @@ pub struct ExportWatch(TargetAccounts);
 
 impl ExportWatch {
     /// Returns the report of each target.
-    pub fn targets(&self) -> Vec<OutputReport> {
-        self.0.of_targets()
+    pub fn output_reports(&self) -> Vec<OutputReport> {
+        self.0.output_reports()
     }
 }
 

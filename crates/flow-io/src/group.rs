@@ -9,7 +9,7 @@
 //! [`packetrig_flow::group`] decides; this module has the clock, the socket and the files. Times are those of `CLOCK_BOOTTIME`, which
 //! goes on while a machine is suspended.
 //!
-//! Invariant: [`GroupSeat::may_export`] is false as soon as the member thread has not advertised for the detection time, whether that
+//! Invariant: [`GroupRoleHandle::may_export`] is false as soon as the member thread has not advertised for the detection time, whether that
 //! thread runs or not.
 
 mod error;
@@ -18,7 +18,7 @@ mod member;
 mod options;
 mod orders;
 mod report;
-mod seat;
+mod role_handle;
 mod status;
 mod steady;
 mod wire;
@@ -29,7 +29,7 @@ pub use member::GroupMember;
 pub use options::{GroupOptions, RoleOrders};
 pub use orders::{KeepalivedNotice, KeepalivedState};
 pub use report::{AdvertisementReport, GroupReport, PeerReport, SwitchReport};
-pub use seat::{GroupSeat, GroupView};
+pub use role_handle::{GroupRoleHandle, GroupView};
 pub use status::{DroppedAdvertisements, GroupStatus, PeerStatus, RoleSwitch};
 pub use steady::{moment_of, steady_ns};
 pub use wire::{ADVERTISEMENT_BYTES, AdvertisementCodec, DropReason};

@@ -43,43 +43,50 @@ impl PacketIntake {
     }
 
     /// Number of packets that still fit into the batch.
-    pub fn room(&self) -> usize {
+    pub fn free_slots(&self) -> usize {
         BATCH - self.filled
     }
 
-    /// Takes a frame without FCS. There must be [room](Self::room) for it.
+    /// Takes a frame without FCS. There must be [room](Self::free_slots) for it.
     #[inline]
-    pub fn frame(&mut self, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        self.frame_as(LinkKind::Ethernet, bytes, full_len, at_ns, input);
+    pub fn add_frame(&mut self, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        self.add_frame_as(LinkKind::Ethernet, bytes, full_len, at_ns, input);
     }
 
     /// Takes a frame that begins with another link header than Ethernet's.
     #[inline]
-    pub fn frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        self.see(full_len as u64);
+    pub fn add_frame_as(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        self.count_seen(full_len as u64);
         // Share before sampling: each meter then samples its own share, whatever the others see.
         if self.share.is_some_and(|share| !share.has_frame(bytes, link)) {
-            return self.counts.ignore(IgnoredReason::Elsewhere);
+            return self.counts.count_ignored(IgnoredReason::Elsewhere);
         }
         if !self.is_chosen() {
             return;
         }
         let packet = &mut self.packets[self.filled];
-        match self.parser.parse_as(link, bytes, full_len, at_ns, input, packet) {
+        match self.parser.parse_frame_as(link, bytes, full_len, at_ns, input, packet) {
             Ok(()) => {
                 self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT != 0);
                 self.filled += 1;
             }
-            Err(cause) => self.counts.ignore(cause),
+            Err(cause) => self.counts.count_ignored(cause),
         }
     }
 
     /// Takes an Ethernet frame without FCS that was merged from several, according to the kernel. There must be room.
-    pub fn merged(&mut self, bytes: &[u8], full_len: usize, note: MergeNote, at_ns: u64, input: u16) {
+    pub fn add_merged_frame(
+        &mut self,
+        bytes: &[u8],
+        full_len: usize,
+        note: MergeNote,
+        at_ns: u64,
+        input: u16,
+    ) {
         let Some(segments) = PacketSegments::from_frame(bytes, full_len, note) else {
-            return self.unsplit(LinkKind::Ethernet, bytes, full_len, at_ns, input);
+            return self.add_unsplit_frame(LinkKind::Ethernet, bytes, full_len, at_ns, input);
         };
-        let all = segments.all();
+        let all = segments.all_segments();
         let count = u64::from(all.count);
         // Counted before the share and the sampling, as every frame: seen = packets in batches + ignored.
         self.counts.seen += count;
@@ -87,29 +94,36 @@ impl PacketIntake {
         self.counts.merged += 1;
         self.counts.merged_packets += count;
         if self.share.is_some_and(|share| !share.has_frame(bytes, LinkKind::Ethernet)) {
-            return self.counts.ignore_several(IgnoredReason::Elsewhere, count);
+            return self.counts.count_several_ignored(IgnoredReason::Elsewhere, count);
         }
-        let chosen = self.choose(all);
+        let chosen = self.choose_segments(all);
         if chosen.count == 0 {
             return;
         }
         let packet = &mut self.packets[self.filled];
-        match self.parser.parse(bytes, full_len, at_ns, input, packet) {
+        match self.parser.parse_frame(bytes, full_len, at_ns, input, packet) {
             Ok(()) => {
-                segments.apply(chosen, packet);
+                segments.apply_segments(chosen, packet);
                 self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT != 0);
                 self.filled += 1;
             }
-            Err(cause) => self.counts.ignore_several(cause, chosen.count.into()),
+            Err(cause) => self.counts.count_several_ignored(cause, chosen.count.into()),
         }
     }
 
     /// Takes a frame that is longer than any on the wire, without knowing what it was merged from: it counts as one packet, and its
     /// flow is marked. There must be room.
-    pub fn unsplit(&mut self, link: LinkKind, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+    pub fn add_unsplit_frame(
+        &mut self,
+        link: LinkKind,
+        bytes: &[u8],
+        full_len: usize,
+        at_ns: u64,
+        input: u16,
+    ) {
         // The frame may be ignored: only a packet that was added is marked.
         let before = self.filled;
-        self.frame_as(link, bytes, full_len, at_ns, input);
+        self.add_frame_as(link, bytes, full_len, at_ns, input);
         for packet in &mut self.packets[before..self.filled] {
             self.counts.unsplit += u64::from(packet.flags & flags::UNSPLIT == 0);
             packet.flags |= flags::UNSPLIT;
@@ -118,21 +132,21 @@ impl PacketIntake {
 
     /// Takes a unified header, which an XDP program made in the driver. There must be room.
     #[inline]
-    pub fn header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
-        self.see(full_len as u64);
+    pub fn add_header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        self.count_seen(full_len as u64);
         // The packet is written before it is known whether it counts; `filled` moves only if it does.
         let packet = &mut self.packets[self.filled];
-        if !unified::read(record, full_len, at_ns, input, packet) {
-            return self.counts.ignore(IgnoredReason::BadIp);
+        if !unified::read_record(record, full_len, at_ns, input, packet) {
+            return self.counts.count_ignored(IgnoredReason::BadIp);
         }
         if self.share.is_some_and(|share| !share.has_packet(packet)) {
-            return self.counts.ignore(IgnoredReason::Elsewhere);
+            return self.counts.count_ignored(IgnoredReason::Elsewhere);
         }
         self.filled += usize::from(self.is_chosen());
     }
 
     /// Counts packets that were not parsed, with the reason. They have no addresses, so they belong to the first share.
-    pub fn ignored(&mut self, cause: IgnoredReason, packets: u64, bytes: u64) {
+    pub fn count_ignored(&mut self, cause: IgnoredReason, packets: u64, bytes: u64) {
         let is_ours = self.share.is_none_or(FlowShareFilter::is_first);
         let cause = if is_ours { cause } else { IgnoredReason::Elsewhere };
         self.counts.seen += packets;
@@ -154,18 +168,18 @@ impl PacketIntake {
     }
 
     #[inline]
-    fn see(&mut self, bytes: u64) {
+    fn count_seen(&mut self, bytes: u64) {
         self.counts.seen += 1;
         self.counts.seen_bytes += bytes;
     }
 
     /// Chooses some of the packets of a merged one: the same ones that [`Self::is_chosen`] would choose one after the other.
-    fn choose(&mut self, all: ChosenSegments) -> ChosenSegments {
+    fn choose_segments(&mut self, all: ChosenSegments) -> ChosenSegments {
         let (passed, count) = (u64::from(self.passed), u64::from(all.count));
         let sampling = u64::from(self.sampling);
         // The arithmetic equals counting one by one: sampling must not depend on merging.
         let (chosen, rest) = ((passed + count) / sampling, (passed + count) % sampling);
-        self.counts.ignore_several(IgnoredReason::Sampled, count - chosen);
+        self.counts.count_several_ignored(IgnoredReason::Sampled, count - chosen);
         // The remainder carries over, so that sampling goes on across merged packets.
         self.passed = clamp_to_u32(rest);
         ChosenSegments { count: u16::try_from(chosen).unwrap_or(u16::MAX), has_last: rest == 0 && chosen > 0 }
@@ -179,7 +193,7 @@ impl PacketIntake {
         // Every n-th packet, not a random one: results are the same for every reading of a file.
         self.passed += 1;
         if self.passed < self.sampling {
-            self.counts.ignore(IgnoredReason::Sampled);
+            self.counts.count_ignored(IgnoredReason::Sampled);
             return false;
         }
         self.passed = 0;
@@ -210,14 +224,14 @@ mod tests {
             let note = MergeNote { segment_bytes: u16::try_from(payloads[0]).unwrap(), transport_at: None };
             if is_merged {
                 let frame = udp(payloads.iter().sum());
-                intake.merged(&frame, frame.len(), note, 1, 1);
+                intake.add_merged_frame(&frame, frame.len(), note, 1, 1);
             } else {
                 payloads.iter().map(|&payload| udp(payload)).for_each(|frame| {
-                    intake.frame(&frame, frame.len(), 1, 1);
+                    intake.add_frame(&frame, frame.len(), 1, 1);
                 });
             }
         }
-        let packets = intake.packets().iter().map(|packet| u64::from(packet.packets())).sum();
+        let packets = intake.packets().iter().map(|packet| u64::from(packet.packet_count())).sum();
         let bytes = intake.packets().iter().map(|packet| u64::from(packet.bytes)).sum();
         let counts = PacketCounts { merged: 0, merged_packets: 0, ..*intake.counts() };
         (counts, packets, bytes)
@@ -235,9 +249,15 @@ mod tests {
     fn what_cannot_be_taken_apart_counts_as_one_and_is_marked() {
         let mut intake = PacketIntake::new(ParseOptions::default(), 1, None);
         let frame = udp(4000);
-        intake.merged(&frame, frame.len(), MergeNote { segment_bytes: 0, transport_at: None }, 1, 1);
-        intake.unsplit(LinkKind::Ethernet, &frame, frame.len(), 1, 1);
-        intake.frame(&frame, frame.len(), 1, 1);
+        intake.add_merged_frame(
+            &frame,
+            frame.len(),
+            MergeNote { segment_bytes: 0, transport_at: None },
+            1,
+            1,
+        );
+        intake.add_unsplit_frame(LinkKind::Ethernet, &frame, frame.len(), 1, 1);
+        intake.add_frame(&frame, frame.len(), 1, 1);
         let marked = intake.packets().iter().map(|packet| packet.flags & flags::UNSPLIT != 0);
         assert_eq!(marked.collect::<Vec<_>>(), [true, true, false]);
         let PacketCounts { seen, unsplit, merged, .. } = *intake.counts();

@@ -10,18 +10,18 @@ mod account_lines;
 mod arrival;
 mod exposition;
 
-pub use account_lines::{LedgerLine, lines};
+pub use account_lines::{LedgerLine, ledger_lines};
 pub use arrival::ArrivalCheck;
 pub(crate) use arrival::InterfaceTotals;
-pub use exposition::exposition;
+pub use exposition::prometheus_text;
 
+use crate::backpressure::{BackpressurePolicy, OutputQueue};
 use crate::export::{self, ExportWatch};
-use crate::group::{GroupReport, GroupSeat};
+use crate::group::{GroupReport, GroupRoleHandle};
 use crate::outbox::OutputChannels;
 pub use crate::output_report::OutputReport;
-use crate::patience::{OutputQueue, SharedPatience};
 use crate::source::{ReadCounts, SharedInterfaceCounts};
-use crate::worker::{WorkerCounts, WorkerMeeting};
+use crate::worker::{WorkerCounts, WorkerStatus};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::{
     CaptureCounts, CarriedRecords, CountImbalance, ExportCounts, MeterLedger, PacketCounts, RecordLosses,
@@ -72,18 +72,18 @@ pub(crate) enum PacketOrigin {
 }
 
 #[derive(Default)]
-pub struct MeterBooks {
+pub struct MeterAccounts {
     /// Time at which the workers were ready.
     start_ns: AtomicU64,
-    patience: SharedPatience,
+    backpressure: BackpressurePolicy,
     export: Mutex<Option<LedgerExport>>,
     sinks: Mutex<Vec<LedgerSink>>,
-    desks: Mutex<Vec<Arc<WorkerMeeting>>>,
+    worker_statuses: Mutex<Vec<Arc<WorkerStatus>>>,
     captured: Mutex<Arc<PacketOrigin>>,
-    group: Mutex<Option<GroupSeat>>,
+    group: Mutex<Option<GroupRoleHandle>>,
 }
 
-impl std::fmt::Debug for MeterBooks {
+impl std::fmt::Debug for MeterAccounts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("MeterBooks").finish_non_exhaustive()
     }
@@ -112,73 +112,74 @@ pub struct LedgerReport {
     pub stopped: bool,
 }
 
-impl MeterBooks {
+impl MeterAccounts {
     pub fn new() -> Arc<Self> {
         Arc::new(Self { start_ns: clock::monotonic_ns().into(), ..Self::default() })
     }
 
     /// Returns the policy that decides whether workers wait when a queue is full.
-    pub fn patience(&self) -> &SharedPatience {
-        &self.patience
+    pub fn backpressure(&self) -> &BackpressurePolicy {
+        &self.backpressure
     }
 
     /// Adds a sink of records, which `account` asks for its counts, and returns its end of the queue.
     pub fn add_sink(&self, name: String, account: SinkAccount) -> Receiver<crate::WorkerBatch> {
         // Bounded: a slow sink costs batches, which are counted, and not memory.
         let (batches, taken) = bounded(QUEUE);
-        lock(&self.sinks).push(LedgerSink { name, queue: Some(batches), account });
+        lock_ignoring_poison(&self.sinks).push(LedgerSink { name, queue: Some(batches), account });
         taken
     }
 
     /// Sets the export. It takes events of SIM if `wants_events`, otherwise records.
     pub fn set_export(&self, queue: export::WorkerQueue, wants_events: bool, watch: ExportWatch) {
-        *lock(&self.export) = Some(LedgerExport { queue: Some((queue, wants_events)), watch });
+        *lock_ignoring_poison(&self.export) =
+            Some(LedgerExport { queue: Some((queue, wants_events)), watch });
     }
 
-    pub fn set_group(&self, seat: GroupSeat) {
-        *lock(&self.group) = Some(seat);
+    pub fn set_group(&self, role_handle: GroupRoleHandle) {
+        *lock_ignoring_poison(&self.group) = Some(role_handle);
     }
 
     /// State of the meter in its group, if one meter exports for all.
-    pub fn group(&self) -> Option<GroupReport> {
-        lock(&self.group).as_ref().map(|seat| GroupReport::of(&seat.status()))
+    pub fn group_report(&self) -> Option<GroupReport> {
+        lock_ignoring_poison(&self.group).as_ref().map(|seat| GroupReport::from_status(&seat.status()))
     }
 
     /// Takes the outputs' queues, once: so they close when the last worker drops its clones.
     pub fn take_channels(&self) -> OutputChannels {
         OutputChannels {
-            export: lock(&self.export).as_mut().and_then(|export| export.queue.take()),
-            sinks: lock(&self.sinks)
+            export: lock_ignoring_poison(&self.export).as_mut().and_then(|export| export.queue.take()),
+            sinks: lock_ignoring_poison(&self.sinks)
                 .iter_mut()
-                .filter_map(|sink| Some(OutputQueue::new(sink.queue.take()?, &self.patience)))
+                .filter_map(|sink| Some(OutputQueue::new(sink.queue.take()?, &self.backpressure)))
                 .collect(),
-            patience: self.patience.clone(),
+            backpressure: self.backpressure.clone(),
         }
     }
 
-    pub(crate) fn begin(&self, desks: Vec<Arc<WorkerMeeting>>, captured: PacketOrigin) {
+    pub(crate) fn begin_metering(&self, worker_statuses: Vec<Arc<WorkerStatus>>, captured: PacketOrigin) {
         // Set again: allocating the tables has taken time in which nothing was metered.
         self.start_ns.store(clock::monotonic_ns(), Ordering::Release);
-        *lock(&self.desks) = desks;
-        *lock(&self.captured) = Arc::new(captured);
+        *lock_ignoring_poison(&self.worker_statuses) = worker_statuses;
+        *lock_ignoring_poison(&self.captured) = Arc::new(captured);
     }
 
     /// Reads the ledger as of now. Rates are differences of two ledgers.
-    pub fn ledger(&self) -> MeterLedger {
-        self.snapshot(false).ledger
+    pub fn current_ledger(&self) -> MeterLedger {
+        self.take_snapshot(false).ledger
     }
 
     /// Reports all accounts as of now. `is_over`: all threads have ended, so the rules of the ledger are checked.
-    pub fn report(&self, is_over: bool) -> LedgerReport {
-        let snapshot = self.snapshot(is_over);
-        let arrival_remark = snapshot.arrival.and_then(|arrival| arrival.remark(&snapshot));
+    pub fn build_report(&self, is_over: bool) -> LedgerReport {
+        let snapshot = self.take_snapshot(is_over);
+        let arrival_remark = snapshot.arrival.and_then(|arrival| arrival.difference_remark(&snapshot));
         let LedgerSnapshot { ledger, arrival, outputs, notes } = snapshot;
-        let captured = Arc::clone(&lock(&self.captured));
+        let captured = Arc::clone(&lock_ignoring_poison(&self.captured));
         let read = if let PacketOrigin::Files(read) = &*captured { Some(read) } else { None };
         let mut found = Vec::new();
         // While threads work, the accounts are read at slightly different times and need not balance.
         if is_over {
-            found.extend(ledger.imbalances());
+            found.extend(ledger.find_imbalances());
             found.extend(own_rules(&notes));
             found.extend(outputs.iter().flat_map(OutputReport::imbalances));
         }
@@ -187,7 +188,7 @@ impl MeterBooks {
             ledger,
             arrival,
             outputs,
-            group: self.group(),
+            group: self.group_report(),
             imbalances: found.iter().map(ToString::to_string).collect(),
             remarks: read
                 .map(|read| read.remarks())
@@ -200,20 +201,21 @@ impl MeterBooks {
         }
     }
 
-    fn snapshot(&self, is_over: bool) -> LedgerSnapshot {
-        let notes: Vec<WorkerCounts> = lock(&self.desks).iter().map(|desk| desk.notes()).collect();
+    fn take_snapshot(&self, is_over: bool) -> LedgerSnapshot {
+        let notes: Vec<WorkerCounts> =
+            lock_ignoring_poison(&self.worker_statuses).iter().map(|desk| desk.published_counts()).collect();
         let mut packets = PacketCounts::default();
         for notes in &notes {
-            packets.add(&notes.counts);
+            packets.add_counts(&notes.counts);
         }
-        let watched = lock(&self.export).as_ref().map(|export| export.watch.targets());
+        let watched = lock_ignoring_poison(&self.export).as_ref().map(|export| export.watch.output_reports());
         let exports = watched.into_iter().flatten();
-        let sinks = lock(&self.sinks);
-        let sinks = sinks.iter().enumerate().map(|(n, sink)| report_of(n, sink, &notes, is_over));
+        let sinks = lock_ignoring_poison(&self.sinks);
+        let sinks = sinks.iter().enumerate().map(|(n, sink)| sink_report(n, sink, &notes, is_over));
         let outputs: Vec<_> = exports.chain(sinks).collect();
         let mut export = ExportCounts::default();
         for output in &outputs {
-            add(&mut export, &output.counts);
+            add_counts(&mut export, &output.counts);
         }
         let mut ledger = MeterLedger { capture: capture_counts(&notes), packets, export };
         let arrival = self.note_arrivals(&mut ledger, &notes, is_over);
@@ -227,7 +229,7 @@ impl MeterBooks {
         notes: &[WorkerCounts],
         is_over: bool,
     ) -> Option<ArrivalCheck> {
-        match &**lock(&self.captured) {
+        match &**lock_ignoring_poison(&self.captured) {
             PacketOrigin::Nothing => None,
             PacketOrigin::Files(read) => {
                 // Packets that a stopped worker left in its block were read, but never reached the meter.
@@ -238,15 +240,16 @@ impl MeterBooks {
             }
             PacketOrigin::Interfaces(interfaces) => {
                 // The counters of an interface that is gone are unknown, and so are the sums then.
-                let read: Option<Vec<_>> = interfaces.iter().map(|counts| lock(counts).read()).collect();
-                let totals = read?.into_iter().fold(InterfaceTotals::default(), InterfaceTotals::add);
+                let read: Option<Vec<_>> =
+                    interfaces.iter().map(|counts| lock_ignoring_poison(counts).read_totals()).collect();
+                let totals = read?.into_iter().fold(InterfaceTotals::default(), InterfaceTotals::add_totals);
                 // The interface may be ahead of the ring now, so the two are compared only at the end.
                 if !is_over {
-                    arrival::note(&mut ledger.capture, totals);
+                    arrival::estimate_arrivals(&mut ledger.capture, totals);
                     return None;
                 }
                 let sent_frames = notes.iter().map(|notes| notes.sent.frames).sum();
-                Some(arrival::settle(ledger, sent_frames, totals))
+                Some(arrival::compare_arrivals(ledger, sent_frames, totals))
             }
         }
     }
@@ -262,7 +265,7 @@ fn capture_counts(notes: &[WorkerCounts]) -> CaptureCounts {
     }
 }
 
-/// Everything that [`MeterBooks::snapshot`] reads at one time.
+/// Everything that [`MeterAccounts::take_snapshot`] reads at one time.
 struct LedgerSnapshot {
     ledger: MeterLedger,
     arrival: Option<ArrivalCheck>,
@@ -270,37 +273,37 @@ struct LedgerSnapshot {
     notes: Vec<WorkerCounts>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn report_of(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over: bool) -> OutputReport {
+fn sink_report(number: usize, sink: &LedgerSink, notes: &[WorkerCounts], is_over: bool) -> OutputReport {
     let mut counts = ExportCounts::default();
     let mut losses = RecordLosses::default();
     for offered in notes.iter().filter_map(|notes| notes.offered.get(number)) {
-        counts.offered.add(offered.offered);
-        losses.add_all(&offered.lost);
+        counts.offered.add_records(offered.offered);
+        losses.add_losses(&offered.lost);
     }
     let SinkCounts { stored, waiting, losses: refused, file_bytes, failure } = (sink.account)();
     // The queue's losses are the worker's, the refused ones the sink's: no record is in both.
-    counts.queue_dropped = losses.total();
-    counts.refused = refused.total();
-    losses.add_all(&refused);
+    counts.queue_dropped = losses.total_records();
+    counts.refused = refused.total_records();
+    losses.add_losses(&refused);
     counts = ExportCounts { sent: stored, waiting, message_bytes: file_bytes, ..counts };
     if !is_over {
         // A running sink does not count its queue. At the end the difference must show: a record in no account is a defect.
-        counts.waiting = rest(&counts);
+        counts.waiting = unaccounted_records(&counts);
     }
     OutputReport { to: sink.name.clone(), counts, losses, failure }
 }
 
 /// Returns the records that were offered and are in no other account. Saturates, because a sink may count a record before the
 /// worker's counters say that it was offered.
-fn rest(counts: &ExportCounts) -> CarriedRecords {
+fn unaccounted_records(counts: &ExportCounts) -> CarriedRecords {
     let mut gone = counts.queue_dropped;
-    gone.add(counts.sent);
-    gone.add(counts.refused);
-    gone.add(counts.left_to_others);
+    gone.add_records(counts.sent);
+    gone.add_records(counts.refused);
+    gone.add_records(counts.left_to_others);
     CarriedRecords {
         records: counts.offered.records.saturating_sub(gone.records),
         packets: counts.offered.packets.saturating_sub(gone.packets),
@@ -308,13 +311,13 @@ fn rest(counts: &ExportCounts) -> CarriedRecords {
     }
 }
 
-fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
-    sum.offered.add(counts.offered);
-    sum.queue_dropped.add(counts.queue_dropped);
-    sum.sent.add(counts.sent);
-    sum.refused.add(counts.refused);
-    sum.left_to_others.add(counts.left_to_others);
-    sum.waiting.add(counts.waiting);
+fn add_counts(sum: &mut ExportCounts, counts: &ExportCounts) {
+    sum.offered.add_records(counts.offered);
+    sum.queue_dropped.add_records(counts.queue_dropped);
+    sum.sent.add_records(counts.sent);
+    sum.refused.add_records(counts.refused);
+    sum.left_to_others.add_records(counts.left_to_others);
+    sum.waiting.add_records(counts.waiting);
     sum.messages += counts.messages;
     sum.message_bytes += counts.message_bytes;
     sum.own_records += counts.own_records;
@@ -343,28 +346,28 @@ mod tests {
 
     #[test]
     fn what_a_sink_was_offered_and_has_not_stored_waits() {
-        let books = MeterBooks::new();
+        let books = MeterAccounts::new();
         let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
         let lost = |cause, records| {
             let mut losses = RecordLosses::default();
-            losses.add(cause, carried(records));
+            losses.add_loss(cause, carried(records));
             losses
         };
         let losses = lost(LossCause::Refused, 1);
         let counts = SinkCounts { stored: carried(4), losses, ..SinkCounts::default() };
         let taken = books.add_sink("file".into(), Box::new(move || counts.clone()));
         let offered = OfferedCounts { offered: carried(10), lost: lost(LossCause::QueueFull, 2) };
-        let desk = Arc::<WorkerMeeting>::default();
+        let desk = Arc::<WorkerStatus>::default();
         desk.publish(WorkerCounts { offered: vec![offered], ..WorkerCounts::default() });
-        books.begin(vec![Arc::clone(&desk)], PacketOrigin::Nothing);
-        let ledger = books.ledger();
+        books.begin_metering(vec![Arc::clone(&desk)], PacketOrigin::Nothing);
+        let ledger = books.current_ledger();
         assert_eq!((ledger.export.offered, ledger.export.waiting), (carried(10), carried(3)));
         assert_eq!(ledger.capture.arrived, None);
         drop(taken);
         // At the end no record may wait: an offered record in no account is a defect, and no sink may hide it.
-        let report = books.report(true);
+        let report = books.build_report(true);
         assert_eq!(report.ledger.export.waiting, CarriedRecords::default());
-        assert_eq!(report.outputs[0].losses.total(), carried(3));
+        assert_eq!(report.outputs[0].losses.total_records(), carried(3));
         let rule = "records offered to an output = stored + left to others + lost by cause";
         assert!(report.imbalances.iter().any(|text| text.contains(rule)), "{:?}", report.imbalances);
     }

@@ -10,6 +10,7 @@
 //! offered is stored, or lost by a cause that the report names ([`ledger::OutputReport`]).
 #![forbid(unsafe_code)]
 
+mod backpressure;
 mod batch;
 mod blame;
 mod certificate;
@@ -24,7 +25,6 @@ mod memory;
 pub mod metrics;
 mod outbox;
 mod output_report;
-mod patience;
 mod placement;
 mod reorder;
 mod run;
@@ -33,11 +33,11 @@ pub mod source;
 pub mod top;
 mod worker;
 
+pub use backpressure::{BackpressurePolicy, OutputQueue};
 pub use batch::WorkerBatch;
 pub use error::Error;
 pub use intake::{BATCH, PacketIntake};
 pub use outbox::{OfferedCounts, OutputChannels, OutputQueues};
-pub use patience::{OutputQueue, SharedPatience};
 pub use run::{MeterInput, MeterOptions, RunningMeter};
 pub use share::FlowShareFilter;
-pub use worker::{WorkerCounts, WorkerMeeting};
+pub use worker::{WorkerCounts, WorkerStatus};

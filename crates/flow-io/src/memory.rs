@@ -13,6 +13,6 @@ impl MemoryHints for MeterMemory {
     }
 
     fn large_pages<T>(memory: &mut [T]) -> bool {
-        memory::large_pages(memory)
+        memory::request_large_pages(memory)
     }
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Most bytes of a request.
 const MOST: usize = 4096;
 /// Time limit of a request, in nanoseconds.
-const PATIENCE_NS: u64 = 2_000_000_000;
+const REQUEST_TIMEOUT_NS: u64 = 2_000_000_000;
 /// Most connections at a time.
 const MOST_CONNECTIONS: usize = 32;
 /// Interval at which the thread checks for new connections and for the end.
@@ -37,8 +37,11 @@ pub struct MetricsResponder {
 
 impl MetricsResponder {
     /// Starts to listen; `render` makes the text of each answer.
-    pub fn start(address: SocketAddr, render: impl Fn() -> String + Send + 'static) -> Result<Self, Error> {
-        let listener = bind(address).map_err(|source| Error::Metrics { address, source })?;
+    pub fn start_serving(
+        address: SocketAddr,
+        render: impl Fn() -> String + Send + 'static,
+    ) -> Result<Self, Error> {
+        let listener = bind_nonblocking(address).map_err(|source| Error::Metrics { address, source })?;
         let bound = listener.local_addr().map_err(|source| Error::Metrics { address, source })?;
         let stop = Arc::<AtomicBool>::default();
         let connections = MetricsConnections { listener, render, open: VecDeque::new() };
@@ -65,7 +68,7 @@ impl Drop for MetricsResponder {
     }
 }
 
-fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+fn bind_nonblocking(address: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // The thread must also notice its end, so it must not wait in `accept`.
     listener.set_nonblocking(true)?;
@@ -104,7 +107,7 @@ impl<R: Fn() -> String> MetricsConnections<R> {
         let now_ns = clock::monotonic_ns();
         let render = &self.render;
         // An error means that the peer has gone: its connection is dropped like one that was answered.
-        self.open.retain_mut(|scrape| now_ns < scrape.until_ns && !scrape.advance(render).unwrap_or(true));
+        self.open.retain_mut(|scrape| now_ns < scrape.until_ns && !scrape.advance_io(render).unwrap_or(true));
     }
 }
 
@@ -119,19 +122,19 @@ struct MetricsRequest {
 
 impl MetricsRequest {
     fn new(stream: TcpStream) -> Self {
-        let until_ns = clock::monotonic_ns() + PATIENCE_NS;
+        let until_ns = clock::monotonic_ns() + REQUEST_TIMEOUT_NS;
         Self { stream, head: Vec::new(), answer: Vec::new(), written: 0, until_ns }
     }
 
     /// Reads and writes what is possible now; `true` when the whole answer is written.
-    fn advance(&mut self, render: &impl Fn() -> String) -> std::io::Result<bool> {
+    fn advance_io(&mut self, render: &impl Fn() -> String) -> std::io::Result<bool> {
         if self.answer.is_empty() {
             if !self.read_head()? {
                 return Ok(false);
             }
             // The address that this connection came in on: a listener on all addresses also serves the loopback interface.
             let is_loopback = self.stream.local_addr()?.ip().to_canonical().is_loopback();
-            self.answer = answer(&self.head, is_loopback, render);
+            self.answer = answer_request(&self.head, is_loopback, render);
         }
         while self.written < self.answer.len() {
             match self.stream.write(&self.answer[self.written..]) {
@@ -160,24 +163,24 @@ impl MetricsRequest {
     }
 }
 
-fn answer(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) -> Vec<u8> {
+fn answer_request(head: &[u8], is_loopback: bool, render: &impl Fn() -> String) -> Vec<u8> {
     // A request may contain any bytes; damaged text matches no route.
     let text = String::from_utf8_lossy(head);
     let mut words = text.split(' ');
     let method = words.next().unwrap_or_default();
     let path = words.next().unwrap_or_default().split('?').next().unwrap_or_default();
     match (method, path) {
-        _ if is_from_a_page(&text, is_loopback) => response(
+        _ if is_from_a_page(&text, is_loopback) => format_response(
             "403 Forbidden",
             "requests from web pages are refused; use the address, not a host name\n",
         ),
-        ("GET", "/metrics") => response("200 OK", &render()),
-        ("GET", _) => response("404 Not Found", "not found; the metrics are at /metrics\n"),
-        _ => response("405 Method Not Allowed", "only GET is allowed\n"),
+        ("GET", "/metrics") => format_response("200 OK", &render()),
+        ("GET", _) => format_response("404 Not Found", "not found; the metrics are at /metrics\n"),
+        _ => format_response("405 Method Not Allowed", "only GET is allowed\n"),
     }
 }
 
-fn response(status: &str, body: &str) -> Vec<u8> {
+fn format_response(status: &str, body: &str) -> Vec<u8> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n",
@@ -227,7 +230,7 @@ mod tests {
     #[test]
     fn a_scraper_gets_the_text_and_anybody_else_a_refusal() {
         let local = "127.0.0.1:0".parse().unwrap();
-        let responder = MetricsResponder::start(local, || "a_total 1\n".into()).unwrap();
+        let responder = MetricsResponder::start_serving(local, || "a_total 1\n".into()).unwrap();
         let address = responder.address();
         let text = ask(address, b"GET /metrics HTTP/1.1\r\nHost: localhost:9100\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\na_total 1\n"), "{text}");
@@ -235,14 +238,14 @@ mod tests {
         assert!(ask(address, b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
         assert!(ask(address, &[b'x'; 2 * MOST][..MOST]).starts_with("HTTP/1.1 405 "));
         assert!(ask(address, b"GET /metrics?a=b HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
-        let twice = MetricsResponder::start(address, String::new);
+        let twice = MetricsResponder::start_serving(address, String::new);
         assert!(matches!(twice, Err(Error::Metrics { .. })));
     }
 
     #[test]
     fn connections_that_say_nothing_keep_no_scraper_waiting() {
         let responder =
-            MetricsResponder::start("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
+            MetricsResponder::start_serving("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let idle: Vec<_> =
             (0..4 * MOST_CONNECTIONS).map(|_| TcpStream::connect(responder.address()).unwrap()).collect();
         for _ in 0..10 {
@@ -254,7 +257,7 @@ mod tests {
     #[test]
     fn a_name_that_leads_to_this_machine_is_refused_also_where_all_addresses_listen() {
         let responder =
-            MetricsResponder::start("0.0.0.0:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
+            MetricsResponder::start_serving("0.0.0.0:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let local = SocketAddr::from(([127, 0, 0, 1], responder.address().port()));
         let found = ask(local, b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n");
         assert!(found.starts_with("HTTP/1.1 403"), "{found}");
@@ -265,7 +268,7 @@ mod tests {
     #[test]
     fn web_pages_are_kept_out() {
         let responder =
-            MetricsResponder::start("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
+            MetricsResponder::start_serving("127.0.0.1:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let with = |header: &str| {
             ask(responder.address(), format!("GET /metrics HTTP/1.1\r\n{header}\r\n\r\n").as_bytes())
         };

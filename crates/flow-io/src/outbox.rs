@@ -2,13 +2,13 @@
 //!
 //! Records for sinks are collected into batches; a full batch goes to the queue of each sink. While packets may arrive,
 //! a live meter never waits: a sink whose queue is full loses the batch, and its records are counted. At the end, and
-//! with files, it [waits](SharedPatience).
+//! with files, it [waits](BackpressurePolicy).
 //!
 //! Invariant, for every sink: offered = accepted by its queue + lost here, by cause.
 
+use crate::backpressure::{OpenSource, OutputQueue};
 use crate::export::WorkerProgress;
-use crate::patience::{OpenSource, OutputQueue};
-use crate::{SharedPatience, WorkerBatch, export};
+use crate::{BackpressurePolicy, WorkerBatch, export};
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowOutlet;
 use packetrig_flow::{CarriedRecords, FlowKey, FlowRecord, RecordLosses};
@@ -23,7 +23,7 @@ pub struct OutputChannels {
     pub export: Option<(export::WorkerQueue, bool)>,
     pub sinks: Vec<OutputQueue<WorkerBatch>>,
     /// Decides whether to wait for room or to lose the batch.
-    pub patience: SharedPatience,
+    pub backpressure: BackpressurePolicy,
 }
 
 /// Counts of the records that a sink was offered.
@@ -39,7 +39,7 @@ pub struct OutputQueues {
     records_out: Option<export::WorkerOutbox>,
     events_out: Option<export::WorkerOutbox>,
     sinks: Vec<OutputQueue<WorkerBatch>>,
-    patience: SharedPatience,
+    backpressure: BackpressurePolicy,
     /// Present until the worker's source has ended.
     source: Option<OpenSource>,
     offered: Vec<OfferedCounts>,
@@ -53,8 +53,8 @@ impl OutputQueues {
             records_out: export_outbox(channels, false),
             events_out: export_outbox(channels, true),
             sinks: channels.sinks.clone(),
-            patience: channels.patience.clone(),
-            source: Some(channels.patience.add_source()),
+            backpressure: channels.backpressure.clone(),
+            source: Some(channels.backpressure.add_source()),
             offered: vec![OfferedCounts::default(); channels.sinks.len()],
             records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS }),
         }
@@ -63,7 +63,7 @@ impl OutputQueues {
     /// Marks the source as ended. Once the sources of all workers have ended, sending may wait for room.
     pub(crate) fn end_input(&mut self) {
         if let Some(source) = self.source.take() {
-            self.patience.end_source(source);
+            self.backpressure.end_source(source);
         }
     }
 
@@ -73,30 +73,30 @@ impl OutputQueues {
     }
 
     /// Returns the counts of each sink so far.
-    pub fn offered(&self) -> &[OfferedCounts] {
+    pub fn offered_counts(&self) -> &[OfferedCounts] {
         &self.offered
     }
 
     #[inline]
-    pub fn event(&mut self, event: SimEvent) {
+    pub fn add_event(&mut self, event: SimEvent) {
         if let Some(out) = &mut self.events_out {
-            out.event(event);
+            out.add_event(event);
         }
     }
 
     /// Sends incomplete batches, too.
-    pub fn flush(&mut self) {
+    pub fn flush_batches(&mut self) {
         for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
-            out.flush();
+            out.flush_batches();
         }
-        self.send();
+        self.send_records();
     }
 
     /// Sends incomplete batches, and then publishes the worker's progress.
-    pub(crate) fn settle(&mut self, progress: WorkerProgress) {
-        self.flush();
+    pub(crate) fn report_progress(&mut self, progress: WorkerProgress) {
+        self.flush_batches();
         for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
-            out.settle(progress);
+            out.report_progress(progress);
         }
     }
 
@@ -110,7 +110,7 @@ impl OutputQueues {
         self.events_out.as_mut().is_some_and(export::WorkerOutbox::has_taken_over)
     }
 
-    fn send(&mut self) {
+    fn send_records(&mut self) {
         // Called several times a second, so an idle worker must not allocate or send.
         if self.records.is_empty() {
             return;
@@ -118,16 +118,16 @@ impl OutputQueues {
         // A new vector of full size: the old one leaves with the batch, and growing would copy records.
         let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
         let batch = WorkerBatch::Records(records);
-        let carried = batch.carried();
+        let carried = batch.carried_records();
         // There is a sink: records are collected only if there is one.
         let last = self.sinks.len() - 1;
         let mut batch = Some(batch);
         for (number, (queue, offered)) in self.sinks.iter().zip(&mut self.offered).enumerate() {
             // The last sink gets the batch itself, so one sink costs no copy.
             let own = if number < last { batch.clone() } else { batch.take() };
-            offered.offered.add(carried);
-            if own.is_none_or(|own| queue.give(own).is_err()) {
-                offered.lost.add(queue.loss_cause(), carried);
+            offered.offered.add_records(carried);
+            if own.is_none_or(|own| queue.send_or_wait(own).is_err()) {
+                offered.lost.add_loss(queue.loss_cause(), carried);
             }
         }
     }
@@ -135,24 +135,24 @@ impl OutputQueues {
 
 fn export_outbox(channels: &OutputChannels, events: bool) -> Option<export::WorkerOutbox> {
     let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
-    export.map(|(queue, _)| queue.outbox())
+    export.map(|(queue, _)| queue.make_outbox())
 }
 
 impl FlowOutlet for OutputQueues {
-    fn record(&mut self, record: &FlowRecord) {
+    fn on_record(&mut self, record: &FlowRecord) {
         if let Some(out) = &mut self.records_out {
-            out.record(record);
+            out.add_record(record);
         }
         if !self.sinks.is_empty() {
             self.records.push(record.clone());
             if self.records.len() >= RECORDS {
-                self.send();
+                self.send_records();
             }
         }
     }
 
-    fn opened(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64) {
-        self.event(SimEvent::Flow { flow_id, key: *key, at_ns });
+    fn on_flow_opened(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64) {
+        self.add_event(SimEvent::Flow { flow_id, key: *key, at_ns });
     }
 }
 
@@ -169,14 +169,14 @@ mod tests {
     }
 
     fn to(sinks: Vec<Sender<WorkerBatch>>) -> OutputChannels {
-        let patience = SharedPatience::default();
+        let patience = BackpressurePolicy::default();
         let sinks = sinks.into_iter().map(|queue| OutputQueue::new(queue, &patience)).collect();
-        OutputChannels { export: None, sinks, patience }
+        OutputChannels { export: None, sinks, backpressure: patience }
     }
 
     fn carried(receiver: &Receiver<WorkerBatch>) -> CarriedRecords {
         let mut sum = CarriedRecords::default();
-        receiver.try_iter().for_each(|batch| sum.add(batch.carried()));
+        receiver.try_iter().for_each(|batch| sum.add_records(batch.carried_records()));
         sum
     }
 
@@ -184,13 +184,13 @@ mod tests {
     fn a_full_queue_loses_batches_and_says_what_they_carried() {
         let (batches, taken) = bounded(2);
         let mut outbox = OutputQueues::new(&to(vec![batches]));
-        (0..RECORDS as u64 * 5).for_each(|n| outbox.record(&record(n)));
-        outbox.flush();
-        let OfferedCounts { offered, lost } = outbox.offered()[0];
-        let dropped = lost.total();
+        (0..RECORDS as u64 * 5).for_each(|n| outbox.on_record(&record(n)));
+        outbox.flush_batches();
+        let OfferedCounts { offered, lost } = outbox.offered_counts()[0];
+        let dropped = lost.total_records();
         let mut accepted = carried(&taken);
         assert_eq!((accepted.records, dropped.records), (2 * RECORDS as u64, 3 * RECORDS as u64));
-        accepted.add(dropped);
+        accepted.add_records(dropped);
         assert_eq!(accepted, offered);
     }
 
@@ -198,27 +198,27 @@ mod tests {
     fn every_sink_gets_every_record() {
         let ((first, one), (second, two)) = (bounded(9), bounded(9));
         let mut outbox = OutputQueues::new(&to(vec![first, second]));
-        outbox.opened(1, &FlowKey::default(), 5);
+        outbox.on_flow_opened(1, &FlowKey::default(), 5);
         assert!(!outbox.wants_events());
-        outbox.record(&record(3));
-        outbox.flush();
-        outbox.flush();
+        outbox.on_record(&record(3));
+        outbox.flush_batches();
+        outbox.flush_batches();
         let wanted = CarriedRecords { records: 1, packets: 3, bytes: 300 };
         assert_eq!((carried(&one), carried(&two)), (wanted, wanted));
-        assert!(outbox.offered().iter().all(|sink| sink.lost.is_empty()));
+        assert!(outbox.offered_counts().iter().all(|sink| sink.lost.is_empty()));
     }
 
     #[test]
     fn the_export_gets_what_it_wants() {
         for wants_events in [true, false] {
-            let (queue, incoming) = export::queue(4 << 20, &SharedPatience::default());
+            let (queue, incoming) = export::open_queue(4 << 20, &BackpressurePolicy::default());
             let channels =
                 OutputChannels { export: Some((queue, wants_events)), ..OutputChannels::default() };
             let mut outbox = OutputQueues::new(&channels);
-            outbox.opened(1, &FlowKey::default(), 5);
-            outbox.event(SimEvent::Packet { flow_id: 1, bytes: 70, at_ns: 5 });
-            outbox.record(&record(3));
-            outbox.flush();
+            outbox.on_flow_opened(1, &FlowKey::default(), 5);
+            outbox.add_event(SimEvent::Packet { flow_id: 1, bytes: 70, at_ns: 5 });
+            outbox.on_record(&record(3));
+            outbox.flush_batches();
             let sum = incoming.waiting();
             let (events, records) = ((2, 1, 70), (1, 3, 300));
             let wanted = if wants_events { events } else { records };
@@ -231,12 +231,12 @@ mod tests {
         let (batches, taken) = bounded(1);
         drop(taken);
         let channels = to(vec![batches]);
-        channels.patience.begin();
+        channels.backpressure.begin_waiting();
         let mut outbox = OutputQueues::new(&channels);
-        outbox.record(&record(3));
-        outbox.flush();
+        outbox.on_record(&record(3));
+        outbox.flush_batches();
         let mut expected = RecordLosses::default();
-        expected.add(LossCause::GivenUp, CarriedRecords { records: 1, packets: 3, bytes: 300 });
-        assert_eq!(outbox.offered()[0].lost, expected);
+        expected.add_loss(LossCause::GivenUp, CarriedRecords { records: 1, packets: 3, bytes: 300 });
+        assert_eq!(outbox.offered_counts()[0].lost, expected);
     }
 }

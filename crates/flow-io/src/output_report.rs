@@ -30,9 +30,9 @@ impl OutputReport {
     /// Returns the rules of the ledger that do not hold. At the end no record waits.
     pub(crate) fn imbalances(&self) -> Vec<CountImbalance> {
         let ExportCounts { offered, sent, left_to_others, .. } = self.counts;
-        let mut accounted = self.losses.total();
-        accounted.add(sent);
-        accounted.add(left_to_others);
+        let mut accounted = self.losses.total_records();
+        accounted.add_records(sent);
+        accounted.add_records(left_to_others);
         let rules = [
             (
                 "records offered to an output = stored + left to others + lost by cause",
@@ -60,10 +60,10 @@ mod tests {
         let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
         let counts = ExportCounts { offered: carried(10), sent: carried(7), ..ExportCounts::default() };
         let mut report = OutputReport { to: "records".into(), counts, ..OutputReport::default() };
-        report.losses.add(LossCause::Refused, carried(2));
+        report.losses.add_loss(LossCause::Refused, carried(2));
         report.failure = Some("no space".into());
         assert_eq!(report.imbalances().len(), 2);
-        report.losses.add(LossCause::QueueFull, carried(1));
+        report.losses.add_loss(LossCause::QueueFull, carried(1));
         assert!(report.imbalances().is_empty());
         let lines = report.loss_lines();
         assert_eq!(

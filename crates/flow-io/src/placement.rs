@@ -9,23 +9,23 @@ use std::fs;
 use std::ops::RangeInclusive;
 
 /// Chooses a processor for each worker, interface by interface; `None`: any.
-pub(crate) fn processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
-    let near: Vec<Vec<usize>> = locations.iter().map(|at| near(at).unwrap_or_default()).collect();
-    assign(&sched::cpus().unwrap_or_default(), &near, of_each)
+pub(crate) fn assign_processors(locations: &[PortLocation], of_each: usize) -> Vec<Option<usize>> {
+    let near: Vec<Vec<usize>> = locations.iter().map(|at| near_processors(at).unwrap_or_default()).collect();
+    assign_nearest(&sched::allowed_cpus().unwrap_or_default(), &near, of_each)
 }
 
 /// Pins the calling thread to its processor, if it has one, and asks for precedence there.
-pub(crate) fn settle(processor: Option<usize>) {
+pub(crate) fn pin_current_thread(processor: Option<usize>) {
     if let Some(processor) = processor {
         // Both calls only make it faster. Without the rights for them the worker is as correct on any processor.
-        drop(sched::pin(processor));
+        drop(sched::pin_thread(processor));
         drop(sched::request_precedence());
     }
 }
 
 /// Runs `act` on a processor, if one is given. The kernel allocates a ring's memory on the NUMA node of the thread that opens
 /// it, so rings are opened where their worker runs.
-pub(crate) fn on<T: Send>(
+pub(crate) fn run_on<T: Send>(
     processor: Option<usize>,
     act: impl FnOnce() -> Result<T, Error> + Send,
 ) -> Result<T, Error> {
@@ -41,12 +41,12 @@ pub(crate) fn on<T: Send>(
 
 fn pin_and_run<T>(processor: usize, act: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     // A failure is harmless: the ring works, and only its memory may be on another node.
-    drop(sched::pin(processor));
+    drop(sched::pin_thread(processor));
     act()
 }
 
 /// Gives each interface in turn a processor near it while there are any; the remaining processors go to workers without one.
-fn assign(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<usize>> {
+fn assign_nearest(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<usize>> {
     let mut assigned = vec![None; near.len() * of_each];
     if assigned.len() > allowed.len() {
         return assigned;
@@ -68,7 +68,7 @@ fn assign(allowed: &[usize], near: &[Vec<usize>], of_each: usize) -> Vec<Option<
 
 /// Returns the processors of the NUMA node that an interface is attached to. Those of other namespaces are unknown: `/sys` does not
 /// show their interfaces here.
-fn near(location: &PortLocation) -> Option<Vec<usize>> {
+fn near_processors(location: &PortLocation) -> Option<Vec<usize>> {
     if location.namespace.is_some() {
         return None;
     }
@@ -76,15 +76,15 @@ fn near(location: &PortLocation) -> Option<Vec<usize>> {
     // The kernel writes -1 for a device without a node, which is no `u32`.
     let node: u32 = node.trim().parse().ok()?;
     let processors = fs::read_to_string(format!("/sys/devices/system/node/node{node}/cpulist")).ok()?;
-    Some(list(&processors))
+    Some(parse_cpu_list(&processors))
 }
 
 /// Parses a list such as `0-3,8`.
-fn list(text: &str) -> Vec<usize> {
-    text.trim().split(',').filter_map(range).flatten().collect()
+fn parse_cpu_list(text: &str) -> Vec<usize> {
+    text.trim().split(',').filter_map(parse_cpu_range).flatten().collect()
 }
 
-fn range(text: &str) -> Option<RangeInclusive<usize>> {
+fn parse_cpu_range(text: &str) -> Option<RangeInclusive<usize>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     Some(first.parse().ok()?..=last.parse().ok()?)
 }
@@ -95,13 +95,13 @@ mod tests {
 
     #[test]
     fn a_list_is_read_as_the_kernel_writes_it() {
-        assert_eq!(list("0-2,8\n"), [0, 1, 2, 8]);
-        assert_eq!(list(""), [0; 0]);
+        assert_eq!(parse_cpu_list("0-2,8\n"), [0, 1, 2, 8]);
+        assert_eq!(parse_cpu_list(""), [0; 0]);
     }
 
     fn assigned(allowed: &[usize], near: &[&[usize]], of_each: usize) -> Vec<usize> {
         let near: Vec<Vec<usize>> = near.iter().map(|near| near.to_vec()).collect();
-        assign(allowed, &near, of_each).into_iter().flatten().collect()
+        assign_nearest(allowed, &near, of_each).into_iter().flatten().collect()
     }
 
     #[test]
@@ -123,6 +123,6 @@ mod tests {
 
     #[test]
     fn more_workers_than_processors_run_anywhere() {
-        assert_eq!(assign(&[0, 1], &[vec![0], vec![1], vec![0]], 1), [None; 3]);
+        assert_eq!(assign_nearest(&[0, 1], &[vec![0], vec![1], vec![0]], 1), [None; 3]);
     }
 }

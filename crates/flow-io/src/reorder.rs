@@ -31,33 +31,33 @@ impl ReorderBuffer {
     }
 
     /// Takes packets in the order of the file. Gives out sorted batches, each with the time up to which all packets have come out.
-    pub(crate) fn pass(&mut self, packets: &[PacketInfo], mut out: impl FnMut(&[PacketInfo], u64)) {
+    pub(crate) fn pass_packets(&mut self, packets: &[PacketInfo], mut out: impl FnMut(&[PacketInfo], u64)) {
         if !self.is_holding && is_steady(self.released_ns, packets) {
-            self.give(packets, &mut out);
+            self.emit_batches(packets, &mut out);
             return;
         }
         self.is_holding = true;
         self.held.extend_from_slice(packets);
         if self.held.len() >= 2 * WINDOW {
-            self.release(&mut out);
+            self.release_older_half(&mut out);
         }
     }
 
     /// Releases all packets that are held back, in order.
-    pub(crate) fn finish(&mut self, mut out: impl FnMut(&[PacketInfo], u64)) {
+    pub(crate) fn release_all(&mut self, mut out: impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
         held.sort_by_key(|packet| packet.at_ns);
-        self.give(&held, &mut out);
+        self.emit_batches(&held, &mut out);
     }
 
     /// Returns the time up to which all packets have come out, if the source has given all up to `given_ns`; `None`
     /// before the first one.
-    pub(crate) fn now_ns(&self, given_ns: u64) -> Option<u64> {
+    pub(crate) fn released_until_ns(&self, given_ns: u64) -> Option<u64> {
         let released_ns = self.released_ns?;
         Some(if self.held.is_empty() { released_ns.max(given_ns) } else { released_ns })
     }
 
-    fn release(&mut self, out: &mut impl FnMut(&[PacketInfo], u64)) {
+    fn release_older_half(&mut self, out: &mut impl FnMut(&[PacketInfo], u64)) {
         let mut held = std::mem::take(&mut self.held);
         // The older half goes out, the newer one stays to be sorted with what follows. If all of it came in order, there is
         // nothing to wait for any more.
@@ -67,13 +67,13 @@ impl ReorderBuffer {
         if !held.is_sorted_by_key(|packet| packet.at_ns) {
             held.sort_by_key(|packet| packet.at_ns);
         }
-        self.give(&held[..released], out);
+        self.emit_batches(&held[..released], out);
         held.drain(..released);
         // The memory is reused while packets are held back, and freed after that.
         self.held = if self.is_holding { held } else { Vec::new() };
     }
 
-    fn give(&mut self, packets: &[PacketInfo], out: &mut impl FnMut(&[PacketInfo], u64)) {
+    fn emit_batches(&mut self, packets: &[PacketInfo], out: &mut impl FnMut(&[PacketInfo], u64)) {
         for batch in packets.chunks(BATCH) {
             let Some(last) = batch.last() else { continue };
             self.released_ns = Some(last.at_ns);
@@ -105,9 +105,9 @@ mod tests {
         let mut buffer = ReorderBuffer::new();
         let mut out = Vec::new();
         for batch in packets(times).chunks(BATCH) {
-            buffer.pass(batch, |packets, _| out.extend_from_slice(packets));
+            buffer.pass_packets(batch, |packets, _| out.extend_from_slice(packets));
         }
-        buffer.finish(|packets, _| out.extend_from_slice(packets));
+        buffer.release_all(|packets, _| out.extend_from_slice(packets));
         out
     }
 
@@ -120,7 +120,7 @@ mod tests {
         let mut buffer = ReorderBuffer::new();
         let mut out = 0;
         for batch in packets(0..3 * WINDOW as u64).chunks(BATCH) {
-            buffer.pass(batch, |packets, now_ns| {
+            buffer.pass_packets(batch, |packets, now_ns| {
                 out += packets.len();
                 assert_eq!(now_ns + 1, out as u64);
             });

@@ -1,7 +1,7 @@
 //! The life of a meter: starts workers, opens their sources, stops and joins them.
 //!
 //! ```text
-//!  MeterBooks::new -> outputs added -> RunningMeter::start -> … -> stop -> join -> queues close, outputs end -> report
+//!  MeterAccounts::new -> outputs added -> RunningMeter::start_metering -> … -> stop -> join -> queues close, outputs end -> report
 //!                                           `-> tables allocated -> sources opened -> workers get their sources
 //! ```
 //! Sources are opened last: a ring fills from the moment that it is opened.
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::FlowShareFilter;
 use crate::convert::clamp_to_u32;
 use crate::intake::PacketIntake;
-use crate::ledger::{MeterBooks, PacketOrigin};
+use crate::ledger::{MeterAccounts, PacketOrigin};
 use crate::memory::MeterMemory;
 use crate::outbox::{OutputChannels, OutputQueues};
 use crate::placement;
@@ -21,7 +21,7 @@ use crate::source::{
     FileOptions, InterfaceCounts, LiveOptions, LiveSource, PacketSource, PortLocation, SharedInterfaceCounts,
     open_files, open_live,
 };
-use crate::worker::{MeterWorker, WorkerMeeting};
+use crate::worker::{MeterWorker, WorkerStatus};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::GroupMark;
 use packetrig_flow::parse::ParseOptions;
@@ -55,7 +55,7 @@ pub struct MeterOptions {
 /// A running meter with its threads. Stop and join it.
 #[derive(Debug)]
 pub struct RunningMeter {
-    desks: Vec<Arc<WorkerMeeting>>,
+    worker_statuses: Vec<Arc<WorkerStatus>>,
     workers: Vec<JoinHandle<Result<(), Error>>>,
     reader: Option<JoinHandle<()>>,
 }
@@ -69,24 +69,26 @@ struct OpenedSources {
 
 impl RunningMeter {
     /// Starts the meter; from now on everything that arrives is in the ledger.
-    pub fn start(options: &MeterOptions, books: &MeterBooks) -> Result<Self, Error> {
+    pub fn start_metering(options: &MeterOptions, accounts: &MeterAccounts) -> Result<Self, Error> {
         // Taken even if the start fails: outputs end when their queues close, and these are the last senders.
-        let channels = books.take_channels();
+        let channels = accounts.take_channels();
         if matches!(&options.input, MeterInput::Files(files) if files.pace.is_none()) {
             // Files wait for slow outputs. Recorded at a pace they are like live traffic, which does not.
-            channels.patience.begin_for_files();
+            channels.backpressure.begin_waiting_for_files();
         }
-        let processors = processors(&options.input)?;
+        let processors = choose_processors(&options.input)?;
         let placed = processors.clone();
-        Self::launch(options, processors, &channels, books, || open(&options.input, &placed))
+        Self::launch_workers(options, processors, &channels, accounts, || {
+            open_sources(&options.input, &placed)
+        })
     }
 
     /// Starts a worker for each of these processors, then opens as many sources for them.
-    fn launch(
+    fn launch_workers(
         options: &MeterOptions,
         processors: Vec<Option<usize>>,
         channels: &OutputChannels,
-        books: &MeterBooks,
+        accounts: &MeterAccounts,
         open: impl FnOnce() -> Result<OpenedSources, Error>,
     ) -> Result<Self, Error> {
         let mut starting = StartingWorkers::default();
@@ -94,24 +96,24 @@ impl RunningMeter {
         let StartingWorkers { desks, workers, source_inlets } = starting;
         match opened {
             Ok(OpenedSources { sources, reader, captured }) => {
-                books.begin(desks.clone(), captured);
+                accounts.begin_metering(desks.clone(), captured);
                 for (inlet, source) in source_inlets.into_iter().zip(sources) {
-                    // Fails only if the worker has ended already; then `join` returns its error.
+                    // Fails only if the worker has ended already; then `join_workers` returns its error.
                     drop(inlet.send(source));
                 }
-                Ok(Self { desks, workers, reader })
+                Ok(Self { worker_statuses: desks, workers, reader })
             }
             Err(error) => {
                 // Workers that wait for a source end now.
                 drop(source_inlets);
-                Self { desks, workers, reader: None }.join().and(Err(error))
+                Self { worker_statuses: desks, workers, reader: None }.join_workers().and(Err(error))
             }
         }
     }
 
     /// Reports whether all workers have ended, or one has failed. In the second case the caller has to stop the others.
     pub fn is_over(&self) -> bool {
-        let has_failed = self.desks.iter().any(|desk| desk.has_failed());
+        let has_failed = self.worker_statuses.iter().any(|status| status.has_failed());
         has_failed || self.has_ended()
     }
 
@@ -121,22 +123,22 @@ impl RunningMeter {
     }
 
     /// Stops the sources. Packets that have arrived by now are still metered.
-    pub fn stop(&self) {
-        self.desks.iter().for_each(|desk| desk.stop());
+    pub fn stop_sources(&self) {
+        self.worker_statuses.iter().for_each(|status| status.request_stop());
     }
 
-    pub fn desks(&self) -> &[Arc<WorkerMeeting>] {
-        &self.desks
+    pub fn worker_statuses(&self) -> &[Arc<WorkerStatus>] {
+        &self.worker_statuses
     }
 
     /// Waits for all workers and returns the first error. Workers end by themselves, or have [to be stopped](Self::is_over).
-    pub fn join(self) -> Result<(), Error> {
+    pub fn join_workers(self) -> Result<(), Error> {
         let mut ended = Ok(());
         for worker in self.workers {
             let result = worker.join().unwrap_or(Err(Error::Panicked("a worker")));
             if result.is_err() {
                 // Otherwise the workers of other interfaces would never end.
-                self.desks.iter().for_each(|desk| desk.stop());
+                self.worker_statuses.iter().for_each(|desk| desk.request_stop());
             }
             ended = ended.and(result);
         }
@@ -151,7 +153,7 @@ impl RunningMeter {
 /// Workers that have their tables and wait for a source. A worker ends if its inlet is dropped.
 #[derive(Default)]
 struct StartingWorkers {
-    desks: Vec<Arc<WorkerMeeting>>,
+    desks: Vec<Arc<WorkerStatus>>,
     workers: Vec<JoinHandle<Result<(), Error>>>,
     source_inlets: Vec<Sender<Box<dyn PacketSource>>>,
 }
@@ -168,12 +170,12 @@ impl StartingWorkers {
         // Rounded up, so that no worker gets a table without slots.
         let capacity = options.table.capacity.div_ceil(clamp_to_u32(count as u64).max(1));
         let (ready, is_ready) = bounded::<()>(count);
-        let of_each = count / interfaces(&options.input).max(1);
+        let of_each = count / interface_count(&options.input).max(1);
         for (number, processor) in processors.into_iter().enumerate() {
             let lane = clamp_to_u16(number / of_each.max(1));
             // The lane is the interface: the same link has the same number at all meters of a group.
             let group = options.table.group.map(|mark| GroupMark { lane, ..mark });
-            let desk = Arc::new(WorkerMeeting::new(options.has_top));
+            let status = Arc::new(WorkerStatus::new(options.has_top));
             let (source_inlet, source) = bounded(1);
             let start = WorkerStart {
                 processor,
@@ -181,13 +183,13 @@ impl StartingWorkers {
                 share: options.share,
                 table: TableOptions { capacity, group, ..options.table.clone() },
                 outbox: OutputQueues::new(channels),
-                desk: Arc::clone(&desk),
+                desk: Arc::clone(&status),
                 ready: ready.clone(),
                 source,
             };
             let thread = std::thread::Builder::new().name(format!("meter-{}", self.workers.len()));
-            self.workers.push(thread.spawn(|| start.work()).map_err(Error::Thread)?);
-            self.desks.push(desk);
+            self.workers.push(thread.spawn(|| start.run_worker()).map_err(Error::Thread)?);
+            self.desks.push(status);
             self.source_inlets.push(source_inlet);
         }
         drop(ready);
@@ -203,17 +205,17 @@ struct WorkerStart {
     share: Option<FlowShareFilter>,
     table: TableOptions,
     outbox: OutputQueues,
-    desk: Arc<WorkerMeeting>,
+    desk: Arc<WorkerStatus>,
     ready: Sender<()>,
     source: Receiver<Box<dyn PacketSource>>,
 }
 
 impl WorkerStart {
-    fn work(self) -> Result<(), Error> {
+    fn run_worker(self) -> Result<(), Error> {
         let Self { processor, parse, share, table, outbox, desk, ready, source } = self;
         // Held to the end of this function, so that it notices a panic in any line below.
-        let _alarm = desk.alarm();
-        placement::settle(processor);
+        let _alarm = desk.guard_against_panic();
+        placement::pin_current_thread(processor);
         let intake = PacketIntake::new(parse, table.sampling, share);
         // Allocated on this thread, after it was pinned: the kernel takes memory from the node of the processor that first
         // touches it.
@@ -225,12 +227,13 @@ impl WorkerStart {
         drop(ready);
         let Ok(source) = source.recv() else { return Ok(()) };
         let reorder = source.may_be_held().then(ReorderBuffer::new);
-        MeterWorker { source, intake, table, outbox, desk, reorder, settled_ns: 0, tell_from: None }.run()
+        MeterWorker { source, intake, table, outbox, status: desk, reorder, settled_ns: 0, tell_from: None }
+            .run_until_ended()
     }
 }
 
 /// Number of interfaces; all files count as one.
-fn interfaces(input: &MeterInput) -> usize {
+fn interface_count(input: &MeterInput) -> usize {
     match input {
         MeterInput::Files(_) => 1,
         MeterInput::Interfaces(locations, _) => locations.len(),
@@ -243,17 +246,17 @@ fn clamp_to_u16(number: usize) -> u16 {
 }
 
 /// Chooses a processor for each worker.
-fn processors(input: &MeterInput) -> Result<Vec<Option<usize>>, Error> {
+fn choose_processors(input: &MeterInput) -> Result<Vec<Option<usize>>, Error> {
     match input {
         MeterInput::Files(options) => Ok(vec![None; options.workers.max(1)]),
         MeterInput::Interfaces(locations, options) => {
             let of_each = options.workers_of_each()?;
-            Ok(placement::processors(locations, of_each))
+            Ok(placement::assign_processors(locations, of_each))
         }
     }
 }
 
-fn open(input: &MeterInput, processors: &[Option<usize>]) -> Result<OpenedSources, Error> {
+fn open_sources(input: &MeterInput, processors: &[Option<usize>]) -> Result<OpenedSources, Error> {
     match input {
         MeterInput::Files(options) => {
             let files = open_files(options)?;
@@ -279,16 +282,16 @@ fn open_interfaces(
     let of_each = options.workers_of_each()?;
     let interfaces: Vec<SharedInterfaceCounts> = locations
         .iter()
-        .map(|location| Ok(Arc::new(Mutex::new(InterfaceCounts::open(location)?))))
+        .map(|location| Ok(Arc::new(Mutex::new(InterfaceCounts::start_counting(location)?))))
         .collect::<Result<_, Error>>()?;
     let mut sources: Vec<LiveSource> = Vec::new();
     for (at, (location, interface)) in locations.iter().zip(&interfaces).enumerate() {
         let input = {
             let counts = interface.lock().unwrap_or_else(PoisonError::into_inner);
-            number(&counts.name, counts.index)?
+            to_record_index(&counts.name, counts.index)?
         };
         let processor = processors.get(at * of_each).copied().flatten();
-        sources.extend(placement::on(processor, || open_live(location, interface, input, options))?);
+        sources.extend(placement::run_on(processor, || open_live(location, interface, input, options))?);
         interface.lock().unwrap_or_else(PoisonError::into_inner).note_opened()?;
     }
     Ok(OpenedSources {
@@ -299,7 +302,7 @@ fn open_interfaces(
 }
 
 /// Converts an interface index to the 16 bits that records have for it.
-fn number(name: &str, index: u32) -> Result<u16, Error> {
+fn to_record_index(name: &str, index: u32) -> Result<u16, Error> {
     u16::try_from(index).map_err(|_| Error::IndexTooLarge { name: name.to_owned(), index })
 }
 

@@ -31,15 +31,15 @@ impl FlowShareFilter {
     }
 
     pub(crate) fn has_frame(self, frame: &[u8], link: LinkKind) -> bool {
-        self.has(spread::number_of_frame(frame, link).unwrap_or(0))
+        self.has_number(spread::number_of_frame(frame, link).unwrap_or(0))
     }
 
     /// Does the same as [`Self::has_frame`] for a packet that was parsed in the driver, which does not look into tunnels.
     pub(crate) fn has_packet(self, packet: &PacketInfo) -> bool {
-        self.has(spread::number_of_addresses(packet.source, packet.destination))
+        self.has_number(spread::number_of_addresses(packet.source, packet.destination))
     }
 
-    fn has(self, number: u64) -> bool {
+    fn has_number(self, number: u64) -> bool {
         // Workers are chosen by the upper bits of the same number (`spread::worker_of`). Without another mix, all packets of a
         // share would belong to the same worker.
         let mixed = number.rotate_left(32).wrapping_mul(0xd6e8_feb8_6659_fd93);

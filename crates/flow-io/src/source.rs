@@ -7,7 +7,7 @@
 //! A source gives frames to a [`PacketIntake`] and supplies the time: that of the packets in a file, the clock's at an interface.
 //! It counts what its ring lost. It does not parse frames.
 //!
-//! Invariant: after [`PacketSource::stop`] a source ends, and everything that had arrived by then has been given or counted.
+//! Invariant: after [`PacketSource::stop_receiving`] a source ends, and everything that had arrived by then has been given or counted.
 
 mod block;
 mod clock;
@@ -50,10 +50,10 @@ pub struct SentCounts {
 
 pub trait PacketSource: Send {
     /// Gives waiting packets to `intake`, at most as many as it has room for. Does not wait.
-    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
+    fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error>;
 
     /// Returns the time up to which all packets were given, in nanoseconds since 1970. `is_idle`: no packets are waiting.
-    fn now_ns(&mut self, is_idle: bool) -> u64;
+    fn given_until_ns(&mut self, is_idle: bool) -> u64;
 
     /// Reports whether its packets may be out of order, and may be held back to be sorted.
     fn may_be_held(&self) -> bool {
@@ -61,24 +61,24 @@ pub trait PacketSource: Send {
     }
 
     /// Waits until packets may have arrived, but at most this long.
-    fn wait(&mut self, within_ns: u64) -> Result<(), Error>;
+    fn wait_for_packets(&mut self, within_ns: u64) -> Result<(), Error>;
 
     /// Frames that its ring has dropped so far.
     fn ring_dropped(&mut self) -> Result<u64, Error>;
 
     /// Stops receiving. Packets that have arrived can still be taken.
-    fn stop(&mut self) -> Result<(), Error>;
+    fn stop_receiving(&mut self) -> Result<(), Error>;
 
     /// Number of frames that it has given.
-    fn delivered(&self) -> u64;
+    fn delivered_frames(&self) -> u64;
 
     /// Counts of the given frames that this machine sent.
-    fn sent(&self) -> SentCounts {
+    fn sent_counts(&self) -> SentCounts {
         SentCounts::default()
     }
 
     /// Number of packets that it did not give because it was stopped.
-    fn left(&self) -> u64 {
+    fn skipped_packets(&self) -> u64 {
         0
     }
 

@@ -29,17 +29,17 @@ pub struct TopBoard(Mutex<NotedFlows>);
 
 impl Default for TopBoard {
     fn default() -> Self {
-        Self(Mutex::new(table()))
+        Self(Mutex::new(empty_table()))
     }
 }
 
-fn table() -> NotedFlows {
+fn empty_table() -> NotedFlows {
     HashMap::with_capacity(MOST)
 }
 
 impl TopBoard {
     /// Notes a batch. If the table is being taken just now, this batch is left out.
-    pub fn note(&self, batch: &[PacketInfo]) {
+    pub fn note_batch(&self, batch: &[PacketInfo]) {
         // Never waits: the worker has packets to meter, and these numbers are only for looking at.
         let Ok(mut noted) = self.0.try_lock() else { return };
         // The first packet serves as a random one, because batches begin anywhere in the traffic.
@@ -47,28 +47,31 @@ impl TopBoard {
         let chosen = if is_full_batch { &batch[..1] } else { batch };
         let stands_for = if is_full_batch { BATCH as u64 } else { 1 };
         for packet in chosen {
-            let key = FlowKey::of(packet).canonical();
+            let key = FlowKey::from_packet(packet).to_canonical();
             let is_full = noted.len() >= MOST;
             let share = match noted.get_mut(&key) {
                 Some(share) => share,
                 None if is_full => continue,
                 None => noted.entry(key).or_default(),
             };
-            share.packets += stands_for * u64::from(packet.packets());
+            share.packets += stands_for * u64::from(packet.packet_count());
             share.bytes += stands_for * u64::from(packet.bytes);
         }
     }
 
     /// Takes the flows that were noted since the last call.
-    pub fn take(&self) -> NotedFlows {
+    pub fn take_flows(&self) -> NotedFlows {
         // Allocated before the lock is taken, so that the worker misses as few batches as possible.
-        let empty = table();
+        let empty = empty_table();
         std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
     }
 }
 
 /// Returns the largest flows, by bytes, among those that several workers noted.
-pub fn largest(noted: impl IntoIterator<Item = NotedFlows>, most: usize) -> Vec<(FlowKey, TrafficShare)> {
+pub fn largest_flows(
+    noted: impl IntoIterator<Item = NotedFlows>,
+    most: usize,
+) -> Vec<(FlowKey, TrafficShare)> {
     let mut all = NotedFlows::new();
     for (key, share) in noted.into_iter().flatten() {
         let sum = all.entry(key).or_default();
@@ -94,13 +97,13 @@ mod tests {
     #[test]
     fn directions_are_one_flow_and_the_largest_comes_first() {
         let boards = [TopBoard::default(), TopBoard::default()];
-        boards[0].note(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
-        boards[1].note(&[packet(3, 4, 1000)]);
-        let top = largest(boards.iter().map(TopBoard::take), 5);
+        boards[0].note_batch(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
+        boards[1].note_batch(&[packet(3, 4, 1000)]);
+        let top = largest_flows(boards.iter().map(TopBoard::take_flows), 5);
         let shares: Vec<_> =
             top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
         assert_eq!(shares, [(3, 2, 1010), (1, 2, 150)]);
-        assert!(largest(boards.iter().map(TopBoard::take), 5).is_empty());
+        assert!(largest_flows(boards.iter().map(TopBoard::take_flows), 5).is_empty());
     }
 
     #[test]
@@ -112,8 +115,8 @@ mod tests {
         };
         for (one, other) in [(1, 2), (2, 1)] {
             let board = TopBoard::default();
-            board.note(&[echo(one, other, 0x0800), echo(other, one, 0)]);
-            let top = largest([board.take()], 5);
+            board.note_batch(&[echo(one, other, 0x0800), echo(other, one, 0)]);
+            let top = largest_flows([board.take_flows()], 5);
             let shares: Vec<_> =
                 top.iter().map(|(key, share)| (key.destination_port, share.packets)).collect();
             assert_eq!(shares, [(0x0800, 2)]);
@@ -123,8 +126,8 @@ mod tests {
     #[test]
     fn a_full_batch_is_estimated() {
         let board = TopBoard::default();
-        board.note(&[packet(1, 2, 100); BATCH]);
-        assert_eq!(largest([board.take()], 1)[0].1, TrafficShare { packets: 32, bytes: 3200 });
+        board.note_batch(&[packet(1, 2, 100); BATCH]);
+        assert_eq!(largest_flows([board.take_flows()], 1)[0].1, TrafficShare { packets: 32, bytes: 3200 });
     }
 
     #[test]
@@ -133,8 +136,8 @@ mod tests {
         for n in 0..u16::try_from(MOST).unwrap() + 100 {
             let mut one = packet(1, 2, 1);
             one.source_port = n;
-            board.note(&[one]);
+            board.note_batch(&[one]);
         }
-        assert_eq!(board.take().len(), MOST);
+        assert_eq!(board.take_flows().len(), MOST);
     }
 }

@@ -7,7 +7,7 @@
 //! Packets of capture files pass a [`ReorderBuffer`] on their way to the table.
 //!
 //! Time drives the table even if no packet arrives. A few times a second, between batches, the worker publishes its
-//! counters in its [`WorkerMeeting`].
+//! counters in its [`WorkerStatus`].
 //!
 //! Invariant: published counters balance in themselves, and at the end they are complete.
 
@@ -58,7 +58,7 @@ pub struct WorkerCounts {
 
 /// State that a worker shares with other threads: its published counters, and the order to stop.
 #[derive(Debug, Default)]
-pub struct WorkerMeeting {
+pub struct WorkerStatus {
     is_called_off: AtomicBool,
     has_failed: AtomicBool,
     notes: Mutex<WorkerCounts>,
@@ -66,14 +66,14 @@ pub struct WorkerMeeting {
     pub board: Option<TopBoard>,
 }
 
-impl WorkerMeeting {
+impl WorkerStatus {
     /// `has_board`: the worker notes the largest flows.
     pub(crate) fn new(has_board: bool) -> Self {
         Self { board: has_board.then(TopBoard::default), ..Self::default() }
     }
 
     /// Asks the worker to take the packets that have arrived and to end.
-    pub fn stop(&self) {
+    pub fn request_stop(&self) {
         self.is_called_off.store(true, Ordering::Release);
     }
 
@@ -83,8 +83,8 @@ impl WorkerMeeting {
     }
 
     /// Returns a guard that marks the worker as failed if its thread panics.
-    pub(crate) fn alarm(self: &Arc<Self>) -> WorkerAlarm {
-        WorkerAlarm(Arc::clone(self))
+    pub(crate) fn guard_against_panic(self: &Arc<Self>) -> WorkerPanicGuard {
+        WorkerPanicGuard(Arc::clone(self))
     }
 
     /// Sets the counters that a worker would publish.
@@ -94,15 +94,15 @@ impl WorkerMeeting {
     }
 
     /// Returns the counters that the worker published last.
-    pub fn notes(&self) -> WorkerCounts {
+    pub fn published_counts(&self) -> WorkerCounts {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-/// See [`WorkerMeeting::alarm`].
-pub(crate) struct WorkerAlarm(Arc<WorkerMeeting>);
+/// See [`WorkerStatus::guard_against_panic`].
+pub(crate) struct WorkerPanicGuard(Arc<WorkerStatus>);
 
-impl Drop for WorkerAlarm {
+impl Drop for WorkerPanicGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.0.has_failed.store(true, Ordering::Release);
@@ -115,7 +115,7 @@ pub(crate) struct MeterWorker {
     pub(crate) intake: PacketIntake,
     pub(crate) table: FlowTable<MeterMemory>,
     pub(crate) outbox: OutputQueues,
-    pub(crate) desk: Arc<WorkerMeeting>,
+    pub(crate) status: Arc<WorkerStatus>,
     /// Present if the source's packets may be out of order and need not be metered at once.
     pub(crate) reorder: Option<ReorderBuffer>,
     /// Time before which all due flows have left the table.
@@ -126,40 +126,40 @@ pub(crate) struct MeterWorker {
 
 impl MeterWorker {
     /// Works until the source ends.
-    pub(crate) fn run(mut self) -> Result<(), Error> {
-        let worked = self.work();
+    pub(crate) fn run_until_ended(mut self) -> Result<(), Error> {
+        let worked = self.meter_until_ended();
         // Published before `end_input`, which waits for the other workers: the caller stops them when it sees this.
-        self.desk.has_failed.store(worked.is_err(), Ordering::Release);
+        self.status.has_failed.store(worked.is_err(), Ordering::Release);
         self.outbox.end_input();
         self.release_held();
         // Also after an error, because metered packets must be reported.
-        self.table.finish(&mut self.outbox);
-        self.outbox.flush();
+        self.table.finish_flows(&mut self.outbox);
+        self.outbox.flush_batches();
         let put_in = self.source.put_in();
-        self.note(put_in.as_ref().ok().copied().flatten());
+        self.publish_counts(put_in.as_ref().ok().copied().flatten());
         worked?;
         put_in.map(|_| ())
     }
 
-    fn work(&mut self) -> Result<(), Error> {
+    fn meter_until_ended(&mut self) -> Result<(), Error> {
         let mut noted_ns = 0;
         loop {
             let mut taken = TakeOutcome::Some;
             for _ in 0..ROUNDS {
-                taken = self.round()?;
+                taken = self.meter_batch()?;
                 if taken != TakeOutcome::Some {
                     break;
                 }
             }
             // `&` and not `&&`: both must run.
-            let is_done = self.advance(taken) & self.tell_open();
+            let is_done = self.expire_flows(taken) & self.tell_open();
             let clock_ns = clock::monotonic_ns();
             if clock_ns >= noted_ns + NOTE_NS {
-                self.attend()?;
+                self.do_periodic_work()?;
                 noted_ns = clock_ns;
             }
             match taken {
-                TakeOutcome::Nothing if is_done => self.source.wait(PAUSE_NS)?,
+                TakeOutcome::Nothing if is_done => self.source.wait_for_packets(PAUSE_NS)?,
                 TakeOutcome::Some | TakeOutcome::Nothing => {}
                 TakeOutcome::Ended => return Ok(()),
             }
@@ -167,14 +167,15 @@ impl MeterWorker {
     }
 
     /// Times out flows that are due, or some of them; `true` if none are left.
-    fn advance(&mut self, taken: TakeOutcome) -> bool {
+    fn expire_flows(&mut self, taken: TakeOutcome) -> bool {
         let has_ended = taken == TakeOutcome::Ended;
         if has_ended {
             self.release_held();
         }
-        let given_ns = self.source.now_ns(taken == TakeOutcome::Nothing);
+        let given_ns = self.source.given_until_ns(taken == TakeOutcome::Nothing);
         // Held packets must still find their flows: time goes no further than the packets that came out.
-        let now_ns = self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.now_ns(given_ns));
+        let now_ns =
+            self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.released_until_ns(given_ns));
         let most = if has_ended { usize::MAX } else { DUE };
         let Some(now_ns) = now_ns else { return true };
         let is_done = self.table.advance_some(now_ns, most, &mut self.outbox);
@@ -191,45 +192,46 @@ impl MeterWorker {
             self.tell_from = Some(0);
         }
         let Some(from) = self.tell_from else { return true };
-        self.tell_from = self.table.tell_open(from, TOLD, &mut self.outbox);
+        self.tell_from = self.table.report_open_flows(from, TOLD, &mut self.outbox);
         if self.tell_from.is_none() {
-            self.outbox.flush();
+            self.outbox.flush_batches();
         }
         self.tell_from.is_none()
     }
 
     /// Meters the packets that are held back: nothing more arrives.
     fn release_held(&mut self) {
-        let Self { table, outbox, desk, reorder, .. } = self;
+        let Self { table, outbox, status: desk, reorder, .. } = self;
         if let Some(reorder) = reorder {
-            reorder.finish(|batch, now_ns| meter(table, outbox, desk, batch, now_ns));
+            reorder.release_all(|batch, now_ns| meter_packets(table, outbox, desk, batch, now_ns));
         }
     }
 
-    pub(crate) fn round(&mut self) -> Result<TakeOutcome, Error> {
+    pub(crate) fn meter_batch(&mut self) -> Result<TakeOutcome, Error> {
         self.intake.clear();
-        let taken = self.source.take(&mut self.intake)?;
+        let taken = self.source.take_packets(&mut self.intake)?;
         let packets = self.intake.packets();
         if packets.is_empty() {
             return Ok(taken);
         }
-        let Self { source, table, outbox, desk, .. } = self;
+        let Self { source, table, outbox, status: desk, .. } = self;
         match &mut self.reorder {
-            Some(reorder) => reorder.pass(packets, |batch, now_ns| meter(table, outbox, desk, batch, now_ns)),
-            None => meter(table, outbox, desk, packets, source.now_ns(false)),
+            Some(reorder) => reorder
+                .pass_packets(packets, |batch, now_ns| meter_packets(table, outbox, desk, batch, now_ns)),
+            None => meter_packets(table, outbox, desk, packets, source.given_until_ns(false)),
         }
         Ok(taken)
     }
 
     /// Does the work that is due a few times a second: stops the source on request, sends
     /// incomplete batches, publishes counters.
-    fn attend(&mut self) -> Result<(), Error> {
+    fn do_periodic_work(&mut self) -> Result<(), Error> {
         // Only this thread may touch the source, so the order to stop waits here.
-        if self.desk.is_called_off.load(Ordering::Acquire) {
-            self.source.stop()?;
+        if self.status.is_called_off.load(Ordering::Acquire) {
+            self.source.stop_receiving()?;
         }
-        self.outbox.flush();
-        let ring_dropped = self.note(None);
+        self.outbox.flush_batches();
+        let ring_dropped = self.publish_counts(None);
         // The delay of the source counts, not its time: packets have times of a clock that may be set. If it is set back while
         // packets wait, this is too late by the time that they wait, which is far less than a standby keeps.
         let behind_ns = clock::wall_clock_ns().saturating_sub(self.settled_ns);
@@ -239,26 +241,26 @@ impl MeterWorker {
         }
         let progress = WorkerProgress {
             settled_ns,
-            packets: self.delivered(),
+            packets: self.delivered_packets(),
             ring_dropped,
             strange_flows: self.table.strange_flows(),
         };
-        self.outbox.settle(progress);
+        self.outbox.report_progress(progress);
         Ok(())
     }
 
     /// Number of packets on the wire that the source gave.
-    fn delivered(&self) -> u64 {
-        self.source.delivered() + self.intake.counts().split_off()
+    fn delivered_packets(&self) -> u64 {
+        self.source.delivered_frames() + self.intake.counts().split_off()
     }
 
     /// Publishes the counters; returns how many packets the ring has dropped.
-    fn note(&mut self, put_in: Option<u64>) -> u64 {
+    fn publish_counts(&mut self, put_in: Option<u64>) -> u64 {
         let ring_dropped = self.source.ring_dropped();
         let mut counts = *self.intake.counts();
-        counts.add(self.table.counts());
-        let delivered = self.delivered();
-        let mut notes = self.desk.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.add_counts(self.table.counts());
+        let delivered = self.delivered_packets();
+        let mut notes = self.status.notes.lock().unwrap_or_else(PoisonError::into_inner);
         // A ring that cannot be read any more, such as that of a removed interface, keeps its last number.
         let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
         if ring_dropped > notes.ring_dropped {
@@ -268,34 +270,34 @@ impl MeterWorker {
         notes.counts = counts;
         notes.ring_dropped = ring_dropped;
         notes.delivered = delivered;
-        notes.sent = self.source.sent();
+        notes.sent = self.source.sent_counts();
         notes.put_in = put_in;
-        notes.left = self.source.left();
+        notes.left = self.source.skipped_packets();
         // The vector is reused, so publishing allocates nothing.
         notes.offered.clear();
-        notes.offered.extend_from_slice(self.outbox.offered());
+        notes.offered.extend_from_slice(self.outbox.offered_counts());
         ring_dropped
     }
 }
 
 /// Meters packets, and reports each to the export of events and to the live view, if there are any.
-fn meter(
+fn meter_packets(
     table: &mut FlowTable<MeterMemory>,
     outbox: &mut OutputQueues,
-    desk: &WorkerMeeting,
+    status: &WorkerStatus,
     packets: &[PacketInfo],
     now_ns: u64,
 ) {
-    table.meter(packets, now_ns, outbox);
+    table.meter_packets(packets, now_ns, outbox);
     if outbox.wants_events() {
         for packet in packets {
             let flow_id = table.flow_id(packet);
             for bytes in packet.packet_lengths() {
-                outbox.event(SimEvent::Packet { flow_id, bytes, at_ns: packet.at_ns });
+                outbox.add_event(SimEvent::Packet { flow_id, bytes, at_ns: packet.at_ns });
             }
         }
     }
-    if let Some(board) = &desk.board {
-        board.note(packets);
+    if let Some(board) = &status.board {
+        board.note_batch(packets);
     }
 }

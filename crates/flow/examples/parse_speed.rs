@@ -64,7 +64,7 @@ fn main() {
         let best = best_of(|| {
             for batch in frames.chunks(packets.len()) {
                 for (frame, packet) in batch.iter().zip(&mut packets) {
-                    let parsed = parser.parse(black_box(frame), frame.len(), 1, 0, packet);
+                    let parsed = parser.parse_frame(black_box(frame), frame.len(), 1, 0, packet);
                     assert_eq!(parsed, Ok(()));
                 }
                 black_box(&packets);
@@ -84,7 +84,7 @@ fn records() {
         let best = best_of(|| {
             for batch in records.chunks(packets.len()) {
                 for (record, packet) in batch.iter().zip(&mut packets) {
-                    assert!(unified::read(black_box(record), 64, 1, 0, packet));
+                    assert!(unified::read_record(black_box(record), 64, 1, 0, packet));
                 }
                 black_box(&packets);
             }

@@ -28,7 +28,7 @@ impl MemoryHints for Machine {
     }
 
     fn large_pages<T>(memory: &mut [T]) -> bool {
-        packetrig_sys::memory::large_pages(memory)
+        packetrig_sys::memory::request_large_pages(memory)
     }
 }
 
@@ -37,7 +37,7 @@ impl MemoryHints for Machine {
 struct Sink(u64);
 
 impl FlowOutlet for Sink {
-    fn record(&mut self, record: &FlowRecord) {
+    fn on_record(&mut self, record: &FlowRecord) {
         self.0 += record.packets();
     }
 }
@@ -146,7 +146,7 @@ fn measure(case: &Case) -> std::io::Result<(f64, f64)> {
     let counts = table.counts();
     assert_eq!(counts.metered, counts.live + counts.recorded);
     assert_eq!((counts.recorded, counts.untracked), (black_box(sink.0), 0));
-    Ok((best, table.bytes() as f64 / f64::from(case.capacity)))
+    Ok((best, table.memory_bytes() as f64 / f64::from(case.capacity)))
 }
 
 fn turn(
@@ -161,9 +161,9 @@ fn turn(
         let mut count = 0;
         for frame in batch.chunks_exact(FRAME) {
             now += EVERY_NS;
-            count += usize::from(parser.parse(frame, FRAME, now, 0, &mut packets[count]).is_ok());
+            count += usize::from(parser.parse_frame(frame, FRAME, now, 0, &mut packets[count]).is_ok());
         }
-        table.meter(&packets[..count], now, sink);
+        table.meter_packets(&packets[..count], now, sink);
     }
     now
 }

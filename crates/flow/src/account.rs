@@ -110,7 +110,7 @@ pub const ACCOUNTS: &[LedgerValue] = accounts! {
 };
 
 /// The account of a number.
-pub(crate) fn by_id(id: u16) -> Option<&'static LedgerValue> {
+pub(crate) fn account_by_id(id: u16) -> Option<&'static LedgerValue> {
     // Numbers have no gap, so the position follows from the number.
     ACCOUNTS.get(usize::from(id.checked_sub(ACCOUNTS[0].id)?))
 }
@@ -124,9 +124,9 @@ mod tests {
     fn numbers_have_no_gap_and_names_are_told_apart() {
         for (at, account) in ACCOUNTS.iter().enumerate() {
             assert_eq!(usize::from(account.id), 100 + at);
-            assert_eq!(by_id(account.id).unwrap().name, account.name);
+            assert_eq!(account_by_id(account.id).unwrap().name, account.name);
         }
-        assert!(by_id(99).is_none() && by_id(u16::MAX).is_none());
+        assert!(account_by_id(99).is_none() && account_by_id(u16::MAX).is_none());
         let names: BTreeSet<_> = ACCOUNTS.iter().map(|account| account.name).collect();
         assert_eq!(names.len(), ACCOUNTS.len());
     }

@@ -20,30 +20,30 @@ pub(crate) struct CanonicalKey {
 impl CanonicalKey {
     /// Builds the same key for both directions.
     #[inline]
-    pub(crate) fn of(key: &FlowKey) -> Self {
-        let [source, destination] = ends(key);
+    pub(crate) fn from_key(key: &FlowKey) -> Self {
+        let [source, destination] = key_ends(key);
         let low = source.min(destination);
         let high = source.max(destination);
         // A reply is written as its request, so both directions of an echo have the same words.
-        let type_code = question(key.protocol, key.destination_port);
-        Self { words: words(key, low, high, type_code), flipped: source > destination }
+        let type_code = question_type_code(key.protocol, key.destination_port);
+        Self { words: pack_words(key, low, high, type_code), flipped: source > destination }
     }
 
     /// Builds a key for this direction alone.
     #[inline]
     pub(crate) fn one_way(key: &FlowKey) -> Self {
-        let [source, destination] = ends(key);
-        Self { words: words(key, source, destination, key.destination_port), flipped: false }
+        let [source, destination] = key_ends(key);
+        Self { words: pack_words(key, source, destination, key.destination_port), flipped: false }
     }
 
     /// Converts back to a flow key. `icmp` is the type and code of its packets, because the words always hold those of the
     /// request.
-    pub(crate) fn key(&self, icmp: u16) -> FlowKey {
+    pub(crate) fn to_flow_key(&self, icmp: u16) -> FlowKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;
         let [p0, p1, q0, q1, _, _, protocol, tunnel] = middle.to_be_bytes();
         let [v0, v1, i0, i1, t0, t1, t2, t3] = last.to_be_bytes();
-        let low = KeyEnd { address: address(low_a, low_b), port: u16::from_be_bytes([p0, p1]) };
-        let high = KeyEnd { address: address(high_a, high_b), port: u16::from_be_bytes([q0, q1]) };
+        let low = KeyEnd { address: join_address(low_a, low_b), port: u16::from_be_bytes([p0, p1]) };
+        let high = KeyEnd { address: join_address(high_a, high_b), port: u16::from_be_bytes([q0, q1]) };
         let source = if self.flipped { high } else { low };
         let destination = if self.flipped { low } else { high };
         let is_icmp = is_icmp(protocol);
@@ -73,23 +73,23 @@ struct IcmpExchange {
     answer: u8,
 }
 
-const fn exchange(protocol: u8, question: u8, answer: u8) -> IcmpExchange {
+const fn icmp_exchange(protocol: u8, question: u8, answer: u8) -> IcmpExchange {
     IcmpExchange { protocol, question, answer }
 }
 
 // Neighbour and router discovery are not in the list. Their answers go to groups or arrive unsolicited, so the addresses of
 // request and reply are not each other's reverse.
 const QUESTIONS: [IcmpExchange; 6] = [
-    exchange(ICMP, 8, 0),       // echo
-    exchange(ICMP, 13, 14),     // time stamp
-    exchange(ICMP, 15, 16),     // information
-    exchange(ICMP, 17, 18),     // address mask
-    exchange(ICMPV6, 128, 129), // echo
-    exchange(ICMPV6, 139, 140), // node information
+    icmp_exchange(ICMP, 8, 0),       // echo
+    icmp_exchange(ICMP, 13, 14),     // time stamp
+    icmp_exchange(ICMP, 15, 16),     // information
+    icmp_exchange(ICMP, 17, 18),     // address mask
+    icmp_exchange(ICMPV6, 128, 129), // echo
+    icmp_exchange(ICMPV6, 139, 140), // node information
 ];
 
 /// Type and code of the question, if this is an answer of ICMP.
-pub(crate) const fn question(protocol: u8, type_code: u16) -> u16 {
+pub(crate) const fn question_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
     while at < QUESTIONS.len() {
@@ -104,7 +104,7 @@ pub(crate) const fn question(protocol: u8, type_code: u16) -> u16 {
 
 /// Returns type and code of the opposite direction: the answer of a question, the question of an answer. Any other type stays
 /// as it is.
-pub(crate) const fn counterpart(protocol: u8, type_code: u16) -> u16 {
+pub(crate) const fn counterpart_type_code(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
     let mut at = 0;
     while at < QUESTIONS.len() {
@@ -114,7 +114,7 @@ pub(crate) const fn counterpart(protocol: u8, type_code: u16) -> u16 {
         }
         at += 1;
     }
-    question(protocol, type_code)
+    question_type_code(protocol, type_code)
 }
 
 /// One end of a flow. Ends are ordered by address, then by port.
@@ -125,7 +125,7 @@ struct KeyEnd {
 }
 
 /// Returns the source and the destination end.
-fn ends(key: &FlowKey) -> [KeyEnd; 2] {
+fn key_ends(key: &FlowKey) -> [KeyEnd; 2] {
     // Type and code of ICMP stand in the place of the destination port, but belong to neither end: kept here, they would
     // change ends with every reply. `words` places them by itself.
     let has_ports = !is_icmp(key.protocol);
@@ -136,7 +136,7 @@ fn ends(key: &FlowKey) -> [KeyEnd; 2] {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
-fn words(key: &FlowKey, low: KeyEnd, high: KeyEnd, type_code: u16) -> [u64; 6] {
+fn pack_words(key: &FlowKey, low: KeyEnd, high: KeyEnd, type_code: u16) -> [u64; 6] {
     let high_port = if is_icmp(key.protocol) { type_code } else { high.port };
     // Every field of the key has bits of its own: the table compares these words and nothing else, so two fields that
     // shared bits would merge flows without a trace.
@@ -153,7 +153,7 @@ fn words(key: &FlowKey, low: KeyEnd, high: KeyEnd, type_code: u16) -> [u64; 6] {
     ]
 }
 
-fn address(upper: u64, lower: u64) -> u128 {
+fn join_address(upper: u64, lower: u64) -> u128 {
     u128::from(upper) << 64 | u128::from(lower)
 }
 
@@ -186,21 +186,21 @@ mod tests {
     proptest! {
         #[test]
         fn both_ends_say_the_same(key in keys()) {
-            let (one, other) = (CanonicalKey::of(&key), CanonicalKey::of(&key.reversed()));
+            let (one, other) = (CanonicalKey::from_key(&key), CanonicalKey::from_key(&key.opposite_direction()));
             prop_assert_eq!(one.words, other.words);
-            prop_assert_eq!(key.canonical(), key.reversed().canonical());
-            prop_assert_eq!(CanonicalKey::of(&key.canonical()), CanonicalKey { flipped: false, ..one });
+            prop_assert_eq!(key.to_canonical(), key.opposite_direction().to_canonical());
+            prop_assert_eq!(CanonicalKey::from_key(&key.to_canonical()), CanonicalKey { flipped: false, ..one });
         }
 
         #[test]
         fn turned_round_twice_it_is_itself(key in keys()) {
-            prop_assert_eq!(key.reversed().reversed(), key);
+            prop_assert_eq!(key.opposite_direction().opposite_direction(), key);
         }
 
         #[test]
         fn nothing_is_forgotten(key in keys()) {
-            prop_assert_eq!(CanonicalKey::of(&key).key(key.destination_port), key);
-            prop_assert_eq!(CanonicalKey::one_way(&key).key(key.destination_port), key);
+            prop_assert_eq!(CanonicalKey::from_key(&key).to_flow_key(key.destination_port), key);
+            prop_assert_eq!(CanonicalKey::one_way(&key).to_flow_key(key.destination_port), key);
         }
     }
 
@@ -213,11 +213,11 @@ mod tests {
             protocol: 1,
             ..FlowKey::default()
         };
-        let answer = ask.reversed();
+        let answer = ask.opposite_direction();
         assert_eq!((answer.source_port, answer.destination_port), (0, 0));
         let unreachable = FlowKey { destination_port: 0x0301, ..answer };
-        assert_eq!(CanonicalKey::of(&ask).words, CanonicalKey::of(&answer).words);
-        assert_ne!(CanonicalKey::of(&ask).words, CanonicalKey::of(&unreachable).words);
-        assert_eq!(question(ICMPV6, 0x8100), 0x8000);
+        assert_eq!(CanonicalKey::from_key(&ask).words, CanonicalKey::from_key(&answer).words);
+        assert_ne!(CanonicalKey::from_key(&ask).words, CanonicalKey::from_key(&unreachable).words);
+        assert_eq!(question_type_code(ICMPV6, 0x8100), 0x8000);
     }
 }

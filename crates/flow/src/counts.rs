@@ -68,17 +68,17 @@ pub struct CountImbalance {
 
 impl PacketCounts {
     /// Counts a packet that is not metered.
-    pub fn ignore(&mut self, cause: IgnoredReason) {
+    pub fn count_ignored(&mut self, cause: IgnoredReason) {
         self.ignored[cause as usize] += 1;
     }
 
     /// Counts several packets that are not metered.
-    pub fn ignore_several(&mut self, cause: IgnoredReason, packets: u64) {
+    pub fn count_several_ignored(&mut self, cause: IgnoredReason, packets: u64) {
         self.ignored[cause as usize] += packets;
     }
 
     /// Returns the number of ignored packets.
-    pub fn ignored(&self) -> u64 {
+    pub fn ignored_packets(&self) -> u64 {
         self.ignored.iter().sum()
     }
 
@@ -88,7 +88,7 @@ impl PacketCounts {
     }
 
     /// Adds another worker's counts.
-    pub fn add(&mut self, other: &Self) {
+    pub fn add_counts(&mut self, other: &Self) {
         let Self {
             seen,
             seen_bytes,
@@ -128,12 +128,12 @@ impl PacketCounts {
     }
 
     /// Returns the sums that do not balance.
-    pub fn imbalances(&self) -> Vec<CountImbalance> {
+    pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         [
             (
                 "seen = metered + untracked + ignored",
                 self.seen,
-                self.metered + self.untracked + self.ignored(),
+                self.metered + self.untracked + self.ignored_packets(),
             ),
             ("metered = live + recorded", self.metered, self.live + self.recorded),
         ]

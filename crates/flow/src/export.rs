@@ -9,7 +9,7 @@
 //! per record: a template is a list of sections, each with its fields and the code that writes them.
 //!
 //! Invariant: every record is in exactly one message handed out or in the open one, or was counted as
-//! [unfit](MessageExporter::unfit) for the format.
+//! [unfit_records](MessageExporter::unfit_records) for the format.
 
 mod announce;
 mod exporter;
@@ -38,7 +38,7 @@ pub struct ExportMessage<'a> {
 }
 
 pub trait MessageSink {
-    fn message(&mut self, message: ExportMessage<'_>);
+    fn on_message(&mut self, message: ExportMessage<'_>);
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub struct ForeignFields {
 impl ForeignFields {
     /// Returns the fields of the opposite direction: fields of the two ends change places, fields of the exporter stay.
     #[must_use]
-    pub fn reversed(&self) -> Self {
+    pub fn opposite_direction(&self) -> Self {
         Self {
             source_as: self.destination_as,
             destination_as: self.source_as,
@@ -82,7 +82,7 @@ impl OtherFields {
     }
 
     /// Adds a field of an enterprise (0: IANA), or counts it as left out.
-    pub fn add(&mut self, enterprise: u32, id: u16, value: &[u8]) {
+    pub fn add_field(&mut self, enterprise: u32, id: u16, value: &[u8]) {
         // Bounded, because the sender chooses how many there are and how long: a queue that counts records could otherwise
         // hold nearly a whole message for each of them. A shorter field that comes later may still fit.
         if self.bytes.len() + FIELD_BYTES + value.len() > OTHER_BYTES_MOST {
@@ -95,7 +95,7 @@ impl OtherFields {
         self.bytes.extend_from_slice(value);
     }
 
-    fn fields(&self) -> OtherFieldsIter<'_> {
+    fn iter_fields(&self) -> OtherFieldsIter<'_> {
         OtherFieldsIter { bytes: &self.bytes }
     }
 
@@ -103,14 +103,14 @@ impl OtherFields {
     /// appended, and so on. `fieldsLeftOut` is the number of fields that found no room.
     pub fn append_json(&self, text: &mut String) {
         let mut before = '{';
-        for (at, field) in self.fields().enumerate() {
+        for (at, field) in self.iter_fields().enumerate() {
             text.push(before);
             before = ',';
             text.push('"');
             text.push_str(&field_name(field.enterprise, field.id));
-            let earlier = self.fields().take(at).filter(|other| other.is_same_element(&field)).count();
+            let earlier = self.iter_fields().take(at).filter(|other| other.is_same_element(&field)).count();
             if earlier > 0 {
-                append(text, format_args!("#{}", earlier + 1));
+                append_format(text, format_args!("#{}", earlier + 1));
             }
             text.push_str("\":");
             field.append_value(text);
@@ -118,7 +118,7 @@ impl OtherFields {
         if self.left_out > 0 {
             text.push(before);
             before = ',';
-            append(text, format_args!("\"fieldsLeftOut\":{}", self.left_out));
+            append_format(text, format_args!("\"fieldsLeftOut\":{}", self.left_out));
         }
         text.push_str(if before == '{' { "{}" } else { "}" });
     }
@@ -160,7 +160,7 @@ impl OtherField<'_> {
         if !append_of_kind(kind, self.value, text) {
             text.push_str("\"0x");
             for byte in self.value {
-                append(text, format_args!("{byte:02x}"));
+                append_format(text, format_args!("{byte:02x}"));
             }
             text.push('"');
         }
@@ -168,8 +168,8 @@ impl OtherField<'_> {
 }
 
 /// Returns the element of an enterprise (0: IANA) if the registry has it.
-fn registered(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredElement> {
-    matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element(id)).flatten()
+fn registered_element(enterprise: u32, id: u16) -> Option<&'static iana::RegisteredElement> {
+    matches!(enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element_by_id(id)).flatten()
 }
 
 /// Returns the name of one of our own elements.
@@ -182,13 +182,13 @@ fn own_name(enterprise: u32, id: u16) -> Option<&'static str> {
 pub fn field_kind(enterprise: u32, id: u16) -> DataKind {
     // These are numbers, because the collector reads them back.
     let of_group = enterprise == ENTERPRISE && own::OF_GROUP.contains(&id);
-    registered(enterprise, id)
+    registered_element(enterprise, id)
         .map_or(if of_group { DataKind::Unsigned } else { DataKind::Bytes }, |element| element.kind)
 }
 
 /// Returns the name of a field: IANA's name, or `enterprise/number` if it has none.
 pub fn field_name(enterprise: u32, id: u16) -> String {
-    match registered(enterprise, id) {
+    match registered_element(enterprise, id) {
         Some(element) if enterprise == 0 => element.name.to_owned(),
         Some(element) => reverse_name(element.name),
         None => own_name(enterprise, id).map_or_else(|| format!("{enterprise}/{id}"), str::to_owned),
@@ -200,12 +200,12 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
     match (kind, value) {
         // RFC 7011 section 6.2: exporters may send integers in fewer bytes than their type has.
         (DataKind::Unsigned, [_, ..]) if value.len() <= 8 => {
-            append(text, format_args!("{}", shifted_in(0, value)));
+            append_format(text, format_args!("{}", shifted_in(0, value)));
         }
         (DataKind::Signed, [first, ..]) if value.len() <= 8 => {
             // The sign of a shortened value is its own first bit: all bits in front of it repeat that.
             let before = if first & 0x80 == 0 { 0 } else { u64::MAX };
-            append(text, format_args!("{}", shifted_in(before, value).cast_signed()));
+            append_format(text, format_args!("{}", shifted_in(before, value).cast_signed()));
         }
         (DataKind::Float, value) if value.len() == 4 => {
             append_float(f32::from_be_bytes(value.try_into().unwrap_or_default()).into(), text);
@@ -218,12 +218,14 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
         (DataKind::Boolean, [2]) => text.push_str("false"),
         (DataKind::Mac, value) if value.len() == 6 => {
             let bytes: Vec<_> = value.iter().map(|byte| format!("{byte:02x}")).collect();
-            append(text, format_args!("\"{}\"", bytes.join(":")));
+            append_format(text, format_args!("\"{}\"", bytes.join(":")));
         }
-        (DataKind::Ipv4, &[a, b, c, d]) => append(text, format_args!("\"{}\"", Ipv4Addr::new(a, b, c, d))),
+        (DataKind::Ipv4, &[a, b, c, d]) => {
+            append_format(text, format_args!("\"{}\"", Ipv4Addr::new(a, b, c, d)))
+        }
         (DataKind::Ipv6, value) if value.len() == 16 => {
             let address: [u8; 16] = value.try_into().unwrap_or_default();
-            append(text, format_args!("\"{}\"", Ipv6Addr::from(address)));
+            append_format(text, format_args!("\"{}\"", Ipv6Addr::from(address)));
         }
         (DataKind::Text, value) => append_text(&String::from_utf8_lossy(value), text),
         _ => return false,
@@ -239,9 +241,9 @@ fn shifted_in(before: u64, value: &[u8]) -> u64 {
 /// JSON has no numbers for infinity and NaN, so these are written as text.
 fn append_float(value: f64, text: &mut String) {
     if value.is_finite() {
-        append(text, format_args!("{value}"));
+        append_format(text, format_args!("{value}"));
     } else {
-        append(text, format_args!("\"{value}\""));
+        append_format(text, format_args!("\"{value}\""));
     }
 }
 
@@ -251,7 +253,7 @@ fn append_text(value: &str, text: &mut String) {
     for c in value.trim_end_matches('\0').chars() {
         match c {
             '"' | '\\' => text.extend(['\\', c]),
-            c if c.is_control() => append(text, format_args!("\\u{:04x}", u32::from(c))),
+            c if c.is_control() => append_format(text, format_args!("\\u{:04x}", u32::from(c))),
             c => text.push(c),
         }
     }
@@ -267,7 +269,7 @@ pub(crate) fn reverse_name(name: &str) -> String {
     reversed
 }
 
-fn append(text: &mut String, more: std::fmt::Arguments<'_>) {
+fn append_format(text: &mut String, more: std::fmt::Arguments<'_>) {
     let written = text.write_fmt(more);
     // Only a formatter can fail here, and those of numbers, addresses and texts do not: a string takes all it is given.
     debug_assert!(written.is_ok(), "a String takes any text");
@@ -280,7 +282,7 @@ mod tests {
     fn json(fields: &[(u32, u16, &[u8])]) -> String {
         let mut others = OtherFields::default();
         for (enterprise, id, value) in fields {
-            others.add(*enterprise, *id, value);
+            others.add_field(*enterprise, *id, value);
         }
         let mut text = String::new();
         others.append_json(&mut text);

@@ -32,31 +32,31 @@ impl WordHasher {
         while n < seeds.len() {
             let word = key[n % 2].wrapping_add((n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
             // Odd: a seed of zero would make a product zero.
-            seeds[n] = spread(spread(word) ^ key[(n + 1) % 2]) | 1;
+            seeds[n] = spread_bits(spread_bits(word) ^ key[(n + 1) % 2]) | 1;
             n += 1;
         }
         Self { seeds }
     }
 
     #[inline]
-    pub const fn two(&self, words: [u64; 2]) -> u64 {
+    pub const fn hash_two(&self, words: [u64; 2]) -> u64 {
         // Each word is combined with a secret before the multiplication, so that an attacker cannot choose a factor of zero. A
         // second product spreads the result over all bits: bucket and tag are taken from different ones.
         let [s0, s1, s2, s3, ..] = self.seeds;
-        fold(fold(words[0] ^ s0, words[1] ^ s1) ^ s2, s3)
+        fold_product(fold_product(words[0] ^ s0, words[1] ^ s1) ^ s2, s3)
     }
 
     /// Hashes six words to 128 bits.
     #[inline]
-    pub const fn six(&self, words: &[u64; 6]) -> [u64; 2] {
+    pub const fn hash_six(&self, words: &[u64; 6]) -> [u64; 2] {
         let [s0, s1, s2, s3, s4, s5, s6, s7] = self.seeds;
-        let a = fold(words[0] ^ s0, words[1] ^ s1);
-        let b = fold(words[2] ^ s2, words[3] ^ s3);
-        let c = fold(words[4] ^ s4, words[5] ^ s5);
-        let all = fold(a ^ s6, b ^ s7);
+        let a = fold_product(words[0] ^ s0, words[1] ^ s1);
+        let b = fold_product(words[2] ^ s2, words[3] ^ s3);
+        let c = fold_product(words[4] ^ s4, words[5] ^ s5);
+        let all = fold_product(a ^ s6, b ^ s7);
         // Two products of the same parts under different seeds: 128 bits, because the table keeps them in place of a key
         // that does not fit and looks at the key itself only if they agree.
-        [fold(all ^ s1, c ^ s2), fold(all ^ s3, c ^ s0)]
+        [fold_product(all ^ s1, c ^ s2), fold_product(all ^ s3, c ^ s0)]
     }
 }
 
@@ -71,14 +71,14 @@ impl FlowIds {
 
     /// The number of a flow, the same for both directions.
     #[inline]
-    pub fn of(&self, key: &FlowKey) -> u64 {
-        self.0.six(&CanonicalKey::of(key).words)[0]
+    pub fn flow_id(&self, key: &FlowKey) -> u64 {
+        self.0.hash_six(&CanonicalKey::from_key(key).words)[0]
     }
 }
 
 /// The number of a flow under a key; for many of them, keep a [`FlowIds`].
 pub fn flow_id(key: &FlowKey, id_key: [u64; 2]) -> u64 {
-    FlowIds::new(id_key).of(key)
+    FlowIds::new(id_key).flow_id(key)
 }
 
 /// 32 bits of SuperFastHash (Paul Hsieh, 2004), which the first flow meters used; for comparison only. It has no key.
@@ -132,13 +132,13 @@ fn sign_extended(byte: u8) -> u32 {
 /// Multiplies two words and folds both halves of the product.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
-pub const fn fold(a: u64, b: u64) -> u64 {
+pub const fn fold_product(a: u64, b: u64) -> u64 {
     let product = a as u128 * b as u128;
     product as u64 ^ (product >> 64) as u64
 }
 
 /// A word whose bits all depend on all bits of another, one to one.
-const fn spread(word: u64) -> u64 {
+const fn spread_bits(word: u64) -> u64 {
     // The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014).
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -91,7 +91,7 @@ pub struct FlowHistory {
 
 impl GroupMark {
     /// Returns the number of a group of this name (FNV-1a, 64 bits).
-    pub fn number(name: &str) -> u64 {
+    pub fn group_number(name: &str) -> u64 {
         name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         })
@@ -124,21 +124,25 @@ impl CountTotals {
     }
 
     /// Returns the excess over another, of each count.
-    pub(crate) const fn beyond(self, other: Self) -> Self {
-        const fn more(value: u64) -> u64 {
+    pub(crate) const fn excess_over(self, other: Self) -> Self {
+        const fn positive_or_zero(value: u64) -> u64 {
             if value.cast_signed() > 0 { value } else { 0 }
         }
         let Self { packets, bytes, frame_bytes } = self.less(other);
-        Self { packets: more(packets), bytes: more(bytes), frame_bytes: more(frame_bytes) }
+        Self {
+            packets: positive_or_zero(packets),
+            bytes: positive_or_zero(bytes),
+            frame_bytes: positive_or_zero(frame_bytes),
+        }
     }
 
     /// Returns the one with fewer packets.
-    pub(crate) const fn least(self, other: Self) -> Self {
+    pub(crate) const fn min_by_packets(self, other: Self) -> Self {
         if other.is_beyond(self) { self } else { other }
     }
 
     /// Returns the one with more packets.
-    pub(crate) const fn most(self, other: Self) -> Self {
+    pub(crate) const fn max_by_packets(self, other: Self) -> Self {
         if other.is_beyond(self) { other } else { self }
     }
 }
@@ -169,14 +173,14 @@ impl FlowHistory {
         for (id, value) in
             [(own::GROUP, mark.group), (own::METER, mark.meter.into()), (own::LANE, mark.lane.into())]
         {
-            fields.add(ENTERPRISE, id, &value.to_be_bytes());
+            fields.add_field(ENTERPRISE, id, &value.to_be_bytes());
         }
-        fields.add(ENTERPRISE, own::TRACK, &self.encode());
+        fields.add_field(ENTERPRISE, own::TRACK, &self.encode_track());
     }
 
     /// Reads a history from stored fields, by the names of their elements: numbers, and bytes as `0x…`. `None`: the record is
     /// not of a group.
-    pub fn of_fields<'a>(
+    pub fn from_fields<'a>(
         number: impl Fn(&str) -> Option<u64>,
         bytes: impl Fn(&str) -> Option<&'a str>,
     ) -> Option<Self> {
@@ -189,11 +193,11 @@ impl FlowHistory {
         let digits = bytes(named(own::TRACK))?.strip_prefix("0x")?;
         let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
         let track: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
-        Self::decode(mark, &track?)
+        Self::decode_track(mark, &track?)
     }
 
     /// Sets the value of one of our own elements. Numbers that do not fit become 0, which is the number of no meter.
-    pub(crate) fn set(&mut self, element: u16, value: u64) {
+    pub(crate) fn set_element(&mut self, element: u16, value: u64) {
         match element {
             own::GROUP => self.mark.group = value,
             own::METER => self.mark.meter = u32::try_from(value).unwrap_or_default(),
@@ -204,6 +208,7 @@ impl FlowHistory {
 
     /// Reads the output of [`encode`](Self::encode). Bytes that cannot be read leave an empty history.
     pub(crate) fn set_track(&mut self, track: &[u8]) {
-        *self = Self::decode(self.mark, track).unwrap_or_else(|| Self { mark: self.mark, ..Self::default() });
+        *self = Self::decode_track(self.mark, track)
+            .unwrap_or_else(|| Self { mark: self.mark, ..Self::default() });
     }
 }

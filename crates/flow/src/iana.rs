@@ -32,16 +32,16 @@ pub enum DataKind {
 const REGISTRY: &str = include_str!("iana.csv");
 
 static ELEMENTS: LazyLock<Vec<RegisteredElement>> =
-    LazyLock::new(|| REGISTRY.lines().filter_map(registered).collect());
+    LazyLock::new(|| REGISTRY.lines().filter_map(parse_line).collect());
 
-fn registered(line: &'static str) -> Option<RegisteredElement> {
+fn parse_line(line: &'static str) -> Option<RegisteredElement> {
     let mut cells = line.split(',');
     let id = cells.next()?.parse().ok()?;
     let name = cells.next()?;
-    Some(RegisteredElement { id, name, kind: kind(cells.next()?) })
+    Some(RegisteredElement { id, name, kind: data_kind(cells.next()?) })
 }
 
-fn kind(word: &str) -> DataKind {
+fn data_kind(word: &str) -> DataKind {
     match word {
         "unsigned" | "dateTimeSeconds" | "dateTimeMilliseconds" => DataKind::Unsigned,
         "signed" => DataKind::Signed,
@@ -61,7 +61,7 @@ pub fn element_named(name: &str) -> Option<&'static RegisteredElement> {
 }
 
 /// Finds an element by number.
-pub fn element(id: u16) -> Option<&'static RegisteredElement> {
+pub fn element_by_id(id: u16) -> Option<&'static RegisteredElement> {
     ELEMENTS.binary_search_by_key(&id, |element| element.id).ok().map(|at| &ELEMENTS[at])
 }
 
@@ -73,15 +73,15 @@ mod tests {
     fn the_registry_is_read_whole_and_is_in_order() {
         assert_eq!(ELEMENTS.len(), REGISTRY.lines().count());
         assert!(ELEMENTS.is_sorted_by_key(|element| element.id));
-        assert_eq!(element(1).map(|element| element.name), Some("octetDeltaCount"));
-        assert_eq!(element(95).map(|element| element.kind), Some(DataKind::Bytes));
-        assert_eq!(element(0), None);
+        assert_eq!(element_by_id(1).map(|element| element.name), Some("octetDeltaCount"));
+        assert_eq!(element_by_id(95).map(|element| element.kind), Some(DataKind::Bytes));
+        assert_eq!(element_by_id(0), None);
     }
 
     #[test]
     fn columns_have_the_names_of_the_registry() {
         for column in crate::element::ELEMENTS.iter().filter(|column| column.id > 0 && !column.reverse) {
-            assert_eq!(element(column.id).map(|element| element.name), Some(column.name));
+            assert_eq!(element_by_id(column.id).map(|element| element.name), Some(column.name));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Key that identifies the flow of a packet.
 
-use crate::canonical::{CanonicalKey, counterpart, is_icmp, question};
+use crate::canonical::{CanonicalKey, counterpart_type_code, is_icmp, question_type_code};
 use crate::packet::{MAPPED, PacketInfo, TunnelKind};
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub struct FlowKey {
 
 impl FlowKey {
     /// The key of a packet, as its sender sees it.
-    pub const fn of(packet: &PacketInfo) -> Self {
+    pub const fn from_packet(packet: &PacketInfo) -> Self {
         Self {
             source: packet.source,
             destination: packet.destination,
@@ -41,12 +41,12 @@ impl FlowKey {
 
     /// Returns the key of the opposite direction. An ICMP request becomes its reply, and a reply its request.
     #[must_use]
-    pub const fn reversed(self) -> Self {
+    pub const fn opposite_direction(self) -> Self {
         let mut reversed = Self { source: self.destination, destination: self.source, ..self };
         if is_icmp(self.protocol) {
             // ICMP has no ports. Type and code stand in the place of the destination port and stay there: swapped with the
             // source port they would leave the key, and request and reply would be two flows.
-            reversed.destination_port = counterpart(self.protocol, self.destination_port);
+            reversed.destination_port = counterpart_type_code(self.protocol, self.destination_port);
         } else {
             reversed.source_port = self.destination_port;
             reversed.destination_port = self.source_port;
@@ -57,9 +57,9 @@ impl FlowKey {
     /// Returns the key that both ends have in common: its source is the lower end, and an ICMP answer is written as its
     /// question.
     #[must_use]
-    pub fn canonical(self) -> Self {
-        let canonical = CanonicalKey { flipped: false, ..CanonicalKey::of(&self) };
-        canonical.key(question(self.protocol, self.destination_port))
+    pub fn to_canonical(self) -> Self {
+        let canonical = CanonicalKey { flipped: false, ..CanonicalKey::from_key(&self) };
+        canonical.to_flow_key(question_type_code(self.protocol, self.destination_port))
     }
 
     /// Returns whether both addresses are IPv4. Both must be, because an address that is not does not fit into four bytes.

@@ -60,7 +60,7 @@ pub struct MeterLedger {
 impl CarriedRecords {
     /// Adds the counts of another. Exporters choose packets and bytes of their records, so a sum may overflow: then it stays at
     /// the largest number.
-    pub const fn add(&mut self, other: Self) {
+    pub const fn add_records(&mut self, other: Self) {
         self.records = self.records.saturating_add(other.records);
         self.packets = self.packets.saturating_add(other.packets);
         self.bytes = self.bytes.saturating_add(other.bytes);
@@ -68,29 +68,29 @@ impl CarriedRecords {
 
     /// Subtracts `part` from `of`, if both are parts of this sum.
     #[must_use]
-    pub const fn less(self, of: Self, part: Self) -> Self {
+    pub const fn subtract_part(self, of: Self, part: Self) -> Self {
         // Saturates only below a sum that has: else the part was in it, and a bug must show in tests.
-        const fn less(sum: u64, of: u64, part: u64) -> u64 {
+        const fn subtract_count(sum: u64, of: u64, part: u64) -> u64 {
             if sum == u64::MAX { of.saturating_sub(part) } else { of - part }
         }
         Self {
-            records: less(self.records, of.records, part.records),
-            packets: less(self.packets, of.packets, part.packets),
-            bytes: less(self.bytes, of.bytes, part.bytes),
+            records: subtract_count(self.records, of.records, part.records),
+            packets: subtract_count(self.packets, of.packets, part.packets),
+            bytes: subtract_count(self.bytes, of.bytes, part.bytes),
         }
     }
 }
 
 impl MeterLedger {
     /// Returns the sums that do not balance. `Counts` balance at any time; the queue only between two batches.
-    pub fn imbalances(&self) -> Vec<CountImbalance> {
+    pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         let export = &self.export;
         let mut accounted = CarriedRecords::default();
         for part in [export.queue_dropped, export.sent, export.refused, export.left_to_others, export.waiting]
         {
-            accounted.add(part);
+            accounted.add_records(part);
         }
-        let mut found = self.packets.imbalances();
+        let mut found = self.packets.find_imbalances();
         let rules = [
             ("capture delivered = parser seen", self.capture.delivered, self.packets.seen),
             (

@@ -62,13 +62,13 @@ impl LossCause {
 pub struct RecordLosses([CarriedRecords; LossCause::ALL.len()]);
 
 impl RecordLosses {
-    pub fn add(&mut self, cause: LossCause, carried: CarriedRecords) {
-        self.0[cause as usize].add(carried);
+    pub fn add_loss(&mut self, cause: LossCause, carried: CarriedRecords) {
+        self.0[cause as usize].add_records(carried);
     }
 
-    pub fn add_all(&mut self, other: &Self) {
+    pub fn add_losses(&mut self, other: &Self) {
         for (cause, carried) in other.by_cause() {
-            self.add(cause, carried);
+            self.add_loss(cause, carried);
         }
     }
 
@@ -78,14 +78,14 @@ impl RecordLosses {
         all.filter(|(_, carried)| *carried != CarriedRecords::default())
     }
 
-    pub fn total(&self) -> CarriedRecords {
+    pub fn total_records(&self) -> CarriedRecords {
         let mut sum = CarriedRecords::default();
-        self.by_cause().for_each(|(_, carried)| sum.add(carried));
+        self.by_cause().for_each(|(_, carried)| sum.add_records(carried));
         sum
     }
 
     pub fn is_empty(&self) -> bool {
-        self.total() == CarriedRecords::default()
+        self.total_records() == CarriedRecords::default()
     }
 
     /// Returns whether the output itself failed.
@@ -114,13 +114,13 @@ mod tests {
         let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
         let mut losses = RecordLosses::default();
         assert!(losses.is_empty());
-        losses.add(LossCause::QueueFull, carried(4));
-        losses.add(LossCause::Unfit, carried(1));
+        losses.add_loss(LossCause::QueueFull, carried(4));
+        losses.add_loss(LossCause::Unfit, carried(1));
         assert!(!losses.has_failure());
         let mut all = losses;
-        all.add_all(&losses);
-        all.add(LossCause::Refused, carried(5));
-        assert_eq!((all.total(), all.has_failure()), (carried(15), true));
+        all.add_losses(&losses);
+        all.add_loss(LossCause::Refused, carried(5));
+        assert_eq!((all.total_records(), all.has_failure()), (carried(15), true));
         let names: Vec<_> = all.by_cause().map(|(cause, carried)| (cause.name(), carried.records)).collect();
         assert_eq!(names, [("queue_full", 8), ("unfit", 2), ("refused", 5)]);
     }

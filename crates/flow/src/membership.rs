@@ -24,7 +24,7 @@ pub struct GroupMembership {
 
 impl GroupMembership {
     /// Sets the value of one of our own elements.
-    pub(crate) fn set(&mut self, element: u16, value: u64) {
+    pub(crate) fn set_element(&mut self, element: u16, value: u64) {
         *match element {
             own::GROUP => &mut self.group,
             own::METER => return self.meter = u32::try_from(value).unwrap_or_default(),
@@ -39,7 +39,7 @@ impl GroupMembership {
     }
 
     /// Returns the numbers behind the group and the meter, in the order of the template.
-    pub(crate) const fn values(&self) -> [u64; 6] {
+    pub(crate) const fn template_values(&self) -> [u64; 6] {
         [self.term, self.since_ns, self.silent_ns, self.replay_from_ns, self.replayed, self.packets]
     }
 }

@@ -10,7 +10,7 @@ pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
 /// Converts an IPv4 address to an IPv4-mapped IPv6 address.
 #[inline]
-pub(crate) fn mapped(address: [u8; 4]) -> [u8; 16] {
+pub(crate) fn ipv4_mapped(address: [u8; 4]) -> [u8; 16] {
     (0xffff_0000_0000 | u128::from(u32::from_be_bytes(address))).to_be_bytes()
 }
 
@@ -93,16 +93,16 @@ pub struct PacketInfo {
 impl PacketInfo {
     /// Returns the number of packets on the wire that it stands for.
     #[inline]
-    pub const fn packets(&self) -> u16 {
+    pub const fn packet_count(&self) -> u16 {
         if self.flags & flags::MERGED == 0 { 1 } else { self.segments }
     }
 
     /// The first of several packets that it stands for, and the others; `None` if it is one.
     pub(crate) fn split_first(&self) -> Option<(Self, Self)> {
-        let others = self.packets().checked_sub(1).filter(|others| *others > 0)?;
+        let others = self.packet_count().checked_sub(1).filter(|others| *others > 0)?;
         let bytes = u32::from(self.segment_bytes);
         // Each packet has the same headers below IP, so each gets an equal part.
-        let below_ip = self.frame_bytes.saturating_sub(self.bytes) / u32::from(self.packets());
+        let below_ip = self.frame_bytes.saturating_sub(self.bytes) / u32::from(self.packet_count());
         let frame_bytes = bytes + below_ip;
         let first = Self { bytes, frame_bytes, segments: 1, ..*self };
         let (bytes, frame_bytes) =
@@ -112,7 +112,7 @@ impl PacketInfo {
 
     /// Returns the length of the metered IP packet of each packet on the wire.
     pub fn packet_lengths(&self) -> impl Iterator<Item = u32> {
-        let longer = u32::from(self.packets()).saturating_sub(1);
+        let longer = u32::from(self.packet_count()).saturating_sub(1);
         let length = u32::from(self.segment_bytes);
         let last = self.bytes.saturating_sub(longer * length);
         (0..longer).map(move |_| length).chain(std::iter::once(last))
@@ -204,8 +204,8 @@ mod tests {
         let merged =
             PacketInfo { bytes, frame_bytes, flags, segments, segment_bytes, ..PacketInfo::default() };
         let (first, others) = merged.split_first().unwrap();
-        assert_eq!((first.packets(), first.bytes, first.frame_bytes), (1, 100, 114));
-        assert_eq!((others.packets(), others.bytes, others.frame_bytes), (2, 140, 140 + 28));
+        assert_eq!((first.packet_count(), first.bytes, first.frame_bytes), (1, 100, 114));
+        assert_eq!((others.packet_count(), others.bytes, others.frame_bytes), (2, 140, 140 + 28));
         assert_eq!(others.packet_lengths().collect::<Vec<_>>(), [100, 40]);
         assert!(first.split_first().is_none() && PacketInfo::default().split_first().is_none());
     }

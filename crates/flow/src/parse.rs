@@ -30,7 +30,7 @@ pub use encapsulation::{LinkPayload, name_of_unread};
 pub use fragments::FragmentCounts;
 
 use crate::narrow::clamp_to_u32;
-use crate::packet::mapped;
+use crate::packet::ipv4_mapped;
 use crate::{IgnoredReason, PacketInfo};
 use fragments::FragmentTable;
 use ip::PacketPart;
@@ -75,7 +75,7 @@ impl FrameParser {
     ///
     /// `packet` is written whole on `Ok`, and worth nothing otherwise.
     #[inline]
-    pub fn parse(
+    pub fn parse_frame(
         &mut self,
         frame: &[u8],
         full_len: usize,
@@ -83,16 +83,16 @@ impl FrameParser {
         input: u16,
         packet: &mut PacketInfo,
     ) -> Result<(), IgnoredReason> {
-        let arrival = FrameArrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
-        if fast::read(frame, arrival, self.depth > 0, packet) {
+        let arrival = FrameArrival { at_ns, input, frame_bytes: clamp_length(full_len.max(frame.len())) };
+        if fast::read_frame(frame, arrival, self.depth > 0, packet) {
             return Ok(());
         }
-        self.read(LinkKind::Ethernet, frame, arrival, packet)
+        self.read_frame(LinkKind::Ethernet, frame, arrival, packet)
     }
 
     /// Reads a frame that begins with another link layer, as files may have it.
     #[expect(clippy::too_many_arguments, reason = "those of `parse` and one more")]
-    pub fn parse_as(
+    pub fn parse_frame_as(
         &mut self,
         link: LinkKind,
         frame: &[u8],
@@ -102,36 +102,36 @@ impl FrameParser {
         packet: &mut PacketInfo,
     ) -> Result<(), IgnoredReason> {
         if link == LinkKind::Ethernet {
-            return self.parse(frame, full_len, at_ns, input, packet);
+            return self.parse_frame(frame, full_len, at_ns, input, packet);
         }
-        let arrival = FrameArrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
-        self.read(link, frame, arrival, packet)
+        let arrival = FrameArrival { at_ns, input, frame_bytes: clamp_length(full_len.max(frame.len())) };
+        self.read_frame(link, frame, arrival, packet)
     }
 
     /// Returns the counts of fragments so far.
-    pub const fn fragments(&self) -> FragmentCounts {
+    pub const fn fragment_counts(&self) -> FragmentCounts {
         self.fragments.counts()
     }
 
     #[inline(never)]
-    fn read(
+    fn read_frame(
         &mut self,
         link: LinkKind,
         frame: &[u8],
         arrival: FrameArrival,
         packet: &mut PacketInfo,
     ) -> Result<(), IgnoredReason> {
-        *packet = arrival.packet();
+        *packet = arrival.to_packet();
         // A snap length cut this off: lengths in headers are judged by the whole frame, not by the captured part.
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
-        let outermost = link.open(FrameSpan { bytes: frame, missing }, packet)?;
-        let mut carried = self.ip(outermost, packet)?;
+        let outermost = link.find_ip(FrameSpan { bytes: frame, missing }, packet)?;
+        let mut carried = self.read_ip_packet(outermost, packet)?;
         for _ in 0..self.depth {
             let Some(tunnel) = carried else { break };
             // Into a copy: if the inside cannot be read, the tunnel's own packet is metered, unchanged.
-            let mut inner = tunnel.packet(packet);
-            let Ok(layer3) = link::inside(tunnel.kind, tunnel.bytes, &mut inner) else { break };
-            let Ok(next) = self.ip(layer3, &mut inner) else { break };
+            let mut inner = tunnel.inner_packet(packet);
+            let Ok(layer3) = link::walk_tunnel_payload(tunnel.kind, tunnel.bytes, &mut inner) else { break };
+            let Ok(next) = self.read_ip_packet(layer3, &mut inner) else { break };
             *packet = inner;
             carried = next;
         }
@@ -140,29 +140,29 @@ impl FrameParser {
 
     /// Reads one IP packet. Returns the content of a tunnel, if it is to be read.
     #[inline]
-    fn ip<'a>(
+    fn read_ip_packet<'a>(
         &mut self,
         layer3: Layer3<'a>,
         packet: &mut PacketInfo,
     ) -> Result<Option<TunnelContent<'a>>, IgnoredReason> {
         let inside = match layer3 {
-            Layer3::V4(bytes) => ip::v4(bytes, packet)?,
-            Layer3::V6(bytes) => ip::v6(bytes, packet)?,
+            Layer3::V4(bytes) => ip::read_ipv4(bytes, packet)?,
+            Layer3::V6(bytes) => ip::read_ipv6(bytes, packet)?,
         };
-        packet.content = content::number(packet.protocol, inside.identification, inside.bytes.bytes);
+        packet.content = content::hash_payload(packet.protocol, inside.identification, inside.bytes.bytes);
         match inside.part {
             PacketPart::Whole => {
-                transport::read(inside.bytes.bytes, packet);
-                Ok(tunnel::carried(inside.bytes, packet))
+                transport::read_header(inside.bytes.bytes, packet);
+                Ok(tunnel::read_tunnel(inside.bytes, packet))
             }
             // A tunnel is entered in whole packets only: later fragments of it could not follow.
             PacketPart::First(id) => {
-                transport::read(inside.bytes.bytes, packet);
-                self.fragments.keep(id, packet);
+                transport::read_header(inside.bytes.bytes, packet);
+                self.fragments.keep_ports(id, packet);
                 Ok(None)
             }
             PacketPart::Later(id) => {
-                self.fragments.join(id, packet);
+                self.fragments.fill_ports(id, packet);
                 Ok(None)
             }
         }
@@ -178,7 +178,7 @@ struct FrameArrival {
 }
 
 impl FrameArrival {
-    fn packet(self) -> PacketInfo {
+    fn to_packet(self) -> PacketInfo {
         PacketInfo {
             at_ns: self.at_ns,
             input: self.input,
@@ -189,7 +189,7 @@ impl FrameArrival {
 }
 
 #[inline]
-fn length(len: usize) -> u32 {
+fn clamp_length(len: usize) -> u32 {
     clamp_to_u32(len)
 }
 

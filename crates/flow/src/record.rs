@@ -1,6 +1,6 @@
 //! Record of a flow, made when the flow is reported.
 
-use crate::canonical::{counterpart, is_icmp};
+use crate::canonical::{counterpart_type_code, is_icmp};
 use crate::foreign::ForeignFields;
 use crate::history::FlowHistory;
 use crate::key::FlowKey;
@@ -129,7 +129,7 @@ impl FlowRecord {
     /// Splits a biflow into two one-way records; the second is absent if nothing came back. For ICMP, the second direction of a
     /// question counts as its answer, and the other way round.
     #[must_use]
-    pub fn split(&self) -> (Self, Option<Self>) {
+    pub fn split_directions(&self) -> (Self, Option<Self>) {
         // A history is of both directions and cannot be split.
         let forward = Self { reverse: FlowHalf::default(), history: None, ..self.clone() };
         // Fields that describe an end change places with the other end; fields that describe the flow or the meter (number,
@@ -138,12 +138,12 @@ impl FlowRecord {
             key: self.reversed_key(),
             forward: self.reverse,
             reverse: FlowHalf::default(),
-            icmp: counterpart(self.key.protocol, self.icmp),
+            icmp: counterpart_type_code(self.key.protocol, self.icmp),
             source_mac: self.destination_mac,
             destination_mac: self.source_mac,
             outer_source: self.outer_destination,
             outer_destination: self.outer_source,
-            foreign: self.foreign.as_ref().map(|foreign| Arc::new(foreign.reversed())),
+            foreign: self.foreign.as_ref().map(|foreign| Arc::new(foreign.opposite_direction())),
             history: None,
             ..self.clone()
         };
@@ -152,7 +152,7 @@ impl FlowRecord {
 
     /// Returns the key of the other direction. Type and code of ICMP are not added if they were not in the key.
     const fn reversed_key(&self) -> FlowKey {
-        let key = self.key.reversed();
+        let key = self.key.opposite_direction();
         // A key without type and code has destination port 0. Reversing that would read it as an echo reply, type 0, and turn
         // it into a request.
         let has_type = self.key.destination_port == self.icmp;
@@ -180,7 +180,7 @@ mod tests {
 
     /// Returns the second direction: the key's ports, and the type and code of its first packet.
     fn back(record: &FlowRecord) -> (u16, u16, u16) {
-        let (there, back) = record.split();
+        let (there, back) = record.split_directions();
         assert_eq!((there.key, there.icmp), (record.key, record.icmp));
         let back = back.expect("something came back");
         assert_eq!((back.key.source, back.key.destination), ([2; 16], [1; 16]));

@@ -8,7 +8,7 @@
 //! them. Time is an argument: packets have their times, and `now_ns` drives the timers, so flows also end when nothing arrives.
 //! A packet of a known flow touches one bucket of the index and one `Hot` record; keys are always compared in full.
 //!
-//! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`PacketCounts::metered`] or in
+//! Invariant: every packet given to [`meter_packets`](FlowTable::meter_packets) is in [`PacketCounts::metered`] or in
 //! [`PacketCounts::untracked`], and every metered one in a live flow or in exactly one record.
 
 mod ending;
@@ -83,9 +83,9 @@ struct TableLimits {
 }
 
 impl TableLimits {
-    fn deadline(&self, hot: &HotSlot) -> FlowDeadline {
-        let reason = if hot.is(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
-        let end = self.end(hot);
+    fn flow_deadline(&self, hot: &HotSlot) -> FlowDeadline {
+        let reason = if hot.has_state(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
+        let end = self.end_ns(hot);
         let part = hot.start.saturating_add(self.active);
         // A part without packets gives no record, so it cannot end by the active timeout.
         if !hot.is_empty() && part < end {
@@ -96,28 +96,28 @@ impl TableLimits {
     }
 
     /// Returns the time at which a flow ends if no more packets come.
-    fn end(&self, hot: &HotSlot) -> u64 {
-        hot.last().saturating_add(if hot.is(ENDED) { self.grace } else { self.idle })
+    fn end_ns(&self, hot: &HotSlot) -> u64 {
+        hot.last_ns().saturating_add(if hot.has_state(ENDED) { self.grace } else { self.idle })
     }
 
     /// Returns whether a flow has been silent so long that another meter may have ended it.
     fn is_pause(&self, hot: &HotSlot, at_ns: u64) -> bool {
-        let pause = if hot.is(ENDED) { self.grace / 2 } else { self.pause };
-        at_ns.saturating_sub(hot.last()) >= pause
+        let pause = if hot.has_state(ENDED) { self.grace / 2 } else { self.pause };
+        at_ns.saturating_sub(hot.last_ns()) >= pause
     }
 
     /// Returns the reason of a flow's last report.
     fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
-        match self.deadline(hot) {
+        match self.flow_deadline(hot) {
             due if due.at_ns <= now_ns && due.reason != EndReason::Active => due.reason,
-            _ if hot.is(ENDED) => EndReason::EndOfFlow,
+            _ if hot.has_state(ENDED) => EndReason::EndOfFlow,
             _ => EndReason::Forced,
         }
     }
 
     /// Returns the timer setting of a flow.
-    fn timer(&self, hot: &HotSlot) -> TimerSetting {
-        let due = self.deadline(hot);
+    fn timer_setting(&self, hot: &HotSlot) -> TimerSetting {
+        let due = self.flow_deadline(hot);
         let (at_ns, wait) = match due.reason {
             EndReason::Active => (due.at_ns, TimerReason::Part),
             _ => (due.at_ns, TimerReason::Silence),
@@ -142,7 +142,7 @@ impl<H: MemoryHints> FlowTable<H> {
             active: options.active.as_u64(),
             idle: options.idle.as_u64(),
             pause: match options.group {
-                Some(_) => FlowHistories::pause(options.idle.as_u64()),
+                Some(_) => FlowHistories::shortest_pause(options.idle.as_u64()),
                 None => options.idle.as_u64(),
             },
             grace: options.grace.as_u64(),
@@ -156,8 +156,8 @@ impl<H: MemoryHints> FlowTable<H> {
             ids: FlowIds::new(options.flow_id_key),
             index: FlowIndex::new::<H>(capacity),
             capacity: slots,
-            hot: memory::reserved::<H, _>(slots),
-            cold: memory::reserved::<H, _>(slots),
+            hot: memory::reserve_values::<H, _>(slots),
+            cold: memory::reserve_values::<H, _>(slots),
             // Zeroed pages from the kernel take no memory until they are written, and most flows never write theirs.
             rare: vec![RareCounts::default(); slots],
             histories: options.group.map(|mark| FlowHistories::new::<H>(mark, options, slots)),
@@ -173,7 +173,7 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Meters packets in the order of their arrival, and handles part of the timers that are due by `now_ns`: enough to keep up
     /// with any stream of packets, and little enough not to delay the next ones. Within a batch, no timer is due before the
     /// time of its last packet.
-    pub fn meter(&mut self, packets: &[PacketInfo], now_ns: u64, outlet: &mut impl FlowOutlet) {
+    pub fn meter_packets(&mut self, packets: &[PacketInfo], now_ns: u64, outlet: &mut impl FlowOutlet) {
         if self.now_ns.is_none()
             && let Some(first) = packets.first()
         {
@@ -181,10 +181,10 @@ impl<H: MemoryHints> FlowTable<H> {
             self.set_time(if now_ns == 0 { first.at_ns } else { first.at_ns.min(now_ns) });
         }
         if let (Some(histories), Some(first)) = (&mut self.histories, packets.first()) {
-            histories.look(first.at_ns);
+            histories.close_open_loss(first.at_ns);
         }
         for batch in packets.chunks(BATCH) {
-            self.batch(batch, outlet);
+            self.meter_batch(batch, outlet);
             let done_ns = batch.last().map_or(now_ns, |packet| packet.at_ns.min(now_ns));
             self.set_time(done_ns);
             self.run_timers(done_ns, 2 * batch.len() + RINGS, outlet);
@@ -192,7 +192,7 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Does all that is due by `now_ns`. Flows end up to one tick, 67 ms, after their time, packets or not.
-    pub fn advance(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
+    pub fn advance_to(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
         self.advance_some(now_ns, usize::MAX, outlet);
     }
 
@@ -208,14 +208,14 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Reports every flow. Flows that have ended by themselves are reported as ended.
-    pub fn finish(&mut self, outlet: &mut impl FlowOutlet) {
+    pub fn finish_flows(&mut self, outlet: &mut impl FlowOutlet) {
         let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
-                self.tell_end(slot, outlet);
+                self.report_end(slot, outlet);
                 let reason = self.limits.last_reason(&self.hot[slot], now_ns);
-                self.report(slot, reason, outlet);
-                self.remove(slot);
+                self.report_part(slot, reason, outlet);
+                self.remove_flow(slot);
             }
         }
     }
@@ -231,7 +231,7 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Returns the number of flows that other meters of the group may not recognise yet, because they were running when this
     /// meter started. While there are any, this meter cannot stand in for the others.
     pub fn strange_flows(&self) -> usize {
-        self.histories.as_ref().map_or(0, FlowHistories::strange)
+        self.histories.as_ref().map_or(0, FlowHistories::strange_flows)
     }
 
     /// Returns the counts of packets; `seen` and `ignored` are the caller's.
@@ -240,25 +240,25 @@ impl<H: MemoryHints> FlowTable<H> {
     }
 
     /// Flows in the table.
-    pub fn flows(&self) -> usize {
+    pub fn flow_count(&self) -> usize {
         self.hot.len() - self.free.len()
     }
 
     /// Returns its memory in bytes when it is full, without the parts that most flows do not use.
-    pub fn bytes(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         let history = if self.histories.is_some() { FlowHistories::SLOT_BYTES } else { 0 };
         let slots = size_of::<HotSlot>() + size_of::<ColdSlot>() + size_of::<u32>() + history;
-        self.index.bytes() + self.wheel.bytes(self.capacity) + self.capacity * slots
+        self.index.memory_bytes() + self.wheel.memory_bytes(self.capacity) + self.capacity * slots
     }
 
     /// Returns the key by which a packet is metered: without the fields that shall not distinguish flows.
-    pub fn key(&self, packet: &PacketInfo) -> FlowKey {
-        self.keys.key(packet)
+    pub fn flow_key(&self, packet: &PacketInfo) -> FlowKey {
+        self.keys.flow_key(packet)
     }
 
     /// The number of a packet's flow.
     pub fn flow_id(&self, packet: &PacketInfo) -> u64 {
-        self.ids.of(&self.keys.key(packet))
+        self.ids.flow_id(&self.keys.flow_key(packet))
     }
 
     /// Moves the clock of the table.
@@ -266,8 +266,8 @@ impl<H: MemoryHints> FlowTable<H> {
     fn set_time(&mut self, now_ns: u64) {
         match self.now_ns {
             None => {
-                self.wheel.begin(wheel::tick(now_ns));
-                self.histories.iter_mut().for_each(|histories| histories.start(now_ns));
+                self.wheel.begin_at(wheel::tick_at(now_ns));
+                self.histories.iter_mut().for_each(|histories| histories.start_at(now_ns));
             }
             Some(before_ns) if now_ns.saturating_add(self.limits.idle) < before_ns => self.set_back(now_ns),
             // A little late: everything up to the later time is done already.
@@ -283,12 +283,12 @@ impl<H: MemoryHints> FlowTable<H> {
     fn set_back(&mut self, now_ns: u64) {
         let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
         for &slot in &held {
-            self.wheel.clear(number(slot));
+            self.wheel.clear_timer(slot_number(slot));
         }
-        self.wheel.begin(wheel::tick(now_ns));
+        self.wheel.begin_at(wheel::tick_at(now_ns));
         for slot in held {
-            let timer = self.limits.timer(&self.hot[slot]);
-            self.wheel.set(number(slot), timer.tick, timer.wait);
+            let timer = self.limits.timer_setting(&self.hot[slot]);
+            self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
         }
     }
 
@@ -299,23 +299,23 @@ impl<H: MemoryHints> FlowTable<H> {
         }
     }
 
-    fn batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowOutlet) {
+    fn meter_batch(&mut self, packets: &[PacketInfo], outlet: &mut impl FlowOutlet) {
         // The batch is processed in passes: each prefetches the memory that the next one needs, so that the cache misses of
         // many packets overlap. A packet alone would wait for its bucket, then for its slot.
         let mut looks = [KeyLookup::NOTHING; BATCH];
         let looks = &mut looks[..packets.len()];
         for (look, packet) in looks.iter_mut().zip(packets) {
-            *look = self.keys.look(packet);
+            *look = self.keys.make_lookup(packet);
             self.index.prefetch_first::<H>(look.hash);
         }
-        self.locate(looks);
+        self.locate_slots(looks);
         for (look, packet) in looks.iter().zip(packets) {
             self.meter_packet(look, packet, outlet);
         }
     }
 
     /// Finds the slots where flows seem to be, and prefetches them.
-    fn locate(&self, looks: &mut [KeyLookup]) {
+    fn locate_slots(&self, looks: &mut [KeyLookup]) {
         let mut elsewhere = false;
         let mut unknown = 0;
         for look in &mut *looks {
@@ -344,10 +344,10 @@ impl<H: MemoryHints> FlowTable<H> {
         // The slot was looked up before the packets in front of this one were metered; they may have ended that flow and given
         // the slot to another.
         let there = (look.slot as usize) < self.hot.len() && self.holds_flow(look.slot, look, packet);
-        let slot = if there { Some(look.slot as usize) } else { self.find(look, packet) };
+        let slot = if there { Some(look.slot as usize) } else { self.find_slot(look, packet) };
         match slot {
             Some(slot) => self.add_packet(slot, look, packet, outlet),
-            None => self.open(look, packet, outlet),
+            None => self.open_flow(look, packet, outlet),
         }
     }
 
@@ -355,14 +355,14 @@ impl<H: MemoryHints> FlowTable<H> {
     #[inline]
     fn holds_flow(&self, slot: u32, look: &KeyLookup, packet: &PacketInfo) -> bool {
         let slot = slot as usize;
-        self.hot[slot].has(look.words)
-            && (!look.is_long() || self.cold[slot].words == self.keys.canonical(packet).words)
+        self.hot[slot].matches_words(look.words)
+            && (!look.is_long() || self.cold[slot].words == self.keys.canonical_key(packet).words)
     }
 
     #[cold]
     #[inline(never)]
-    fn find(&self, look: &KeyLookup, packet: &PacketInfo) -> Option<usize> {
-        self.index.find(look.hash, |slot| self.holds_flow(slot, look, packet)).map(|slot| slot as usize)
+    fn find_slot(&self, look: &KeyLookup, packet: &PacketInfo) -> Option<usize> {
+        self.index.find_slot(look.hash, |slot| self.holds_flow(slot, look, packet)).map(|slot| slot as usize)
     }
 
     /// Adds a packet to its flow.
@@ -377,13 +377,13 @@ impl<H: MemoryHints> FlowTable<H> {
         let hot = &self.hot[slot];
         let at_ns = packet.at_ns;
         // Everything that may end the flow or its part is rare, and goes through `add_at_boundary`, out of line.
-        let due = at_ns >= hot.last().saturating_add(self.limits.pause)
+        let due = at_ns >= hot.last_ns().saturating_add(self.limits.pause)
             || at_ns.saturating_sub(hot.start) >= self.limits.active;
         let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot));
-        if due || has_lost || hot.is_empty() || hot.is(ENDED) || packet.tcp_flags & CLOSING != 0 {
+        if due || has_lost || hot.is_empty() || hot.has_state(ENDED) || packet.tcp_flags & CLOSING != 0 {
             self.add_at_boundary(slot, look, packet, outlet);
         } else {
-            self.count(slot, look.flipped, packet);
+            self.count_packet(slot, look.flipped, packet);
         }
     }
 
@@ -398,41 +398,47 @@ impl<H: MemoryHints> FlowTable<H> {
         outlet: &mut impl FlowOutlet,
     ) {
         let is_pause = self.limits.is_pause(&self.hot[slot], packet.at_ns);
-        let mut goes_on = self.settle(slot, packet.at_ns, outlet);
+        let mut goes_on = self.report_due(slot, packet.at_ns, outlet);
         if !goes_on {
-            self.tell_end(slot, outlet);
+            self.report_end(slot, outlet);
         }
-        if goes_on && self.hot[slot].is(ENDED) && slot::opens(packet) {
+        if goes_on && self.hot[slot].has_state(ENDED) && slot::opens_connection(packet) {
             // A SYN after the end of a connection opens a new one with the same ports.
-            self.report(slot, EndReason::EndOfFlow, outlet);
+            self.report_part(slot, EndReason::EndOfFlow, outlet);
             goes_on = false;
         }
-        self.follow(slot, is_pause || !goes_on, packet.at_ns, outlet);
+        self.note_continuation(slot, is_pause || !goes_on, packet.at_ns, outlet);
         if !goes_on {
             self.begin_flow(slot, look, packet, outlet);
         } else if self.hot[slot].is_empty() {
             self.hot[slot].start = self.part_start(slot, packet.at_ns);
         }
-        self.count(slot, look.flipped, packet);
+        self.count_packet(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
-        hot.hears_end(hot.direction(look.flipped), packet, self.limits.biflow);
+        hot.note_end_flags(hot.direction_index(look.flipped), packet, self.limits.biflow);
         // A FIN or RST brings the end forward. Any other packet moves it back, which is found when the timer expires.
-        let timer = self.limits.timer(hot);
-        self.wheel.bring_forward(number(slot), timer.tick, timer.wait);
+        let timer = self.limits.timer_setting(hot);
+        self.wheel.bring_forward(slot_number(slot), timer.tick, timer.wait);
     }
 
     /// Updates the history before a packet of a known flow that comes after a silence, or after a loss.
-    fn follow(&mut self, slot: usize, is_after_silence: bool, at_ns: u64, outlet: &mut impl FlowOutlet) {
+    fn note_continuation(
+        &mut self,
+        slot: usize,
+        is_after_silence: bool,
+        at_ns: u64,
+        outlet: &mut impl FlowOutlet,
+    ) {
         if self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot)) {
-            self.report(slot, EndReason::Active, outlet);
-            self.histories.as_mut().into_iter().for_each(|histories| histories.restart(slot, at_ns));
+            self.report_part(slot, EndReason::Active, outlet);
+            self.histories.as_mut().into_iter().for_each(|histories| histories.restart_flow(slot, at_ns));
         } else if let Some(histories) = self.histories.as_mut().filter(|_| is_after_silence) {
-            histories.resume(slot);
+            histories.note_silence(slot);
         }
     }
 
     #[inline]
-    fn count(&mut self, slot: usize, flipped: bool, packet: &PacketInfo) {
+    fn count_packet(&mut self, slot: usize, flipped: bool, packet: &PacketInfo) {
         // Another meter may have received the packets of a merged one apart. Only the first of them is identified by its
         // content, and the totals up to it do not include the others.
         if packet.flags & flags::MERGED != 0
@@ -449,27 +455,27 @@ impl<H: MemoryHints> FlowTable<H> {
     #[inline]
     fn count_known(&mut self, slot: usize, flipped: bool, packet: &PacketInfo, is_known: bool) {
         let hot = &mut self.hot[slot];
-        let direction = hot.direction(flipped);
-        if hot.begins(direction) {
-            self.cold[slot].begins(direction, packet.at_ns);
+        let direction = hot.direction_index(flipped);
+        if hot.is_direction_empty(direction) {
+            self.cold[slot].set_first(direction, packet.at_ns);
         }
-        if packet.at_ns < hot.last() {
+        if packet.at_ns < hot.last_ns() {
             self.counts.backwards += 1;
             // Only a late packet may lie before the first one of its direction or of the flow.
             hot.start = hot.start.min(packet.at_ns);
-            self.cold[slot].begins_by(direction, packet.at_ns);
+            self.cold[slot].lower_first(direction, packet.at_ns);
         }
-        if !hot.add(direction, packet) {
-            hot.move_over(direction, &mut self.rare[slot]);
-            let fits = hot.add(direction, packet);
+        if !hot.add_packet(direction, packet) {
+            hot.widen_counts(direction, &mut self.rare[slot]);
+            let fits = hot.add_packet(direction, packet);
             debug_assert!(fits, "the counters were just emptied, and one merged packet fits");
         }
         if let Some(histories) = self.histories.as_mut().filter(|_| is_known) {
             let rare = &self.rare[slot];
-            histories.see(slot, flipped, packet, || hot.counted(direction, rare));
+            histories.note_packet(slot, flipped, packet, || hot.unreported_totals(direction, rare));
         }
-        hot.hears_merge(packet);
-        let packets = u64::from(packet.packets());
+        hot.note_merge(packet);
+        let packets = u64::from(packet.packet_count());
         self.counts.metered += packets;
         self.counts.live += packets;
     }
@@ -477,7 +483,7 @@ impl<H: MemoryHints> FlowTable<H> {
 
 /// Slots are counted in 32 bits.
 #[expect(clippy::cast_possible_truncation, reason = "a table has less than 2^32 slots")]
-const fn number(slot: usize) -> u32 {
+const fn slot_number(slot: usize) -> u32 {
     slot as u32
 }
 

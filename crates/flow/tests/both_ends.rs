@@ -24,7 +24,7 @@ const NOW: u64 = 1_800_000_000_000_000_000;
 struct Sent(Vec<(Vec<u8>, u32)>);
 
 impl MessageSink for Sent {
-    fn message(&mut self, message: ExportMessage<'_>) {
+    fn on_message(&mut self, message: ExportMessage<'_>) {
         self.0.push((message.bytes.to_vec(), message.step));
     }
 }
@@ -44,7 +44,7 @@ fn read<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Read {
         MessageSource { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 9, transport: MessageTransport::Udp };
     let mut read = Read::default();
     for message in messages {
-        let taken = collector.receive(source, message, NOW, &mut |_, received| match received {
+        let taken = collector.receive_message(source, message, NOW, &mut |_, received| match received {
             ReceivedMessage::Record(record) => read.records.push(record),
             ReceivedMessage::Sim(event) => read.events.push(event),
             ReceivedMessage::Statistics(said) => {
@@ -55,7 +55,7 @@ fn read<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Read {
         });
         taken.expect("our own messages are well formed");
     }
-    read.counts = collector.counts();
+    read.counts = collector.total_counts();
     read
 }
 
@@ -152,9 +152,9 @@ fn export(records: &[FlowRecord], options: ExportOptions) -> Vec<(Vec<u8>, u32)>
     let mut exporter = MessageExporter::new(options);
     let mut sent = Sent::default();
     for record in records {
-        exporter.record(record, NOW, &mut sent);
+        exporter.add_record(record, NOW, &mut sent);
     }
-    exporter.flush(NOW, &mut sent);
+    exporter.flush_message(NOW, &mut sent);
     sent.0
 }
 
@@ -167,7 +167,7 @@ fn split(records: &[FlowRecord]) -> Vec<FlowRecord> {
     records
         .iter()
         .flat_map(|record| {
-            let (there, back) = record.split();
+            let (there, back) = record.split_directions();
             [Some(there), back]
         })
         .flatten()
@@ -309,9 +309,9 @@ proptest! {
         let (mut encoder, mut sent) = (SimEncoder::new(options), Sent::default());
         for (flow_id, bytes, at) in &packets {
             let event = SimEvent::Packet { flow_id: *flow_id, bytes: *bytes, at_ns: NOW + at };
-            encoder.event(&event, NOW, &mut sent);
+            encoder.add_event(&event, NOW, &mut sent);
         }
-        encoder.flush(&mut sent);
+        encoder.flush_datagram(&mut sent);
         let last = sent.0.len() - 1;
         let is_kept = |at: usize| at == 0 || at == last || !dropped[at % dropped.len()];
         let kept = sent.0.iter().enumerate().filter(|(at, _)| is_kept(*at));
@@ -321,9 +321,9 @@ proptest! {
         let mut gather = FlowGatherer::new(GatherOptions::default());
         let mut sum = 0;
         for event in read_back.events {
-            gather.take((), event, NOW, &mut |(), record| sum += record.packets());
+            gather.add_event((), event, NOW, &mut |(), record| sum += record.packets());
         }
-        gather.finish(&mut |(), record| sum += record.packets());
+        gather.finish_flows(&mut |(), record| sum += record.packets());
         prop_assert_eq!(sum, heard);
     }
 }
@@ -341,8 +341,8 @@ fn the_ledger_arrives_whole() {
     for format in [ExportFormat::Ipfix, ExportFormat::NetFlow9] {
         let mut exporter = MessageExporter::new(ExportOptions { format, ..ExportOptions::default() });
         let mut sent = Sent::default();
-        exporter.statistics(&ledger, NOW, &mut sent);
-        exporter.flush(NOW, &mut sent);
+        exporter.add_statistics(&ledger, NOW, &mut sent);
+        exporter.flush_message(NOW, &mut sent);
         let read_back = read(sent.0.iter().map(|(bytes, _)| &bytes[..]));
         assert!(read_back.counts.options_records >= 3, "{format:?}");
         assert_eq!(read_back.ledgers, if format == ExportFormat::Ipfix { vec![ledger] } else { vec![] });
@@ -365,9 +365,9 @@ fn a_meters_place_in_its_group_arrives() {
         let options = ExportOptions { biflow: true, has_history, ..ExportOptions::default() };
         let mut exporter = MessageExporter::new(options);
         let mut sent = Sent::default();
-        exporter.statistics(&MeterLedger::default(), NOW, &mut sent);
-        exporter.membership(&membership, NOW, &mut sent);
-        exporter.flush(NOW, &mut sent);
+        exporter.add_statistics(&MeterLedger::default(), NOW, &mut sent);
+        exporter.add_membership(&membership, NOW, &mut sent);
+        exporter.flush_message(NOW, &mut sent);
         let read_back = read(sent.0.iter().map(|(bytes, _)| &bytes[..]));
         assert_eq!(read_back.memberships, if has_history { vec![membership] } else { vec![] });
     }

@@ -34,18 +34,18 @@ pub struct SendGate {
 
 impl Default for SendGate {
     fn default() -> Self {
-        Self::open()
+        Self::without_lease()
     }
 }
 
 impl SendGate {
     /// Makes the gate of senders that need no lease: it never shuts.
-    pub fn open() -> Self {
+    pub fn without_lease() -> Self {
         Self { deadline: Arc::new(AtomicU64::new(OPEN)) }
     }
 
     /// Makes the gate of senders under a lease that has not begun: it is shut until a deadline is set.
-    pub fn leased() -> Self {
+    pub fn under_lease() -> Self {
         // Time 0 of CLOCK_BOOTTIME is long past on any running machine.
         Self { deadline: Arc::new(AtomicU64::new(0)) }
     }
@@ -60,12 +60,12 @@ impl SendGate {
 
     /// Sets the deadline ([`Self::set_deadline`]) to a time of the node's monotonic clock. `slept` is what [`slept_so_far`]
     /// returned when the deadline was computed: time that the machine sleeps after that does not extend the lease.
-    pub fn extend(&self, until: MonoTime, slept: Nanos) {
+    pub fn extend_until(&self, until: MonoTime, slept: Nanos) {
         self.set_deadline((until + slept).as_nanos());
     }
 
     /// Shuts it now, if there is a lease.
-    pub fn shut(&self) {
+    pub fn shut_now(&self) {
         if let Some(deadline) = self.deadline() {
             // The earlier of both: shutting must not extend a lease that has ended already.
             self.set_deadline(deadline.min(clock::boottime_ns()));
@@ -83,7 +83,7 @@ impl SendGate {
     }
 
     /// Time until the lease ends; `None` without one.
-    pub fn left(&self) -> Option<Nanos> {
+    pub fn remaining_time(&self) -> Option<Nanos> {
         Some(Nanos::new(self.deadline()?.saturating_sub(clock::boottime_ns())))
     }
 
@@ -104,30 +104,30 @@ mod tests {
 
     #[test]
     fn without_a_lease_it_is_open_whatever_is_said() {
-        let gate = SendGate::open();
+        let gate = SendGate::without_lease();
         gate.set_deadline(1);
-        gate.shut();
+        gate.shut_now();
         let now = MonoTime::from_nanos(5);
-        assert_eq!((gate.is_leased(), gate.left(), gate.shut_since(now, now)), (false, None, None));
+        assert_eq!((gate.is_leased(), gate.remaining_time(), gate.shut_since(now, now)), (false, None, None));
     }
 
     #[test]
     fn a_deadline_of_the_monotonic_clock_is_the_same_instant() {
-        let gate = SendGate::leased();
+        let gate = SendGate::under_lease();
         let until = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_secs(100);
-        gate.extend(until, slept_so_far());
-        let left = gate.left().expect("there is a lease");
+        gate.extend_until(until, slept_so_far());
+        let left = gate.remaining_time().expect("there is a lease");
         assert!(left <= Nanos::from_secs(100) && left > Nanos::from_secs(10), "{left}");
     }
 
     #[test]
     fn a_lease_begins_shut_and_ends_at_its_deadline() {
-        let gate = SendGate::leased();
+        let gate = SendGate::under_lease();
         let (start, now) = (MonoTime::from_nanos(1_000), MonoTime::from_nanos(u64::MAX));
-        assert_eq!(gate.left(), Some(Nanos::ZERO));
+        assert_eq!(gate.remaining_time(), Some(Nanos::ZERO));
         let copy = gate.clone();
         copy.set_deadline(clock::boottime_ns() + 3_600_000_000_000);
-        assert!(gate.left() > Some(Nanos::from_secs(3_000)));
+        assert!(gate.remaining_time() > Some(Nanos::from_secs(3_000)));
         assert_eq!(gate.shut_since(now, start), None);
         copy.set_deadline(u64::MAX);
         assert!(gate.is_leased(), "no lease is for ever");
@@ -137,7 +137,7 @@ mod tests {
         copy.set_deadline(0);
         assert_eq!(gate.shut_since(MonoTime::from_nanos(5_000), start), Some(start));
         copy.set_deadline(clock::boottime_ns() + 3_600_000_000_000);
-        copy.shut();
+        copy.shut_now();
         assert!(gate.shut_since(now, start).is_some());
     }
 }

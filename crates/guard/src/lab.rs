@@ -6,7 +6,9 @@
 //! All code that sends asks [`permit_port`] first.
 
 use crate::Error;
-use crate::stack::{StackLink, StackNamespace, StackReach, leads_out_of_sight, look, stacked_with};
+use crate::stack::{
+    StackLink, StackNamespace, StackReach, leads_out_of_sight, read_namespaces, stacked_with,
+};
 use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -18,18 +20,18 @@ pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Re
     if confirmed {
         return Ok(());
     }
-    Ok(judge(port, &relatives(&look(netns)?, index), confirmed)?)
+    Ok(judge_port(port, &find_relatives(&read_namespaces(netns)?, index), confirmed)?)
 }
 
 /// The interfaces of a namespace that [`permit_port`] refuses, by number, each with the reason.
-pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
-    let all = look(netns)?;
+pub fn find_refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
+    let all = read_namespaces(netns)?;
     // `look` puts the caller's namespace first; the others only help to judge it.
     let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
     let mut refused = BTreeMap::new();
     for link in own.iter().map(|of| &of.link) {
         // Without confirmation: the list shows every refusal, also of ports that the user may confirm later.
-        if let Err(refusal) = judge(&link.name, &relatives(&all, link.index), false) {
+        if let Err(refusal) = judge_port(&link.name, &find_relatives(&all, link.index), false) {
             refused.insert(link.index, refusal);
         }
     }
@@ -37,17 +39,19 @@ pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, GuardRefusal>, Error> {
 }
 
 /// The interface of the first namespace and all that are stacked with it.
-fn relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
+fn find_relatives(all: &[StackNamespace], index: u32) -> Vec<StackedInterface> {
     let found = stacked_with(all, index);
     // The far end of a cable that leads nowhere else is the device under test.
     let found = found.iter().filter(|(_, reach)| **reach != StackReach::CableEnd);
     found
-        .filter_map(|((namespace, number), reach)| describe(all, *namespace, *number, *reach, index))
+        .filter_map(|((namespace, number), reach)| {
+            describe_interface(all, *namespace, *number, *reach, index)
+        })
         .collect()
 }
 
 /// Interface `number` of a namespace, reached from interface `index` of the first one.
-fn describe(
+fn describe_interface(
     all: &[StackNamespace],
     namespace: usize,
     number: u32,
@@ -123,17 +127,17 @@ pub struct GuardRefusal {
 }
 
 /// Decides whether test traffic may leave through `port`, from the interfaces that are stacked with it.
-pub fn judge(port: &str, relatives: &[StackedInterface], confirmed: bool) -> Result<(), GuardRefusal> {
+pub fn judge_port(port: &str, relatives: &[StackedInterface], confirmed: bool) -> Result<(), GuardRefusal> {
     if confirmed {
         return Ok(());
     }
-    match relatives.iter().find_map(objection) {
+    match relatives.iter().find_map(find_objection) {
         Some(reason) => Err(GuardRefusal { port: port.to_owned(), reason }),
         None => Ok(()),
     }
 }
 
-fn objection(relative: &StackedInterface) -> Option<String> {
+fn find_objection(relative: &StackedInterface) -> Option<String> {
     let who = match relative.kinship {
         InterfaceKinship::Itself => "it".to_owned(),
         InterfaceKinship::BeyondCable => format!("{}, the other end of its cable,", relative.name),
@@ -164,7 +168,7 @@ fn objection(relative: &StackedInterface) -> Option<String> {
 /// Treats everything hidden as part of a network that people use, except a bridge without an address behind the cable: that
 /// is a device under test.
 fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
-    let has_address = relative.addresses.iter().any(|address| !is_of_link(*address));
+    let has_address = relative.addresses.iter().any(|address| !is_link_local(*address));
     match relative.unknown? {
         UnknownPart::FarEnd => Some("leads into a network namespace that this process cannot inspect"),
         UnknownPart::Routes if relative.kinship == InterfaceKinship::BeyondCable && !has_address => None,
@@ -174,7 +178,7 @@ fn objection_to_unknown(relative: &StackedInterface) -> Option<&'static str> {
     }
 }
 
-fn is_of_link(address: IpAddr) -> bool {
+fn is_link_local(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(four) => four.is_link_local(),
         IpAddr::V6(six) => six.is_unicast_link_local(),
@@ -230,7 +234,7 @@ mod tests {
             &["2001:2::1", "2001:2:0:ffff::1"],
             &["169.254.7.7", "fe80::1"],
         ] {
-            assert_eq!(judge("eth1", &with(addresses), false), Ok(()), "{addresses:?}");
+            assert_eq!(judge_port("eth1", &with(addresses), false), Ok(()), "{addresses:?}");
         }
     }
 
@@ -240,18 +244,18 @@ mod tests {
             ["10.0.0.1", "198.17.255.255", "198.20.0.0", "2001:2:1::1", "2001:db8::1", "fd00::1", "8.8.8.8"]
         {
             let relatives = with(&["198.18.0.1", address]);
-            let refusal = judge("ns/eth1", &relatives, false).unwrap_err().to_string();
+            let refusal = judge_port("ns/eth1", &relatives, false).unwrap_err().to_string();
             assert!(refusal.contains(address) && refusal.contains("--confirm ns/eth1"), "{refusal}");
-            assert_eq!(judge("ns/eth1", &relatives, true), Ok(()));
+            assert_eq!(judge_port("ns/eth1", &relatives, true), Ok(()));
         }
     }
 
     #[test]
     fn default_routes_and_loopback_are_refused() {
         let routed = StackedInterface { default_route: true, ..plain() };
-        assert!(judge("eth1", &[routed], false).unwrap_err().reason.contains("default route"));
+        assert!(judge_port("eth1", &[routed], false).unwrap_err().reason.contains("default route"));
         let loopback = StackedInterface { loopback: true, ..plain() };
-        assert!(judge("lo", &[loopback], false).unwrap_err().reason.contains("loopback"));
+        assert!(judge_port("lo", &[loopback], false).unwrap_err().reason.contains("loopback"));
     }
 
     #[test]
@@ -262,21 +266,21 @@ mod tests {
             default_route: true,
             ..plain()
         };
-        let reason = judge("eth1", &[plain(), bridge.clone()], false).unwrap_err().reason;
+        let reason = judge_port("eth1", &[plain(), bridge.clone()], false).unwrap_err().reason;
         assert!(reason.contains("br0"), "{reason}");
         // The device under test may have any address, but not a default route.
         let beyond = StackedInterface { kinship: InterfaceKinship::BeyondCable, ..bridge };
-        assert!(judge("eth1", std::slice::from_ref(&beyond), false).is_err());
+        assert!(judge_port("eth1", std::slice::from_ref(&beyond), false).is_err());
         let address = "10.0.0.1".parse().unwrap();
         let tested = StackedInterface { default_route: false, addresses: vec![address], ..beyond };
-        assert_eq!(judge("eth1", &[tested], false), Ok(()));
+        assert_eq!(judge_port("eth1", &[tested], false), Ok(()));
     }
 
     #[test]
     fn what_cannot_be_seen_is_refused_but_for_a_bridge_without_addresses_where_a_cable_leads() {
         let unseen = |unknown, kinship| StackedInterface { unknown: Some(unknown), kinship, ..plain() };
         let refusal = |relative: StackedInterface| {
-            judge("eth1", &[relative], false).err().map(|refusal| refusal.reason)
+            judge_port("eth1", &[relative], false).err().map(|refusal| refusal.reason)
         };
         for kinship in [InterfaceKinship::Itself, InterfaceKinship::Stacked, InterfaceKinship::BeyondCable] {
             let reason = refusal(unseen(UnknownPart::FarEnd, kinship)).unwrap();

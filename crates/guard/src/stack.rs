@@ -89,10 +89,10 @@ pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<Stack
         *best = reach.min(*best);
         let Some(own) = link_at(all, node) else { continue };
         if reach == StackReach::CableEnd {
-            open.extend(joined(all, node, own).map(|next| (next, StackReach::BeyondCable)));
+            open.extend(master_of(all, node, own).map(|next| (next, StackReach::BeyondCable)));
             continue;
         }
-        open.extend(neighbours(all, node, own).into_iter().map(|next| (next, reach)));
+        open.extend(find_neighbours(all, node, own).into_iter().map(|next| (next, reach)));
         let far_end = own.link.peer.filter(|_| is_cable(&own.link));
         let far_end = far_end.and_then(|peer| Some((namespace_of_peer(all, node.0, &own.link)?, peer)));
         open.extend(far_end.map(|next| (next, StackReach::CableEnd)));
@@ -126,13 +126,13 @@ pub(crate) fn leads_out_of_sight(all: &[StackNamespace], own: usize, link: &Link
 }
 
 /// The interface below this one.
-fn below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
+fn interface_below(all: &[StackNamespace], own: usize, link: &Link) -> Option<StackNode> {
     let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &APART))?;
     Some((namespace_of_peer(all, own, link)?, below))
 }
 
 /// The bridge, bond or switch that an interface is plugged into.
-fn joined<'a>(
+fn master_of<'a>(
     all: &'a [StackNamespace],
     (namespace, _): StackNode,
     own: &'a StackLink,
@@ -143,11 +143,12 @@ fn joined<'a>(
 }
 
 /// Everything next to an interface but the far end of its cable.
-fn neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<StackNode> {
+fn find_neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<StackNode> {
     let namespace = node.0;
-    let mut next: Vec<StackNode> = joined(all, node, own).chain(below(all, namespace, &own.link)).collect();
+    let mut next: Vec<StackNode> =
+        master_of(all, node, own).chain(interface_below(all, namespace, &own.link)).collect();
     for (other, of) in all.iter().enumerate() {
-        let above = of.links.iter().filter(|of| below(all, other, &of.link) == Some(node));
+        let above = of.links.iter().filter(|of| interface_below(all, other, &of.link) == Some(node));
         next.extend(above.map(|of| (other, of.link.index)));
     }
     let here = &all[namespace].links;
@@ -162,13 +163,13 @@ fn neighbours(all: &[StackNamespace], node: StackNode, own: &StackLink) -> Vec<S
     // An unbound tunnel leaves by any route of its underlay. A bound one has that interface as `peer`, and `below` finds it.
     if is_kind(&own.link, &TUNNELS) && own.link.peer.is_none() {
         let underlay = namespace_of_peer(all, namespace, &own.link);
-        next.extend(underlay.into_iter().flat_map(|underlay| routed(all, underlay)));
+        next.extend(underlay.into_iter().flat_map(|underlay| routed_interfaces(all, underlay)));
     }
     next
 }
 
 /// Interfaces by which the packets of a tunnel of this namespace may leave. If the routes are unknown, that is all of them.
-fn routed(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = StackNode> + '_ {
+fn routed_interfaces(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = StackNode> + '_ {
     let of = &all[namespace];
     let links = of.links.iter().filter(|link| link.default_route || of.has_unknown_routes);
     links.filter(|link| !link.link.loopback).map(move |link| (namespace, link.link.index))
@@ -176,23 +177,24 @@ fn routed(all: &[StackNamespace], namespace: usize) -> impl Iterator<Item = Stac
 
 /// Reads the namespace of an interface first, then all others that can be entered, then those that the kernel
 /// describes by their number only.
-pub(crate) fn look(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
+pub(crate) fn read_namespaces(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
     // The caller's namespace must be number 0 in the list: `stacked_with` starts there.
-    let others = NetNs::visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
+    let others =
+        NetNs::list_visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
     let others: Vec<NetNs> = others.collect();
-    let mut all = vec![namespace(netns, String::new())?];
+    let mut all = vec![read_namespace(netns, String::new())?];
     // Namespaces that cannot be entered are asked for by number, through one that has a number for them.
     let mut found = vec![netns];
     for other in &others {
-        let label = other.name().unwrap_or_else(|| other.label().to_owned());
-        if let Ok(links) = namespace(other, label) {
+        let label = other.find_name().unwrap_or_else(|| other.label().to_owned());
+        if let Ok(links) = read_namespace(other, label) {
             all.push(links);
             found.push(other);
         }
     }
     for (of, netns) in all.iter_mut().zip(&found) {
-        of.known = known(netns, &found);
+        of.known = known_namespaces(netns, &found);
     }
     for (base, netns) in found.iter().enumerate() {
         add_numbered(&mut all, base, netns, &found);
@@ -217,12 +219,12 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
                 continue;
             }
             // A refusal is no error: the interface that leads there is then reported as leading out of sight.
-            let Ok(numbered) = numbered(netns, id) else { continue };
+            let Ok(numbered) = read_numbered(netns, id) else { continue };
             known.insert(id, all.len());
             members.push(all.len());
             all.push(numbered);
             // The kernel may have numbered more to answer.
-            known.extend(self::known(netns, found));
+            known.extend(self::known_namespaces(netns, found));
         }
     }
     for member in members {
@@ -232,8 +234,8 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
 }
 
 /// The namespace that has this number in `netns`.
-fn numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
-    let (links, addresses) = NamespaceLinks::of_numbered(netns, id)?;
+fn read_numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
+    let (links, addresses) = NamespaceLinks::list_in_numbered(netns, id)?;
     let links = links.into_iter().map(|link| stack_link(link, &addresses, false)).collect();
     Ok(StackNamespace {
         label: format!("namespace number {id}"),
@@ -243,11 +245,11 @@ fn numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Err
     })
 }
 
-fn namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_sys::Error> {
-    let mut links = NamespaceLinks::open(netns)?;
-    let addresses = links.addresses()?;
+fn read_namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_sys::Error> {
+    let mut links = NamespaceLinks::open_in(netns)?;
+    let addresses = links.list_addresses()?;
     let routes = links.default_routes()?;
-    let links = links.list()?.into_iter().map(|link| {
+    let links = links.list_links()?.into_iter().map(|link| {
         let default_route = routes.contains(&link.index);
         stack_link(link, &addresses, default_route)
     });
@@ -259,8 +261,8 @@ fn stack_link(link: Link, addresses: &[LinkAddress], default_route: bool) -> Sta
     StackLink { link, default_route, addresses }
 }
 
-fn known(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
-    let Ok(mut links) = NamespaceLinks::open(netns) else { return BTreeMap::new() };
+fn known_namespaces(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
+    let Ok(mut links) = NamespaceLinks::open_in(netns) else { return BTreeMap::new() };
     let numbered = all
         .iter()
         .enumerate()

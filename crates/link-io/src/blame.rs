@@ -10,7 +10,7 @@ impl Error {
             Self::Kernel(error) => error.blame(),
             Self::Tap(_) => Blame::Usage,
             Self::Thread { .. } => Blame::World,
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Panicked(_) | Self::Bug(_) => Blame::Bug,
         }
     }
@@ -20,7 +20,7 @@ impl log::Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::InUse(_) => Blame::Busy,
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Damaged { .. } | Self::NoIndex(_) => Blame::Usage,
             Self::NoRoom { .. } => Blame::World,
         }
@@ -30,8 +30,8 @@ impl log::Error {
 impl merge::Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::File { what: "read", source, .. } => Blame::of_named_file(source),
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { what: "read", source, .. } => Blame::from_named_file(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Log(error) => error.blame(),
             Self::Count(_)
             | Self::NoCapture { .. }

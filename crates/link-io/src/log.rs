@@ -15,11 +15,11 @@ mod keeper;
 mod summary;
 mod survey;
 
-pub use check::{LogCheck, LogChecksums, LogDoubt, LogFinding, TapBooks, check};
+pub use check::{LogCheck, LogChecksums, LogDoubt, LogFinding, TapCounters, check_log};
 pub use index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
 pub use keeper::{LogKeeper, LogRetention, WhenFull};
 pub use summary::{LogFollower, LogSummary};
-pub use survey::{LogFileSurvey, survey};
+pub use survey::{LogFileSurvey, survey_file};
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,17 +52,17 @@ pub enum Error {
 }
 
 /// Makes the error of a file operation that failed; `what` is the verb for the message.
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }
 }
 
 /// Lists the log's files in a directory, sorted by number.
-pub fn files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
+pub fn list_files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory).map_err(failed("read", directory))? {
-        let path = entry.map_err(failed("read", directory))?.path();
-        if let Some(number) = number(&path) {
+    for entry in std::fs::read_dir(directory).map_err(file_error("read", directory))? {
+        let path = entry.map_err(file_error("read", directory))?.path();
+        if let Some(number) = file_number(&path) {
             files.push((number, path));
         }
     }
@@ -71,7 +71,7 @@ pub fn files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
 }
 
 /// Returns the number in a file name: 12 for `log-00012.pcapng` and `log-00012.pcapng.zst`.
-fn number(path: &Path) -> Option<u64> {
+fn file_number(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     let (number, extensions) = name.strip_prefix(NAME)?.strip_prefix('-')?.split_once('.')?;
     // The recorder pads numbers to five digits, so a file with fewer digits is not from a log.

@@ -62,7 +62,7 @@ pub enum Error {
 }
 
 /// Makes the error of a file that could not be read or written; `what` is the verb for the message.
-fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
     let path = path.to_owned();
     move |source| Error::File { what, path, source }
 }
@@ -134,46 +134,47 @@ struct SurveyedCapture {
 }
 
 /// Merges captures into one file.
-pub fn merge(options: &MergeOptions) -> Result<MergeReport, Error> {
+pub fn merge_captures(options: &MergeOptions) -> Result<MergeReport, Error> {
     let count = options.captures.len();
     if !(2..=MOST_CAPTURES).contains(&count) {
         return Err(Error::Count(count));
     }
-    let (captures, compared) = survey_all(options)?;
+    let (captures, compared) = survey_captures(options)?;
     let jitters = captures.iter().filter_map(|capture| capture.relation.as_ref().map(ClockRelation::jitter));
     let usual = jitters.max().map_or(LEAST_TOLERANCE, |jitter| Nanos::new(4 * jitter.as_u64()));
     let usual = usual.max(LEAST_TOLERANCE);
     let tolerance = options.tolerance.unwrap_or(usual);
     let mut report = MergeReport { packets: 0, in_all: 0, tolerance, early: 0, captures: Vec::new() };
-    report.captures = captures.iter().map(SurveyedCapture::report).collect();
-    let mut file = MergedFile::create(&options.into, &report)?;
+    report.captures = captures.iter().map(SurveyedCapture::to_report).collect();
+    let mut file = MergedFile::create_partial(&options.into, &report)?;
     let mut merging = Merging {
-        inlets: captures.iter().map(MergeInlet::open).collect::<Result<_, _>>()?,
+        inlets: captures.iter().map(MergeInlet::open_capture).collect::<Result<_, _>>()?,
         merger: PacketMerger::new(tolerance),
         compared,
         memory: options.memory,
         early: 0,
     };
-    while let Some(packet) = merging.next()? {
-        account(&mut report, &captures, &packet);
-        file.write(&packet)?;
+    while let Some(packet) = merging.next_packet()? {
+        count_packet(&mut report, &captures, &packet);
+        file.write_packet(&packet)?;
     }
     report.early = merging.early;
-    file.finish()?;
+    file.finish_file()?;
     Ok(report)
 }
 
 /// Reads every capture. Also returns how many bytes of packets are comparable: all (`None`) unless packets were cut.
-fn survey_all(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<usize>), Error> {
-    let sources = input::sources(&options.captures, &options.into)?;
-    let surveys = |compared| sources.iter().map(move |source| survey::survey(&source.files, compared));
+fn survey_captures(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<usize>), Error> {
+    let sources = input::find_sources(&options.captures, &options.into)?;
+    let surveys =
+        |compared| sources.iter().map(move |source| survey::survey_capture(&source.files, compared));
     let mut surveyed = surveys(None).collect::<Result<Vec<_>, _>>()?;
     let compared = surveyed.iter().filter_map(|survey| survey.shortest_cut).min();
     // Cut packets are comparable only by the bytes that all captures kept, so the samples are taken again with that length.
     if compared.is_some() {
         surveyed = surveys(compared).collect::<Result<Vec<_>, _>>()?;
     }
-    let relations = relations(&sources, &surveyed)?;
+    let relations = relate_clocks(&sources, &surveyed)?;
     let all = sources.into_iter().zip(surveyed).zip(relations);
     let captures = all.map(|((source, survey), relation)| SurveyedCapture {
         name: source.name,
@@ -185,13 +186,13 @@ fn survey_all(options: &MergeOptions) -> Result<(Vec<SurveyedCapture>, Option<us
 }
 
 /// Computes the relation of each capture's clock to that of the first, which has none.
-fn relations(
+fn relate_clocks(
     sources: &[input::CaptureSource],
     surveyed: &[CaptureSurvey],
 ) -> Result<Vec<Option<ClockRelation>>, Error> {
     let mut relations = vec![None];
     for (source, survey) in sources.iter().zip(surveyed).skip(1) {
-        let relation = ClockRelation::between(&surveyed[0].sample, &survey.sample);
+        let relation = ClockRelation::between_samples(&surveyed[0].sample, &survey.sample);
         // An empty capture has no clock, and needs none.
         if relation.is_none() && survey.packets > 0 {
             return Err(Error::NothingInCommon { one: sources[0].name.clone(), other: source.name.clone() });
@@ -201,15 +202,15 @@ fn relations(
     Ok(relations)
 }
 
-fn account(report: &mut MergeReport, captures: &[SurveyedCapture], packet: &MergedPacket) {
+fn count_packet(report: &mut MergeReport, captures: &[SurveyedCapture], packet: &MergedPacket) {
     report.packets += 1;
-    report.in_all += u64::from(packet.captures == CaptureSet::first(captures.len()));
+    report.in_all += u64::from(packet.captures == CaptureSet::first_captures(captures.len()));
     for (index, capture) in captures.iter().enumerate() {
         let counts = &mut report.captures[index];
-        if packet.captures.has(index) {
+        if packet.captures.has_capture(index) {
             counts.packets += 1;
             counts.only_here += u64::from(packet.captures.count() == 1);
-        } else if capture.covers(packet.at_ns) {
+        } else if capture.covers_time(packet.at_ns) {
             counts.missing += 1;
         } else {
             counts.outside += 1;
@@ -223,18 +224,18 @@ impl SurveyedCapture {
     }
 
     /// True if a time, in the clock of the first capture, lies between the capture's first and last packet.
-    fn covers(&self, at_ns: u64) -> bool {
+    fn covers_time(&self, at_ns: u64) -> bool {
         let Some((first, last)) = self.survey.times_ns else { return false };
         (self.to_reference(0, first)..=self.to_reference(self.survey.packets, last)).contains(&at_ns)
     }
 
-    fn report(&self) -> CaptureReport {
+    fn to_report(&self) -> CaptureReport {
         let clock = self.relation.as_ref().map(|relation| CaptureClock {
             ahead_ns: relation.first_ahead_ns(),
             drift: relation.drift(),
             jitter: relation.jitter(),
-            pairs: relation.pairs(),
-            steps: relation.steps(),
+            pairs: relation.pair_count(),
+            steps: relation.clock_steps(),
         });
         CaptureReport {
             name: self.name.clone(),
@@ -259,15 +260,15 @@ struct MergeInlet<'a> {
 }
 
 impl<'a> MergeInlet<'a> {
-    fn open(capture: &'a SurveyedCapture) -> Result<Self, Error> {
+    fn open_capture(capture: &'a SurveyedCapture) -> Result<Self, Error> {
         let reader = CaptureReader::new(&capture.files)?;
         let mut inlet = Self { capture, reader, number: 0, next_ns: None };
-        inlet.advance()?;
+        inlet.advance_to_next()?;
         Ok(inlet)
     }
 
-    fn advance(&mut self) -> Result<(), Error> {
-        let at_ns = self.reader.advance()?;
+    fn advance_to_next(&mut self) -> Result<(), Error> {
+        let at_ns = self.reader.advance_to_next()?;
         self.next_ns = at_ns.map(|at_ns| self.capture.to_reference(self.number, at_ns));
         self.number += 1;
         Ok(())
@@ -286,8 +287,8 @@ struct Merging<'a> {
 
 impl Merging<'_> {
     /// Returns the next packet of the result.
-    fn next(&mut self) -> Result<Option<MergedPacket>, Error> {
-        while let Some((next_ns, capture)) = self.earliest() {
+    fn next_packet(&mut self) -> Result<Option<MergedPacket>, Error> {
+        while let Some((next_ns, capture)) = self.earliest_inlet() {
             // An unread capture may still bring a packet that is this much older.
             let settled_ns = next_ns.saturating_sub(self.merger.tolerance_ns() + DISORDER_NS);
             if let Some(packet) = self.merger.take_before(settled_ns) {
@@ -298,28 +299,28 @@ impl Merging<'_> {
                 self.early += 1;
                 return Ok(self.merger.take_first());
             }
-            self.offer(capture, next_ns)?;
+            self.offer_packet(capture, next_ns)?;
         }
         Ok(self.merger.take_first())
     }
 
     /// Time of the earliest packet that is still to be read, and the capture that has it.
-    fn earliest(&self) -> Option<(u64, usize)> {
+    fn earliest_inlet(&self) -> Option<(u64, usize)> {
         self.inlets.iter().enumerate().filter_map(|(capture, inlet)| Some((inlet.next_ns?, capture))).min()
     }
 
-    fn offer(&mut self, capture: usize, at_ns: u64) -> Result<(), Error> {
+    fn offer_packet(&mut self, capture: usize, at_ns: u64) -> Result<(), Error> {
         let inlet = &mut self.inlets[capture];
-        let record = inlet.reader.packet();
-        let identity = PacketContent::of(&record).identity(self.compared);
-        self.merger.offer(capture, at_ns, identity, captured(&record));
-        inlet.advance()
+        let record = inlet.reader.current_packet();
+        let identity = PacketContent::from_record(&record).compute_identity(self.compared);
+        self.merger.offer_packet(capture, at_ns, identity, strip_fcs(&record));
+        inlet.advance_to_next()
     }
 }
 
 /// Converts a packet for the result, without FCS: some captures of a packet may have the FCS, and others not.
-fn captured(record: &CaptureRecord<'_>) -> CapturedPacket {
-    let content = PacketContent::of(record);
+fn strip_fcs(record: &CaptureRecord<'_>) -> CapturedPacket {
+    let content = PacketContent::from_record(record);
     let has_fcs = record.has_fcs == Some(true);
     let bytes = if has_fcs { content.bytes } else { record.bytes };
     let full_len = if has_fcs { clamp_to_u32(content.full_len) } else { record.full_len };

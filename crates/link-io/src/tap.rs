@@ -8,7 +8,7 @@
 //!             mirrors          rings -> recorder -> file
 //! ```
 //! Forwarding comes first: a copy that cannot be made, accepted or written is counted and dropped, never waited for. In the
-//! kernel the forwarding goes on when this process dies; another process finds it again ([`found`]) and ends it.
+//! kernel the forwarding goes on when this process dies; another process finds it again ([`find_taps`]) and ends it.
 //!
 //! Invariant: every frame that arrived was forwarded, or an account has the reason why not. The same is true of every copy
 //! that was wanted.
@@ -28,7 +28,7 @@ mod record;
 
 pub use account::{MirrorAccount, RecordingAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason};
 pub use choose::TapMethod;
-pub use found::{DescribedTap, FoundTap, described, found};
+pub use found::{DescribedTap, FoundTap, describe_taps, find_taps};
 pub use place::TapState;
 
 use crate::Error;
@@ -166,10 +166,10 @@ impl RunningTap {
     }
 
     /// Reads all accounts as they are now.
-    pub fn accounts(&mut self) -> Result<TapAccounts, Error> {
+    pub fn read_accounts(&mut self) -> Result<TapAccounts, Error> {
         let mut accounts = match &mut self.plane {
-            TapPlane::Kernel(kernel) => kernel.accounts(&self.state, false)?,
-            TapPlane::Process(lanes) => lanes.accounts(&self.state),
+            TapPlane::Kernel(kernel) => kernel.read_accounts(&self.state, false)?,
+            TapPlane::Process(lanes) => lanes.read_accounts(&self.state),
         };
         accounts.elapsed = self.clock.now().since(self.began);
         accounts.recording = self.record.as_ref().map(RecordThread::counts);
@@ -177,47 +177,47 @@ impl RunningTap {
     }
 
     /// Polls the links and publishes the accounts. Call it several times a second.
-    pub fn tend(&mut self) -> Result<(), Error> {
+    pub fn poll_once(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
-        if let Some(seen) = self.watch.see(&self.guard.held) {
-            if self.watch.pass_on(now, &seen, &mut self.guard.held.sides)? {
-                self.guard.remember(&mut self.state)?;
+        if let Some(seen) = self.watch.poll_links(&self.guard.held) {
+            if self.watch.pass_on_carrier(now, &seen, &mut self.guard.held.sides)? {
+                self.guard.save_state(&mut self.state)?;
             }
-            self.note(&seen);
+            self.note_links(&seen);
         }
         if now >= self.published + PUBLISH_EVERY {
             self.published = now;
-            let accounts = self.accounts()?;
-            self.guard.files.publish(&accounts)?;
+            let accounts = self.read_accounts()?;
+            self.guard.files.save_accounts(&accounts)?;
         }
         if let TapPlane::Process(lanes) = &mut self.plane {
-            lanes.check()?;
+            lanes.check_threads()?;
             if let Some(log) = &mut self.losses {
                 let OwnLosses { looked, frames } = lanes.own_losses();
                 // Best effort: without this report, a run treats the time since the last one as doubtful.
-                drop(log.tell(looked, self.clock.now(), frames));
+                drop(log.report_losses(looked, self.clock.now(), frames));
             }
         }
         Ok(())
     }
 
-    /// True if a frame that is sent now is forwarded: the forwarding has been active since [`RunningTap::begin`], and at the
+    /// True if a frame that is sent now is forwarded: the forwarding has been active since [`RunningTap::begin_tap`], and at the
     /// last poll both sides had their carrier and were operational.
     pub fn is_ready(&self) -> bool {
         self.waiting.as_ref().is_some_and(Vec::is_empty)
     }
 
     /// Sides that were not operational at the last poll: no frame could arrive or leave there.
-    pub fn waiting(&self) -> &[String] {
+    pub fn waiting_sides(&self) -> &[String] {
         self.waiting.as_deref().unwrap_or_default()
     }
 
     /// Interfaces that no longer exist. A new interface with the same name is another one, and is not used.
-    pub fn gone(&self) -> &[String] {
+    pub fn gone_interfaces(&self) -> &[String] {
         &self.gone
     }
 
-    fn note(&mut self, seen: &SeenLinks) {
+    fn note_links(&mut self, seen: &SeenLinks) {
         let parts = self.state.sides.iter().chain(&self.state.mirrors).zip(seen);
         let gone = parts.filter(|(_, link)| link.is_none()).map(|(part, _)| part.location.clone());
         self.gone = gone.collect();
@@ -226,31 +226,31 @@ impl RunningTap {
             sides.filter(|(_, link)| !link.as_ref().is_some_and(packetrig_sys::link::Link::is_operational));
         self.waiting = Some(waiting.map(|(side, _)| side.location.clone()).collect());
         if let TapPlane::Process(lanes) = &self.plane {
-            lanes.bound(seen);
+            lanes.update_mtus(seen);
         }
     }
 
     /// Ends the tap: it forwards no more frames, and the interfaces are as they were before. If an interface cannot be
     /// restored, returns an error, and `tap stop` can try again.
-    pub fn end(mut self) -> Result<TapEnd, Error> {
+    pub fn end_tap(mut self) -> Result<TapEnd, Error> {
         let elapsed = self.clock.now().since(self.began);
         let mut accounts = match &mut self.plane {
             TapPlane::Kernel(kernel) => {
-                kernel.end();
-                kernel.accounts(&self.state, true)?
+                kernel.end_forwarding();
+                kernel.read_accounts(&self.state, true)?
             }
             TapPlane::Process(lanes) => {
-                lanes.end()?;
+                lanes.end_forwarding()?;
                 if let Some(log) = self.losses.take() {
-                    // Best effort, as in `tend`.
-                    drop(log.end(self.clock.now(), lanes.own_losses().frames));
+                    // Best effort, as in `poll_once`.
+                    drop(log.end_log(self.clock.now(), lanes.own_losses().frames));
                 }
-                lanes.accounts(&self.state)
+                lanes.read_accounts(&self.state)
             }
         };
         let recorded = match self.record.take() {
             Some(thread) => {
-                let ended = thread.end()?;
+                let ended = thread.end_recording()?;
                 accounts.recording = Some(ended.account);
                 Some(ended.outcome)
             }
@@ -259,15 +259,15 @@ impl RunningTap {
         accounts.elapsed = elapsed;
         accounts.is_final = true;
         // The last step that can fail: by now the recording is complete, whatever happens to the interfaces.
-        self.guard.restore()?;
-        let imbalances = accounts.imbalances();
+        self.guard.restore_interfaces()?;
+        let imbalances = accounts.find_imbalances();
         Ok(TapEnd { accounts, imbalances, recorded })
     }
 
     /// Leaves the tap to the kernel. Only for a tap that can go on without a process.
-    pub fn leave(mut self) -> Result<(), Error> {
-        self.guard.remember(&mut self.state)?;
-        self.guard.leave();
+    pub fn leave_to_kernel(mut self) -> Result<(), Error> {
+        self.guard.save_state(&mut self.state)?;
+        self.guard.leave_interfaces();
         Ok(())
     }
 }

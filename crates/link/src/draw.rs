@@ -1,39 +1,39 @@
 //! Numbers drawn from a seed: random access, whole numbers only, so they are the same on every machine.
 
 use packetrig_units::clamp_to_u64;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 
 /// Probabilities are in millionths.
 pub(super) const MILLION: u64 = 1_000_000;
 
 /// Returns true if an event with this probability happens at `position`.
-pub(super) fn happens(seed: u64, position: u64, millionths: u32) -> bool {
-    mix(seed, position) % MILLION < u64::from(millionths)
+pub(super) fn happens_at(seed: u64, position: u64, millionths: u32) -> bool {
+    keyed_mix(seed, position) % MILLION < u64::from(millionths)
 }
 
 /// Draws a whole number from 0 to `most`. All are equally likely, but for one part in 2^32 or so.
-pub(super) fn below_or_at(seed: u64, position: u64, most: u64) -> u64 {
+pub(super) fn draw_up_to(seed: u64, position: u64, most: u64) -> u64 {
     // Multiply and shift instead of a remainder: no division, and the bias is spread over the whole range.
-    let wide = u128::from(mix(seed, position)) * (u128::from(most) + 1);
+    let wide = u128::from(keyed_mix(seed, position)) * (u128::from(most) + 1);
     // 64 bits are left, so nothing is clamped.
     clamp_to_u64(wide >> 64)
 }
 
 /// Draws a whole number from `-most` to `most`, all equally likely.
-pub(super) fn uniform(seed: u64, position: u64, most: u64) -> i64 {
+pub(super) fn draw_uniform(seed: u64, position: u64, most: u64) -> i64 {
     // Twice this must fit into 64 bits.
     let most = most.min(1 << 62);
-    below_or_at(seed, position, 2 * most).cast_signed() - most.cast_signed()
+    draw_up_to(seed, position, 2 * most).cast_signed() - most.cast_signed()
 }
 
 /// Draws from a normal distribution around zero with this standard deviation. It is the sum of twelve uniform numbers: normal for
 /// all practical purposes up to three deviations, and never beyond six.
-pub(super) fn normal(seed: u64, position: u64, deviation: u64) -> i64 {
+pub(super) fn draw_normal(seed: u64, position: u64, deviation: u64) -> i64 {
     // Twelve numbers from 0 to 0xffff have the mean 6 * 0xffff and, as shares of 0x1_0000, the variance 1: each has
     // 1/12.
     const HALF: i128 = 6 * 0xffff;
     let sum: i128 = (0..3)
-        .map(|n| mix(seed.wrapping_add(n), position))
+        .map(|n| keyed_mix(seed.wrapping_add(n), position))
         .map(|word| (0..4).map(|part| i128::from(word >> (16 * part) & 0xffff)).sum::<i128>())
         .sum();
     let scaled = i128::from(deviation) * (sum - HALF) / 0x1_0000;
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn uniform_numbers_fill_their_range_and_no_more() {
-        let drawn: Vec<i64> = (0..100_000).map(|n| uniform(7, n, 1000)).collect();
+        let drawn: Vec<i64> = (0..100_000).map(|n| draw_uniform(7, n, 1000)).collect();
         assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&-1000), Some(&1000)));
         let (mean, deviation) = moments(drawn.into_iter());
         // 1000 / sqrt(3) = 577; a mean of 100 000 of them has a deviation of 1.8.
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn normal_numbers_have_the_deviation_asked_for_and_the_bell_s_tails() {
-        let drawn: Vec<i64> = (0..100_000).map(|n| normal(7, n, 10_000)).collect();
+        let drawn: Vec<i64> = (0..100_000).map(|n| draw_normal(7, n, 10_000)).collect();
         let (mean, deviation) = moments(drawn.iter().copied());
         assert!(mean.abs() < 150.0 && (deviation - 10_000.0).abs() < 100.0, "{mean} {deviation}");
         let beyond = |sigmas: i64| drawn.iter().filter(|value| value.abs() > sigmas * 10_000).count();

@@ -22,10 +22,10 @@ pub enum HeaderEdit {
 
 impl HeaderEdit {
     /// Applies the change. Returns false if the frame is too short or lacks the header.
-    pub fn apply(self, frame: &mut Vec<u8>) -> bool {
+    pub fn apply_to(self, frame: &mut Vec<u8>) -> bool {
         match self {
-            Self::DestinationMac(mac) => replace(frame, 0, &mac),
-            Self::SourceMac(mac) => replace(frame, 6, &mac),
+            Self::DestinationMac(mac) => replace_bytes(frame, 0, &mac),
+            Self::SourceMac(mac) => replace_bytes(frame, 6, &mac),
             Self::DecrementTtl => decrement_ttl(frame),
             Self::Dscp(dscp) => set_dscp(frame, dscp),
             Self::PushVlan { tpid, tci } => push_vlan(frame, tpid, tci),
@@ -34,7 +34,7 @@ impl HeaderEdit {
     }
 }
 
-fn replace(frame: &mut [u8], at: usize, bytes: &[u8]) -> bool {
+fn replace_bytes(frame: &mut [u8], at: usize, bytes: &[u8]) -> bool {
     match frame.get_mut(at..at + bytes.len()) {
         Some(place) => {
             place.copy_from_slice(bytes);
@@ -44,7 +44,7 @@ fn replace(frame: &mut [u8], at: usize, bytes: &[u8]) -> bool {
     }
 }
 
-fn word(frame: &[u8], at: usize) -> Option<u16> {
+fn read_word(frame: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]))
 }
 
@@ -53,12 +53,12 @@ fn is_tag(ether_type: u16) -> bool {
 }
 
 /// Finds the IP header behind all VLAN tags: its version and offset. `None` if it is not whole in the frame.
-fn ip(frame: &[u8]) -> Option<(u8, usize)> {
+fn find_ip_header(frame: &[u8]) -> Option<(u8, usize)> {
     let mut at = 12;
-    while is_tag(word(frame, at)?) {
+    while is_tag(read_word(frame, at)?) {
         at += 4;
     }
-    match word(frame, at)? {
+    match read_word(frame, at)? {
         0x0800 if frame.len() >= at + 2 + 20 => Some((4, at + 2)),
         0x86dd if frame.len() >= at + 2 + 40 => Some((6, at + 2)),
         _ => None,
@@ -66,7 +66,7 @@ fn ip(frame: &[u8]) -> Option<(u8, usize)> {
 }
 
 fn decrement_ttl(frame: &mut [u8]) -> bool {
-    match ip(frame) {
+    match find_ip_header(frame) {
         Some((4, at)) => {
             frame[at + 8] = frame[at + 8].saturating_sub(1);
             refresh_checksum(frame, at);
@@ -81,7 +81,7 @@ fn decrement_ttl(frame: &mut [u8]) -> bool {
 }
 
 fn set_dscp(frame: &mut [u8], dscp: u8) -> bool {
-    match ip(frame) {
+    match find_ip_header(frame) {
         Some((4, at)) => {
             // The upper six bits (RFC 2474); the lower two are ECN (RFC 3168).
             frame[at + 1] = dscp << 2 | frame[at + 1] & 3;
@@ -128,7 +128,7 @@ fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {
 }
 
 fn pop_vlan(frame: &mut Vec<u8>) -> bool {
-    let tagged = word(frame, 12).is_some_and(is_tag) && frame.len() >= 18;
+    let tagged = read_word(frame, 12).is_some_and(is_tag) && frame.len() >= 18;
     if tagged {
         frame.drain(12..16);
     }
@@ -169,11 +169,11 @@ mod tests {
     #[test]
     fn ttl_and_dscp_change_and_the_rest_does_not() {
         let mut frame = ipv4();
-        assert!(HeaderEdit::DecrementTtl.apply(&mut frame) && HeaderEdit::Dscp(46).apply(&mut frame));
+        assert!(HeaderEdit::DecrementTtl.apply_to(&mut frame) && HeaderEdit::Dscp(46).apply_to(&mut frame));
         assert_eq!((frame[22], frame[15]), (0x3f, 46 << 2));
-        assert_eq!(packetrig_wire::checksum::sum(&frame[14..34]), 0xffff);
+        assert_eq!(packetrig_wire::checksum::ones_complement_sum(&frame[14..34]), 0xffff);
         let mut six = ipv6();
-        assert!(HeaderEdit::DecrementTtl.apply(&mut six) && HeaderEdit::Dscp(0x2e).apply(&mut six));
+        assert!(HeaderEdit::DecrementTtl.apply_to(&mut six) && HeaderEdit::Dscp(0x2e).apply_to(&mut six));
         assert_eq!((six[14], six[15], six[21]), (0x6b, 0x90, 63));
         assert_eq!(six[22..], ipv6()[22..]);
     }
@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn tags_pushed_are_popped() {
         let mut frame = ipv4();
-        assert!(HeaderEdit::PushVlan { tpid: 0x88a8, tci: 0x6064 }.apply(&mut frame));
+        assert!(HeaderEdit::PushVlan { tpid: 0x88a8, tci: 0x6064 }.apply_to(&mut frame));
         assert_eq!(frame[12..18], [0x88, 0xa8, 0x60, 0x64, 8, 0]);
         // The IP header is found behind the tag.
-        assert!(HeaderEdit::DecrementTtl.apply(&mut frame));
-        assert!(HeaderEdit::PopVlan.apply(&mut frame));
-        assert!(!HeaderEdit::PopVlan.apply(&mut frame));
+        assert!(HeaderEdit::DecrementTtl.apply_to(&mut frame));
+        assert!(HeaderEdit::PopVlan.apply_to(&mut frame));
+        assert!(!HeaderEdit::PopVlan.apply_to(&mut frame));
         assert_eq!(frame.len(), ipv4().len());
     }
 
@@ -195,7 +195,7 @@ mod tests {
         for edit in [HeaderEdit::DecrementTtl, HeaderEdit::Dscp(1), HeaderEdit::PopVlan] {
             for len in [0, 5, 13, 14, 60] {
                 let mut frame = vec![0; len];
-                assert!(!edit.apply(&mut frame));
+                assert!(!edit.apply_to(&mut frame));
                 assert_eq!(frame, vec![0; len]);
             }
         }

@@ -3,10 +3,10 @@
 //! The order in which things happen to a frame: it is dropped, or else damaged and rewritten; copied; put into the queue
 //! of a limited rate, each copy for itself; delayed; held back behind later ones.
 
-use super::draw::below_or_at;
+use super::draw::draw_up_to;
 use super::queue::RateQueueState;
 use super::{FaultPlan, FrameFault, KeyCourse};
-use packetrig_units::{clamp_to_u32, remainder};
+use packetrig_units::{clamp_to_u32, remainder_as_usize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -45,9 +45,9 @@ pub struct FrameDeeds {
 /// Observer that is notified of every frame.
 pub trait FrameWitness {
     /// Called when a frame arrives, with the actions applied to it. `bytes` are the bytes that arrived.
-    fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]);
+    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]);
     /// Called when the frame or a copy of it leaves.
-    fn left(&mut self, place: FramePosition);
+    fn on_departure(&mut self, place: FramePosition);
 }
 
 /// A frame inside, with copies that leave together with it.
@@ -118,7 +118,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
         }
     }
 
-    pub fn witness(&mut self) -> &mut W {
+    pub fn witness_mut(&mut self) -> &mut W {
         &mut self.witness
     }
 
@@ -128,10 +128,10 @@ impl<W: FrameWitness> FrameImpairer<W> {
     }
 
     /// Takes in a frame that arrived at `now_ns` and gives to `out` what leaves because of it, each frame with the time when it was due.
-    pub fn accept(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
-        let key = self.plan.classifier.key(frame);
+    pub fn accept_frame(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
+        let key = self.plan.classifier.read_key(frame);
         let lane = self.lanes.entry(key).or_insert_with(|| KeyLane {
-            course: self.plan.course(self.port, key),
+            course: self.plan.course_of_key(self.port, key),
             received: 0,
             held: VecDeque::new(),
         });
@@ -139,31 +139,31 @@ impl<W: FrameWitness> FrameImpairer<W> {
         lane.received += 1;
         // The common case of a cable: the frame is not even copied.
         if self.plan.is_faultless() {
-            self.witness.settled(
+            self.witness.on_arrival(
                 place,
                 &FrameDeeds { at_ns: now_ns, due_ns: now_ns, ..FrameDeeds::default() },
                 frame,
             );
-            self.witness.left(place);
+            self.witness.on_departure(place);
             return out(frame, now_ns);
         }
         // Once per frame, dropped or not: rules that keep a state (bursts, Gilbert-Elliott) must see every position.
-        lane.course.step(&self.plan);
+        lane.course.step_to_next(&self.plan);
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.clear();
         bytes.extend_from_slice(frame);
-        let fate = settle(&self.plan, &lane.course, place, &mut bytes);
+        let fate = decide_fate(&self.plan, &lane.course, place, &mut bytes);
         let mut deeds = FrameDeeds { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
         if deeds.dropped {
-            self.witness.settled(place, &deeds, frame);
-            return self.spare(bytes);
+            self.witness.on_arrival(place, &deeds, frame);
+            return self.recycle_buffer(bytes);
         }
         let whole = FrameInside { place, copies: 1 + deeds.copies, held_for: deeds.held_for, bytes };
-        self.line_up(fate.delay_ns, whole, &mut deeds, frame, out);
+        self.queue_copies(fate.delay_ns, whole, &mut deeds, frame, out);
     }
 
     /// Passes a frame through the queue, if there is one, to the place where it waits for its due time.
-    fn line_up(
+    fn queue_copies(
         &mut self,
         delay_ns: u64,
         whole: FrameInside,
@@ -174,53 +174,60 @@ impl<W: FrameWitness> FrameImpairer<W> {
         let place = whole.place;
         let now_ns = deeds.at_ns;
         if self.queue.is_none() {
-            deeds.due_ns = self.due(now_ns.saturating_add(delay_ns));
-            self.witness.settled(place, deeds, arrived);
-            return self.wait(now_ns, deeds.due_ns, whole, out);
+            deeds.due_ns = self.schedule_departure(now_ns.saturating_add(delay_ns));
+            self.witness.on_arrival(place, deeds, arrived);
+            return self.hold_until_due(now_ns, deeds.due_ns, whole, out);
         }
         for _ in 0..whole.copies {
             // Each copy takes its own time on the limited line, so each asks for its own place in the queue.
-            let Some(left) = self.queue.as_mut().and_then(|queue| queue.admit(now_ns, whole.bytes.len()))
+            let Some(left) =
+                self.queue.as_mut().and_then(|queue| queue.admit_frame(now_ns, whole.bytes.len()))
             else {
                 deeds.overflowed += 1;
                 continue;
             };
-            let due_ns = self.due(left.saturating_add(delay_ns));
+            let due_ns = self.schedule_departure(left.saturating_add(delay_ns));
             // The witness gets the due time of the first copy.
             deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
             let mut bytes = self.spare.pop().unwrap_or_default();
             bytes.clone_from(&whole.bytes);
-            self.delay(due_ns, FrameInside { copies: 1, bytes, ..whole });
+            self.delay_frame(due_ns, FrameInside { copies: 1, bytes, ..whole });
         }
-        self.witness.settled(place, deeds, arrived);
-        self.spare(whole.bytes);
+        self.witness.on_arrival(place, deeds, arrived);
+        self.recycle_buffer(whole.bytes);
     }
 
     /// Returns the departure time of a frame that would leave at `due_ns` by itself.
-    fn due(&mut self, due_ns: u64) -> u64 {
+    fn schedule_departure(&mut self, due_ns: u64) -> u64 {
         // Delays that vary would reorder frames: one that would overtake leaves together with the one before it.
         let due_ns = if self.plan.in_order { due_ns.max(self.last_due_ns) } else { due_ns };
         self.last_due_ns = due_ns;
         due_ns
     }
 
-    fn wait(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8], u64)) {
+    fn hold_until_due(
+        &mut self,
+        now_ns: u64,
+        due_ns: u64,
+        frame: FrameInside,
+        out: &mut dyn FnMut(&[u8], u64),
+    ) {
         if due_ns > now_ns {
-            self.delay(due_ns, frame);
+            self.delay_frame(due_ns, frame);
         } else {
             self.inside += u64::from(frame.copies);
-            self.depart(now_ns, due_ns, frame, out);
+            self.depart_or_hold(now_ns, due_ns, frame, out);
         }
     }
 
-    fn delay(&mut self, due_ns: u64, frame: FrameInside) {
+    fn delay_frame(&mut self, due_ns: u64, frame: FrameInside) {
         self.inside += u64::from(frame.copies);
         self.order += 1;
         self.delayed.push(Reverse(DelayedFrame { due_ns, order: self.order, frame }));
     }
 
     /// Gives the frames that are due to `out`.
-    pub fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+    pub fn release_due(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while self.delayed.peek().is_some_and(|Reverse(delayed)| delayed.due_ns <= now_ns) {
             self.release_next(now_ns, out);
         }
@@ -229,8 +236,8 @@ impl<W: FrameWitness> FrameImpairer<W> {
                 while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
                     if let Some(held) = lane.held.pop_front() {
                         self.inside -= u64::from(held.frame.copies);
-                        emit(&mut self.witness, &held.frame, held.until_ns, out);
-                        spare(&mut self.spare, held.frame.bytes);
+                        emit_copies(&mut self.witness, &held.frame, held.until_ns, out);
+                        keep_spare(&mut self.spare, held.frame.bytes);
                     }
                 }
             }
@@ -248,18 +255,18 @@ impl<W: FrameWitness> FrameImpairer<W> {
     }
 
     /// Frames and copies inside.
-    pub fn inside(&self) -> u64 {
+    pub fn frames_inside(&self) -> u64 {
         self.inside
     }
 
     /// Gives everything that waits to `out` and hands over the witness.
-    pub fn finish(mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) -> W {
-        self.flush(now_ns, out);
+    pub fn into_witness(mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) -> W {
+        self.flush_frames(now_ns, out);
         self.witness
     }
 
     /// Gives everything that waits to `out`.
-    pub fn flush(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+    pub fn flush_frames(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         while !self.delayed.is_empty() {
             self.release_next(now_ns, out);
         }
@@ -267,19 +274,25 @@ impl<W: FrameWitness> FrameImpairer<W> {
             for held in lane.held.drain(..) {
                 self.inside -= u64::from(held.frame.copies);
                 // The frames that it waited for never came: it leaves only because this is the end.
-                emit(&mut self.witness, &held.frame, now_ns, out);
+                emit_copies(&mut self.witness, &held.frame, now_ns, out);
             }
         }
     }
 
     fn release_next(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
         if let Some(Reverse(DelayedFrame { frame, due_ns, .. })) = self.delayed.pop() {
-            self.depart(now_ns, due_ns, frame, out);
+            self.depart_or_hold(now_ns, due_ns, frame, out);
         }
     }
 
     /// Handles a frame that is due: it leaves together with the frames that waited for it, or begins to wait for others.
-    fn depart(&mut self, now_ns: u64, due_ns: u64, frame: FrameInside, out: &mut dyn FnMut(&[u8], u64)) {
+    fn depart_or_hold(
+        &mut self,
+        now_ns: u64,
+        due_ns: u64,
+        frame: FrameInside,
+        out: &mut dyn FnMut(&[u8], u64),
+    ) {
         let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
         if frame.held_for > 0 {
             let most = self.plan.held_at_most.map_or(u64::MAX, packetrig_units::Nanos::as_u64);
@@ -288,7 +301,7 @@ impl<W: FrameWitness> FrameImpairer<W> {
             return lane.held.push_back(ReorderedFrame { frame, waits_for, until_ns });
         }
         self.inside -= u64::from(frame.copies);
-        emit(&mut self.witness, &frame, due_ns, out);
+        emit_copies(&mut self.witness, &frame, due_ns, out);
         // A frame that is freed here does not count for those still held: a rule counts frames that leave on their
         // own, else one departure could empty the whole list.
         let mut index = 0;
@@ -300,19 +313,19 @@ impl<W: FrameWitness> FrameImpairer<W> {
             } else if let Some(freed) = lane.held.remove(index) {
                 self.inside -= u64::from(freed.frame.copies);
                 // It leaves together with the frame that it waited for, so it has the same due time.
-                emit(&mut self.witness, &freed.frame, due_ns, out);
-                spare(&mut self.spare, freed.frame.bytes);
+                emit_copies(&mut self.witness, &freed.frame, due_ns, out);
+                keep_spare(&mut self.spare, freed.frame.bytes);
             }
         }
-        self.spare(frame.bytes);
+        self.recycle_buffer(frame.bytes);
     }
 
-    fn spare(&mut self, bytes: Vec<u8>) {
-        spare(&mut self.spare, bytes);
+    fn recycle_buffer(&mut self, bytes: Vec<u8>) {
+        keep_spare(&mut self.spare, bytes);
     }
 }
 
-fn spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
+fn keep_spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
     // A burst must not keep its memory for good.
     if spare.len() < SPARE {
         spare.push(bytes);
@@ -320,9 +333,14 @@ fn spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
 }
 
 /// Gives a frame and its copies to `out`; they are no longer inside.
-fn emit(witness: &mut impl FrameWitness, frame: &FrameInside, due_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+fn emit_copies(
+    witness: &mut impl FrameWitness,
+    frame: &FrameInside,
+    due_ns: u64,
+    out: &mut dyn FnMut(&[u8], u64),
+) {
     for _ in 0..frame.copies {
-        witness.left(frame.place);
+        witness.on_departure(frame.place);
         out(&frame.bytes, due_ns);
     }
 }
@@ -334,15 +352,15 @@ struct FrameFate {
     delay_ns: u64,
 }
 
-fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mut Vec<u8>) -> FrameFate {
+fn decide_fate(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mut Vec<u8>) -> FrameFate {
     let mut fate = FrameFate::default();
     let deeds = &mut fate.deeds;
     // First, whatever the order of the rules: a dropped frame must not be counted as damaged or copied, too.
-    if course.taken(plan).any(|(fault, _)| *fault == FrameFault::Drop) {
+    if course.current_faults(plan).any(|(fault, _)| *fault == FrameFault::Drop) {
         deeds.dropped = true;
         return fate;
     }
-    for (fault, seed) in course.taken(plan) {
+    for (fault, seed) in course.current_faults(plan) {
         match fault {
             FrameFault::Drop => {}
             FrameFault::Duplicate { copies } => deeds.copies += copies,
@@ -353,11 +371,11 @@ fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mu
             }
             FrameFault::Jitter(jitter) => {
                 deeds.is_delayed = true;
-                fate.delay_ns = FrameFault::jittered(fate.delay_ns, *jitter, seed, place.position);
+                fate.delay_ns = FrameFault::apply_jitter(fate.delay_ns, *jitter, seed, place.position);
             }
             FrameFault::Corrupt { from_end, mask } => {
                 if let Some(at) = bytes.len().checked_sub(*from_end).filter(|_| *from_end > 0) {
-                    corrupt(bytes, at, *mask, deeds);
+                    flip_bits(bytes, at, *mask, deeds);
                 }
             }
             FrameFault::CorruptAnywhere => {
@@ -365,17 +383,17 @@ fn settle(plan: &FaultPlan, course: &KeyCourse, place: FramePosition, bytes: &mu
                 // a corrupt one.
                 let bits = bytes.len().saturating_sub(ETHERNET) * 8;
                 if let Some(last) = bits.checked_sub(1) {
-                    let bit = remainder(below_or_at(seed, place.position, last as u64), bits);
-                    corrupt(bytes, ETHERNET + bit / 8, 1 << (bit % 8), deeds);
+                    let bit = remainder_as_usize(draw_up_to(seed, place.position, last as u64), bits);
+                    flip_bits(bytes, ETHERNET + bit / 8, 1 << (bit % 8), deeds);
                 }
             }
-            FrameFault::Rewrite(edit) => deeds.rewritten |= edit.apply(bytes),
+            FrameFault::Rewrite(edit) => deeds.rewritten |= edit.apply_to(bytes),
         }
     }
     fate
 }
 
-fn corrupt(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut FrameDeeds) {
+fn flip_bits(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut FrameDeeds) {
     bytes[at] ^= mask;
     deeds.corrupted = Some((clamp_to_u32(at), mask));
 }

@@ -1,9 +1,9 @@
 //! Plan of faults: the frames that suffer each fault.
 
-use super::draw::{happens, normal, uniform};
+use super::draw::{draw_normal, draw_uniform, happens_at};
 use super::{HeaderEdit, RateQueue};
 use packetrig_units::Nanos;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub enum FrameClassifier {
 
 impl FrameClassifier {
     /// The key of a frame; frames too short to have one have key 0.
-    pub fn key(self, frame: &[u8]) -> u32 {
+    pub fn read_key(self, frame: &[u8]) -> u32 {
         match (self, frame.get(10..12)) {
             (Self::SourceMac, Some(bytes)) => u32::from(bytes[0]) << 8 | u32::from(bytes[1]),
             _ => 0,
@@ -70,7 +70,7 @@ pub enum RulePositions {
 
 impl RulePositions {
     /// Draws exactly `count` positions out of `among` from `seed`; all of them if there are not that many.
-    pub fn scattered(seed: u64, count: u64, among: Range<u64>) -> Self {
+    pub fn draw_exactly(seed: u64, count: u64, among: Range<u64>) -> Self {
         // Selection sampling (Knuth, TAOCP 2, 3.4.2, algorithm S): one pass in ascending order, no list of
         // candidates.
         let mut left = among.end.saturating_sub(among.start);
@@ -78,7 +78,7 @@ impl RulePositions {
         let mut chosen = BTreeSet::new();
         for position in among {
             // Each position is taken with the probability that makes the number come out exactly.
-            if wanted > 0 && mix(seed, position) % left < wanted {
+            if wanted > 0 && keyed_mix(seed, position) % left < wanted {
                 chosen.insert(position);
                 wanted -= 1;
             }
@@ -88,15 +88,15 @@ impl RulePositions {
     }
 
     /// Returns true if the rule applies to this position, which follows the one before. `memory` is zero at the first.
-    fn takes(&self, seed: u64, position: u64, memory: &mut u64) -> bool {
+    fn takes_position(&self, seed: u64, position: u64, memory: &mut u64) -> bool {
         match self {
             Self::All => true,
             Self::At(positions) => positions.contains(&position),
             Self::Within(range) => range.contains(&position),
-            Self::Random { millionths } => happens(seed, position, *millionths),
+            Self::Random { millionths } => happens_at(seed, position, *millionths),
             Self::Every { nth } => position % nth == nth - 1,
             Self::Bursts { millionths, frames } => {
-                if *memory == 0 && happens(seed, position, *millionths) {
+                if *memory == 0 && happens_at(seed, position, *millionths) {
                     *memory = *frames;
                 }
                 let takes = *memory > 0;
@@ -109,8 +109,8 @@ impl RulePositions {
                 // The frame is judged in the state before it, then the state may change. The complement of the seed
                 // gives the second draw numbers of its own: with the same ones, a loss and a change of state would
                 // always coincide.
-                let taken = happens(seed, position, takes);
-                *memory ^= u64::from(happens(!seed, position, turns));
+                let taken = happens_at(seed, position, takes);
+                *memory ^= u64::from(happens_at(!seed, position, turns));
                 taken
             }
         }
@@ -134,10 +134,10 @@ pub struct DelayJitter {
 }
 
 impl DelayJitter {
-    fn draw(self, seed: u64, position: u64) -> i64 {
+    fn draw_offset(self, seed: u64, position: u64) -> i64 {
         match self.shape {
-            DelayDistribution::Uniform => uniform(seed, position, self.spread.as_u64()),
-            DelayDistribution::Normal => normal(seed, position, self.spread.as_u64()),
+            DelayDistribution::Uniform => draw_uniform(seed, position, self.spread.as_u64()),
+            DelayDistribution::Normal => draw_normal(seed, position, self.spread.as_u64()),
         }
     }
 }
@@ -218,7 +218,7 @@ pub struct FaultPlan {
 }
 
 impl FaultPlan {
-    pub fn none() -> Self {
+    pub fn without_faults() -> Self {
         Self::default()
     }
 
@@ -227,13 +227,13 @@ impl FaultPlan {
         self.rules.is_empty() && self.queue.is_none()
     }
 
-    /// Starts the course of the frames with `key` that arrive on `port` through the rules, from the first frame on.
-    pub fn course(&self, port: usize, key: u32) -> KeyCourse {
+    /// Starts the course of the frames with `read_key` that arrive on `port` through the rules, from the first frame on.
+    pub fn course_of_key(&self, port: usize, key: u32) -> KeyCourse {
         let rules = self.rules.iter().enumerate().filter(|(_, rule)| rule.applies_to(port, key));
         let rules = rules.map(|(index, _)| {
             // Rule, port and key have bits of their own in the position, so no two of them share random numbers and
             // adding a key changes nothing for the others.
-            let seed = mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
+            let seed = keyed_mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
             RuleTurn { index, seed, memory: 0, takes: false }
         });
         KeyCourse { rules: rules.collect(), position: 0 }
@@ -258,22 +258,25 @@ pub struct KeyCourse {
 
 impl KeyCourse {
     /// Goes on to the next frame and returns its faults, in the order of the rules. `plan` must be the plan that the course was made from.
-    pub fn next<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a FrameFault> {
-        self.step(plan);
-        self.taken(plan).map(|(fault, _)| fault)
+    pub fn next_faults<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a FrameFault> {
+        self.step_to_next(plan);
+        self.current_faults(plan).map(|(fault, _)| fault)
     }
 
     /// Goes on to the next frame.
-    pub(super) fn step(&mut self, plan: &FaultPlan) {
+    pub(super) fn step_to_next(&mut self, plan: &FaultPlan) {
         for turn in &mut self.rules {
             let select = &plan.rules[turn.index].select;
-            turn.takes = select.takes(turn.seed, self.position, &mut turn.memory);
+            turn.takes = select.takes_position(turn.seed, self.position, &mut turn.memory);
         }
         self.position += 1;
     }
 
     /// Faults of the current frame, each with a seed of its own for this rule.
-    pub(super) fn taken<'a>(&'a self, plan: &'a FaultPlan) -> impl Iterator<Item = (&'a FrameFault, u64)> {
+    pub(super) fn current_faults<'a>(
+        &'a self,
+        plan: &'a FaultPlan,
+    ) -> impl Iterator<Item = (&'a FrameFault, u64)> {
         self.rules.iter().filter(|turn| turn.takes).map(|turn| {
             // Another seed than that of the selection: otherwise the choice of the frame and its fault would be correlated.
             (&plan.rules[turn.index].fault, turn.seed.rotate_left(32) ^ 0x5bd1_e995)
@@ -283,8 +286,8 @@ impl KeyCourse {
 
 impl FrameFault {
     /// Applies a jitter to a delay, in ns, for the frame at a position.
-    pub(super) fn jittered(delay_ns: u64, jitter: DelayJitter, seed: u64, position: u64) -> u64 {
-        delay_ns.saturating_add_signed(jitter.draw(seed, position))
+    pub(super) fn apply_jitter(delay_ns: u64, jitter: DelayJitter, seed: u64, position: u64) -> u64 {
+        delay_ns.saturating_add_signed(jitter.draw_offset(seed, position))
     }
 }
 
@@ -295,10 +298,13 @@ mod tests {
 
     /// The positions that a selection takes among the first `count`.
     fn taken(select: RulePositions, count: u64) -> Vec<u64> {
-        let plan =
-            FaultPlan { seed: 3, rules: vec![FaultRule::new(select, FrameFault::Drop)], ..FaultPlan::none() };
-        let mut course = plan.course(0, 0);
-        (0..count).filter(|_| course.next(&plan).count() > 0).collect()
+        let plan = FaultPlan {
+            seed: 3,
+            rules: vec![FaultRule::new(select, FrameFault::Drop)],
+            ..FaultPlan::without_faults()
+        };
+        let mut course = plan.course_of_key(0, 0);
+        (0..count).filter(|_| course.next_faults(&plan).count() > 0).collect()
     }
 
     /// Lengths of the runs of neighbours.
@@ -317,18 +323,18 @@ mod tests {
     fn keys_come_from_the_last_bytes_of_the_source_address() {
         let mut frame = [0u8; 60];
         frame[10..12].copy_from_slice(&[0x12, 0x34]);
-        assert_eq!(FrameClassifier::SourceMac.key(&frame), 0x1234);
-        assert_eq!(FrameClassifier::Port.key(&frame), 0);
-        assert_eq!(FrameClassifier::SourceMac.key(&frame[..11]), 0);
+        assert_eq!(FrameClassifier::SourceMac.read_key(&frame), 0x1234);
+        assert_eq!(FrameClassifier::Port.read_key(&frame), 0);
+        assert_eq!(FrameClassifier::SourceMac.read_key(&frame[..11]), 0);
     }
 
     #[test]
     fn rules_keep_to_their_port_and_key() {
         let drop = FaultRule::new(RulePositions::Within(3..5), FrameFault::Drop).for_key(7).on_port(1);
-        let plan = FaultPlan { rules: vec![drop], ..FaultPlan::none() };
+        let plan = FaultPlan { rules: vec![drop], ..FaultPlan::without_faults() };
         let dropped = |port, key| {
-            let mut course = plan.course(port, key);
-            (0..10).filter(|_| course.next(&plan).next().is_some()).count()
+            let mut course = plan.course_of_key(port, key);
+            (0..10).filter(|_| course.next_faults(&plan).next().is_some()).count()
         };
         assert_eq!((dropped(1, 7), dropped(0, 7), dropped(1, 8)), (2, 0, 0));
     }
@@ -371,7 +377,7 @@ mod tests {
     proptest! {
         #[test]
         fn scattered_positions_are_as_many_as_asked_and_inside(seed: u64, count in 0u64..50, start in 0u64..100, span in 0u64..200) {
-            let RulePositions::At(chosen) = RulePositions::scattered(seed, count, start..start + span) else { unreachable!() };
+            let RulePositions::At(chosen) = RulePositions::draw_exactly(seed, count, start..start + span) else { unreachable!() };
             prop_assert_eq!(chosen.len() as u64, count.min(span));
             prop_assert!(chosen.iter().all(|p| (start..start + span).contains(p)));
         }
@@ -381,10 +387,10 @@ mod tests {
             let model = GilbertElliott { into_bad: millionths, out_of_bad: 300_000, in_bad: 900_000, in_good: 1_000 };
             let selects = [RulePositions::Random { millionths }, RulePositions::Bursts { millionths, frames: 3 }, RulePositions::GilbertElliott(model)];
             let rules = selects.into_iter().map(|select| FaultRule::new(select, FrameFault::Drop)).collect::<Vec<_>>();
-            let plan = || FaultPlan { seed, rules: rules.clone(), ..FaultPlan::none() };
+            let plan = || FaultPlan { seed, rules: rules.clone(), ..FaultPlan::without_faults() };
             let picks = |plan: &FaultPlan| {
-                let mut course = plan.course(0, 0);
-                (0..200).map(|_| course.next(plan).count()).collect::<Vec<_>>()
+                let mut course = plan.course_of_key(0, 0);
+                (0..200).map(|_| course.next_faults(plan).count()).collect::<Vec<_>>()
             };
             prop_assert_eq!(picks(&plan()), picks(&plan()));
         }

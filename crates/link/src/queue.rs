@@ -47,7 +47,7 @@ impl RateQueueState {
     }
 
     /// Returns the departure time of a frame of so many bytes, without FCS, that comes now; `None` if the queue is full.
-    pub(super) fn admit(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
+    pub(super) fn admit_frame(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
         while let Some((left, bytes)) = self.inside.front()
             && *left <= now_ns
         {
@@ -88,7 +88,7 @@ mod tests {
     fn frames_leave_at_the_rate_without_drift() {
         // 64 bytes at 3 Mbit/s take 170 666.67 ns.
         let mut queue = waiting(3_000_000, QueueLimit::Frames(1_000_000));
-        let left: Vec<u64> = (0..30_000).filter_map(|_| queue.admit(0, 60)).collect();
+        let left: Vec<u64> = (0..30_000).filter_map(|_| queue.admit_frame(0, 60)).collect();
         assert_eq!((left[0], left[1], left[2]), (170_666, 341_333, 512_000));
         assert_eq!(left[29_999], 5_120_000_000);
     }
@@ -97,15 +97,15 @@ mod tests {
     fn what_finds_no_room_is_dropped_and_room_comes_back() {
         // A frame of 125 bytes a microsecond.
         let mut queue = waiting(1_000_000_000, QueueLimit::Frames(2));
-        let admitted: Vec<_> = (0..4).map(|_| queue.admit(0, 121)).collect();
+        let admitted: Vec<_> = (0..4).map(|_| queue.admit_frame(0, 121)).collect();
         assert_eq!(admitted, [Some(1000), Some(2000), None, None]);
-        assert_eq!([queue.admit(1000, 121), queue.admit(1000, 121)], [Some(3000), None]);
-        assert_eq!(queue.admit(10_000, 121), Some(11_000), "an idle queue starts anew");
+        assert_eq!([queue.admit_frame(1000, 121), queue.admit_frame(1000, 121)], [Some(3000), None]);
+        assert_eq!(queue.admit_frame(10_000, 121), Some(11_000), "an idle queue starts anew");
         let mut queue = waiting(1_000_000_000, QueueLimit::Bytes(300));
         assert_eq!(
-            [queue.admit(0, 121), queue.admit(0, 121), queue.admit(0, 60)],
+            [queue.admit_frame(0, 121), queue.admit_frame(0, 121), queue.admit_frame(0, 60)],
             [Some(1000), Some(2000), None]
         );
-        assert_eq!(queue.admit(0, 46), Some(2400));
+        assert_eq!(queue.admit_frame(0, 46), Some(2400));
     }
 }

@@ -16,7 +16,7 @@ const BEHIND: u32 = 3;
 /// Default size of the queue before a limited rate, in frames.
 const ROOM: u64 = 1000;
 /// A frame held back waits no longer than this for later ones.
-const PATIENCE: Nanos = Nanos::from_millis(200);
+const LONGEST_HOLD: Nanos = Nanos::from_millis(200);
 const GILBERT: &str = "write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]";
 const KNOWN: &str =
     "delay, jitter, overtake, loss, duplicate, reorder, reorder-by, corrupt, corrupt-at, rate, queue";
@@ -64,7 +64,7 @@ impl DirectionSpec {
     }
 
     /// Converts the spec into a plan of faults.
-    pub fn plan(&self, seed: u64) -> FaultPlan {
+    pub fn to_plan(&self, seed: u64) -> FaultPlan {
         let corrupt = self
             .corrupt_at
             .map_or(FrameFault::CorruptAnywhere, |from_end| FrameFault::Corrupt { from_end, mask: 1 });
@@ -90,13 +90,13 @@ impl DirectionSpec {
             rules: if any { rules } else { Vec::new() },
             queue: self.rate.map(|rate| RateQueue { rate, room }),
             in_order: !self.overtake,
-            held_at_most: Some(PATIENCE),
-            ..FaultPlan::none()
+            held_at_most: Some(LONGEST_HOLD),
+            ..FaultPlan::without_faults()
         }
     }
 
-    fn with(mut self, key: &str, value: &str) -> Result<Self, BadSpec> {
-        match self.set(key, value) {
+    fn with_value(mut self, key: &str, value: &str) -> Result<Self, BadSpec> {
+        match self.set_value(key, value) {
             Ok(true) => Ok(self),
             Ok(false) => Err(BadSpec(format!("`{key}` is unknown; use one of {KNOWN}"))),
             Err(why) => Err(BadSpec(format!("`{key}={value}`: {why}"))),
@@ -104,19 +104,19 @@ impl DirectionSpec {
     }
 
     /// Sets what a key stands for; `false` if there is no such key.
-    fn set(&mut self, key: &str, value: &str) -> Result<bool, String> {
+    fn set_value(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "delay" => self.delay = Some(value.parse().map_err(|error| format!("{error}"))?),
-            "jitter" => self.jitter = Some(jitter(value)?),
-            "overtake" => self.overtake = yes(value)?,
-            "loss" => self.loss = Some(select(value)?),
-            "duplicate" => self.duplicate = Some(select(value)?),
-            "reorder" => self.reorder = Some(select(value)?),
-            "reorder-by" => self.reorder_by = Some(number(value)?),
-            "corrupt" => self.corrupt = Some(select(value)?),
-            "corrupt-at" => self.corrupt_at = Some(number(value)?),
-            "rate" => self.rate = Some(rate(value)?),
-            "queue" => self.queue = Some(room(value)?),
+            "jitter" => self.jitter = Some(parse_jitter(value)?),
+            "overtake" => self.overtake = parse_yes_no(value)?,
+            "loss" => self.loss = Some(parse_positions(value)?),
+            "duplicate" => self.duplicate = Some(parse_positions(value)?),
+            "reorder" => self.reorder = Some(parse_positions(value)?),
+            "reorder-by" => self.reorder_by = Some(parse_number(value)?),
+            "corrupt" => self.corrupt = Some(parse_positions(value)?),
+            "corrupt-at" => self.corrupt_at = Some(parse_number(value)?),
+            "rate" => self.rate = Some(parse_rate(value)?),
+            "queue" => self.queue = Some(parse_queue_limit(value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -125,13 +125,13 @@ impl DirectionSpec {
     /// Adds one `key=value` or a bare `overtake`.
     fn with_item(self, item: &str) -> Result<Self, BadSpec> {
         match item.split_once('=') {
-            Some((key, value)) => self.with(key.trim(), value.trim()),
-            None if item == "overtake" => self.with("overtake", "yes"),
+            Some((key, value)) => self.with_value(key.trim(), value.trim()),
+            None if item == "overtake" => self.with_value("overtake", "yes"),
             None => Err(BadSpec(format!("`{item}` has no value; write it like delay=10ms or loss=1%"))),
         }
     }
 
-    fn checked(self) -> Result<Self, BadSpec> {
+    fn check_combination(self) -> Result<Self, BadSpec> {
         let pairs = [
             ("jitter", self.jitter.is_some(), "delay", self.delay.is_some()),
             ("overtake", self.overtake, "jitter", self.jitter.is_some()),
@@ -145,12 +145,12 @@ impl DirectionSpec {
         }
     }
 
-    /// Reads a direction like [`Self::of_node`]; an error names the key.
-    fn of_entry(key: &str, node: &DocumentNode) -> Result<Self, BadSpec> {
-        Self::of_node(node).map_err(|error| BadSpec(format!("of `{key}`: {}", error.0)))
+    /// Reads a direction like [`Self::from_node`]; an error names the key.
+    fn from_entry(key: &str, node: &DocumentNode) -> Result<Self, BadSpec> {
+        Self::from_node(node).map_err(|error| BadSpec(format!("of `{key}`: {}", error.0)))
     }
 
-    fn of_node(node: &DocumentNode) -> Result<Self, BadSpec> {
+    fn from_node(node: &DocumentNode) -> Result<Self, BadSpec> {
         match &node.value {
             DocumentValue::Scalar(text) => text.parse(),
             DocumentValue::Object(entries) => {
@@ -159,9 +159,9 @@ impl DirectionSpec {
                     let DocumentValue::Scalar(value) = &node.value else {
                         return Err(BadSpec(format!("`{key}` must be a single value, such as 10ms or 1%")));
                     };
-                    spec = spec.with(key, value)?;
+                    spec = spec.with_value(key, value)?;
                 }
-                spec.checked()
+                spec.check_combination()
             }
             DocumentValue::Null => Ok(Self::default()),
             DocumentValue::List(_) => {
@@ -178,11 +178,11 @@ impl fmt::Display for DirectionSpec {
             ("delay", self.delay.map(nanos_text)),
             ("jitter", self.jitter.map(jitter_text)),
             ("overtake", self.overtake.then(|| "yes".to_owned())),
-            ("loss", self.loss.as_ref().map(pattern)),
-            ("duplicate", self.duplicate.as_ref().map(pattern)),
-            ("reorder", self.reorder.as_ref().map(pattern)),
+            ("loss", self.loss.as_ref().map(format_positions)),
+            ("duplicate", self.duplicate.as_ref().map(format_positions)),
+            ("reorder", self.reorder.as_ref().map(format_positions)),
             ("reorder-by", self.reorder_by.map(|frames| frames.to_string())),
-            ("corrupt", self.corrupt.as_ref().map(pattern)),
+            ("corrupt", self.corrupt.as_ref().map(format_positions)),
             ("corrupt-at", self.corrupt_at.map(|byte| byte.to_string())),
             ("rate", self.rate.map(|rate| format!("{}bit/s", rate.bits_per_second()))),
             ("queue", self.queue.map(room_text)),
@@ -198,7 +198,7 @@ impl FromStr for DirectionSpec {
 
     fn from_str(text: &str) -> Result<Self, BadSpec> {
         let mut items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-        items.try_fold(Self::default(), Self::with_item)?.checked()
+        items.try_fold(Self::default(), Self::with_item)?.check_combination()
     }
 }
 
@@ -213,24 +213,26 @@ pub struct ImpairSpecs {
 
 impl ImpairSpecs {
     /// Uses the same spec in both directions.
-    pub fn both(spec: &DirectionSpec) -> Self {
+    pub fn same_both_ways(spec: &DirectionSpec) -> Self {
         Self { seed: None, ways: [spec.clone(), spec.clone()] }
     }
 
-    /// Reads a document: `seed`, `both`, `a->b` and `b->a`, each direction as a mapping or as a text.
-    pub fn read(text: &str) -> Result<Self, BadSpec> {
-        let node =
-            document::parse(text).map_err(|problem| BadSpec(format!("document: {}", problem.message)))?;
+    /// Reads a document: `seed`, `same_both_ways`, `a->b` and `b->a`, each direction as a mapping or as a text.
+    pub fn parse_document(text: &str) -> Result<Self, BadSpec> {
+        let node = document::parse_document(text)
+            .map_err(|problem| BadSpec(format!("document: {}", problem.message)))?;
         let DocumentValue::Object(entries) = node.value else {
             return Err(BadSpec("document must be a mapping with both, a->b or b->a".into()));
         };
         let mut specs = Self::default();
         for (key, _, node) in &entries {
             match (key.as_str(), &node.value) {
-                ("seed", DocumentValue::Scalar(value)) => specs.seed = Some(number(value).map_err(BadSpec)?),
-                ("both", _) => specs.ways = Self::both(&DirectionSpec::of_entry(key, node)?).ways,
-                (key, _) if key == DIRECTIONS[0] => specs.ways[0] = DirectionSpec::of_entry(key, node)?,
-                (key, _) if key == DIRECTIONS[1] => specs.ways[1] = DirectionSpec::of_entry(key, node)?,
+                ("seed", DocumentValue::Scalar(value)) => {
+                    specs.seed = Some(parse_number(value).map_err(BadSpec)?)
+                }
+                ("both", _) => specs.ways = Self::same_both_ways(&DirectionSpec::from_entry(key, node)?).ways,
+                (key, _) if key == DIRECTIONS[0] => specs.ways[0] = DirectionSpec::from_entry(key, node)?,
+                (key, _) if key == DIRECTIONS[1] => specs.ways[1] = DirectionSpec::from_entry(key, node)?,
                 (key, _) => {
                     return Err(BadSpec(format!("key `{key}` is unknown; use seed, both, a->b or b->a")));
                 }
@@ -240,9 +242,9 @@ impl ImpairSpecs {
     }
 
     /// Converts both directions into plans of faults.
-    pub fn plans(&self, seed: u64) -> [FaultPlan; 2] {
+    pub fn to_plans(&self, seed: u64) -> [FaultPlan; 2] {
         let [there, back] = &self.ways;
-        [there.plan(seed), back.plan(seed)]
+        [there.to_plan(seed), back.to_plan(seed)]
     }
 }
 
@@ -264,11 +266,11 @@ fn room_text(room: QueueLimit) -> String {
     }
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, String> {
+fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{text}` is not a whole number in the allowed range"))
 }
 
-fn yes(text: &str) -> Result<bool, String> {
+fn parse_yes_no(text: &str) -> Result<bool, String> {
     match text {
         "yes" | "true" => Ok(true),
         "no" | "false" => Ok(false),
@@ -276,13 +278,13 @@ fn yes(text: &str) -> Result<bool, String> {
     }
 }
 
-fn rate(text: &str) -> Result<BitRate, String> {
+fn parse_rate(text: &str) -> Result<BitRate, String> {
     let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
     if rate.bits_per_second() > 0 { Ok(rate) } else { Err("the rate must be at least 1 bit/s".into()) }
 }
 
 /// Parses a percentage such as `1%` into millionths.
-fn millionths(text: &str) -> Result<u32, String> {
+fn parse_percent(text: &str) -> Result<u32, String> {
     parse_millionths(text)
         .ok_or_else(|| format!("`{text}` is not a percentage; write it like 1%, from 0.0001% to 100%"))
 }
@@ -303,7 +305,7 @@ fn is_digits(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-fn jitter(text: &str) -> Result<DelayJitter, String> {
+fn parse_jitter(text: &str) -> Result<DelayJitter, String> {
     let (spread, shape) = text.split_once(':').unwrap_or((text, "uniform"));
     let shape = match shape {
         "uniform" => DelayDistribution::Uniform,
@@ -314,10 +316,10 @@ fn jitter(text: &str) -> Result<DelayJitter, String> {
 }
 
 /// Parses a queue limit: `100` frames, or `64KiB`.
-fn room(text: &str) -> Result<QueueLimit, String> {
+fn parse_queue_limit(text: &str) -> Result<QueueLimit, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let factor = match text[digits.len()..].trim() {
-        "" => return number(digits.trim()).map(QueueLimit::Frames),
+        "" => return parse_number(digits.trim()).map(QueueLimit::Frames),
         "B" => 1,
         "kB" => 1_000,
         "MB" => 1_000_000,
@@ -325,54 +327,56 @@ fn room(text: &str) -> Result<QueueLimit, String> {
         "MiB" => 1 << 20,
         _ => return Err("write it like 100 (frames), 64KiB or 1MB".into()),
     };
-    let count: u64 = number(digits.trim())?;
+    let count: u64 = parse_number(digits.trim())?;
     count.checked_mul(factor).map(QueueLimit::Bytes).ok_or_else(|| format!("`{text}` is too large"))
 }
 
 /// Parses a selection of frames: `1%`, `every:100`, `burst:0.1%x5`, `gilbert:1%/20%[/BAD/GOOD]`.
-fn select(text: &str) -> Result<RulePositions, String> {
+fn parse_positions(text: &str) -> Result<RulePositions, String> {
     let Some((kind, rest)) = text.split_once(':') else {
-        return Ok(RulePositions::Random { millionths: millionths(text)? });
+        return Ok(RulePositions::Random { millionths: parse_percent(text)? });
     };
     match kind {
-        "every" => match number(rest)? {
+        "every" => match parse_number(rest)? {
             0 => Err("`every:0` selects no frame; write every:1 or more".into()),
             nth => Ok(RulePositions::Every { nth }),
         },
         "burst" => {
             let (share, frames) = rest.split_once('x').ok_or("write it like burst:0.1%x5")?;
-            let frames = number::<u64>(frames)?;
+            let frames = parse_number::<u64>(frames)?;
             if frames == 0 {
                 return Err("a burst needs at least one frame".into());
             }
-            Ok(RulePositions::Bursts { millionths: millionths(share)?, frames })
+            Ok(RulePositions::Bursts { millionths: parse_percent(share)?, frames })
         }
-        "gilbert" => gilbert(rest),
+        "gilbert" => parse_gilbert(rest),
         _ => Err(format!("`{kind}` is not a pattern; write 1%, every:100, burst:0.1%x5 or gilbert:1%/20%")),
     }
 }
 
-fn percent(millionths: u32) -> String {
+fn format_percent(millionths: u32) -> String {
     format!("{}.{:04}%", millionths / 10_000, millionths % 10_000)
 }
 
 /// Formats a selection the way a spec writes it. Selections that a spec cannot express become 0 %.
-fn pattern(select: &RulePositions) -> String {
+fn format_positions(select: &RulePositions) -> String {
     match select {
-        RulePositions::Random { millionths } => percent(*millionths),
+        RulePositions::Random { millionths } => format_percent(*millionths),
         RulePositions::Every { nth } => format!("every:{nth}"),
-        RulePositions::Bursts { millionths, frames } => format!("burst:{}x{frames}", percent(*millionths)),
+        RulePositions::Bursts { millionths, frames } => {
+            format!("burst:{}x{frames}", format_percent(*millionths))
+        }
         RulePositions::GilbertElliott(model) => {
             let parts = [model.into_bad, model.out_of_bad, model.in_bad, model.in_good];
-            format!("gilbert:{}", parts.map(percent).join("/"))
+            format!("gilbert:{}", parts.map(format_percent).join("/"))
         }
-        RulePositions::All => percent(1_000_000),
-        RulePositions::At(_) | RulePositions::Within(_) => percent(0),
+        RulePositions::All => format_percent(1_000_000),
+        RulePositions::At(_) | RulePositions::Within(_) => format_percent(0),
     }
 }
 
-fn gilbert(text: &str) -> Result<RulePositions, String> {
-    let parts = text.split('/').map(millionths).collect::<Result<Vec<_>, _>>()?;
+fn parse_gilbert(text: &str) -> Result<RulePositions, String> {
+    let parts = text.split('/').map(parse_percent).collect::<Result<Vec<_>, _>>()?;
     let [into_bad, out_of_bad, ref rest @ ..] = parts[..] else {
         return Err(GILBERT.into());
     };

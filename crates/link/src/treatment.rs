@@ -10,7 +10,7 @@ pub struct DepartureLateness {
 
 impl DepartureLateness {
     /// Adds a frame that was due and left at these times.
-    pub fn add(&mut self, due_ns: u64, left_ns: u64) {
+    pub fn add_departure(&mut self, due_ns: u64, left_ns: u64) {
         let late_ns = left_ns.saturating_sub(due_ns);
         self.frames += 1;
         self.most_ns = self.most_ns.max(late_ns);
@@ -23,15 +23,15 @@ impl DepartureLateness {
 /// Invariant: frames accepted + made = frames given out + dropped, once it has finished.
 pub trait FrameTreatment: Send {
     /// Takes a frame that arrived at this instant of the monotonic clock, and gives out frames that leave now, each with its due time.
-    fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64));
+    fn accept_frame(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64));
     /// Gives out the frames that are due by now.
-    fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64));
+    fn release_due(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64));
     /// Due time of the next frame, if one is held.
     fn next_due(&self) -> Option<u64>;
     /// Gives out all frames that are still held.
-    fn finish(&mut self, out: &mut dyn FnMut(&[u8], u64));
+    fn release_all(&mut self, out: &mut dyn FnMut(&[u8], u64));
     /// Receives the lateness of all frames so far.
     fn note_lateness(&mut self, lateness: DepartureLateness);
     /// Numbers of frames dropped on purpose, and of frames made beyond those that came, so far.
-    fn counts(&self) -> (u64, u64);
+    fn loss_and_copy_counts(&self) -> (u64, u64);
 }

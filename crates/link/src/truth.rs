@@ -51,7 +51,7 @@ pub struct ExpectedCounts {
 pub struct KeyTruths(pub BTreeMap<u32, KeyTruth>);
 
 impl FrameWitness for KeyTruths {
-    fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
+    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
         let FramePosition { key, position } = place;
         let truth = self.0.entry(key).or_default();
         truth.received += 1;
@@ -75,14 +75,14 @@ impl FrameWitness for KeyTruths {
         truth.delayed += u64::from(deeds.is_delayed);
     }
 
-    fn left(&mut self, place: FramePosition) {
+    fn on_departure(&mut self, place: FramePosition) {
         self.0.entry(place.key).or_default().departures.push(place.position);
     }
 }
 
 impl KeyTruth {
     /// Derives the counts that a receiver must find. Written plainly, because it judges cleverer code.
-    pub fn accounts(&self) -> ExpectedCounts {
+    pub fn expected_counts(&self) -> ExpectedCounts {
         let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
         let corrupt = self.departures.iter().filter(|p| self.corrupted.contains(p));
         let rewritten = self.departures.iter().filter(|p| self.rewritten.contains(p));
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     fn truth(received: u64, departures: &[u64]) -> ExpectedCounts {
-        KeyTruth { received, departures: departures.to_vec(), ..KeyTruth::default() }.accounts()
+        KeyTruth { received, departures: departures.to_vec(), ..KeyTruth::default() }.expected_counts()
     }
 
     #[test]

@@ -115,9 +115,9 @@ impl MethodOptions {
     }
 
     /// Returns the waits around a trial. The caller that makes the trial keeps them.
-    pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
+    pub fn trial_waits(&self, order: &TrialOrder) -> TrialWaits {
         match self {
-            Self::Rfc2544(options) => options.waits(order),
+            Self::Rfc2544(options) => options.trial_waits(order),
             Self::Convergence(options) => options.waits,
             Self::Compare(options) => options.waits,
             Self::LossShare(options) => options.waits,
@@ -127,8 +127,8 @@ impl MethodOptions {
     }
 
     /// Starts the method, before its first trial.
-    pub fn start(&self) -> Result<StartedMethod, MethodOptionsError> {
-        self.check()?;
+    pub fn start_method(&self) -> Result<StartedMethod, MethodOptionsError> {
+        self.check_options()?;
         Ok(match self.clone() {
             Self::Rfc2544(options) => StartedMethod::Rfc2544(Box::new(Rfc2544::new(*options))),
             Self::Convergence(options) => StartedMethod::Convergence(Convergence::new(options)),
@@ -145,7 +145,7 @@ impl MethodOptions {
         })
     }
 
-    fn check(&self) -> Result<(), MethodOptionsError> {
+    fn check_options(&self) -> Result<(), MethodOptionsError> {
         let problem = match self {
             Self::Rfc2544(options) => options.find_problem(),
             Self::Convergence(options) => options.find_problem(),
@@ -178,45 +178,45 @@ pub(crate) fn first_problem(checks: &[(bool, &'static str, &'static str)]) -> Op
 
 impl StartedMethod {
     /// Returns the result so far.
-    pub fn result(&self) -> MethodResult {
+    pub fn result_so_far(&self) -> MethodResult {
         match self {
-            Self::Rfc2544(method) => MethodResult::Rfc2544(method.result().clone()),
-            Self::Convergence(method) => MethodResult::Convergence(method.result()),
-            Self::Compare(method) => MethodResult::Compare(method.result()),
-            Self::LossShare(method) => MethodResult::LossShare(method.result()),
+            Self::Rfc2544(method) => MethodResult::Rfc2544(method.result_so_far().clone()),
+            Self::Convergence(method) => MethodResult::Convergence(method.result_so_far()),
+            Self::Compare(method) => MethodResult::Compare(method.result_so_far()),
+            Self::LossShare(method) => MethodResult::LossShare(method.result_so_far()),
             Self::Mlrsearch { search, .. } => {
-                MethodResult::Mlrsearch(MlrsearchResult { goals: search.results() })
+                MethodResult::Mlrsearch(MlrsearchResult { goals: search.results_so_far() })
             }
-            Self::Bisect { search, .. } => MethodResult::Bisect(search.result()),
+            Self::Bisect { search, .. } => MethodResult::Bisect(search.result_so_far()),
         }
     }
 
     /// Returns the verdict on the result so far.
-    pub fn judge(&self) -> MethodJudgement {
+    pub fn judge_result(&self) -> MethodJudgement {
         match self {
-            Self::Rfc2544(method) => method.judge(),
-            Self::Convergence(method) => method.judge(),
-            Self::Compare(method) => method.judge(),
-            Self::LossShare(method) => method.judge(),
+            Self::Rfc2544(method) => method.judge_result(),
+            Self::Convergence(method) => method.judge_result(),
+            Self::Compare(method) => method.judge_result(),
+            Self::LossShare(method) => method.judge_result(),
             Self::Mlrsearch { search, minimum } => judge_mlrsearch(search, *minimum),
             Self::Bisect { search, minimum } => judge_bisection(search, *minimum),
         }
     }
 
     /// Builds the report that is published, with the result so far.
-    pub fn report(&self, options: &MethodOptions) -> MethodReport {
+    pub fn build_report(&self, options: &MethodOptions) -> MethodReport {
         MethodReport {
             schema_version: SCHEMA_VERSION,
             options: options.clone(),
             is_complete: self.next_order().is_none(),
-            result: self.result(),
+            result: self.result_so_far(),
             // The method does not know the rig's senders; the caller adds them with `with_senders`.
-            judgement: self.judge(),
+            judgement: self.judge_result(),
             senders: Vec::new(),
         }
     }
 
-    fn machine(&self) -> &dyn TestMethod {
+    fn as_test_method(&self) -> &dyn TestMethod {
         match self {
             Self::Rfc2544(method) => method.as_ref(),
             Self::Convergence(method) => method,
@@ -230,21 +230,21 @@ impl StartedMethod {
 
 impl TestMethod for StartedMethod {
     fn next_order(&self) -> Option<TrialOrder> {
-        self.machine().next_order()
+        self.as_test_method().next_order()
     }
 
-    fn tell(&mut self, result: &TrialResult) {
+    fn on_result(&mut self, result: &TrialResult) {
         match self {
-            Self::Rfc2544(method) => method.tell(result),
-            Self::Convergence(method) => method.tell(result),
-            Self::Compare(method) => method.tell(result),
-            Self::LossShare(method) => method.tell(result),
-            Self::Mlrsearch { search, .. } => search.tell(result),
-            Self::Bisect { search, .. } => search.tell(result),
+            Self::Rfc2544(method) => method.on_result(result),
+            Self::Convergence(method) => method.on_result(result),
+            Self::Compare(method) => method.on_result(result),
+            Self::LossShare(method) => method.on_result(result),
+            Self::Mlrsearch { search, .. } => search.on_result(result),
+            Self::Bisect { search, .. } => search.on_result(result),
         }
     }
 
-    fn progress(&self) -> String {
-        self.machine().progress()
+    fn describe_progress(&self) -> String {
+        self.as_test_method().describe_progress()
     }
 }

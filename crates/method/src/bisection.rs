@@ -20,28 +20,28 @@ pub trait SearchedValue: Copy + PartialOrd + fmt::Debug {
     const NOTHING: Self;
 
     /// The value in the middle, rounded down.
-    fn middle(low: Self, high: Self) -> Self;
+    fn middle_of(low: Self, high: Self) -> Self;
 
     /// `high - low`, or nothing if `low` is above `high`.
-    fn distance(low: Self, high: Self) -> Self;
+    fn distance_between(low: Self, high: Self) -> Self;
 
     /// Scales the value by this many thousandths.
     #[must_use]
-    fn thousandths(self, count: u32) -> Self;
+    fn scale_permille(self, count: u32) -> Self;
 }
 
 impl SearchedValue for f64 {
     const NOTHING: Self = 0.0;
 
-    fn middle(low: Self, high: Self) -> Self {
+    fn middle_of(low: Self, high: Self) -> Self {
         Self::midpoint(low, high)
     }
 
-    fn distance(low: Self, high: Self) -> Self {
+    fn distance_between(low: Self, high: Self) -> Self {
         (high - low).max(0.0)
     }
 
-    fn thousandths(self, count: u32) -> Self {
+    fn scale_permille(self, count: u32) -> Self {
         self * Self::from(count) / 1000.0
     }
 }
@@ -49,15 +49,15 @@ impl SearchedValue for f64 {
 impl SearchedValue for u64 {
     const NOTHING: Self = 0;
 
-    fn middle(low: Self, high: Self) -> Self {
+    fn middle_of(low: Self, high: Self) -> Self {
         low.midpoint(high)
     }
 
-    fn distance(low: Self, high: Self) -> Self {
+    fn distance_between(low: Self, high: Self) -> Self {
         high.saturating_sub(low)
     }
 
-    fn thousandths(self, count: u32) -> Self {
+    fn scale_permille(self, count: u32) -> Self {
         self.saturating_mul(Self::from(count)) / 1000
     }
 }
@@ -86,7 +86,7 @@ pub struct BisectionOptions<V> {
 
 impl<V> BisectionOptions<V> {
     /// A plain binary search without loss: one trial per value.
-    pub const fn plain(min: V, max: V, resolution: V) -> Self {
+    pub const fn without_retries(min: V, max: V, resolution: V) -> Self {
         Self {
             min,
             max,
@@ -101,7 +101,7 @@ impl<V> BisectionOptions<V> {
 
     /// Returns the options with loss verification: a value that lost frames is tried again, up to `tries` trials in all.
     #[must_use]
-    pub fn verified(self, tries: u32) -> Self {
+    pub fn with_tries(self, tries: u32) -> Self {
         Self { tries, ..self }
     }
 }
@@ -138,9 +138,9 @@ const HEADROOM: f64 = 1.1;
 impl Bisection<f64> {
     /// Takes the result of a trial at a load. If the rig could send only a part of that load, the search stays below the
     /// load that the rig could send, and its resolution becomes finer in proportion.
-    pub fn tell_load(&mut self, result: &TrialResult) {
+    pub fn on_load_result(&mut self, result: &TrialResult) {
         let ceiling = result.rig_ceiling();
-        self.judge(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
+        self.apply_trial(result.loss_share(), result.rig_fault.is_some(), ceiling.is_some());
         if let Some(ceiling) = ceiling {
             self.lower_ceiling(ceiling.frames_per_second() * HEADROOM);
         }
@@ -155,7 +155,7 @@ impl Bisection<f64> {
     }
 
     /// Returns the highest useful load and the useful resolution of the search.
-    pub(crate) fn reach(&self) -> SearchReach {
+    pub(crate) fn search_reach(&self) -> SearchReach {
         SearchReach { top: self.ceiling.unwrap_or(f64::INFINITY), resolution: self.options.resolution }
     }
 }
@@ -182,9 +182,9 @@ impl<V: SearchedValue> Bisection<V> {
         let low = self.bounds.lower.unwrap_or(self.options.min);
         // Between the ceiling and the failed value nothing can be learned: the rig cannot send that much.
         let top = self.ceiling.filter(|ceiling| *ceiling < upper).unwrap_or(upper);
-        let middle = V::middle(low, top);
-        let relative = top.thousandths(self.options.relative_resolution_permille);
-        let distance = V::distance(low, top);
+        let middle = V::middle_of(low, top);
+        let relative = top.scale_permille(self.options.relative_resolution_permille);
+        let distance = V::distance_between(low, top);
         // Two neighbouring whole numbers, or floats, have no value between them: without the last checks a fine resolution
         // never ends.
         if distance > self.options.resolution && distance > relative && low < middle && middle < top {
@@ -194,17 +194,17 @@ impl<V: SearchedValue> Bisection<V> {
     }
 
     /// Takes the result of a trial of [`next_value`](Self::next_value).
-    pub fn tell(&mut self, result: &TrialResult) {
-        self.tell_loss(result.loss_share(), result.rig_fault.is_some());
+    pub fn on_result(&mut self, result: &TrialResult) {
+        self.on_loss(result.loss_share(), result.rig_fault.is_some());
     }
 
     /// Takes the loss ratio of a trial of [`next_value`](Self::next_value), and whether that loss may be the rig's fault.
-    pub fn tell_loss(&mut self, loss: f64, is_rig_fault: bool) {
-        self.judge(loss, is_rig_fault, false);
+    pub fn on_loss(&mut self, loss: f64, is_rig_fault: bool) {
+        self.apply_trial(loss, is_rig_fault, false);
     }
 
     /// Applies a trial to the present value. A load that is beyond the rig is not tried again.
-    fn judge(&mut self, loss: f64, is_rig_fault: bool, is_beyond_rig: bool) {
+    fn apply_trial(&mut self, loss: f64, is_rig_fault: bool, is_beyond_rig: bool) {
         let Some(value) = self.next_value() else { return };
         if loss <= self.options.accepted_loss {
             self.passed += 1;
@@ -233,7 +233,7 @@ impl<V: SearchedValue> Bisection<V> {
     }
 
     /// Returns the bounds if the search is over.
-    pub fn found(&self) -> Option<BisectionBounds<V>> {
+    pub fn final_bounds(&self) -> Option<BisectionBounds<V>> {
         self.next_value().is_none().then_some(self.bounds)
     }
 

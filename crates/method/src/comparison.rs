@@ -90,7 +90,7 @@ impl Comparison {
     }
 
     /// Returns the place of a trial: pair by pair, load by load, first and second device.
-    fn place(&self, trial: usize) -> Option<TrialPlace> {
+    fn place_of_trial(&self, trial: usize) -> Option<TrialPlace> {
         // `new` accepts an empty list of loads, so this must not divide by zero.
         let loads = self.options.loads.len().max(1);
         let pair = trial / 2 / loads;
@@ -101,28 +101,29 @@ impl Comparison {
     }
 
     /// Returns the result so far.
-    pub fn result(&self) -> ComparisonResult {
-        result::summarise(self)
+    pub fn result_so_far(&self) -> ComparisonResult {
+        result::summarise_comparison(self)
     }
 }
 
 impl TestMethod for Comparison {
     fn next_order(&self) -> Option<TrialOrder> {
-        let place = self.place(self.trials.len())?;
+        let place = self.place_of_trial(self.trials.len())?;
         let load = self.options.loads[place.load];
         let length = TrialLength::Time(load.trial_ns);
         let purpose = TrialPurpose::Repetition;
-        let order = TrialOrder::constant(purpose, load.frame_size_bytes, load.frames_per_second, length);
+        let order =
+            TrialOrder::with_constant_load(purpose, load.frame_size_bytes, load.frames_per_second, length);
         Some(TrialOrder { device: place.device, ..order })
     }
 
-    fn tell(&mut self, result: &TrialResult) {
+    fn on_result(&mut self, result: &TrialResult) {
         if self.next_order().is_some() {
-            self.trials.push(TrialMeasures::read(result));
+            self.trials.push(TrialMeasures::from_result(result));
         }
     }
 
-    fn progress(&self) -> String {
+    fn describe_progress(&self) -> String {
         let pairs = self.trials.len() / 2 / self.options.loads.len().max(1);
         format!("comparison: {pairs} of {} pairs", self.options.pairs)
     }

@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_interval_of_a_mean_needs_two_values() {
-        let of = |values: &[f64]| mean_interval(&SampleStatistics::of(values).unwrap());
+        let of = |values: &[f64]| mean_interval(&SampleStatistics::from_values(values).unwrap());
         assert_eq!(of(&[1.0]), None);
         let interval = of(&[1.0, 3.0]).unwrap();
         assert!((interval.high - (2.0 + 12.706_205)).abs() < 1e-6 && interval.contains(2.0));

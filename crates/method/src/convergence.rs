@@ -130,12 +130,12 @@ impl Convergence {
     }
 
     /// Returns the result so far.
-    pub fn result(&self) -> ConvergenceResult {
+    pub fn result_so_far(&self) -> ConvergenceResult {
         let streams = summarise_streams(&self.trials);
         let unaffected = streams.iter().filter(|stream| stream.affected_trials == 0);
         ConvergenceResult {
             repetitions: self.options.repetitions,
-            convergence_ns: SampleStatistics::of(&slowest_of_each_trial(&self.trials)),
+            convergence_ns: SampleStatistics::from_values(&slowest_of_each_trial(&self.trials)),
             unaffected_streams: unaffected.map(|stream| stream.stream.clone()).collect(),
             trials: self.trials.clone(),
             streams,
@@ -147,14 +147,14 @@ impl Convergence {
     /// True if a trial measured times between which the limit lies.
     fn leaves_limit_open(&self, trial: &ConvergenceTrial) -> bool {
         let Some(limit) = self.options.maximum_convergence_ns else { return false };
-        let slowest = trial.slowest().filter(|_| trial.outcome == ConvergenceOutcome::Measured);
+        let slowest = trial.slowest_stream_time().filter(|_| trial.outcome == ConvergenceOutcome::Measured);
         slowest.is_some_and(|slowest| slowest.is_undecided(limit))
     }
 }
 
 impl ConvergenceTrial {
     /// Loss of connectivity of the stream that lost it for the longest time.
-    fn slowest(&self) -> Option<TimeRange> {
+    fn slowest_stream_time(&self) -> Option<TimeRange> {
         let least = self.streams.iter().filter_map(|row| row.least_loss_of_connectivity_ns).max();
         let most = self.streams.iter().filter_map(|row| row.loss_of_connectivity_ns).max();
         least.zip(most).map(|(least, most)| TimeRange { least, most })
@@ -166,13 +166,17 @@ impl TestMethod for Convergence {
         let options = &self.options;
         let length = TrialLength::Time(options.trial_ns);
         let purpose = TrialPurpose::Convergence;
-        let order =
-            TrialOrder::constant(purpose, options.frame_size_bytes, options.frames_per_second, length);
+        let order = TrialOrder::with_constant_load(
+            purpose,
+            options.frame_size_bytes,
+            options.frames_per_second,
+            length,
+        );
         let order = TrialOrder { event: Some(TrialEvent { at: options.event_at_ns }), ..order };
         (self.trials.len() < options.repetitions as usize).then_some(order)
     }
 
-    fn tell(&mut self, result: &TrialResult) {
+    fn on_result(&mut self, result: &TrialResult) {
         let Some(order) = self.next_order() else { return };
         let trial = read_trial(result, order.load);
         // The number of repeats is limited: with a rig that is always this uncertain, the method must still end.
@@ -184,9 +188,9 @@ impl TestMethod for Convergence {
         self.trials.push(trial);
     }
 
-    fn progress(&self) -> String {
+    fn describe_progress(&self) -> String {
         let done = format!("convergence: {} of {} trials", self.trials.len(), self.options.repetitions);
-        match SampleStatistics::of(&slowest_of_each_trial(&self.trials)) {
+        match SampleStatistics::from_values(&slowest_of_each_trial(&self.trials)) {
             Some(found) => format!("{done}, {:.3} to {:.3} ms", found.min / 1e6, found.max / 1e6),
             None => done,
         }
@@ -237,19 +241,22 @@ fn read_stream(stream: &StreamTrial) -> StreamConnectivity {
     }
 }
 
-fn measured(trials: &[ConvergenceTrial]) -> impl Iterator<Item = &ConvergenceTrial> {
+fn measured_trials(trials: &[ConvergenceTrial]) -> impl Iterator<Item = &ConvergenceTrial> {
     trials.iter().filter(|trial| trial.outcome == ConvergenceOutcome::Measured)
 }
 
 fn slowest_of_each_trial(trials: &[ConvergenceTrial]) -> Vec<f64> {
-    measured(trials).filter_map(ConvergenceTrial::slowest).map(|time| time.most.as_u64() as f64).collect()
+    measured_trials(trials)
+        .filter_map(ConvergenceTrial::slowest_stream_time)
+        .map(|time| time.most.as_u64() as f64)
+        .collect()
 }
 
 fn summarise_streams(trials: &[ConvergenceTrial]) -> Vec<StreamConvergence> {
     // Keeps the order of the plan, not that of the names.
     let mut order = Vec::new();
     let mut rows: BTreeMap<&str, Vec<&StreamConnectivity>> = BTreeMap::new();
-    for row in measured(trials).flat_map(|trial| &trial.streams) {
+    for row in measured_trials(trials).flat_map(|trial| &trial.streams) {
         let known = rows.entry(&row.stream).or_default();
         if known.is_empty() {
             order.push(row.stream.as_str());
@@ -267,8 +274,8 @@ fn summarise_stream(name: &str, rows: &[&StreamConnectivity]) -> Option<StreamCo
     Some(StreamConvergence {
         stream: name.to_owned(),
         affected_trials: u32::try_from(affected).unwrap_or(u32::MAX),
-        loss_of_connectivity_ns: SampleStatistics::of(&times(|row| row.loss_of_connectivity_ns))?,
-        longest_outage_ns: SampleStatistics::of(&times(|row| row.longest_outage_ns)),
+        loss_of_connectivity_ns: SampleStatistics::from_values(&times(|row| row.loss_of_connectivity_ns))?,
+        longest_outage_ns: SampleStatistics::from_values(&times(|row| row.longest_outage_ns)),
     })
 }
 

@@ -27,21 +27,21 @@ pub struct RehearsedCost {
 
 impl RehearsedCost {
     /// Time of all trials, without the time that the rig needs between them.
-    pub fn total(&self) -> Nanos {
+    pub fn total_time(&self) -> Nanos {
         self.sending + self.waits
     }
 
     /// Returns the cost that takes longer.
     fn max_of(self, other: Self) -> Self {
-        if other.total() > self.total() { other } else { self }
+        if other.total_time() > self.total_time() { other } else { self }
     }
 
     /// Computes the cost of these orders.
-    pub fn of(options: &MethodOptions, orders: &[TrialOrder]) -> Self {
+    pub fn from_orders(options: &MethodOptions, orders: &[TrialOrder]) -> Self {
         let mut cost = Self { trials: u32::try_from(orders.len()).unwrap_or(u32::MAX), ..Self::default() };
         for order in orders {
-            cost.sending += order.sending();
-            cost.waits += options.waits(order).sum();
+            cost.sending += order.sending_time();
+            cost.waits += options.trial_waits(order).total_wait();
         }
         cost
     }
@@ -76,13 +76,13 @@ impl CostRange {
 
 impl MethodOptions {
     /// Returns the trials that the method orders for this device: the plan of a dry run.
-    pub fn rehearse(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
-        Ok(play(self.start()?, device.clone()))
+    pub fn rehearse_trials(&self, device: &SimulatedDevice) -> Result<Vec<TrialOrder>, MethodOptionsError> {
+        Ok(play_method(self.start_method()?, device.clone()))
     }
 
     /// Returns the trials with a device that never loses a frame: each search tries its highest load.
     pub fn rehearse_most(&self) -> Result<Vec<TrialOrder>, MethodOptionsError> {
-        self.rehearse(&simulate_device(f64::INFINITY))
+        self.rehearse_trials(&simulate_device(f64::INFINITY))
     }
 
     /// Returns a device that carries half of the highest load, for the plan of a dry run.
@@ -92,22 +92,22 @@ impl MethodOptions {
 
     /// Returns the least and the most trials and time, over several simulated devices. Repeats of trials that the rig cannot
     /// hold are additional.
-    pub fn cost(&self) -> Result<CostRange, MethodOptionsError> {
-        self.to_go(&self.start()?)
+    pub fn estimate_cost(&self) -> Result<CostRange, MethodOptionsError> {
+        self.remaining_cost(&self.start_method()?)
     }
 
     /// Returns the cost that a started method still has. This plays the method to its end several times, so call it once per
     /// trial.
-    pub fn to_go(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
+    pub fn remaining_cost(&self, method: &StartedMethod) -> Result<CostRange, MethodOptionsError> {
         // From a new method: a started one may order only lower loads by now.
         let highest = self.highest_load()?;
         let costs = LIMITS.map(|share| {
             // On a copy, so that the running method stays where it is.
-            let orders = play(method.clone(), simulate_device(highest * share));
-            RehearsedCost::of(self, &orders)
+            let orders = play_method(method.clone(), simulate_device(highest * share));
+            RehearsedCost::from_orders(self, &orders)
         });
-        let least = costs.into_iter().min_by_key(RehearsedCost::total);
-        let most = costs.into_iter().max_by_key(RehearsedCost::total).unwrap_or_default();
+        let least = costs.into_iter().min_by_key(RehearsedCost::total_time);
+        let most = costs.into_iter().max_by_key(RehearsedCost::total_time).unwrap_or_default();
         let most = self.wavering_cost(method).map_or(most, |wavering| wavering.max_of(most));
         Ok(CostRange { least: least.unwrap_or_default(), most })
     }
@@ -117,8 +117,8 @@ impl MethodOptions {
         let (Self::Mlrsearch(options), StartedMethod::Mlrsearch { search, .. }) = (self, method) else {
             return None;
         };
-        let most = search.to_go().most;
-        let waits = options.waits.sum().as_u64().saturating_mul(u64::from(most.trials));
+        let most = search.remaining_cost().most;
+        let waits = options.waits.total_wait().as_u64().saturating_mul(u64::from(most.trials));
         Some(RehearsedCost { waits: Nanos::new(waits), ..most })
     }
 
@@ -130,10 +130,10 @@ impl MethodOptions {
 }
 
 /// Returns the trials that a method still orders.
-fn play(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
+fn play_method(mut method: StartedMethod, mut device: SimulatedDevice) -> Vec<TrialOrder> {
     let mut orders = Vec::new();
     while let Some(order) = method.next_order().filter(|_| orders.len() < MOST_TRIALS) {
-        method.tell(&device.perform(&order));
+        method.on_result(&device.perform_trial(&order));
         orders.push(order);
     }
     orders
@@ -163,18 +163,18 @@ mod tests {
 
     #[test]
     fn a_search_costs_least_if_the_maximum_is_carried() {
-        let cost = rfc2544(&[Rfc2544Test::Throughput]).cost().unwrap();
+        let cost = rfc2544(&[Rfc2544Test::Throughput]).estimate_cost().unwrap();
         // One short trial, one long one, and nine seconds around each.
         assert_eq!((cost.least.trials, cost.least.sending), (2, Nanos::from_secs(70)));
         assert_eq!(cost.least.waits, Nanos::from_secs(18));
-        assert!(cost.most.trials >= 11 && cost.most.total() > Nanos::from_secs(180), "{cost:?}");
+        assert!(cost.most.trials >= 11 && cost.most.total_time() > Nanos::from_secs(180), "{cost:?}");
     }
 
     #[test]
     fn the_latency_of_one_size_takes_the_time_that_rfc_2544_has_it_take() {
         let options = rfc2544(&[Rfc2544Test::Latency]);
-        let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
-        let latency = orders.iter().filter(|order| order.sending() == Nanos::from_secs(120)).count();
+        let orders = options.rehearse_trials(&options.typical_device().unwrap()).unwrap();
+        let latency = orders.iter().filter(|order| order.sending_time() == Nanos::from_secs(120)).count();
         assert_eq!(latency, 20);
     }
 
@@ -182,26 +182,26 @@ mod tests {
     fn the_most_includes_a_device_that_every_size_overloads() {
         let options = MethodOptions::Rfc2544(Box::new(Rfc2544Options::standard(BitRate::new(1_000_000_000))));
         // Seven sizes with twenty trials of 120 s and fifty searches for the longest burst.
-        let most = options.cost().unwrap().most;
+        let most = options.estimate_cost().unwrap().most;
         assert!(most.sending > Nanos::from_secs(7 * 20 * 120) && most.trials > 7 * 50 * 16, "{most:?}");
     }
 
     #[test]
     fn what_is_still_to_do_shrinks_to_nothing() {
         let options = rfc2544(&[Rfc2544Test::Throughput, Rfc2544Test::FrameLoss]);
-        let (mut method, mut device) = (options.start().unwrap(), options.typical_device().unwrap());
+        let (mut method, mut device) = (options.start_method().unwrap(), options.typical_device().unwrap());
         let mut done = 0;
         while let Some(order) = method.next_order() {
-            let to_go = options.to_go(&method).unwrap();
-            let total = u32::try_from(options.rehearse(&device).unwrap().len()).unwrap();
+            let to_go = options.remaining_cost(&method).unwrap();
+            let total = u32::try_from(options.rehearse_trials(&device).unwrap().len()).unwrap();
             assert!(
                 to_go.least.trials >= 1 && to_go.least.trials <= total - done,
                 "{to_go:?} {done} {total}"
             );
-            method.tell(&device.perform(&order));
+            method.on_result(&device.perform_trial(&order));
             done += 1;
         }
-        assert_eq!(options.to_go(&method).unwrap(), CostRange::default());
+        assert_eq!(options.remaining_cost(&method).unwrap(), CostRange::default());
     }
 
     #[test]
@@ -218,13 +218,19 @@ mod tests {
             waits: TrialWaits::QUICK,
             required_frames_per_second: None,
         });
-        let steady = options.rehearse(&options.typical_device().unwrap()).unwrap();
-        let CostRange { least, most } = options.cost().unwrap();
+        let steady = options.rehearse_trials(&options.typical_device().unwrap()).unwrap();
+        let CostRange { least, most } = options.estimate_cost().unwrap();
         assert!(least.trials <= u32::try_from(steady.len()).unwrap());
-        assert!(most.total() > RehearsedCost::of(&options, &steady).total(), "{least:?} {most:?}");
+        assert!(
+            most.total_time() > RehearsedCost::from_orders(&options, &steady).total_time(),
+            "{least:?} {most:?}"
+        );
         assert_eq!(most.waits, Nanos::from_millis(200 * u64::from(most.trials)));
         // The estimate at the first trial is the same as before the start.
-        assert_eq!(options.to_go(&options.start().unwrap()).unwrap(), CostRange { least, most });
+        assert_eq!(
+            options.remaining_cost(&options.start_method().unwrap()).unwrap(),
+            CostRange { least, most }
+        );
     }
 
     #[test]
@@ -242,18 +248,23 @@ mod tests {
             required_frames_per_second: None,
         });
         // Stalls show in some trials of a load only.
-        let device = SimulatedDevice::new(10_000.0, 200).stalling(0.4, 300, 3);
-        let mut method = options.start().unwrap();
-        let most = options.to_go(&method).unwrap().most.trials;
+        let device = SimulatedDevice::new(10_000.0, 200).with_stalls(0.4, 300, 3);
+        let mut method = options.start_method().unwrap();
+        let most = options.remaining_cost(&method).unwrap().most.trials;
         let (mut device, mut trials) = (device, 0);
         while let Some(order) = method.next_order() {
-            method.tell(&device.perform(&order));
+            method.on_result(&device.perform_trial(&order));
             trials += 1;
         }
         assert!(
             trials <= most
                 && trials
-                    > options.rehearse(&options.typical_device().unwrap()).unwrap().len().try_into().unwrap()
+                    > options
+                        .rehearse_trials(&options.typical_device().unwrap())
+                        .unwrap()
+                        .len()
+                        .try_into()
+                        .unwrap()
         );
     }
 
@@ -268,8 +279,8 @@ mod tests {
             waits: TrialWaits::QUICK,
             maximum_convergence_ns: None,
         });
-        let CostRange { least, most } = options.cost().unwrap();
+        let CostRange { least, most } = options.estimate_cost().unwrap();
         assert_eq!(least, most);
-        assert_eq!((least.trials, least.total()), (4, Nanos::from_millis(40_800)));
+        assert_eq!((least.trials, least.total_time()), (4, Nanos::from_millis(40_800)));
     }
 }

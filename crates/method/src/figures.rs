@@ -14,59 +14,60 @@ const TIME: &str = "ns";
 
 impl MethodResult {
     /// Returns the figures of this result.
-    pub fn figures(&self) -> Vec<ReportFigure> {
+    pub fn report_figures(&self) -> Vec<ReportFigure> {
         match self {
-            Self::Rfc2544(result) => of_rfc2544(result),
-            Self::Mlrsearch(result) => result.goals.iter().flat_map(of_goal).collect(),
-            Self::Bisect(result) => vec![of_bisection(result)],
-            Self::Convergence(result) => of_convergence(result),
-            Self::Compare(result) => of_comparison(result),
-            Self::LossShare(result) => of_loss_share(result),
+            Self::Rfc2544(result) => rfc2544_figures(result),
+            Self::Mlrsearch(result) => result.goals.iter().flat_map(goal_figures).collect(),
+            Self::Bisect(result) => vec![bisection_figure(result)],
+            Self::Convergence(result) => convergence_figures(result),
+            Self::Compare(result) => comparison_figures(result),
+            Self::LossShare(result) => loss_share_figures(result),
         }
     }
 }
 
-fn of_rfc2544(result: &Rfc2544Result) -> Vec<ReportFigure> {
-    let mut figures: Vec<ReportFigure> = result.sizes.iter().flat_map(of_size).collect();
-    if let Some(reset) = result.reset.as_ref().and_then(|reset| reset.measured()) {
+fn rfc2544_figures(result: &Rfc2544Result) -> Vec<ReportFigure> {
+    let mut figures: Vec<ReportFigure> = result.sizes.iter().flat_map(size_figures).collect();
+    if let Some(reset) = result.reset.as_ref().and_then(|reset| reset.measured_value()) {
         let value = Some(reset.outage_ns.as_u64() as f64);
-        figures.push(lower("reset", reset.frame_size_bytes.to_string(), value, TIME));
+        figures.push(lower_is_better("reset", reset.frame_size_bytes.to_string(), value, TIME));
     }
     figures
 }
 
-fn of_size(size: &SizeBenchmark) -> Vec<ReportFigure> {
+fn size_figures(size: &SizeBenchmark) -> Vec<ReportFigure> {
     let subject = size.frame_size_bytes.to_string();
-    let throughput = size.throughput.as_ref().map(|bounds| of_throughput(bounds, subject.clone()));
-    let latency = size.latency.as_ref().and_then(|part| part.measured()).map(|latency| {
+    let throughput = size.throughput.as_ref().map(|bounds| throughput_figure(bounds, subject.clone()));
+    let latency = size.latency.as_ref().and_then(|part| part.measured_value()).map(|latency| {
         let bound = latency.bound_ns.map(|bound| bound.as_u64() as f64);
-        lower("latency-mean", subject.clone(), mean(latency.mean_latency_ns), TIME).with_uncertainty(bound)
+        lower_is_better("latency-mean", subject.clone(), mean_value(latency.mean_latency_ns), TIME)
+            .with_uncertainty(bound)
     });
     let loss = size.frame_loss.as_ref().and_then(|curve| curve.points.first()).map(|point| {
         // The first point of the curve is at the maximum load.
         let doubt = point.most_loss_percent - point.least_loss_percent;
-        lower("frame-loss-at-maximum", subject.clone(), Some(point.most_loss_percent), "%")
+        lower_is_better("frame-loss-at-maximum", subject.clone(), Some(point.most_loss_percent), "%")
             .with_uncertainty(Some(doubt))
     });
-    let burst = size.back_to_back.as_ref().and_then(|part| part.measured()).map(|burst| {
+    let burst = size.back_to_back.as_ref().and_then(|part| part.measured_value()).map(|burst| {
         let spread = burst.burst_frames.map(|frames| frames.standard_deviation);
-        higher("back-to-back", subject.clone(), mean(burst.burst_frames), "frames").with_uncertainty(spread)
+        higher_is_better("back-to-back", subject.clone(), mean_value(burst.burst_frames), "frames")
+            .with_uncertainty(spread)
     });
-    let recovery = size
-        .recovery
-        .as_ref()
-        .and_then(|part| part.measured())
-        .map(|recovery| lower("recovery", subject.clone(), mean(recovery.recovery_ns), TIME));
+    let recovery =
+        size.recovery.as_ref().and_then(|part| part.measured_value()).map(|recovery| {
+            lower_is_better("recovery", subject.clone(), mean_value(recovery.recovery_ns), TIME)
+        });
     [throughput, latency, loss, burst, recovery].into_iter().flatten().collect()
 }
 
-fn of_throughput(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
+fn throughput_figure(bounds: &ThroughputBounds, subject: String) -> ReportFigure {
     let lost_at = bounds.lost_at_frames_per_second;
-    of_bounds("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by)
+    bounds_figure("throughput", subject, bounds.frames_per_second, lost_at, bounds.limited_by)
 }
 
 /// Makes the figure of a searched load. If the rig set the bound, the value is unknown.
-fn of_bounds(
+fn bounds_figure(
     name: &str,
     subject: String,
     lower: Option<Load>,
@@ -76,29 +77,32 @@ fn of_bounds(
     let lower = lower.map(Load::frames_per_second);
     let value = Some(lower.unwrap_or(0.0)).filter(|_| cause != BoundCause::Rig);
     let doubt = lower.zip(upper).map(|(lower, upper)| upper.frames_per_second() - lower);
-    higher(name, subject, value, RATE).with_uncertainty(doubt)
+    higher_is_better(name, subject, value, RATE).with_uncertainty(doubt)
 }
 
-fn of_goal(result: &GoalResult) -> Vec<ReportFigure> {
+fn goal_figures(result: &GoalResult) -> Vec<ReportFigure> {
     let subject = result.goal.to_string();
     let bound =
-        of_bounds("lower-bound", subject.clone(), result.lower_bound, result.upper_bound, result.cause);
+        bounds_figure("lower-bound", subject.clone(), result.lower_bound, result.upper_bound, result.cause);
     let conditional = result.conditional_throughput.map(Load::frames_per_second);
     // The rig set the bound, so the device may forward more.
     let known = conditional.filter(|_| result.cause != BoundCause::Rig);
-    vec![bound, higher("conditional-throughput", subject, known, RATE)]
+    vec![bound, higher_is_better("conditional-throughput", subject, known, RATE)]
 }
 
-fn of_bisection(result: &BisectionResult) -> ReportFigure {
-    of_bounds("throughput", String::new(), result.lower_bound, result.upper_bound, result.cause)
+fn bisection_figure(result: &BisectionResult) -> ReportFigure {
+    bounds_figure("throughput", String::new(), result.lower_bound, result.upper_bound, result.cause)
 }
 
-fn of_convergence(result: &ConvergenceResult) -> Vec<ReportFigure> {
+fn convergence_figures(result: &ConvergenceResult) -> Vec<ReportFigure> {
     let spread = result.convergence_ns.map(|times| times.standard_deviation);
-    vec![lower("convergence", String::new(), mean(result.convergence_ns), TIME).with_uncertainty(spread)]
+    vec![
+        lower_is_better("convergence", String::new(), mean_value(result.convergence_ns), TIME)
+            .with_uncertainty(spread),
+    ]
 }
 
-fn of_comparison(result: &ComparisonResult) -> Vec<ReportFigure> {
+fn comparison_figures(result: &ComparisonResult) -> Vec<ReportFigure> {
     let figures = result.loads.iter().flat_map(|load| {
         load.measures.iter().map(|measure| {
             // An uncertainty is the distance from the value to either end.
@@ -113,7 +117,7 @@ fn of_comparison(result: &ComparisonResult) -> Vec<ReportFigure> {
     figures.collect()
 }
 
-fn of_loss_share(result: &LossShareResult) -> Vec<ReportFigure> {
+fn loss_share_figures(result: &LossShareResult) -> Vec<ReportFigure> {
     let mut figures: Vec<ReportFigure> = result
         .rates
         .iter()
@@ -122,22 +126,22 @@ fn of_loss_share(result: &LossShareResult) -> Vec<ReportFigure> {
             // Half the width of the interval, in percent.
             let doubt = rate.confidence_95.map(|interval| (interval.high - interval.low) * 50.0);
             let subject = rate.frames_per_second.to_string();
-            lower("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)
+            lower_is_better("runs-with-loss", subject, percent, "%").with_uncertainty(doubt)
         })
         .collect();
     let highest = result.highest_lossless_frames_per_second.map_or(0.0, Load::frames_per_second);
-    figures.push(higher("highest-rate-without-loss", String::new(), Some(highest), RATE));
+    figures.push(higher_is_better("highest-rate-without-loss", String::new(), Some(highest), RATE));
     figures
 }
 
-fn mean(samples: Option<SampleStatistics>) -> Option<f64> {
+fn mean_value(samples: Option<SampleStatistics>) -> Option<f64> {
     samples.map(|samples| samples.mean)
 }
 
-fn higher(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
+fn higher_is_better(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Higher)
 }
 
-fn lower(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
+fn lower_is_better(name: &str, subject: String, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Lower)
 }

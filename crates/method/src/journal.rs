@@ -27,14 +27,14 @@ pub struct JournalError {
 }
 
 /// Serialises a value as one line of JSON.
-pub fn line(value: &impl Serialize) -> serde_json::Result<String> {
+pub fn to_json_line(value: &impl Serialize) -> serde_json::Result<String> {
     let mut text = serde_json::to_string(value)?;
     text.push('\n');
     Ok(text)
 }
 
 /// Reads a journal: its first line, and the trials.
-pub fn read<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, JournalError> {
+pub fn read_journal<H: DeserializeOwned>(text: &str) -> Result<Journal<H>, JournalError> {
     let at = |index: usize| move |source| JournalError { line: index + 1, source };
     let mut lines = text.lines().enumerate();
     let first = lines.next().map_or("", |(_, line)| line);
@@ -70,7 +70,7 @@ mod tests {
     use packetrig_units::Nanos;
 
     fn entry(number: u32) -> JournalEntry {
-        let order = TrialOrder::constant(
+        let order = TrialOrder::with_constant_load(
             TrialPurpose::Search,
             None,
             Load::new(1000.5),
@@ -81,25 +81,31 @@ mod tests {
 
     #[test]
     fn a_journal_that_was_cut_in_its_last_line_is_read_without_it() {
-        let whole = [line(&"head").unwrap(), line(&entry(1)).unwrap(), line(&entry(2)).unwrap()].concat();
-        let read_back = read::<String>(&whole).unwrap();
+        let whole = [
+            to_json_line(&"head").unwrap(),
+            to_json_line(&entry(1)).unwrap(),
+            to_json_line(&entry(2)).unwrap(),
+        ]
+        .concat();
+        let read_back = read_journal::<String>(&whole).unwrap();
         assert_eq!(read_back, Journal { head: "head".to_owned(), trials: vec![entry(1), entry(2)] });
         let cut = &whole[..whole.len() - 10];
-        assert_eq!(read::<String>(cut).unwrap().trials, [entry(1)]);
+        assert_eq!(read_journal::<String>(cut).unwrap().trials, [entry(1)]);
     }
 
     #[test]
     fn a_load_comes_back_to_the_last_bit() {
         let mut odd = entry(1);
         odd.order.load = Load::new(1_105.415_554_370_269_3);
-        let text = [line(&"head").unwrap(), line(&odd).unwrap()].concat();
-        assert_eq!(read::<String>(&text).unwrap().trials, [odd]);
+        let text = [to_json_line(&"head").unwrap(), to_json_line(&odd).unwrap()].concat();
+        assert_eq!(read_journal::<String>(&text).unwrap().trials, [odd]);
     }
 
     #[test]
     fn a_damaged_line_in_the_middle_is_named() {
-        let text = format!("{}nonsense\n{}", line(&"head").unwrap(), line(&entry(2)).unwrap());
-        assert_eq!(read::<String>(&text).unwrap_err().line, 2);
-        assert_eq!(read::<String>("").unwrap_err().line, 1);
+        let text =
+            format!("{}nonsense\n{}", to_json_line(&"head").unwrap(), to_json_line(&entry(2)).unwrap());
+        assert_eq!(read_journal::<String>(&text).unwrap_err().line, 2);
+        assert_eq!(read_journal::<String>("").unwrap_err().line, 1);
     }
 }

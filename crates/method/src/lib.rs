@@ -51,15 +51,15 @@ use serde::{Deserialize, Serialize};
 
 /// A test method: a state machine that orders trials.
 pub trait TestMethod {
-    /// Returns the trial to make next, or `None` if the method is over. Calling it again without [`tell`](Self::tell)
+    /// Returns the trial to make next, or `None` if the method is over. Calling it again without [`on_result`](Self::on_result)
     /// returns the same order.
     fn next_order(&self) -> Option<TrialOrder>;
 
     /// Takes the result of the trial that [`next_order`](Self::next_order) returned.
-    fn tell(&mut self, result: &TrialResult);
+    fn on_result(&mut self, result: &TrialResult);
 
     /// Describes the result so far in one line for a terminal: `64 B throughput: 512 000 to 540 000 frames/s`.
-    fn progress(&self) -> String;
+    fn describe_progress(&self) -> String;
 }
 
 /// Reason why a searched load is not higher.

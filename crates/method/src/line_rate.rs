@@ -42,7 +42,7 @@ mod tests {
         let of_size = |bytes| theoretical_load(line, FrameSize::new(bytes)).to_string();
         let loads = [64, 512, 1518].map(of_size);
         assert_eq!(loads, ["1 488 095 frames/s", "234 962 frames/s", "81 274 frames/s"]);
-        let half = theoretical_load(line, FrameSize::MIN).scaled(0.5);
+        let half = theoretical_load(line, FrameSize::MIN).scale_by(0.5);
         assert!((percent_of_line(half, line, FrameSize::MIN) - 50.0).abs() < 1e-9);
         assert!((megabits_per_second(half, FrameSize::MIN) - 380.952_381).abs() < 1e-6);
         assert_eq!(transmission_time(line, FrameSize::new(1500)), Nanos::from_micros(12));

@@ -27,7 +27,7 @@ impl Load {
 
     /// Returns this share of the load.
     #[must_use]
-    pub fn scaled(self, factor: f64) -> Self {
+    pub fn scale_by(self, factor: f64) -> Self {
         Self::new(self.0 * factor)
     }
 }

@@ -98,7 +98,7 @@ impl LossShareOptions {
             return vec![highest];
         }
         // Not by repeated addition: rounding errors would add up.
-        let steps = crate::rounding::whole(((high - low) / step).floor()).min(100_000);
+        let steps = crate::rounding::whole_part(((high - low) / step).floor()).min(100_000);
         let mut rates: Vec<Load> = (0..=steps).map(|n| Load::new(low + n as f64 * step)).collect();
         if rates.last().is_some_and(|last| last.frames_per_second() < high) {
             rates.push(highest);
@@ -114,7 +114,7 @@ impl LossShare {
     }
 
     /// Returns the result so far.
-    pub fn result(&self) -> LossShareResult {
+    pub fn result_so_far(&self) -> LossShareResult {
         LossShareResult {
             frames_per_run: self.options.frames_per_run,
             runs_per_rate: self.options.runs_per_rate,
@@ -144,7 +144,7 @@ impl LossShare {
     }
 
     /// Judges the rates up to the required one.
-    pub fn judge(&self) -> MethodJudgement {
+    pub fn judge_result(&self) -> MethodJudgement {
         let unknown = self.rates.iter().filter_map(|rate| self.describe_unknown(rate)).collect();
         let criterion =
             self.options.minimum_lossless_frames_per_second.map(|wanted| self.judge_lossless(wanted));
@@ -189,16 +189,21 @@ impl TestMethod for LossShare {
     fn next_order(&self) -> Option<TrialOrder> {
         let rate = self.rates[self.next_rate()?].frames_per_second;
         let length = TrialLength::Frames(self.options.frames_per_run);
-        Some(TrialOrder::constant(TrialPurpose::Repetition, self.options.frame_size_bytes, rate, length))
+        Some(TrialOrder::with_constant_load(
+            TrialPurpose::Repetition,
+            self.options.frame_size_bytes,
+            rate,
+            length,
+        ))
     }
 
-    fn tell(&mut self, result: &TrialResult) {
+    fn on_result(&mut self, result: &TrialResult) {
         if let Some(index) = self.next_rate() {
-            self.rates[index].add(result);
+            self.rates[index].add_run(result);
         }
     }
 
-    fn progress(&self) -> String {
+    fn describe_progress(&self) -> String {
         match self.next_rate().map(|index| &self.rates[index]) {
             None => "loss share: all runs are made".to_owned(),
             Some(rate) => format!(
@@ -227,7 +232,7 @@ impl RateLossShare {
         }
     }
 
-    fn add(&mut self, result: &TrialResult) {
+    fn add_run(&mut self, result: &TrialResult) {
         if result.rig_fault.is_some() && !result.is_without_loss() {
             self.unknown_runs += 1;
             return;

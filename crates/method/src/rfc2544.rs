@@ -67,14 +67,14 @@ impl Rfc2544 {
     pub fn new(options: Rfc2544Options) -> Self {
         let sizes =
             options.frame_sizes_bytes.iter().map(|size| SizeBenchmark::new(&options, *size)).collect();
-        let result = Rfc2544Result { shortfalls: options.shortfalls(), sizes, reset: None };
+        let result = Rfc2544Result { shortfalls: options.find_shortfalls(), sizes, reset: None };
         let mut method = Self { queue: plan_parts(&options), part: None, result, options };
         method.start_next_part();
         method
     }
 
     /// Returns the result so far.
-    pub const fn result(&self) -> &Rfc2544Result {
+    pub const fn result_so_far(&self) -> &Rfc2544Result {
         &self.result
     }
 
@@ -85,7 +85,7 @@ impl Rfc2544 {
             let work = self.start_work(planned);
             if let Some(work) = work {
                 // Stored before the first trial, so that a part without trials has a result, too.
-                work.store(&mut self.result, planned.size);
+                work.store_outcome(&mut self.result, planned.size);
                 if work.next_order().is_some() {
                     self.part = Some(BenchmarkPart { size: planned.size, work });
                     return;
@@ -106,19 +106,20 @@ impl Rfc2544 {
                 Some(PartWork::FrameLoss(frame_loss::FrameLossTrials::new(options, row)))
             }
             Rfc2544Test::Latency => {
-                let trials = row.basis().map(|basis| latency::LatencyTrials::new(options, row, basis));
+                let trials =
+                    row.throughput_basis().map(|basis| latency::LatencyTrials::new(options, row, basis));
                 keep_reason(trials, &mut row.latency).map(PartWork::Latency)
             }
             Rfc2544Test::BackToBack => {
-                let searches = back_to_back::BurstSearches::start(options, row);
+                let searches = back_to_back::BurstSearches::start_searches(options, row);
                 keep_reason(searches, &mut row.back_to_back).map(PartWork::BackToBack)
             }
             Rfc2544Test::Recovery => {
-                let trials = recovery::RecoveryTrials::start(options, row);
+                let trials = recovery::RecoveryTrials::start_trials(options, row);
                 keep_reason(trials, &mut row.recovery).map(PartWork::Recovery)
             }
             Rfc2544Test::Reset => {
-                let trial = row.basis().map(|basis| reset::ResetTrial::new(options, row, basis));
+                let trial = row.throughput_basis().map(|basis| reset::ResetTrial::new(options, row, basis));
                 keep_reason(trial, &mut self.result.reset).map(PartWork::Reset)
             }
         }
@@ -165,16 +166,16 @@ impl TestMethod for Rfc2544 {
         self.part.as_ref()?.work.next_order()
     }
 
-    fn tell(&mut self, result: &TrialResult) {
+    fn on_result(&mut self, result: &TrialResult) {
         let Some(part) = &mut self.part else { return };
-        part.work.tell(result);
-        part.work.store(&mut self.result, part.size);
+        part.work.on_result(result);
+        part.work.store_outcome(&mut self.result, part.size);
         if part.work.next_order().is_none() {
             self.start_next_part();
         }
     }
 
-    fn progress(&self) -> String {
+    fn describe_progress(&self) -> String {
         match &self.part {
             None => "RFC 2544: all tests are made".to_owned(),
             Some(part) => {
@@ -182,7 +183,7 @@ impl TestMethod for Rfc2544 {
                 let all = plan_parts(&self.options).len();
                 // The present part is no longer in the queue, so it counts.
                 let done = all - self.queue.len();
-                format!("{size} {} (part {done} of {all})", part.work.progress())
+                format!("{size} {} (part {done} of {all})", part.work.describe_progress())
             }
         }
     }
@@ -200,37 +201,37 @@ impl PartWork {
         }
     }
 
-    fn tell(&mut self, result: &TrialResult) {
+    fn on_result(&mut self, result: &TrialResult) {
         match self {
-            Self::Throughput(work) => work.tell(result),
-            Self::Latency(work) => work.tell(result),
-            Self::FrameLoss(work) => work.tell(result),
-            Self::BackToBack(work) => work.tell(result),
-            Self::Recovery(work) => work.tell(result),
-            Self::Reset(work) => work.tell(result),
+            Self::Throughput(work) => work.on_result(result),
+            Self::Latency(work) => work.on_result(result),
+            Self::FrameLoss(work) => work.on_result(result),
+            Self::BackToBack(work) => work.on_result(result),
+            Self::Recovery(work) => work.on_result(result),
+            Self::Reset(work) => work.on_result(result),
         }
     }
 
     /// Stores the result so far of this part.
-    fn store(&self, result: &mut Rfc2544Result, size: usize) {
+    fn store_outcome(&self, result: &mut Rfc2544Result, size: usize) {
         let row = &mut result.sizes[size];
         match self {
-            Self::Throughput(work) => row.throughput = Some(work.bounds()),
-            Self::Latency(work) => row.latency = Some(PartOutcome::Measured(work.benchmark())),
-            Self::FrameLoss(work) => row.frame_loss = Some(work.curve()),
-            Self::BackToBack(work) => row.back_to_back = Some(PartOutcome::Measured(work.benchmark())),
-            Self::Recovery(work) => row.recovery = Some(PartOutcome::Measured(work.benchmark())),
-            Self::Reset(work) => result.reset = Some(work.outcome()),
+            Self::Throughput(work) => row.throughput = Some(work.to_bounds()),
+            Self::Latency(work) => row.latency = Some(PartOutcome::Measured(work.to_benchmark())),
+            Self::FrameLoss(work) => row.frame_loss = Some(work.to_curve()),
+            Self::BackToBack(work) => row.back_to_back = Some(PartOutcome::Measured(work.to_benchmark())),
+            Self::Recovery(work) => row.recovery = Some(PartOutcome::Measured(work.to_benchmark())),
+            Self::Reset(work) => result.reset = Some(work.outcome_so_far()),
         }
     }
 
-    fn progress(&self) -> String {
+    fn describe_progress(&self) -> String {
         match self {
-            Self::Throughput(work) => work.progress(),
-            Self::Latency(work) => work.progress(),
-            Self::FrameLoss(work) => work.progress(),
-            Self::BackToBack(work) => work.progress(),
-            Self::Recovery(work) => work.progress(),
+            Self::Throughput(work) => work.describe_progress(),
+            Self::Latency(work) => work.describe_progress(),
+            Self::FrameLoss(work) => work.describe_progress(),
+            Self::BackToBack(work) => work.describe_progress(),
+            Self::Recovery(work) => work.describe_progress(),
             Self::Reset(_) => "reset: the trial is under way".to_owned(),
         }
     }
@@ -251,7 +252,7 @@ impl SizeBenchmark {
     }
 
     /// Returns the load for tests at the throughput.
-    fn basis(&self) -> Result<ThroughputBasis, SkippedPart> {
+    fn throughput_basis(&self) -> Result<ThroughputBasis, SkippedPart> {
         let throughput = self.throughput.as_ref();
         match throughput.and_then(|bounds| Some((bounds.frames_per_second?, bounds.is_known()))) {
             Some((load, is_throughput)) => Ok(ThroughputBasis { frames_per_second: load, is_throughput }),
@@ -263,7 +264,7 @@ impl SizeBenchmark {
 }
 
 fn timed_order(purpose: TrialPurpose, size: FrameSize, load: Load, time: Nanos) -> TrialOrder {
-    TrialOrder::constant(purpose, Some(size), load, TrialLength::Time(time))
+    TrialOrder::with_constant_load(purpose, Some(size), load, TrialLength::Time(time))
 }
 
 /// Reason why the trial says nothing about the device, if there is one.

@@ -4,13 +4,13 @@ use packetrig_units::Nanos;
 
 /// Returns the whole part; 0 for negative values and not-a-number.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
-pub(crate) fn whole(value: f64) -> u64 {
+pub(crate) fn whole_part(value: f64) -> u64 {
     value as u64
 }
 
 /// Returns the nearest time in whole nanoseconds.
 pub(crate) fn nearest_nanos(ns: f64) -> Nanos {
-    Nanos::new(whole(ns.round()))
+    Nanos::new(whole_part(ns.round()))
 }
 
 /// Returns the time of so many frames at a rate; `None` without a rate.

@@ -15,7 +15,7 @@ pub struct SampleStatistics {
 
 impl SampleStatistics {
     /// Computes the statistics of these values; `None` without values.
-    pub fn of(values: &[f64]) -> Option<Self> {
+    pub fn from_values(values: &[f64]) -> Option<Self> {
         let count = u32::try_from(values.len()).ok().filter(|count| *count > 0)?;
         let mean = values.iter().sum::<f64>() / f64::from(count);
         let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
@@ -35,11 +35,11 @@ mod tests {
 
     #[test]
     fn the_deviation_is_that_of_a_sample() {
-        let of = SampleStatistics::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        let of = SampleStatistics::from_values(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
         assert_eq!((of.count, of.min, of.max), (8, 2.0, 9.0));
         assert!(
             (of.mean - 5.0).abs() < 1e-12 && (of.standard_deviation - (32.0f64 / 7.0).sqrt()).abs() < 1e-12
         );
-        assert_eq!(SampleStatistics::of(&[]), None);
+        assert_eq!(SampleStatistics::from_values(&[]), None);
     }
 }

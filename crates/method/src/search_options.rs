@@ -48,7 +48,7 @@ struct SearchedLoad {
 }
 
 pub(crate) fn judge_mlrsearch(method: &MlrSearch, least: Option<Load>) -> MethodJudgement {
-    let goals = method.results().into_iter().map(|goal| SearchedLoad {
+    let goals = method.results_so_far().into_iter().map(|goal| SearchedLoad {
         name: goal.goal.to_string(),
         // The goal may allow loss at the lower bound; this is the part that the device forwards.
         carried: goal.conditional_throughput,
@@ -60,7 +60,7 @@ pub(crate) fn judge_mlrsearch(method: &MlrSearch, least: Option<Load>) -> Method
 }
 
 pub(crate) fn judge_bisection(method: &BisectionMethod, least: Option<Load>) -> MethodJudgement {
-    let result = method.result();
+    let result = method.result_so_far();
     let load = SearchedLoad {
         name: "throughput".to_owned(),
         carried: result.lower_bound,
@@ -72,13 +72,13 @@ pub(crate) fn judge_bisection(method: &BisectionMethod, least: Option<Load>) -> 
 }
 
 fn judge_loads(loads: &[SearchedLoad], least: Option<Load>) -> MethodJudgement {
-    let criteria = loads.iter().filter_map(|load| least.map(|least| load.judge(least)));
+    let criteria = loads.iter().filter_map(|load| least.map(|least| load.judge_against(least)));
     let unknown = loads.iter().filter_map(SearchedLoad::describe_unknown);
     MethodJudgement::new(criteria.collect(), unknown.collect())
 }
 
 impl SearchedLoad {
-    fn judge(&self, least: Load) -> JudgedCriterion {
+    fn judge_against(&self, least: Load) -> JudgedCriterion {
         let criterion = format!("{} of at least {least}", self.name);
         let carried = self.carried.unwrap_or(Load::ZERO);
         // A bound of the rig refutes nothing: the device may carry more.

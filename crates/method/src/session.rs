@@ -37,7 +37,7 @@ impl<M: TestMethod> MethodSession<M> {
     }
 
     /// Takes the result of that trial.
-    pub fn tell(&mut self, result: &TrialResult) {
+    pub fn on_result(&mut self, result: &TrialResult) {
         self.trials += 1;
         // A trial without loss is a fact, even if the rig reports a fault. An order far beyond the rig fails again, however
         // often it is repeated.
@@ -47,16 +47,16 @@ impl<M: TestMethod> MethodSession<M> {
             return;
         }
         self.repeated = 0;
-        self.method.tell(result);
+        self.method.on_result(result);
     }
 
     /// Takes a trial of a journal. It must be the one that the method orders now.
-    pub fn replay(&mut self, order: &TrialOrder, result: &TrialResult) -> Result<(), SessionError> {
+    pub fn replay_trial(&mut self, order: &TrialOrder, result: &TrialResult) -> Result<(), SessionError> {
         let number = self.trials + 1;
         match self.next_order() {
             None => Err(SessionError::BeyondEnd { number }),
             Some(expected) if expected == *order => {
-                self.tell(result);
+                self.on_result(result);
                 Ok(())
             }
             Some(expected) => Err(SessionError::OtherOrder {
@@ -68,7 +68,7 @@ impl<M: TestMethod> MethodSession<M> {
     }
 
     /// Number of trials that were made so far, repeated ones included.
-    pub const fn trials(&self) -> u32 {
+    pub const fn trial_count(&self) -> u32 {
         self.trials
     }
 

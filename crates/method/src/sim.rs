@@ -5,7 +5,7 @@
 //! frames that arrive too fast fit into the buffer: `floor((L - m) * B / L) <= b`. So the longest burst without loss is the
 //! greatest `B` below `(b + 1) / (1 - m / L)`.
 
-use crate::rounding::{nearest_nanos, whole};
+use crate::rounding::{nearest_nanos, whole_part};
 use crate::{LostFrames, StreamTrial, TrialLatency, TrialLength, TrialOrder, TrialResult};
 use packetrig_units::Nanos;
 
@@ -53,13 +53,13 @@ impl SimulatedDevice {
 
     /// Returns the device with stalls drawn from `seed`: each second loses `loss` frames with probability `p`.
     #[must_use]
-    pub const fn stalling(self, p: f64, loss: u64, seed: u64) -> Self {
+    pub const fn with_stalls(self, p: f64, loss: u64, seed: u64) -> Self {
         Self { stalls: p, stall_loss: loss, random: seed, ..self }
     }
 
     /// Sends the ordered load through the device, in virtual time.
-    pub fn perform(&mut self, order: &TrialOrder) -> TrialResult {
-        let sending = order.sending();
+    pub fn perform_trial(&mut self, order: &TrialOrder) -> TrialResult {
+        let sending = order.sending_time();
         self.elapsed += sending;
         let first = self.send_first_load(order);
         let mut streams = vec![first.stream];
@@ -88,22 +88,22 @@ impl SimulatedDevice {
     }
 
     fn send_first_load(&mut self, order: &TrialOrder) -> SentLoad {
-        let time = order.sending().saturating_sub(order.then.map_or(Nanos::ZERO, |step| step.time));
+        let time = order.sending_time().saturating_sub(order.then.map_or(Nanos::ZERO, |step| step.time));
         let seconds = time.as_secs_f64();
         let intended_rate = order.load.frames_per_second();
         let rate = intended_rate.min(self.rig_limit);
         let intended = match order.length {
             TrialLength::Frames(frames) => frames,
-            TrialLength::Time(_) => whole(intended_rate * seconds),
+            TrialLength::Time(_) => whole_part(intended_rate * seconds),
         };
         // A rig that is too slow has not sent all frames when the trial's time is over.
-        let sent = if rate < intended_rate { whole(rate * seconds).min(intended) } else { intended };
+        let sent = if rate < intended_rate { whole_part(rate * seconds).min(intended) } else { intended };
         // Frames beyond the limit fill the buffer first.
-        let excess = whole((rate - self.limit).max(0.0) * seconds).saturating_sub(self.buffer);
+        let excess = whole_part((rate - self.limit).max(0.0) * seconds).saturating_sub(self.buffer);
         // An event with an outage of 0 happens and costs no frame.
         let outage = order.event.and(self.outage).filter(|outage| *outage > Nanos::ZERO);
-        let by_outage = outage.map_or(0, |outage| whole(rate * outage.as_secs_f64()));
-        let lost = (excess + self.stall(seconds) + by_outage).min(sent);
+        let by_outage = outage.map_or(0, |outage| whole_part(rate * outage.as_secs_f64()));
+        let lost = (excess + self.draw_stall_loss(seconds) + by_outage).min(sent);
         let outage_end = order.event.zip(outage).map(|(event, outage)| event.at + outage);
         let last_loss = if excess > 0 { Some(time) } else { outage_end };
         let lost = LostFrames { least: lost, most: lost };
@@ -121,9 +121,9 @@ impl SimulatedDevice {
     /// Sends the lower load. After an overload the device forwards nothing for a while.
     fn send_lower_load(&self, rate: f64, time: Nanos, is_after_loss: bool) -> StreamTrial {
         let outage = if is_after_loss { self.recovery.min(time) } else { Nanos::ZERO };
-        let lost = whole(rate * outage.as_secs_f64());
+        let lost = whole_part(rate * outage.as_secs_f64());
         StreamTrial {
-            sent: whole(rate * time.as_secs_f64()),
+            sent: whole_part(rate * time.as_secs_f64()),
             lost: LostFrames { least: lost, most: lost },
             last_loss: (lost > 0).then_some(outage),
             ..simulated_stream(rate)
@@ -131,17 +131,19 @@ impl SimulatedDevice {
     }
 
     /// Draws the frames that stalls lose in a trial of this length.
-    fn stall(&mut self, seconds: f64) -> u64 {
+    fn draw_stall_loss(&mut self, seconds: f64) -> u64 {
         if self.stalls <= 0.0 {
             return 0;
         }
         // One draw for each second that has begun, so a trial below one second draws once.
-        let stalls = (0..whole(seconds.ceil().max(1.0))).filter(|_| self.draw() < self.stalls).count() as u64;
+        let stalls = (0..whole_part(seconds.ceil().max(1.0)))
+            .filter(|_| self.draw_fraction() < self.stalls)
+            .count() as u64;
         stalls * self.stall_loss
     }
 
     /// Returns a random number from 0 to 1 (SplitMix64).
-    fn draw(&mut self) -> f64 {
+    fn draw_fraction(&mut self) -> f64 {
         self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.random;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

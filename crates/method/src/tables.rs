@@ -40,7 +40,7 @@ pub struct TableColumn {
 
 impl TableColumn {
     /// Splits a heading that may end with its unit: `Load [frames/s]`.
-    fn read(text: &'static str) -> Self {
+    fn from_heading(text: &'static str) -> Self {
         match text.strip_suffix(']').and_then(|text| text.split_once(" [")) {
             Some((heading, unit)) => Self { heading, unit },
             None => Self { heading: text, unit: "" },
@@ -59,17 +59,17 @@ impl fmt::Display for TableColumn {
 
 impl ResultTable {
     /// Returns the headings with their units.
-    pub fn headings(&self) -> Vec<String> {
+    pub fn column_headings(&self) -> Vec<String> {
         self.columns.iter().map(TableColumn::to_string).collect()
     }
 
     /// Makes a table without rows. A heading may end with its unit: `Load [frames/s]`.
     pub(crate) fn new(name: &'static str, title: impl Into<String>, headings: &[&'static str]) -> Self {
-        let columns = headings.iter().map(|heading| TableColumn::read(heading)).collect();
+        let columns = headings.iter().map(|heading| TableColumn::from_heading(heading)).collect();
         Self { name, title: title.into(), columns, rows: Vec::new(), notes: Vec::new() }
     }
 
-    pub(crate) fn push(&mut self, row: Vec<String>) {
+    pub(crate) fn push_row(&mut self, row: Vec<String>) {
         debug_assert_eq!(row.len(), self.columns.len(), "{}", self.title);
         self.rows.push(row);
     }
@@ -82,16 +82,16 @@ impl ResultTable {
 
 impl MethodReport {
     /// Returns the tables of the result, then the verdict.
-    pub fn tables(&self) -> Vec<ResultTable> {
+    pub fn to_tables(&self) -> Vec<ResultTable> {
         let mut tables = match &self.result {
-            MethodResult::Rfc2544(result) => rfc2544::tabulate(result),
-            MethodResult::Convergence(result) => convergence::tabulate(result),
-            MethodResult::Compare(result) => comparison::tabulate(result),
-            MethodResult::LossShare(result) => loss_share::tabulate(result),
+            MethodResult::Rfc2544(result) => rfc2544::tabulate_rfc2544(result),
+            MethodResult::Convergence(result) => convergence::tabulate_convergence(result),
+            MethodResult::Compare(result) => comparison::tabulate_comparison(result),
+            MethodResult::LossShare(result) => loss_share::tabulate_loss_share(result),
             MethodResult::Mlrsearch(result) => searches::tabulate_mlrsearch(result),
             MethodResult::Bisect(result) => searches::tabulate_bisection(result),
         };
-        tables.extend(senders::tabulate(self).unless_empty());
+        tables.extend(senders::tabulate_senders(self).unless_empty());
         tables.extend(tabulate_judgement(&self.judgement).unless_empty());
         tables
     }
@@ -105,7 +105,7 @@ fn tabulate_judgement(judgement: &MethodJudgement) -> ResultTable {
     let mut table = ResultTable::new("verdict", title, &["Criterion", "Verdict", "Reason"]);
     for judged in &judgement.criteria {
         let verdict = judged.verdict.to_string();
-        table.push(vec![judged.criterion.clone(), verdict, judged.reason.clone()]);
+        table.push_row(vec![judged.criterion.clone(), verdict, judged.reason.clone()]);
     }
     table.notes = judgement.unknown.iter().map(|reason| format!("Unknown: {reason}")).collect();
     table
@@ -132,7 +132,7 @@ pub fn tabulate_trials(trials: &[JournalEntry]) -> ResultTable {
         ],
     );
     for entry in trials {
-        table.push(describe_trial(entry));
+        table.push_row(describe_trial(entry));
     }
     table
 }
@@ -155,22 +155,22 @@ pub fn tabulate_plan(options: &MethodOptions, orders: &[TrialOrder]) -> ResultTa
     );
     for equal in orders.chunk_by(|order, next| order == next) {
         let order = &equal[0];
-        table.push(vec![
+        table.push_row(vec![
             equal.len().to_string(),
             purpose_word(order.purpose).to_owned(),
             order.device.to_string(),
-            optional(order.size, size_cell),
+            optional_cell(order.size, size_cell),
             rate_cell(order.load),
             length_cell(order.length),
-            decimals(order.sending().as_secs_f64(), 3),
-            decimals(options.waits(order).sum().as_secs_f64(), 3),
+            format_decimals(order.sending_time().as_secs_f64(), 3),
+            format_decimals(options.trial_waits(order).total_wait().as_secs_f64(), 3),
         ]);
     }
-    let cost = RehearsedCost::of(options, orders);
+    let cost = RehearsedCost::from_orders(options, orders);
     let RehearsedCost { trials, sending, waits } = cost;
     table.notes.push(format!(
         "{trials} trials: {sending} of sending and {waits} of waits, {} in all.",
-        cost.total()
+        cost.total_time()
     ));
     table
 }
@@ -198,14 +198,14 @@ fn describe_trial(entry: &JournalEntry) -> Vec<String> {
         entry.number.to_string(),
         purpose_word(order.purpose).to_owned(),
         order.device.to_string(),
-        optional(order.size, size_cell),
+        optional_cell(order.size, size_cell),
         rate_cell(order.load),
         length_cell(order.length),
         result.sent.to_string(),
         result.received.to_string(),
         lost,
-        result.unsent().to_string(),
-        decimals(result.loss_share() * 100.0, 4),
+        result.unsent_frames().to_string(),
+        format_decimals(result.loss_share() * 100.0, 4),
         outcome,
     ]
 }
@@ -230,22 +230,22 @@ fn size_cell(size: FrameSize) -> String {
 /// Shows frames per second; slow rates with decimals.
 fn rate_cell(load: Load) -> String {
     let rate = load.frames_per_second();
-    if rate < 1000.0 && rate.fract() != 0.0 { decimals(rate, 3) } else { decimals(rate, 0) }
+    if rate < 1000.0 && rate.fract() != 0.0 { format_decimals(rate, 3) } else { format_decimals(rate, 0) }
 }
 
-fn decimals(value: f64, digits: usize) -> String {
+fn format_decimals(value: f64, digits: usize) -> String {
     format!("{value:.digits$}")
 }
 
-fn microseconds(time: Nanos) -> String {
-    decimals(time.as_u64() as f64 / 1e3, 3)
+fn format_microseconds(time: Nanos) -> String {
+    format_decimals(time.as_u64() as f64 / 1e3, 3)
 }
 
-fn milliseconds(time: Nanos) -> String {
-    decimals(time.as_u64() as f64 / 1e6, 3)
+fn format_milliseconds(time: Nanos) -> String {
+    format_decimals(time.as_u64() as f64 / 1e6, 3)
 }
 
-fn optional<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
+fn optional_cell<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
     value.map(show).unwrap_or_default()
 }
 

@@ -26,7 +26,7 @@ pub struct TrialOrder {
 
 impl TrialOrder {
     /// Orders a trial with one constant load on the only device.
-    pub const fn constant(
+    pub const fn with_constant_load(
         purpose: TrialPurpose,
         size: Option<FrameSize>,
         load: Load,
@@ -36,11 +36,11 @@ impl TrialOrder {
     }
 
     /// Returns the sending time of the trial.
-    pub fn sending(&self) -> Nanos {
+    pub fn sending_time(&self) -> Nanos {
         let first = match self.length {
             TrialLength::Time(time) => time,
             // A load of 0 must not divide by zero.
-            TrialLength::Frames(frames) => nanos(frames as f64 / self.load.frames_per_second().max(1e-9)),
+            TrialLength::Frames(frames) => to_nanos(frames as f64 / self.load.frames_per_second().max(1e-9)),
         };
         first + self.then.map_or(Nanos::ZERO, |step| step.time)
     }
@@ -51,7 +51,7 @@ impl TrialOrder {
     clippy::cast_sign_loss,
     reason = "a cast saturates: loads far below one frame per second are for ever"
 )]
-fn nanos(seconds: f64) -> Nanos {
+fn to_nanos(seconds: f64) -> Nanos {
     Nanos::new((seconds * 1e9) as u64)
 }
 
@@ -178,7 +178,7 @@ impl TrialResult {
     /// Loss ratio as in MLRsearch (RFC 9971: trial loss ratio): lost frames and those not sent in time, of the frames that
     /// were due.
     pub fn loss_ratio(&self) -> Ratio {
-        let missing = self.lost.most.saturating_add(self.unsent()).saturating_add(self.sent_late);
+        let missing = self.lost.most.saturating_add(self.unsent_frames()).saturating_add(self.sent_late);
         // A trial that sent more than it intended must not get a ratio above 1.
         Ratio::new(missing, self.sent.max(self.intended))
     }
@@ -193,18 +193,19 @@ impl TrialResult {
     /// half of the frames left.
     pub fn rig_ceiling(&self) -> Option<Load> {
         let seconds = self.sending.as_secs_f64();
-        let is_far_beyond = self.rig_fault.is_some() && self.unsent() > self.intended / 2 && self.sent > 0;
+        let is_far_beyond =
+            self.rig_fault.is_some() && self.unsent_frames() > self.intended / 2 && self.sent > 0;
         (is_far_beyond && seconds > 0.0).then(|| Load::new(self.sent as f64 / seconds))
     }
 
     /// Number of frames that were due and not sent.
-    pub const fn unsent(&self) -> u64 {
+    pub const fn unsent_frames(&self) -> u64 {
         self.intended.saturating_sub(self.sent)
     }
 
     /// True if every frame that was due was sent in time and arrived.
     pub const fn is_without_loss(&self) -> bool {
-        self.sent > 0 && self.lost.most == 0 && self.unsent() == 0 && self.sent_late == 0
+        self.sent > 0 && self.lost.most == 0 && self.unsent_frames() == 0 && self.sent_late == 0
     }
 }
 

@@ -27,7 +27,7 @@ impl TrialWaits {
         Self { before_ns: Nanos::ZERO, late_frames_ns: Nanos::from_millis(200), settle_ns: Nanos::ZERO };
 
     /// Returns the sum of all waits of a trial.
-    pub fn sum(&self) -> Nanos {
+    pub fn total_wait(&self) -> Nanos {
         self.before_ns + self.late_frames_ns + self.settle_ns
     }
 }

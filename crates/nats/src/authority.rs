@@ -125,11 +125,11 @@ impl PublicKeyData for CurvePoint {
     }
 }
 
-fn certificate(error: rcgen::Error) -> Error {
+fn certificate_error(error: rcgen::Error) -> Error {
     Error::Certificate(error.to_string())
 }
 
-fn random<const N: usize>() -> Result<[u8; N], Error> {
+fn random_bytes<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     SystemRandom::new()
         .fill(&mut bytes)
@@ -137,11 +137,11 @@ fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(2) {
         return None;
     }
@@ -159,9 +159,9 @@ const CONTROLLER_DUE: &str = "controller.due";
 
 impl FleetAuthority {
     /// Opens the authority in `directory`, or creates it there.
-    pub fn open(directory: &Path) -> Result<Self, Error> {
-        let authority = Self { files: AuthorityFiles::open(directory)?, lock: Mutex::default() };
-        if !authority.files.has(SIGNING) || !authority.files.has(ACCOUNTS) {
+    pub fn open_or_create(directory: &Path) -> Result<Self, Error> {
+        let authority = Self { files: AuthorityFiles::open_directory(directory)?, lock: Mutex::default() };
+        if !authority.files.has_file(SIGNING) || !authority.files.has_file(ACCOUNTS) {
             authority.create_missing()?;
         }
         Ok(authority)
@@ -170,36 +170,36 @@ impl FleetAuthority {
     /// Creates the missing keys. If several processes find the directory incomplete, one of them does it.
     fn create_missing(&self) -> Result<(), Error> {
         // Checked again under the lock: another process may have created the keys meanwhile.
-        let _lock = self.lock()?;
-        if !self.files.has(SIGNING) {
+        let _lock = self.lock_directory()?;
+        if !self.files.has_file(SIGNING) {
             self.create_keys()?;
         }
-        if !self.files.has(ACCOUNTS) {
-            self.files.write(ACCOUNTS, &hex(&random::<32>()?))?;
+        if !self.files.has_file(ACCOUNTS) {
+            self.files.write_file(ACCOUNTS, &to_hex(&random_bytes::<32>()?))?;
         }
         Ok(())
     }
 
     /// The signing key is written last: with it the authority is complete.
     fn create_keys(&self) -> Result<(), Error> {
-        let key = KeyPair::generate().map_err(certificate)?;
-        let parameters = valid_from(now(), AUTHORITY_DAYS, authority_parameters());
-        let own = parameters.self_signed(&key).map_err(certificate)?;
-        self.files.write(&format!("{AUTHORITY}.key"), &key.serialize_pem())?;
-        self.files.write(&format!("{AUTHORITY}.pem"), &own.pem())?;
+        let key = KeyPair::generate().map_err(certificate_error)?;
+        let parameters = valid_from(unix_seconds(), AUTHORITY_DAYS, authority_parameters());
+        let own = parameters.self_signed(&key).map_err(certificate_error)?;
+        self.files.write_file(&format!("{AUTHORITY}.key"), &key.serialize_pem())?;
+        self.files.write_file(&format!("{AUTHORITY}.pem"), &own.pem())?;
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let signing = signing.map_err(|_| Error::Certificate("no signing key".to_owned()))?;
-        // Last: `open` takes this file as the sign that the authority is complete.
-        self.files.write(SIGNING, &hex(signing.as_ref()))
+        // Last: `open_or_create` takes this file as the sign that the authority is complete.
+        self.files.write_file(SIGNING, &to_hex(signing.as_ref()))
     }
 
-    fn lock(&self) -> Result<DirectoryLock<'_>, Error> {
+    fn lock_directory(&self) -> Result<DirectoryLock<'_>, Error> {
         let own = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok(DirectoryLock { _own: own, _file: self.files.lock()? })
+        Ok(DirectoryLock { _own: own, _file: self.files.lock_directory()? })
     }
 
-    fn issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
-        let key = self.files.read(&format!("{AUTHORITY}.key"))?;
+    fn load_issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
+        let key = self.files.read_file(&format!("{AUTHORITY}.key"))?;
         let key = KeyPair::from_pem(&key).map_err(|_| Error::Damaged(format!("{AUTHORITY}.key")))?;
         Ok(Issuer::new(authority_parameters(), key))
     }
@@ -212,116 +212,118 @@ impl FleetAuthority {
         parameters: CertificateParams,
         now: u64,
     ) -> Result<(), Error> {
-        let parameters = valid_from(now, VALID_DAYS, named(name, parameters));
-        let issued = parameters.signed_by(key, &self.issuer()?).map_err(certificate)?;
+        let parameters = valid_from(now, VALID_DAYS, with_common_name(name, parameters));
+        let issued = parameters.signed_by(key, &self.load_issuer()?).map_err(certificate_error)?;
         // A crash between these two writes is repaired at the next call: the controller's due time is written after
         // both, and the server's certificate is issued at every start.
-        self.files.write(&format!("{name}.key"), &key.serialize_pem())?;
-        self.files.write(&format!("{name}.pem"), &issued.pem())
+        self.files.write_file(&format!("{name}.key"), &key.serialize_pem())?;
+        self.files.write_file(&format!("{name}.pem"), &issued.pem())
     }
 
     /// Certificate of the authority, PEM.
-    pub fn certificate(&self) -> Result<String, Error> {
-        self.files.read(&format!("{AUTHORITY}.pem"))
+    pub fn certificate_pem(&self) -> Result<String, Error> {
+        self.files.read_file(&format!("{AUTHORITY}.pem"))
     }
 
     /// Issues a new server certificate for these addresses and names, for [`crate::broker::BrokerSetup`] and enrolment.
-    pub fn server(&self, names: &[String]) -> Result<ServerSecurity, Error> {
-        self.server_at(names, now())
+    pub fn issue_server_certificate(&self, names: &[String]) -> Result<ServerSecurity, Error> {
+        self.issue_server_certificate_at(names, unix_seconds())
     }
 
     /// Issues a new server certificate at `now`, in seconds since 1970.
-    pub fn server_at(&self, names: &[String], now: u64) -> Result<ServerSecurity, Error> {
-        let lock = self.lock()?;
-        let mut parameters = CertificateParams::new(names).map_err(certificate)?;
+    pub fn issue_server_certificate_at(&self, names: &[String], now: u64) -> Result<ServerSecurity, Error> {
+        let lock = self.lock_directory()?;
+        let mut parameters = CertificateParams::new(names).map_err(certificate_error)?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue_own(SERVER, &KeyPair::generate().map_err(certificate)?, parameters, now)?;
+        self.issue_own(SERVER, &KeyPair::generate().map_err(certificate_error)?, parameters, now)?;
         drop(lock);
         Ok(ServerSecurity {
             certificate: self.files.path(&format!("{SERVER}.pem")),
             key: self.files.path(&format!("{SERVER}.key")),
             authority: self.files.path(&format!("{AUTHORITY}.pem")),
-            accounts: self.accounts()?,
+            accounts: self.server_accounts()?,
         })
     }
 
     /// The accounts of the message server.
-    fn accounts(&self) -> Result<ServerAccounts, Error> {
-        let secret = unhex(self.files.read(ACCOUNTS)?.trim());
+    fn server_accounts(&self) -> Result<ServerAccounts, Error> {
+        let secret = from_hex(self.files.read_file(ACCOUNTS)?.trim());
         Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS.to_owned()))?))
     }
 
     /// Credentials of the system user, which removes accounts of nodes and asks when the server read its configuration.
     pub fn server_asker(&self) -> Result<FleetCredentials, Error> {
-        let credentials = self.controller()?.0;
-        let user = self.accounts()?.system_user(&user_key_of(&credentials.key)?)?;
+        let credentials = self.controller_credentials()?.0;
+        let user = self.server_accounts()?.system_user(&user_key_of(&credentials.key)?)?;
         Ok(FleetCredentials { user: Some(user), ..credentials })
     }
 
     /// Credentials and sealing keys of the controller. The keys of nodes are looked up at each use, so later nodes are found.
-    pub fn controller(&self) -> Result<(FleetCredentials, SealKeys), Error> {
-        self.controller_at(now())
+    pub fn controller_credentials(&self) -> Result<(FleetCredentials, SealKeys), Error> {
+        self.controller_credentials_at(unix_seconds())
     }
 
     /// The same at `now`, in seconds since 1970. A certificate past two thirds of its lifetime is renewed for the same key.
-    pub fn controller_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
-        let lock = self.lock()?;
+    pub fn controller_credentials_at(&self, now: u64) -> Result<(FleetCredentials, SealKeys), Error> {
+        let lock = self.lock_directory()?;
         self.keep_controller_valid(now)?;
-        let key = self.files.read(&format!("{CONTROLLER}.key"))?;
+        let key = self.files.read_file(&format!("{CONTROLLER}.key"))?;
         let credentials = FleetCredentials {
             renewed: std::sync::Arc::default(),
-            authority: self.certificate()?,
-            certificate: self.files.read(&format!("{CONTROLLER}.pem"))?,
-            user: Some(self.accounts()?.controller_user(&user_key_of(&key)?)?),
+            authority: self.certificate_pem()?,
+            certificate: self.files.read_file(&format!("{CONTROLLER}.pem"))?,
+            user: Some(self.server_accounts()?.controller_user(&user_key_of(&key)?)?),
             key,
         };
         drop(lock);
         let files = self.files.clone();
-        let grants = std::sync::Arc::new(move |node: &NodeName| key_of(&files, node));
-        Ok((credentials, SealKeys::Controller { signing: self.signing()?, grants }))
+        let grants = std::sync::Arc::new(move |node: &NodeName| grant_key_of(&files, node));
+        Ok((credentials, SealKeys::Controller { signing: self.signing_key()?, grants }))
     }
 
-    fn signing(&self) -> Result<Vec<u8>, Error> {
-        unhex(self.files.read(SIGNING)?.trim()).ok_or_else(|| Error::Damaged(SIGNING.to_owned()))
+    fn signing_key(&self) -> Result<Vec<u8>, Error> {
+        from_hex(self.files.read_file(SIGNING)?.trim()).ok_or_else(|| Error::Damaged(SIGNING.to_owned()))
     }
 
     /// Renews the controller's certificate if it is due. The caller holds the lock.
     fn keep_controller_valid(&self, now: u64) -> Result<(), Error> {
-        let due = self.files.read(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        let due =
+            self.files.read_file(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         if now < due {
             return Ok(());
         }
-        let kept = self.files.read(&format!("{CONTROLLER}.key")).ok();
+        let kept = self.files.read_file(&format!("{CONTROLLER}.key")).ok();
         let key = match kept.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
             Some(key) => key,
-            None => KeyPair::generate().map_err(certificate)?,
+            None => KeyPair::generate().map_err(certificate_error)?,
         };
         self.issue_own(CONTROLLER, &key, CertificateParams::default(), now)?;
-        self.files.write(CONTROLLER_DUE, &renewal_due(now).to_string())
+        self.files.write_file(CONTROLLER_DUE, &renewal_due(now).to_string())
     }
 
     /// Names of the admitted nodes, in order.
-    pub fn nodes(&self) -> Result<Vec<NodeName>, Error> {
-        let names = self.files.names(".node")?;
+    pub fn node_names(&self) -> Result<Vec<NodeName>, Error> {
+        let names = self.files.names_with_ending(".node")?;
         Ok(names.into_iter().filter(|name| subject::is_name(name)).map(NodeName).collect())
     }
 
     /// The admitted nodes with their generations, for the broker.
     pub fn admitted(&self) -> Result<Vec<AdmittedNode>, Error> {
-        let admitted = self.nodes()?.into_iter().filter_map(|name| self.admitted_node(&name).transpose());
-        admitted.collect()
+        let admitted_nodes =
+            self.node_names()?.into_iter().filter_map(|name| self.admitted_node(&name).transpose());
+        admitted_nodes.collect()
     }
 
     /// The time of the last change of the directory; `None` if a further change could still get the same time.
     pub fn settled_since(&self) -> Option<SystemTime> {
-        let changed = self.files.changed()?;
+        let changed = self.files.modified_at()?;
         changed.elapsed().ok().filter(|age| *age > SETTLED).and(Some(changed))
     }
 
     /// One admitted node; `None` if it is not in the fleet.
     pub fn admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
-        match KeptNode::read(&self.files, name) {
-            Ok(node) => Ok(Some(node.admitted(name))),
+        match KeptNode::read_record(&self.files, name) {
+            Ok(node) => Ok(Some(node.to_admitted_node(name))),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -329,15 +331,18 @@ impl FleetAuthority {
 }
 
 fn user_key_of(private_key: &str) -> Result<String, Error> {
-    let key = user_key::derive(private_key).map_err(|_| Error::Damaged(format!("{CONTROLLER}.key")))?;
+    let key =
+        user_key::derive_user_key(private_key).map_err(|_| Error::Damaged(format!("{CONTROLLER}.key")))?;
     Ok(key.public_key())
 }
 
 /// The grant key of a node, read anew each time, so that nodes can join while the controller runs. `None` if the node
 /// is not in the fleet.
-fn key_of(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY]>, String> {
-    match KeptNode::read(files, node) {
-        Ok(found) => found.key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file(node))),
+fn grant_key_of(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY]>, String> {
+    match KeptNode::read_record(files, node) {
+        Ok(found) => {
+            found.grant_key().map(Some).ok_or_else(|| format!("{} is damaged", KeptNode::file_name(node)))
+        }
         Err(Error::Name(_)) => Ok(None),
         Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
@@ -345,7 +350,7 @@ fn key_of(files: &AuthorityFiles, node: &NodeName) -> Result<Option<[u8; MAC_KEY
 }
 
 /// The time in seconds since 1970 (UTC).
-fn now() -> u64 {
+fn unix_seconds() -> u64 {
     wall_clock_ns() / 1_000_000_000
 }
 
@@ -366,14 +371,14 @@ fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> Certifi
 
 fn authority_parameters() -> CertificateParams {
     // Constant, so that an issuer needs only the key, not the certificate itself.
-    let mut parameters = named("packetrig fleet", CertificateParams::default());
+    let mut parameters = with_common_name("packetrig fleet", CertificateParams::default());
     parameters.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     parameters.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     parameters
 }
 
 /// Sets the subject to this common name and nothing else.
-fn named(name: &str, mut parameters: CertificateParams) -> CertificateParams {
+fn with_common_name(name: &str, mut parameters: CertificateParams) -> CertificateParams {
     parameters.distinguished_name = rcgen::DistinguishedName::new();
     parameters.distinguished_name.push(DnType::CommonName, name);
     parameters

@@ -6,7 +6,7 @@ use packetrig_units::Blame;
 impl authority::Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Damaged(_) => Blame::World,
             Self::Name(_) | Self::Taken(_) | Self::Unknown(_) | Self::Labels { .. } | Self::Secret => {
                 Blame::Usage
@@ -20,7 +20,7 @@ impl broker::Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Missing | Self::Version { .. } | Self::Name(_) => Blame::Usage,
-            Self::World { source, .. } => Blame::of_io(source),
+            Self::World { source, .. } => Blame::from_io(source),
             Self::Authority(error) => error.blame(),
             Self::NotReady(_) => Blame::World,
         }
@@ -33,7 +33,7 @@ impl enrol::Error {
             // The authority refuses the join line, which the user gave.
             Self::Line | Self::Name(_) | Self::Refused(_) | Self::Removed(_) => Blame::Usage,
             Self::Stranger(_) | Self::Later(_) => Blame::Peer,
-            Self::Network { source, .. } => Blame::of_io(source),
+            Self::Network { source, .. } => Blame::from_io(source),
             Self::Here(_) => Blame::World,
             Self::Authority(error) => error.blame(),
         }

@@ -14,7 +14,7 @@ mod walls;
 
 pub use configuration::{ServerSecurity, configuration};
 pub use health::{BrokerHealth, HealthWatch};
-pub use program::{INSTALL, MAJOR, OLDEST, find};
+pub use program::{INSTALL, MAJOR, OLDEST, find_program};
 
 use crate::authority::AdmittedNode;
 use crate::connection::FleetCredentials;
@@ -59,7 +59,7 @@ pub enum Error {
     NotReady(String),
 }
 
-pub(crate) fn world(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+pub(crate) fn world_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     move |source| Error::World { what, source }
 }
@@ -67,7 +67,7 @@ pub(crate) fn world(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> E
 /// Parameters of the server.
 #[derive(Clone, Debug)]
 pub struct BrokerSetup {
-    /// The program; without one it is searched for, see [`find`].
+    /// The program; without one it is searched for, see [`find_program`].
     pub program: Option<PathBuf>,
     /// Listen address; port 0 is replaced by a free port, which then stays the same.
     pub listen: SocketAddr,
@@ -92,7 +92,7 @@ pub struct MessageServer {
 
 impl MessageServer {
     /// Starts the server and waits until it is ready.
-    pub fn start(setup: BrokerSetup) -> Result<Self, Error> {
+    pub fn start_and_wait(setup: BrokerSetup) -> Result<Self, Error> {
         if setup.listen.port() != 0 {
             return Self::start_at(setup);
         }
@@ -107,16 +107,16 @@ impl MessageServer {
     }
 
     fn start_at(setup: BrokerSetup) -> Result<Self, Error> {
-        let program = find(setup.program.as_deref())?;
-        write(&setup)?;
+        let program = find_program(setup.program.as_deref())?;
+        write_configuration(&setup)?;
         let notes = Arc::new(Mutex::new(KeeperNotes::default()));
         let (orders, inbox) = channel();
         let (ready, is_ready) = channel();
         let mut keeper = ServerKeeper { program, setup: setup.clone(), notes: Arc::clone(&notes), inbox };
         let keeper = std::thread::Builder::new()
             .name("broker".to_owned())
-            .spawn(move || keeper.run(&ready))
-            .map_err(world("cannot start a thread for the server"))?;
+            .spawn(move || keeper.run_until_ended(&ready))
+            .map_err(world_error("cannot start a thread for the server"))?;
         let broker = Self { setup, orders, keeper: Some(keeper), notes };
         is_ready.recv().map_err(|_| keeper_ended())??;
         Ok(broker)
@@ -127,48 +127,48 @@ impl MessageServer {
     }
 
     /// The current process id of the server.
-    pub fn process(&self) -> u32 {
-        lock(&self.notes).process
+    pub fn process_id(&self) -> u32 {
+        lock_notes(&self.notes).process
     }
 
     /// Number of its starts.
-    pub fn starts(&self) -> u64 {
-        lock(&self.notes).starts
+    pub fn start_count(&self) -> u64 {
+        lock_notes(&self.notes).starts
     }
 
     /// Returns the troubles since the last call.
-    pub fn troubles(&self) -> Vec<String> {
-        std::mem::take(&mut lock(&self.notes).troubles)
+    pub fn take_troubles(&self) -> Vec<String> {
+        std::mem::take(&mut lock_notes(&self.notes).troubles)
     }
 
     /// Lets one more node connect. The server reads the node's account when it connects; nothing else is touched.
-    pub fn admit(&self, node: &AdmittedNode) -> Result<(), Error> {
-        accounts::add(&self.setup, node)
+    pub fn admit_node(&self, node: &AdmittedNode) -> Result<(), Error> {
+        accounts::add_account(&self.setup, node)
     }
 
     /// Lets exactly these nodes connect from now on. Connected nodes in the list stay connected. All others are cut
     /// off: `remover` asks the server for that. A server that does not answer is restarted.
-    pub fn allow(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
-        let left = accounts::settle(&self.setup, nodes)?;
+    pub fn allow_only(&self, nodes: &[AdmittedNode], remover: FleetCredentials) -> Result<(), Error> {
+        let left = accounts::write_missing_accounts(&self.setup, nodes)?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         // A server that does not answer keeps the removed nodes connected. Without their files it refuses
         // them when it comes back.
-        if accounts::remove(&self.setup, &security.accounts, &left, &remover).is_err() {
-            accounts::delete(&self.setup, &left)?;
-            self.restart();
+        if accounts::remove_accounts(&self.setup, &security.accounts, &left, &remover).is_err() {
+            accounts::delete_account_files(&self.setup, &left)?;
+            self.restart_server();
         }
         Ok(())
     }
 
     /// Restarts the server. Confirmed data stays, and clients reconnect by themselves.
-    pub fn restart(&self) {
+    pub fn restart_server(&self) {
         // A keeper that has ended has no server.
         ignore_closed(self.orders.send(KeeperOrder::Restart));
     }
 
     /// Makes the server read its configuration and its certificate again, and waits until it confirms that
     /// to `asker`. Connections stay.
-    pub fn reload(&self, asker: &FleetCredentials) -> Result<(), Error> {
+    pub fn reload_configuration(&self, asker: &FleetCredentials) -> Result<(), Error> {
         // A server whose certificate has expired cannot be asked beforehand.
         let before = system::configured_at(&self.setup, asker).ok();
         // The server reads only its copies, so they are replaced before it reads again.
@@ -210,34 +210,34 @@ fn ignore_closed<T>(sent: Result<(), SendError<T>>) {
     drop(sent);
 }
 
-fn lock(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
+fn lock_notes(notes: &Mutex<KeeperNotes>) -> std::sync::MutexGuard<'_, KeeperNotes> {
     notes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write(setup: &BrokerSetup) -> Result<(), Error> {
+fn write_configuration(setup: &BrokerSetup) -> Result<(), Error> {
     let directory = &setup.directory;
-    let file = path(setup);
-    private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
+    let file = configuration_path(setup);
+    private_files::create_directories(directory).map_err(world_error(directory.display().to_string()))?;
     // No server of ours runs yet, so there is none to ask.
-    let left = accounts::settle(setup, &setup.nodes)?;
-    accounts::delete(setup, &left)?;
+    let left = accounts::write_missing_accounts(setup, &setup.nodes)?;
+    accounts::delete_account_files(setup, &left)?;
     copy_certificates(setup)?;
-    private_files::write(&file, configuration(setup)?).map_err(world(file.display().to_string()))
+    private_files::write_file(&file, configuration(setup)?).map_err(world_error(file.display().to_string()))
 }
 
 /// Gives the server its own copies: it cannot read the directory of the fleet, which contains the signing keys.
 fn copy_certificates(setup: &BrokerSetup) -> Result<(), Error> {
     let Some(security) = &setup.security else { return Ok(()) };
-    let copies = TlsFiles::of(setup);
+    let copies = TlsFiles::from_setup(setup);
     let directory = copies.key.parent().unwrap_or(&setup.directory);
-    private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
+    private_files::create_directories(directory).map_err(world_error(directory.display().to_string()))?;
     for (from, to) in [
         (&security.certificate, &copies.certificate),
         (&security.key, &copies.key),
         (&security.authority, &copies.authority),
     ] {
-        let bytes = std::fs::read(from).map_err(world(from.display().to_string()))?;
-        private_files::replace(to, bytes).map_err(world(to.display().to_string()))?;
+        let bytes = std::fs::read(from).map_err(world_error(from.display().to_string()))?;
+        private_files::replace_file(to, bytes).map_err(world_error(to.display().to_string()))?;
     }
     Ok(())
 }
@@ -250,7 +250,7 @@ struct TlsFiles {
 }
 
 impl TlsFiles {
-    fn of(setup: &BrokerSetup) -> Self {
+    fn from_setup(setup: &BrokerSetup) -> Self {
         let file = |name: &str| setup.directory.join("tls").join(name);
         Self { certificate: file("server.pem"), key: file("server.key"), authority: file("authority.pem") }
     }
@@ -266,13 +266,13 @@ fn first_output(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.out")
 }
 
-fn path(setup: &BrokerSetup) -> PathBuf {
+fn configuration_path(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("nats-server.conf")
 }
 
 /// The same setup with a port that is free now. The server cannot choose it, because the port must survive restarts.
 fn at_free_port(setup: &BrokerSetup) -> Result<BrokerSetup, Error> {
     let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
-    let listen = free.map_err(world(format!("no free port at {}", setup.listen)))?;
+    let listen = free.map_err(world_error(format!("no free port at {}", setup.listen)))?;
     Ok(BrokerSetup { listen, ..setup.clone() })
 }

@@ -6,7 +6,7 @@
 //! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and answers each
 //! question once. An answer counts only with the seal of its node.
 
-use crate::connection::{self, ConnectionTroubles, ServerAccess, down, open};
+use crate::connection::{self, ConnectionTroubles, ServerAccess, down_error, open_client};
 use crate::runtime::SharedRuntime;
 use crate::seal::{MacKeys, SealKeys, capture_seal, is_capture_genuine, is_question_genuine, question_seal};
 use crate::subject;
@@ -43,35 +43,42 @@ struct CaptureConnection {
 }
 
 impl CaptureConnection {
-    fn open(
+    fn open_connection(
         runtime: SharedRuntime,
         access: ServerAccess,
         name: NodeName,
         subject_heard: String,
     ) -> Result<Self, Error> {
-        let opened = runtime.wait(OPENING, connect(access, name, subject_heard));
-        let Subscription { client, incoming } = opened.unwrap_or_else(|| Err(connection::silent()))?;
+        let opened = runtime.wait_for(OPENING, connect_and_subscribe(access, name, subject_heard));
+        let Subscription { client, incoming } =
+            opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         Ok(Self { runtime, client, incoming: Arc::new(Mutex::new(incoming)) })
     }
 
-    fn next(&self, until: u64) -> Option<Message> {
+    fn next_message(&self, until: u64) -> Option<Message> {
         let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
         let incoming = Arc::clone(&self.incoming);
-        self.runtime.wait(left, async move { incoming.lock().await.next().await })?
+        self.runtime.wait_for(left, async move { incoming.lock().await.next().await })?
     }
 
     /// Returns when the message is written to the socket, so that no queue grows.
-    fn send(&self, at: String, about: String, seal: Option<String>, bytes: Vec<u8>) -> Result<(), Error> {
+    fn send_message(
+        &self,
+        at: String,
+        about: String,
+        seal: Option<String>,
+        bytes: Vec<u8>,
+    ) -> Result<(), Error> {
         let mut headers = HeaderMap::new();
         headers.insert(ABOUT, about);
         if let Some(seal) = seal {
             headers.insert(SEAL, seal);
         }
         let client = self.client.clone();
-        let sent = self.runtime.wait(LEAVING, async move {
-            client.publish_with_headers(at, headers, Bytes::from(bytes)).await.map_err(down)?;
+        let sent = self.runtime.wait_for(LEAVING, async move {
+            client.publish_with_headers(at, headers, Bytes::from(bytes)).await.map_err(down_error)?;
             // In async-nats `publish` means queued here; `flush` returns when it is written to the socket.
-            client.flush().await.map_err(down)
+            client.flush().await.map_err(down_error)
         });
         sent.unwrap_or_else(|| Err(Error::Unanswered("the server does not take the message".to_owned())))
     }
@@ -83,18 +90,22 @@ struct Subscription {
     incoming: Subscriber,
 }
 
-async fn connect(access: ServerAccess, name: NodeName, subject: String) -> Result<Subscription, Error> {
-    let client = open(access, name.0, ConnectionTroubles::default()).await?;
-    let incoming = client.subscribe(subject).await.map_err(down)?;
-    client.flush().await.map_err(down)?;
+async fn connect_and_subscribe(
+    access: ServerAccess,
+    name: NodeName,
+    subject: String,
+) -> Result<Subscription, Error> {
+    let client = open_client(access, name.0, ConnectionTroubles::default()).await?;
+    let incoming = client.subscribe(subject).await.map_err(down_error)?;
+    client.flush().await.map_err(down_error)?;
     Ok(Subscription { client, incoming })
 }
 
-fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+fn header_value<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
     Some(message.headers.as_ref()?.get(name)?.as_str())
 }
 
-fn json<T: serde::Serialize>(value: &T) -> Result<String, Error> {
+fn to_json<T: serde::Serialize>(value: &T) -> Result<String, Error> {
     serde_json::to_string(value).map_err(|error| Error::NotPermitted(error.to_string()))
 }
 
@@ -113,17 +124,21 @@ impl std::fmt::Debug for NatsCaptureQuestions {
 }
 
 impl NatsCaptureQuestions {
-    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
-        let subject_heard = subject::captures_wanted_of(subject::word(node)?);
+    pub(crate) fn open_for_node(
+        runtime: SharedRuntime,
+        access: ServerAccess,
+        node: &NodeName,
+    ) -> Result<Self, Error> {
+        let subject_heard = subject::captures_wanted_of(subject::node_word(node)?);
         let keys = access.keys.clone();
-        let connection = CaptureConnection::open(runtime, access, node.clone(), subject_heard)?;
+        let connection = CaptureConnection::open_connection(runtime, access, node.clone(), subject_heard)?;
         Ok(Self { connection, node: node.clone(), keys, askers: VecDeque::new() })
     }
 
-    fn read(&mut self, message: &Message) -> Option<CaptureQuestion> {
-        let about = header(message, ABOUT)?;
+    fn read_question(&mut self, message: &Message) -> Option<CaptureQuestion> {
+        let about = header_value(message, ABOUT)?;
         if let Some(SealKeys::Node { controller, .. }) = &self.keys
-            && !is_question_genuine(controller, &message.subject, about, header(message, SEAL)?)
+            && !is_question_genuine(controller, &message.subject, about, header_value(message, SEAL)?)
         {
             return None;
         }
@@ -147,24 +162,24 @@ impl NatsCaptureQuestions {
 }
 
 impl CaptureQuestions for NatsCaptureQuestions {
-    fn next(&mut self, within: Nanos) -> Option<CaptureQuestion> {
+    fn next_question(&mut self, within: Nanos) -> Option<CaptureQuestion> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
-            let message = self.connection.next(until)?;
-            if let Some(question) = self.read(&message) {
+            let message = self.connection.next_message(until)?;
+            if let Some(question) = self.read_question(&message) {
                 return Some(question);
             }
         }
     }
 
-    fn answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error> {
+    fn send_answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error> {
         let at = subject::captures_of(&self.node.0);
-        let about = json(answer)?;
+        let about = to_json(answer)?;
         let seal = match &self.keys {
             Some(SealKeys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
             _ => None,
         };
-        self.connection.send(at, about, seal, bytes)
+        self.connection.send_message(at, about, seal, bytes)
     }
 }
 
@@ -184,20 +199,25 @@ impl std::fmt::Debug for NatsCaptureAnswers {
 }
 
 impl NatsCaptureAnswers {
-    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
-        let subject_heard = subject::captures_of(subject::word(node)?);
+    pub(crate) fn open_for_node(
+        runtime: SharedRuntime,
+        access: ServerAccess,
+        node: &NodeName,
+    ) -> Result<Self, Error> {
+        let subject_heard = subject::captures_of(subject::node_word(node)?);
         let keys = access.keys.clone();
-        let asker = crate::endpoint::draw()?;
-        let connection = CaptureConnection::open(runtime, access, NodeName::controller(), subject_heard)?;
+        let asker = crate::endpoint::random_u64()?;
+        let connection =
+            CaptureConnection::open_connection(runtime, access, NodeName::controller(), subject_heard)?;
         Ok(Self { connection, node: node.clone(), keys, asker, number: 0 })
     }
 
-    fn read(&self, message: &Message) -> Option<CaptureAnswer> {
-        let about = header(message, ABOUT)?;
+    fn read_answer(&self, message: &Message) -> Option<CaptureAnswer> {
+        let about = header_value(message, ABOUT)?;
         if let Some(SealKeys::Controller { grants, .. }) = &self.keys {
             // Without a readable key of the node, none of its answers counts.
             let key = MacKeys::as_ref(grants)(&self.node).ok()??;
-            let seal = header(message, SEAL)?;
+            let seal = header_value(message, SEAL)?;
             if !is_capture_genuine(&key, &message.subject, about, &message.payload, seal) {
                 return None;
             }
@@ -208,24 +228,24 @@ impl NatsCaptureAnswers {
 }
 
 impl CaptureAnswers for NatsCaptureAnswers {
-    fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error> {
+    fn send_question(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error> {
         self.number += 1;
         let number = self.number;
-        let about = json(&CaptureQuestion { asker: self.asker, number, capture: capture.clone(), wish })?;
+        let about = to_json(&CaptureQuestion { asker: self.asker, number, capture: capture.clone(), wish })?;
         let at = subject::captures_wanted_of(&self.node.0);
         let seal = match &self.keys {
             Some(SealKeys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),
             _ => None,
         };
-        self.connection.send(at, about, seal, Vec::new())?;
+        self.connection.send_message(at, about, seal, Vec::new())?;
         Ok(number)
     }
 
-    fn next(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
+    fn next_answer(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
-            let message = self.connection.next(until)?;
-            if let Some(answer) = self.read(&message) {
+            let message = self.connection.next_message(until)?;
+            if let Some(answer) = self.read_answer(&message) {
                 return Some((answer, message.payload.to_vec()));
             }
         }

@@ -46,7 +46,7 @@ pub struct ServerAccess {
     /// Size limit in bytes of results that wait for the controller.
     pub results_room: u64,
     /// Time for which an append or a change of a record is tried before it counts as unanswered.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Keys for seals; without them every sender is believed, which is for tests on one machine.
     pub keys: Option<SealKeys>,
     /// File in which a node keeps the proof of the highest epoch that it has seen; without it, the proof is lost
@@ -58,14 +58,14 @@ pub struct ServerAccess {
 
 impl ServerAccess {
     /// Access to one server, encrypted if there are credentials, with space for 1 GiB of results.
-    pub fn to(server: impl Into<String>, credentials: Option<FleetCredentials>) -> Self {
+    pub fn for_server(server: impl Into<String>, credentials: Option<FleetCredentials>) -> Self {
         Self {
             servers: vec![server.into()],
             credentials,
             from: None,
             replicas: 1,
             results_room: 1 << 30,
-            patience: Duration::from_secs(10),
+            timeout: Duration::from_secs(10),
             keys: None,
             epoch_proof: None,
             refused_log_ins: Arc::default(),
@@ -95,7 +95,7 @@ pub struct RenewedCredentials {
 
 impl FleetCredentials {
     /// The certificate and claims that a new connection shows.
-    pub fn newest(&self) -> RenewedCredentials {
+    pub fn newest_credentials(&self) -> RenewedCredentials {
         let renewed = self.renewed.read().unwrap_or_else(PoisonError::into_inner);
         renewed.clone().unwrap_or_else(|| RenewedCredentials {
             certificate: self.certificate.clone(),
@@ -105,8 +105,8 @@ impl FleetCredentials {
 
     /// Signs the server's nonce, which proves that claims for the key of these credentials are our own.
     pub fn sign_nonce(&self, nonce: &[u8]) -> Result<Vec<u8>, Error> {
-        let key = user_key::derive(&self.key).map_err(|_| unusable("key"))?;
-        key.sign(nonce).map_err(|_| unusable("key"))
+        let key = user_key::derive_user_key(&self.key).map_err(|_| unusable_error("key"))?;
+        key.sign(nonce).map_err(|_| unusable_error("key"))
     }
 }
 
@@ -116,17 +116,17 @@ impl std::fmt::Debug for FleetCredentials {
     }
 }
 
-pub(crate) fn down(error: impl std::fmt::Display) -> Error {
+pub(crate) fn down_error(error: impl std::fmt::Display) -> Error {
     Error::Down(error.to_string())
 }
 
 /// The error if the server does not answer in time.
-pub(crate) fn silent() -> Error {
+pub(crate) fn no_answer_error() -> Error {
     Error::Down("the server does not answer".to_owned())
 }
 
 /// Connects as `name`; later failures are added to `troubles`.
-pub(crate) async fn open(
+pub(crate) async fn open_client(
     access: ServerAccess,
     name: String,
     troubles: ConnectionTroubles,
@@ -134,10 +134,10 @@ pub(crate) async fn open(
     let scheme = if access.credentials.is_some() { "tls" } else { "nats" };
     let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
     let refused = Arc::clone(&access.refused_log_ins);
-    let mut options = log_in(access.credentials.as_ref())
+    let mut options = log_in_options(access.credentials.as_ref())
         .name(&name)
         // Each place has its own prefix: under a shared one every node could read the answers to all others.
-        .custom_inbox_prefix(subject::inbox(&name))
+        .custom_inbox_prefix(subject::inbox_prefix(&name))
         .ping_interval(PING_EVERY)
         .connection_timeout(CONNECTING)
         // async-nats drops messages beyond this number and reports that only by an event.
@@ -147,14 +147,14 @@ pub(crate) async fn open(
             let (troubles, refused) = (troubles.clone(), Arc::clone(&refused));
             async move {
                 count_refusals(&refused, &event);
-                troubles.note(&event);
+                troubles.on_event(&event);
             }
         });
     if let Some(address) = access.from {
         options = options.local_address(address);
     }
     if let Some(credentials) = &access.credentials {
-        options = options.require_tls(true).tls_client_config(tls(credentials)?);
+        options = options.require_tls(true).tls_client_config(tls_config(credentials)?);
     }
     // A first connection is not retried by async-nats, so refusals are retried here.
     let mut refusals = 0;
@@ -165,7 +165,7 @@ pub(crate) async fn open(
                 refusals += 1;
                 tokio::time::sleep(PAUSE).await;
             }
-            outcome => return outcome.map_err(|error| why_not(&error, &access.servers)),
+            outcome => return outcome.map_err(|error| connect_error(&error, &access.servers)),
         }
     }
 }
@@ -175,7 +175,7 @@ fn is_unknown_user(error: &async_nats::ConnectError) -> bool {
 }
 
 /// Logs in as the user that the credentials name, if they name one.
-fn log_in(credentials: Option<&FleetCredentials>) -> ConnectOptions {
+fn log_in_options(credentials: Option<&FleetCredentials>) -> ConnectOptions {
     let Some(credentials) = credentials.filter(|credentials| credentials.user.is_some()) else {
         return ConnectOptions::new();
     };
@@ -184,36 +184,37 @@ fn log_in(credentials: Option<&FleetCredentials>) -> ConnectOptions {
         let credentials = credentials.clone();
         async move {
             let mut auth = Auth::new();
-            auth.jwt = credentials.newest().user;
+            auth.jwt = credentials.newest_credentials().user;
             auth.signature = Some(credentials.sign_nonce(&nonce).map_err(AuthError::new)?);
             Ok(auth)
         }
     })
 }
 
-fn tls(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Error> {
+fn tls_config(credentials: &FleetCredentials) -> Result<rustls::ClientConfig, Error> {
     let mut roots = rustls::RootCertStore::empty();
-    for root in certificates(&credentials.authority) {
-        roots.add(root).map_err(|_| unusable("certificate of the authority"))?;
+    for root in parse_certificates(&credentials.authority) {
+        roots.add(root).map_err(|_| unusable_error("certificate of the authority"))?;
     }
-    let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(|_| unusable("key"))?;
+    let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(|_| unusable_error("key"))?;
     rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|_| unusable("version of TLS"))?
+        .map_err(|_| unusable_error("version of TLS"))?
         .with_root_certificates(roots)
-        .with_client_auth_cert(certificates(&credentials.certificate), key.clone_key())
-        .map_err(|_| unusable("certificate"))
+        .with_client_auth_cert(parse_certificates(&credentials.certificate), key.clone_key())
+        .map_err(|_| unusable_error("certificate"))
         // The builder has checked that certificate and key fit. The resolver then shows a renewed certificate
         // too, without a new client.
         .and_then(|mut config| {
-            let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|_| unusable("key"))?;
+            let key =
+                rustls::crypto::ring::sign::any_supported_type(&key).map_err(|_| unusable_error("key"))?;
             config.client_auth_cert_resolver =
                 Arc::new(NewestCertificate { credentials: credentials.clone(), key });
             Ok(config)
         })
 }
 
-fn unusable(what: &str) -> Error {
+fn unusable_error(what: &str) -> Error {
     Error::NotPermitted(format!("unusable {what}"))
 }
 
@@ -226,8 +227,8 @@ struct NewestCertificate {
 
 impl ResolvesClientCert for NewestCertificate {
     fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
-        let newest = self.credentials.newest();
-        Some(Arc::new(CertifiedKey::new(certificates(&newest.certificate), Arc::clone(&self.key))))
+        let newest = self.credentials.newest_credentials();
+        Some(Arc::new(CertifiedKey::new(parse_certificates(&newest.certificate), Arc::clone(&self.key))))
     }
 
     fn has_certs(&self) -> bool {
@@ -235,7 +236,7 @@ impl ResolvesClientCert for NewestCertificate {
     }
 }
 
-pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+pub(crate) fn parse_certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
 }
 
@@ -257,7 +258,7 @@ fn is_refused_log_in(text: &str) -> bool {
 }
 
 /// A refused certificate is an error of permission, everything else one of the system.
-fn why_not(error: &async_nats::ConnectError, servers: &[String]) -> Error {
+fn connect_error(error: &async_nats::ConnectError, servers: &[String]) -> Error {
     use std::error::Error as _;
     let mut words = error.to_string();
     let mut cause = error.source();

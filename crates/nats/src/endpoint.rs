@@ -5,7 +5,7 @@
 //! is the identity of a place. Renewals of leases and their answers have their own connection and queue ([`renewals`]).
 //!
 //! Invariant: letters of one sender arrive in the order in which it posted them; messages to all nodes have their own
-//! order, and so have renewals and grants. Before `join` returns, the server has confirmed every subscription of the
+//! order, and so have renewals and grants. Before `join_fabric` returns, the server has confirmed every subscription of the
 //! place by a round trip on one of them.
 
 mod heard_nodes;
@@ -20,13 +20,13 @@ mod trust;
 
 use self::heard_nodes::{HeardNodes, NodeSubscriptions};
 use self::listening::{EndpointListener, ListeningTasks, QueueFeeds, UnacquaintedNode};
-pub(crate) use self::place::draw;
+pub(crate) use self::place::random_u64;
 use self::place::{EndpointState, PROOF};
 use self::quota::NodeQuota;
 use self::renewals::{RenewalLine, RenewalQueue};
 use self::sending::{LetterDestination, PostedCounts, ROOM};
 pub(crate) use self::trust::{EndpointSeals, NodeLetterGate};
-use crate::connection::{self, ConnectionTroubles, ServerAccess, open};
+use crate::connection::{self, ConnectionTroubles, ServerAccess, open_client};
 use crate::runtime::SharedRuntime;
 use crate::subject;
 use async_nats::Message;
@@ -80,9 +80,13 @@ struct StartedListener {
 }
 
 impl NatsEndpoint {
-    pub(crate) fn join(runtime: SharedRuntime, access: ServerAccess, name: NodeName) -> Result<Self, Error> {
-        subject::word(&name)?;
-        let incarnation = draw()?;
+    pub(crate) fn join_fabric(
+        runtime: SharedRuntime,
+        access: ServerAccess,
+        name: NodeName,
+    ) -> Result<Self, Error> {
+        subject::node_word(&name)?;
+        let incarnation = random_u64()?;
         let seals = EndpointSeals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
         let gate = NodeLetterGate::new(access.keys.as_ref(), Some(incarnation));
         let (letters_in, letters) = unbounded();
@@ -98,15 +102,16 @@ impl NatsEndpoint {
             telemetry: telemetry_in,
             telemetry_quota: telemetry_quota.clone(),
         };
-        let heard = HeardNodes::of(&name);
+        let heard = HeardNodes::for_endpoint(&name);
         let fed = feeds.clone();
-        let joined = runtime.wait(PROOF * 4, async move {
-            let own = enter(access, name, incarnation).await?;
+        let joined = runtime.wait_for(PROOF * 4, async move {
+            let own = open_connections(access, name, incarnation).await?;
             let listener = EndpointListener { own, gate, heard, unacquainted: unacquainted_in };
-            let tasks = ListeningTasks::start(&listener, &fed).await?;
+            let tasks = ListeningTasks::start_listening(&listener, &fed).await?;
             Ok(StartedListener { listener, tasks })
         });
-        let StartedListener { listener, tasks } = joined.unwrap_or_else(|| Err(connection::silent()))?;
+        let StartedListener { listener, tasks } =
+            joined.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         let own = listener.own.clone();
         let queue = RenewalQueue { renewals: renewals_in, quota: renewal_quota.clone() };
         Ok(Self {
@@ -129,41 +134,41 @@ impl NatsEndpoint {
         })
     }
 
-    /// A number drawn at `join`, which distinguishes this instance of the place from every other.
+    /// A number drawn at `join_fabric`, which distinguishes this instance of the place from every other.
     pub fn incarnation(&self) -> u64 {
         self.own.incarnation
     }
 
     /// Letters that were dropped because they are forged, repeated, or for an earlier instance of this place.
-    pub fn refused(&self) -> u64 {
+    pub fn refused_letters(&self) -> u64 {
         self.own.refused.load(Ordering::Relaxed)
     }
 
     /// The next raw message: renewals first, then letters.
-    fn next(&mut self, within: Nanos) -> Option<Message> {
+    fn next_message(&mut self, within: Nanos) -> Option<Message> {
         // A lease must not expire behind a long queue of letters.
         if let Ok(renewal) = self.renewals.try_recv() {
-            self.renewal_quota.give_back(&renewal);
+            self.renewal_quota.release_room(&renewal);
             return Some(renewal);
         }
         if let Ok(letter) = self.letters.try_recv() {
-            self.quota.give_back(&letter);
+            self.quota.release_room(&letter);
             return Some(letter);
         }
         select! {
             recv(self.renewals) -> renewal => {
-                renewal.ok().inspect(|renewal| self.renewal_quota.give_back(renewal))
+                renewal.ok().inspect(|renewal| self.renewal_quota.release_room(renewal))
             }
-            recv(self.letters) -> letter => letter.ok().inspect(|letter| self.quota.give_back(letter)),
+            recv(self.letters) -> letter => letter.ok().inspect(|letter| self.quota.release_room(letter)),
             recv(self.telemetry) -> sample => {
-                sample.ok().inspect(|sample| self.telemetry_quota.give_back(sample))
+                sample.ok().inspect(|sample| self.telemetry_quota.release_room(sample))
             }
             default(within.to_std()) => None,
         }
     }
 
     /// Sends a roll call to nodes that seal for another controller: after it, their letters count.
-    fn acquaint(&mut self) {
+    fn acquaint_nodes(&mut self) {
         while let Ok((node, life)) = self.unacquainted.try_recv() {
             let now = monotonic_ns();
             // Each call is signed. A node that keeps sealing for the other controller must not cost a
@@ -174,21 +179,23 @@ impl NatsEndpoint {
             }
             self.acquainted_at.insert(node.clone(), now);
             let at = subject::to_node(&node.0);
-            if let Err(error) = self.publish(at, Some((&node, life)), &MessageBody::RollCall(Nonce(now))) {
-                self.own.troubles.add(error);
+            if let Err(error) =
+                self.publish_message(at, Some((&node, life)), &MessageBody::RollCall(Nonce(now)))
+            {
+                self.own.troubles.add_trouble(error);
             }
         }
     }
 
     /// Decodes a message, if it can be believed.
-    fn read(&mut self, message: &Message) -> Option<MessageEnvelope> {
-        match self.seals.believe(&self.own.name, message) {
+    fn read_message(&mut self, message: &Message) -> Option<MessageEnvelope> {
+        match self.seals.decode_authentic(&self.own.name, message) {
             Ok(envelope) => {
                 self.own.note_incarnation(message);
                 Some(envelope)
             }
             Err(why) => {
-                self.own.refuse(message, &why);
+                self.own.refuse_message(message, &why);
                 None
             }
         }
@@ -196,11 +203,15 @@ impl NatsEndpoint {
 }
 
 /// Opens the connections of a place.
-async fn enter(access: ServerAccess, name: NodeName, incarnation: u64) -> Result<EndpointState, Error> {
+async fn open_connections(
+    access: ServerAccess,
+    name: NodeName,
+    incarnation: u64,
+) -> Result<EndpointState, Error> {
     let troubles = ConnectionTroubles::default();
-    let client = open(access.clone(), name.0.clone(), troubles.clone()).await?;
+    let client = open_client(access.clone(), name.0.clone(), troubles.clone()).await?;
     let leases = if name.is_controller() {
-        open(access, name.0.clone(), troubles.clone()).await?
+        open_client(access, name.0.clone(), troubles.clone()).await?
     } else {
         client.clone()
     };
@@ -225,13 +236,13 @@ impl Endpoint for NatsEndpoint {
         &self.own.name
     }
 
-    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
-        let LetterDestination { subject, incarnation } = self.destination(to, &body)?;
-        self.publish(subject, Some((to, incarnation)), &body)
+    fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), Error> {
+        let LetterDestination { subject, incarnation } = self.letter_destination(to, &body)?;
+        self.publish_message(subject, Some((to, incarnation)), &body)
     }
 
     fn post_all(&mut self, body: MessageBody) -> Result<(), Error> {
-        self.publish(subject::TO_ALL.to_owned(), None, &body)
+        self.publish_message(subject::TO_ALL.to_owned(), None, &body)
     }
 
     fn listen_to(&mut self, nodes: &[NodeName]) -> Result<(), Error> {
@@ -250,19 +261,19 @@ impl Endpoint for NatsEndpoint {
         self.renewal_line.stop_listening_to(nodes);
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
+    fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
-            self.acquaint();
+            self.acquaint_nodes();
             let left = until.saturating_sub(monotonic_ns());
-            let Some(message) = self.next(Nanos::new(left).min(LOOK)) else {
+            let Some(message) = self.next_message(Nanos::new(left).min(LOOK)) else {
                 // The wait was cut to `LOOK`, so an empty queue alone does not end it.
                 if monotonic_ns() >= until {
                     return None;
                 }
                 continue;
             };
-            if let Some(envelope) = self.read(&message) {
+            if let Some(envelope) = self.read_message(&message) {
                 return Some(envelope);
             }
             // Messages that are not believed must not keep the caller here beyond its deadline.
@@ -272,12 +283,12 @@ impl Endpoint for NatsEndpoint {
         }
     }
 
-    fn dropped(&self) -> u64 {
+    fn dropped_telemetry(&self) -> u64 {
         self.own.dropped.load(Ordering::Relaxed)
     }
 
-    fn troubles(&mut self) -> Vec<Error> {
-        self.own.troubles.take()
+    fn take_troubles(&mut self) -> Vec<Error> {
+        self.own.troubles.take_troubles()
     }
 }
 
@@ -286,6 +297,6 @@ impl Drop for NatsEndpoint {
         self.own.left.store(true, Ordering::Release);
         let client = self.own.client.clone();
         // Messages that were posted last should still leave; a server that is down cannot take them.
-        drop(self.runtime.wait(ROOM, async move { client.flush().await }));
+        drop(self.runtime.wait_for(ROOM, async move { client.flush().await }));
     }
 }

@@ -6,12 +6,12 @@
 
 mod client;
 mod deadline;
-mod patience;
+mod retries;
 mod server;
 mod slots;
 
-pub use client::{FleetMembership, NodeKey, enrol, renew};
-pub use patience::enrol_patiently;
+pub use client::{FleetMembership, NodeKey, enrol_node, renew_membership};
+pub use retries::enrol_with_retries;
 pub use server::{EnrolServer, OnJoin, join_line};
 
 use crate::authority::{self, JoinSecret, NodeAdmission};
@@ -77,7 +77,7 @@ impl Error {
     }
 }
 
-pub(crate) fn network(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+pub(crate) fn network_error(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
     let what = what.into();
     move |source| Error::Network { what, source }
 }
@@ -127,8 +127,8 @@ impl FromStr for JoinLine {
 }
 
 /// The fingerprint of a certificate.
-pub(crate) fn print(certificate: &CertificateDer<'_>) -> String {
-    authority::hex(&Sha256::digest(certificate.as_ref()))
+pub(crate) fn certificate_fingerprint(certificate: &CertificateDer<'_>) -> String {
+    authority::to_hex(&Sha256::digest(certificate.as_ref()))
 }
 
 /// The question of a node.
@@ -141,7 +141,7 @@ struct EnrolQuestion {
     /// The key with which the node will log in to the message server, see [`authority::NodeKeys::user`].
     #[serde(default)]
     user_key: String,
-    /// Signature over [`EnrolQuestion::proven`] with the public key: it proves that the node has the key.
+    /// Signature over [`EnrolQuestion::signed_payload`] with the public key: it proves that the node has the key.
     proof: String,
     /// True if the node is in the fleet and wants a new certificate; then there is no secret.
     #[serde(default)]
@@ -151,10 +151,10 @@ struct EnrolQuestion {
 impl EnrolQuestion {
     /// The signed bytes of the proof. They include the connection, so the proof holds for this question
     /// in this connection only.
-    fn proven(&self, connection: &ConnectionSecret) -> Vec<u8> {
+    fn signed_payload(&self, connection: &ConnectionSecret) -> Vec<u8> {
         let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
         let Self { name, secret, user_key, .. } = self;
-        let connection = authority::hex(connection);
+        let connection = authority::to_hex(connection);
         format!("packetrig {purpose} 2\0{name}\0{secret}\0{user_key}\0{connection}").into_bytes()
     }
 }

@@ -25,19 +25,19 @@ pub struct NatsFabric {
 impl NatsFabric {
     /// A fabric with these parameters. Nothing is connected before a part is opened.
     pub fn new(access: ServerAccess) -> Result<Self, Error> {
-        Ok(Self { runtime: SharedRuntime::start()?, access })
+        Ok(Self { runtime: SharedRuntime::start_thread()?, access })
     }
 }
 
 impl NatsFabric {
     /// A fabric for a further member in this process: it shares the runtime and nothing else.
     #[must_use]
-    pub fn another(&self, access: ServerAccess) -> Self {
+    pub fn with_access(&self, access: ServerAccess) -> Self {
         Self { runtime: self.runtime.clone(), access }
     }
 
     /// Makes new connections use this certificate and these claims, for the same key.
-    pub fn renew(&self, newest: RenewedCredentials) {
+    pub fn renew_credentials(&self, newest: RenewedCredentials) {
         if let Some(credentials) = &self.access.credentials {
             *credentials.renewed.write().unwrap_or_else(PoisonError::into_inner) = Some(newest);
         }
@@ -50,17 +50,17 @@ impl NatsFabric {
 
     /// Opens the end that fetches captures of a node, with the controller's keys.
     pub fn fetch_captures_of(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
-        NatsCaptureAnswers::open(self.runtime.clone(), self.access.clone(), node)
+        NatsCaptureAnswers::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
     /// Opens the end that answers questions for captures of `node`.
     pub fn give_out_captures(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
-        NatsCaptureQuestions::open(self.runtime.clone(), self.access.clone(), node)
+        NatsCaptureQuestions::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
     /// Listens to the hellos of nodes, without disturbing a controller.
-    pub fn observe(&self) -> Result<FleetObserver, Error> {
-        FleetObserver::open(self.runtime.clone(), self.access.clone())
+    pub fn observe_hellos(&self) -> Result<FleetObserver, Error> {
+        FleetObserver::open_subscribed(self.runtime.clone(), self.access.clone())
     }
 }
 
@@ -70,19 +70,19 @@ impl Fabric for NatsFabric {
     type Outgoing = NatsOutgoing;
     type Incoming = NatsIncoming;
 
-    fn join(&self, name: NodeName) -> Result<NatsEndpoint, Error> {
-        NatsEndpoint::join(self.runtime.clone(), self.access.clone(), name)
+    fn open_endpoint(&self, name: NodeName) -> Result<NatsEndpoint, Error> {
+        NatsEndpoint::join_fabric(self.runtime.clone(), self.access.clone(), name)
     }
 
-    fn records(&self) -> Result<NatsRecords, Error> {
-        NatsRecords::open(self.runtime.clone(), self.access.clone())
+    fn open_records(&self) -> Result<NatsRecords, Error> {
+        NatsRecords::open_bucket(self.runtime.clone(), self.access.clone())
     }
 
-    fn outgoing(&self, node: &NodeName) -> Result<NatsOutgoing, Error> {
-        NatsOutgoing::open(self.runtime.clone(), self.access.clone(), node)
+    fn open_outlet(&self, node: &NodeName) -> Result<NatsOutgoing, Error> {
+        NatsOutgoing::open_for_node(self.runtime.clone(), self.access.clone(), node)
     }
 
-    fn incoming(&self, reader: &str) -> Result<NatsIncoming, Error> {
-        NatsIncoming::open(self.runtime.clone(), self.access.clone(), reader)
+    fn open_inlet(&self, reader: &str) -> Result<NatsIncoming, Error> {
+        NatsIncoming::open_for_reader(self.runtime.clone(), self.access.clone(), reader)
     }
 }

@@ -4,13 +4,13 @@
 //! run and its reader, so that others can tell whether it is still needed. Delivery may repeat: when the time to
 //! confirm is over, and when another reader takes over a run.
 //!
-//! Invariant: `confirm` returns Ok only when the server has deleted the segment; one run has one reader.
+//! Invariant: `confirm_segment` returns Ok only when the server has deleted the segment; one run has one reader.
 
 mod keys;
 mod listing;
 mod reading;
 
-use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::connection::{ConnectionTroubles, ServerAccess, open_client};
 use crate::results::{ATTEMPT, stream_config};
 use crate::runtime::SharedRuntime;
 use crate::seal::SealKeys;
@@ -47,7 +47,7 @@ const REFUSED_AT_ONCE: usize = 256;
 #[derive(Debug)]
 pub struct NatsIncoming {
     runtime: SharedRuntime,
-    patience: Duration,
+    timeout: Duration,
     connection: Arc<ReaderConnection>,
     keys: NodeKeys,
     /// The task that reads each run, by the run's word in subjects.
@@ -96,11 +96,15 @@ fn run_and_reader(consumer: &str) -> Option<(&str, &str)> {
 }
 
 impl NatsIncoming {
-    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, reader: &str) -> Result<Self, Error> {
+    pub(crate) fn open_for_reader(
+        runtime: SharedRuntime,
+        access: ServerAccess,
+        reader: &str,
+    ) -> Result<Self, Error> {
         if reader.is_empty() || !reader.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Err(Error::NotPermitted(format!("`{reader}` is not a valid name for a reader")));
         }
-        let patience = access.patience;
+        let timeout = access.timeout;
         let troubles = ConnectionTroubles::default();
         let seen = troubles.clone();
         let keys = match &access.keys {
@@ -111,20 +115,21 @@ impl NatsIncoming {
         let refusing = troubles.clone();
         let opening = async move {
             let config = stream_config(&access);
-            let client = open(access, NodeName::controller_of(&reader).0, seen).await?;
+            let client = open_client(access, NodeName::controller_of(&reader).0, seen).await?;
             let mut context = jetstream::new(client.clone());
-            context.set_timeout(patience);
+            context.set_timeout(timeout);
             let connection = ReaderConnection { client, context, config, reader };
             connection.make_stream().await?;
             Ok(connection)
         };
-        let opened = runtime.wait(patience, async move { Box::pin(refusing.unless_refused(opening)).await });
-        let opened = opened.unwrap_or_else(|| Err(unanswered("cannot open the store for results")));
-        let connection = opened.map_err(|error| troubles.refused_any().unwrap_or(error))?;
+        let opened =
+            runtime.wait_for(timeout, async move { Box::pin(refusing.unless_refused(opening)).await });
+        let opened = opened.unwrap_or_else(|| Err(unanswered_error("cannot open the store for results")));
+        let connection = opened.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
         let (arrivals, arrived) = channel(WAITING);
         Ok(Self {
             runtime,
-            patience,
+            timeout,
             connection: Arc::new(connection),
             keys,
             reading: BTreeMap::new(),
@@ -148,33 +153,33 @@ impl NatsIncoming {
         }
         let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
         let arrived = Arc::clone(&self.arrived);
-        self.runtime.wait(left, async move { arrived.lock().await.recv().await })?
+        self.runtime.wait_for(left, async move { arrived.lock().await.recv().await })?
     }
 
-    fn ask<T: Send + 'static>(
+    fn run_request<T: Send + 'static>(
         &self,
         what: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles_of_connection.clone();
         let asking = async move { troubles.unless_lost(what).await };
-        self.runtime.wait(self.patience, asking).unwrap_or_else(|| Err(unanswered("results")))
+        self.runtime.wait_for(self.timeout, asking).unwrap_or_else(|| Err(unanswered_error("results")))
     }
 }
 
 /// Placeholder for the sender of a message whose subject names none.
-fn unnamed() -> NodeName {
+fn unnamed_node() -> NodeName {
     NodeName("(unnamed)".to_owned())
 }
 
-fn unanswered(error: impl std::fmt::Display) -> Error {
+fn unanswered_error(error: impl std::fmt::Display) -> Error {
     Error::Unanswered(error.to_string())
 }
 
-async fn confirm(client: Client, token: ConfirmToken) -> Result<(), Error> {
+async fn confirm_delivery(client: Client, token: ConfirmToken) -> Result<(), Error> {
     // A request, so that it fails if the consumer is gone: then the new reader gets the segment again.
     let asked = client.request(token.0, Bytes::from_static(b"+ACK"));
     let answer = tokio::time::timeout(2 * ATTEMPT, asked).await;
-    answer.map_err(|_| unanswered("a confirmation"))?.map_err(unanswered).map(|_| ())
+    answer.map_err(|_| unanswered_error("a confirmation"))?.map_err(unanswered_error).map(|_| ())
 }
 
 /// True if the server has another consumer of the same run.
@@ -186,12 +191,12 @@ fn is_taken(error: &ConsumerError) -> bool {
 
 impl ReaderConnection {
     async fn make_stream(&self) -> Result<Stream, Error> {
-        self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered)?;
-        self.context.get_stream(RESULTS).await.map_err(unanswered)
+        self.context.create_or_update_stream(self.config.clone()).await.map_err(unanswered_error)?;
+        self.context.get_stream(RESULTS).await.map_err(unanswered_error)
     }
 
     /// The stream; a lost one is created again.
-    async fn stream(&self) -> Result<Stream, Error> {
+    async fn get_or_make_stream(&self) -> Result<Stream, Error> {
         match self.context.get_stream(RESULTS).await {
             Ok(stream) => Ok(stream),
             Err(_) => self.make_stream().await,
@@ -199,8 +204,8 @@ impl ReaderConnection {
     }
 
     /// The readers of each run, by the run's word.
-    async fn readers(&self, stream: &Stream) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
-        let names: Vec<String> = stream.consumer_names().try_collect().await.map_err(unanswered)?;
+    async fn readers_by_run(&self, stream: &Stream) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+        let names: Vec<String> = stream.consumer_names().try_collect().await.map_err(unanswered_error)?;
         let mut readers: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (run, reader) in names.iter().filter_map(|name| run_and_reader(name)) {
             readers.entry(run.to_owned()).or_default().insert(reader.to_owned());
@@ -210,25 +215,25 @@ impl ReaderConnection {
 
     /// Removes these readers: the deliveries that they had not confirmed become available at once.
     async fn take_over(&self, run: &str, instead_of: &BTreeSet<String>) -> Result<(), Error> {
-        let stream = self.stream().await?;
-        let readers = self.readers(&stream).await?.remove(run).unwrap_or_default();
+        let stream = self.get_or_make_stream().await?;
+        let readers = self.readers_by_run(&stream).await?.remove(run).unwrap_or_default();
         for reader in readers.intersection(instead_of) {
-            stream.delete_consumer(&consumer_name(run, reader)).await.map_err(unanswered)?;
+            stream.delete_consumer(&consumer_name(run, reader)).await.map_err(unanswered_error)?;
         }
-        match self.consumer(&stream, run).await {
+        match self.run_consumer(&stream, run).await {
             Ok(_) => Ok(()),
             Err(error) if is_taken(&error) => {
                 let other = readers.into_iter().find(|reader| *reader != self.reader);
                 Err(Error::Taken(NodeName(other.unwrap_or_else(|| "another reader".to_owned()))))
             }
-            Err(error) => Err(unanswered(error)),
+            Err(error) => Err(unanswered_error(error)),
         }
     }
 
-    async fn leave(&self, run: &str) -> Result<(), Error> {
-        let stream = self.context.get_stream(RESULTS).await.map_err(unanswered)?;
+    async fn delete_own_consumer(&self, run: &str) -> Result<(), Error> {
+        let stream = self.context.get_stream(RESULTS).await.map_err(unanswered_error)?;
         let name = consumer_name(run, &self.reader);
-        stream.delete_consumer(&name).await.map_err(unanswered).map(|_| ())
+        stream.delete_consumer(&name).await.map_err(unanswered_error).map(|_| ())
     }
 }
 
@@ -236,7 +241,7 @@ impl ResultInlet for NatsIncoming {
     type Token = ConfirmToken;
 
     fn read_run(&mut self, run: &RunId, instead_of: &BTreeSet<String>) -> Result<(), Error> {
-        let word = subject::squeezed(&run.0);
+        let word = subject::to_subject_word(&run.0);
         if self.reading.contains_key(&word) {
             return Ok(());
         }
@@ -244,9 +249,12 @@ impl ResultInlet for NatsIncoming {
         let run_word = word.clone();
         let others = instead_of.clone();
         // The consumer of an earlier reader must go first: a work queue allows one consumer for a subject.
-        self.ask(async move { connection.take_over(&run_word, &others).await })?;
-        let task =
-            Arc::clone(&self.connection).read(word.clone(), self.arrivals.clone(), self.failures.clone());
+        self.run_request(async move { connection.take_over(&run_word, &others).await })?;
+        let task = Arc::clone(&self.connection).read_until_stopped(
+            word.clone(),
+            self.arrivals.clone(),
+            self.failures.clone(),
+        );
         if let Some(task) = self.runtime.spawn(task) {
             self.reading.insert(word, task);
         }
@@ -254,17 +262,17 @@ impl ResultInlet for NatsIncoming {
     }
 
     fn leave_run(&mut self, run: &RunId) {
-        let word = subject::squeezed(&run.0);
+        let word = subject::to_subject_word(&run.0);
         let Some(task) = self.reading.remove(&word) else { return };
         task.abort();
         let connection = Arc::clone(&self.connection);
         // If it cannot be removed, the next reader removes it.
-        drop(self.runtime.wait(ATTEMPT, async move { connection.leave(&word).await }));
+        drop(self.runtime.wait_for(ATTEMPT, async move { connection.delete_own_consumer(&word).await }));
     }
 
     fn waiting_runs(&mut self) -> Result<BTreeMap<RunId, BTreeSet<String>>, Error> {
         let connection = Arc::clone(&self.connection);
-        let listing = self.ask(async move { connection.list().await })?;
+        let listing = self.run_request(async move { connection.list_waiting().await })?;
         self.is_nearly_full = listing.is_nearly_full;
         for (node, count) in listing.removed {
             *self.refused.entry(node).or_insert(0) += count;
@@ -279,10 +287,10 @@ impl ResultInlet for NatsIncoming {
     fn discard_runs(&mut self, runs: &BTreeSet<RunId>) -> Result<u64, Error> {
         let connection = Arc::clone(&self.connection);
         let runs = runs.iter().map(|run| run.0.clone()).collect();
-        self.ask(async move { connection.remove_runs(runs).await })
+        self.run_request(async move { connection.remove_runs(runs).await })
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
+    fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<ConfirmToken>> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         // Bounded: a node that fills the stream with refused segments must not keep the caller here.
         for _ in 0..REFUSED_AT_ONCE {
@@ -293,7 +301,7 @@ impl ResultInlet for NatsIncoming {
                 continue;
             }
             let id = self.keys.segment_of(&message);
-            let from = subject::speaker(&message.subject);
+            let from = subject::speaker_node(&message.subject);
             let confirmed_at = message.reply.clone();
             let (message, acker) = message.split();
             let answer = match id {
@@ -308,36 +316,39 @@ impl ResultInlet for NatsIncoming {
                     return Some(SegmentDelivery { id, body: message.payload.to_vec(), token });
                 }
                 Err(SegmentRefusal::NotGenuine) => {
-                    *self.refused.entry(from.unwrap_or_else(unnamed)).or_insert(0) += 1;
+                    *self.refused.entry(from.unwrap_or_else(unnamed_node)).or_insert(0) += 1;
                     // Otherwise it would be delivered forever.
                     AckKind::Term
                 }
                 Err(SegmentRefusal::Later(why)) => {
-                    self.unreadable_keys.insert(from.unwrap_or_else(unnamed), why);
+                    self.unreadable_keys.insert(from.unwrap_or_else(unnamed_node), why);
                     AckKind::Nak(Some(KEY_AGAIN))
                 }
             };
             let answering = async move { acker.ack_with(answer).await };
-            drop(self.runtime.wait(ATTEMPT, answering));
+            drop(self.runtime.wait_for(ATTEMPT, answering));
         }
         None
     }
 
-    fn confirm(&mut self, token: ConfirmToken) -> Result<(), Error> {
-        let confirming = confirm(self.connection.client.clone(), token);
+    fn confirm_segment(&mut self, token: ConfirmToken) -> Result<(), Error> {
+        let confirming = confirm_delivery(self.connection.client.clone(), token);
         // Longer than the timeout inside, whose error says more.
-        self.runtime.wait(3 * ATTEMPT, confirming).unwrap_or_else(|| Err(unanswered("a confirmation")))
+        self.runtime
+            .wait_for(3 * ATTEMPT, confirming)
+            .unwrap_or_else(|| Err(unanswered_error("a confirmation")))
     }
 
     fn confirm_all(&mut self, tokens: Vec<ConfirmToken>) -> Vec<Result<(), Error>> {
         let client = self.connection.client.clone();
         let count = tokens.len();
-        let confirming = join_all(tokens.into_iter().map(move |token| confirm(client.clone(), token)));
-        let confirmed = self.runtime.wait(3 * ATTEMPT, confirming);
-        confirmed.unwrap_or_else(|| vec![Err(unanswered("a confirmation")); count])
+        let confirming =
+            join_all(tokens.into_iter().map(move |token| confirm_delivery(client.clone(), token)));
+        let confirmed = self.runtime.wait_for(3 * ATTEMPT, confirming);
+        confirmed.unwrap_or_else(|| vec![Err(unanswered_error("a confirmation")); count])
     }
 
-    fn refused(&mut self) -> BTreeMap<NodeName, u64> {
+    fn take_refused_counts(&mut self) -> BTreeMap<NodeName, u64> {
         std::mem::take(&mut self.refused)
     }
 
@@ -345,8 +356,8 @@ impl ResultInlet for NatsIncoming {
         std::mem::take(&mut self.unreadable_keys)
     }
 
-    fn troubles(&mut self) -> Vec<Error> {
-        self.failures.take()
+    fn take_troubles(&mut self) -> Vec<Error> {
+        self.failures.take_troubles()
     }
 }
 
@@ -357,9 +368,10 @@ impl Drop for NatsIncoming {
             task.abort();
         }
         let connection = Arc::clone(&self.connection);
-        let leaving = async move { join_all(reading.keys().map(|run| connection.leave(run))).await };
+        let leaving =
+            async move { join_all(reading.keys().map(|run| connection.delete_own_consumer(run))).await };
         // If a consumer cannot be removed, the next reader removes it.
-        drop(self.runtime.wait(ATTEMPT, leaving));
+        drop(self.runtime.wait_for(ATTEMPT, leaving));
     }
 }
 

@@ -14,7 +14,7 @@ const MOST: usize = (1 << 20) - (16 << 10);
 const PACKED: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
 
 /// The message as it is sent. [`Error::TooLarge`] if no server would take it.
-pub(crate) fn encode(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
+pub(crate) fn encode_message(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
     let text = serde_json::to_vec(envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
     if text.len() < LONG {
         return Ok(text);
@@ -28,7 +28,7 @@ pub(crate) fn encode(envelope: &MessageEnvelope) -> Result<Vec<u8>, Error> {
 /// their own subject only.
 pub(crate) fn decode_of_node(subject: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
     let is_hello_subject = subject::is_hello(subject);
-    let envelope = if is_hello_subject { decode_hello(bytes)? } else { decode(bytes)? };
+    let envelope = if is_hello_subject { decode_hello(bytes)? } else { decode_message(bytes)? };
     let is_hello = matches!(envelope.body, MessageBody::Hello(_));
     if is_hello == is_hello_subject { Ok(envelope) } else { Err("not what this subject is for".to_owned()) }
 }
@@ -40,13 +40,13 @@ fn decode_hello(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&PACKED) {
         return packed::unpack_within(bytes, MOST_HELLO_TEXT).map_err(|error| error.to_string());
     }
-    decode(bytes)
+    decode_message(bytes)
 }
 
-/// Decodes bytes of [`encode`]. They may come from a stranger: see [`packed`].
-pub(crate) fn decode(bytes: &[u8]) -> Result<MessageEnvelope, String> {
+/// Decodes bytes of [`encode_message`]. They may come from a stranger: see [`packed`].
+pub(crate) fn decode_message(bytes: &[u8]) -> Result<MessageEnvelope, String> {
     if bytes.starts_with(&PACKED) {
-        return packed::unpack(bytes).map_err(|error| error.to_string());
+        return packed::unpack_value(bytes).map_err(|error| error.to_string());
     }
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
@@ -59,8 +59,12 @@ mod tests {
     };
 
     fn letter(document: String) -> MessageEnvelope {
-        let head =
-            MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of(&document) };
+        let head = MessageHead {
+            run: RunId("r".into()),
+            attempt: 1,
+            epoch: 1,
+            plan: PlanHash::from_document(&document),
+        };
         let wanted = RunPreparation { document: document.into(), ..RunPreparation::default() };
         let body = MessageBody::Command(head, NodeCommand::Prepare(Box::new(wanted)));
         MessageEnvelope { from: NodeName::controller(), body }
@@ -78,9 +82,9 @@ mod tests {
     fn a_plan_of_several_megabytes_is_a_message() {
         for count in [1, 500, 50_000] {
             let letter = letter(flows(count));
-            let bytes = encode(&letter).expect("it fits");
+            let bytes = encode_message(&letter).expect("it fits");
             assert!(bytes.len() < 1 << 20, "{count}: {}", bytes.len());
-            assert_eq!(decode(&bytes), Ok(letter));
+            assert_eq!(decode_message(&bytes), Ok(letter));
         }
     }
 
@@ -92,7 +96,7 @@ mod tests {
         assert!(long.contains("more than 524288 bytes"), "{long}");
         assert_eq!(read(&spaces(100 << 10)), Err("not what this subject is for".to_owned()));
         let hello = MessageEnvelope { from: NodeName("a".into()), body: MessageBody::Hello(Box::default()) };
-        let bytes = encode(&hello).expect("it is short");
+        let bytes = encode_message(&hello).expect("it is short");
         assert_eq!(decode_of_node("hb.a", &bytes), Ok(hello));
         assert!(decode_of_node("rep.a", &bytes).is_err(), "there it would not be bounded");
         assert!(
@@ -108,6 +112,6 @@ mod tests {
             char::from(b'!' + u8::try_from((state >> 33) % 90).unwrap_or(0))
         };
         let noise: String = (0..3 << 20).map(|_| next()).collect();
-        assert!(matches!(encode(&letter(noise)), Err(Error::TooLarge(_))));
+        assert!(matches!(encode_message(&letter(noise)), Err(Error::TooLarge(_))));
     }
 }

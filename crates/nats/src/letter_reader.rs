@@ -24,19 +24,26 @@ impl LetterReader {
     }
 
     /// The message, if it is believed.
-    pub fn read(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<MessageEnvelope, String> {
+    pub fn read_message(
+        &mut self,
+        subject: &str,
+        seal: &str,
+        bytes: &[u8],
+    ) -> Result<MessageEnvelope, String> {
         let node = NodeName("stranger".to_owned());
-        self.checker.check(&node, 1, subject, Some(seal), bytes).map_err(|refusal| refusal.to_string())?;
+        self.checker
+            .check_letter(&node, 1, subject, Some(seal), bytes)
+            .map_err(|refusal| refusal.to_string())?;
         letter::decode_of_node(subject, bytes)
     }
 
     /// The seal that the node itself would set on its first message.
     pub fn genuine_seal(&self, subject: &str, bytes: &[u8]) -> String {
-        NodeSealer::new(&self.key, 1).seal(subject, bytes)
+        NodeSealer::new(&self.key, 1).seal_letter(subject, bytes)
     }
 
     /// The message as it is sent; `None` if it is too long for that.
-    pub fn written(envelope: &MessageEnvelope) -> Option<Vec<u8>> {
-        letter::encode(envelope).ok()
+    pub fn encode_message(envelope: &MessageEnvelope) -> Option<Vec<u8>> {
+        letter::encode_message(envelope).ok()
     }
 }

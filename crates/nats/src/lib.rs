@@ -6,7 +6,7 @@
 //! No type of the engine is used here. [`subject`] contains all subject names. This crate does not know the semantics
 //! of a run: leases, barriers and retries of commands are in the state machines of `fleet`.
 //!
-//! Invariant: a segment that [`packetrig_fleet::fabric::ResultOutlet::append`] accepted is on the server's disk. A
+//! Invariant: a segment that [`packetrig_fleet::fabric::ResultOutlet::append_segment`] accepted is on the server's disk. A
 //! message that was lost, refused or dropped is counted or reported, except messages that were on the wire when a
 //! connection died: those are repeated.
 #![forbid(unsafe_code)]

@@ -7,7 +7,7 @@
 
 mod mailbox;
 
-use crate::connection::{self, ConnectionTroubles, ServerAccess, down, open};
+use crate::connection::{self, ConnectionTroubles, ServerAccess, down_error, open_client};
 use crate::endpoint::{EndpointSeals, NodeLetterGate};
 use crate::runtime::SharedRuntime;
 use crate::subject;
@@ -42,11 +42,11 @@ struct HelloSubscription {
     _client: Client,
 }
 
-async fn subscribe(access: ServerAccess) -> Result<HelloSubscription, Error> {
+async fn subscribe_to_hellos(access: ServerAccess) -> Result<HelloSubscription, Error> {
     // The controller's certificate permits it to receive the hellos of all nodes.
-    let client = open(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
-    let messages = client.subscribe(subject::presence_of_all()).await.map_err(down)?;
-    client.flush().await.map_err(down)?;
+    let client = open_client(access, NodeName::controller().0, ConnectionTroubles::default()).await?;
+    let messages = client.subscribe(subject::presence_of_all()).await.map_err(down_error)?;
+    client.flush().await.map_err(down_error)?;
     Ok(HelloSubscription { messages, _client: client })
 }
 
@@ -61,38 +61,38 @@ pub struct FleetObserver {
 }
 
 impl FleetObserver {
-    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
+    pub(crate) fn open_subscribed(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
         let seals = Mutex::new(EndpointSeals::new(access.keys.clone(), 0, None)?);
         // It asks nothing, so nodes seal for whatever controller spoke to them.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
-        let opened = runtime.wait(OPENING.to_std(), subscribe(access));
-        let subscription = opened.unwrap_or_else(|| Err(connection::silent()))?;
+        let opened = runtime.wait_for(OPENING.to_std(), subscribe_to_hellos(access));
+        let subscription = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
         let (mailbox, own_gate) = (HelloMailbox::default(), gate.clone());
         let filled = mailbox.clone();
         let listening = runtime.spawn(async move {
             let HelloSubscription { mut messages, _client } = subscription;
             while let Some(message) = messages.next().await {
                 if own_gate.check_cost(&message).is_ok() {
-                    filled.put(&message, MonoTime::from_nanos(monotonic_ns()));
+                    filled.put_hello(&message, MonoTime::from_nanos(monotonic_ns()));
                 }
             }
         });
-        let listening = listening.ok_or_else(connection::silent)?;
+        let listening = listening.ok_or_else(connection::no_answer_error)?;
         Ok(Self { mailbox, listening, _runtime: runtime, seals, gate })
     }
 
     /// The next node that sends a hello; `None` if none does within that time. Hellos without the seal of
     /// their node are ignored.
-    pub fn next(&self, within: Nanos) -> Option<HeardHello> {
+    pub fn next_hello(&self, within: Nanos) -> Option<HeardHello> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
-            let WaitingHello { at, message } = self.mailbox.take(left)?;
+            let WaitingHello { at, message } = self.mailbox.take_oldest(left)?;
             if self.gate.check_seal(&message).is_err() {
                 continue;
             }
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
-            let believed = seals.believe(&NodeName::controller(), &message);
+            let believed = seals.decode_authentic(&NodeName::controller(), &message);
             if let Ok(MessageEnvelope { from: node, body: MessageBody::Hello(hello) }) = believed {
                 return Some(HeardHello { node, hello: *hello, at });
             }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an error other than [`Error::Unanswered`] means that nothing was changed.
 
-use crate::connection::{ConnectionTroubles, ServerAccess, open};
+use crate::connection::{ConnectionTroubles, ServerAccess, open_client};
 use crate::runtime::SharedRuntime;
 use crate::subject::RECORDS;
 use async_nats::jetstream::{self, kv};
@@ -29,20 +29,20 @@ pub struct NatsRecords {
     troubles: ConnectionTroubles,
 }
 
-fn unanswered(error: impl std::fmt::Display) -> Error {
+fn unanswered_error(error: impl std::fmt::Display) -> Error {
     Error::Unanswered(error.to_string())
 }
 
 impl NatsRecords {
-    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
+    pub(crate) fn open_bucket(runtime: SharedRuntime, access: ServerAccess) -> Result<Self, Error> {
         let troubles = ConnectionTroubles::default();
-        let patience = access.patience;
+        let timeout = access.timeout;
         let seen = troubles.clone();
         let opening = async move {
             let replicas = access.replicas;
-            let client = open(access, NodeName::controller().0, seen).await?;
+            let client = open_client(access, NodeName::controller().0, seen).await?;
             let mut context = jetstream::new(client);
-            context.set_timeout(patience);
+            context.set_timeout(timeout);
             let config = kv::Config {
                 bucket: RECORDS.to_owned(),
                 history: 1,
@@ -56,106 +56,114 @@ impl NatsRecords {
                 match context.create_or_update_key_value(config.clone()).await {
                     // A server that admits nodes reads its accounts again, and has no store meanwhile.
                     Err(_) if attempts < MOST_ATTEMPTS => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
-                    opened => return opened.map_err(unanswered),
+                    opened => return opened.map_err(unanswered_error),
                 }
             }
         };
         let refusing = troubles.clone();
-        let store = runtime.wait(patience, async move { Box::pin(refusing.unless_refused(opening)).await });
-        let store = store.ok_or_else(|| unanswered("cannot open the records")).flatten();
-        let store = store.map_err(|error| troubles.refused_any().unwrap_or(error))?;
-        Ok(Self { runtime, patience, store, troubles })
+        let store =
+            runtime.wait_for(timeout, async move { Box::pin(refusing.unless_refused(opening)).await });
+        let store = store.ok_or_else(|| unanswered_error("cannot open the records")).flatten();
+        let store = store.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
+        Ok(Self { runtime, patience: timeout, store, troubles })
     }
 
     /// Runs a request. If it takes too long, a refusal that came meanwhile is the better error.
-    fn ask<T: Send + 'static>(
+    fn run_request<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let troubles = self.troubles.clone();
         let asking = async move { troubles.unless_refused(troubles.unless_lost(work)).await };
-        let done = self.runtime.wait(self.patience, asking).ok_or_else(|| unanswered("the records"));
+        let done =
+            self.runtime.wait_for(self.patience, asking).ok_or_else(|| unanswered_error("the records"));
         done.flatten().map_err(|error| match error {
-            Error::Unanswered(_) => self.troubles.refused_any().unwrap_or(error),
+            Error::Unanswered(_) => self.troubles.take_any_refusal().unwrap_or(error),
             other => other,
         })
     }
 }
 
-async fn read(store: kv::Store, key: String) -> Result<Option<StoredRecord>, Error> {
-    let entry = store.entry(key).await.map_err(unanswered)?;
+async fn read_record(store: kv::Store, key: String) -> Result<Option<StoredRecord>, Error> {
+    let entry = store.entry(key).await.map_err(unanswered_error)?;
     // The last entry of a removed key is a marker.
     let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
     Ok(there.map(|entry| StoredRecord { value: entry.value.to_vec(), revision: entry.revision }))
 }
 
-async fn create(store: kv::Store, key: String, value: Bytes) -> Result<u64, Error> {
+async fn create_record(store: kv::Store, key: String, value: Bytes) -> Result<u64, Error> {
     store.create(&key, value).await.map_err(|error| match error.kind() {
         kv::CreateErrorKind::AlreadyExists => Error::Exists(key),
-        _ => unanswered(error),
+        _ => unanswered_error(error),
     })
 }
 
-async fn replace(store: kv::Store, key: String, revision: u64, value: Bytes) -> Result<u64, Error> {
+async fn replace_record(store: kv::Store, key: String, revision: u64, value: Bytes) -> Result<u64, Error> {
     store.update(&key, value, revision).await.map_err(|error| match error.kind() {
         kv::UpdateErrorKind::WrongLastRevision => Error::Stale(key),
-        _ => unanswered(error),
+        _ => unanswered_error(error),
     })
 }
 
-async fn write(store: kv::Store, write: RecordWrite) -> Result<u64, Error> {
+async fn write_record(store: kv::Store, write: RecordWrite) -> Result<u64, Error> {
     let RecordWrite { key, revision, value } = write;
     match revision {
-        Some(revision) => replace(store, key, revision, value.into()).await,
-        None => create(store, key, value.into()).await,
+        Some(revision) => replace_record(store, key, revision, value.into()).await,
+        None => create_record(store, key, value.into()).await,
     }
 }
 
 impl RecordStore for NatsRecords {
-    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
-        self.ask(read(self.store.clone(), key.to_owned()))
+    fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
+        self.run_request(read_record(self.store.clone(), key.to_owned()))
     }
 
     fn get_many(&mut self, keys: &[String]) -> Result<Vec<Option<StoredRecord>>, Error> {
         let store = self.store.clone();
         let keys = keys.to_vec();
-        self.ask(async move {
-            let reads = keys.into_iter().map(|key| read(store.clone(), key));
+        self.run_request(async move {
+            let reads = keys.into_iter().map(|key| read_record(store.clone(), key));
             futures_util::stream::iter(reads).buffered(REQUESTS_AT_ONCE).try_collect().await
         })
     }
 
-    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
-        self.ask(create(self.store.clone(), key.to_owned(), Bytes::copy_from_slice(value)))
+    fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
+        self.run_request(create_record(self.store.clone(), key.to_owned(), Bytes::copy_from_slice(value)))
     }
 
-    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
-        self.ask(replace(self.store.clone(), key.to_owned(), revision, Bytes::copy_from_slice(value)))
+    fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
+        self.run_request(replace_record(
+            self.store.clone(),
+            key.to_owned(),
+            revision,
+            Bytes::copy_from_slice(value),
+        ))
     }
 
     fn write_many(&mut self, writes: &[RecordWrite]) -> Vec<Result<u64, Error>> {
         let mut answers = Vec::with_capacity(writes.len());
         for some in writes.chunks(REQUESTS_AT_ONCE) {
-            let writing: Vec<_> = some.iter().map(|one| write(self.store.clone(), one.clone())).collect();
-            let answered = self.ask(async move { Ok(futures_util::future::join_all(writing).await) });
+            let writing: Vec<_> =
+                some.iter().map(|one| write_record(self.store.clone(), one.clone())).collect();
+            let answered = self.run_request(async move { Ok(futures_util::future::join_all(writing).await) });
             // Some of them may be written all the same; the caller reads them again.
             answers.extend(answered.unwrap_or_else(|error| vec![Err(error); some.len()]));
         }
         answers
     }
 
-    fn remove(&mut self, key: &str) -> Result<(), Error> {
+    fn remove_record(&mut self, key: &str) -> Result<(), Error> {
         let store = self.store.clone();
         let key = key.to_owned();
-        self.ask(async move { store.purge(key).await.map_err(unanswered) })
+        self.run_request(async move { store.purge(key).await.map_err(unanswered_error) })
     }
 
-    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
         let store = self.store.clone();
         let prefix = prefix.to_owned();
-        self.ask(async move {
-            let keys = store.keys().await.map_err(unanswered)?;
-            let mut keys: Vec<String> = keys.try_collect().await.map_err(unanswered)?;
+        self.run_request(async move {
+            let keys = store.keys().await.map_err(unanswered_error)?;
+            let mut keys: Vec<String> = keys.try_collect().await.map_err(unanswered_error)?;
             keys.retain(|key| key.starts_with(&prefix));
             keys.sort();
             keys.dedup();

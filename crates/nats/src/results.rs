@@ -3,9 +3,9 @@
 //! A full stream refuses new segments (it never discards stored ones). A segment that is appended again within the
 //! window is stored once. The other end is [`crate::incoming`].
 //!
-//! Invariant: `append` returns Ok only when the server has written the segment.
+//! Invariant: `append_segment` returns Ok only when the server has written the segment.
 
-use crate::connection::{self, ConnectionTroubles, ServerAccess, open};
+use crate::connection::{self, ConnectionTroubles, ServerAccess, open_client};
 use crate::runtime::{SharedRuntime, deadline_ns};
 use crate::seal::{SealKeys, segment_name, segment_seal};
 use crate::subject::{self, RESULTS};
@@ -53,23 +53,27 @@ enum SendAttempt {
 }
 
 impl NatsOutgoing {
-    pub(crate) fn open(runtime: SharedRuntime, access: ServerAccess, node: &NodeName) -> Result<Self, Error> {
-        let name = subject::word(node)?.to_owned();
-        let patience = access.patience;
+    pub(crate) fn open_for_node(
+        runtime: SharedRuntime,
+        access: ServerAccess,
+        node: &NodeName,
+    ) -> Result<Self, Error> {
+        let name = subject::node_word(node)?.to_owned();
+        let timeout = access.timeout;
         let keys = access.keys.clone();
         let troubles = ConnectionTroubles::default();
-        let opened = runtime.wait(patience, open(access, name, troubles.clone()));
-        let client = opened.unwrap_or_else(|| Err(connection::silent()))?;
-        Ok(Self { runtime, client, patience, troubles, keys })
+        let opened = runtime.wait_for(timeout, open_client(access, name, troubles.clone()));
+        let client = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
+        Ok(Self { runtime, client, patience: timeout, troubles, keys })
     }
 }
 
 impl ResultOutlet for NatsOutgoing {
-    fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
+    fn append_segment(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
         if body.len() > SEGMENT_ROOM {
             return Err(Error::TooLarge(body.len()));
         }
-        let at = subject::segment(&id.run.0, subject::word(&id.node)?);
+        let at = subject::segment_subject(&id.run.0, subject::node_word(&id.node)?);
         let json = serde_json::to_string(id).map_err(|error| Error::NotPermitted(error.to_string()))?;
         let mut headers = HeaderMap::new();
         if let Some(SealKeys::Node { grants, .. }) = &self.keys {
@@ -84,10 +88,10 @@ impl ResultOutlet for NatsOutgoing {
         let until = deadline_ns(self.patience);
         let appending = async move {
             loop {
-                let attempt = attempt(&client, &at, headers.clone(), body.clone());
+                let attempt = attempt_append(&client, &at, headers.clone(), body.clone());
                 let attempt = troubles.unless_refused(async { Ok(attempt.await) }).await?;
                 // A refusal that came during the attempt is an event of the connection; the attempt itself only gets no answer.
-                if let Some(refused) = troubles.refused(&at) {
+                if let Some(refused) = troubles.take_refusal_of(&at) {
                     return Err(refused);
                 }
                 match attempt {
@@ -100,12 +104,12 @@ impl ResultOutlet for NatsOutgoing {
             }
         };
         // The last attempt may begin just before the deadline.
-        let appended = self.runtime.wait(self.patience + 2 * ATTEMPT, appending);
+        let appended = self.runtime.wait_for(self.patience + 2 * ATTEMPT, appending);
         appended.unwrap_or_else(|| Err(Error::Unanswered(id.to_string())))
     }
 }
 
-async fn attempt(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> SendAttempt {
+async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> SendAttempt {
     let request = async_nats::Request::new().headers(headers).payload(body).timeout(Some(ATTEMPT));
     // While a connection is down, the request waits in its queue, so that wait is bounded too.
     let answer = tokio::time::timeout(2 * ATTEMPT, client.send_request(at.to_owned(), request)).await;

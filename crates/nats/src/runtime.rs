@@ -16,7 +16,7 @@ pub(crate) struct SharedRuntime(Arc<RuntimeState>);
 struct RuntimeState(Option<tokio::runtime::Runtime>);
 
 impl SharedRuntime {
-    pub(crate) fn start() -> Result<Self, Error> {
+    pub(crate) fn start_thread() -> Result<Self, Error> {
         let mut builder = tokio::runtime::Builder::new_multi_thread();
         // One thread is enough, because nothing in the runtime blocks.
         builder.worker_threads(1).thread_name("fabric").enable_all();
@@ -25,7 +25,7 @@ impl SharedRuntime {
     }
 
     /// Runs `work` in the runtime and waits for it. `None` if it is not finished in time; then it is cancelled.
-    pub(crate) fn wait<T: Send + 'static>(
+    pub(crate) fn wait_for<T: Send + 'static>(
         &self,
         within: Duration,
         work: impl Future<Output = T> + Send + 'static,

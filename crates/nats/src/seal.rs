@@ -15,7 +15,7 @@ mod node;
 mod numbers;
 
 pub(crate) use capture::{capture_seal, is_capture_genuine, is_question_genuine, question_seal};
-pub(crate) use epoch::{EpochProofs, proven};
+pub(crate) use epoch::{EpochProofs, proven_epoch};
 pub(crate) use node::{LetterRefusal, NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
 pub(crate) use numbers::OVERTAKEN;
 
@@ -78,7 +78,7 @@ struct SealScope<'a> {
 }
 
 impl SealScope<'_> {
-    fn covered(&self, body: &[u8]) -> Vec<u8> {
+    fn signed_payload(&self, body: &[u8]) -> Vec<u8> {
         let mut bytes = PURPOSE.to_vec();
         // Prefixed by its length: otherwise the end of one field could be read as the beginning of the next.
         bytes.extend((self.subject.len() as u64).to_be_bytes());
@@ -109,7 +109,7 @@ impl LetterSealer {
     }
 
     /// The seal on `bytes`, which encode `body`, for the node `to` or for all nodes.
-    pub(crate) fn seal(
+    pub(crate) fn seal_letter(
         &mut self,
         subject: &str,
         to: Option<(&NodeName, u64)>,
@@ -123,7 +123,7 @@ impl LetterSealer {
         self.number += 1;
         let incarnation = to.map_or(0, |(_, incarnation)| incarnation);
         let scope = SealScope { subject, incarnation, session: self.session, number: self.number };
-        let covered = scope.covered(bytes);
+        let covered = scope.signed_payload(bytes);
         let head = format!("{:016x}.{:016x}", self.session, self.number);
         if let (MessageBody::Granted(..), Some((node, life))) = (body, to) {
             let seal = hmac::sign(self.key_of(node, life)?, &covered);
@@ -140,7 +140,7 @@ impl LetterSealer {
     /// The proof that accompanies a letter of this epoch.
     pub(crate) fn epoch_proof(&mut self, epoch: u64) -> &str {
         let known = self.epoch.take().filter(|(known, _)| *known == epoch);
-        &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove(&self.key, epoch)))).1
+        &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove_epoch(&self.key, epoch)))).1
     }
 
     fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
@@ -173,7 +173,7 @@ enum LetterKind {
 }
 
 impl LetterKind {
-    const fn of(body: &MessageBody, is_to_all: bool) -> Self {
+    const fn from_body(body: &MessageBody, is_to_all: bool) -> Self {
         match body {
             _ if is_to_all => Self::ToAll,
             MessageBody::Granted(..) => Self::Grant,
@@ -190,7 +190,7 @@ impl LetterChecker {
 
     /// Checks that `bytes`, which encode `body`, come from the controller, are for this instance of the node, and are
     /// new. Returns the instance of the controller.
-    pub(crate) fn check(
+    pub(crate) fn check_letter(
         &mut self,
         subject: &str,
         seal: Option<&str>,
@@ -201,10 +201,10 @@ impl LetterChecker {
         if to_all && !matches!(body, MessageBody::RollCall(_)) {
             return Err("only a roll call may go to all");
         }
-        let seal = WrittenSeal::read(seal.ok_or("no seal")?).ok_or("an unreadable seal")?;
+        let seal = WrittenSeal::parse_seal(seal.ok_or("no seal")?).ok_or("an unreadable seal")?;
         let WrittenSeal { session, number, .. } = seal;
         let incarnation = if to_all { 0 } else { self.incarnation };
-        let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
+        let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
         let genuine = match (seal.kind, body) {
             ("m", MessageBody::Granted(..)) => hmac::verify(&self.grants, &covered, &seal.bytes).is_ok(),
             // The kind itself is not sealed, so it must match the body. A MAC is for grants only: the node has that key too.
@@ -214,13 +214,13 @@ impl LetterChecker {
         if !genuine {
             return Err("a forged seal, or one for an earlier instance of this node");
         }
-        let key = (session, LetterKind::of(body, to_all));
+        let key = (session, LetterKind::from_body(body, to_all));
         // A recorded letter that is sent again has a number that was accepted before.
         match self.seen.entry(key) {
-            Entry::Occupied(mut known) => known.get_mut().accept(number)?,
+            Entry::Occupied(mut known) => known.get_mut().accept_number(number)?,
             Entry::Vacant(new) => {
                 let mut numbers = AcceptedNumbers::default();
-                numbers.accept(number)?;
+                numbers.accept_number(number)?;
                 new.insert(numbers);
                 self.order.push_back(key);
             }
@@ -243,7 +243,7 @@ struct WrittenSeal<'a> {
 }
 
 impl<'a> WrittenSeal<'a> {
-    fn read(text: &'a str) -> Option<Self> {
+    fn parse_seal(text: &'a str) -> Option<Self> {
         let mut words = text.splitn(4, '.');
         Some(Self {
             kind: words.next()?,
@@ -280,7 +280,7 @@ mod tests {
     const AT: &str = "cmd.node.a";
 
     fn head() -> MessageHead {
-        MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+        MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") }
     }
 
     fn grant() -> MessageBody {
@@ -300,14 +300,17 @@ mod tests {
         let (mut sealer, checker) = pair();
         let node = NodeName("a".into());
         for body in [MessageBody::Command(head(), packetrig_fleet::message::NodeCommand::Arm), grant()] {
-            let seal = sealer.seal(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
+            let seal = sealer.seal_letter(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
             let mut own = checker(9);
-            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Ok(5));
-            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Err(numbers::REPEATED));
-            assert!(checker(8).check(AT, Some(&seal), &body, b"bytes").is_err(), "another life");
-            assert!(checker(9).check("cmd.node.b", Some(&seal), &body, b"bytes").is_err(), "another node");
-            assert!(checker(9).check(AT, Some(&seal), &body, b"other").is_err(), "other bytes");
-            assert!(checker(9).check(AT, None, &body, b"bytes").is_err(), "no seal");
+            assert_eq!(own.check_letter(AT, Some(&seal), &body, b"bytes"), Ok(5));
+            assert_eq!(own.check_letter(AT, Some(&seal), &body, b"bytes"), Err(numbers::REPEATED));
+            assert!(checker(8).check_letter(AT, Some(&seal), &body, b"bytes").is_err(), "another life");
+            assert!(
+                checker(9).check_letter("cmd.node.b", Some(&seal), &body, b"bytes").is_err(),
+                "another node"
+            );
+            assert!(checker(9).check_letter(AT, Some(&seal), &body, b"other").is_err(), "other bytes");
+            assert!(checker(9).check_letter(AT, None, &body, b"bytes").is_err(), "no seal");
         }
     }
 
@@ -316,27 +319,32 @@ mod tests {
         let (mut sealer, checker) = pair();
         let node = NodeName("a".into());
         let stop = MessageBody::Command(head(), packetrig_fleet::message::NodeCommand::Stop);
-        let mac = sealer.seal(AT, Some((&node, 9)), &grant(), b"bytes").expect("sealed");
-        assert!(checker(9).check(AT, Some(&mac), &stop, b"bytes").is_err());
-        let later = sealer.seal(AT, Some((&node, 9)), &stop, b"bytes").expect("sealed");
+        let mac = sealer.seal_letter(AT, Some((&node, 9)), &grant(), b"bytes").expect("sealed");
+        assert!(checker(9).check_letter(AT, Some(&mac), &stop, b"bytes").is_err());
+        let later = sealer.seal_letter(AT, Some((&node, 9)), &stop, b"bytes").expect("sealed");
         let mut own = checker(9);
-        assert_eq!(own.check(AT, Some(&later), &stop, b"bytes"), Ok(5));
-        assert_eq!(own.check(AT, Some(&mac), &grant(), b"bytes"), Ok(5), "grants have a way of their own");
+        assert_eq!(own.check_letter(AT, Some(&later), &stop, b"bytes"), Ok(5));
+        assert_eq!(
+            own.check_letter(AT, Some(&mac), &grant(), b"bytes"),
+            Ok(5),
+            "grants have a way of their own"
+        );
         for (seal, body) in [(&later, &stop), (&mac, &grant())] {
-            assert_eq!(own.check(AT, Some(seal), body, b"bytes"), Err(numbers::REPEATED));
+            assert_eq!(own.check_letter(AT, Some(seal), body, b"bytes"), Err(numbers::REPEATED));
         }
     }
 
     #[test]
     fn only_a_roll_call_goes_to_all() {
         let (mut sealer, checker) = pair();
-        let seal =
-            sealer.seal(subject::TO_ALL, None, &MessageBody::RollCall(Nonce(1)), b"x").expect("sealed");
+        let seal = sealer
+            .seal_letter(subject::TO_ALL, None, &MessageBody::RollCall(Nonce(1)), b"x")
+            .expect("sealed");
         assert_eq!(
-            checker(3).check(subject::TO_ALL, Some(&seal), &MessageBody::RollCall(Nonce(1)), b"x"),
+            checker(3).check_letter(subject::TO_ALL, Some(&seal), &MessageBody::RollCall(Nonce(1)), b"x"),
             Ok(5)
         );
-        assert!(checker(3).check(subject::TO_ALL, Some(&seal), &grant(), b"x").is_err());
-        assert!(sealer.seal(subject::TO_ALL, None, &grant(), b"x").is_err());
+        assert!(checker(3).check_letter(subject::TO_ALL, Some(&seal), &grant(), b"x").is_err());
+        assert!(sealer.seal_letter(subject::TO_ALL, None, &grant(), b"x").is_err());
     }
 }

@@ -24,12 +24,12 @@ pub fn is_name(name: &str) -> bool {
 }
 
 /// The name as a word of a subject.
-pub(crate) fn word(name: &NodeName) -> Result<&str, Error> {
+pub(crate) fn node_word(name: &NodeName) -> Result<&str, Error> {
     if is_name(&name.0) { Ok(&name.0) } else { Err(Error::Unknown(name.clone())) }
 }
 
 /// Converts any text to a word of a subject; different texts may become the same word.
-pub(crate) fn squeezed(text: &str) -> String {
+pub(crate) fn to_subject_word(text: &str) -> String {
     if text.is_empty() {
         return "_".to_owned();
     }
@@ -38,7 +38,7 @@ pub(crate) fn squeezed(text: &str) -> String {
 
 /// True for a word that a run can have. The server takes subjects with other words, too, even wildcards.
 pub(crate) fn is_run_word(word: &str) -> bool {
-    word.len() <= RUN_ROOM && squeezed(word) == word
+    word.len() <= RUN_ROOM && to_subject_word(word) == word
 }
 
 /// Subject of commands for a node. All its letters use it, so they keep their order.
@@ -47,25 +47,25 @@ pub fn to_node(name: &str) -> String {
 }
 
 /// The server does not distinguish controllers: they have the same rights.
-fn role(name: &str) -> &str {
+fn role_word(name: &str) -> &str {
     let controller = NodeName::controller_word();
     if name.strip_prefix(controller).is_some_and(|rest| rest.starts_with('-')) { controller } else { name }
 }
 
 /// Subject of claims of a name, and of announcements of a new place.
-pub fn presence(name: &str) -> String {
-    format!("join.{}", role(name))
+pub fn presence_subject(name: &str) -> String {
+    format!("join.{}", role_word(name))
 }
 
 /// Prefix of the subjects at which a place gets answers. Each place has its own, or nodes would read each other's.
-pub fn inbox(name: &str) -> String {
-    format!("_INBOX_{}", role(name))
+pub fn inbox_prefix(name: &str) -> String {
+    format!("_INBOX_{}", role_word(name))
 }
 
 /// Subject at which a node sends `body` to the controller.
 pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
     match body {
-        MessageBody::Telemetry(head, _) => format!("tm.{}.{from}", squeezed(&head.run.0)),
+        MessageBody::Telemetry(head, _) => format!("tm.{}.{from}", to_subject_word(&head.run.0)),
         MessageBody::Hello(_) => format!("hb.{from}"),
         MessageBody::Renew(..) => renewals_of(from),
         _ => letters_of(from),
@@ -73,8 +73,8 @@ pub(crate) fn to_controller(from: &str, body: &MessageBody) -> String {
 }
 
 /// Subject at which a node appends a segment of a run.
-pub(crate) fn segment(run: &str, node: &str) -> String {
-    format!("{RESULTS}.{}.{node}", squeezed(run))
+pub(crate) fn segment_subject(run: &str, node: &str) -> String {
+    format!("{RESULTS}.{}.{node}", to_subject_word(run))
 }
 
 /// Subjects at which a node appends segments of all its runs.
@@ -138,13 +138,13 @@ pub struct SubjectPermissions {
 }
 
 /// Rights of a node; the server denies everything else.
-pub fn permissions(node: &str) -> SubjectPermissions {
+pub fn node_permissions(node: &str) -> SubjectPermissions {
     // No `allow_responses`: a node could ask itself, with any reply subject, and so publish anywhere.
-    let own_inbox = format!("{}.>", inbox(node));
+    let own_inbox = format!("{}.>", inbox_prefix(node));
     let mut publish = from_node(node).to_vec();
     publish.push(own_inbox.clone());
     let mut subscribe = reaching_node(node).to_vec();
-    subscribe.extend([presence(node), own_inbox]);
+    subscribe.extend([presence_subject(node), own_inbox]);
     SubjectPermissions { publish, subscribe }
 }
 
@@ -152,13 +152,13 @@ pub fn permissions(node: &str) -> SubjectPermissions {
 /// remove results, as it does by confirming them. It may neither delete a stream, nor empty the bucket, nor publish as a node.
 pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
     let name = NodeName::controller().0;
-    let own_inbox = format!("{}.>", inbox(&name));
+    let own_inbox = format!("{}.>", inbox_prefix(&name));
     let bucket = format!("KV_{RECORDS}");
     let mut publish = vec![
         TO_ALL.to_owned(),
         to_node("*"),
         captures_wanted_of("*"),
-        presence(&name),
+        presence_subject(&name),
         own_inbox.clone(),
         format!("$KV.{RECORDS}.>"),
         format!("$JS.API.DIRECT.GET.{bucket}.>"),
@@ -179,8 +179,13 @@ pub(crate) fn permissions_of_the_controller() -> SubjectPermissions {
         // A consumer without a name is created here.
         publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
     }
-    let mut subscribe =
-        vec![own_inbox, presence("*"), CONTROLLER_LETTERS.to_owned(), renewals_of("*"), captures_of("*")];
+    let mut subscribe = vec![
+        own_inbox,
+        presence_subject("*"),
+        CONTROLLER_LETTERS.to_owned(),
+        renewals_of("*"),
+        captures_of("*"),
+    ];
     subscribe.extend(CONTROLLER_TELEMETRY.map(str::to_owned));
     SubjectPermissions { publish, subscribe }
 }
@@ -196,7 +201,7 @@ pub(crate) fn is_hello(subject: &str) -> bool {
 }
 
 /// The node that published at `subject`: its last word, which the server vouches for.
-pub(crate) fn speaker(subject: &str) -> Option<NodeName> {
+pub(crate) fn speaker_node(subject: &str) -> Option<NodeName> {
     let name = subject.rsplit('.').next()?;
     is_name(name).then(|| NodeName(name.to_owned()))
 }
@@ -209,22 +214,22 @@ mod tests {
     fn a_name_that_would_widen_a_subject_is_none() {
         for name in ["", "a.b", "*", ">", "a b", "A", "node_1", &"x".repeat(33)] {
             assert!(!is_name(name), "{name}");
-            assert!(word(&NodeName(name.into())).is_err());
+            assert!(node_word(&NodeName(name.into())).is_err());
         }
         assert!(is_name("pi-4b") && is_name(&"x".repeat(32)));
     }
 
     #[test]
     fn controllers_share_the_subjects_of_one_and_a_node_has_its_own() {
-        let of = |name: &str| [presence(name), inbox(name)];
+        let of = |name: &str| [presence_subject(name), inbox_prefix(name)];
         assert_eq!(of("controller-1f"), of("controller"));
         assert_eq!(of("controllers"), ["join.controllers", "_INBOX_controllers"]);
     }
 
     #[test]
     fn a_run_is_one_word_whatever_it_is_called() {
-        assert_eq!(segment("20261121-1.x>*", "a"), "res.20261121-1_x__.a");
-        assert_eq!(segment("", "a"), "res._.a");
+        assert_eq!(segment_subject("20261121-1.x>*", "a"), "res.20261121-1_x__.a");
+        assert_eq!(segment_subject("", "a"), "res._.a");
         for word in ["", "x:y", "*", ">", "a*", "a/b", &"x".repeat(101)] {
             assert!(!is_run_word(word), "{word}");
         }

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 const PURPOSE: &[u8] = b"packetrig user of the message server 1";
 
 /// Derives the user key of the owner of `private_key`, PEM.
-pub(crate) fn derive(private_key: &str) -> Result<KeyPair, String> {
+pub(crate) fn derive_user_key(private_key: &str) -> Result<KeyPair, String> {
     let private = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).map_err(|_| "unusable key")?;
     let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, private.secret_der()), PURPOSE);
     let seed = seed.as_ref().try_into().map_err(|_| "a hash of another length")?;
@@ -24,9 +24,9 @@ mod tests {
     #[test]
     fn user_key_belongs_to_one_private_key() {
         let keys = [(); 2].map(|()| rcgen::KeyPair::generate().expect("a key").serialize_pem());
-        let derived = |key: &str| derive(key).expect("derived").public_key();
+        let derived = |key: &str| derive_user_key(key).expect("derived").public_key();
         assert_eq!(derived(&keys[0]), derived(&keys[0]));
         assert_ne!(derived(&keys[0]), derived(&keys[1]));
-        assert!(derive("no key").is_err());
+        assert!(derive_user_key("no key").is_err());
     }
 }

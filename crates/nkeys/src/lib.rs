@@ -50,7 +50,7 @@ impl KeyPair {
     pub fn new_from_raw(kind: KeyPairType, seed: [u8; 32]) -> Result<Self, Error> {
         // The seed comes without a public key to check it against.
         let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| Error::Seed)?;
-        let public = KeyText { prefix: kind as u8, key: pair.public_key().as_ref() }.written();
+        let public = KeyText { prefix: kind as u8, key: pair.public_key().as_ref() }.to_text();
         Ok(Self { pair, public })
     }
 

@@ -14,25 +14,25 @@ pub(crate) struct KeyText<'a> {
 }
 
 impl KeyText<'_> {
-    pub(crate) fn written(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         let mut bytes = vec![self.prefix];
         bytes.extend_from_slice(self.key);
-        let check = crc16(&bytes);
+        let check = crc16_xmodem(&bytes);
         bytes.extend_from_slice(&check.to_le_bytes());
-        base32(&bytes)
+        encode_base32(&bytes)
     }
 }
 
 /// Reads the kind of a public key; checks that the text has the length of a key.
 pub(crate) fn read_public(text: &str) -> Result<u8, Error> {
-    match read(text)?[..] {
+    match decode_text(text)?[..] {
         [prefix, ref key @ ..] if key.len() == KEY => Ok(prefix),
         _ => Err(Error::Text),
     }
 }
 
 pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY]), Error> {
-    let bytes = read(text)?;
+    let bytes = decode_text(text)?;
     let [first, second, key @ ..] = &bytes[..] else { return Err(Error::Seed) };
     if first >> 3 != SEED {
         return Err(Error::Seed);
@@ -45,15 +45,15 @@ pub(crate) fn read_seed(text: &str) -> Result<(KeyPairType, [u8; KEY]), Error> {
 }
 
 /// Returns the bytes of a text without their checksum.
-fn read(text: &str) -> Result<Vec<u8>, Error> {
-    let mut bytes = unbase32(text.trim())?;
+fn decode_text(text: &str) -> Result<Vec<u8>, Error> {
+    let mut bytes = decode_base32(text.trim())?;
     let checked = bytes.len().checked_sub(2).ok_or(Error::Text)?;
     let check = bytes.split_off(checked);
-    if check == crc16(&bytes).to_le_bytes() { Ok(bytes) } else { Err(Error::Text) }
+    if check == crc16_xmodem(&bytes).to_le_bytes() { Ok(bytes) } else { Err(Error::Text) }
 }
 
 /// CRC-16/XMODEM.
-fn crc16(bytes: &[u8]) -> u16 {
+fn crc16_xmodem(bytes: &[u8]) -> u16 {
     let mut crc = 0_u16;
     for byte in bytes {
         crc ^= u16::from(*byte) << 8;
@@ -66,7 +66,7 @@ fn crc16(bytes: &[u8]) -> u16 {
 }
 
 /// RFC 4648, without padding.
-fn base32(bytes: &[u8]) -> String {
+fn encode_base32(bytes: &[u8]) -> String {
     let mut text = String::new();
     let mut bits = 0_u32;
     let mut waiting = 0;
@@ -84,7 +84,7 @@ fn base32(bytes: &[u8]) -> String {
     text
 }
 
-fn unbase32(text: &str) -> Result<Vec<u8>, Error> {
+fn decode_base32(text: &str) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let mut bits = 0_u32;
     let mut waiting = 0;
@@ -98,7 +98,7 @@ fn unbase32(text: &str) -> Result<Vec<u8>, Error> {
         }
     }
     // Other values of the unused bits would be a second text of the same bytes.
-    if base32(&bytes) == text { Ok(bytes) } else { Err(Error::Text) }
+    if encode_base32(&bytes) == text { Ok(bytes) } else { Err(Error::Text) }
 }
 
 #[cfg(test)]
@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn checksum_and_text_are_those_of_the_standards() {
-        assert_eq!(crc16(b"123456789"), 0x31c3, "the check value of CRC-16/XMODEM");
+        assert_eq!(crc16_xmodem(b"123456789"), 0x31c3, "the check value of CRC-16/XMODEM");
         for (bytes, text) in [("", ""), ("f", "MY"), ("fo", "MZXQ"), ("foobar", "MZXW6YTBOI")] {
-            assert_eq!(base32(bytes.as_bytes()), text, "RFC 4648, section 10");
-            assert_eq!(unbase32(text), Ok(bytes.as_bytes().to_vec()));
+            assert_eq!(encode_base32(bytes.as_bytes()), text, "RFC 4648, section 10");
+            assert_eq!(decode_base32(text), Ok(bytes.as_bytes().to_vec()));
         }
     }
 

@@ -16,7 +16,7 @@ pub mod scale;
 pub(crate) struct FormattedText(String);
 
 impl FormattedText {
-    pub(crate) fn add(&mut self, part: fmt::Arguments<'_>) {
+    pub(crate) fn add_part(&mut self, part: fmt::Arguments<'_>) {
         self.0.write_fmt(part).expect("a string takes any text");
     }
 
@@ -26,6 +26,6 @@ impl FormattedText {
 }
 
 /// A coordinate, to a tenth of a unit.
-pub(crate) fn coordinate(value: f64) -> String {
-    crate::quantity::decimals(value, 1)
+pub(crate) fn format_coordinate(value: f64) -> String {
+    crate::quantity::format_decimals(value, 1)
 }

@@ -16,14 +16,14 @@ impl Markup {
         Self::default()
     }
 
-    /// Starts an element; [`Self::close`] ends it.
-    pub fn open(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
+    /// Starts an element; [`Self::close_element`] ends it.
+    pub fn open_element(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
         self.begin_tag(tag, attributes);
         self.0.push('>');
         self
     }
 
-    pub fn close(&mut self, tag: &'static str) -> &mut Self {
+    pub fn close_element(&mut self, tag: &'static str) -> &mut Self {
         self.0.push_str("</");
         self.0.push_str(tag);
         self.0.push('>');
@@ -31,26 +31,26 @@ impl Markup {
     }
 
     /// Adds an element without content: `<br>`, `<meta …>`, or one of a drawing.
-    pub fn empty(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
+    pub fn empty_element(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
         self.begin_tag(tag, attributes);
         self.0.push_str("/>");
         self
     }
 
     /// Adds an element that contains a text.
-    pub fn element(&mut self, tag: &'static str, attributes: Attributes<'_>, text: &str) -> &mut Self {
-        self.open(tag, attributes).text(text).close(tag)
+    pub fn add_element(&mut self, tag: &'static str, attributes: Attributes<'_>, text: &str) -> &mut Self {
+        self.open_element(tag, attributes).add_text(text).close_element(tag)
     }
 
     /// Adds text, escaped.
-    pub fn text(&mut self, text: &str) -> &mut Self {
-        self.0.push_str(&escape(text));
+    pub fn add_text(&mut self, text: &str) -> &mut Self {
+        self.0.push_str(&escape_text(text));
         self
     }
 
     /// Adds the text of a value, escaped.
-    pub fn show(&mut self, value: impl fmt::Display) -> &mut Self {
-        self.text(&value.to_string())
+    pub fn add_value(&mut self, value: impl fmt::Display) -> &mut Self {
+        self.add_text(&value.to_string())
     }
 
     pub fn append(&mut self, other: &Self) -> &mut Self {
@@ -59,30 +59,30 @@ impl Markup {
     }
 
     /// Adds an element with the content that `fill` adds.
-    pub fn within(
+    pub fn element_with(
         &mut self,
         tag: &'static str,
         attributes: Attributes<'_>,
         fill: impl FnOnce(&mut Self),
     ) -> &mut Self {
-        self.open(tag, attributes);
+        self.open_element(tag, attributes);
         fill(self);
-        self.close(tag)
+        self.close_element(tag)
     }
 
     /// Adds text of the program itself without escaping: styles and scripts.
-    pub fn own_text(&mut self, text: &'static str) -> &mut Self {
+    pub fn add_own_text(&mut self, text: &'static str) -> &mut Self {
         self.0.push_str(text);
         self
     }
 
     /// Adds a value for the page's script, which finds it by its `id`.
-    pub fn data(&mut self, id: &str, value: &impl Serialize) -> &mut Self {
-        self.open("script", &[("type", "application/json"), ("id", id)]);
+    pub fn add_json_data(&mut self, id: &str, value: &impl Serialize) -> &mut Self {
+        self.open_element("script", &[("type", "application/json"), ("id", id)]);
         // A value without a JSON form is an error of the caller; the page is complete without it.
         let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
         self.0.push_str(&escape_json(&json));
-        self.close("script")
+        self.close_element("script")
     }
 
     fn begin_tag(&mut self, tag: &'static str, attributes: Attributes<'_>) {
@@ -92,7 +92,7 @@ impl Markup {
             self.0.push(' ');
             self.0.push_str(name);
             self.0.push_str("=\"");
-            self.0.push_str(&escape(value));
+            self.0.push_str(&escape_text(value));
             self.0.push('"');
         }
     }
@@ -108,13 +108,13 @@ impl Markup {
 
 /// Escapes text for HTML, both between tags and in a quoted attribute. Control characters, which HTML does not allow,
 /// and marks that change the direction of text become visible signs.
-pub fn escape(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(|c| replacement(c).is_some()) {
+pub fn escape_text(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(|c| replacement_of(c).is_some()) {
         return Cow::Borrowed(text);
     }
     let mut escaped = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match replacement(c) {
+        match replacement_of(c) {
             Some(replacement) => escaped.push_str(replacement),
             None => escaped.push(c),
         }
@@ -122,7 +122,7 @@ pub fn escape(text: &str) -> Cow<'_, str> {
     Cow::Owned(escaped)
 }
 
-const fn replacement(c: char) -> Option<&'static str> {
+const fn replacement_of(c: char) -> Option<&'static str> {
     match c {
         '&' => Some("&amp;"),
         '<' => Some("&lt;"),
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn foreign_text_stays_text() {
         let mut page = Markup::new();
-        page.element("p", &[("title", "\"><script>")], "</p><script>alert(1)</script>");
+        page.add_element("p", &[("title", "\"><script>")], "</p><script>alert(1)</script>");
         assert_eq!(
             page.as_str(),
             "<p title=\"&quot;&gt;&lt;script&gt;\">&lt;/p&gt;&lt;script&gt;alert(1)&lt;/script&gt;</p>"
@@ -163,13 +163,13 @@ mod tests {
 
     #[test]
     fn a_name_cannot_turn_the_text_beside_it() {
-        assert_eq!(escape("a\u{202e}b\u{7}c"), "a\u{fffd}b\u{fffd}c");
+        assert_eq!(escape_text("a\u{202e}b\u{7}c"), "a\u{fffd}b\u{fffd}c");
     }
 
     proptest! {
         #[test]
         fn no_text_opens_a_tag_or_ends_a_value(text in any::<String>()) {
-            let escaped = escape(&text);
+            let escaped = escape_text(&text);
             prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
         }
 

@@ -6,7 +6,7 @@ use packetrig_units::Nanos;
 const THIN: char = '\u{202f}';
 
 /// A count with its digits in groups of three.
-pub fn count(value: u64) -> String {
+pub fn format_count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
     for (index, digit) in digits.chars().enumerate() {
@@ -19,45 +19,45 @@ pub fn count(value: u64) -> String {
 }
 
 /// A count with its unit; the unit is plural unless the count is 1.
-pub fn counted(value: u64, singular: &str) -> String {
+pub fn count_with_unit(value: u64, singular: &str) -> String {
     let ending = if value == 1 { "" } else { "s" };
-    format!("{} {singular}{ending}", count(value))
+    format!("{} {singular}{ending}", format_count(value))
 }
 
 /// A time in the largest unit that keeps the number at one or more, with at most three decimals.
-pub fn time(value: Nanos) -> String {
+pub fn format_time(value: Nanos) -> String {
     let (scale, unit) = match value.as_u64() {
         0..1_000 => (1, "ns"),
         1_000..1_000_000 => (1_000, "µs"),
         1_000_000..1_000_000_000 => (1_000_000, "ms"),
         _ => (1_000_000_000, "s"),
     };
-    format!("{}{THIN}{unit}", decimals(value.as_u64() as f64 / f64::from(scale), 3))
+    format!("{}{THIN}{unit}", format_decimals(value.as_u64() as f64 / f64::from(scale), 3))
 }
 
-/// A signed time in nanoseconds, in the form of [`time`].
+/// A signed time in nanoseconds, in the form of [`format_time`].
 pub fn signed_time(ns: i64) -> String {
     let sign = if ns < 0 { "−" } else { "+" };
-    format!("{sign}{}", time(Nanos::new(ns.unsigned_abs())))
+    format!("{sign}{}", format_time(Nanos::new(ns.unsigned_abs())))
 }
 
-/// A time that may be negative, such as a delay between two clocks, in the form of [`time`].
-pub fn delay(ns: i64) -> String {
+/// A time that may be negative, such as a delay between two clocks, in the form of [`format_time`].
+pub fn format_delay(ns: i64) -> String {
     let sign = if ns < 0 { "−" } else { "" };
-    format!("{sign}{}", time(Nanos::new(ns.unsigned_abs())))
+    format!("{sign}{}", format_time(Nanos::new(ns.unsigned_abs())))
 }
 
-/// A [`delay`] with three digits, for small spaces.
+/// A [`format_delay`] with three digits, for small spaces.
 pub fn short_delay(ns: i64) -> String {
     let digits = ns.unsigned_abs().checked_ilog10().unwrap_or(0);
     let step = 10_i64.pow(digits.saturating_sub(2));
     let half = if ns < 0 { -(step / 2) } else { step / 2 };
-    delay(ns.saturating_add(half) / step * step)
+    format_delay(ns.saturating_add(half) / step * step)
 }
 
 /// Frames per second, from thousandths.
 pub fn frame_rate(milli: u64) -> String {
-    let whole = count(milli / 1000);
+    let whole = format_count(milli / 1000);
     let fraction = milli % 1000;
     // Thousandths matter only for low rates.
     if milli >= 1_000_000 || fraction == 0 {
@@ -68,15 +68,15 @@ pub fn frame_rate(milli: u64) -> String {
 }
 
 /// A value with the prefix that leaves at most three digits before the point.
-pub fn scaled(value: f64, unit: &str) -> String {
+pub fn format_scaled(value: f64, unit: &str) -> String {
     let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= *scale);
     let (scale, prefix) = fitting.unwrap_or((1.0, ""));
-    format!("{}{THIN}{prefix}{unit}", decimals(value / scale, 3))
+    format!("{}{THIN}{prefix}{unit}", format_decimals(value / scale, 3))
 }
 
 /// `part` of `whole` in percent, never rounded to 0 or 100 when it is not.
-pub fn percent(part: u64, whole: u64) -> String {
+pub fn format_percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return format!("0{THIN}%");
     }
@@ -84,48 +84,48 @@ pub fn percent(part: u64, whole: u64) -> String {
     match percent {
         percent if percent < 0.0001 => format!("<{THIN}0.0001{THIN}%"),
         percent if part < whole && percent > 99.9999 => format!(">{THIN}99.9999{THIN}%"),
-        percent => format!("{}{THIN}%", decimals(percent, 4)),
+        percent => format!("{}{THIN}%", format_decimals(percent, 4)),
     }
 }
 
-/// A [`percent`] with fewer digits if the part is large, for drawings.
+/// A [`format_percent`] with fewer digits if the part is large, for drawings.
 pub fn short_percent(part: u64, whole: u64) -> String {
     let percent_of = part as f64 * 100.0 / whole.max(1) as f64;
     if part < whole && (1.0..99.99).contains(&percent_of) {
-        return format!("{}{THIN}%", decimals(percent_of, 2));
+        return format!("{}{THIN}%", format_decimals(percent_of, 2));
     }
-    percent(part, whole)
+    format_percent(part, whole)
 }
 
 /// Bytes with a decimal prefix.
-pub fn bytes(value: u64) -> String {
+pub fn format_bytes(value: u64) -> String {
     match value {
-        0..10_000 => format!("{}{THIN}B", count(value)),
-        10_000..10_000_000 => format!("{}{THIN}kB", decimals(value as f64 / 1e3, 1)),
-        _ => format!("{}{THIN}MB", decimals(value as f64 / 1e6, 1)),
+        0..10_000 => format!("{}{THIN}B", format_count(value)),
+        10_000..10_000_000 => format!("{}{THIN}kB", format_decimals(value as f64 / 1e3, 1)),
+        _ => format!("{}{THIN}MB", format_decimals(value as f64 / 1e6, 1)),
     }
 }
 
 /// A number with at most this many decimals, and no zeros at the end.
-pub fn decimals(value: f64, digits: usize) -> String {
+pub fn format_decimals(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
 /// Nanoseconds since 1970 as a UTC time to the second, in the form of ISO 8601 that machines read; `None` beyond the year 9999.
 pub fn utc_machine(wall_ns: u64) -> Option<String> {
-    Some(zoned(wall_ns)?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
+    Some(to_utc(wall_ns)?.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
 }
 
 /// Nanoseconds since 1970 as a UTC time to the second, for people.
-pub fn utc(wall_ns: u64) -> String {
-    zoned(wall_ns).map_or_else(
+pub fn format_utc(wall_ns: u64) -> String {
+    to_utc(wall_ns).map_or_else(
         || "at an unknown time".to_owned(),
         |time| time.strftime("%Y-%m-%d %H:%M:%S UTC").to_string(),
     )
 }
 
-fn zoned(wall_ns: u64) -> Option<jiff::Zoned> {
+fn to_utc(wall_ns: u64) -> Option<jiff::Zoned> {
     let timestamp = jiff::Timestamp::from_nanosecond(i128::from(wall_ns)).ok()?;
     Some(timestamp.to_zoned(jiff::tz::TimeZone::UTC))
 }
@@ -136,25 +136,25 @@ mod tests {
 
     #[test]
     fn numbers_have_their_unit_and_are_not_rounded_to_nothing() {
-        assert_eq!(count(1_234_567), "1\u{202f}234\u{202f}567");
-        assert_eq!(counted(1, "frame"), "1 frame");
-        assert_eq!(time(Nanos::new(1_500)), "1.5\u{202f}µs");
+        assert_eq!(format_count(1_234_567), "1\u{202f}234\u{202f}567");
+        assert_eq!(count_with_unit(1, "frame"), "1 frame");
+        assert_eq!(format_time(Nanos::new(1_500)), "1.5\u{202f}µs");
         assert_eq!(signed_time(-20), "−20\u{202f}ns");
-        assert_eq!(delay(-1_500), "−1.5\u{202f}µs");
+        assert_eq!(format_delay(-1_500), "−1.5\u{202f}µs");
         assert_eq!(short_delay(41_251), "41.3\u{202f}µs");
         assert_eq!(short_delay(-999_600), "−1\u{202f}ms");
         assert_eq!([0, 7, i64::MIN].map(short_delay), ["0\u{202f}ns", "7\u{202f}ns", "−9220000000\u{202f}s"]);
         assert_eq!(frame_rate(999_500), "999.5 frames/s");
         assert_eq!(frame_rate(1_000_499), "1\u{202f}000 frames/s");
-        assert_eq!(percent(3, 1_000_000_000), "<\u{202f}0.0001\u{202f}%");
-        assert_eq!(percent(999_999_999, 1_000_000_000), ">\u{202f}99.9999\u{202f}%");
-        assert_eq!(percent(0, 5), "0\u{202f}%");
-        assert_eq!(scaled(12_345_678.0, "bit/s"), "12.346\u{202f}Mbit/s");
+        assert_eq!(format_percent(3, 1_000_000_000), "<\u{202f}0.0001\u{202f}%");
+        assert_eq!(format_percent(999_999_999, 1_000_000_000), ">\u{202f}99.9999\u{202f}%");
+        assert_eq!(format_percent(0, 5), "0\u{202f}%");
+        assert_eq!(format_scaled(12_345_678.0, "bit/s"), "12.346\u{202f}Mbit/s");
     }
 
     #[test]
     fn times_are_of_the_year_they_say() {
-        assert_eq!(utc(1_700_000_000_000_000_000), "2023-11-14 22:13:20 UTC");
+        assert_eq!(format_utc(1_700_000_000_000_000_000), "2023-11-14 22:13:20 UTC");
         assert_eq!(utc_machine(1_700_000_000_000_000_000).unwrap(), "2023-11-14T22:13:20Z");
     }
 }

@@ -61,7 +61,7 @@ pub struct DeviceNeighbour {
 
 impl DeviceAddress {
     /// True if `other` is in the same network.
-    pub fn reaches(&self, other: IpAddr) -> bool {
+    pub fn is_on_link(&self, other: IpAddr) -> bool {
         match (self.ip, other) {
             (IpAddr::V4(a), IpAddr::V4(b)) => self.is_host_part(u128::from(a.to_bits() ^ b.to_bits()), 32),
             (IpAddr::V6(a), IpAddr::V6(b)) => self.is_host_part(a.to_bits() ^ b.to_bits(), 128),
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_network_is_what_shares_the_prefix() {
-        let reaches = |ip, prefix, other: &str| address(ip, prefix).reaches(other.parse().unwrap());
+        let reaches = |ip, prefix, other: &str| address(ip, prefix).is_on_link(other.parse().unwrap());
         assert!(reaches("198.18.0.1", 24, "198.18.0.254") && !reaches("198.18.0.1", 24, "198.18.1.1"));
         assert!(!reaches("198.18.0.1", 32, "198.18.0.2") && reaches("2001:2::1", 1, "3fff::1"));
         assert!(!reaches("2001:2::1", 64, "2001:2:0:1::1") && !reaches("2001:2::1", 64, "198.18.0.1"));

@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 pub const MOST_BYTES: usize = 32 << 20;
 // A value of one byte becomes a node of dozens, so a limit of bytes alone does not limit memory.
 const MOST_NODES: usize = 4_000_000;
-// `NodeBuilder::node` calls itself for each level: deep nesting would overflow the stack.
+// `NodeBuilder::read_node` calls itself for each level: deep nesting would overflow the stack.
 const DEEPEST: usize = 64;
 
 /// The position of a node in the text.
@@ -26,7 +26,7 @@ pub struct TextPosition {
 impl TextPosition {
     /// The position of a value. For a value of several lines only the first line counts: enough to find it,
     /// short enough to show.
-    fn of(mark: &Mark, text: &str) -> Self {
+    fn from_mark(mark: &Mark, text: &str) -> Self {
         let start = mark.start.byte_offset().unwrap_or(0);
         let mut end = mark.end.byte_offset().unwrap_or(start).max(start);
         if mark.end.line() > mark.start.line() {
@@ -36,7 +36,7 @@ impl TextPosition {
     }
 
     /// The position of one character.
-    fn at(offset: usize, text: &str) -> Self {
+    fn at_offset(offset: usize, text: &str) -> Self {
         let before = &text[..offset];
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
@@ -44,13 +44,13 @@ impl TextPosition {
     }
 
     /// The problem at this position.
-    pub(crate) fn locate(self, problem: PlanProblem) -> PlanProblem {
+    pub(crate) fn locate_problem(self, problem: PlanProblem) -> PlanProblem {
         PlanProblem { span: Some(self.span), position: Some(self.position), ..problem }
     }
 
     /// An error at this position, which stops the reading.
-    fn refuse(self, message: impl Into<String>) -> PlanProblem {
-        self.locate(PlanProblem::error("", message))
+    fn refuse_document(self, message: impl Into<String>) -> PlanProblem {
+        self.locate_problem(PlanProblem::error("", message))
     }
 }
 
@@ -73,7 +73,7 @@ pub enum DocumentValue {
     Object(Vec<(String, TextPosition, DocumentNode)>),
 }
 
-pub fn parse(text: &str) -> Result<DocumentNode, DocumentRefusal> {
+pub fn parse_document(text: &str) -> Result<DocumentNode, DocumentRefusal> {
     if text.len() > MOST_BYTES {
         let message = format!("the document has {} bytes; at most {MOST_BYTES} are allowed", text.len());
         return Err(Box::new(PlanProblem::error("", message)));
@@ -88,7 +88,7 @@ pub fn parse(text: &str) -> Result<DocumentNode, DocumentRefusal> {
         anchors: HashMap::new(),
         nodes: 0,
     };
-    builder.document()
+    builder.read_document()
 }
 
 /// Boxed, because results are moved often and refusals are rare.
@@ -115,7 +115,7 @@ struct PlacedEvent<'a> {
 }
 
 /// The value of a member.
-pub(crate) fn member<'a>(
+pub(crate) fn find_member<'a>(
     members: &'a [(String, TextPosition, DocumentNode)],
     name: &str,
 ) -> Option<&'a DocumentNode> {
@@ -123,41 +123,45 @@ pub(crate) fn member<'a>(
 }
 
 impl<'a> NodeBuilder<'a> {
-    fn next(&mut self) -> Result<PlacedEvent<'a>, DocumentRefusal> {
+    fn next_event(&mut self) -> Result<PlacedEvent<'a>, DocumentRefusal> {
         match self.events.next_event() {
-            Some(Ok((event, mark))) => Ok(PlacedEvent { event, place: TextPosition::of(&mark, self.text) }),
-            Some(Err(error)) => Err(Box::new(not_yaml(&error, self.text))),
+            Some(Ok((event, mark))) => {
+                Ok(PlacedEvent { event, place: TextPosition::from_mark(&mark, self.text) })
+            }
+            Some(Err(error)) => Err(Box::new(syntax_problem(&error, self.text))),
             // The parser has no more events. Callers see the usual end, so that they need no third case.
             None => Ok(PlacedEvent { event: Event::StreamEnd, place: TextPosition::default() }),
         }
     }
 
-    fn document(&mut self) -> Result<DocumentNode, DocumentRefusal> {
+    fn read_document(&mut self) -> Result<DocumentNode, DocumentRefusal> {
         let mut root = None;
         loop {
-            let PlacedEvent { event, place } = self.next()?;
+            let PlacedEvent { event, place } = self.next_event()?;
             match event {
                 Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
                 Event::StreamEnd => break,
                 _ if root.is_some() => {
                     return Err(place
-                        .refuse("the file holds a second document; a plan is one document")
+                        .refuse_document("the file holds a second document; a plan is one document")
                         .into());
                 }
-                event => root = Some(self.node(PlacedEvent { event, place }, 0)?),
+                event => root = Some(self.read_node(PlacedEvent { event, place }, 0)?),
             }
         }
         root.ok_or_else(|| Box::new(PlanProblem::error("", "the document is empty")))
     }
 
-    fn node(
+    fn read_node(
         &mut self,
         PlacedEvent { event, place }: PlacedEvent<'a>,
         depth: usize,
     ) -> Result<DocumentNode, DocumentRefusal> {
-        self.count(1, place)?;
+        self.count_nodes(1, place)?;
         if depth > DEEPEST {
-            return Err(place.refuse(format!("the document is nested deeper than {DEEPEST} levels")).into());
+            return Err(place
+                .refuse_document(format!("the document is nested deeper than {DEEPEST} levels"))
+                .into());
         }
         let before = self.nodes;
         // The parser numbers anchors from 1; 0 is a node without an anchor.
@@ -168,84 +172,88 @@ impl<'a> NodeBuilder<'a> {
             _ => 0,
         };
         let value = match event {
-            Event::Scalar(text, style, ..) => scalar(&text, style),
-            Event::SequenceStart(..) => self.list(depth)?,
-            Event::MappingStart(..) => self.object(depth)?,
-            Event::Alias(anchor) => return self.repeat(anchor, place),
-            other => return Err(place.refuse(format!("unexpected {other:?}")).into()),
+            Event::Scalar(text, style, ..) => scalar_value(&text, style),
+            Event::SequenceStart(..) => self.read_list(depth)?,
+            Event::MappingStart(..) => self.read_object(depth)?,
+            Event::Alias(anchor) => return self.repeat_anchor(anchor, place),
+            other => return Err(place.refuse_document(format!("unexpected {other:?}")).into()),
         };
         let node = DocumentNode { value, place };
         if anchor > 0 {
             // The copy for the anchor counts, too: with anchors inside anchors, each level copies all levels below it.
-            self.count(self.nodes - before, place)?;
+            self.count_nodes(self.nodes - before, place)?;
             let anchored = AnchoredNode { node: node.clone(), nodes: self.nodes - before + 1 };
             self.anchors.insert(anchor, anchored);
         }
         Ok(node)
     }
 
-    fn repeat(&mut self, anchor: usize, place: TextPosition) -> Result<DocumentNode, DocumentRefusal> {
+    fn repeat_anchor(&mut self, anchor: usize, place: TextPosition) -> Result<DocumentNode, DocumentRefusal> {
         // An anchor is known only when its node is complete, so an unknown one is inside its own node.
         let Some(nodes) = self.anchors.get(&anchor).map(|anchored| anchored.nodes) else {
-            return Err(place.refuse("an alias refers to a value that contains the alias itself").into());
+            return Err(place
+                .refuse_document("an alias refers to a value that contains the alias itself")
+                .into());
         };
         // Counted before it is copied: a document of a kilobyte could ask for terabytes.
-        self.count(nodes, place)?;
+        self.count_nodes(nodes, place)?;
         // The copy has the position of the alias; values inside it keep the positions of the anchor.
         Ok(DocumentNode { value: self.anchors[&anchor].node.value.clone(), place })
     }
 
-    fn count(&mut self, nodes: usize, place: TextPosition) -> Result<(), DocumentRefusal> {
+    fn count_nodes(&mut self, nodes: usize, place: TextPosition) -> Result<(), DocumentRefusal> {
         self.nodes += nodes;
         if self.nodes > MOST_NODES {
             return Err(place
-                .refuse(format!("more than {MOST_NODES} values after aliases are expanded"))
+                .refuse_document(format!("more than {MOST_NODES} values after aliases are expanded"))
                 .into());
         }
         Ok(())
     }
 
-    fn list(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
+    fn read_list(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
         let mut items = Vec::new();
         loop {
-            match self.next()? {
+            match self.next_event()? {
                 PlacedEvent { event: Event::SequenceEnd, .. } => return Ok(DocumentValue::List(items)),
-                event => items.push(self.node(event, depth + 1)?),
+                event => items.push(self.read_node(event, depth + 1)?),
             }
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
+    fn read_object(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
         let mut members: Vec<(String, TextPosition, DocumentNode)> = Vec::new();
         let mut names = HashSet::new();
         loop {
-            let PlacedEvent { event, place } = self.next()?;
+            let PlacedEvent { event, place } = self.next_event()?;
             let name = match event {
                 Event::MappingEnd => return Ok(DocumentValue::Object(members)),
                 Event::Scalar(text, ..) => text.into_owned(),
-                _ => return Err(place.refuse("a key must be a plain word").into()),
+                _ => return Err(place.refuse_document("a key must be a plain word").into()),
             };
-            let event = self.next()?;
-            let value = self.node(event, depth + 1)?;
+            let event = self.next_event()?;
+            let value = self.read_node(event, depth + 1)?;
             // Parsers differ in which of two values counts, so neither is taken.
             if !names.insert(name.clone()) {
-                return Err(place.refuse(format!("key `{name}` is given twice")).into());
+                return Err(place.refuse_document(format!("key `{name}` is given twice")).into());
             }
             members.push((name, place, value));
         }
     }
 }
 
-fn not_yaml(error: &ScanError, text: &str) -> PlanProblem {
+fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
     if let Some(at) = misplaced_tab(error, text) {
         let problem = PlanProblem::error("", "a tab is used for indentation, and YAML allows spaces only");
-        return TextPosition::at(at, text).locate(problem.with_hint("replace each tab by spaces"));
+        return TextPosition::at_offset(at, text)
+            .locate_problem(problem.with_hint("replace each tab by spaces"));
     }
     let marker = error.marker();
     let at = marker.byte_offset().unwrap_or(0);
     let place = TextPosition { span: (at, at), position: (marker.line(), marker.col() + 1) };
     let problem = PlanProblem::error("", format!("this is neither YAML nor JSON: {error}"));
-    place.locate(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
+    place
+        .locate_problem(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
 }
 
 /// The offset of the tab that the parser complains about. The parser names the token before the tab, which can be lines away, or the one
@@ -269,7 +277,7 @@ fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
     after.find('\t').map(|tab| before.len() + tab)
 }
 
-fn scalar(text: &str, style: ScalarStyle) -> DocumentValue {
+fn scalar_value(text: &str, style: ScalarStyle) -> DocumentValue {
     // Only plain words: a quoted "null" is text, as in YAML's core schema.
     if style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
         DocumentValue::Null
@@ -283,7 +291,7 @@ mod tests {
     use super::*;
 
     fn error(text: &str) -> PlanProblem {
-        *parse(text).unwrap_err()
+        *parse_document(text).unwrap_err()
     }
 
     #[test]
@@ -298,21 +306,21 @@ mod tests {
                 }
             }
         }
-        let json = parse("{\"a\": [1, \"2\", null], \"b\": {\"c\": true}}").unwrap();
-        let yaml = parse("a: [1, '2', ~]\nb:\n  c: true\n").unwrap();
+        let json = parse_document("{\"a\": [1, \"2\", null], \"b\": {\"c\": true}}").unwrap();
+        let yaml = parse_document("a: [1, '2', ~]\nb:\n  c: true\n").unwrap();
         assert_eq!(bare(&json), bare(&yaml));
     }
 
     #[test]
     fn places_point_at_the_value() {
-        let node = parse("a: 1\nbcd: xyz\n").unwrap();
+        let node = parse_document("a: 1\nbcd: xyz\n").unwrap();
         let DocumentValue::Object(members) = node.value else { panic!("an object") };
         assert_eq!((members[1].2.place.span, members[1].2.place.position), ((10, 13), (2, 6)));
     }
 
     #[test]
     fn the_place_of_many_lines_is_the_first() {
-        let node = parse("first line\nsecond line\nthird line\n").unwrap();
+        let node = parse_document("first line\nsecond line\nthird line\n").unwrap();
         assert_eq!((node.place.span, node.place.position), ((0, 10), (1, 1)));
     }
 
@@ -359,13 +367,13 @@ mod tests {
             let (start, end) = problem.span.unwrap();
             assert_eq!(&text[start..end], "\t");
         }
-        assert!(parse("{\n\t\"a\": [\n\t\t1\n\t]\n}\n").is_ok(), "JSON may be indented with tabs");
+        assert!(parse_document("{\n\t\"a\": [\n\t\t1\n\t]\n}\n").is_ok(), "JSON may be indented with tabs");
     }
 
     #[test]
     fn depth_and_size_are_limited() {
-        assert!(parse(&"[".repeat(100_000)).is_err());
-        assert!(parse("a:\n").is_ok());
+        assert!(parse_document(&"[".repeat(100_000)).is_err());
+        assert!(parse_document("a:\n").is_ok());
         assert!(error(&" ".repeat(MOST_BYTES + 1)).message.contains("bytes"));
     }
 
@@ -374,6 +382,6 @@ mod tests {
         let nonsense: String = (0u32..10_000_000)
             .map(|i| char::from(33 + u8::try_from(u64::from(i) * 7919 % 90).unwrap()))
             .collect();
-        assert!(parse(&nonsense).is_err());
+        assert!(parse_document(&nonsense).is_err());
     }
 }

@@ -71,15 +71,15 @@ pub struct PortExplanation {
     pub streams: (usize, usize),
 }
 
-pub fn explain(bound: &BoundPlan) -> PlanExplanation {
+pub fn explain_plan(bound: &BoundPlan) -> PlanExplanation {
     let streams = bound.plan.streams.iter().zip(&bound.streams);
     PlanExplanation {
-        streams: streams.map(|(stream, schedule)| stream_of(bound, stream, schedule.timeline)).collect(),
-        ports: (0..bound.plan.ports.len()).map(|port| port_of(bound, port)).collect(),
+        streams: streams.map(|(stream, schedule)| explain_stream(bound, stream, schedule.timeline)).collect(),
+        ports: (0..bound.plan.ports.len()).map(|port| explain_port(bound, port)).collect(),
     }
 }
 
-fn port_of(bound: &BoundPlan, index: usize) -> PortExplanation {
+fn explain_port(bound: &BoundPlan, index: usize) -> PortExplanation {
     let port = &bound.plan.ports[index];
     let streams = bound.plan.streams.iter().zip(&bound.streams);
     let received = streams.clone().filter(|(stream, _)| stream.rx.contains(&index)).count();
@@ -87,14 +87,14 @@ fn port_of(bound: &BoundPlan, index: usize) -> PortExplanation {
     let load = sent.clone().map(|(stream, b)| stream.l1_rate(b.timeline.rate).bits_per_second()).sum();
     PortExplanation {
         name: port.name.clone(),
-        location: port.whereabouts(),
+        location: port.full_location(),
         speed: bound.speeds[index],
         sends_l1: BitRate::new(load),
         streams: (sent.count(), received),
     }
 }
 
-fn stream_of(
+fn explain_stream(
     bound: &BoundPlan,
     stream: &Stream,
     timeline: crate::timeline::StreamTimeline,
@@ -103,14 +103,14 @@ fn stream_of(
     let recording = stream.frames.recording();
     // A recording has no template: its frames may all differ, so its file name stands for the headers.
     let headers = spec.map_or(&[][..], |spec| &spec.headers);
-    let mean = MeanSize::from(stream.frames.mean());
-    let total = timeline.total();
+    let mean = MeanSize::from(stream.frames.mean_size());
+    let total = timeline.total_frames();
     StreamExplanation {
         name: stream.name.clone(),
         tx: bound.plan.ports[stream.tx].name.clone(),
         rx: stream.rx.iter().map(|port| bound.plan.ports[*port].name.clone()).collect(),
         headers: recording.map_or_else(
-            || headers.iter().map(summary).collect::<Vec<_>>().join(" / "),
+            || headers.iter().map(summarise_header).collect::<Vec<_>>().join(" / "),
             |recording| format!("as recorded in {}", recording.file.display()),
         ),
         awaits: stream.awaits.map(|awaited| {
@@ -118,22 +118,22 @@ fn stream_of(
             format!("the MAC address of {}, which `{interface}` asks for when the run begins", awaited.ip)
         }),
         sizes: spec.map_or_else(
-            || format!("up to {}, {:.1} B on average", stream.frames.largest(), mean.as_f64()),
-            |spec| sizes(&spec.size),
+            || format!("up to {}, {:.1} B on average", stream.frames.largest_frame(), mean.as_f64()),
+            |spec| describe_sizes(&spec.size),
         ),
         frames: total,
         bytes: total.and_then(|total| mean.bytes_of(total)),
         frame_rate: timeline.rate,
         l2_rate: stream.l2_rate(timeline.rate),
         l1_rate: stream.l1_rate(timeline.rate),
-        lasts: timeline.end(),
-        rhythm: rhythm(stream, &timeline),
-        varying: headers.iter().flat_map(varying).collect(),
-        tag: tag(stream),
+        lasts: timeline.end_time(),
+        rhythm: describe_rhythm(stream, &timeline),
+        varying: headers.iter().flat_map(varying_fields).collect(),
+        tag: describe_tag(stream),
     }
 }
 
-fn rhythm(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String {
+fn describe_rhythm(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String {
     let rate = timeline.rate;
     match stream.frames.recording().map(|recording| recording.timing) {
         Some(ReplayTiming::Recorded(speed)) => {
@@ -159,12 +159,12 @@ fn rhythm(stream: &Stream, timeline: &crate::timeline::StreamTimeline) -> String
     }
 }
 
-fn sizes(size: &SizePattern) -> String {
-    let mean = format!("{:.1} B on average", MeanSize::from(size.mean()).as_f64());
+fn describe_sizes(size: &SizePattern) -> String {
+    let mean = format!("{:.1} B on average", MeanSize::from(size.mean_size()).as_f64());
     match size {
         SizePattern::Fixed(size) => size.to_string(),
         SizePattern::Increment { start, step, .. } => {
-            format!("{start} to {} in steps of {step} B, {mean}", size.max())
+            format!("{start} to {} in steps of {step} B, {mean}", size.max_size())
         }
         SizePattern::Random { min, max, .. } => format!("random from {min} to {max}, {mean}"),
         SizePattern::Weighted(mix) => {
@@ -174,7 +174,7 @@ fn sizes(size: &SizePattern) -> String {
     }
 }
 
-fn tag(stream: &Stream) -> String {
+fn describe_tag(stream: &Stream) -> String {
     if !stream.metrics.enable {
         return "none: metrics are off, so the receiver does not count its frames".into();
     }
@@ -185,7 +185,7 @@ fn tag(stream: &Stream) -> String {
     };
     let size = &template.spec().size;
     // A larger frame has space for at least the same tag, so the smallest and the largest size decide for all sizes between.
-    match (template.tag_form(size.min()), template.tag_form(size.max())) {
+    match (template.tag_form(size.min_size()), template.tag_form(size.max_size())) {
         (Some(TagForm::Full), _) => "full: loss, order, corruption and latency of every frame".into(),
         (Some(TagForm::Short), Some(TagForm::Short)) => {
             "short: loss and order of every frame; no room for a send time, so no latency".into()
@@ -199,7 +199,7 @@ fn tag(stream: &Stream) -> String {
 }
 
 /// A header with its addresses in frame 0: `ipv4 198.18.0.1 > 198.19.0.1`.
-fn summary(header: &PacketHeader) -> String {
+fn summarise_header(header: &PacketHeader) -> String {
     // Only the fields by which people recognise a packet: the whole stack must fit one line.
     let fields: &[&str] = match header.kind() {
         HeaderKind::Tcp | HeaderKind::Udp => &["src_port", "dst_port"],
@@ -217,29 +217,29 @@ fn summary(header: &PacketHeader) -> String {
 /// The value of a field in frame 0, if the document sets it.
 fn in_frame_0(header: &PacketHeader, name: &str) -> Option<String> {
     let field = header.kind().fields().iter().find(|field| field.name == name)?;
-    let value = match header.setting(name)? {
-        FieldSetting::Pattern(pattern) => pattern.at(0, field.bits),
+    let value = match header.field_setting(name)? {
+        FieldSetting::Pattern(pattern) => pattern.value_at(0, field.bits),
         FieldSetting::BadChecksum => return None,
     };
-    Some(display(field.form, value))
+    Some(format_value(field.form, value))
 }
 
-fn varying(header: &PacketHeader) -> Vec<VaryingField> {
+fn varying_fields(header: &PacketHeader) -> Vec<VaryingField> {
     let name = header.kind().name();
-    let fields = header.settings().filter_map(|(field, setting)| {
+    let fields = header.field_settings().filter_map(|(field, setting)| {
         let FieldSetting::Pattern(pattern) = setting else { return None };
         let how = match pattern {
             FieldPattern::Value(_) => return None,
             FieldPattern::Values(values) => {
-                format!("list of {} values from {}", values.len(), display(field.form, values[0]))
+                format!("list of {} values from {}", values.len(), format_value(field.form, values[0]))
             }
             FieldPattern::Step { start, step, down, .. } => {
                 let direction = if *down { "down" } else { "up" };
-                format!("{direction} from {} in steps of {step}", display(field.form, *start))
+                format!("{direction} from {} in steps of {step}", format_value(field.form, *start))
             }
             FieldPattern::Random { min, max, seed, .. } => {
-                let min = display(field.form, *min);
-                let max = display(field.form, *max);
+                let min = format_value(field.form, *min);
+                let max = format_value(field.form, *max);
                 format!("random from {min} to {max}, seed {seed}")
             }
         };
@@ -249,7 +249,7 @@ fn varying(header: &PacketHeader) -> Vec<VaryingField> {
     fields.collect()
 }
 
-fn display(form: ValueForm, value: u128) -> String {
+fn format_value(form: ValueForm, value: u128) -> String {
     match form {
         ValueForm::Number | ValueForm::Checksum => value.to_string(),
         ValueForm::Mac => {
@@ -275,8 +275,8 @@ mod tests {
         let ports = "ports: [{name: a, location: eth1}, {name: b, location: lab/eth2}]";
         let text =
             format!("{ports}\nflows: [{{name: f, tx_rx: {{port: {{tx_name: a, rx_names: [b]}}}}, {flow}}}]");
-        let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}"));
-        explain(&plan.bind(&[Some(BitRate::new(1_000_000_000)), None]).unwrap())
+        let plan = Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems}"));
+        explain_plan(&plan.bind_to_links(&[Some(BitRate::new(1_000_000_000)), None]).unwrap())
     }
 
     const HEADERS: &str = "packet: [{ethernet: {src: {value: '02:00:00:00:00:01'}}}, {vlan: {id: {value: 7}}}, \

@@ -18,9 +18,9 @@ pub struct PlanDocument {
 }
 
 impl PlanDocument {
-    pub fn read(text: impl Into<Arc<str>>, reading: ReadOptions) -> Result<Self, PlanProblems> {
+    pub fn read_text(text: impl Into<Arc<str>>, reading: ReadOptions) -> Result<Self, PlanProblems> {
         let text = text.into();
-        let plan = Arc::new(Plan::read_with(&text, reading)?);
+        let plan = Arc::new(Plan::from_text_with(&text, reading)?);
         Ok(Self { text, reading, plan })
     }
 
@@ -46,10 +46,10 @@ impl SentDocument {
     }
 
     /// The document with its plan. It is read here only if the sender is another process, or has read it with other options.
-    pub fn read(&self, reading: ReadOptions) -> Result<PlanDocument, PlanProblems> {
+    pub fn read_document(&self, reading: ReadOptions) -> Result<PlanDocument, PlanProblems> {
         match &self.read {
             Some(read) if read.reading == reading => Ok(read.clone()),
-            _ => PlanDocument::read(Arc::clone(&self.text), reading),
+            _ => PlanDocument::read_text(Arc::clone(&self.text), reading),
         }
     }
 }
@@ -137,16 +137,16 @@ impl GrowingPlan {
 
     /// Computes the effect of `newer`, which has the same ports. An earlier proposal that was neither accepted
     /// nor dropped is dropped.
-    pub fn propose(&mut self, newer: &Arc<Plan>) -> PlanGrowth {
+    pub fn propose_plan(&mut self, newer: &Arc<Plan>) -> PlanGrowth {
         let mut grown = Plan::clone(&self.current);
-        let indices = grown.grow(newer);
+        let indices = grown.grow_with(newer);
         let grown = Arc::new(grown);
         self.proposed = Some(Arc::clone(&grown));
         PlanGrowth { newer: Arc::clone(newer), grown, indices, known: self.current.streams.len() }
     }
 
     /// Makes the proposal the current plan. Returns whether there was one.
-    pub fn accept(&mut self) -> bool {
+    pub fn accept_proposal(&mut self) -> bool {
         let proposed = self.proposed.take();
         let has_grown = proposed.is_some();
         self.current = proposed.unwrap_or_else(|| Arc::clone(&self.current));
@@ -174,7 +174,7 @@ impl PlanGrowth {
 impl BoundPlan {
     /// The grown plan with schedules. `newer` is the newer plan, bound to the same links. `None` if this plan is not
     /// the one that grows: then indices would mean other streams.
-    pub fn grown(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
+    pub fn with_growth(&self, growth: &PlanGrowth, newer: &Self) -> Option<Self> {
         if self.streams.len() != growth.known {
             return None;
         }
@@ -207,42 +207,42 @@ mod tests {
     }
 
     fn plan(flows: &[&str]) -> Arc<Plan> {
-        Arc::new(Plan::read(&document(flows)).expect("reads"))
+        Arc::new(Plan::from_text(&document(flows)).expect("reads"))
     }
 
     #[test]
     fn a_document_that_was_read_here_is_not_read_again() {
         let reading = ReadOptions { seed: 3, ..ReadOptions::default() };
-        let read = PlanDocument::read(document(&["x"]), reading).expect("reads");
+        let read = PlanDocument::read_text(document(&["x"]), reading).expect("reads");
         let sent = SentDocument::from(read.clone());
-        assert!(Arc::ptr_eq(sent.read(reading).expect("known").plan(), read.plan()));
+        assert!(Arc::ptr_eq(sent.read_document(reading).expect("known").plan(), read.plan()));
         // Another way of reading it gives another plan.
-        let other = sent.read(ReadOptions::default()).expect("reads");
+        let other = sent.read_document(ReadOptions::default()).expect("reads");
         assert!(!Arc::ptr_eq(other.plan(), read.plan()));
     }
 
     #[test]
     fn only_the_text_leaves_the_process() {
-        let read = PlanDocument::read(document(&["x"]), ReadOptions::default()).expect("reads");
+        let read = PlanDocument::read_text(document(&["x"]), ReadOptions::default()).expect("reads");
         let change: PlanChange = PlanChange::Replan(read.clone()).into();
         let text = serde_json::to_string(&change).expect("encodes");
         assert_eq!(text, serde_json::json!({"replan": document(&["x"])}).to_string());
         let received: PlanChange = serde_json::from_str(&text).expect("decodes");
         assert_eq!(received, change);
         let PlanChange::Replan(received) = received else { panic!("{received:?}") };
-        let again = received.read(ReadOptions::default()).expect("reads");
+        let again = received.read_document(ReadOptions::default()).expect("reads");
         assert!(!Arc::ptr_eq(again.plan(), read.plan()), "another process has to read it");
     }
 
     #[test]
     fn a_plan_grows_when_the_change_is_made() {
         let mut own = GrowingPlan::new(plan(&["x"]));
-        let growth = own.propose(&plan(&["y", "x"]));
+        let growth = own.propose_plan(&plan(&["y", "x"]));
         assert_eq!((growth.indices(), own.current().streams.len()), (&[1, 0][..], 1));
         own.drop_proposal();
-        assert!(!own.accept(), "what was dropped is not accepted later");
-        let growth = own.propose(&plan(&["z"]));
-        assert!(own.accept());
+        assert!(!own.accept_proposal(), "what was dropped is not accepted later");
+        let growth = own.propose_plan(&plan(&["z"]));
+        assert!(own.accept_proposal());
         assert!(Arc::ptr_eq(own.current(), &growth.grown));
         let names: Vec<&str> = own.current().streams.iter().map(|stream| stream.name.as_str()).collect();
         assert_eq!(names, ["x", "z"]);
@@ -250,15 +250,15 @@ mod tests {
 
     #[test]
     fn a_bound_plan_that_missed_a_growth_does_not_follow_the_next() {
-        let bound = |flows: &[&str]| Plan::clone(&plan(flows)).bind(&[]).expect("binds");
+        let bound = |flows: &[&str]| Plan::clone(&plan(flows)).bind_to_links(&[]).expect("binds");
         let mut own = GrowingPlan::new(plan(&["x"]));
-        let first = own.propose(&plan(&["y"]));
-        own.accept();
-        let second = own.propose(&plan(&["z"]));
+        let first = own.propose_plan(&plan(&["y"]));
+        own.accept_proposal();
+        let second = own.propose_plan(&plan(&["z"]));
         let before = bound(&["x"]);
-        assert!(before.grown(&second, &bound(&["z"])).is_none());
-        let after = before.grown(&first, &bound(&["y"])).expect("is the plan that grows");
-        let after = after.grown(&second, &bound(&["z"])).expect("is the plan that grows");
+        assert!(before.with_growth(&second, &bound(&["z"])).is_none());
+        let after = before.with_growth(&first, &bound(&["y"])).expect("is the plan that grows");
+        let after = after.with_growth(&second, &bound(&["z"])).expect("is the plan that grows");
         assert_eq!((after.streams.len(), after.plan.streams.len()), (3, 3));
     }
 }

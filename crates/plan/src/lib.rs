@@ -1,7 +1,7 @@
 //! Reads an OTG document into a [`Plan`], or returns a list of [`PlanProblem`]s, each with its JSON path and source line.
 //!
 //! Reading has three steps: text -> [`document`] (a tree with positions) -> reader (typed access, every problem noted) -> [`Plan`]. A `Plan`
-//! is proof that packetrig can run the document. [`Plan::bind`] computes what depends on the link (percentages, byte gaps), when the speeds
+//! is proof that packetrig can run the document. [`Plan::bind_to_links`] computes what depends on the link (percentages, byte gaps), when the speeds
 //! of the ports are known.
 //!
 //! It opens no file and no socket. Unknown or unsupported fields are refused by path, and harmless tuning fields give a

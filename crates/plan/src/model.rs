@@ -72,7 +72,7 @@ impl FlowShare {
     pub const WHOLE: Self = Self { index: 0, of: 1 };
 
     /// Number of frames that this part sends of `frames` frames.
-    const fn share(self, frames: u64) -> u64 {
+    const fn share_of_frames(self, frames: u64) -> u64 {
         // The first `frames % of` parts send one frame more, so that all parts add up to `frames`.
         frames / self.of + (self.index < frames % self.of) as u64
     }
@@ -156,13 +156,13 @@ pub struct ReadOptions {
 
 impl Plan {
     /// Reads a document (YAML or JSON). `Ok` may carry warnings.
-    pub fn read(text: &str) -> Result<Self, PlanProblems> {
-        Self::read_with(text, ReadOptions::default())
+    pub fn from_text(text: &str) -> Result<Self, PlanProblems> {
+        Self::from_text_with(text, ReadOptions::default())
     }
 
-    /// Reads a document with options, like [`Self::read`].
-    pub fn read_with(text: &str, options: ReadOptions) -> Result<Self, PlanProblems> {
-        crate::read::plan(text, options)
+    /// Reads a document with options, like [`Self::from_text`].
+    pub fn from_text_with(text: &str, options: ReadOptions) -> Result<Self, PlanProblems> {
+        crate::read::read_plan(text, options)
     }
 }
 
@@ -176,25 +176,25 @@ impl Stream {
         let mut spec = template.spec().clone();
         if let Some(ethernet) = spec.headers.first_mut() {
             let value = mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
-            ethernet.set("dst", FieldSetting::Pattern(FieldPattern::Value(value)));
+            ethernet.set_field("dst", FieldSetting::Pattern(FieldPattern::Value(value)));
         }
         Ok(Arc::new(FrameTemplate::new(spec)?).into())
     }
 
     /// Layer 1 bits per second at this frame rate.
     pub fn l1_rate(&self, rate: FrameRate) -> BitRate {
-        let size = MeanSize::from(self.frames.mean());
-        rate.bits(size.l1_bytes(), size.frames)
+        let size = MeanSize::from(self.frames.mean_size());
+        rate.bit_rate(size.l1_bytes(), size.frames)
     }
 
     /// Layer 2 bits per second at this frame rate, FCS included.
     pub fn l2_rate(&self, rate: FrameRate) -> BitRate {
-        let size = MeanSize::from(self.frames.mean());
-        rate.bits(size.bytes, size.frames)
+        let size = MeanSize::from(self.frames.mean_size());
+        rate.bit_rate(size.bytes, size.frames)
     }
 
     /// Copies that receivers should see of `sent` frames.
-    pub fn expected(&self, sent: u64) -> u64 {
+    pub fn expected_copies(&self, sent: u64) -> u64 {
         // 128 bits: the count of a long run times 1000 overflows 64.
         let expected = u128::from(sent) * u128::from(self.metrics.rx_per_tx_thousandths) / 1000;
         clamp_to_u64(expected)

@@ -5,13 +5,13 @@ const MOST_NAMES: usize = 100;
 const LONGEST_WORD: usize = 100;
 
 /// Finds a name with few wrong, missing, additional or swapped letters, or one that abbreviates the other.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest_name<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     if known.len() > MOST_NAMES || word.len() > LONGEST_WORD {
         return None;
     }
     // One wrong letter, and one more for every four letters: more would suggest unrelated names. Among several names at
     // the same distance the alphabetically first one counts, so the hint never changes.
-    let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
+    let (distance, best) = known.iter().map(|other| (edit_distance(word, other), *other)).min()?;
     if distance <= 1 + word.chars().count() / 4 {
         return Some(best);
     }
@@ -43,7 +43,7 @@ fn is_abbreviation(short: &str, long: &str) -> bool {
 }
 
 /// Optimal string alignment: the Levenshtein distance, with two swapped neighbours as one edit.
-fn edits(a: &str, b: &str) -> usize {
+fn edit_distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().collect();
     let b: Vec<char> = b.chars().collect();
     // Row i has the distances of the first i letters of `a` to all beginnings of `b`. Only the last two rows are needed.
@@ -76,7 +76,7 @@ mod tests {
         for (typed, meant) in
             [("upd", "udp"), ("etherent", "ethernet"), ("tpc", "tcp"), ("ethernett", "ethernet")]
         {
-            assert_eq!(nearest(typed, &NAMES), Some(meant), "{typed}");
+            assert_eq!(nearest_name(typed, &NAMES), Some(meant), "{typed}");
         }
     }
 
@@ -85,16 +85,16 @@ mod tests {
         for (typed, meant) in
             [("ttl", "time_to_live"), ("proto", "protocol"), ("source", "src"), ("id", "identification")]
         {
-            assert_eq!(nearest(typed, &NAMES), Some(meant), "{typed}");
+            assert_eq!(nearest_name(typed, &NAMES), Some(meant), "{typed}");
         }
     }
 
     #[test]
     fn nothing_is_suggested_for_a_word_that_is_like_none() {
         for typed in ["flaws", "x", "", "sctp_chunk"] {
-            assert_eq!(nearest(typed, &NAMES), None, "{typed}");
+            assert_eq!(nearest_name(typed, &NAMES), None, "{typed}");
         }
-        assert_eq!(nearest("udp", &[]), None);
+        assert_eq!(nearest_name("udp", &[]), None);
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         for (a, b, distance) in
             [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("kitten", "sitting", 3)]
         {
-            assert_eq!((edits(a, b), edits(b, a)), (distance, distance), "{a} {b}");
+            assert_eq!((edit_distance(a, b), edit_distance(b, a)), (distance, distance), "{a} {b}");
         }
     }
 }

@@ -35,13 +35,13 @@ struct FlowText {
 impl PlanParts {
     /// Prepares a valid plan for cutting. `None` if a flow goes from device to device: the number of its streams
     /// depends on all devices.
-    pub fn of(document: &str) -> Option<Self> {
-        let root = document::parse(document).ok()?;
-        let members = object(&root)?;
-        let ports = items(members, "ports");
+    pub fn from_document(document: &str) -> Option<Self> {
+        let root = document::parse_document(document).ok()?;
+        let members = as_members(&root)?;
+        let ports = list_items(members, "ports");
         let numbers = ports.iter().enumerate().filter_map(|(number, port)| Some((name_of(port)?, number)));
         let numbers: HashMap<String, usize> = numbers.collect();
-        let flows = items(members, "flows").iter().map(|flow| FlowText::of(flow, &numbers));
+        let flows = list_items(members, "flows").iter().map(|flow| FlowText::from_node(flow, &numbers));
         let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
         let mut rest = String::new();
         let mut named_by_rest = BTreeSet::new();
@@ -56,12 +56,12 @@ impl PlanParts {
                 flows_at[*port].push(number);
             }
         }
-        let ports = ports.iter().map(written).collect();
+        let ports = ports.iter().map(to_json_text).collect();
         Some(Self { rest, ports, named_by_rest, flows, flows_at })
     }
 
     /// The part for a node that has the ports with these numbers.
-    pub fn part(&self, own: &[usize]) -> PlanPart {
+    pub fn part_for_ports(&self, own: &[usize]) -> PlanPart {
         let flows: BTreeSet<usize> =
             own.iter().filter_map(|port| self.flows_at.get(*port)).flatten().copied().collect();
         let mut ports: BTreeSet<usize> =
@@ -77,7 +77,7 @@ impl PlanParts {
             next = port + 1;
         }
         write_gap(&mut text, self.ports.len() - next, None);
-        close(&mut text, ']');
+        close_bracket(&mut text, ']');
         text.push_str(",\"flows\":[");
         next = 0;
         for flow in &flows {
@@ -88,7 +88,7 @@ impl PlanParts {
             next = flow + 1;
         }
         write_gap(&mut text, self.flows.len() - next, self.flows.get(next));
-        close(&mut text, ']');
+        close_bracket(&mut text, ']');
         text.push('}');
         PlanPart { document: text, ports }
     }
@@ -116,10 +116,10 @@ fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
 }
 
 impl FlowText {
-    fn of(flow: &DocumentNode, ports: &HashMap<String, usize>) -> Option<Self> {
-        let NamedPorts { tx, rx } = ends_of(document::member(object(flow)?, "tx_rx")?)?;
+    fn from_node(flow: &DocumentNode, ports: &HashMap<String, usize>) -> Option<Self> {
+        let NamedPorts { tx, rx } = ends_of(document::find_member(as_members(flow)?, "tx_rx")?)?;
         let ends = std::iter::once(&tx).chain(&rx).map(|name| ports.get(name).copied());
-        Some(Self { text: written(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
+        Some(Self { text: to_json_text(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
     }
 }
 
@@ -142,7 +142,7 @@ fn note_ports(value: &DocumentNode, ports: &HashMap<String, usize>, found: &mut 
 }
 
 fn name_of(item: &DocumentNode) -> Option<String> {
-    document::member(object(item)?, "name").and_then(scalar)
+    document::find_member(as_members(item)?, "name").and_then(scalar_text)
 }
 
 /// The names of a flow's sending port and of the receiving ones.
@@ -153,41 +153,41 @@ struct NamedPorts {
 
 /// The ends of a flow between ports; `None` if the ends are devices.
 fn ends_of(tx_rx: &DocumentNode) -> Option<NamedPorts> {
-    let ends = object(tx_rx)?;
-    if document::member(ends, "device").is_some() {
+    let ends = as_members(tx_rx)?;
+    if document::find_member(ends, "device").is_some() {
         return None;
     }
-    let port = document::member(ends, "port")?;
+    let port = document::find_member(ends, "port")?;
     let mut tx = None;
     let mut rx = Vec::new();
-    for (name, _, value) in object(port)? {
+    for (name, _, value) in as_members(port)? {
         match (name.as_str(), &value.value) {
             ("tx_name", DocumentValue::Scalar(text)) => tx = Some(text.clone()),
             ("rx_name" | "rx_names", DocumentValue::Scalar(text)) => rx.push(text.clone()),
-            ("rx_names", DocumentValue::List(items)) => rx.extend(items.iter().filter_map(scalar)),
+            ("rx_names", DocumentValue::List(items)) => rx.extend(items.iter().filter_map(scalar_text)),
             _ => {}
         }
     }
     Some(NamedPorts { tx: tx?, rx })
 }
 
-fn object(node: &DocumentNode) -> Option<&[(String, document::TextPosition, DocumentNode)]> {
+fn as_members(node: &DocumentNode) -> Option<&[(String, document::TextPosition, DocumentNode)]> {
     if let DocumentValue::Object(members) = &node.value { Some(members) } else { None }
 }
 
 /// The items of the list with this name; none if it is missing.
-fn items<'a>(
+fn list_items<'a>(
     members: &'a [(String, document::TextPosition, DocumentNode)],
     name: &str,
 ) -> &'a [DocumentNode] {
-    document::member(members, name).map_or(&[], list)
+    document::find_member(members, name).map_or(&[], as_list)
 }
 
-fn list(node: &DocumentNode) -> &[DocumentNode] {
+fn as_list(node: &DocumentNode) -> &[DocumentNode] {
     if let DocumentValue::List(items) = &node.value { items } else { &[] }
 }
 
-fn scalar(node: &DocumentNode) -> Option<String> {
+fn scalar_text(node: &DocumentNode) -> Option<String> {
     if let DocumentValue::Scalar(text) = &node.value { Some(text.clone()) } else { None }
 }
 
@@ -199,7 +199,7 @@ fn write_member(text: &mut String, name: &str, value: &DocumentNode) {
     text.push(',');
 }
 
-fn written(node: &DocumentNode) -> String {
+fn to_json_text(node: &DocumentNode) -> String {
     let mut text = String::new();
     write_value(&mut text, node);
     text
@@ -216,20 +216,20 @@ fn write_value(text: &mut String, node: &DocumentNode) {
                 write_value(text, item);
                 text.push(',');
             }
-            close(text, ']');
+            close_bracket(text, ']');
         }
         DocumentValue::Object(members) => {
             text.push('{');
             for (name, _, value) in members {
                 write_member(text, name, value);
             }
-            close(text, '}');
+            close_bracket(text, '}');
         }
     }
 }
 
 /// Replaces the last comma, if there is one, with the bracket.
-fn close(text: &mut String, bracket: char) {
+fn close_bracket(text: &mut String, bracket: char) {
     if text.ends_with(',') {
         text.pop();
     }
@@ -257,7 +257,7 @@ mod tests {
     use crate::{Plan, ReadOptions, Stream};
 
     fn read(text: &str) -> Plan {
-        Plan::read_with(text, ReadOptions { seed: 7, fleet: true, ..ReadOptions::default() })
+        Plan::from_text_with(text, ReadOptions { seed: 7, fleet: true, ..ReadOptions::default() })
             .unwrap_or_else(|error| panic!("{error:?}\n{text}"))
     }
 
@@ -289,7 +289,7 @@ mod tests {
     }
 
     fn read_part(text: &str) -> Plan {
-        Plan::read_with(text, ReadOptions { seed: 7, fleet: true, part: true })
+        Plan::from_text_with(text, ReadOptions { seed: 7, fleet: true, part: true })
             .unwrap_or_else(|error| panic!("{error:?}\n{text}"))
     }
 
@@ -297,7 +297,7 @@ mod tests {
     fn a_part_says_the_same_of_its_own_ports_and_keeps_all_numbers() {
         let document = mesh(40);
         let whole = read(&document);
-        let part = PlanParts::of(&document).unwrap().part(&[7]);
+        let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[7]);
         assert_eq!(part.ports, BTreeSet::from([6, 7, 8]), "its own, and both it speaks with");
         let own = read_part(&part.document);
         assert_eq!((own.ports.len(), own.streams.len()), (40, 40));
@@ -319,16 +319,23 @@ mod tests {
 
     #[test]
     fn a_part_is_as_long_as_what_concerns_its_node() {
-        let length = |nodes: usize| PlanParts::of(&mesh(nodes)).unwrap().part(&[7]).document.len();
+        let length = |nodes: usize| {
+            PlanParts::from_document(&mesh(nodes)).unwrap().part_for_ports(&[7]).document.len()
+        };
         assert!(length(1000) < length(40) + 40, "{} and {}", length(1000), length(40));
-        assert_eq!(read_part(&PlanParts::of(&mesh(400)).unwrap().part(&[]).document).streams.len(), 400);
+        assert_eq!(
+            read_part(&PlanParts::from_document(&mesh(400)).unwrap().part_for_ports(&[]).document)
+                .streams
+                .len(),
+            400
+        );
     }
 
     #[test]
     fn ports_that_the_rest_of_a_plan_names_are_in_every_part() {
         let captures = "captures: [{name: c, port_names: ['p \"3\"'], format: pcapng}]\n";
         let document = format!("{captures}{}", mesh(40));
-        let part = PlanParts::of(&document).unwrap().part(&[20]);
+        let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[20]);
         assert_eq!(part.ports, BTreeSet::from([3, 19, 20, 21]));
         assert_eq!(read_part(&part.document).captures[0].ports, [3]);
     }
@@ -344,15 +351,15 @@ mod tests {
             list(&port),
             list(&address)
         );
-        let part = PlanParts::of(&document).unwrap().part(&[7]);
+        let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[7]);
         let (whole, own) = (read(&document).probes, read_part(&part.document).probes);
         assert!(whole.is_some() && whole == own);
     }
 
     #[test]
     fn only_a_node_that_is_given_a_part_reads_one() {
-        let part = PlanParts::of(&mesh(40)).unwrap().part(&[7]).document;
-        assert!(Plan::read_with(&part, ReadOptions { seed: 7, fleet: true, part: false }).is_err());
+        let part = PlanParts::from_document(&mesh(40)).unwrap().part_for_ports(&[7]).document;
+        assert!(Plan::from_text_with(&part, ReadOptions { seed: 7, fleet: true, part: false }).is_err());
         for bad in [
             r#"{"ports":[{"x_elsewhere":0}]}"#,
             r#"{"ports":[{"x_elsewhere":4000000000}]}"#,
@@ -361,15 +368,18 @@ mod tests {
             r#"{"ports":[{"x_elsewhere":9}],"flows":[{"x_elsewhere":2,"tx":9}]}"#,
             r#"{"ports":[{"x_elsewhere":9}],"flows":[{"x_elsewhere":2}]}"#,
         ] {
-            assert!(Plan::read_with(bad, ReadOptions { seed: 7, fleet: true, part: true }).is_err(), "{bad}");
+            assert!(
+                Plan::from_text_with(bad, ReadOptions { seed: 7, fleet: true, part: true }).is_err(),
+                "{bad}"
+            );
         }
     }
 
     #[test]
     fn flows_between_devices_are_not_taken_apart() {
         let device = "flows: [{name: f, tx_rx: {choice: device, device: {tx_names: [a], rx_names: [b]}}}]";
-        assert!(PlanParts::of(device).is_none());
-        assert!(PlanParts::of("ports: []").is_some());
-        assert!(PlanParts::of("[").is_none());
+        assert!(PlanParts::from_document(device).is_none());
+        assert!(PlanParts::from_document("ports: []").is_some());
+        assert!(PlanParts::from_document("[").is_none());
     }
 }

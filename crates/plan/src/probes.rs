@@ -99,7 +99,7 @@ pub struct ProbePlan {
 
 impl ProbePlan {
     /// The target of a line; `None` if it is a port without an address.
-    pub fn target(&self, line: &PlannedProbeLine) -> Option<SocketAddr> {
+    pub fn target_address(&self, line: &PlannedProbeLine) -> Option<SocketAddr> {
         match line.to {
             ProbeEnd::Host(target) => Some(target),
             ProbeEnd::Port(port) => {
@@ -114,13 +114,13 @@ impl ProbePlan {
     }
 
     /// The ports whose probes a port answers.
-    pub fn askers(&self, port: usize) -> impl Iterator<Item = usize> {
+    pub fn asking_ports(&self, port: usize) -> impl Iterator<Item = usize> {
         let lines = self.lines.iter().filter(move |line| line.to == ProbeEnd::Port(port));
         lines.map(|line| line.from).filter(|_| self.method.has_reflectors())
     }
 
     /// Number of lines that a port sends.
-    pub fn lines_of(&self, port: usize) -> u32 {
+    pub fn line_count_of(&self, port: usize) -> u32 {
         clamp_to_u32(self.lines_from(port).count() as u64)
     }
 
@@ -131,14 +131,14 @@ impl ProbePlan {
     }
 
     /// Number of turns: lines in different turns are sent one after the other.
-    pub fn turns(&self) -> u32 {
+    pub fn turn_count(&self) -> u32 {
         self.lines.iter().map(|line| line.turn.saturating_add(1)).max().unwrap_or(0)
     }
 
     /// Time from the start to the end of the last train of a line, without the wait for answers.
-    pub fn length(&self) -> Nanos {
+    pub fn total_length(&self) -> Nanos {
         if self.method.is_alone() {
-            return Nanos::new(self.slot.as_u64().saturating_mul(self.turns().into()));
+            return Nanos::new(self.slot.as_u64().saturating_mul(self.turn_count().into()));
         }
         let rounds = self.interval.as_u64().saturating_mul(self.count.into());
         Nanos::new(rounds.saturating_add(self.train_length().as_u64()))
@@ -153,7 +153,7 @@ impl ProbePlan {
 /// The ends of all lines: from each of `from` to each of `to` but itself.
 ///
 /// Each port begins with the one after itself. So if all ports send at the same time, each port receives one probe at a time.
-pub(crate) fn lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLine> {
+pub(crate) fn make_lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLine> {
     let mut lines = Vec::new();
     let mut seen = BTreeSet::new();
     for port in from {
@@ -168,7 +168,7 @@ pub(crate) fn lines(from: &[usize], to: &[ProbeEnd]) -> Vec<PlannedProbeLine> {
 }
 
 /// Gives each line the first turn in which its ends are free.
-pub(crate) fn take_turns(lines: &mut [PlannedProbeLine]) {
+pub(crate) fn assign_turns(lines: &mut [PlannedProbeLine]) {
     let mut busy: BTreeSet<(ProbeEnd, u32)> = BTreeSet::new();
     for line in lines {
         let ends = [ProbeEnd::Port(line.from), line.to];
@@ -186,8 +186,8 @@ mod tests {
     fn a_port_has_to_do_with_one_line_at_a_time_if_each_is_alone() {
         let ports: Vec<usize> = (0..8).collect();
         let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
-        let mut lines = lines(&ports, &ends);
-        take_turns(&mut lines);
+        let mut lines = make_lines(&ports, &ends);
+        assign_turns(&mut lines);
         let last = lines.iter().map(|line| line.turn).max().unwrap();
         assert!(last < 2 * 2 * 7, "{last}: each line meets at most 26 others");
         for turn in 0..=last {
@@ -201,7 +201,7 @@ mod tests {
     fn in_each_turn_of_a_mesh_every_port_receives_one_probe() {
         let ports: Vec<usize> = (0..7).collect();
         let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
-        let lines = lines(&ports, &ends);
+        let lines = make_lines(&ports, &ends);
         assert_eq!(lines.len(), 42);
         for turn in 0..6 {
             let receivers: BTreeSet<ProbeEnd> =
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_pair_that_is_named_twice_is_one_line() {
         let host = ProbeEnd::Host("192.0.2.1:862".parse().unwrap());
-        let found = lines(&[3, 3], &[host, host, ProbeEnd::Port(3), ProbeEnd::Port(4)]);
+        let found = make_lines(&[3, 3], &[host, host, ProbeEnd::Port(3), ProbeEnd::Port(4)]);
         assert_eq!(found.iter().map(|line| line.to).collect::<Vec<_>>(), [ProbeEnd::Port(4), host]);
     }
 }

@@ -5,7 +5,7 @@
 mod tests;
 mod yaml;
 
-pub(crate) use yaml::yaml;
+pub(crate) use yaml::write_yaml;
 
 use crate::clamp_to_u32;
 use crate::model::MeanSize;
@@ -62,7 +62,7 @@ impl QuickPattern {
     }
 
     /// The reason why these numbers of senders and receivers do not fit the pattern.
-    pub fn objection(self, tx: usize, rx: usize) -> Option<String> {
+    pub fn explain_mismatch(self, tx: usize, rx: usize) -> Option<String> {
         match self {
             Self::NToN if tx != rx => {
                 Some(format!("n-to-n needs as many receivers as senders, not {rx} for {tx}"))
@@ -74,7 +74,7 @@ impl QuickPattern {
     }
 
     /// The sets of receivers that sender `tx` has a stream for.
-    fn receivers(self, tx: usize, rx: usize) -> Vec<Vec<usize>> {
+    fn receiver_sets(self, tx: usize, rx: usize) -> Vec<Vec<usize>> {
         match self {
             Self::ToAll | Self::NToOne => vec![(0..rx).collect()],
             Self::NToN => vec![vec![tx]],
@@ -85,7 +85,7 @@ impl QuickPattern {
 
 /// The locations of a flag's text: the text itself, or, if it ends with `*N` or `*all`, that many copies. `all` returns how many ports match a
 /// location, if that can be known.
-pub fn repeated(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
+pub fn expand_copies(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
     /// Most copies in one document.
     const MOST: usize = 4096;
     let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
@@ -143,7 +143,7 @@ struct SenderStream<'a> {
 
 impl SenderStream<'_> {
     /// Its share of the sender's load. The shares of all streams add up to it.
-    fn share(&self, whole: u64) -> u64 {
+    fn share_of_load(&self, whole: u64) -> u64 {
         let streams = u64::from(self.of);
         whole / streams + u64::from(u64::from(self.n) < whole % streams)
     }
@@ -163,7 +163,7 @@ struct StreamPace {
     duration: Value,
 }
 
-fn pps(pps: u64) -> Value {
+fn pps_rate(pps: u64) -> Value {
     json!({"choice": "pps", "pps": pps})
 }
 
@@ -173,7 +173,7 @@ fn fixed_value(value: impl Into<Value>) -> Value {
 }
 
 /// `tx`, or `tx1`, `tx2`, … of several.
-fn names(side: &str, count: usize) -> Vec<String> {
+fn port_names(side: &str, count: usize) -> Vec<String> {
     match count {
         1 => vec![side.to_owned()],
         _ => (1..=count).map(|n| format!("{side}{n}")).collect(),
@@ -181,41 +181,41 @@ fn names(side: &str, count: usize) -> Vec<String> {
 }
 
 impl QuickPlan {
-    pub fn document(&self) -> Value {
-        let tx_names = names("tx", self.tx.len());
-        let rx_names = names("rx", self.rx.len());
+    pub fn to_document(&self) -> Value {
+        let tx_names = port_names("tx", self.tx.len());
+        let rx_names = port_names("rx", self.rx.len());
         let locations = self.tx.iter().zip(&tx_names).chain(self.rx.iter().zip(&rx_names));
         let ports: Vec<Value> =
             locations.map(|(location, name)| json!({"name": name, "location": location})).collect();
         let mut flows = Vec::new();
         for (tx, tx_name) in tx_names.iter().enumerate() {
-            let apart = self.pattern.receivers(tx, rx_names.len());
+            let apart = self.pattern.receiver_sets(tx, rx_names.len());
             let of = clamp_to_u32(apart.len() as u64).saturating_mul(self.streams.max(1));
             // Stream n goes to set n modulo the number of sets; `flow_name` relies on that.
             for (n, receivers) in (0..of).zip(apart.iter().cycle()) {
                 let stream = SenderStream { n, of, tx, receivers };
                 let names: Vec<&str> =
                     receivers.iter().filter_map(|rx| Some(rx_names.get(*rx)?.as_str())).collect();
-                flows.push(self.flow(&stream, tx_name, &names));
+                flows.push(self.flow_value(&stream, tx_name, &names));
             }
         }
         json!({"ports": ports, "flows": flows})
     }
 
     /// The document as YAML.
-    pub fn yaml(&self) -> String {
+    pub fn to_yaml(&self) -> String {
         let mut out = String::new();
-        yaml(&self.document(), 0, &mut out);
+        write_yaml(&self.to_document(), 0, &mut out);
         out
     }
 
-    fn flow(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
-        let pace = self.pace(stream);
+    fn flow_value(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
+        let pace = self.stream_pace(stream);
         let mut flow = json!({
             "name": self.flow_name(stream, tx_name, rx_names),
             "tx_rx": {"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}},
-            "packet": self.packet(stream),
-            "size": self.size(),
+            "packet": self.packet_value(stream),
+            "size": self.size_value(),
             "rate": pace.rate,
             "duration": pace.duration,
             "metrics": {"enable": true, "loss": true, "timestamps": true,
@@ -229,7 +229,7 @@ impl QuickPlan {
     }
 
     fn flow_name(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> String {
-        let number = stream.n as usize / self.pattern.receivers(stream.tx, self.rx.len()).len() + 1;
+        let number = stream.n as usize / self.pattern.receiver_sets(stream.tx, self.rx.len()).len() + 1;
         let base = match (self.is_plain(), rx_names) {
             (true, _) => "stream".to_owned(),
             (false, [one]) => format!("{tx_name} to {one}"),
@@ -243,8 +243,8 @@ impl QuickPlan {
         self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
     }
 
-    fn packet(&self, stream: &SenderStream<'_>) -> Value {
-        let FlowAddresses { src_mac, dst_mac, src, dst } = self.addresses(stream);
+    fn packet_value(&self, stream: &SenderStream<'_>) -> Value {
+        let FlowAddresses { src_mac, dst_mac, src, dst } = self.stream_addresses(stream);
         let mut packet = vec![json!({"choice": "ethernet", "ethernet": {
             "src": fixed_value(src_mac), "dst": fixed_value(dst_mac)}})];
         if let Some(id) = self.vlan {
@@ -265,7 +265,7 @@ impl QuickPlan {
     }
 
     /// Every sender and receiver has its own addresses.
-    fn addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
+    fn stream_addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
         // Numbers count from 1: host part 0 would be the address of the network itself.
         let tx = stream.tx + 1;
         let rx = stream.receivers.first().map_or(1, |rx| rx + 1);
@@ -288,7 +288,7 @@ impl QuickPlan {
         FlowAddresses { src_mac, dst_mac, src, dst }
     }
 
-    fn size(&self) -> Value {
+    fn size_value(&self) -> Value {
         match self.size {
             QuickSize::Fixed(size) => json!({"choice": "fixed", "fixed": size.bytes()}),
             QuickSize::Range(min, max) => {
@@ -299,7 +299,7 @@ impl QuickPlan {
             }
             QuickSize::Imix => {
                 let pairs: Vec<Value> = self
-                    .imix()
+                    .imix_pairs()
                     .iter()
                     .map(|(size, weight)| json!({"size": size, "weight": weight}))
                     .collect();
@@ -308,20 +308,26 @@ impl QuickPlan {
         }
     }
 
-    fn pace(&self, stream: &SenderStream<'_>) -> StreamPace {
+    fn stream_pace(&self, stream: &SenderStream<'_>) -> StreamPace {
         let streams = u64::from(stream.of);
         // OTG's least `pps` is 1 and its least `bps` is 672: slower loads become bursts of one frame.
         let slow = match self.rate {
             Rate::Frames(rate) => {
                 let whole = rate.frames_within(Nanos::from_secs(1));
                 if FrameRate::per_second(whole) == Some(rate) && whole >= streams {
-                    return StreamPace { rate: pps(stream.share(whole)), duration: self.duration() };
+                    return StreamPace {
+                        rate: pps_rate(stream.share_of_load(whole)),
+                        duration: self.duration_value(),
+                    };
                 }
                 Some(rate)
             }
             Rate::Bits(bits) if bits.bits_per_second() / streams >= LEAST_BITS => {
-                let bps = stream.share(bits.bits_per_second());
-                return StreamPace { rate: json!({"choice": "bps", "bps": bps}), duration: self.duration() };
+                let bps = stream.share_of_load(bits.bits_per_second());
+                return StreamPace {
+                    rate: json!({"choice": "bps", "bps": bps}),
+                    duration: self.duration_value(),
+                };
             }
             Rate::Bits(bits) => {
                 let size = self.mean_size();
@@ -329,22 +335,25 @@ impl QuickPlan {
             }
             Rate::Share(share) => {
                 // Seven decimals are exact, and a float has twice as many.
-                let percentage = stream.share(share.billionths()) as f64 / 1e7;
+                let percentage = stream.share_of_load(share.billionths()) as f64 / 1e7;
                 let rate = json!({"choice": "percentage", "percentage": percentage});
-                return StreamPace { rate, duration: self.duration() };
+                return StreamPace { rate, duration: self.duration_value() };
             }
         };
-        let period = slow.map_or(Nanos::MAX, |rate| rate.due(streams));
+        let period = slow.map_or(Nanos::MAX, |rate| rate.due_time(streams));
         if period > SLOT {
-            return StreamPace { rate: pps(1_000_000_000 / SLOT.as_u64()), duration: self.singles(period) };
+            return StreamPace {
+                rate: pps_rate(1_000_000_000 / SLOT.as_u64()),
+                duration: self.single_frame_bursts(period),
+            };
         }
         // Faster than 1000/s, but no whole number: the next whole rate differs by less than a thousandth.
-        let rate = pps((1_000_000_000 / period.as_u64().max(1)).max(1));
-        StreamPace { rate, duration: self.duration() }
+        let rate = pps_rate((1_000_000_000 / period.as_u64().max(1)).max(1));
+        StreamPace { rate, duration: self.duration_value() }
     }
 
     /// One frame per period, as bursts of one: OTG's rates are whole numbers per second.
-    fn singles(&self, period: Nanos) -> Value {
+    fn single_frame_bursts(&self, period: Nanos) -> Value {
         let bursts = match self.length {
             // Rounded up, and at least one: a run shorter than one period still sends its first frame.
             QuickLength::Time(time) => time.as_u64().div_ceil(period.as_u64()).max(1),
@@ -362,7 +371,7 @@ impl QuickPlan {
     }
 
     /// OTG's predefined `imix`, size and weight, with room for the headers.
-    fn imix(&self) -> [(u32, u32); 3] {
+    fn imix_pairs(&self) -> [(u32, u32); 3] {
         [(self.least_imix_size().bytes(), 7), (570, 4), (1518, 1)]
     }
 
@@ -373,14 +382,14 @@ impl QuickPlan {
                 MeanSize { bytes: u64::from(min.bytes()) + u64::from(max.bytes()), frames: 2 }
             }
             QuickSize::Imix => {
-                let pairs = self.imix();
+                let pairs = self.imix_pairs();
                 let sum = |of: fn(&(u32, u32)) -> u32| pairs.iter().map(|pair| u64::from(of(pair))).sum();
                 MeanSize { bytes: sum(|(size, weight)| size * weight), frames: sum(|(_, weight)| *weight) }
             }
         }
     }
 
-    fn duration(&self) -> Value {
+    fn duration_value(&self) -> Value {
         match self.length {
             QuickLength::Time(time) => {
                 json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": time.as_secs_f64()}})

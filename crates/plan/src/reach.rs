@@ -52,14 +52,15 @@ pub struct PlanReach {
 }
 
 impl FieldValues {
-    fn of(pattern: &FieldPattern, bits: u32) -> Self {
+    fn from_pattern(pattern: &FieldPattern, bits: u32) -> Self {
         let mask = if bits >= 128 { u128::MAX } else { (1 << bits) - 1 };
         match pattern {
             // Values drawn within the field's width stay between the bounds.
             FieldPattern::Random { min, max, .. } if *max <= mask && min <= max => Self::Range(*min, *max),
             FieldPattern::Random { .. } => Self::Range(0, mask),
             _ if pattern.period() <= MOST_VALUES => {
-                let mut list: Vec<u128> = (0..pattern.period().max(1)).map(|n| pattern.at(n, bits)).collect();
+                let mut list: Vec<u128> =
+                    (0..pattern.period().max(1)).map(|n| pattern.value_at(n, bits)).collect();
                 list.sort_unstable();
                 list.dedup();
                 Self::List(list)
@@ -88,9 +89,9 @@ impl FieldValues {
     }
 }
 
-fn values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> {
-    match (header.setting(field.name), field.absent) {
-        (Some(FieldSetting::Pattern(pattern)), _) => Some(FieldValues::of(pattern, field.bits)),
+fn field_values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> {
+    match (header.field_setting(field.name), field.absent) {
+        (Some(FieldSetting::Pattern(pattern)), _) => Some(FieldValues::from_pattern(pattern, field.bits)),
         (None, AbsentValue::Value(value)) => Some(FieldValues::List(vec![value])),
         _ => None,
     }
@@ -98,7 +99,7 @@ fn values(header: &PacketHeader, field: &FieldDef) -> Option<FieldValues> {
 
 impl Stream {
     /// The possible destinations of its frames.
-    pub fn reach(&self) -> PlanReach {
+    pub fn possible_destinations(&self) -> PlanReach {
         let mut reach = PlanReach::default();
         let template = match &self.frames {
             FrameOrigin::Made(template) => template,
@@ -114,7 +115,7 @@ impl Stream {
         let plain = [PacketHeader::new(HeaderKind::Ethernet)];
         let headers = &template.spec().headers;
         let headers = if headers.is_empty() { &plain[..] } else { headers.as_slice() };
-        reach.take(headers);
+        reach.add_headers(headers);
         if self.awaits.is_some() {
             // The MAC address in the document is a placeholder that no frame keeps.
             // Only the outermost one: inner Ethernet headers keep the addresses of the document.
@@ -127,7 +128,7 @@ impl Stream {
 }
 
 impl PlanReach {
-    fn take(&mut self, headers: &[PacketHeader]) {
+    fn add_headers(&mut self, headers: &[PacketHeader]) {
         if !matches!(
             headers[0].kind(),
             HeaderKind::Ethernet | HeaderKind::EthernetPause | HeaderKind::PfcPause
@@ -136,12 +137,12 @@ impl PlanReach {
         }
         let mut below_ip = false;
         for (index, header) in headers.iter().enumerate() {
-            self.take_header(header, headers.get(index + 1).map(PacketHeader::kind), below_ip);
+            self.add_header(header, headers.get(index + 1).map(PacketHeader::kind), below_ip);
             below_ip |= matches!(header.kind(), HeaderKind::Ipv4 | HeaderKind::Ipv6);
         }
     }
 
-    fn take_header(&mut self, header: &PacketHeader, next: Option<HeaderKind>, below_ip: bool) {
+    fn add_header(&mut self, header: &PacketHeader, next: Option<HeaderKind>, below_ip: bool) {
         let kind = header.kind();
         // Behind an IP header, bytes are payload: the packet goes where that header says. In front of it, they could be any header.
         if kind == HeaderKind::Custom && !below_ip {
@@ -159,12 +160,12 @@ impl PlanReach {
                     "dst"
                 ) | (HeaderKind::Arp, "target_protocol_addr" | "target_hardware_addr")
             );
-            let Some(values) = values(header, field) else { continue };
+            let Some(values) = field_values(header, field) else { continue };
             let name = format!("{}.{}", kind.name(), field.name);
             if is_target {
                 // In an ARP request, the target's MAC address is the unknown one and is zero.
                 let asks = field.name == "target_hardware_addr" && values == FieldValues::List(vec![0]);
-                if let Some(family) = family(field.form).filter(|_| !asks) {
+                if let Some(family) = address_family(field.form).filter(|_| !asks) {
                     self.targets.push(PlanTarget { field: name, family, values });
                 }
             } else if is_type(kind, field.name) {
@@ -182,7 +183,7 @@ impl PlanReach {
     }
 }
 
-fn family(form: ValueForm) -> Option<AddressFamily> {
+fn address_family(form: ValueForm) -> Option<AddressFamily> {
     match form {
         ValueForm::Mac => Some(AddressFamily::Mac),
         ValueForm::Ipv4 => Some(AddressFamily::Ipv4),
@@ -211,7 +212,7 @@ const fn types_of(kind: HeaderKind) -> Option<&'static [u128]> {
 }
 
 /// Addresses that emulated interfaces of a port claim or ask for: their own and those of their gateways.
-pub fn claimed(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
+pub fn claimed_addresses(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
     let own = plan.interfaces.iter().filter(|interface| interface.port == port);
     own.flat_map(|interface| {
         interface.addresses.iter().flat_map(|address| {
@@ -231,7 +232,8 @@ mod tests {
              tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, packet: [{packet}], size: {{fixed: 256}}, \
              rate: {{choice: pps, pps: 1}}}}]}}"
         );
-        Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams[0].reach()
+        Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams[0]
+            .possible_destinations()
     }
 
     fn ips(packet: &str) -> FieldValues {

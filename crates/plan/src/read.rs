@@ -25,21 +25,22 @@ mod timing;
 pub use site::{LABEL_FORM, is_label};
 
 use crate::document;
-use crate::nearest::nearest;
+use crate::nearest::nearest_name;
 use crate::reader::{DocumentItem, DocumentObject, ProblemNotes};
 use crate::{Plan, PlanProblems, ProblemSeverity, ReadOptions};
 use std::collections::HashMap;
 
 const NOT_YET: &str = "packetrig does not do this yet";
 
-pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblems> {
-    let root = document::parse(text).map_err(|problem| PlanProblems(vec![problem.shortened()]))?;
+pub(crate) fn read_plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblems> {
+    let root =
+        document::parse_document(text).map_err(|problem| PlanProblems(vec![problem.to_shortened()]))?;
     let notes = ProblemNotes::default();
     // OTG's default of `auto_start_all`, which also applies without `options`.
     let mut plan = Plan { auto_start: true, ..Plan::default() };
-    if let Some(config) = DocumentItem::root(&root, &notes).object() {
-        read(&config, options, &mut plan);
-        config.close();
+    if let Some(config) = DocumentItem::from_root(&root, &notes).as_object() {
+        read_config(&config, options, &mut plan);
+        config.refuse_unread();
     }
     let problems = notes.into_problems();
     if problems.iter().any(|problem| problem.severity == ProblemSeverity::Error) {
@@ -49,46 +50,46 @@ pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblem
     Ok(plan)
 }
 
-fn read(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
+fn read_config(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Plan) {
     let mut names = UniqueNames::default();
     // Ports first: all later sections refer to them by name.
-    plan.ports = port::ports(config, options, &mut names);
-    let port_names = PortNames::of(&plan.ports);
-    port::layer1(config, &mut plan.ports, &port_names, &mut names);
-    plan.criteria = criteria::criteria(config);
-    plan.captures = capture::captures(config, &port_names, &mut names);
-    let devices = device::devices(config, &port_names, &mut names);
+    plan.ports = port::read_ports(config, options, &mut names);
+    let port_names = PortNames::from_ports(&plan.ports);
+    port::read_layer1(config, &mut plan.ports, &port_names, &mut names);
+    plan.criteria = criteria::read_criteria(config);
+    plan.captures = capture::read_captures(config, &port_names, &mut names);
+    let devices = device::read_devices(config, &port_names, &mut names);
     plan.interfaces = devices.interfaces;
     plan.streams = {
         let ends = ends::NamedEnds::new(&port_names, &plan.interfaces, &devices.names);
-        flow::flows(config, options, &ends, &mut names)
+        flow::read_flows(config, options, &ends, &mut names)
     };
-    plan.probes = probes::probes(config, options, &port_names);
-    if let Some(settings) = config.object("options") {
+    plan.probes = probes::read_probes(config, options, &port_names);
+    if let Some(settings) = config.read_object("options") {
         let why = "packetrig has nothing to tune here";
-        settings.ignore(&["per_port_options"], why);
-        if let Some(port) = settings.object("port_options") {
+        settings.ignore_members(&["per_port_options"], why);
+        if let Some(port) = settings.read_object("port_options") {
             // OTG could take a port from another user. packetrig locks ports, so the key is read and has no effect.
-            port.flag("location_preemption", false);
-            port.ignore(&["data_integrity", "frame_ordering_mode"], why);
-            port.close();
+            port.read_flag("location_preemption", false);
+            port.ignore_members(&["data_integrity", "frame_ordering_mode"], why);
+            port.refuse_unread();
         }
-        if let Some(protocols) = settings.object("protocol_options") {
-            plan.auto_start = protocols.flag("auto_start_all", true);
-            protocols.close();
+        if let Some(protocols) = settings.read_object("protocol_options") {
+            plan.auto_start = protocols.read_flag("auto_start_all", true);
+            protocols.refuse_unread();
         }
-        if let Some(flow) = settings.object("flow_options") {
-            if flow.flag("packet_loss_duration", false) {
-                flow.item.error(format!("not supported: {NOT_YET}"));
+        if let Some(flow) = settings.read_object("flow_options") {
+            if flow.read_flag("packet_loss_duration", false) {
+                flow.item.add_error(format!("not supported: {NOT_YET}"));
             }
-            flow.close();
+            flow.refuse_unread();
         }
-        settings.close();
+        settings.refuse_unread();
     }
-    config.refuse(&["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"], NOT_YET);
+    config.refuse_members(&["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"], NOT_YET);
 }
 
-/// Most names that are collected for a hint: one more than [`nearest`] accepts.
+/// Most names that are collected for a hint: one more than [`nearest_name`] accepts.
 const MOST_HINTED: usize = 101;
 
 /// The names so far: in OTG they are unique over all kinds of objects.
@@ -97,14 +98,14 @@ struct UniqueNames(HashMap<String, String>);
 
 impl UniqueNames {
     /// Reads the name of an object, and refuses one that another object has.
-    fn claim(&mut self, object: &DocumentObject<'_>) -> String {
-        let Some(item) = object.require("name") else { return String::new() };
-        let Some(name) = item.text() else { return String::new() };
+    fn claim_name(&mut self, object: &DocumentObject<'_>) -> String {
+        let Some(item) = object.require_member("name") else { return String::new() };
+        let Some(name) = item.as_text() else { return String::new() };
         if name.is_empty() {
-            item.error("a name must not be empty");
+            item.add_error("a name must not be empty");
         }
         if let Some(other) = self.0.insert(name.to_owned(), item.path.clone()) {
-            item.error(format!(
+            item.add_error(format!(
                 "`{name}` is already the name of {}; names must be unique",
                 other.trim_end_matches(".name")
             ));
@@ -121,7 +122,7 @@ struct PortNames {
 }
 
 impl PortNames {
-    fn of(ports: &[crate::Port]) -> Self {
+    fn from_ports(ports: &[crate::Port]) -> Self {
         let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
         let mut indexes = HashMap::new();
         for (index, name) in names.iter().enumerate() {
@@ -134,18 +135,18 @@ impl PortNames {
 
 /// The index of the port that an item names.
 fn port_named(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
-    let name = item.text()?;
+    let name = item.as_text()?;
     let found = ports.indexes.get(name).copied();
     if found.is_none() {
         let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MOST_HINTED).collect();
         let mut problem = crate::PlanProblem::error(&*item.path, format!("there is no port `{name}`"));
         // No hint from a part of the names: the name that the user meant may be in the other part.
-        if let Some(near) = nearest(name, &names).filter(|_| names.len() == ports.names.len()) {
+        if let Some(near) = nearest_name(name, &names).filter(|_| names.len() == ports.names.len()) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
         } else if !names.is_empty() && names.len() <= 8 {
             problem = problem.with_hint(format!("ports of this plan: {}", names.join(", ")));
         }
-        item.note(problem);
+        item.add_problem(problem);
     }
     found
 }

@@ -1,10 +1,10 @@
 //! Typed access to the tree. Every problem is recorded with its path, and nothing is ignored silently.
 //!
-//! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::close`] reports the others as unknown. Keys that OTG has and
-//! packetrig does not are refused with [`DocumentObject::refuse`].
+//! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread`] reports the others as unknown. Keys that OTG has and
+//! packetrig does not are refused with [`DocumentObject::refuse_members`].
 
 use crate::document::{self, DocumentNode, DocumentValue, TextPosition};
-use crate::nearest::nearest;
+use crate::nearest::nearest_name;
 use crate::{PlanProblem, ProblemSeverity};
 use std::cell::{Cell, RefCell};
 
@@ -20,10 +20,10 @@ pub(crate) struct ProblemNotes {
 const MOST_NOTES: usize = 1_000;
 
 impl ProblemNotes {
-    pub(crate) fn add(&self, problem: PlanProblem) {
+    pub(crate) fn add_problem(&self, problem: PlanProblem) {
         let mut noted = self.noted.borrow_mut();
         let is_warning = problem.severity == ProblemSeverity::Warning;
-        let problem = problem.shortened();
+        let problem = problem.to_shortened();
         if noted.len() < MOST_NOTES {
             self.warnings.set(self.warnings.get() + usize::from(is_warning));
             noted.push(problem);
@@ -68,7 +68,7 @@ pub(crate) struct DocumentItem<'a> {
 }
 
 impl<'a> DocumentItem<'a> {
-    pub(crate) fn root(node: &'a DocumentNode, notes: &'a ProblemNotes) -> Self {
+    pub(crate) fn from_root(node: &'a DocumentNode, notes: &'a ProblemNotes) -> Self {
         Self { path: String::new(), node, notes }
     }
 
@@ -76,37 +76,37 @@ impl<'a> DocumentItem<'a> {
         self.node.place
     }
 
-    pub(crate) fn error(&self, message: impl Into<String>) {
-        self.note(PlanProblem::error(&*self.path, message));
+    pub(crate) fn add_error(&self, message: impl Into<String>) {
+        self.add_problem(PlanProblem::error(&*self.path, message));
     }
 
-    pub(crate) fn warn(&self, message: impl Into<String>) {
-        self.note(PlanProblem::warning(&*self.path, message));
+    pub(crate) fn add_warning(&self, message: impl Into<String>) {
+        self.add_problem(PlanProblem::warning(&*self.path, message));
     }
 
-    pub(crate) fn note(&self, problem: PlanProblem) {
-        self.notes.add(self.node.place.locate(problem));
+    pub(crate) fn add_problem(&self, problem: PlanProblem) {
+        self.notes.add_problem(self.node.place.locate_problem(problem));
     }
 
-    pub(crate) fn object(&self) -> Option<DocumentObject<'a>> {
+    pub(crate) fn as_object(&self) -> Option<DocumentObject<'a>> {
         match &self.node.value {
-            DocumentValue::Object(members) => Some(DocumentObject::of(self.clone(), members)),
-            DocumentValue::Null => Some(DocumentObject::of(self.clone(), &[])),
+            DocumentValue::Object(members) => Some(DocumentObject::new(self.clone(), members)),
+            DocumentValue::Null => Some(DocumentObject::new(self.clone(), &[])),
             _ if self.path.is_empty() => {
                 let problem = PlanProblem::error("", "a plan must be an object with ports and flows");
-                self.note(problem.with_hint("see examples/first-run.yaml"));
+                self.add_problem(problem.with_hint("see examples/first-run.yaml"));
                 None
             }
             _ => {
-                self.error("must be an object");
+                self.add_error("must be an object");
                 None
             }
         }
     }
 
-    pub(crate) fn list(&self) -> Vec<Self> {
+    pub(crate) fn as_list(&self) -> Vec<Self> {
         let DocumentValue::List(items) = &self.node.value else {
-            self.error("must be a list");
+            self.add_error("must be a list");
             return Vec::new();
         };
         items
@@ -116,17 +116,17 @@ impl<'a> DocumentItem<'a> {
             .collect()
     }
 
-    pub(crate) fn text(&self) -> Option<&'a str> {
+    pub(crate) fn as_text(&self) -> Option<&'a str> {
         let DocumentValue::Scalar(text) = &self.node.value else {
-            self.error("must be a single value");
+            self.add_error("must be a single value");
             return None;
         };
         Some(text)
     }
 
     /// A whole number. OTG also writes them as text, YAML also as `0x88a8`.
-    pub(crate) fn number(&self, least: u128, most: u128) -> Option<u128> {
-        let text = self.text()?;
+    pub(crate) fn as_number(&self, least: u128, most: u128) -> Option<u128> {
+        let text = self.as_text()?;
         let read = match text.strip_prefix("0x") {
             Some(digits) => u128::from_str_radix(digits, 16),
             None => text.parse(),
@@ -140,7 +140,7 @@ impl<'a> DocumentItem<'a> {
     }
 
     fn not_a_number(&self, text: &str, least: u128, most: u128) -> Option<u128> {
-        self.error(format!("`{text}` is not a whole number from {least} to {most}"));
+        self.add_error(format!("`{text}` is not a whole number from {least} to {most}"));
         None
     }
 }
@@ -156,7 +156,7 @@ pub(crate) struct DocumentObject<'a> {
 }
 
 impl<'a> DocumentObject<'a> {
-    fn of(item: DocumentItem<'a>, members: &'a [(String, TextPosition, DocumentNode)]) -> Self {
+    fn new(item: DocumentItem<'a>, members: &'a [(String, TextPosition, DocumentNode)]) -> Self {
         Self { item, members, asked: RefCell::default(), refused: RefCell::default() }
     }
 
@@ -166,28 +166,28 @@ impl<'a> DocumentObject<'a> {
     }
 
     /// The names among these that packetrig supports.
-    fn supported(&self, names: &[&'static str]) -> Vec<&'static str> {
+    fn supported_names(&self, names: &[&'static str]) -> Vec<&'static str> {
         let refused = self.refused.borrow();
         names.iter().copied().filter(|name| !refused.contains(name)).collect()
     }
 
     /// A member that is present and not null.
-    pub(crate) fn get(&self, name: &'static str) -> Option<DocumentItem<'a>> {
+    pub(crate) fn read_member(&self, name: &'static str) -> Option<DocumentItem<'a>> {
         self.asked.borrow_mut().push(name);
         // OTG: `null` is absent.
-        self.present(name).filter(|item| item.node.value != DocumentValue::Null)
+        self.present_member(name).filter(|item| item.node.value != DocumentValue::Null)
     }
 
     /// A member that is present, even if it is null, which for OTG is an empty object.
-    fn present(&self, name: &str) -> Option<DocumentItem<'a>> {
-        Some(self.item_at(name, document::member(self.members, name)?))
+    fn present_member(&self, name: &str) -> Option<DocumentItem<'a>> {
+        Some(self.item_at(name, document::find_member(self.members, name)?))
     }
 
     /// The members among `words` that are present, either those that are null or the others.
     fn present_words(&self, words: &[&'static str], is_null: bool) -> Vec<&'static str> {
         let mut present = words.to_vec();
         present.retain(|word| {
-            let node = document::member(self.members, word);
+            let node = document::find_member(self.members, word);
             node.is_some_and(|node| (node.value == DocumentValue::Null) == is_null)
         });
         present
@@ -198,35 +198,35 @@ impl<'a> DocumentObject<'a> {
         DocumentItem { path: format!("{}{dot}{name}", self.item.path), node, notes: self.item.notes }
     }
 
-    pub(crate) fn require(&self, name: &'static str) -> Option<DocumentItem<'a>> {
-        let item = self.get(name);
+    pub(crate) fn require_member(&self, name: &'static str) -> Option<DocumentItem<'a>> {
+        let item = self.read_member(name);
         if item.is_none() {
-            self.item.error(format!("`{name}` is missing"));
+            self.item.add_error(format!("`{name}` is missing"));
         }
         item
     }
 
-    pub(crate) fn items(&self, name: &'static str) -> Vec<DocumentItem<'a>> {
-        self.get(name).map(|item| item.list()).unwrap_or_default()
+    pub(crate) fn read_items(&self, name: &'static str) -> Vec<DocumentItem<'a>> {
+        self.read_member(name).map(|item| item.as_list()).unwrap_or_default()
     }
 
-    pub(crate) fn object(&self, name: &'static str) -> Option<Self> {
-        self.get(name)?.object()
+    pub(crate) fn read_object(&self, name: &'static str) -> Option<Self> {
+        self.read_member(name)?.as_object()
     }
 
     /// A whole number, or its default.
-    pub(crate) fn number(&self, name: &'static str, default: u64, least: u64, most: u64) -> u64 {
-        let read = self.get(name).and_then(|item| item.number(least.into(), most.into()));
+    pub(crate) fn read_number(&self, name: &'static str, default: u64, least: u64, most: u64) -> u64 {
+        let read = self.read_member(name).and_then(|item| item.as_number(least.into(), most.into()));
         read.and_then(|value| u64::try_from(value).ok()).unwrap_or(default)
     }
 
-    pub(crate) fn flag(&self, name: &'static str, default: bool) -> bool {
-        let Some(item) = self.get(name) else { return default };
-        match item.text() {
+    pub(crate) fn read_flag(&self, name: &'static str, default: bool) -> bool {
+        let Some(item) = self.read_member(name) else { return default };
+        match item.as_text() {
             Some("true" | "True" | "TRUE") => true,
             Some("false" | "False" | "FALSE") => false,
             Some(other) => {
-                item.error(format!("`{other}` is neither true nor false"));
+                item.add_error(format!("`{other}` is neither true nor false"));
                 default
             }
             None => default,
@@ -234,27 +234,27 @@ impl<'a> DocumentObject<'a> {
     }
 
     /// One of `words`, or the default.
-    pub(crate) fn word(
+    pub(crate) fn read_word(
         &self,
         name: &'static str,
         words: &[&'static str],
         default: &'static str,
     ) -> &'static str {
-        let Some(item) = self.get(name) else { return default };
-        let Some(text) = item.text() else { return default };
+        let Some(item) = self.read_member(name) else { return default };
+        let Some(text) = item.as_text() else { return default };
         words.iter().find(|word| **word == text).copied().unwrap_or_else(|| {
-            let words = self.supported(words);
+            let words = self.supported_names(words);
             let problem =
                 PlanProblem::error(&*item.path, format!("`{text}` is not one of {}", words.join(", ")));
-            let hint = nearest(text, &words).map(|near| format!("did you mean `{near}`?"));
-            item.note(PlanProblem { hint, ..problem });
+            let hint = nearest_name(text, &words).map(|near| format!("did you mean `{near}`?"));
+            item.add_problem(PlanProblem { hint, ..problem });
             default
         })
     }
 
     /// An OTG union: `choice` names the member that counts. Without `choice`, the only member that is present counts, else the default. A
     /// member that contradicts `choice` is an error. A word need not have a member of that name.
-    pub(crate) fn choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
+    pub(crate) fn read_choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
         self.asked.borrow_mut().extend(words);
         let given = self.present_words(words, false);
         // In YAML, `- ethernet:` is an Ethernet header with all defaults, although its value is null. Beside another member, null is absent.
@@ -262,51 +262,51 @@ impl<'a> DocumentObject<'a> {
             ([first, ..], _) | ([], [first]) => first,
             _ => default,
         };
-        let is_said =
-            document::member(self.members, "choice").is_some_and(|node| node.value != DocumentValue::Null);
-        let chosen = self.word("choice", words, inferred);
+        let is_said = document::find_member(self.members, "choice")
+            .is_some_and(|node| node.value != DocumentValue::Null);
+        let chosen = self.read_word("choice", words, inferred);
         for word in given.iter().filter(|word| **word != chosen) {
-            if let Some(item) = self.present(word) {
+            if let Some(item) = self.present_member(word) {
                 let said = if is_said { "choice: " } else { "" };
                 let message = format!("conflicts with `{said}{chosen}`; only one of them is allowed");
-                item.note(PlanProblem::error(&*item.path, message).with_hint("remove one of the two"));
+                item.add_problem(PlanProblem::error(&*item.path, message).with_hint("remove one of the two"));
             }
         }
         chosen
     }
 
     /// The chosen member of a union as an object; an absent one is empty.
-    pub(crate) fn chosen(&self, name: &'static str) -> Option<Self> {
-        match self.present(name) {
-            Some(item) => item.object(),
+    pub(crate) fn chosen_object(&self, name: &'static str) -> Option<Self> {
+        match self.present_member(name) {
+            Some(item) => item.as_object(),
             // `choice` alone is enough if all members of the chosen object have defaults.
-            None => Some(Self::of(self.item.clone(), &[])),
+            None => Some(Self::new(self.item.clone(), &[])),
         }
     }
 
     /// Refuses keys that packetrig does not support: an error for each, unless it is empty.
-    pub(crate) fn refuse(&self, names: &[&'static str], why: &str) {
+    pub(crate) fn refuse_members(&self, names: &[&'static str], why: &str) {
         self.do_not_suggest(names);
         for name in names {
-            if let Some(item) = self.get(name).filter(|item| !is_empty(item.node)) {
-                item.error(format!("not supported: {why}"));
+            if let Some(item) = self.read_member(name).filter(|item| !is_empty_value(item.node)) {
+                item.add_error(format!("not supported: {why}"));
             }
         }
     }
 
     /// Warns of keys that have no effect here.
-    pub(crate) fn ignore(&self, names: &[&'static str], why: &str) {
+    pub(crate) fn ignore_members(&self, names: &[&'static str], why: &str) {
         for name in names {
-            if let Some(item) = self.get(name).filter(|item| !is_empty(item.node)) {
-                item.warn(format!("has no effect: {why}"));
+            if let Some(item) = self.read_member(name).filter(|item| !is_empty_value(item.node)) {
+                item.add_warning(format!("has no effect: {why}"));
             }
         }
     }
 
     /// Reports keys that were not read as unknown.
-    pub(crate) fn close(self) {
+    pub(crate) fn refuse_unread(self) {
         let asked = self.asked.borrow();
-        let known = self.supported(&asked);
+        let known = self.supported_names(&asked);
         for (key, place, _) in self.members {
             if asked.contains(&key.as_str()) {
                 continue;
@@ -317,18 +317,18 @@ impl<'a> DocumentObject<'a> {
             // No hints for problems that are not listed: finding one compares the key with all names.
             let hint = if self.item.notes.is_full() {
                 None
-            } else if let Some(near) = nearest(key, &known) {
+            } else if let Some(near) = nearest_name(key, &known) {
                 Some(format!("did you mean `{near}`?"))
             } else {
-                (!known.is_empty()).then(|| format!("known here: {}", listed(&known)))
+                (!known.is_empty()).then(|| format!("known here: {}", join_unique(&known)))
             };
-            self.item.notes.add(place.locate(PlanProblem { hint, ..problem }));
+            self.item.notes.add_problem(place.locate_problem(PlanProblem { hint, ..problem }));
         }
     }
 }
 
 /// Names, each once, in the order in which they were read.
-fn listed(names: &[&str]) -> String {
+fn join_unique(names: &[&str]) -> String {
     let mut once: Vec<&str> = Vec::new();
     for name in names {
         if !once.contains(name) {
@@ -338,7 +338,7 @@ fn listed(names: &[&str]) -> String {
     once.join(", ")
 }
 
-fn is_empty(node: &DocumentNode) -> bool {
+fn is_empty_value(node: &DocumentNode) -> bool {
     match &node.value {
         DocumentValue::Null => true,
         DocumentValue::List(items) => items.is_empty(),

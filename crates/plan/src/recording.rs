@@ -43,9 +43,9 @@ impl FrameOrigin {
         }
     }
 
-    pub fn largest(&self) -> FrameSize {
+    pub fn largest_frame(&self) -> FrameSize {
         match self {
-            Self::Made(template) => template.spec().size.max(),
+            Self::Made(template) => template.spec().size.max_size(),
             Self::Recorded(recording) => recording.facts.largest,
         }
     }
@@ -54,17 +54,17 @@ impl FrameOrigin {
     pub fn largest_untagged(&self) -> FrameSize {
         match self {
             Self::Made(template) if template.begins_with_tag() => {
-                FrameSize::new(template.spec().size.max().bytes().saturating_sub(VLAN_TAG))
+                FrameSize::new(template.spec().size.max_size().bytes().saturating_sub(VLAN_TAG))
             }
-            Self::Made(_) => self.largest(),
+            Self::Made(_) => self.largest_frame(),
             Self::Recorded(recording) => recording.facts.largest_untagged,
         }
     }
 
     /// The mean size as a fraction: bytes with FCS, and the number of frames that have them.
-    pub fn mean(&self) -> (u64, u64) {
+    pub fn mean_size(&self) -> (u64, u64) {
         match self {
-            Self::Made(template) => template.spec().size.mean(),
+            Self::Made(template) => template.spec().size.mean_size(),
             // The count is the divisor of the mean, so it must not be zero.
             Self::Recorded(recording) => (recording.facts.bytes, recording.facts.frames.max(1)),
         }
@@ -147,7 +147,7 @@ impl ReplaySpeed {
     }
 
     /// The time that `ns` nanoseconds of the recording take.
-    fn scaled(self, ns: u128) -> Nanos {
+    fn scale_time(self, ns: u128) -> Nanos {
         // 128 bits: the nanoseconds of a long recording times a million overflow 64.
         let scaled = ns.saturating_mul(1_000_000) / u128::from(self.millionths);
         Nanos::new(clamp_to_u64(scaled))
@@ -185,13 +185,13 @@ impl PlannedRecording {
     /// The due time, from the start of the run, of a frame in pass `pass` that was recorded `since_first` after the
     /// first one. The pause between two passes is the mean distance of frames. The time is computed from the origin, so
     /// that it does not drift.
-    pub fn due(&self, pass: u64, since_first: Nanos) -> Nanos {
+    pub fn due_time(&self, pass: u64, since_first: Nanos) -> Nanos {
         let ReplayTiming::Recorded(speed) = self.timing else { return Nanos::ZERO };
-        speed.scaled(self.passes(pass).saturating_add(since_first.as_u64().into()))
+        speed.scale_time(self.time_of_passes(pass).saturating_add(since_first.as_u64().into()))
     }
 
     /// The recorded time of this many passes, in nanoseconds.
-    fn passes(&self, passes: u64) -> u128 {
+    fn time_of_passes(&self, passes: u64) -> u128 {
         let span = u128::from(self.facts.span.as_u64());
         let frames = u128::from(self.facts.frames);
         // n frames have n - 1 gaps, and a pass has one more gap to the next pass: span * n / (n - 1). A single frame has no distance to the
@@ -203,11 +203,11 @@ impl PlannedRecording {
     /// The mean frame rate of the recorded timing; `None` if it takes no time at all.
     pub fn mean_rate(&self) -> Option<FrameRate> {
         let ReplayTiming::Recorded(speed) = self.timing else { return None };
-        let length = speed.scaled(self.passes(1)).as_u64();
+        let length = speed.scale_time(self.time_of_passes(1)).as_u64();
         FrameRate::new(self.facts.frames.saturating_mul(1_000_000_000), length)
     }
 
-    pub fn shape(&self) -> SendPattern {
+    pub fn send_pattern(&self) -> SendPattern {
         if self.loops == 0 {
             SendPattern::Endless
         } else {
@@ -217,7 +217,7 @@ impl PlannedRecording {
 }
 
 /// Reads a MAC address like `02:00:00:00:00:01`.
-pub fn mac(text: &str) -> Option<[u8; 6]> {
+pub fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');
     for byte in &mut bytes {
@@ -264,19 +264,19 @@ mod tests {
     #[test]
     fn a_frame_is_due_from_the_origin_whatever_the_pass() {
         let half = recording("0.5x", 11, 1_000);
-        assert_eq!(half.due(0, Nanos::new(7)), Nanos::new(14));
+        assert_eq!(half.due_time(0, Nanos::new(7)), Nanos::new(14));
         // A pass takes its span and one mean distance more.
-        assert_eq!(half.due(1, Nanos::ZERO), Nanos::new(2 * 1_100));
-        assert_eq!(half.due(1_000_000, Nanos::new(7)), Nanos::new(2 * (1_100 * 1_000_000 + 7)));
+        assert_eq!(half.due_time(1, Nanos::ZERO), Nanos::new(2 * 1_100));
+        assert_eq!(half.due_time(1_000_000, Nanos::new(7)), Nanos::new(2 * (1_100 * 1_000_000 + 7)));
         let third = recording("3x", 2, 1_000_000_000);
-        assert_eq!(third.due(0, Nanos::new(1_000_000_000)), Nanos::new(333_333_333));
-        assert_eq!(third.due(3, Nanos::ZERO), Nanos::from_secs(2));
+        assert_eq!(third.due_time(0, Nanos::new(1_000_000_000)), Nanos::new(333_333_333));
+        assert_eq!(third.due_time(3, Nanos::ZERO), Nanos::from_secs(2));
     }
 
     #[test]
     fn the_mean_rate_spreads_the_frames_over_the_pass() {
         let rate = recording("2x", 101, 1_000_000_000).mean_rate().unwrap();
-        assert_eq!(rate.due(100), Nanos::from_millis(500));
+        assert_eq!(rate.due_time(100), Nanos::from_millis(500));
         assert_eq!(recording("1x", 1, 0).mean_rate(), FrameRate::per_second(1));
         assert_eq!(recording("1x", 5, 0).mean_rate(), None);
     }

@@ -1,7 +1,7 @@
 //! Turns the flags of a replay into a document: OTG with one flow whose frames come from a file (`x_replay`).
 
 use crate::device::mac_text;
-use crate::quick::yaml;
+use crate::quick::write_yaml;
 use crate::recording::{PlannedRecording, ReplayTiming};
 use packetrig_units::{FrameRate, Nanos, Rate};
 use packetrig_wire::foreign::FrameRewrite;
@@ -23,7 +23,7 @@ pub struct ReplayRequest {
 pub struct UnsayableRate(FrameRate);
 
 impl ReplayRequest {
-    pub fn document(&self) -> Result<Value, UnsayableRate> {
+    pub fn to_document(&self) -> Result<Value, UnsayableRate> {
         let names: Vec<String> = match self.rx.len() {
             1 => vec!["rx".to_owned()],
             many => (1..=many).map(|n| format!("rx{n}")).collect(),
@@ -35,7 +35,7 @@ impl ReplayRequest {
         let mut flow = json!({
             "name": "replay",
             "tx_rx": {"choice": "port", "port": {"tx_name": "tx", "rx_names": names}},
-            "x_replay": self.recording.document(),
+            "x_replay": self.recording.to_document(),
             "metrics": {"enable": self.recording.tagged, "loss": true, "timestamps": true,
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
@@ -51,16 +51,16 @@ impl ReplayRequest {
     }
 
     /// The document as YAML.
-    pub fn yaml(&self) -> Result<String, UnsayableRate> {
+    pub fn to_yaml(&self) -> Result<String, UnsayableRate> {
         let mut out = String::new();
-        yaml(&self.document()?, 0, &mut out);
+        write_yaml(&self.to_document()?, 0, &mut out);
         Ok(out)
     }
 }
 
 impl PlannedRecording {
     /// The value of `x_replay`.
-    fn document(&self) -> Value {
+    fn to_document(&self) -> Value {
         let facts = &self.facts;
         let mut replay = json!({
             "file": self.file.display().to_string(),
@@ -75,13 +75,13 @@ impl PlannedRecording {
             ReplayTiming::Fastest => replay["timing"] = "fastest".into(),
         }
         if !self.rewrite.is_empty() {
-            replay["rewrite"] = rewrite(&self.rewrite);
+            replay["rewrite"] = rewrite_value(&self.rewrite);
         }
         replay
     }
 }
 
-fn rewrite(rewrite: &FrameRewrite) -> Value {
+fn rewrite_value(rewrite: &FrameRewrite) -> Value {
     let mut out = json!({});
     if let Some(address) = rewrite.src_mac {
         out["src_mac"] = mac_text(address).into();
@@ -160,23 +160,24 @@ mod tests {
             (ReplayTiming::Fastest, None),
         ] {
             let replay = replay(timing, rate);
-            let plan = Plan::read(&replay.yaml().unwrap()).unwrap();
+            let plan = Plan::from_text(&replay.to_yaml().unwrap()).unwrap();
             assert_eq!(plan.streams[0].frames.recording(), Some(&replay.recording));
-            let bound = plan.bind(&[Some(BitRate::new(1_000_000_000)), None]).unwrap();
-            assert_eq!(bound.streams[0].timeline.total(), Some(202));
+            let bound = plan.bind_to_links(&[Some(BitRate::new(1_000_000_000)), None]).unwrap();
+            assert_eq!(bound.streams[0].timeline.total_frames(), Some(202));
         }
     }
 
     #[test]
     fn the_schedule_is_the_recorded_one_on_average() {
         let replay = replay(ReplayTiming::Recorded("2x".parse().unwrap()), None);
-        let bound = Plan::read(&replay.yaml().unwrap()).unwrap().bind(&[None, None]).unwrap();
-        assert_eq!(bound.streams[0].timeline.due(100), Nanos::from_millis(500));
+        let bound =
+            Plan::from_text(&replay.to_yaml().unwrap()).unwrap().bind_to_links(&[None, None]).unwrap();
+        assert_eq!(bound.streams[0].timeline.due_time(100), Nanos::from_millis(500));
     }
 
     #[test]
     fn no_more_files_are_replayed_at_once_than_there_are_threads_for() {
-        let whole = replay(ReplayTiming::Fastest, None).document().unwrap();
+        let whole = replay(ReplayTiming::Fastest, None).to_document().unwrap();
         let plan = |flows: usize| {
             let named = |n| {
                 let mut flow = whole["flows"][0].clone();
@@ -184,7 +185,7 @@ mod tests {
                 flow
             };
             let flows: Vec<Value> = (0..flows).map(named).collect();
-            Plan::read(&json!({"ports": whole["ports"], "flows": flows}).to_string())
+            Plan::from_text(&json!({"ports": whole["ports"], "flows": flows}).to_string())
         };
         assert!(plan(64).is_ok());
         assert!(plan(65).unwrap_err().to_string().contains("at most 64 files"));
@@ -192,13 +193,13 @@ mod tests {
 
     #[test]
     fn what_contradicts_the_file_is_refused() {
-        let mut document = replay(ReplayTiming::Fastest, None).document().unwrap();
+        let mut document = replay(ReplayTiming::Fastest, None).to_document().unwrap();
         document["flows"][0]["size"] = json!({"fixed": 64});
         document["flows"][0]["rate"] = json!({"pps": 64});
         document["flows"][0]["x_replay"]["rewrite"]["vlan"] = "drop".into();
         document["flows"][0]["x_replay"]["facts"]["frames"] = 0.into();
         document["flows"][0]["x_replay"]["more"] = 0.into();
-        let problems = Plan::read(&document.to_string()).unwrap_err().0;
+        let problems = Plan::from_text(&document.to_string()).unwrap_err().0;
         let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
         for path in ["size", "x_replay.rewrite.vlan", "x_replay.facts.frames", "x_replay.more"] {
             assert!(paths.contains(&format!("flows[0].{path}").as_str()), "{paths:?}");

@@ -66,12 +66,12 @@ impl<D> PlanChange<D> {
     }
 
     /// True if it makes new segments of streams, which receivers must know before the senders begin with them.
-    pub const fn makes_takes(&self) -> bool {
+    pub const fn makes_segments(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
     }
 
     /// True if streams begin with it; all of them begin at the same time.
-    pub const fn begins(&self) -> bool {
+    pub const fn starts_streams(&self) -> bool {
         matches!(self, Self::Start(_) | Self::Resume(_))
     }
 }
@@ -104,7 +104,7 @@ struct StreamKey<'a> {
     number: usize,
 }
 
-fn keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
+fn stream_keys(streams: &[Stream]) -> Vec<StreamKey<'_>> {
     let mut alike: HashMap<(&str, usize, &[usize]), usize> = HashMap::new();
     let mut keys = Vec::with_capacity(streams.len());
     for Stream { name, tx, rx, .. } in streams {
@@ -119,12 +119,12 @@ impl Plan {
     /// Takes over the streams of `newer`, which has the same ports. Known streams are replaced, new ones are added at the end, and streams that
     /// `newer` lacks stay. Returns the index of each stream of `newer`.
     // Not public: a plan that grows has one owner in its process, a `GrowingPlan`.
-    pub(crate) fn grow(&mut self, newer: &Self) -> Vec<usize> {
-        let known: HashMap<_, _> = keys(&self.streams).into_iter().zip(0..).collect();
+    pub(crate) fn grow_with(&mut self, newer: &Self) -> Vec<usize> {
+        let known: HashMap<_, _> = stream_keys(&self.streams).into_iter().zip(0..).collect();
         let mut next = self.streams.len();
         let mut places = Vec::with_capacity(newer.streams.len());
         // New streams get the next indices here; the second loop pushes them in the same order.
-        for key in keys(&newer.streams) {
+        for key in stream_keys(&newer.streams) {
             if let Some(place) = known.get(&key) {
                 places.push(*place);
             } else {
@@ -154,17 +154,17 @@ mod tests {
         };
         let flows: Vec<String> = flows.iter().map(flow).collect();
         let ports = "[{name: a, location: a}, {name: b, location: b}]";
-        Plan::read(&format!("{{ports: {ports}, flows: [{}]}}", flows.join(", "))).expect("reads")
+        Plan::from_text(&format!("{{ports: {ports}, flows: [{}]}}", flows.join(", "))).expect("reads")
     }
 
     #[test]
     fn a_stream_keeps_its_place_whatever_comes_and_goes() {
         let mut own = plan(&[("x", "a", 1), ("y", "a", 2)]);
-        assert_eq!(own.grow(&plan(&[("y", "a", 5), ("z", "a", 7)])), [1, 2]);
+        assert_eq!(own.grow_with(&plan(&[("y", "a", 5), ("z", "a", 7)])), [1, 2]);
         let rates = |plan: &Plan| plan.streams.iter().map(|s| format!("{:?}", s.rate)).collect::<Vec<_>>();
         assert_eq!(rates(&own), rates(&plan(&[("x", "a", 1), ("y", "a", 5), ("z", "a", 7)])));
         // Gone and back again, it is the same stream; from another port it is another one.
-        assert_eq!(own.grow(&plan(&[("z", "b", 1), ("x", "a", 9)])), [3, 0]);
+        assert_eq!(own.grow_with(&plan(&[("z", "b", 1), ("x", "a", 9)])), [3, 0]);
         assert_eq!(own.streams.len(), 4);
     }
 }

@@ -1,6 +1,6 @@
 //! The schedule of a stream: when each frame is due, computed from the start of the run, so that it cannot drift.
 //!
-//! Invariant: `due` is monotonic in the frame number, and `due_before` is its inverse.
+//! Invariant: `due_time` is monotonic in the frame number, and `due_before` is its inverse.
 
 use crate::clamp_to_u64;
 use packetrig_units::{FrameRate, Nanos};
@@ -35,7 +35,7 @@ pub struct StreamTimeline {
 
 impl StreamTimeline {
     /// Due time of frame `n`, from the start of the run.
-    pub fn due(&self, n: u64) -> Nanos {
+    pub fn due_time(&self, n: u64) -> Nanos {
         match self.shape {
             SendPattern::Bursts { frames, pause, .. } => {
                 let burst = n / frames;
@@ -43,14 +43,14 @@ impl StreamTimeline {
                 let pauses = u128::from(pause.as_u64()) * u128::from(burst);
                 let pauses = Nanos::new(clamp_to_u64(pauses));
                 // Computed from the number of all frames before, not burst by burst: rounding errors of bursts do not add up.
-                self.delay + self.rate.due(burst.saturating_mul(frames).saturating_add(within)) + pauses
+                self.delay + self.rate.due_time(burst.saturating_mul(frames).saturating_add(within)) + pauses
             }
-            _ => self.delay + self.rate.due(n),
+            _ => self.delay + self.rate.due_time(n),
         }
     }
 
     /// Number of all frames; `None` if it sends until stopped.
-    pub fn total(&self) -> Option<u64> {
+    pub fn total_frames(&self) -> Option<u64> {
         match self.shape {
             SendPattern::Endless | SendPattern::Bursts { bursts: 0, .. } => None,
             SendPattern::Frames(frames) => Some(frames),
@@ -59,7 +59,7 @@ impl StreamTimeline {
         }
     }
 
-    /// Number of frames that are due before `elapsed` since the start of the run (never more than `total`).
+    /// Number of frames that are due before `elapsed` since the start of the run (never more than `total_frames`).
     pub fn due_before(&self, elapsed: Nanos) -> u64 {
         // "Before" excludes the time itself: a frame that is due exactly now does not count yet.
         if elapsed <= self.delay {
@@ -78,7 +78,7 @@ impl StreamTimeline {
             }
             _ => self.rate.frames_within(since),
         };
-        due.min(self.total().unwrap_or(u64::MAX))
+        due.min(self.total_frames().unwrap_or(u64::MAX))
     }
 
     /// The last burst whose first frame is due before `elapsed`, which is after `delay`.
@@ -89,10 +89,10 @@ impl StreamTimeline {
         let many = clamp_to_u64((1 << 40) / self.length_of(1, frames, pause).max(1)).max(1);
         let length = self.length_of(many, frames, pause).max(1);
         let mut burst = clamp_to_u64(since * u128::from(many) / length);
-        while burst > 0 && self.due(burst.saturating_mul(frames)) >= elapsed {
+        while burst > 0 && self.due_time(burst.saturating_mul(frames)) >= elapsed {
             burst -= 1;
         }
-        while self.due(burst.saturating_add(1).saturating_mul(frames)) < elapsed {
+        while self.due_time(burst.saturating_add(1).saturating_mul(frames)) < elapsed {
             burst += 1;
         }
         burst
@@ -101,21 +101,22 @@ impl StreamTimeline {
     /// The time of this many bursts with the pauses after them, in nanoseconds.
     fn length_of(&self, bursts: u64, frames: u64, pause: Nanos) -> u128 {
         let pauses = u128::from(bursts) * u128::from(pause.as_u64());
-        u128::from(self.rate.due(bursts.saturating_mul(frames)).as_u64()) + pauses
+        u128::from(self.rate.due_time(bursts.saturating_mul(frames)).as_u64()) + pauses
     }
 
     /// End of the last slot, from the start of the run; `None` if the stream sends until stopped.
-    pub fn end(&self) -> Option<Nanos> {
+    pub fn end_time(&self) -> Option<Nanos> {
         match self.shape {
             // The stream holds its time limit to the end, although its last frame is due earlier.
             SendPattern::Within(time) => Some(self.delay + time),
             SendPattern::Bursts { frames, .. } => {
-                let last = self.total()?.saturating_sub(1);
+                let last = self.total_frames()?.saturating_sub(1);
                 // The slot of the last frame, not of the first: slots differ by a nanosecond where the rate does not divide evenly.
-                let slot = self.rate.due(last % frames + 1).saturating_sub(self.rate.due(last % frames));
-                Some(self.due(last) + slot)
+                let slot =
+                    self.rate.due_time(last % frames + 1).saturating_sub(self.rate.due_time(last % frames));
+                Some(self.due_time(last) + slot)
             }
-            _ => self.total().map(|total| self.due(total)),
+            _ => self.total_frames().map(|total| self.due_time(total)),
         }
     }
 }
@@ -133,16 +134,19 @@ mod tests {
     fn bursts_keep_their_pause_however_many_there_were() {
         let bursts =
             timeline(1_000_000, SendPattern::Bursts { bursts: 3, frames: 10, pause: Nanos::from_micros(90) });
-        assert_eq!((bursts.total(), bursts.end()), (Some(30), Some(Nanos::from_micros(1000 + 30 + 180))));
-        assert_eq!(bursts.due(10), Nanos::from_micros(1100));
-        assert_eq!(bursts.due(29), Nanos::from_micros(1000 + 29 + 180));
+        assert_eq!(
+            (bursts.total_frames(), bursts.end_time()),
+            (Some(30), Some(Nanos::from_micros(1000 + 30 + 180)))
+        );
+        assert_eq!(bursts.due_time(10), Nanos::from_micros(1100));
+        assert_eq!(bursts.due_time(29), Nanos::from_micros(1000 + 29 + 180));
     }
 
     #[test]
     fn fixed_time_holds_the_frames_due_in_it() {
         let ten = timeline(3, SendPattern::Within(Nanos::from_secs(10)));
-        assert_eq!((ten.total(), ten.end()), (Some(30), Some(Nanos::from_millis(10_001))));
-        assert_eq!(timeline(3, SendPattern::Endless).total(), None);
+        assert_eq!((ten.total_frames(), ten.end_time()), (Some(30), Some(Nanos::from_millis(10_001))));
+        assert_eq!(timeline(3, SendPattern::Endless).total_frames(), None);
     }
 
     fn any_shape() -> impl Strategy<Value = SendPattern> {
@@ -162,10 +166,10 @@ mod tests {
         #[test]
         fn due_is_monotonic_and_due_before_counts_it(shape in any_shape(), pps in 1u64..2_000_000, n in 0u64..5_000) {
             let timeline = timeline(pps, shape);
-            let n = n.min(timeline.total().unwrap_or(u64::MAX).saturating_sub(1));
-            prop_assert!(timeline.due(n) <= timeline.due(n + 1));
-            prop_assert_eq!(timeline.due_before(timeline.due(n)), n);
-            prop_assert_eq!(timeline.due_before(timeline.due(n) + Nanos::new(1)), n + 1);
+            let n = n.min(timeline.total_frames().unwrap_or(u64::MAX).saturating_sub(1));
+            prop_assert!(timeline.due_time(n) <= timeline.due_time(n + 1));
+            prop_assert_eq!(timeline.due_before(timeline.due_time(n)), n);
+            prop_assert_eq!(timeline.due_before(timeline.due_time(n) + Nanos::new(1)), n + 1);
         }
 
         #[test]
@@ -176,8 +180,8 @@ mod tests {
             let shape = SendPattern::Bursts { bursts: 0, frames, pause: Nanos::new(pause) };
             let timeline = StreamTimeline { rate, delay: Nanos::ZERO, shape };
             // Times end after 584 years: frames that are due later share the last nanosecond.
-            prop_assume!(timeline.due(n) < Nanos::new(u64::MAX));
-            prop_assert_eq!(timeline.due_before(timeline.due(n)), n);
+            prop_assume!(timeline.due_time(n) < Nanos::new(u64::MAX));
+            prop_assert_eq!(timeline.due_before(timeline.due_time(n)), n);
         }
     }
 }

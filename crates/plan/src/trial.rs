@@ -63,24 +63,24 @@ pub enum TrialAmount {
 
 impl TrialTraffic {
     /// The traffic of a document. `speeds` returns the speed of each port, where it is known.
-    pub fn of_document(
+    pub fn from_document(
         text: &str,
         reading: ReadOptions,
         speeds: &dyn Fn(&Plan) -> Vec<Option<BitRate>>,
     ) -> Result<Self, PlanProblems> {
-        let plan = Plan::read_with(text, reading)?;
-        let refusals: Vec<PlanProblem> = plan.streams.iter().filter_map(refusal).collect();
+        let plan = Plan::from_text_with(text, reading)?;
+        let refusals: Vec<PlanProblem> = plan.streams.iter().filter_map(stream_refusal).collect();
         if !refusals.is_empty() {
             return Err(PlanProblems(refusals));
         }
-        let node = document::parse(text).map_err(|problem| PlanProblems(vec![*problem]))?;
+        let node = document::parse_document(text).map_err(|problem| PlanProblems(vec![*problem]))?;
         let speeds = speeds(&plan);
-        let bound = plan.bind(&speeds)?;
+        let bound = plan.bind_to_links(&speeds)?;
         let mut document = value_of(&node);
         // Hundreds of trials would write hundreds of files.
         document.as_object_mut().and_then(|members| members.remove("captures"));
         let (flows, streams) = (loads::flow_loads(&bound), loads::stream_loads(&bound));
-        let senders = loads::senders(&bound.plan, &streams);
+        let senders = loads::loaded_senders(&bound.plan, &streams);
         let mut traffic = Self { document, reading, speeds, flows, streams, senders };
         traffic.note_sizes();
         Ok(traffic)
@@ -92,7 +92,7 @@ impl TrialTraffic {
     }
 
     /// The document of a trial.
-    pub fn document(&self, shape: &TrialShape) -> String {
+    pub fn trial_document(&self, shape: &TrialShape) -> String {
         let mut document = self.document.clone();
         let Some(flows) = document.get_mut("flows").and_then(Value::as_array_mut) else {
             return document.to_string();
@@ -106,10 +106,10 @@ impl TrialTraffic {
                 set_size(flow, size);
             }
             if let Some((load, time)) = shape.then {
-                following.push(follow_up(flow, rate(load * share, size), &shape.length, time));
+                following.push(follow_up(flow, rate_value(load * share, size), &shape.length, time));
             }
-            flow["rate"] = rate(shape.frames_per_second * share, size);
-            flow["duration"] = duration(shape.length, share);
+            flow["rate"] = rate_value(shape.frames_per_second * share, size);
+            flow["duration"] = duration_value(shape.length, share);
         }
         flows.extend(following);
         document.to_string()
@@ -124,7 +124,7 @@ impl TrialTraffic {
 }
 
 /// The reason why a stream cannot be sent at another load.
-fn refusal(stream: &crate::Stream) -> Option<PlanProblem> {
+fn stream_refusal(stream: &crate::Stream) -> Option<PlanProblem> {
     let why = if matches!(stream.duration.amount, StreamAmount::Bursts { .. }) {
         "sends bursts; a test method needs a constant rate"
     } else if stream.rx.is_empty() {
@@ -134,7 +134,7 @@ fn refusal(stream: &crate::Stream) -> Option<PlanProblem> {
     } else {
         return None;
     };
-    Some(stream.place.locate(PlanProblem::error(
+    Some(stream.place.locate_problem(PlanProblem::error(
         format!("$.flows[{}]", stream.flow),
         format!("flow `{}` {why}", stream.flow_name),
     )))
@@ -159,30 +159,30 @@ fn set_size(flow: &mut Value, size: FrameSize) {
     flow["size"] = json!({"choice": "fixed", "fixed": size.bytes()});
 }
 
-fn rate(frames_per_second: f64, size: Option<FrameSize>) -> Value {
+fn rate_value(frames_per_second: f64, size: Option<FrameSize>) -> Value {
     match size {
         Some(size) if frames_per_second < COARSE => {
-            let bits = whole((frames_per_second * f64::from(size.bytes()) * 8.0).round());
+            let bits = saturating_u64((frames_per_second * f64::from(size.bytes()) * 8.0).round());
             json!({"choice": "bps", "bps": bits})
         }
-        _ => json!({"choice": "pps", "pps": whole(frames_per_second).max(1)}),
+        _ => json!({"choice": "pps", "pps": saturating_u64(frames_per_second).max(1)}),
     }
 }
 
-fn duration(amount: TrialAmount, share: f64) -> Value {
+fn duration_value(amount: TrialAmount, share: f64) -> Value {
     match amount {
         TrialAmount::Time(time) => {
             json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": time.as_secs_f64()}})
         }
         TrialAmount::Frames(frames) => {
-            let packets = whole((frames as f64 * share).round()).max(1);
+            let packets = saturating_u64((frames as f64 * share).round()).max(1);
             json!({"choice": "fixed_packets", "fixed_packets": {"packets": packets}})
         }
     }
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast saturates")]
-const fn whole(value: f64) -> u64 {
+const fn saturating_u64(value: f64) -> u64 {
     value as u64
 }
 
@@ -222,7 +222,9 @@ mod tests {
     const GIGABIT: BitRate = BitRate::new(1_000_000_000);
 
     fn traffic(text: &str) -> Result<TrialTraffic, PlanProblems> {
-        TrialTraffic::of_document(text, ReadOptions::default(), &|plan| vec![Some(GIGABIT); plan.ports.len()])
+        TrialTraffic::from_document(text, ReadOptions::default(), &|plan| {
+            vec![Some(GIGABIT); plan.ports.len()]
+        })
     }
 
     fn quick(streams: u32) -> TrialTraffic {
@@ -237,7 +239,7 @@ mod tests {
             vlan: None,
             ipv6: false,
         };
-        traffic(&quick.yaml()).unwrap()
+        traffic(&quick.to_yaml()).unwrap()
     }
 
     fn shape(frames_per_second: f64, length: TrialAmount) -> TrialShape {
@@ -245,9 +247,9 @@ mod tests {
     }
 
     fn bound(document: &str) -> crate::BoundPlan {
-        let plan = Plan::read(document).unwrap();
+        let plan = Plan::from_text(document).unwrap();
         let speeds = vec![Some(GIGABIT); plan.ports.len()];
-        plan.bind(&speeds).unwrap()
+        plan.bind_to_links(&speeds).unwrap()
     }
 
     #[test]
@@ -260,9 +262,9 @@ flows:
 ";
         let traffic = traffic(text).unwrap();
         assert!((traffic.full_load() - 4_000.0).abs() < 1e-6, "{}", traffic.full_load());
-        let document = traffic.document(&shape(40_000.0, TrialAmount::Time(Nanos::from_secs(2))));
+        let document = traffic.trial_document(&shape(40_000.0, TrialAmount::Time(Nanos::from_secs(2))));
         let totals: Vec<_> =
-            bound(&document).streams.iter().map(|stream| stream.timeline.total().unwrap()).collect();
+            bound(&document).streams.iter().map(|stream| stream.timeline.total_frames().unwrap()).collect();
         assert_eq!(totals, [60_000, 20_000]);
     }
 
@@ -282,10 +284,10 @@ flows:
         let traffic = traffic(BOTH_WAYS).unwrap();
         assert!((traffic.full_load() - 4_000.0).abs() < 1e-6, "{}", traffic.full_load());
         for length in [TrialAmount::Time(Nanos::from_secs(1)), TrialAmount::Frames(3_000)] {
-            let document = traffic.document(&shape(3_000.0, length));
+            let document = traffic.trial_document(&shape(3_000.0, length));
             let bound = bound(&document);
             let totals: Vec<_> =
-                bound.streams.iter().map(|stream| stream.timeline.total().unwrap()).collect();
+                bound.streams.iter().map(|stream| stream.timeline.total_frames().unwrap()).collect();
             assert_eq!(totals, [1_500, 1_500]);
         }
         let wanted = ["a", "b"].map(|name| LoadedSender { name: name.to_owned(), share: 0.5 });
@@ -316,7 +318,7 @@ flows:
     #[test]
     fn problems_of_a_trial_have_no_place_in_its_document() {
         let order = TrialShape { size: Some(FrameSize::new(1518)), ..shape(1e9, TrialAmount::Frames(5)) };
-        let problems = traffic(BOTH_WAYS).unwrap().check(&order).unwrap_err();
+        let problems = traffic(BOTH_WAYS).unwrap().check_trial(&order).unwrap_err();
         assert!(problems.0.iter().all(|problem| problem.position.is_none() && problem.span.is_none()));
         assert!(problems.to_string().contains("its link has 1.000 Gbit/s"), "{problems}");
     }
@@ -325,12 +327,18 @@ flows:
     fn a_load_that_follows_begins_when_the_first_one_ends() {
         let then = Some((500.0, Nanos::from_secs(3)));
         let length = TrialAmount::Time(Nanos::from_secs(2));
-        let document = quick(1).document(&TrialShape { then, ..shape(2_000.0, length) });
+        let document = quick(1).trial_document(&TrialShape { then, ..shape(2_000.0, length) });
         let bound = bound(&document);
         let times: Vec<_> = bound
             .streams
             .iter()
-            .map(|stream| (stream.timeline.due(0), stream.timeline.end().unwrap(), stream.timeline.total()))
+            .map(|stream| {
+                (
+                    stream.timeline.due_time(0),
+                    stream.timeline.end_time().unwrap(),
+                    stream.timeline.total_frames(),
+                )
+            })
             .collect();
         let seconds = Nanos::from_secs;
         assert_eq!(times, [(seconds(0), seconds(2), Some(4_000)), (seconds(2), seconds(5), Some(1_500))]);
@@ -343,9 +351,9 @@ ports: [{name: a, location: eth1}, {name: b, location: eth2}]
 flows: [{name: f, tx_rx: {port: {tx_name: a, rx_names: [b]}}, rate: {pps: 10}, metrics: {enable: true}}]
 captures: [{name: c, port_names: [b]}]
 ";
-        assert_eq!(Plan::read(text).unwrap().captures.len(), 1);
-        let document = traffic(text).unwrap().document(&shape(10.0, TrialAmount::Frames(5)));
-        assert!(Plan::read(&document).unwrap().captures.is_empty());
+        assert_eq!(Plan::from_text(text).unwrap().captures.len(), 1);
+        let document = traffic(text).unwrap().trial_document(&shape(10.0, TrialAmount::Frames(5)));
+        assert!(Plan::from_text(&document).unwrap().captures.is_empty());
     }
 
     #[test]
@@ -368,8 +376,8 @@ captures: [{name: c, port_names: [b]}]
             let mut order = shape(load, TrialAmount::Time(Nanos::from_millis(ms)));
             order.size = Some(FrameSize::new(size));
             prop_assume!(load * f64::from(size + 20) * 8.0 < 0.99e9 && load / f64::from(streams) >= 2.0);
-            let document = quick(streams).document(&order);
-            let sent: u64 = bound(&document).streams.iter().map(|stream| stream.timeline.total().unwrap()).sum();
+            let document = quick(streams).trial_document(&order);
+            let sent: u64 = bound(&document).streams.iter().map(|stream| stream.timeline.total_frames().unwrap()).sum();
             let wanted = load * ms as f64 / 1000.0;
             // A frame per stream for the slots at the edges, and a thousandth for rates in whole units.
             let tolerance = f64::from(streams) + wanted * 1e-3;
@@ -378,8 +386,8 @@ captures: [{name: c, port_names: [b]}]
 
         #[test]
         fn bursts_have_as_many_frames_as_ordered(frames in 1u64..100_000) {
-            let document = quick(1).document(&shape(800_000.0, TrialAmount::Frames(frames)));
-            prop_assert_eq!(bound(&document).streams[0].timeline.total(), Some(frames));
+            let document = quick(1).trial_document(&shape(800_000.0, TrialAmount::Frames(frames)));
+            prop_assert_eq!(bound(&document).streams[0].timeline.total_frames(), Some(frames));
         }
     }
 }

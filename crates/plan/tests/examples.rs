@@ -1,6 +1,6 @@
 //! Every example can be run unchanged: it is read without a warning, and its rates fit its links.
 
-use packetrig_plan::{Plan, explain::explain};
+use packetrig_plan::{Plan, explain::explain_plan};
 use packetrig_units::BitRate;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ fn every_example_is_a_plan_without_remarks_that_fits_a_gigabit_link() {
     assert!(files.len() >= 6, "{files:?}");
     for file in files {
         let name = file.display();
-        let plan =
-            Plan::read(&fs::read_to_string(&file).unwrap()).unwrap_or_else(|why| panic!("{name}\n{why}"));
+        let plan = Plan::from_text(&fs::read_to_string(&file).unwrap())
+            .unwrap_or_else(|why| panic!("{name}\n{why}"));
         assert!(plan.warnings.is_empty(), "{name}: {:?}", plan.warnings);
         let speeds = vec![Some(BitRate::new(1_000_000_000)); plan.ports.len()];
-        let bound = plan.bind(&speeds).unwrap_or_else(|why| panic!("{name}\n{why}"));
-        let ends: Vec<_> = bound.streams.iter().map(|stream| stream.timeline.end()).collect();
+        let bound = plan.bind_to_links(&speeds).unwrap_or_else(|why| panic!("{name}\n{why}"));
+        let ends: Vec<_> = bound.streams.iter().map(|stream| stream.timeline.end_time()).collect();
         assert!(ends.iter().all(Option::is_some), "{name} must come to an end: {ends:?}");
-        let explained = serde_json::to_value(explain(&bound)).unwrap();
+        let explained = serde_json::to_value(explain_plan(&bound)).unwrap();
         assert_eq!(explained["streams"].as_array().unwrap().len(), bound.streams.len());
     }
 }
@@ -36,5 +36,5 @@ fn every_example_is_a_plan_without_remarks_that_fits_a_gigabit_link() {
 #[test]
 fn sixteen_streams_are_sixteen() {
     let file = examples().into_iter().find(|file| file.ends_with("16-mixed.yaml")).unwrap();
-    assert_eq!(Plan::read(&fs::read_to_string(file).unwrap()).unwrap().streams.len(), 16);
+    assert_eq!(Plan::from_text(&fs::read_to_string(file).unwrap()).unwrap().streams.len(), 16);
 }

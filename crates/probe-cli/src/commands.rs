@@ -27,23 +27,23 @@ use packetrig_program::output::CommandOutput;
 const UNKNOWN: &str = "–";
 
 /// Performs a command. Records go to the files that this program can write.
-pub fn perform(
+pub fn run_probe_command(
     command: &ProbeCommand,
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     match command {
-        ProbeCommand::Allowed(arguments) => allowed::perform(arguments, output),
-        ProbeCommand::Ping(arguments) => ping::perform(arguments, files, output),
-        ProbeCommand::Stamp(arguments) => stamp::perform(arguments, files, output),
-        ProbeCommand::Reflect(arguments) => reflect::perform(arguments, output),
-        ProbeCommand::Oneway(arguments) => oneway::perform(arguments, files, output),
-        ProbeCommand::Oneprobe(arguments) => oneprobe::perform(arguments, output),
-        ProbeCommand::Capacity(arguments) => estimates::capacity(arguments, files, output),
-        ProbeCommand::Available(arguments) => estimates::available(arguments, files, output),
-        ProbeCommand::Send(arguments) => send::perform(arguments, files, output),
-        ProbeCommand::Serve(arguments) => serve::perform(arguments, output),
-        ProbeCommand::Caps(arguments) => caps::perform(arguments, output),
-        ProbeCommand::Calibrate(arguments) => calibrate::perform(arguments, output),
+        ProbeCommand::Allowed(arguments) => allowed::show_limits(arguments, output),
+        ProbeCommand::Ping(arguments) => ping::run_ping(arguments, files, output),
+        ProbeCommand::Stamp(arguments) => stamp::run_stamp(arguments, files, output),
+        ProbeCommand::Reflect(arguments) => reflect::run_reflect(arguments, output),
+        ProbeCommand::Oneway(arguments) => oneway::run_oneway(arguments, files, output),
+        ProbeCommand::Oneprobe(arguments) => oneprobe::run_oneprobe(arguments, output),
+        ProbeCommand::Capacity(arguments) => estimates::run_capacity(arguments, files, output),
+        ProbeCommand::Available(arguments) => estimates::run_available(arguments, files, output),
+        ProbeCommand::Send(arguments) => send::run_send(arguments, files, output),
+        ProbeCommand::Serve(arguments) => serve::run_serve(arguments, output),
+        ProbeCommand::Caps(arguments) => caps::show_capabilities(arguments, output),
+        ProbeCommand::Calibrate(arguments) => calibrate::run_calibration(arguments, output),
     }
 }

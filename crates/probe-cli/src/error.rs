@@ -43,19 +43,19 @@ pub enum Error {
 
 impl Error {
     /// Makes the error for a named file that cannot be read.
-    pub(crate) fn unreadable(file: &Path, source: io::Error) -> Self {
+    pub(crate) fn unreadable_file(file: &Path, source: io::Error) -> Self {
         Self::ReadFile { name: file.display().to_string(), source }
     }
 
-    pub(crate) fn unwritable(file: &Path, source: io::Error) -> Self {
+    pub(crate) fn unwritable_file(file: &Path, source: io::Error) -> Self {
         Self::Write { what: file.display().to_string(), source }
     }
 
     pub fn blame(&self) -> Blame {
         match self {
-            Self::ReadFile { source, .. } => Blame::of_named_file(source),
+            Self::ReadFile { source, .. } => Blame::from_named_file(source),
             Self::Usage(_) | Self::Permit { .. } | Self::NoDataDirectory => Blame::Usage,
-            Self::Write { source, .. } => Blame::of_io(source),
+            Self::Write { source, .. } => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),
             Self::Probe(error) => error.blame(),
             Self::Lab(error) => error.blame(),
@@ -70,14 +70,14 @@ impl RecordFileError {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Form(_) | Self::NoParquet(_) | Self::NoFrames(_) => Blame::Usage,
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Encode(_) | Self::Json(_) => Blame::Bug,
         }
     }
 }
 
 impl CommandError for Error {
-    fn exit(&self) -> CommandExit {
+    fn command_exit(&self) -> CommandExit {
         self.blame().into()
     }
 }

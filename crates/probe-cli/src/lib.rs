@@ -12,7 +12,7 @@ mod needs;
 mod record_files;
 
 pub use commands::bounds::owners_permit;
-pub use commands::mechanism::{calibration_file, kept as kept_calibration};
-pub use commands::perform;
+pub use commands::mechanism::{calibration_file, load_calibration as kept_calibration};
+pub use commands::run_probe_command;
 pub use error::Error;
 pub use record_files::{ParquetEncoder, RecordFileError, RecordFiles};

@@ -3,10 +3,10 @@
 
 use clap::Parser;
 use packetrig_probe_cli::args::ProbeCommand;
-use packetrig_probe_cli::{Error, RecordFiles, perform};
+use packetrig_probe_cli::{Error, RecordFiles, run_probe_command};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
-use packetrig_program::{ProgramName, run};
+use packetrig_program::{ProgramName, run_program};
 use std::process::ExitCode;
 
 const NAME: ProgramName =
@@ -22,7 +22,7 @@ struct CommandLine {
 }
 
 fn main() -> ExitCode {
-    run(NAME, own_name, perform_command)
+    run_program(NAME, own_name, perform_command)
 }
 
 /// Examples are those of the large program, where the commands are below `probe`.
@@ -31,7 +31,7 @@ fn own_name(help: String) -> String {
 }
 
 fn perform_command(line: CommandLine, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    perform(&line.command, RecordFiles { parquet: None }, output)
+    run_probe_command(&line.command, RecordFiles { parquet: None }, output)
 }
 
 #[cfg(test)]

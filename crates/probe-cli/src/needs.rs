@@ -2,19 +2,19 @@
 
 use crate::args::{ReflectArgs, ServeProbes};
 use packetrig_program::sandbox::{
-    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs,
+    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules,
 };
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{data_directory, netns, runtime_directory};
 use std::path::{Path, PathBuf};
 
-pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
+pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
     ProgramNeeds {
         program: "reflect",
-        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
+        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: ProcessCapabilities::NONE,
         at_door: ProcessCapabilities::NONE,
-        files: files_of(
+        files: file_rules(
             arguments
                 .auth
                 .iter()
@@ -29,7 +29,7 @@ pub(crate) fn reflect(arguments: &ReflectArgs) -> ProgramNeeds {
     }
 }
 
-pub(crate) fn probe_serve(arguments: &ServeProbes, socket: &Path) -> ProgramNeeds {
+pub(crate) fn serve_needs(arguments: &ServeProbes, socket: &Path) -> ProgramNeeds {
     // The name of the socket is removed at the end.
     let directory = socket.parent().filter(|directory| !directory.as_os_str().is_empty());
     let directory = directory.map_or_else(|| PathBuf::from("."), Path::to_owned);
@@ -37,11 +37,11 @@ pub(crate) fn probe_serve(arguments: &ServeProbes, socket: &Path) -> ProgramNeed
     let read = arguments.bounds.permit.clone().into_iter().chain(data_directory::data_directory()).collect();
     ProgramNeeds {
         program: "probe serve",
-        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
+        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
         // Threads of clients ask for paths and hardware addresses, and rings for answers are opened when they are wanted.
         kept: TO_OPEN_RINGS,
         at_door: TO_OPEN_RINGS,
-        files: files_of_rigs(read, vec![directory, runtime_directory::runtime_directory()]),
+        files: rig_file_rules(read, vec![directory, runtime_directory::runtime_directory()]),
         // It binds sockets to the source ports of its clients, and never listens.
         tcp: TcpRules { listen: None, connect: Some(Vec::new()) },
         class: ThreadClass::Rig,

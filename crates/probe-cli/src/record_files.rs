@@ -1,7 +1,7 @@
 //! Files with the records of probes, which `--write` names. The extension decides the form. A file exists whole or not at all.
 
 use packetrig_probe::ProbeRecord;
-use packetrig_probe::files::{ProbeForm, json_lines, pcapng};
+use packetrig_probe::files::{ProbeForm, encode_json_lines, encode_pcapng};
 use packetrig_probe::header::ProbeHeader;
 use packetrig_sys::private_files;
 use std::path::{Path, PathBuf};
@@ -44,8 +44,8 @@ pub enum RecordFileError {
 
 impl RecordFiles {
     /// Refuses a file that cannot be written. To be called before anything is sent: the result would be lost.
-    pub(crate) fn check(self, file: &Path) -> Result<ProbeForm, RecordFileError> {
-        match ProbeForm::of(file) {
+    pub(crate) fn check_file(self, file: &Path) -> Result<ProbeForm, RecordFileError> {
+        match ProbeForm::from_path(file) {
             Some(ProbeForm::Parquet) if self.parquet.is_none() => {
                 Err(RecordFileError::NoParquet(file.to_owned()))
             }
@@ -57,7 +57,7 @@ impl RecordFiles {
     /// Checks files for records of an exchange. Refuses the forms that hold frames, too: only `packetrig capture` has frames.
     pub(crate) fn check_tables(self, files: &[PathBuf]) -> Result<(), RecordFileError> {
         for file in files {
-            if self.check(file)? == ProbeForm::Pcapng {
+            if self.check_file(file)? == ProbeForm::Pcapng {
                 return Err(RecordFileError::NoFrames(file.clone()));
             }
         }
@@ -65,21 +65,21 @@ impl RecordFiles {
     }
 
     /// Writes a file. `frame` gives the bytes of a record's frame.
-    pub(crate) fn write(
+    pub(crate) fn write_file(
         self,
         file: &Path,
         header: &ProbeHeader,
         records: &[ProbeRecord],
         frame: &mut dyn FnMut(&ProbeRecord, &mut Vec<u8>),
     ) -> Result<(), RecordFileError> {
-        let bytes = match (self.check(file)?, self.parquet) {
-            (ProbeForm::JsonLines, _) => json_lines(header, records)?,
-            (ProbeForm::Pcapng, _) => pcapng(header, records, frame)?,
+        let bytes = match (self.check_file(file)?, self.parquet) {
+            (ProbeForm::JsonLines, _) => encode_json_lines(header, records)?,
+            (ProbeForm::Pcapng, _) => encode_pcapng(header, records, frame)?,
             (ProbeForm::Parquet, Some(encode)) => encode(header, records).map_err(RecordFileError::Encode)?,
             (ProbeForm::Parquet, None) => return Err(RecordFileError::NoParquet(file.to_owned())),
         };
         // The file is replaced as a whole, so a reader never sees half of the records.
-        private_files::replace(file, bytes)
+        private_files::replace_file(file, bytes)
             .map_err(|source| RecordFileError::File { path: file.to_owned(), source })
     }
 }
@@ -93,11 +93,13 @@ mod tests {
 
     #[test]
     fn a_build_without_parquet_refuses_it_by_name() {
-        let refusal = SMALL.check(Path::new("d/a.parquet")).unwrap_err();
+        let refusal = SMALL.check_file(Path::new("d/a.parquet")).unwrap_err();
         assert!(matches!(refusal, RecordFileError::NoParquet(_)));
         assert!(refusal.to_string().contains("d/a.parquet: this build has no Parquet"), "{refusal}");
-        assert_eq!(LARGE.check(Path::new("a.parquet")).unwrap(), ProbeForm::Parquet);
-        assert!(SMALL.check(Path::new("a.jsonl")).is_ok() && SMALL.check(Path::new("a.pcapng")).is_ok());
+        assert_eq!(LARGE.check_file(Path::new("a.parquet")).unwrap(), ProbeForm::Parquet);
+        assert!(
+            SMALL.check_file(Path::new("a.jsonl")).is_ok() && SMALL.check_file(Path::new("a.pcapng")).is_ok()
+        );
     }
 
     #[test]

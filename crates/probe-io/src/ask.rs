@@ -95,39 +95,39 @@ impl fmt::Debug for AskOptions<'_> {
 }
 
 /// Checks a whole schedule against its target's limits, before the first probe leaves.
-pub fn fits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
+pub fn check_limits(line: &ProbeLine<'_>) -> Result<(), BudgetExceeded> {
     let mut budget = packetrig_probe::ProbeBudget::new(line.way.permitted.limits());
     line.schedule.probes().iter().try_for_each(|probe| {
         // Methods never write a frame shorter than the Ethernet minimum (60 bytes without FCS), whatever the schedule says.
         let length = probe.length.max(60);
-        budget.take(MonoTime::from_nanos(1) + probe.at, length)
+        budget.take_frame(MonoTime::from_nanos(1) + probe.at, length)
     })
 }
 
 /// Sends all probes of all lines and receives their answers.
-pub fn run(
+pub fn run_lines(
     lines: &mut [ProbeLine<'_>],
-    ears: &mut [PacketListener],
-    patience: AskOptions<'_>,
-    tell: &mut dyn FnMut(AskEvent<'_>),
+    listeners: &mut [PacketListener],
+    options: AskOptions<'_>,
+    on_event: &mut dyn FnMut(AskEvent<'_>),
 ) -> Result<Vec<LineOutcome>, Error> {
-    run_from(now() + HEAD_START, lines, ears, patience, tell)
+    run_lines_from(now() + HEAD_START, lines, listeners, options, on_event)
 }
 
 /// Sends all probes and receives their answers, with departure times counted from `start`.
-pub fn run_from(
+pub fn run_lines_from(
     start: MonoTime,
     lines: &mut [ProbeLine<'_>],
-    ears: &mut [PacketListener],
-    patience: AskOptions<'_>,
-    tell: &mut dyn FnMut(AskEvent<'_>),
+    listeners: &mut [PacketListener],
+    options: AskOptions<'_>,
+    on_event: &mut dyn FnMut(AskEvent<'_>),
 ) -> Result<Vec<LineOutcome>, Error> {
     let mut asking =
-        AskState { lines: Vec::new(), ears, patience, heard_until: start, tell, frame: Vec::new() };
+        AskState { lines: Vec::new(), listeners, options, heard_until: start, on_event, frame: Vec::new() };
     let mut order = Vec::new();
     for (number, line) in lines.iter_mut().enumerate() {
         // All lines are checked before the first probe of any line leaves.
-        fits(line)?;
+        check_limits(line)?;
         order.extend(line.schedule.probes().iter().enumerate().map(|(probe, planned)| PlannedDeparture {
             at: planned.at + line.shift,
             line: number,
@@ -141,10 +141,10 @@ pub fn run_from(
         if asking.is_over() {
             break;
         }
-        asking.send(line, probe, start + at)?;
+        asking.send_probe(line, probe, start + at)?;
     }
-    asking.hear_the_last()?;
-    Ok(asking.lines.into_iter().map(AskedProbe::outcome).collect())
+    asking.drain_late_answers()?;
+    Ok(asking.lines.into_iter().map(AskedProbe::into_outcome).collect())
 }
 
 /// A probe's place in the merged order of all lines; the order of the fields matters.
@@ -164,53 +164,54 @@ struct AskedProbe<'a, 'm> {
 }
 
 impl AskedProbe<'_, '_> {
-    fn outcome(self) -> LineOutcome {
+    fn into_outcome(self) -> LineOutcome {
         let is_whole = self.series.records().len() == self.line.schedule.probes().len();
         let end = self.end.unwrap_or(if is_whole { LineEnd::Done } else { LineEnd::Stopped });
         LineOutcome { series: self.series, end }
     }
 
     /// Moves `settled` on: probes become overdue in order of their departure times.
-    fn settle(&mut self, heard_until: MonoTime, patience: Nanos) {
+    fn advance_settled(&mut self, heard_until: MonoTime, timeout: Nanos) {
         let records = self.series.records();
-        while records.get(self.settled).is_some_and(|record| left(record) + patience < heard_until) {
+        while records.get(self.settled).is_some_and(|record| latest_departure(record) + timeout < heard_until)
+        {
             self.settled += 1;
         }
     }
 
     fn is_lossy(&self) -> bool {
         // Only probes that can no longer be answered in time count: those in flight would look like loss on a long path.
-        let settled = self.series.losses(self.settled);
+        let settled = self.series.count_settled(self.settled);
         self.line.way.permitted.limits().is_lossy(settled.sent, settled.lost)
     }
 }
 
 /// Latest possible departure of a probe: long after its planned time if this thread had no processor.
-fn left(record: &ProbeRecord) -> MonoTime {
+fn latest_departure(record: &ProbeRecord) -> MonoTime {
     record.handed_over.map_or(record.planned, |stamp| record.planned.max(MonoTime::from_nanos(stamp.hi)))
 }
 
 struct AskState<'a, 'l, 'm> {
     lines: Vec<AskedProbe<'l, 'm>>,
-    ears: &'a mut [PacketListener],
-    patience: AskOptions<'a>,
+    listeners: &'a mut [PacketListener],
+    options: AskOptions<'a>,
     /// Frames that had arrived by then have been handled.
     heard_until: MonoTime,
-    tell: &'a mut dyn FnMut(AskEvent<'_>),
+    on_event: &'a mut dyn FnMut(AskEvent<'_>),
     frame: Vec<u8>,
 }
 
 impl AskState<'_, '_, '_> {
     fn is_over(&self) -> bool {
-        (self.patience.stop)() || self.lines.iter().all(|asked| asked.end.is_some())
+        (self.options.stop)() || self.lines.iter().all(|asked| asked.end.is_some())
     }
 
     /// Listens until shortly before the departure time, then sends.
-    fn send(&mut self, line: usize, probe: usize, at: MonoTime) -> Result<(), Error> {
-        let lead = self.lines[line].line.dispatcher.lead();
+    fn send_probe(&mut self, line: usize, probe: usize, at: MonoTime) -> Result<(), Error> {
+        let lead = self.lines[line].line.dispatcher.lead_time();
         // Listen at least once: an overdue probe is no reason to leave answers in the ring.
         loop {
-            self.listen((at - lead).since(now()))?;
+            self.handle_arrivals((at - lead).since(now()))?;
             if self.is_over() {
                 return Ok(());
             }
@@ -219,78 +220,79 @@ impl AskState<'_, '_, '_> {
             }
         }
         // Loss is judged after listening: an answer that came meanwhile may have ended the line, and counts before that.
-        self.judge(line);
+        self.judge_line(line);
         let asked = &mut self.lines[line];
         if asked.end.is_some() {
             return Ok(());
         }
         let planned: PlannedProbe = asked.line.schedule.probes()[probe];
-        asked.line.method.write(planned.number, at, planned.length, &mut self.frame);
+        asked.line.method.write_probe(planned.number, at, planned.length, &mut self.frame);
         let mut gone = Vec::with_capacity(1);
-        let refused = asked.line.dispatcher.send(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
+        let refused = asked.line.dispatcher.send_train(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
         // The record says what left, not what was planned: a method may pad or shorten its frame.
         let length = frame_length(&self.frame);
         let has_left = !gone.is_empty();
         let gone = gone.pop().unwrap_or_default();
-        asked.series.sent(gone.into_record(PlannedProbe { length, ..planned }, at));
+        asked.series.add_sent(gone.into_record(PlannedProbe { length, ..planned }, at));
         if has_left {
-            (self.tell)(AskEvent::Sent { line });
+            (self.on_event)(AskEvent::Sent { line });
         }
         if let Some(exceeded) = refused {
-            self.end(line, LineEnd::Limits(exceeded));
+            self.end_line(line, LineEnd::Limits(exceeded));
         }
         Ok(())
     }
 
-    fn judge(&mut self, line: usize) {
+    fn judge_line(&mut self, line: usize) {
         let asked = &mut self.lines[line];
-        asked.settle(self.heard_until, self.patience.answer);
+        asked.advance_settled(self.heard_until, self.options.answer);
         if asked.end.is_none() && asked.is_lossy() {
-            self.end(line, LineEnd::Lossy);
+            self.end_line(line, LineEnd::Lossy);
         }
     }
 
-    fn end(&mut self, line: usize, end: LineEnd) {
+    fn end_line(&mut self, line: usize, end: LineEnd) {
         let asked = &mut self.lines[line];
         if asked.end.is_none() {
             asked.end = Some(end);
-            (self.tell)(AskEvent::Ended { line, end });
+            (self.on_event)(AskEvent::Ended { line, end });
         }
     }
 
     /// Waits for frames, at most for `within`, and handles those that arrived.
-    fn listen(&mut self, within: Nanos) -> Result<(), Error> {
+    fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
         // Only the first listener is waited for, so with several the wait must be short: frames of the others would lie in their
         // rings, and a full ring drops.
-        let piece = if self.ears.len() > 1 { Nanos::from_millis(2) } else { PIECE };
-        if let Some(ear) = self.ears.first_mut() {
-            ear.wait(within.min(piece))?;
+        let piece = if self.listeners.len() > 1 { Nanos::from_millis(2) } else { PIECE };
+        if let Some(ear) = self.listeners.first_mut() {
+            ear.wait_for_frames(within.min(piece))?;
         }
         self.heard_until = now();
         let mut prohibited = Vec::new();
-        for ear in &mut *self.ears {
+        for ear in &mut *self.listeners {
             let lines = &mut self.lines;
-            let tell = &mut *self.tell;
-            ear.listen(|heard| {
-                if let Some(line) = take(lines, &heard, tell) {
+            let on_event = &mut *self.on_event;
+            ear.take_frames(|heard| {
+                if let Some(line) = handle_frame(lines, &heard, on_event) {
                     prohibited.push(line);
                 }
             });
         }
         for line in prohibited {
-            self.end(line, LineEnd::Prohibited);
+            self.end_line(line, LineEnd::Prohibited);
         }
         Ok(())
     }
 
     /// Listens after the last probe until all are answered and a little longer, or until the time limit ends.
-    fn hear_the_last(&mut self) -> Result<(), Error> {
+    fn drain_late_answers(&mut self) -> Result<(), Error> {
         let begun = now();
-        let last = self.lines.iter().filter_map(|asked| asked.series.records().last()).map(left).max();
-        let deadline = last.unwrap_or(begun).max(begun) + self.patience.answer;
+        let last =
+            self.lines.iter().filter_map(|asked| asked.series.records().last()).map(latest_departure).max();
+        let deadline = last.unwrap_or(begun).max(begun) + self.options.answer;
         let mut complete_since = None;
-        while now() < deadline && !(self.patience.stop)() {
-            self.listen(PIECE)?;
+        while now() < deadline && !(self.options.stop)() {
+            self.handle_arrivals(PIECE)?;
             // A duplicate, or an error after a good answer, comes after the last expected answer: so go on for `LINGER` from the
             // first time that nothing was missing.
             let is_complete = self.lines.iter().all(|asked| asked.series.counts().lost == 0);
@@ -299,21 +301,21 @@ impl AskState<'_, '_, '_> {
                 break;
             }
         }
-        self.listen(Nanos::ZERO)
+        self.handle_arrivals(Nanos::ZERO)
     }
 }
 
 /// Finds the probe that a frame answers. Returns the line if the answer prohibits further probes.
-fn take(
+fn handle_frame(
     lines: &mut [AskedProbe<'_, '_>],
     heard: &HeardFrame<'_>,
     tell: &mut dyn FnMut(AskEvent<'_>),
 ) -> Option<usize> {
     // Every line's method looks at the frame: listeners are shared by all targets of an interface.
-    let answer = heard.answer()?;
+    let answer = heard.read_answer()?;
     for (line, asked) in lines.iter_mut().enumerate() {
-        let Some(reply) = asked.line.method.read(&answer) else { continue };
-        let meaning = asked.series.answered(&reply, heard.at);
+        let Some(reply) = asked.line.method.read_reply(&answer) else { continue };
+        let meaning = asked.series.add_answer(&reply, heard.at);
         tell(AskEvent::Answered { line, reply, meaning, answer, length: heard.frame.len() });
         return (reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited)).then_some(line);
     }

@@ -88,41 +88,41 @@ struct SeenProbes {
 }
 
 /// Two interfaces with a receive ring on each.
-struct CalibrationBench {
+struct CalibrationRings {
     tap: RxRing,
     far: RxRing,
     frame: Vec<u8>,
 }
 
 /// The part of a calibration that is stored, for the choice of a mechanism.
-pub fn kept(near: &PortLocation, found: &[FoundMechanism]) -> CalibrationResult {
+pub fn stored_result(near: &PortLocation, found: &[FoundMechanism]) -> CalibrationResult {
     let mechanisms = found
         .iter()
-        .filter_map(|found| Some(ReleaseExactness::of(found.mechanism, found.error_ns?)))
+        .filter_map(|found| Some(ReleaseExactness::from_spread(found.mechanism, found.error_ns?)))
         .collect();
-    let driver = circumstances::driver(near).unwrap_or_default();
-    CalibrationResult { kernel: kernel::release(), driver, mechanisms }
+    let driver = circumstances::driver_of(near).unwrap_or_default();
+    CalibrationResult { kernel: kernel::release_name(), driver, mechanisms }
 }
 
 /// Calibrates these mechanisms from `near` to `far`, which are refused if they look like part of a real network and are not `confirmed`.
-pub fn perform(
+pub fn calibrate_mechanisms(
     (near, far): (&PortLocation, &PortLocation),
     confirmed: &[PortLocation],
     mechanisms: &[ReleaseMechanism],
     extent: CalibrationExtent,
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<FoundMechanism>, Error> {
-    let mut bench = CalibrationBench::open(near, far, confirmed)?;
+    let mut rings = CalibrationRings::open_at(near, far, confirmed)?;
     let mut all = Vec::new();
     for mechanism in mechanisms.iter().take_while(|_| !stop()) {
-        all.push(match release::open(near, *mechanism, ReleaseOptions::usual_for(*mechanism)) {
+        all.push(match release::open_release(near, *mechanism, ReleaseOptions::usual_for(*mechanism)) {
             Ok(release) => {
                 // The frames reach no target, so no limits of one apply.
                 let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(TargetLimits::NONE));
-                bench.calibrate(*mechanism, dispatcher, extent, stop)?
+                rings.calibrate_one(*mechanism, dispatcher, extent, stop)?
             }
             Err(error @ (Error::Mechanism { .. } | Error::Kernel(_))) => {
-                FoundMechanism { obstacle: Some(error.to_string()), ..FoundMechanism::none(*mechanism) }
+                FoundMechanism { obstacle: Some(error.to_string()), ..FoundMechanism::empty_for(*mechanism) }
             }
             Err(error) => return Err(error),
         });
@@ -130,10 +130,10 @@ pub fn perform(
     Ok(all)
 }
 
-impl CalibrationBench {
-    fn open(near: &PortLocation, far: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
-        let near_end = LabInterface::open(near, confirmed)?;
-        let far_end = LabInterface::open(far, confirmed)?;
+impl CalibrationRings {
+    fn open_at(near: &PortLocation, far: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
+        let near_end = LabInterface::open_permitted(near, confirmed)?;
+        let far_end = LabInterface::open_permitted(far, confirmed)?;
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let outgoing = RxOptions { outgoing: true, ..options };
         let mut frame = vec![0; LENGTH];
@@ -142,13 +142,18 @@ impl CalibrationBench {
         frame[12..14].copy_from_slice(&ETHER_TYPE);
         frame[14..NUMBER].copy_from_slice(&MARK);
         Ok(Self {
-            tap: RxRing::open(&near_end.netns, near_end.link.index, &near.to_string(), outgoing)?,
-            far: RxRing::open(&far_end.netns, far_end.link.index, &far.to_string(), options)?,
+            tap: RxRing::open_on_interface(
+                &near_end.netns,
+                near_end.link.index,
+                &near.to_string(),
+                outgoing,
+            )?,
+            far: RxRing::open_on_interface(&far_end.netns, far_end.link.index, &far.to_string(), options)?,
             frame,
         })
     }
 
-    fn calibrate(
+    fn calibrate_one(
         &mut self,
         mechanism: ReleaseMechanism,
         mut dispatcher: ReleaseDispatcher,
@@ -159,26 +164,26 @@ impl CalibrationBench {
         let gap = if mechanism == ReleaseMechanism::Ring { Nanos::ZERO } else { extent.gap };
         let extent = CalibrationExtent { gap, ..extent };
         let trains = extent.count.div_ceil(extent.train.max(1)).max(1);
-        // Trains follow each other as soon as the last one has arrived; `send` gives them their departure times.
-        let probes: Vec<PlannedProbe> = (0..trains).flat_map(|train| of_train(train, extent)).collect();
+        // Trains follow each other as soon as the last one has arrived; `send_train` gives them their departure times.
+        let probes: Vec<PlannedProbe> = (0..trains).flat_map(|train| train_probes(train, extent)).collect();
         let mut seen = SeenProbes::new(probes.len());
         self.warm_up(&mut dispatcher)?;
         for train in probes.chunk_by(|one, other| one.train == other.train).take_while(|_| !stop()) {
-            self.send(train, &mut dispatcher, &mut seen)?;
+            self.send_train(train, &mut dispatcher, &mut seen)?;
         }
-        Ok(seen.found(mechanism, dispatcher.remarks().to_vec()))
+        Ok(seen.found_mechanism(mechanism, dispatcher.remarks().to_vec()))
     }
 
     /// Sends a frame that does not count: the kernel switches arrival stamps on late, and caches are cold.
     fn warm_up(&mut self, dispatcher: &mut ReleaseDispatcher) -> Result<(), Error> {
-        let at = now() + dispatcher.lead();
+        let at = now() + dispatcher.lead_time();
         let frame = self.frame.clone();
-        dispatcher.send(&[DueFrame { at, frame: &frame }], &mut Vec::new())?;
-        self.listen(&mut SeenProbes::new(0), 1);
+        dispatcher.send_train(&[DueFrame { at, frame: &frame }], &mut Vec::new())?;
+        self.receive_frames(&mut SeenProbes::new(0), 1);
         Ok(())
     }
 
-    fn send(
+    fn send_train(
         &mut self,
         train: &[PlannedProbe],
         dispatcher: &mut ReleaseDispatcher,
@@ -186,52 +191,53 @@ impl CalibrationBench {
     ) -> Result<(), Error> {
         // A ring is done before the last departure time of its train, but the budget takes times in ascending order only.
         let last = seen.planned.last().copied().unwrap_or(MonoTime::from_nanos(0));
-        let start = now().max(last) + dispatcher.lead();
+        let start = now().max(last) + dispatcher.lead_time();
         let frames: Vec<Vec<u8>> =
-            (seen.planned.len()..).take(train.len()).map(|n| self.numbered(n)).collect();
+            (seen.planned.len()..).take(train.len()).map(|n| self.numbered_frame(n)).collect();
         let first = train[0].at.as_u64();
         let dues: Vec<DueFrame<'_>> = train
             .iter()
             .zip(&frames)
             .map(|(probe, frame)| DueFrame { at: start + Nanos::new(probe.at.as_u64() - first), frame })
             .collect();
-        dispatcher.send(&dues, &mut seen.gone)?;
+        dispatcher.send_train(&dues, &mut seen.gone)?;
         seen.planned.extend(dues.iter().map(|due| due.at));
         seen.trains.extend(train.iter().map(|probe| probe.train));
-        self.listen(seen, train.len());
+        self.receive_frames(seen, train.len());
         Ok(())
     }
 
-    fn numbered(&self, number: usize) -> Vec<u8> {
+    fn numbered_frame(&self, number: usize) -> Vec<u8> {
         let mut frame = self.frame.clone();
         frame[NUMBER..NUMBER + 4].copy_from_slice(&small_count(number).to_be_bytes());
         frame
     }
 
     /// Reads both rings until `count` frames have arrived, or no more come.
-    fn listen(&mut self, seen: &mut SeenProbes, count: usize) {
+    fn receive_frames(&mut self, seen: &mut SeenProbes, count: usize) {
         // One reading serves the whole train: NTP slews both clocks alike, and only a step of the real-time clock would part them.
         let offset = clock::realtime_offset();
         let mut arrived = 0;
         let mut in_vain = 0;
         while arrived < count && in_vain < LOOKS {
             // If waiting fails, the loop ends all the same, and the frames count as missing.
-            drop(self.far.wait(2_000_000));
+            drop(self.far.wait_for_frames(2_000_000));
             let before = arrived;
-            self.far.receive(usize::MAX, &mut |frame| {
-                arrived += usize::from(enter(&mut seen.arrived, frame.bytes, frame.realtime_ns, offset));
+            self.far.receive_frames(usize::MAX, &mut |frame| {
+                arrived +=
+                    usize::from(note_arrival(&mut seen.arrived, frame.bytes, frame.realtime_ns, offset));
             });
             in_vain = if arrived == before { in_vain + 1 } else { 0 };
         }
         // The tap is read without waiting: frames of a block that the kernel has not closed yet are read after the next train.
-        self.tap.receive(usize::MAX, &mut |frame| {
-            enter(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
+        self.tap.receive_frames(usize::MAX, &mut |frame| {
+            note_arrival(&mut seen.captured, frame.bytes, frame.realtime_ns, offset);
         });
     }
 }
 
 /// The probes of a train, from its first.
-fn of_train(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = PlannedProbe> {
+fn train_probes(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = PlannedProbe> {
     let kind = packetrig_probe::ProbeKind::Train;
     (0..extent.train).map(move |nth| PlannedProbe {
         number: 0,
@@ -243,14 +249,19 @@ fn of_train(train: u32, extent: CalibrationExtent) -> impl Iterator<Item = Plann
 }
 
 /// Records when a calibration frame was seen; `false` if the frame is another one.
-fn enter(seen: &mut [Option<ProbeStamp>], frame: &[u8], realtime_ns: u64, offset: RealtimeOffset) -> bool {
+fn note_arrival(
+    seen: &mut [Option<ProbeStamp>],
+    frame: &[u8],
+    realtime_ns: u64,
+    offset: RealtimeOffset,
+) -> bool {
     if frame.len() != LENGTH || frame[12..14] != ETHER_TYPE || frame[14..NUMBER] != MARK {
         return false;
     }
     let number = frame[NUMBER..].first_chunk().map_or(u32::MAX, |bytes| u32::from_be_bytes(*bytes));
     let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
     if let Some(place) = seen.get_mut(number as usize) {
-        *place = Some(ProbeStamp::around(packetrig_probe::StampSource::Kernel, at, offset.bound_ns));
+        *place = Some(ProbeStamp::with_bound(packetrig_probe::StampSource::Kernel, at, offset.bound_ns));
     }
     true
 }
@@ -262,9 +273,9 @@ struct LabInterface {
 }
 
 impl LabInterface {
-    fn open(location: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
+    fn open_permitted(location: &PortLocation, confirmed: &[PortLocation]) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         lab::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
         Ok(Self { netns, link })
     }
@@ -281,7 +292,7 @@ impl SeenProbes {
         }
     }
 
-    fn found(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> FoundMechanism {
+    fn found_mechanism(&self, mechanism: ReleaseMechanism, remarks: Vec<String>) -> FoundMechanism {
         let probes = 0..self.planned.len();
         FoundMechanism {
             remarks,
@@ -289,37 +300,38 @@ impl SeenProbes {
             arrived: self.arrived.iter().flatten().count() as u64,
             flagged: self.gone.iter().filter(|gone| is_late_or_early(gone)).count() as u64,
             out_of_order: probes.filter(|index| self.is_out_of_order(*index)).count() as u64,
-            error_ns: self.spread(|index| self.error(self.arrived[index], index)),
-            spacing_error_ns: self.spread(|index| self.spacing_error(index)),
-            release_error_ns: self.spread(|index| self.error(self.gone[index].released, index)),
+            error_ns: self.spread_of(|index| self.departure_error(self.arrived[index], index)),
+            spacing_error_ns: self.spread_of(|index| self.spacing_error(index)),
+            release_error_ns: self.spread_of(|index| self.departure_error(self.gone[index].released, index)),
             release_to_arrival_ns: self
-                .spread(|index| difference(self.arrived[index], self.gone[index].released)),
+                .spread_of(|index| stamp_difference(self.arrived[index], self.gone[index].released)),
             capture_to_driver_ns: self
-                .spread(|index| difference(self.driver_stamp(index), self.captured[index])),
+                .spread_of(|index| stamp_difference(self.driver_stamp(index), self.captured[index])),
             driver_to_arrival_ns: self
-                .spread(|index| difference(self.arrived[index], self.driver_stamp(index))),
-            ..FoundMechanism::none(mechanism)
+                .spread_of(|index| stamp_difference(self.arrived[index], self.driver_stamp(index))),
+            ..FoundMechanism::empty_for(mechanism)
         }
     }
 
     /// The spread of a value of each probe. A probe enters it only if its stamps are there, so spreads may have different numbers of samples.
-    fn spread(&self, value: impl FnMut(usize) -> Option<i64>) -> Option<ErrorSpread> {
-        ErrorSpread::of((0..self.planned.len()).filter_map(value).collect())
+    fn spread_of(&self, value: impl FnMut(usize) -> Option<i64>) -> Option<ErrorSpread> {
+        ErrorSpread::from_values((0..self.planned.len()).filter_map(value).collect())
     }
 
     /// Lateness of a stamp against the departure time of a probe.
-    fn error(&self, stamp: Option<ProbeStamp>, index: usize) -> Option<i64> {
-        Some(middle(stamp?) - self.planned[index].as_nanos().cast_signed())
+    fn departure_error(&self, stamp: Option<ProbeStamp>, index: usize) -> Option<i64> {
+        Some(stamp_middle(stamp?) - self.planned[index].as_nanos().cast_signed())
     }
 
     fn driver_stamp(&self, index: usize) -> Option<ProbeStamp> {
-        DepartureStamp::of(&self.gone[index].departures, DepartureStage::Driver)
+        DepartureStamp::find_stage(&self.gone[index].departures, DepartureStage::Driver)
     }
 
     /// The error of the distance between a probe and the one before it in its train.
     fn spacing_error(&self, index: usize) -> Option<i64> {
         let before = index.checked_sub(1).filter(|before| self.trains[*before] == self.trains[index])?;
-        let error = self.error(self.arrived[index], index)? - self.error(self.arrived[before], before)?;
+        let error = self.departure_error(self.arrived[index], index)?
+            - self.departure_error(self.arrived[before], before)?;
         Some(error.saturating_abs())
     }
 
@@ -329,9 +341,9 @@ impl SeenProbes {
         let gone = &self.gone[index];
         let order = [
             gone.handed_over,
-            DepartureStamp::of(&gone.departures, DepartureStage::Queue),
+            DepartureStamp::find_stage(&gone.departures, DepartureStage::Queue),
             self.captured[index],
-            DepartureStamp::of(&gone.departures, DepartureStage::Driver),
+            DepartureStamp::find_stage(&gone.departures, DepartureStage::Driver),
             self.arrived[index],
         ];
         let known: Vec<ProbeStamp> = order.into_iter().flatten().collect();
@@ -339,12 +351,12 @@ impl SeenProbes {
     }
 }
 
-fn middle(stamp: ProbeStamp) -> i64 {
+fn stamp_middle(stamp: ProbeStamp) -> i64 {
     stamp.middle().cast_signed()
 }
 
-fn difference(to: Option<ProbeStamp>, from: Option<ProbeStamp>) -> Option<i64> {
-    Some(middle(to?) - middle(from?))
+fn stamp_difference(to: Option<ProbeStamp>, from: Option<ProbeStamp>) -> Option<i64> {
+    Some(stamp_middle(to?) - stamp_middle(from?))
 }
 
 fn is_late_or_early(gone: &DepartedFrame) -> bool {
@@ -352,7 +364,7 @@ fn is_late_or_early(gone: &DepartedFrame) -> bool {
 }
 
 impl FoundMechanism {
-    const fn none(mechanism: ReleaseMechanism) -> Self {
+    const fn empty_for(mechanism: ReleaseMechanism) -> Self {
         Self {
             mechanism,
             obstacle: None,

@@ -13,32 +13,33 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, kernel, qdisc, sched};
 
 /// Measures the offset of the real-time clock against the monotonic one.
-pub fn clocks() -> ClockOffset {
+pub fn clock_offset() -> ClockOffset {
     let offset = clock::realtime_offset();
     ClockOffset { offset_ns: offset.offset_ns, bound_ns: offset.bound_ns }
 }
 
 /// The driver of an interface, if the kernel names it.
-pub fn driver(location: &PortLocation) -> Option<String> {
+pub fn driver_of(location: &PortLocation) -> Option<String> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    EthtoolCalls::open(&netns).ok()?.driver(&location.interface).ok().map(|driver| driver.name)
+    EthtoolCalls::open_in(&netns).ok()?.read_driver(&location.interface).ok().map(|driver| driver.name)
 }
 
 /// The header of a probe file, as far as it is known before the first probe leaves. The caller adds the targets, and the clocks after the
 /// last probe. There is no schedule if an estimator requests trains one by one.
-pub fn header(
+pub fn probe_header(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
-    manner: &ReleaseOptions,
+    options: &ReleaseOptions,
     schedule: Option<&ProbeSchedule>,
 ) -> Result<ProbeHeader, Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
-    let ethtool = EthtoolCalls::open(&netns)?;
-    let offloads =
-        Offload::ALL.into_iter().filter(|offload| ethtool.offload(&link.name, *offload).unwrap_or(false));
-    let qdiscs = qdisc::of(&netns, link.index, &link.name).unwrap_or_default();
-    let before = clocks();
+    let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
+    let ethtool = EthtoolCalls::open_in(&netns)?;
+    let offloads = Offload::ALL
+        .into_iter()
+        .filter(|offload| ethtool.is_offload_on(&link.name, *offload).unwrap_or(false));
+    let qdiscs = qdisc::read_qdiscs(&netns, link.index, &link.name).unwrap_or_default();
+    let before = clock_offset();
     Ok(ProbeHeader {
         format: FORMAT.into(),
         argv: std::env::args().collect(),
@@ -51,13 +52,13 @@ pub fn header(
         mechanism,
         why: String::new(),
         remarks: Vec::new(),
-        ahead_ns: manner.ahead.as_u64(),
-        slack_ns: manner.slack.as_u64(),
-        priority: manner.priority,
-        cpu: manner.cpu,
-        tolerance_ns: manner.tolerance.as_u64(),
-        kernel: kernel::release(),
-        driver: ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
+        ahead_ns: options.ahead.as_u64(),
+        slack_ns: options.slack.as_u64(),
+        priority: options.priority,
+        cpu: options.cpu,
+        tolerance_ns: options.tolerance.as_u64(),
+        kernel: kernel::release_name(),
+        driver: ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
         qdiscs: qdiscs.into_iter().map(|qdisc| qdisc.kind).collect(),
         offloads: offloads.map(|offload| offload.name().to_owned()).collect(),
         real_time_share_us: sched::real_time_share(),

@@ -25,13 +25,13 @@ impl ProbeLab {
         let (far_name, far) = namespace("b")?;
         let lab = Self { near: near_name, far: far_name };
         let end = |name, netns| VethEnd { name, netns, mac: None };
-        NamespaceLinks::open(&near).unwrap().create_veth(end("a", None), end("b", Some(&far))).unwrap();
+        NamespaceLinks::open_in(&near).unwrap().create_veth(end("a", None), end("b", Some(&far))).unwrap();
         for (netns, name, ip, ip6) in
             [(&near, "a", "192.0.2.1", "2001:db8::1"), (&far, "b", "192.0.2.2", "2001:db8::2")]
         {
             kernel::write_setting(netns, "net/ipv6/conf/all/accept_dad", "0").unwrap();
             kernel::write_setting(netns, &format!("net/ipv6/conf/{name}/accept_dad"), "0").unwrap();
-            let mut links = NamespaceLinks::open(netns).unwrap();
+            let mut links = NamespaceLinks::open_in(netns).unwrap();
             let index = links.by_name(name).unwrap().index;
             links.set_up(index, true).unwrap();
             links.add_address(index, ip.parse().unwrap(), 24).unwrap();
@@ -60,7 +60,7 @@ impl LabCable {
     /// `None` where rights are missing.
     pub(crate) fn new() -> Option<Self> {
         let (name, netns) = namespace("cable")?;
-        let mut links = NamespaceLinks::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open_in(&netns).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end("a"), end("b")).unwrap();
         for name in ["a", "b"] {
@@ -76,7 +76,7 @@ impl LabCable {
     }
 
     pub(crate) fn index(&self, interface: &str) -> u32 {
-        NamespaceLinks::open(&self.netns).unwrap().by_name(interface).unwrap().index
+        NamespaceLinks::open_in(&self.netns).unwrap().by_name(interface).unwrap().index
     }
 }
 
@@ -102,20 +102,20 @@ fn namespace(what: &str) -> Option<(String, NetNs)> {
 
 pub(crate) fn permitted(ip: &str) -> PermittedTarget {
     let mut permit = ProbePermit::default();
-    permit.allow("192.0.2.0/24".parse().unwrap());
-    permit.allow("198.51.100.0/24".parse().unwrap());
-    permit.allow("2001:db8::/32".parse().unwrap());
-    permit.permitted(ip.parse().unwrap(), "2026-11-22").unwrap()
+    permit.allow_network("192.0.2.0/24".parse().unwrap());
+    permit.allow_network("198.51.100.0/24".parse().unwrap());
+    permit.allow_network("2001:db8::/32".parse().unwrap());
+    permit.permit_target(ip.parse().unwrap(), "2026-11-22").unwrap()
 }
 
 pub(crate) fn send(way: &ProbePath, frame: &[u8]) -> u64 {
     let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
     let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
-    let mut ring = TxRing::open(&netns, way.index, "test", options).unwrap();
+    let mut ring = TxRing::open_on_interface(&netns, way.index, "test", options).unwrap();
     ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
-    ring.commit(frame.len());
+    ring.commit_frame(frame.len());
     let at = clock::monotonic_ns();
-    ring.kick().unwrap();
+    ring.kick_kernel().unwrap();
     at
 }
 
@@ -126,7 +126,7 @@ impl PlainRelease {
     pub(crate) fn open(way: &ProbePath) -> Self {
         let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
         let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
-        Self(TxRing::open(&netns, way.index, "test", options).unwrap())
+        Self(TxRing::open_on_interface(&netns, way.index, "test", options).unwrap())
     }
 }
 
@@ -135,15 +135,15 @@ impl FrameRelease for PlainRelease {
         ReleaseMechanism::Sleep
     }
 
-    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+    fn release_train(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         for due in train {
             clock::sleep_until_ns(due.at.as_nanos());
             self.0.next_slot().unwrap()[..due.frame.len()].copy_from_slice(due.frame);
-            self.0.commit(due.frame.len());
+            self.0.commit_frame(due.frame.len());
             let now = || MonoTime::from_nanos(clock::monotonic_ns());
             let before = now();
-            self.0.kick()?;
-            let handed_over = Some(ProbeStamp::between(StampSource::Program, before, now()));
+            self.0.kick_kernel()?;
+            let handed_over = Some(ProbeStamp::between_readings(StampSource::Program, before, now()));
             gone.push(DepartedFrame { handed_over, ..DepartedFrame::default() });
         }
         Ok(())

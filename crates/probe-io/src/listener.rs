@@ -56,8 +56,8 @@ pub struct HeardFrame<'a> {
 
 impl<'a> HeardFrame<'a> {
     /// Reads it as an answer; `None` if it cannot be one.
-    pub fn answer(&self) -> Option<ProbeAnswer<'a>> {
-        answer::read(self.frame, self.lacks_checksum)
+    pub fn read_answer(&self) -> Option<ProbeAnswer<'a>> {
+        answer::read_answer(self.frame, self.lacks_checksum)
     }
 }
 
@@ -70,7 +70,11 @@ pub struct PacketListener {
 
 impl PacketListener {
     /// Listens at an interface from now on.
-    pub fn open(location: &PortLocation, index: u32, wanted: &WantedPackets) -> Result<Self, Error> {
+    pub fn open_at_interface(
+        location: &PortLocation,
+        index: u32,
+        wanted: &WantedPackets,
+    ) -> Result<Self, Error> {
         Self::open_holding(location, index, wanted, 0)
     }
 
@@ -82,7 +86,7 @@ impl PacketListener {
         wanted: &WantedPackets,
         frames: u32,
     ) -> Result<Self, Error> {
-        Self::open_filtered(location, index, &filter::compile(wanted), frames)
+        Self::open_filtered(location, index, &filter::compile_filter(wanted), frames)
     }
 
     /// Listens at all ports.
@@ -117,7 +121,7 @@ impl PacketListener {
     }
 
     /// Gives the frames that have arrived to `take`, a limited number in a row, and returns how many. It does not wait.
-    pub fn listen(&mut self, mut take: impl FnMut(HeardFrame<'_>)) -> usize {
+    pub fn take_frames(&mut self, mut take: impl FnMut(HeardFrame<'_>)) -> usize {
         let now = clock::monotonic_ns();
         let before = self.offset;
         if now - self.compared_at > COMPARED_EVERY {
@@ -127,36 +131,36 @@ impl PacketListener {
         // The frames below arrived between the last comparison and this one, or a little later. If the real-time clock stepped in
         // between, the side of the step is unknown: a stamp covers both conversions.
         let after = self.offset;
-        self.ring.receive(BATCH, &mut |raw| {
+        self.ring.receive_frames(BATCH, &mut |raw| {
             take(HeardFrame {
                 frame: raw.bytes,
-                at: between(before, after, raw.realtime_ns),
+                at: stamp_between(before, after, raw.realtime_ns),
                 lacks_checksum: raw.lacks_checksum,
             });
         })
     }
 
     /// Waits until frames are there, at most for `within` and never longer than a piece, so that the caller can check whether to stop.
-    pub fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        Ok(self.ring.wait(within.min(PIECE).as_u64())?)
+    pub fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
+        Ok(self.ring.wait_for_frames(within.min(PIECE).as_u64())?)
     }
 
     /// Frames that the kernel dropped because the ring was full.
-    pub fn lost(&mut self) -> Result<u64, Error> {
-        Ok(self.ring.stats()?.dropped)
+    pub fn lost_frames(&mut self) -> Result<u64, Error> {
+        Ok(self.ring.read_stats()?.dropped)
     }
 }
 
 /// A stamp of the real-time clock that was taken between two comparisons of it with the monotonic one.
-fn between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
-    let one = converted(before, realtime_ns);
-    let other = converted(after, realtime_ns);
+fn stamp_between(before: RealtimeOffset, after: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
+    let one = to_stamp(before, realtime_ns);
+    let other = to_stamp(after, realtime_ns);
     ProbeStamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
 }
 
-fn converted(offset: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
+fn to_stamp(offset: RealtimeOffset, realtime_ns: u64) -> ProbeStamp {
     let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
-    ProbeStamp::around(StampSource::Kernel, at, offset.bound_ns)
+    ProbeStamp::with_bound(StampSource::Kernel, at, offset.bound_ns)
 }
 
 /// Keeps the kernel from answering what comes back to our port. If no socket had the port, it would send a TCP reset or "port unreachable".
@@ -172,9 +176,9 @@ impl SilencedPort {
         let netns = NetNs::open_or_current(namespace)?;
         let mut attempts = 0;
         loop {
-            let tcp = HeldPort::hold(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
+            let tcp = HeldPort::hold_at(&netns, PortProtocol::Tcp, SocketAddr::new(address, 0))?;
             // The kernel chose a port that is free for TCP. For UDP it may be in use: then try with another one.
-            match HeldPort::hold(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
+            match HeldPort::hold_at(&netns, PortProtocol::Udp, SocketAddr::new(address, tcp.port())) {
                 Ok(udp) => return Ok(Self { held: vec![tcp, udp] }),
                 Err(packetrig_sys::Error::Busy { .. }) if attempts < 16 => attempts += 1,
                 Err(error) => return Err(error.into()),
@@ -185,22 +189,22 @@ impl SilencedPort {
     /// Reserves a free port for UDP alone. A process that may bind no TCP port can do this.
     pub fn any_udp_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(namespace)?;
-        let udp = HeldPort::hold(&netns, PortProtocol::Udp, SocketAddr::new(address, 0))?;
+        let udp = HeldPort::hold_at(&netns, PortProtocol::Udp, SocketAddr::new(address, 0))?;
         Ok(Self { held: vec![udp] })
     }
 
     /// Reserves the same UDP port at another own address, too.
-    pub fn also_udp(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
+    pub fn hold_udp_also_at(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
         let netns = NetNs::open_or_current(namespace)?;
-        self.held.push(HeldPort::hold(&netns, PortProtocol::Udp, SocketAddr::new(address, self.port()))?);
+        self.held.push(HeldPort::hold_at(&netns, PortProtocol::Udp, SocketAddr::new(address, self.port()))?);
         Ok(())
     }
 
     /// Reserves the same port at another own address, too.
-    pub fn also(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
+    pub fn hold_also_at(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
         let netns = NetNs::open_or_current(namespace)?;
         for protocol in [PortProtocol::Tcp, PortProtocol::Udp] {
-            self.held.push(HeldPort::hold(&netns, protocol, SocketAddr::new(address, self.port()))?);
+            self.held.push(HeldPort::hold_at(&netns, protocol, SocketAddr::new(address, self.port()))?);
         }
         Ok(())
     }
@@ -218,7 +222,7 @@ mod tests {
     fn a_stamp_between_two_comparisons_holds_both() {
         let before = RealtimeOffset { offset_ns: 1_000, bound_ns: 10 };
         let after = RealtimeOffset { offset_ns: 1_100, bound_ns: 20 };
-        let stamp = between(before, after, 5_000);
+        let stamp = stamp_between(before, after, 5_000);
         assert_eq!((stamp.lo, stamp.hi, stamp.source), (3_880, 4_010, StampSource::Kernel));
     }
 }

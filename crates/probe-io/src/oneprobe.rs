@@ -22,7 +22,7 @@ use serde::Serialize;
 /// Reason why a series has no more probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum End {
+pub enum OneprobeEnd {
     /// All have been sent.
     Done,
     Stopped,
@@ -36,77 +36,80 @@ pub enum End {
 
 /// The resources of this machine that a series needs.
 #[derive(Debug)]
-pub struct OneprobeTalk<'a> {
+pub struct OneprobeDriver<'a> {
     pub way: &'a ProbePath,
     pub port: u16,
     pub own_port: u16,
     pub dispatcher: &'a mut ReleaseDispatcher,
-    pub ear: &'a mut PacketListener,
+    pub listener: &'a mut PacketListener,
 }
 
-impl OneprobeTalk<'_> {
+impl OneprobeDriver<'_> {
     /// Runs a series to its end, and reports each outcome as soon as it is known.
-    pub fn run(
+    pub fn run_series(
         &mut self,
         machine: &mut OneprobeMachine,
         stop: &dyn Fn() -> bool,
-        told: &mut dyn FnMut(&OneprobeOutcome),
-    ) -> Result<End, Error> {
+        on_outcome: &mut dyn FnMut(&OneprobeOutcome),
+    ) -> Result<OneprobeEnd, Error> {
         let mut early = None;
         let mut known = 0;
         loop {
             let outcomes = &machine.report().0.outcomes;
-            outcomes[known..].iter().for_each(&mut *told);
+            outcomes[known..].iter().for_each(&mut *on_outcome);
             known = outcomes.len();
             early = early
-                .or_else(|| stop().then_some(End::Stopped))
+                .or_else(|| stop().then_some(OneprobeEnd::Stopped))
                 .or_else(|| self.is_lossy(machine.report().0));
             // The machine only gets the request to stop: it still resets its connection, so that the server does not keep it half open.
             if early.is_some() {
-                machine.stop();
+                machine.stop_series();
             }
-            match machine.step(clock::monotonic_ns()) {
+            match machine.next_step(clock::monotonic_ns()) {
                 OneprobeStep::Over => break,
                 OneprobeStep::Send(out) => {
-                    self.send(&[&out], clock::monotonic_ns())?;
+                    self.send_segments(&[&out], clock::monotonic_ns())?;
                 }
                 OneprobeStep::Pair { at, segments: [one, other] } => {
-                    let gone = self.send(&[&one, &other], at)?;
+                    let gone = self.send_segments(&[&one, &other], at)?;
                     machine.on_pair_sent(first_departure(&gone));
                 }
                 OneprobeStep::Wait(until) => {
                     let within = Nanos::new(until.saturating_sub(clock::monotonic_ns()));
-                    early = self.listen(machine, within)?;
+                    early = self.handle_arrivals(machine, within)?;
                 }
             }
         }
-        machine.report().0.outcomes[known..].iter().for_each(&mut *told);
-        let failed = machine.report().1.map(End::Failed);
-        Ok(early.or(failed).unwrap_or(End::Done))
+        machine.report().0.outcomes[known..].iter().for_each(&mut *on_outcome);
+        let failed = machine.report().1.map(OneprobeEnd::Failed);
+        Ok(early.or(failed).unwrap_or(OneprobeEnd::Done))
     }
 
-    fn is_lossy(&self, report: &OneprobeReport) -> Option<End> {
+    fn is_lossy(&self, report: &OneprobeReport) -> Option<OneprobeEnd> {
         let limits = self.way.permitted.limits();
         let directions = [report.forward, report.reverse];
-        directions.iter().any(|counts| limits.is_lossy(counts.sent, counts.lost)).then_some(End::Lossy)
+        directions
+            .iter()
+            .any(|counts| limits.is_lossy(counts.sent, counts.lost))
+            .then_some(OneprobeEnd::Lossy)
     }
 
-    fn send(&mut self, outs: &[&OutgoingSegment], at: u64) -> Result<Vec<DepartedFrame>, Error> {
-        let frames: Vec<_> = outs.iter().map(|out| self.frame(out)).collect();
+    fn send_segments(&mut self, outs: &[&OutgoingSegment], at: u64) -> Result<Vec<DepartedFrame>, Error> {
+        let frames: Vec<_> = outs.iter().map(|out| self.segment_frame(out)).collect();
         let at = MonoTime::from_nanos(at);
         let due: Vec<_> = frames.iter().map(|frame| DueFrame { at, frame }).collect();
         // The pair is sent whole or not at all. Segments that the limits refuse are unsent, and the machine tries again later or counts the
         // probe as unsent. With half of a pair sent, the server would have data that the machine believes unsent.
         let lengths = due.iter().map(|due| (Nanos::ZERO, frame_length(due.frame)));
-        if !self.dispatcher.earliest(at, lengths).is_ok_and(|begins| begins <= at) {
-            return Ok(vec![DepartedFrame::unsent(); due.len()]);
+        if !self.dispatcher.earliest_start(at, lengths).is_ok_and(|begins| begins <= at) {
+            return Ok(vec![DepartedFrame::new_unsent(); due.len()]);
         }
         let mut gone = Vec::with_capacity(due.len());
-        self.dispatcher.send(&due, &mut gone)?;
+        self.dispatcher.send_train(&due, &mut gone)?;
         Ok(gone)
     }
 
-    fn frame(&self, out: &OutgoingSegment) -> Vec<u8> {
+    fn segment_frame(&self, out: &OutgoingSegment) -> Vec<u8> {
         let segment = TcpSegment {
             source_port: self.own_port,
             target_port: self.port,
@@ -118,19 +121,23 @@ impl OneprobeTalk<'_> {
             payload: &out.payload,
         };
         let mut frame = Vec::new();
-        self.way.ends.tcp(&segment, &mut frame);
+        self.way.ends.write_tcp(&segment, &mut frame);
         frame
     }
 
     /// Waits for frames, at most for `within`, and gives them to the machine.
-    fn listen(&mut self, machine: &mut OneprobeMachine, within: Nanos) -> Result<Option<End>, Error> {
-        self.ear.wait(within)?;
+    fn handle_arrivals(
+        &mut self,
+        machine: &mut OneprobeMachine,
+        within: Nanos,
+    ) -> Result<Option<OneprobeEnd>, Error> {
+        self.listener.wait_for_frames(within)?;
         let ends = self.way.ends;
         let ports = (self.port, self.own_port);
         let mut early = None;
-        self.ear.listen(|heard| {
+        self.listener.take_frames(|heard| {
             // A segment with a wrong checksum was never received, as for any TCP (RFC 9293, 3.1): retransmission makes up for it.
-            let Some(answer) = heard.answer().filter(|answer| answer.is_sound) else { return };
+            let Some(answer) = heard.read_answer().filter(|answer| answer.is_sound) else { return };
             match answer.content {
                 AnswerContent::Tcp(tcp)
                     if is_from(&answer, ends.target, ends.source)
@@ -148,7 +155,7 @@ impl OneprobeTalk<'_> {
                 AnswerContent::Error { what: PathTrouble::Prohibited, about }
                     if about.target == ends.target && about.ports() == (ports.1, ports.0) =>
                 {
-                    early = Some(End::Prohibited);
+                    early = Some(OneprobeEnd::Prohibited);
                 }
                 _ => {}
             }

@@ -18,7 +18,7 @@ use packetrig_units::Nanos;
 use std::net::IpAddr;
 
 /// Time limit for the next hop to answer with its hardware address; the kernel itself asks three times, a second apart.
-const PATIENCE: Nanos = Nanos::from_millis(3_500);
+const NEIGHBOUR_TIMEOUT: Nanos = Nanos::from_millis(3_500);
 const POLL: Nanos = Nanos::from_millis(2);
 
 /// The way of probes to a target: interface, addresses and next hop.
@@ -42,18 +42,18 @@ impl ProbePath {
 }
 
 /// The path to a target, from a namespace (`None`: the caller's), through an interface if one is named.
-pub fn find(
+pub fn find_path(
     namespace: Option<&str>,
     target: PermittedTarget,
     through: Option<&str>,
 ) -> Result<ProbePath, Error> {
     let netns = NetNs::open_or_current(namespace)?;
-    let mut links = NamespaceLinks::open(&netns)?;
+    let mut links = NamespaceLinks::open_in(&netns)?;
     let index = through.map(|name| links.by_name(name)).transpose()?.map(|link| link.index);
     let ip = target.ip();
-    let route = links.route(ip, index)?.ok_or_else(|| no_route(ip, through))?;
-    let link = exit(&mut links, route)?;
-    let source = source(&mut links, route, ip)?.ok_or_else(|| no_route(ip, through))?;
+    let route = links.find_route(ip, index)?.ok_or_else(|| no_route(ip, through))?;
+    let link = exit_link(&mut links, route)?;
+    let source = route_source(&mut links, route, ip)?.ok_or_else(|| no_route(ip, through))?;
     let macs = hardware_addresses(&mut links, &link, route.gateway.unwrap_or(ip))?;
     Ok(ProbePath {
         location: PortLocation { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
@@ -68,9 +68,9 @@ pub fn find(
 /// The addresses that packets through an interface may have as their source: its own, or all of this machine's if packets stay inside it.
 pub fn own_addresses(location: &PortLocation) -> Result<Vec<IpAddr>, Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let mut links = NamespaceLinks::open(&netns)?;
+    let mut links = NamespaceLinks::open_in(&netns)?;
     let link = links.by_name(&location.interface)?;
-    let all = links.addresses()?.into_iter();
+    let all = links.list_addresses()?.into_iter();
     Ok(all.filter(|address| link.loopback || address.index == link.index).map(|address| address.ip).collect())
 }
 
@@ -79,22 +79,22 @@ fn no_route(ip: IpAddr, through: Option<&str>) -> Error {
 }
 
 /// The interface that packets of this route leave through.
-fn exit(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
+fn exit_link(links: &mut NamespaceLinks, route: KernelRoute) -> Result<Link, Error> {
     let link = links.by_index(route.index)?;
     if !route.is_local || link.loopback {
         return Ok(link);
     }
     // For an address of this machine, the kernel names the interface that has the address. Packets to it go through loopback.
-    let loopback = links.list()?.into_iter().find(|link| link.loopback);
+    let loopback = links.list_links()?.into_iter().find(|link| link.loopback);
     Ok(loopback.unwrap_or(link))
 }
 
 /// Returns the source that the kernel chooses. It must be an address of the interface, or of this machine if packets stay inside it.
-fn source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
+fn route_source(links: &mut NamespaceLinks, route: KernelRoute, to: IpAddr) -> Result<Option<IpAddr>, Error> {
     if route.is_local {
         return Ok(Some(route.source.unwrap_or(to)));
     }
-    let addresses = links.addresses()?;
+    let addresses = links.list_addresses()?;
     let chosen = route.source.filter(|ip| addresses.iter().any(|a| a.index == route.index && a.ip == *ip));
     Ok(chosen)
 }
@@ -119,11 +119,11 @@ fn hardware_addresses(
         needs: "an interface with a hardware address".into(),
         found: format!("{} has none", link.name),
     })?;
-    let deadline = clock::monotonic_ns() + PATIENCE.as_u64();
+    let deadline = clock::monotonic_ns() + NEIGHBOUR_TIMEOUT.as_u64();
     let mut has_asked = false;
     // An entry that failed before may be out of date, so `Silent` counts only after we have asked.
     loop {
-        match links.neighbour(link.index, next)? {
+        match links.find_neighbour(link.index, next)? {
             NeighbourEntry::At(mac) => return Ok(HardwareAddresses { own, next: mac }),
             NeighbourEntry::Silent if has_asked => break,
             NeighbourEntry::Asked => {}
@@ -147,7 +147,7 @@ pub fn open_loopback(way: &ProbePath) -> Result<Option<OpenLoopback>, Error> {
         return Ok(None);
     }
     let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
-    Ok(Some(OpenLoopback::hold(&netns)?))
+    Ok(Some(OpenLoopback::hold_open(&netns)?))
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub struct RequestCounts {
 }
 
 /// Reflects requests until `stop` says so.
-pub fn run(
+pub fn run_reflector(
     socket: &mut WatchedSocket,
     reflector: &mut StampReflector,
     is_allowed: &dyn Fn(IpAddr) -> bool,
@@ -50,22 +50,24 @@ pub fn run(
     let mut buffer = vec![0; LONGEST];
     let mut out = Vec::with_capacity(LONGEST);
     while !stop(&counts) {
-        socket.wait(PIECE_NS)?;
+        socket.wait_for_event(PIECE_NS)?;
         // Departures first: Follow-Up Telemetry (RFC 8972, 4.7) carries the departure of the reflection before this one.
         note_departures(socket, reflector, &mut pending)?;
         for _ in 0..ROUND {
-            let Some(received) = socket.receive(&mut buffer)? else { break };
+            let Some(received) = socket.receive_datagram(&mut buffer)? else { break };
             counts.requests += 1;
-            let Some(arrived) = arrived(&buffer[..received.length], &received, to_port) else { continue };
+            let Some(arrived) = to_arrived_request(&buffer[..received.length], &received, to_port) else {
+                continue;
+            };
             if !is_allowed(arrived.from.ip()) {
                 counts.foreign += 1;
                 continue;
             }
-            match reflector.reflect(&arrived, &mut out) {
+            match reflector.reflect_request(&arrived, &mut out) {
                 Err(refused) => *counts.refused.entry(refused).or_default() += 1,
                 Ok(ready) => {
-                    reflector.finish(&ready, clock::wall_clock_ns(), &mut out);
-                    match socket.send(&out, arrived.from) {
+                    reflector.finish_reflection(&ready, clock::wall_clock_ns(), &mut out);
+                    match socket.send_datagram(&out, arrived.from) {
                         None => counts.unsent += 1,
                         Some(number) => {
                             counts.reflected += 1;
@@ -84,7 +86,11 @@ pub fn run(
     Ok(counts)
 }
 
-fn arrived<'a>(bytes: &'a [u8], received: &ReceivedPacket, to_port: u16) -> Option<ArrivedRequest<'a>> {
+fn to_arrived_request<'a>(
+    bytes: &'a [u8],
+    received: &ReceivedPacket,
+    to_port: u16,
+) -> Option<ArrivedRequest<'a>> {
     let realtime_ns = received.stamps.software_ns.unwrap_or_else(clock::wall_clock_ns);
     // A packet without a kernel stamp came at some time since the last wait began.
     let bound_ns = if received.stamps.software_ns.is_some() { 1_000 } else { PIECE_NS };
@@ -107,12 +113,12 @@ fn note_departures(
 ) -> Result<(), Error> {
     /// Timestamping method "SW local" (RFC 8972, 4.3).
     const BY_KERNEL: u8 = 2;
-    socket.reports(&mut |report| {
+    socket.drain_reports(&mut |report| {
         let KernelReport::Departed { number, stamps, .. } = report else { return };
         let Some(at) = pending.iter().position(|(of, _)| *of == number) else { return };
         let Some((_, ready)) = pending.remove(at) else { return };
         if let Some(realtime_ns) = stamps.software_ns {
-            reflector.departed(&ready, realtime_ns, BY_KERNEL);
+            reflector.note_departure(&ready, realtime_ns, BY_KERNEL);
         }
     })?;
     Ok(())

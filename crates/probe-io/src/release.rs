@@ -20,9 +20,9 @@ mod train;
 mod warm;
 mod worker;
 
-pub use capabilities::{MechanismCapability, capabilities};
+pub use capabilities::{MechanismCapability, find_capabilities};
 pub use dispatcher::ReleaseDispatcher;
-pub use open::{open, open_pipeline};
+pub use open::{open_pipeline, open_release};
 
 use crate::Error;
 use packetrig_probe::{DepartureStamp, PlannedProbe, ProbeFlag, ProbeRecord, ProbeStamp, ReleaseMechanism};
@@ -97,7 +97,7 @@ pub struct DepartedFrame {
 
 impl DepartedFrame {
     /// A frame that was not given to the kernel.
-    pub fn unsent() -> Self {
+    pub fn new_unsent() -> Self {
         Self { flags: vec![ProbeFlag::Unsent], ..Self::default() }
     }
 
@@ -110,13 +110,13 @@ impl DepartedFrame {
     pub fn into_record(self, planned: PlannedProbe, at: MonoTime) -> ProbeRecord {
         let Self { handed_over, released, departures, flags } = self;
         let mut record =
-            ProbeRecord { handed_over, released, departures, ..ProbeRecord::planned(planned, at) };
+            ProbeRecord { handed_over, released, departures, ..ProbeRecord::from_planned(planned, at) };
         for flag in flags {
-            record.flag(flag);
+            record.add_flag(flag);
         }
         // The first probe often has to wake up the path, so statistics can leave it out.
         if planned.number == 0 && !record.flags.contains(&ProbeFlag::Unsent) {
-            record.flag(ProbeFlag::First);
+            record.add_flag(ProbeFlag::First);
         }
         record
     }
@@ -127,11 +127,11 @@ pub trait FrameRelease: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
     /// Sends a train and adds the outcome of each frame to `gone`; returns when the last one has left. The caller must be early enough,
-    /// by [`Self::lead`] before the first departure time. Frames that are overdue are sent at once and flagged.
-    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
+    /// by [`Self::lead_time`] before the first departure time. Frames that are overdue are sent at once and flagged.
+    fn release_train(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
     /// Time before its first departure at which a train must be given.
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         Nanos::ZERO
     }
 
@@ -148,13 +148,13 @@ pub trait ReleasePipeline: Send {
     fn mechanism(&self) -> ReleaseMechanism;
 
     /// Hands a train over and returns at once; it begins when the one before has left. At most [`MOST_BEGUN`] trains may be unfinished.
-    fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error>;
+    fn begin_train(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error>;
 
     /// Waits until the oldest train has left, and adds the outcome of each frame to `gone`.
-    fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
+    fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error>;
 
     /// Time before its first departure at which a train must be begun.
-    fn lead(&self) -> Nanos;
+    fn lead_time(&self) -> Nanos;
 
     /// Bytes of the longest frame that it sends, without FCS.
     fn longest_frame(&self) -> usize;

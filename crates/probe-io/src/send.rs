@@ -46,21 +46,21 @@ const NUMBER: usize = 4;
 
 impl ProbeContent {
     /// Writes the frame of a probe.
-    pub fn write(&self, probe: &PlannedProbe, out: &mut Vec<u8>) {
+    pub fn write_frame(&self, probe: &PlannedProbe, out: &mut Vec<u8>) {
         match self {
             Self::Frame(frame) => {
                 out.clear();
                 out.extend_from_slice(frame);
             }
             Self::Datagram { ends, ports, about } => {
-                let room = (probe.length as usize).saturating_sub(ends.headers() + frame::UDP);
+                let room = (probe.length as usize).saturating_sub(ends.header_bytes() + frame::UDP);
                 let mut payload = vec![0; room];
                 if room >= NUMBER {
                     payload[..NUMBER].copy_from_slice(&probe.number.to_be_bytes());
-                    let text = frame::attribution(about.as_deref(), room - NUMBER);
+                    let text = frame::attribution_bytes(about.as_deref(), room - NUMBER);
                     payload[NUMBER..NUMBER + text.len()].copy_from_slice(text);
                 }
-                ends.udp(ports.0, ports.1, &payload, out);
+                ends.write_udp(ports.0, ports.1, &payload, out);
             }
         }
     }
@@ -82,60 +82,60 @@ pub struct SendOutcome {
 }
 
 /// Sends a schedule; train after train goes to the next target. Ends early when `stop` says so or a limit is met.
-pub fn perform(
+pub fn send_schedule(
     schedule: &ProbeSchedule,
     aims: &mut [ProbeAim],
     stop: &dyn Fn() -> bool,
 ) -> Result<SendOutcome, Error> {
-    perform_from(now() + lead_of(aims) + HEAD_START, schedule, aims, stop, &|_| {})
+    send_schedule_from(now() + lead_of(aims) + HEAD_START, schedule, aims, stop, &|_| {})
 }
 
 fn lead_of(aims: &[ProbeAim]) -> Nanos {
-    aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO)
+    aims.iter().map(|aim| aim.dispatcher.lead_time()).max().unwrap_or(Nanos::ZERO)
 }
 
-/// Sends a schedule with departure times counted from `start`. Calls `tell` with the number of probes that have just left.
-pub fn perform_from(
+/// Sends a schedule with departure times counted from `start`. Calls `on_sent` with the number of probes that have just left.
+pub fn send_schedule_from(
     start: MonoTime,
     schedule: &ProbeSchedule,
     aims: &mut [ProbeAim],
     stop: &dyn Fn() -> bool,
-    tell: &dyn Fn(usize),
+    on_sent: &dyn Fn(usize),
 ) -> Result<SendOutcome, Error> {
     let lead = lead_of(aims);
     let mut sent = SendOutcome { records: Vec::with_capacity(schedule.probes().len()), refused: None };
     // A ring sends all that it is given back to back, so it must not get two trains at once. Several targets take turns by train.
     let single =
         aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == ReleaseMechanism::Ring);
-    for (turn, range) in batches(schedule.probes(), single, NEAR + lead).into_iter().enumerate() {
+    for (turn, range) in split_into_batches(schedule.probes(), single, NEAR + lead).into_iter().enumerate() {
         let probes = &schedule.probes()[range];
         // A train after a refusal or a stop is recorded as unsent, so each probe of the schedule has its record.
-        let ended = sent.refused.is_some() || !wait(start + probes[0].at, lead, stop);
+        let ended = sent.refused.is_some() || !wait_until_due(start + probes[0].at, lead, stop);
         let aim = turn % aims.len().max(1);
         match aims.get_mut(aim).filter(|_| !ended) {
-            Some(aim) => sent.refused = batch(probes, start, aim, &mut sent.records, tell)?,
-            None => sent.records.extend(probes.iter().map(|probe| unsent(probe, start))),
+            Some(aim) => sent.refused = send_batch(probes, start, aim, &mut sent.records, on_sent)?,
+            None => sent.records.extend(probes.iter().map(|probe| unsent_record(probe, start))),
         }
     }
     Ok(sent)
 }
 
-fn batch(
+fn send_batch(
     probes: &[PlannedProbe],
     start: MonoTime,
     aim: &mut ProbeAim,
     records: &mut Vec<ProbeRecord>,
-    tell: &dyn Fn(usize),
+    on_sent: &dyn Fn(usize),
 ) -> Result<Option<BudgetExceeded>, Error> {
     let mut frames = vec![Vec::new(); probes.len()];
     for (probe, frame) in probes.iter().zip(&mut frames) {
-        aim.content.write(probe, frame);
+        aim.content.write_frame(probe, frame);
     }
     let train: Vec<DueFrame<'_>> =
         probes.iter().zip(&frames).map(|(probe, frame)| DueFrame { at: start + probe.at, frame }).collect();
     let mut gone = Vec::with_capacity(train.len());
-    let refused = aim.dispatcher.send(&train, &mut gone)?;
-    tell(gone.len());
+    let refused = aim.dispatcher.send_train(&train, &mut gone)?;
+    on_sent(gone.len());
     records.extend(train.iter().zip(probes).zip(gone).map(|((due, probe), gone)| {
         // A frame may be padded, so the record has its real length.
         gone.into_record(PlannedProbe { length: frame_length(due.frame), ..*probe }, due.at)
@@ -143,12 +143,12 @@ fn batch(
     Ok(refused)
 }
 
-fn unsent(probe: &PlannedProbe, start: MonoTime) -> ProbeRecord {
-    DepartedFrame::unsent().into_record(*probe, start + probe.at)
+fn unsent_record(probe: &PlannedProbe, start: MonoTime) -> ProbeRecord {
+    DepartedFrame::new_unsent().into_record(*probe, start + probe.at)
 }
 
 /// Waits until it is time to give a train; `false` if it is to stop.
-fn wait(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
+fn wait_until_due(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
     let until = (at - lead).as_nanos();
     loop {
         if stop() {
@@ -163,7 +163,7 @@ fn wait(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
 }
 
 /// Divides a schedule into the parts that are given to the mechanism at once.
-fn batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec<Range<usize>> {
+fn split_into_batches(probes: &[PlannedProbe], single: bool, near: Nanos) -> Vec<Range<usize>> {
     let mut found: Vec<Range<usize>> = Vec::new();
     for (index, probe) in probes.iter().enumerate() {
         let joins = found.last().is_some_and(|batch| {
@@ -191,13 +191,13 @@ mod tests {
     #[test]
     fn near_trains_are_given_together_and_others_alone() {
         let train = ScheduledTrain { of: 3, gap: Nanos::from_micros(10), length: 60 };
-        let near = ProbeSchedule::trains(4, Nanos::from_millis(1), train).unwrap();
-        assert_eq!(batches(near.probes(), false, NEAR).first(), Some(&(0..12)));
-        assert_eq!(batches(near.probes(), true, NEAR), [0..3, 3..6, 6..9, 9..12]);
-        let far = ProbeSchedule::trains(2, Nanos::from_millis(10), train).unwrap();
-        assert_eq!(batches(far.probes(), false, NEAR), [0..3, 3..6]);
+        let near = ProbeSchedule::periodic_trains(4, Nanos::from_millis(1), train).unwrap();
+        assert_eq!(split_into_batches(near.probes(), false, NEAR).first(), Some(&(0..12)));
+        assert_eq!(split_into_batches(near.probes(), true, NEAR), [0..3, 3..6, 6..9, 9..12]);
+        let far = ProbeSchedule::periodic_trains(2, Nanos::from_millis(10), train).unwrap();
+        assert_eq!(split_into_batches(far.probes(), false, NEAR), [0..3, 3..6]);
         let many = ProbeSchedule::periodic(1_000, Nanos::from_micros(1), 60).unwrap();
-        assert_eq!(batches(many.probes(), false, NEAR), [0..400, 400..800, 800..1_000]);
+        assert_eq!(split_into_batches(many.probes(), false, NEAR), [0..400, 400..800, 800..1_000]);
     }
 
     struct SendNotes;
@@ -207,7 +207,11 @@ mod tests {
             ReleaseMechanism::Sleep
         }
 
-        fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+        fn release_train(
+            &mut self,
+            train: &[DueFrame<'_>],
+            gone: &mut Vec<DepartedFrame>,
+        ) -> Result<(), Error> {
             gone.extend(train.iter().map(|_| DepartedFrame::default()));
             Ok(())
         }
@@ -215,7 +219,7 @@ mod tests {
 
     fn aim(limits: TargetLimits) -> ProbeAim {
         let target = "127.0.0.1".parse().unwrap();
-        let permitted = ProbePermit::default().permitted(target, "2026-11-22").unwrap();
+        let permitted = ProbePermit::default().permit_target(target, "2026-11-22").unwrap();
         let ends = FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source: target, target, class: 0 };
         let location = PortLocation { namespace: None, interface: "lo".into() };
         let way = ProbePath { location, index: 1, mtu: 1_500, ends, is_loopback: true, permitted };
@@ -232,13 +236,13 @@ mod tests {
     fn every_probe_has_a_record_whatever_ends_it() {
         let schedule = ProbeSchedule::periodic(10, Nanos::from_micros(1), 100).unwrap();
         let mut aims = [aim(TargetLimits { burst: 2, ..TargetLimits::USUAL }), aim(TargetLimits::USUAL)];
-        let sent = perform(&schedule, &mut aims, &|| false).unwrap();
+        let sent = send_schedule(&schedule, &mut aims, &|| false).unwrap();
         assert!(sent.refused.is_some());
         let unsent: Vec<_> = sent.records.iter().map(|r| r.flags.contains(&ProbeFlag::Unsent)).collect();
         assert_eq!(unsent, [false, false, false, false, true, true, true, true, true, true]);
         assert!(sent.records.iter().map(|record| record.number).eq(0..10));
         assert_eq!(sent.records[0].flags, [ProbeFlag::First]);
-        let sent = perform(&schedule, &mut [aim(TargetLimits::USUAL)], &|| true).unwrap();
+        let sent = send_schedule(&schedule, &mut [aim(TargetLimits::USUAL)], &|| true).unwrap();
         assert!(sent.records.iter().all(|record| record.flags == [ProbeFlag::Unsent]));
     }
 
@@ -246,7 +250,8 @@ mod tests {
     fn only_frames_between_the_ends_are_probes() {
         let aim = aim(TargetLimits::USUAL);
         let (mut frame, ends) = (Vec::new(), aim.way.ends);
-        aim.content.write(&ProbeSchedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
+        aim.content
+            .write_frame(&ProbeSchedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
         assert!(is_between(&frame, &ends));
         for at in [12, 26, 33] {
             let mut other = frame.clone();
@@ -262,7 +267,7 @@ mod tests {
             target: "2001:db8::2".parse().unwrap(),
             ..ends
         };
-        six.udp(1, 2, &[], &mut frame);
+        six.write_udp(1, 2, &[], &mut frame);
         assert!(is_between(&frame, &six) && !is_between(&frame, &ends));
     }
 
@@ -271,12 +276,12 @@ mod tests {
         let schedule = ProbeSchedule::periodic(2, Nanos::ZERO, 100).unwrap();
         let mut frame = Vec::new();
         let content = aim(TargetLimits::USUAL).content;
-        content.write(&schedule.probes()[1], &mut frame);
+        content.write_frame(&schedule.probes()[1], &mut frame);
         assert_eq!(frame.len(), 100);
         assert_eq!(frame[42..46], [0, 0, 0, 1]);
         assert!(frame[46..].starts_with(b"https://example.net\0"));
         let short = PlannedProbe { length: 43, ..schedule.probes()[0] };
-        content.write(&short, &mut frame);
+        content.write_frame(&short, &mut frame);
         assert_eq!(frame.len(), 60, "padded to the shortest frame");
     }
 }

@@ -67,7 +67,7 @@ pub struct ServiceOptions {
 
 impl ServiceOptions {
     /// Number of users of the service: root and its own user, beside those who are named.
-    const fn users(&self) -> usize {
+    const fn user_count(&self) -> usize {
         self.allowed.len() + 2
     }
 }
@@ -114,7 +114,7 @@ impl fmt::Debug for ReleaseService {
 
 impl ReleaseService {
     /// Listens at a socket for packets that `release` sends through the interface at `location`.
-    pub fn open(
+    pub fn listen_at(
         socket: &Path,
         location: &PortLocation,
         release: Box<dyn ReleasePipeline>,
@@ -122,7 +122,7 @@ impl ReleaseService {
         permission: Box<TargetPermission>,
     ) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         let interface = ServiceInterface {
             location: location.clone(),
             index: link.index,
@@ -130,30 +130,30 @@ impl ReleaseService {
             mac: link.mac.unwrap_or_default(),
             mechanism: release.mechanism(),
             longest_frame: release.longest_frame(),
-            lead: outlet::PREPARING + release.lead(),
+            lead: outlet::PREPARING + release.lead_time(),
         };
         let loopback = link.loopback.then(|| open_loopback(location, &permission)).transpose()?.flatten();
         // With other users allowed, the socket is open to all, and `admission` checks the user of each connection.
         let access = if options.allowed.is_empty() { SocketAccess::OwnUser } else { SocketAccess::AllUsers };
         let paths = TargetPaths::new(interface.clone(), permission);
-        let ports = ClientPorts::new(netns.duplicate()?, options.users());
+        let ports = ClientPorts::new(netns.duplicate()?, options.user_count());
         let shared = Arc::new(ServiceShared::new(interface, options, paths, ports));
-        let listener = SeqpacketListener::bind(socket, access)?;
+        let listener = SeqpacketListener::listen_at(socket, access)?;
         Ok(Self { listener, release, shared, netns, _loopback: loopback })
     }
 
     /// Time before their departure at which packets must be handed over.
-    pub fn lead(&self) -> Nanos {
+    pub fn lead_time(&self) -> Nanos {
         self.shared.interface.handed_over_before()
     }
 
     /// Serves until `stop` says so. Returns the outcome of the packets of all clients.
-    pub fn run(self, stop: &dyn Fn() -> bool) -> Result<Vec<PastClient>, Error> {
+    pub fn serve_until(self, stop: &dyn Fn() -> bool) -> Result<Vec<PastClient>, Error> {
         let Self { listener, release, shared, netns, _loopback } = self;
         let outlet = {
             let shared = Arc::clone(&shared);
             netns.spawn_in("release-outlet".to_owned(), move || {
-                ServiceOutlet::new(release, &shared).run();
+                ServiceOutlet::new(release, &shared).run_outlet();
                 Ok(())
             })?
         };
@@ -161,12 +161,12 @@ impl ReleaseService {
         // The order matters: the intake stops first, the outlet reports everything, and then the clients' threads end.
         shared.stop_intake();
         let is_whole = outlet.join().is_ok();
-        shared.end();
+        shared.end_clients();
         for thread in served? {
             // Threads of clients and of answers have no result.
             drop(thread.join());
         }
-        if is_whole { shared.result() } else { Err(Error::Gone) }
+        if is_whole { shared.take_result() } else { Err(Error::Gone) }
     }
 }
 
@@ -175,7 +175,7 @@ fn open_loopback(
     permission: &TargetPermission,
 ) -> Result<Option<OpenLoopback>, Error> {
     let Ok(permitted) = permission(IpAddr::from([127, 0, 0, 1])) else { return Ok(None) };
-    let way = path::find(location.namespace.as_deref(), permitted, Some(&location.interface))?;
+    let way = path::find_path(location.namespace.as_deref(), permitted, Some(&location.interface))?;
     path::open_loopback(&way)
 }
 

@@ -27,7 +27,7 @@ pub enum ArrivalRule {
 
 /// Reason why no more trains are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TrainSeriesEnd {
     /// The estimator has what it needs, or gives up.
     Done,
     Stopped,
@@ -41,10 +41,10 @@ pub struct TrainSender<'a> {
     pub way: &'a ProbePath,
     pub method: Box<dyn ProbeMethod>,
     pub dispatcher: ReleaseDispatcher,
-    pub ear: PacketListener,
+    pub listener: PacketListener,
     pub arrival: ArrivalRule,
     /// Time limit for an answer.
-    pub patience: Nanos,
+    pub answer_timeout: Nanos,
     series: ProbeSeries,
     sent: u32,
     begun: u32,
@@ -69,16 +69,16 @@ impl<'a> TrainSender<'a> {
         way: &'a ProbePath,
         method: Box<dyn ProbeMethod>,
         dispatcher: ReleaseDispatcher,
-        ear: PacketListener,
+        listener: PacketListener,
         arrival: ArrivalRule,
     ) -> Self {
         Self {
             way,
             method,
             dispatcher,
-            ear,
+            listener,
             arrival,
-            patience: Nanos::from_secs(1),
+            answer_timeout: Nanos::from_secs(1),
             series: ProbeSeries::new(),
             sent: 0,
             begun: 0,
@@ -89,8 +89,8 @@ impl<'a> TrainSender<'a> {
     }
 
     /// Gives the listener back.
-    pub fn into_ear(self) -> PacketListener {
-        self.ear
+    pub fn into_listener(self) -> PacketListener {
+        self.listener
     }
 
     /// Every probe so far, and their outcomes.
@@ -104,31 +104,31 @@ impl<'a> TrainSender<'a> {
     }
 
     /// Sends the trains that an estimator requests, until it requests no more.
-    pub fn run(
+    pub fn run_estimator(
         &mut self,
         estimator: &mut dyn RateEstimator,
         stop: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(u32),
-    ) -> Result<End, Error> {
-        while let Some(ask) = estimator.ask() {
-            let passed = self.pass(&ask, stop)?;
+        on_train: &mut dyn FnMut(u32),
+    ) -> Result<TrainSeriesEnd, Error> {
+        while let Some(ask) = estimator.next_train() {
+            let passed = self.pass_train(&ask, stop)?;
             if stop() {
-                return Ok(End::Stopped);
+                return Ok(TrainSeriesEnd::Stopped);
             }
             if self.is_prohibited {
-                return Ok(End::Prohibited);
+                return Ok(TrainSeriesEnd::Prohibited);
             }
-            estimator.saw(&passed);
-            tell(self.begun);
+            estimator.add_train(&passed);
+            on_train(self.begun);
             if self.is_lossy() {
-                return Ok(End::Lossy);
+                return Ok(TrainSeriesEnd::Lossy);
             }
         }
-        Ok(End::Done)
+        Ok(TrainSeriesEnd::Done)
     }
 
     /// Share of probes that were not answered.
-    pub fn loss(&self) -> f64 {
+    pub fn loss_share(&self) -> f64 {
         let counts = self.series.counts();
         counts.lost as f64 / counts.sent.max(1) as f64
     }
@@ -139,19 +139,23 @@ impl<'a> TrainSender<'a> {
     }
 
     /// Sends a train and receives its answers.
-    pub fn pass(&mut self, ask: &TrainRequest, stop: &dyn Fn() -> bool) -> Result<Vec<PassedProbe>, Error> {
+    pub fn pass_train(
+        &mut self,
+        ask: &TrainRequest,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<Vec<PassedProbe>, Error> {
         // The whole train must fit in the budget before its first probe leaves: a train that is cut short measures nothing.
         let train = ask.probes.iter().map(|probe| (probe.at, probe.length));
-        let lead = self.dispatcher.lead();
+        let lead = self.dispatcher.lead_time();
         let soonest = (now() + lead).max(self.last + ask.pause);
-        let begins = self.dispatcher.earliest(soonest, train)?;
+        let begins = self.dispatcher.earliest_start(soonest, train)?;
         while now() + lead < begins && !stop() {
-            self.listen((begins - lead).since(now()))?;
+            self.handle_arrivals((begins - lead).since(now()))?;
         }
         let first = self.series.records().len();
         if !stop() {
-            self.send(ask, begins)?;
-            self.hear(first, stop)?;
+            self.send_train(ask, begins)?;
+            self.receive_answers(first, stop)?;
         }
         let records = &self.series.records()[first..];
         if self.arrival == ArrivalRule::Near {
@@ -161,15 +165,15 @@ impl<'a> TrainSender<'a> {
         // keeps the numbers near to this node's clock.
         self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(far_clock_ahead));
         let far_ahead = self.far_ahead.unwrap_or(0);
-        Ok(records.iter().map(|record| PassedProbe::forward(record, far_ahead)).collect())
+        Ok(records.iter().map(|record| PassedProbe::one_way(record, far_ahead)).collect())
     }
 
-    fn send(&mut self, ask: &TrainRequest, begins: MonoTime) -> Result<(), Error> {
+    fn send_train(&mut self, ask: &TrainRequest, begins: MonoTime) -> Result<(), Error> {
         let mut frames = Vec::with_capacity(ask.probes.len());
         // Numbers go on over all trains, so that a late answer to an earlier train is not taken for one to this train.
         for (probe, number) in ask.probes.iter().zip(self.sent..) {
             let mut frame = Vec::new();
-            self.method.write(number, begins + probe.at, probe.length, &mut frame);
+            self.method.write_probe(number, begins + probe.at, probe.length, &mut frame);
             frames.push(frame);
         }
         let due: Vec<_> = ask
@@ -179,11 +183,11 @@ impl<'a> TrainSender<'a> {
             .map(|(probe, frame)| DueFrame { at: begins + probe.at, frame })
             .collect();
         let mut gone = Vec::with_capacity(due.len());
-        self.dispatcher.send(&due, &mut gone)?;
+        self.dispatcher.send_train(&due, &mut gone)?;
         for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
             let length = frame_length(due.frame);
             let planned = PlannedProbe { number: self.sent, train: self.begun, length, ..*probe };
-            self.series.sent(gone.into_record(planned, due.at));
+            self.series.add_sent(gone.into_record(planned, due.at));
             self.sent += 1;
         }
         self.last = begins + ask.probes.last().map(|probe| probe.at).unwrap_or_default();
@@ -192,13 +196,13 @@ impl<'a> TrainSender<'a> {
     }
 
     /// Listens until all probes from `first` on are answered, or their time is over.
-    fn hear(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
-        let deadline = now() + self.patience;
+    fn receive_answers(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+        let deadline = now() + self.answer_timeout;
         while self.has_unanswered(first) && now() < deadline && !stop() && !self.is_prohibited {
-            self.listen(deadline.since(now()))?;
+            self.handle_arrivals(deadline.since(now()))?;
         }
         // If this thread had no processor until the deadline, the answers are still in the ring.
-        self.listen(Nanos::ZERO)
+        self.handle_arrivals(Nanos::ZERO)
     }
 
     /// Returns whether a probe from `first` on was sent and is not answered.
@@ -209,12 +213,14 @@ impl<'a> TrainSender<'a> {
     }
 
     /// Waits for frames, at most for `within`, and handles those that arrived.
-    fn listen(&mut self, within: Nanos) -> Result<(), Error> {
-        self.ear.wait(within)?;
-        self.ear.listen(|heard| {
-            let Some(reply) = heard.answer().and_then(|answer| self.method.read(&answer)) else { return };
+    fn handle_arrivals(&mut self, within: Nanos) -> Result<(), Error> {
+        self.listener.wait_for_frames(within)?;
+        self.listener.take_frames(|heard| {
+            let Some(reply) = heard.read_answer().and_then(|answer| self.method.read_reply(&answer)) else {
+                return;
+            };
             self.is_prohibited |= reply.says == ReplyMeaning::Trouble(PathTrouble::Prohibited);
-            self.series.answered(&reply, heard.at);
+            self.series.add_answer(&reply, heard.at);
         });
         Ok(())
     }

@@ -88,7 +88,7 @@ impl QuotedPacket<'_> {
     }
 
     /// Identifier and sequence of an echo request.
-    pub const fn echo(&self) -> (u16, u16) {
+    pub const fn echo_numbers(&self) -> (u16, u16) {
         let [a, b, c, d] = self.second;
         (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
     }
@@ -107,10 +107,10 @@ struct IpPacket<'a> {
 
 /// Reads a frame without FCS. `lacks_checksum`: its sender is on this machine and left the checksum of what IP carries to a network card.
 /// That checksum is then not checked.
-pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
-    let packet = packet(be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
+pub fn read_answer(frame: &[u8], lacks_checksum: bool) -> Option<ProbeAnswer<'_>> {
+    let packet = read_ip_packet(read_be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
     let is_sound = packet.is_sound && (lacks_checksum || is_right(&packet));
-    let content = content(&packet)?;
+    let content = read_content(&packet)?;
     let IpPacket { from, to, hop_limit, class, .. } = packet;
     Some(ProbeAnswer { from, to, hop_limit, class, is_sound, content })
 }
@@ -123,20 +123,20 @@ fn is_right(packet: &IpPacket<'_>) -> bool {
 }
 
 /// `is_quoted`: the packet is quoted in an error, so it may be shorter than its header says.
-fn packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
+fn read_ip_packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     match ether_type {
-        ETHER_IPV4 => ipv4(bytes, is_quoted),
-        ETHER_IPV6 => ipv6(bytes, is_quoted),
+        ETHER_IPV4 => read_ipv4(bytes, is_quoted),
+        ETHER_IPV6 => read_ipv6(bytes, is_quoted),
         _ => None,
     }
 }
 
-fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
+fn read_ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     let first = *bytes.first()?;
     let header = usize::from(first & 15) * 4;
-    let length = usize::from(be16(bytes, 2)?);
+    let length = usize::from(read_be16(bytes, 2)?);
     // Offset and "more fragments": the first of several fragments counts, too.
-    let is_piece = be16(bytes, 6)? & 0x3fff != 0;
+    let is_piece = read_be16(bytes, 6)? & 0x3fff != 0;
     if first >> 4 != 4 || header < IPV4 || is_piece {
         return None;
     }
@@ -148,17 +148,17 @@ fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
         hop_limit: bytes[8],
         class: bytes[1],
         protocol: bytes[9],
-        is_sound: checksum::sum(bytes.get(..header)?) == 0xffff,
+        is_sound: checksum::ones_complement_sum(bytes.get(..header)?) == 0xffff,
         carried: bytes.get(header..end)?,
     })
 }
 
-fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
+fn read_ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     let head = bytes.first_chunk::<IPV6>()?;
     if head[0] >> 4 != 6 {
         return None;
     }
-    let end = IPV6 + usize::from(be16(bytes, 4)?);
+    let end = IPV6 + usize::from(read_be16(bytes, 4)?);
     let end = if is_quoted { bytes.len().min(end) } else { end };
     Some(IpPacket {
         from: ipv6_address(bytes, 8)?,
@@ -172,36 +172,36 @@ fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<IpPacket<'_>> {
     })
 }
 
-fn content<'a>(packet: &IpPacket<'a>) -> Option<AnswerContent<'a>> {
+fn read_content<'a>(packet: &IpPacket<'a>) -> Option<AnswerContent<'a>> {
     let carried = packet.carried;
     match packet.protocol {
         PROTOCOL_UDP => {
-            let length = usize::from(be16(carried, 4)?);
+            let length = usize::from(read_be16(carried, 4)?);
             let payload = carried.get(UDP..length)?;
-            Some(AnswerContent::Udp { from: be16(carried, 0)?, to: be16(carried, 2)?, payload })
+            Some(AnswerContent::Udp { from: read_be16(carried, 0)?, to: read_be16(carried, 2)?, payload })
         }
-        PROTOCOL_TCP => tcp(carried).map(AnswerContent::Tcp),
-        PROTOCOL_ICMP | PROTOCOL_ICMPV6 => icmp(packet.protocol, carried),
+        PROTOCOL_TCP => read_tcp(carried).map(AnswerContent::Tcp),
+        PROTOCOL_ICMP | PROTOCOL_ICMPV6 => read_icmp(packet.protocol, carried),
         _ => None,
     }
 }
 
-fn tcp(carried: &[u8]) -> Option<TcpSegment<'_>> {
+fn read_tcp(carried: &[u8]) -> Option<TcpSegment<'_>> {
     let header = usize::from(*carried.get(12)? >> 4) * 4;
     Some(TcpSegment {
-        source_port: be16(carried, 0)?,
-        target_port: be16(carried, 2)?,
-        sequence: be32(carried, 4)?,
-        acknowledgement: be32(carried, 8)?,
+        source_port: read_be16(carried, 0)?,
+        target_port: read_be16(carried, 2)?,
+        sequence: read_be32(carried, 4)?,
+        acknowledgement: read_be32(carried, 8)?,
         flags: *carried.get(13)?,
-        window: be16(carried, 14)?,
+        window: read_be16(carried, 14)?,
         // A data offset below five words makes an invalid range, and `get` then refuses the whole segment.
         options: carried.get(20..header)?,
         payload: carried.get(header..)?,
     })
 }
 
-fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
+fn read_icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
     let kind = *carried.first()?;
     let code = *carried.get(1)?;
     // Echo replies are types 0 (RFC 792) and 129 (RFC 4443, 4.2); the other types are errors.
@@ -209,8 +209,8 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
         (PROTOCOL_ICMP, 0) | (PROTOCOL_ICMPV6, 129) => {
             let payload = carried.get(UDP..)?;
             return Some(AnswerContent::Echo {
-                identifier: be16(carried, 4)?,
-                sequence: be16(carried, 6)?,
+                identifier: read_be16(carried, 4)?,
+                sequence: read_be16(carried, 6)?,
                 payload,
             });
         }
@@ -219,7 +219,7 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
         _ => return None,
     };
     // An ICMP error has eight bytes of its own, then the packet that it is about, from its IP header on.
-    let quoted = packet(ether_type, carried.get(UDP..)?, true)?;
+    let quoted = read_ip_packet(ether_type, carried.get(UDP..)?, true)?;
     let about = QuotedPacket {
         source: quoted.from,
         target: quoted.to,
@@ -229,10 +229,10 @@ fn icmp(protocol: u8, carried: &[u8]) -> Option<AnswerContent<'_>> {
         second: *quoted.carried.get(4..)?.first_chunk()?,
         rest: quoted.carried.get(UDP..)?,
     };
-    Some(AnswerContent::Error { what: trouble(protocol, kind, code), about })
+    Some(AnswerContent::Error { what: path_trouble(protocol, kind, code), about })
 }
 
-fn trouble(protocol: u8, kind: u8, code: u8) -> PathTrouble {
+fn path_trouble(protocol: u8, kind: u8, code: u8) -> PathTrouble {
     // Prohibited: RFC 792 type 3 with codes 9 and 10 (RFC 1122, 3.2.2.1) and 13 (RFC 1812, 5.2.7.1); ICMPv6 type 1 with codes 1, 5
     // and 6 (RFC 4443, 3.1).
     match (protocol, kind, code) {
@@ -253,11 +253,11 @@ fn ipv6_address(bytes: &[u8], at: usize) -> Option<IpAddr> {
     Some(IpAddr::V6(Ipv6Addr::from(*bytes.get(at..)?.first_chunk::<16>()?)))
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+fn read_be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
-fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 

@@ -57,36 +57,36 @@ impl ProbeBudget {
     }
 
     /// The earliest time from `at` on at which a train may begin. `train` has, for each frame, the time after the beginning and the length.
-    pub fn earliest(
+    pub fn earliest_start(
         &self,
         at: MonoTime,
         train: impl Iterator<Item = (Nanos, u32)> + Clone,
     ) -> Result<MonoTime, BudgetExceeded> {
         // Full buckets are the best case: a train that does not fit then never fits.
         let full = at.max(MonoTime::from_nanos(self.probes_full_at.max(self.bits_full_at)));
-        self.check(full, train.clone())?;
+        self.check_train(full, train.clone())?;
         let mut late = full;
         let mut early = at;
         // Until the train begins, the buckets only fill: the check fails before one time and holds after it.
         while late.since(early) > FINE {
             let middle = early + Nanos::new(late.since(early).as_u64() / 2);
-            if self.check(middle, train.clone()).is_ok() { late = middle } else { early = middle }
+            if self.check_train(middle, train.clone()).is_ok() { late = middle } else { early = middle }
         }
-        Ok(if self.check(at, train).is_ok() { at } else { late })
+        Ok(if self.check_train(at, train).is_ok() { at } else { late })
     }
 
     /// Checks whether the limits allow a whole train that begins at `begins`.
-    fn check(
+    fn check_train(
         &self,
         begins: MonoTime,
         mut train: impl Iterator<Item = (Nanos, u32)>,
     ) -> Result<(), BudgetExceeded> {
         let mut copy = self.clone();
-        train.try_for_each(|(after, length)| copy.take(begins + after, length))
+        train.try_for_each(|(after, length)| copy.take_frame(begins + after, length))
     }
 
     /// Takes a frame of `length` bytes with departure time `at`; times must not decrease. A refusal takes nothing.
-    pub fn take(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
+    pub fn take_frame(&mut self, at: MonoTime, length: u32) -> Result<(), BudgetExceeded> {
         let at = at.as_nanos();
         let limits = self.limits;
         if self.taken >= limits.most {
@@ -94,14 +94,15 @@ impl ProbeBudget {
         }
         // The bucket as a virtual clock (GCRA, ITU-T I.371): a full bucket has its time in the past, and a frame fits if the time at
         // which the bucket is full again is at most one burst ahead.
-        let room = cost(u64::from(limits.burst), limits.probes_per_s);
-        let probes = self.probes_full_at.max(at).saturating_add(cost(1, limits.probes_per_s));
+        let room = refill_ns(u64::from(limits.burst), limits.probes_per_s);
+        let probes = self.probes_full_at.max(at).saturating_add(refill_ns(1, limits.probes_per_s));
         if limits.probes_per_s == 0 || probes - at > room {
             return Err(BudgetExceeded::Probes(limits));
         }
         // Both buckets are checked before either is charged.
-        let room = cost(u64::from(limits.burst).saturating_mul(FULL_FRAME_BITS), limits.bits_per_s);
-        let bits = self.bits_full_at.max(at).saturating_add(cost(u64::from(length) * 8, limits.bits_per_s));
+        let room = refill_ns(u64::from(limits.burst).saturating_mul(FULL_FRAME_BITS), limits.bits_per_s);
+        let bits =
+            self.bits_full_at.max(at).saturating_add(refill_ns(u64::from(length) * 8, limits.bits_per_s));
         if limits.bits_per_s == 0 || bits - at > room {
             return Err(BudgetExceeded::Bits(limits));
         }
@@ -113,7 +114,7 @@ impl ProbeBudget {
 }
 
 /// The time in nanoseconds that it takes to refill `amount`.
-fn cost(amount: u64, per_s: u64) -> u64 {
+fn refill_ns(amount: u64, per_s: u64) -> u64 {
     Nanos::from_secs(1).as_u64().saturating_mul(amount) / per_s.max(1)
 }
 
@@ -125,7 +126,7 @@ mod tests {
 
     fn taken(budget: &mut ProbeBudget, from: u64, every: u64, length: u32) -> usize {
         (0..100_000)
-            .take_while(|n| budget.take(MonoTime::from_nanos(from + n * every), length).is_ok())
+            .take_while(|n| budget.take_frame(MonoTime::from_nanos(from + n * every), length).is_ok())
             .count()
     }
 
@@ -133,7 +134,7 @@ mod tests {
     fn a_burst_and_then_the_rate() {
         let mut budget = ProbeBudget::new(LIMITS);
         assert_eq!(taken(&mut budget, 1_000, 0, 60), 50);
-        assert_eq!(budget.take(MonoTime::from_nanos(1_000), 60), Err(BudgetExceeded::Probes(LIMITS)));
+        assert_eq!(budget.take_frame(MonoTime::from_nanos(1_000), 60), Err(BudgetExceeded::Probes(LIMITS)));
         // Two more fit after a tenth of a second.
         assert_eq!(taken(&mut budget, 100_001_000, 0, 60), 2);
         let mut budget = ProbeBudget::new(LIMITS);
@@ -146,7 +147,10 @@ mod tests {
         let mut budget = ProbeBudget::new(limits);
         // 50 at once, and one more for each 12.1 ms that have gone by.
         assert_eq!(taken(&mut budget, 0, 1_000_000, 1_514), 54);
-        assert_eq!(budget.take(MonoTime::from_nanos(54_000_000), 1_514), Err(BudgetExceeded::Bits(limits)));
+        assert_eq!(
+            budget.take_frame(MonoTime::from_nanos(54_000_000), 1_514),
+            Err(BudgetExceeded::Bits(limits))
+        );
     }
 
     #[test]
@@ -154,17 +158,17 @@ mod tests {
         let mut budget = ProbeBudget::new(LIMITS);
         let train = |of: usize| std::iter::repeat_n((Nanos::ZERO, 60), of);
         let at = MonoTime::from_nanos(1_000_000_000);
-        assert_eq!(budget.earliest(at, train(50)), Ok(at));
-        assert_eq!(budget.earliest(at, train(51)), Err(BudgetExceeded::Probes(LIMITS)));
+        assert_eq!(budget.earliest_start(at, train(50)), Ok(at));
+        assert_eq!(budget.earliest_start(at, train(51)), Err(BudgetExceeded::Probes(LIMITS)));
         for _ in 0..50 {
-            budget.take(at, 60).unwrap();
+            budget.take_frame(at, 60).unwrap();
         }
         // Two of twenty a second.
-        let begins = budget.earliest(at, train(2)).unwrap();
+        let begins = budget.earliest_start(at, train(2)).unwrap();
         let waits = begins.since(at);
         assert!(waits >= Nanos::from_millis(100) && waits <= Nanos::from_millis(101), "{waits}");
-        budget.take(begins, 60).unwrap();
-        budget.take(begins, 60).unwrap();
+        budget.take_frame(begins, 60).unwrap();
+        budget.take_frame(begins, 60).unwrap();
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct ReleaseExactness {
 }
 
 impl ReleaseExactness {
-    pub const fn of(mechanism: ReleaseMechanism, errors: ErrorSpread) -> Self {
+    pub const fn from_spread(mechanism: ReleaseMechanism, errors: ErrorSpread) -> Self {
         Self { mechanism, p50_ns: errors.p50, p99_ns: errors.p99, most_ns: errors.most }
     }
 }
@@ -41,7 +41,7 @@ impl CalibrationResult {
 }
 
 /// A mechanism that works at this interface, and the reason.
-pub fn choose(
+pub fn choose_mechanism(
     can: impl Fn(ReleaseMechanism) -> bool,
     found: Option<&CalibrationResult>,
 ) -> (ReleaseMechanism, String) {
@@ -91,12 +91,12 @@ mod tests {
 
     #[test]
     fn a_gate_is_taken_where_spinning_was_found_more_than_twice_as_far_off() {
-        assert_eq!(choose(|_| true, None).0, ReleaseMechanism::Spin);
-        assert_eq!(choose(|_| false, None).0, ReleaseMechanism::Spin);
-        assert_eq!(choose(|_| true, Some(&calibration(200, 100))).0, ReleaseMechanism::Spin);
-        assert_eq!(choose(|_| true, Some(&calibration(201, 100))).0, ReleaseMechanism::Gate);
-        assert_eq!(choose(|_| false, Some(&calibration(201, 100))).0, ReleaseMechanism::Spin);
+        assert_eq!(choose_mechanism(|_| true, None).0, ReleaseMechanism::Spin);
+        assert_eq!(choose_mechanism(|_| false, None).0, ReleaseMechanism::Spin);
+        assert_eq!(choose_mechanism(|_| true, Some(&calibration(200, 100))).0, ReleaseMechanism::Spin);
+        assert_eq!(choose_mechanism(|_| true, Some(&calibration(201, 100))).0, ReleaseMechanism::Gate);
+        assert_eq!(choose_mechanism(|_| false, Some(&calibration(201, 100))).0, ReleaseMechanism::Spin);
         let without = CalibrationResult { mechanisms: vec![], ..calibration(0, 0) };
-        assert_eq!(choose(|_| true, Some(&without)).0, ReleaseMechanism::Spin);
+        assert_eq!(choose_mechanism(|_| true, Some(&without)).0, ReleaseMechanism::Spin);
     }
 }

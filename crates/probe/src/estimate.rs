@@ -23,7 +23,7 @@ mod spruce;
 mod train;
 
 pub use chirp::ChirpEstimator;
-pub use modes::{SampleMode, modes};
+pub use modes::{SampleMode, find_modes};
 pub use pair::{PairEstimator, PairPick};
 pub use pathload::{FleetShape, PathloadEstimator};
 pub use settle::{SettledTrains, TrainShape};
@@ -64,17 +64,17 @@ pub struct PassedProbe {
 impl PassedProbe {
     /// Uses the arrival at the far end: measures the way there. `far_ahead` is subtracted from arrivals. It need not be exact; it keeps
     /// delays so small that floats can tell them apart.
-    pub fn forward(record: &ProbeRecord, far_ahead: u64) -> Self {
-        let passed = Self::of(record, record.far_arrival);
+    pub fn one_way(record: &ProbeRecord, far_ahead: u64) -> Self {
+        let passed = Self::from_record(record, record.far_arrival);
         Self { came: passed.came.map(|came| came.saturating_sub(far_ahead)), ..passed }
     }
 
     /// Uses the arrival of the answer: measures the way there and back.
     pub fn there_and_back(record: &ProbeRecord) -> Self {
-        Self::of(record, record.answered)
+        Self::from_record(record, record.answered)
     }
 
-    fn of(record: &ProbeRecord, came: Option<crate::ProbeStamp>) -> Self {
+    fn from_record(record: &ProbeRecord, came: Option<crate::ProbeStamp>) -> Self {
         use crate::ProbeFlag::{Dropped, Stolen, Unsent};
         // The driver's stamp comes after every queue of the sender. A card's stamp is later, but of another clock.
         let stamped = DepartureStamp::last_here(&record.departures);
@@ -105,13 +105,13 @@ pub trait RateEstimator: Send {
     fn name(&self) -> &'static str;
 
     /// The next train; `None` if it needs no more.
-    fn ask(&mut self) -> Option<TrainRequest>;
+    fn next_train(&mut self) -> Option<TrainRequest>;
 
     /// Adds the outcome of the requested train: all of its probes, in order.
-    fn saw(&mut self, train: &[PassedProbe]);
+    fn add_train(&mut self, train: &[PassedProbe]);
 
     /// The estimate from all trains so far.
-    fn answer(&self) -> Result<RateEstimate, NoAnswer>;
+    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer>;
 }
 
 /// A rate with its range.
@@ -178,7 +178,7 @@ pub struct DiscardedTrains {
 #[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum NoAnswer {
-    #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.words())]
+    #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.to_text())]
     TooFew { have: usize, wanted: usize, trains: usize, discarded: DiscardedTrains },
     /// The path does not spread the probes: it is faster than they can be sent, or a bucket holds much of a train.
     #[error("the path did not spread {train} probes that left {gap_ns} ns apart: {}", not_spread(*.at_least, *.bucket_bytes))]
@@ -215,7 +215,7 @@ fn not_spread(at_least: Option<f64>, bucket_bytes: u64) -> String {
 }
 
 impl DiscardedTrains {
-    pub fn words(self) -> String {
+    pub fn to_text(self) -> String {
         let all = [
             ("lost", self.lost),
             ("without departure stamp", self.unstamped),
@@ -237,6 +237,6 @@ fn packets_per_frame(length: u32) -> f64 {
 
 /// A distance between probes: never negative, and saturated at the longest time.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off at both ends")]
-fn nanos(ns: f64) -> Nanos {
+fn clamp_to_nanos(ns: f64) -> Nanos {
     Nanos::new(ns.max(0.0) as u64)
 }

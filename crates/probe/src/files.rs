@@ -5,8 +5,8 @@
 mod json;
 mod pcapng;
 
-pub use json::json_lines;
-pub use pcapng::pcapng;
+pub use json::encode_json_lines;
+pub use pcapng::encode_pcapng;
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub enum ProbeForm {
 
 impl ProbeForm {
     /// The form that the extension of a path names.
-    pub fn of(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         match path.extension().and_then(|end| end.to_str()) {
             Some("jsonl" | "ndjson") => Some(Self::JsonLines),
             Some("parquet") => Some(Self::Parquet),

@@ -8,7 +8,7 @@ use crate::{
 use packetrig_units::{MonoTime, Nanos};
 
 /// A header for a series of two probes.
-pub fn header() -> ProbeHeader {
+pub fn sample_header() -> ProbeHeader {
     ProbeHeader {
         format: FORMAT.into(),
         argv: vec!["packetrig".into()],
@@ -37,14 +37,17 @@ pub fn header() -> ProbeHeader {
 }
 
 /// One probe that left and was stamped, and one that was not sent.
-pub fn records() -> Vec<ProbeRecord> {
+pub fn sample_records() -> Vec<ProbeRecord> {
     let of = |number| {
         let probe = PlannedProbe { number, train: 3, kind: ProbeKind::Pair, at: Nanos::ZERO, length: 61 };
-        ProbeRecord::planned(probe, MonoTime::from_nanos(5_000 + u64::from(number)))
+        ProbeRecord::from_planned(probe, MonoTime::from_nanos(5_000 + u64::from(number)))
     };
     let (mut first, mut second) = (of(0), of(1));
-    let stamp =
-        ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(5_100), MonoTime::from_nanos(5_120));
+    let stamp = ProbeStamp::between_readings(
+        StampSource::Kernel,
+        MonoTime::from_nanos(5_100),
+        MonoTime::from_nanos(5_120),
+    );
     first.released = Some(stamp);
     first.departures = vec![DepartureStamp { stage: DepartureStage::Driver, stamp }];
     first.flags = vec![ProbeFlag::First, ProbeFlag::Stolen];

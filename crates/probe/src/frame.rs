@@ -66,45 +66,45 @@ pub mod flags {
 
 impl FrameEnds {
     /// Bytes of the Ethernet and IP headers.
-    pub const fn headers(&self) -> usize {
+    pub const fn header_bytes(&self) -> usize {
         ETHERNET + if self.source.is_ipv4() { IPV4 } else { IPV6 }
     }
 
     /// Writes a datagram into `frame`, in place of its old content.
-    pub fn udp(&self, source_port: u16, target_port: u16, payload: &[u8], frame: &mut Vec<u8>) {
-        let at = self.begin(PROTOCOL_UDP, UDP + payload.len(), frame);
+    pub fn write_udp(&self, source_port: u16, target_port: u16, payload: &[u8], frame: &mut Vec<u8>) {
+        let at = self.begin_frame(PROTOCOL_UDP, UDP + payload.len(), frame);
         frame.extend(source_port.to_be_bytes());
         frame.extend(target_port.to_be_bytes());
         frame.extend(clamp_to_u16(UDP + payload.len()).to_be_bytes());
         frame.extend([0, 0]);
         frame.extend(payload);
         // RFC 768: zero in the field means "no checksum", so a computed zero is sent as all ones, its other form in ones' complement.
-        let sum = match self.checksum(PROTOCOL_UDP, &frame[at..]) {
+        let sum = match self.carried_checksum(PROTOCOL_UDP, &frame[at..]) {
             0 => 0xffff,
             sum => sum,
         };
-        put(frame, at + 6, sum);
-        end(frame);
+        put_be16(frame, at + 6, sum);
+        pad_frame(frame);
     }
 
     /// An echo request of ICMP or ICMPv6.
-    pub fn echo(&self, identifier: u16, sequence: u16, payload: &[u8], frame: &mut Vec<u8>) {
+    pub fn write_echo(&self, identifier: u16, sequence: u16, payload: &[u8], frame: &mut Vec<u8>) {
         let protocol = if self.source.is_ipv4() { PROTOCOL_ICMP } else { PROTOCOL_ICMPV6 };
         let kind = if self.source.is_ipv4() { 8 } else { 128 };
-        let at = self.begin(protocol, UDP + payload.len(), frame);
+        let at = self.begin_frame(protocol, UDP + payload.len(), frame);
         frame.extend([kind, 0, 0, 0]);
         frame.extend(identifier.to_be_bytes());
         frame.extend(sequence.to_be_bytes());
         frame.extend(payload);
-        let sum = self.checksum(protocol, &frame[at..]);
-        put(frame, at + 2, sum);
-        end(frame);
+        let sum = self.carried_checksum(protocol, &frame[at..]);
+        put_be16(frame, at + 2, sum);
+        pad_frame(frame);
     }
 
-    pub fn tcp(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
+    pub fn write_tcp(&self, segment: &TcpSegment<'_>, frame: &mut Vec<u8>) {
         // The data offset counts words of four bytes, in four bits: options that are no whole word are cut.
         let header = 20 + segment.options.len() / 4 * 4;
-        let at = self.begin(PROTOCOL_TCP, header + segment.payload.len(), frame);
+        let at = self.begin_frame(PROTOCOL_TCP, header + segment.payload.len(), frame);
         frame.extend(segment.source_port.to_be_bytes());
         frame.extend(segment.target_port.to_be_bytes());
         frame.extend(segment.sequence.to_be_bytes());
@@ -115,13 +115,13 @@ impl FrameEnds {
         frame.extend([0; 4]);
         frame.extend(&segment.options[..header - 20]);
         frame.extend(segment.payload);
-        let sum = self.checksum(PROTOCOL_TCP, &frame[at..]);
-        put(frame, at + 16, sum);
-        end(frame);
+        let sum = self.carried_checksum(PROTOCOL_TCP, &frame[at..]);
+        put_be16(frame, at + 16, sum);
+        pad_frame(frame);
     }
 
     /// Writes Ethernet and IP headers for `carried` bytes. Returns the offset behind them.
-    fn begin(&self, protocol: u8, carried: usize, frame: &mut Vec<u8>) -> usize {
+    fn begin_frame(&self, protocol: u8, carried: usize, frame: &mut Vec<u8>) -> usize {
         frame.clear();
         frame.extend(self.next_mac);
         frame.extend(self.own_mac);
@@ -133,20 +133,20 @@ impl FrameEnds {
             frame.extend([0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
             frame.extend(source.octets());
             frame.extend(target.octets());
-            let sum = !packetrig_wire::checksum::sum(&frame[ETHERNET..]);
-            put(frame, ETHERNET + 10, sum);
+            let sum = !packetrig_wire::checksum::ones_complement_sum(&frame[ETHERNET..]);
+            put_be16(frame, ETHERNET + 10, sum);
         } else {
             frame.extend(ETHER_IPV6.to_be_bytes());
             frame.extend([0x60 | self.class >> 4, self.class << 4, 0, 0]);
             frame.extend(clamp_to_u16(carried).to_be_bytes());
             frame.extend([protocol, HOPS]);
-            frame.extend(octets(self.source));
-            frame.extend(octets(self.target));
+            frame.extend(ipv6_octets(self.source));
+            frame.extend(ipv6_octets(self.target));
         }
         frame.len()
     }
 
-    fn checksum(&self, protocol: u8, carried: &[u8]) -> u16 {
+    fn carried_checksum(&self, protocol: u8, carried: &[u8]) -> u16 {
         !sum_of(self.source, self.target, protocol, carried)
     }
 }
@@ -158,38 +158,38 @@ pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8
     if protocol != PROTOCOL_ICMP {
         for ip in [source, target] {
             match ip {
-                IpAddr::V4(ip) => sum.add(&ip.octets()),
-                IpAddr::V6(ip) => sum.add(&ip.octets()),
+                IpAddr::V4(ip) => sum.add_bytes(&ip.octets()),
+                IpAddr::V6(ip) => sum.add_bytes(&ip.octets()),
             }
         }
         // IPv6's pseudo header has wider fields (RFC 8200, 8.1), but the added zeros change no sum.
-        sum.add(&[0, protocol]);
-        sum.add(&clamp_to_u16(carried.len()).to_be_bytes());
+        sum.add_bytes(&[0, protocol]);
+        sum.add_bytes(&clamp_to_u16(carried.len()).to_be_bytes());
     }
-    sum.add(carried);
-    sum.folded()
+    sum.add_bytes(carried);
+    sum.folded_sum()
 }
 
 /// The address in IPv6's form. A pair of both families, which no caller makes, becomes a mapped address.
-fn octets(ip: IpAddr) -> [u8; 16] {
+fn ipv6_octets(ip: IpAddr) -> [u8; 16] {
     match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
         IpAddr::V6(ip) => ip.octets(),
     }
 }
 
-fn put(frame: &mut [u8], at: usize, value: u16) {
+fn put_be16(frame: &mut [u8], at: usize, value: u16) {
     frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-fn end(frame: &mut Vec<u8>) {
+fn pad_frame(frame: &mut Vec<u8>) {
     if frame.len() < SHORTEST {
         frame.resize(SHORTEST, 0);
     }
 }
 
 /// Contact and purpose for the payload of a probe (RFC 9511): as much of `about` as fits.
-pub fn attribution(about: Option<&str>, room: usize) -> &[u8] {
+pub fn attribution_bytes(about: Option<&str>, room: usize) -> &[u8] {
     let text = about.unwrap_or("packetrig probe").as_bytes();
     &text[..text.len().min(room)]
 }

@@ -10,27 +10,27 @@ use crate::answer::{AnswerContent, PathTrouble, ProbeAnswer, QuotedPacket};
 use crate::frame::{self, FrameEnds, PROTOCOL_TCP, PROTOCOL_UDP, TcpSegment, flags};
 use crate::record::ProbeStamp;
 use packetrig_units::MonoTime;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use serde::Serialize;
 use std::fmt::Debug;
 
 /// A kind of probe towards one target.
 pub trait ProbeMethod: Debug + Send {
     /// Writes the frame of a probe with departure time `at`. It has `length` bytes, or the least that this kind of probe needs.
-    fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>);
+    fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>);
 
     /// Finds the probe that a received packet answers; `None` if it is none of this method.
-    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply>;
+    fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply>;
 }
 
 /// A borrowed method: its owner can look at it afterwards.
 impl<M: ProbeMethod> ProbeMethod for &mut M {
-    fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
-        (**self).write(number, at, length, frame);
+    fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
+        (**self).write_probe(number, at, length, frame);
     }
 
-    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
-        (**self).read(answer)
+    fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
+        (**self).read_reply(answer)
     }
 }
 
@@ -87,23 +87,23 @@ impl ProbePayload {
     }
 
     /// Writes `length` bytes, or more if magic and number need them.
-    fn write(&mut self, number: u32, length: usize) -> &[u8] {
+    fn write_payload(&mut self, number: u32, length: usize) -> &[u8] {
         let bytes = &mut self.bytes;
         bytes.clear();
         bytes.extend(MAGIC);
         bytes.extend(number.to_be_bytes());
         let room = length.saturating_sub(NAMED);
-        bytes.extend(frame::attribution(self.about.as_deref(), room));
+        bytes.extend(frame::attribution_bytes(self.about.as_deref(), room));
         while bytes.len() < length {
             bytes.push(bytes.len().to_le_bytes()[0]);
         }
         bytes
     }
 
-    fn read(&mut self, payload: &[u8]) -> Option<ReadPayload> {
-        let number = number_of(payload)?;
+    fn read_payload(&mut self, payload: &[u8]) -> Option<ReadPayload> {
+        let number = payload_number(payload)?;
         // A payload is a function of number and length, so nothing has to be remembered: write it again and compare.
-        let is_whole = self.write(number, payload.len()) == payload;
+        let is_whole = self.write_payload(number, payload.len()) == payload;
         Some(ReadPayload { number, is_whole })
     }
 }
@@ -117,17 +117,17 @@ struct ReadPayload {
 impl ReadPayload {
     /// The reply of an answer that returns this payload.
     const fn echoed_by(&self, answer: &ProbeAnswer<'_>) -> ProbeReply {
-        plain(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
+        plain_reply(self.number, ReplyMeaning::Echo, self.is_whole && answer.is_sound)
     }
 }
 
-fn number_of(payload: &[u8]) -> Option<u32> {
+fn payload_number(payload: &[u8]) -> Option<u32> {
     let rest = payload.strip_prefix(&MAGIC)?;
     rest.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-fn room(ends: &FrameEnds, header: usize, length: u32) -> usize {
-    (length as usize).saturating_sub(ends.headers() + header).max(NAMED)
+fn payload_room(ends: &FrameEnds, header: usize, length: u32) -> usize {
+    (length as usize).saturating_sub(ends.header_bytes() + header).max(NAMED)
 }
 
 /// Returns whether an error is about a packet of ours to the target.
@@ -140,7 +140,7 @@ fn is_from(ends: &FrameEnds, answer: &ProbeAnswer<'_>) -> bool {
 }
 
 /// Returns the meaning of an error. "Port unreachable" is the regular answer of a target to a datagram for a closed port.
-pub(crate) const fn says(what: PathTrouble) -> ReplyMeaning {
+pub(crate) const fn error_meaning(what: PathTrouble) -> ReplyMeaning {
     match what {
         PathTrouble::PortUnreachable => ReplyMeaning::Closed,
         what => ReplyMeaning::Trouble(what),
@@ -149,11 +149,11 @@ pub(crate) const fn says(what: PathTrouble) -> ReplyMeaning {
 
 /// The probe that an error is about, by its quote. If the quote is too short to name it, an error that prohibits probing counts for the
 /// last probe: it ends the series, whichever probe it was.
-pub(crate) fn quoted(number: Option<u32>, what: PathTrouble, last: Option<u32>) -> Option<u32> {
+pub(crate) fn quoted_number(number: Option<u32>, what: PathTrouble, last: Option<u32>) -> Option<u32> {
     number.or(if what == PathTrouble::Prohibited { last } else { None })
 }
 
-pub(crate) const fn plain(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
+pub(crate) const fn plain_reply(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
     ProbeReply { number, says, is_sound, far_arrival: None, far_departure: None }
 }
 
@@ -174,31 +174,37 @@ impl EchoMethod {
 }
 
 impl ProbeMethod for EchoMethod {
-    fn write(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
-        let payload = self.payload.write(number, room(&self.ends, frame::UDP, length));
+    fn write_probe(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
+        let payload = self.payload.write_payload(number, payload_room(&self.ends, frame::UDP, length));
         // The header has room for the lower half; the whole number is in the payload.
         let [.., high, low] = number.to_be_bytes();
         self.last = Some(number);
-        self.ends.echo(self.identifier, u16::from_be_bytes([high, low]), payload, frame);
+        self.ends.write_echo(self.identifier, u16::from_be_bytes([high, low]), payload, frame);
     }
 
-    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
+    fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
             AnswerContent::Echo { identifier, payload, .. }
                 if identifier == self.identifier && is_from(&self.ends, answer) =>
             {
-                Some(self.payload.read(payload)?.echoed_by(answer))
+                Some(self.payload.read_payload(payload)?.echoed_by(answer))
             }
             AnswerContent::Error { what, about }
-                if is_ours(&self.ends, &about) && about.echo().0 == self.identifier =>
+                if is_ours(&self.ends, &about) && about.echo_numbers().0 == self.identifier =>
             {
                 // A quote has at least the echo header, with the lower half of the number. The upper half is that of the latest
                 // number which has this lower half: no error is older than 65 536 probes.
                 let of_header = self.last.map(|last| {
                     let [.., high, low] = last.to_be_bytes();
-                    last.wrapping_sub(u16::from_be_bytes([high, low]).wrapping_sub(about.echo().1).into())
+                    last.wrapping_sub(
+                        u16::from_be_bytes([high, low]).wrapping_sub(about.echo_numbers().1).into(),
+                    )
                 });
-                Some(plain(number_of(about.rest).or(of_header)?, says(what), answer.is_sound))
+                Some(plain_reply(
+                    payload_number(about.rest).or(of_header)?,
+                    error_meaning(what),
+                    answer.is_sound,
+                ))
             }
             _ => None,
         }
@@ -223,25 +229,29 @@ impl DatagramMethod {
 }
 
 impl ProbeMethod for DatagramMethod {
-    fn write(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
-        let payload = self.payload.write(number, room(&self.ends, frame::UDP, length));
+    fn write_probe(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
+        let payload = self.payload.write_payload(number, payload_room(&self.ends, frame::UDP, length));
         self.last = Some(number);
-        self.ends.udp(self.own_port, self.port, payload, frame);
+        self.ends.write_udp(self.own_port, self.port, payload, frame);
     }
 
-    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
+    fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
             AnswerContent::Udp { from, to, payload }
                 if (from, to) == (self.port, self.own_port) && is_from(&self.ends, answer) =>
             {
-                Some(self.payload.read(payload)?.echoed_by(answer))
+                Some(self.payload.read_payload(payload)?.echoed_by(answer))
             }
             AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about)
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == (self.own_port, self.port) =>
             {
-                Some(plain(quoted(number_of(about.rest), what, self.last)?, says(what), answer.is_sound))
+                Some(plain_reply(
+                    quoted_number(payload_number(about.rest), what, self.last)?,
+                    error_meaning(what),
+                    answer.is_sound,
+                ))
             }
             _ => None,
         }
@@ -260,11 +270,11 @@ impl OneWayMethod {
 }
 
 impl ProbeMethod for OneWayMethod {
-    fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
-        self.0.write(number, at, length, frame);
+    fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
+        self.0.write_probe(number, at, length, frame);
     }
 
-    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
+    fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         let DatagramMethod { ends, own_port, port, payload: written, .. } = &mut self.0;
         match answer.content {
             AnswerContent::Udp { from, to, payload }
@@ -272,7 +282,7 @@ impl ProbeMethod for OneWayMethod {
                 if (from, to) == (*own_port, *port)
                     && (answer.from, answer.to) == (ends.source, ends.target) =>
             {
-                Some(written.read(payload)?.echoed_by(answer))
+                Some(written.read_payload(payload)?.echoed_by(answer))
             }
             _ => None,
         }
@@ -295,12 +305,12 @@ impl SynMethod {
     }
 
     /// The sequence number of a probe. They are far apart, so a target that still remembers the last SYN takes the next for a new one.
-    fn sequence(&self, number: u32) -> u32 {
+    fn probe_sequence(&self, number: u32) -> u32 {
         self.first.wrapping_add(number.wrapping_mul(STRIDE))
     }
 
     /// The probe that has this sequence number.
-    fn number(&self, sequence: u32) -> Option<u32> {
+    fn probe_number(&self, sequence: u32) -> Option<u32> {
         let distance = sequence.wrapping_sub(self.first);
         distance.is_multiple_of(STRIDE).then_some(distance / STRIDE)
     }
@@ -309,28 +319,28 @@ impl SynMethod {
 /// The initial sequence number of connection `n`, drawn from a seed.
 pub(crate) fn initial_sequence(seed: u64, n: u64) -> u32 {
     // The shifted value always fits: 32 of 64 bits remain.
-    u32::try_from(mix(seed, n) >> 32).unwrap_or(u32::MAX)
+    u32::try_from(keyed_mix(seed, n) >> 32).unwrap_or(u32::MAX)
 }
 
-// Sequence numbers repeat after 2^20 probes; `number` then finds the first probe that has it.
+// Sequence numbers repeat after 2^20 probes; `probe_number` then finds the first probe that has it.
 const STRIDE: u32 = 1 << 12;
 
 impl ProbeMethod for SynMethod {
-    fn write(&mut self, number: u32, _: MonoTime, _: u32, frame: &mut Vec<u8>) {
+    fn write_probe(&mut self, number: u32, _: MonoTime, _: u32, frame: &mut Vec<u8>) {
         let segment = TcpSegment {
             source_port: self.own_port,
             target_port: self.port,
-            sequence: self.sequence(number),
+            sequence: self.probe_sequence(number),
             flags: flags::SYN,
             window: 1024,
             // Maximum segment size 1460, as the SYN of nearly every host has it (RFC 9293, 3.7.1).
             options: &[2, 4, 5, 0xb4],
             ..TcpSegment::default()
         };
-        self.ends.tcp(&segment, frame);
+        self.ends.write_tcp(&segment, frame);
     }
 
-    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
+    fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
             AnswerContent::Tcp(tcp)
                 if (tcp.source_port, tcp.target_port) == (self.port, self.own_port)
@@ -338,21 +348,21 @@ impl ProbeMethod for SynMethod {
                     && is_from(&self.ends, answer) =>
             {
                 // A SYN takes one sequence number, so its answer acknowledges one more (RFC 9293, 3.4).
-                let number = self.number(tcp.acknowledgement.wrapping_sub(1))?;
+                let number = self.probe_number(tcp.acknowledgement.wrapping_sub(1))?;
                 let says = match tcp.flags {
                     flags if flags & flags::RST != 0 => ReplyMeaning::Closed,
                     flags if flags & flags::SYN != 0 => ReplyMeaning::Open,
                     _ => return None,
                 };
-                Some(plain(number, says, answer.is_sound))
+                Some(plain_reply(number, says, answer.is_sound))
             }
             AnswerContent::Error { what, about }
                 if is_ours(&self.ends, &about)
                     && about.protocol == PROTOCOL_TCP
                     && about.ports() == (self.own_port, self.port) =>
             {
-                let number = self.number(u32::from_be_bytes(about.second))?;
-                Some(plain(number, says(what), answer.is_sound))
+                let number = self.probe_number(u32::from_be_bytes(about.second))?;
+                Some(plain_reply(number, error_meaning(what), answer.is_sound))
             }
             _ => None,
         }

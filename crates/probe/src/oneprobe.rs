@@ -26,7 +26,7 @@ mod request;
 #[cfg(test)]
 mod tests;
 
-pub use evidence::{ArrivalOrder, ForwardOutcome, ProbeVerdict, ReverseOutcome, UselessReason};
+pub use evidence::{AmbiguityReason, ArrivalOrder, ForwardOutcome, ProbeVerdict, ReverseOutcome};
 pub use machine::{IncomingSegment, OneprobeMachine, OneprobeStep};
 pub use report::{DirectionCounts, OneprobeOutcome, OneprobeReport, TimeSpread};
 pub use request::HttpRequest;

@@ -54,16 +54,16 @@ impl TargetLimits {
     pub const USUAL: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
-    const fn and(self, other: Self) -> Self {
+    const fn narrowed_by(self, other: Self) -> Self {
         // `u64::min` is a method of `Ord`, which is not const.
-        const fn least(one: u64, other: u64) -> u64 {
+        const fn smaller_of(one: u64, other: u64) -> u64 {
             if one < other { one } else { other }
         }
         Self {
-            probes_per_s: least(self.probes_per_s, other.probes_per_s),
-            bits_per_s: least(self.bits_per_s, other.bits_per_s),
+            probes_per_s: smaller_of(self.probes_per_s, other.probes_per_s),
+            bits_per_s: smaller_of(self.bits_per_s, other.bits_per_s),
             burst: if self.burst < other.burst { self.burst } else { other.burst },
-            most: least(self.most, other.most),
+            most: smaller_of(self.most, other.most),
             loss_percent: if self.loss_percent < other.loss_percent {
                 self.loss_percent
             } else {
@@ -174,32 +174,32 @@ impl ProbePermit {
     }
 
     /// Allows a network within the usual limits, as the command line may. If the owner has an entry for it, the entry counts.
-    pub fn allow(&mut self, network: Network) {
+    pub fn allow_network(&mut self, network: Network) {
         self.typed.push(network);
     }
 
     /// Puts this permit below that of the machine's owner. Targets that the owner forbids stay forbidden, and the owner's limits hold. Targets
     /// that the owner does not name are allowed within the usual limits at most.
     #[must_use]
-    pub fn under(self, owner: Self) -> Self {
+    pub fn below_owner(self, owner: Self) -> Self {
         let about = self.about.clone().or_else(|| owner.about.clone());
         Self { about, owner: Some(Box::new(owner)), ..self }
     }
 
-    /// The proof that an address may be probed today, as for [`Self::limits`].
-    pub fn permitted(&self, ip: IpAddr, today: &str) -> Result<PermittedTarget, PermitRefusal> {
-        self.limits(ip, today).map(|limits| PermittedTarget { ip, limits })
+    /// The proof that an address may be probed today, as for [`Self::limits_for`].
+    pub fn permit_target(&self, ip: IpAddr, today: &str) -> Result<PermittedTarget, PermitRefusal> {
+        self.limits_for(ip, today).map(|limits| PermittedTarget { ip, limits })
     }
 
     /// The limits for an address today (`2026-11-22`): of the narrowest network in the file that contains it, else of the command line.
     /// Loopback addresses need no permission. An address that the file names and no longer allows is refused, also if the command line allows
-    /// it. Every program that sends asks here, at the latest by [`Self::permitted`].
-    pub fn limits(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
+    /// it. Every program that sends asks here, at the latest by [`Self::permit_target`].
+    pub fn limits_for(&self, ip: IpAddr, today: &str) -> Result<TargetLimits, PermitRefusal> {
         let own = self.own_limits(ip, today)?;
-        match self.owner.as_ref().map(|owner| owner.limits(ip, today)) {
+        match self.owner.as_ref().map(|owner| owner.limits_for(ip, today)) {
             None => Ok(own),
-            Some(Ok(word)) => Ok(own.and(word)),
-            Some(Err(PermitRefusal::NotAllowed(_))) => Ok(own.and(TargetLimits::USUAL)),
+            Some(Ok(word)) => Ok(own.narrowed_by(word)),
+            Some(Err(PermitRefusal::NotAllowed(_))) => Ok(own.narrowed_by(TargetLimits::USUAL)),
             Some(Err(refusal)) => Err(refusal),
         }
     }
@@ -208,10 +208,10 @@ impl ProbePermit {
     pub fn least_limits(&self) -> TargetLimits {
         let named = self.targets.iter().map(TargetNetwork::limits);
         let typed = (!self.typed.is_empty()).then_some(TargetLimits::USUAL);
-        let own = named.chain(typed).reduce(TargetLimits::and).unwrap_or(TargetLimits::USUAL);
+        let own = named.chain(typed).reduce(TargetLimits::narrowed_by).unwrap_or(TargetLimits::USUAL);
         // Targets that the owner does not name have the usual limits.
         match &self.owner {
-            Some(owner) => own.and(owner.least_limits()).and(TargetLimits::USUAL),
+            Some(owner) => own.narrowed_by(owner.least_limits()).narrowed_by(TargetLimits::USUAL),
             None => own,
         }
     }
@@ -248,16 +248,16 @@ fn is_day(text: &str) -> bool {
     shape == "0000-00-00"
 }
 
-fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(text: &str) -> Result<T, D::Error> {
+fn parse_value<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(text: &str) -> Result<T, D::Error> {
     text.parse().map_err(D::Error::custom)
 }
 
 fn text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
-    parsed::<D, T>(&String::deserialize(from)?)
+    parse_value::<D, T>(&String::deserialize(from)?)
 }
 
 fn texts<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Vec<T>, D::Error> {
-    Vec::<String>::deserialize(from)?.iter().map(|one| parsed::<D, T>(one)).collect()
+    Vec::<String>::deserialize(from)?.iter().map(|one| parse_value::<D, T>(one)).collect()
 }
 
 fn optional_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {

@@ -44,12 +44,12 @@ pub struct ProbeStamp {
 
 impl ProbeStamp {
     /// Makes a stamp between two readings of this node's monotonic clock.
-    pub const fn between(source: StampSource, lo: MonoTime, hi: MonoTime) -> Self {
+    pub const fn between_readings(source: StampSource, lo: MonoTime, hi: MonoTime) -> Self {
         Self { clock: StampClock::Monotonic, source, lo: lo.as_nanos(), hi: hi.as_nanos() }
     }
 
     /// Makes a stamp at `at`, which is at most `bound` nanoseconds off.
-    pub const fn around(source: StampSource, at: MonoTime, bound: u64) -> Self {
+    pub const fn with_bound(source: StampSource, at: MonoTime, bound: u64) -> Self {
         let at = at.as_nanos();
         Self {
             clock: StampClock::Monotonic,
@@ -90,7 +90,7 @@ pub struct DepartureStamp {
 }
 
 impl DepartureStamp {
-    pub fn of(all: &[Self], stage: DepartureStage) -> Option<ProbeStamp> {
+    pub fn find_stage(all: &[Self], stage: DepartureStage) -> Option<ProbeStamp> {
         all.iter().find(|departure| departure.stage == stage).map(|departure| departure.stamp)
     }
 
@@ -163,7 +163,7 @@ pub struct ProbeRecord {
 
 impl ProbeRecord {
     /// The record of a probe that has not been sent yet.
-    pub const fn planned(planned: crate::PlannedProbe, at: MonoTime) -> Self {
+    pub const fn from_planned(planned: crate::PlannedProbe, at: MonoTime) -> Self {
         Self {
             number: planned.number,
             train: planned.train,
@@ -180,8 +180,8 @@ impl ProbeRecord {
         }
     }
 
-    pub fn departure(&self, stage: DepartureStage) -> Option<ProbeStamp> {
-        DepartureStamp::of(&self.departures, stage)
+    pub fn departure_stamp(&self, stage: DepartureStage) -> Option<ProbeStamp> {
+        DepartureStamp::find_stage(&self.departures, stage)
     }
 
     /// The best known departure time on this node's clock: the last stage that was stamped, else the release, else the hand-over.
@@ -190,7 +190,7 @@ impl ProbeRecord {
     }
 
     /// Adds a doubt, unless the record has it already.
-    pub fn flag(&mut self, flag: ProbeFlag) {
+    pub fn add_flag(&mut self, flag: ProbeFlag) {
         if !self.flags.contains(&flag) {
             self.flags.push(flag);
         }

@@ -3,7 +3,7 @@
 //! Invariant: departure times never decrease, numbers count from zero without a gap, and no schedule is longer than [`MOST`].
 
 use packetrig_units::Nanos;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};
 
 /// Longest schedule, in probes.
@@ -73,7 +73,7 @@ impl ProbeSchedule {
 
     /// Single probes, one per interval.
     pub fn periodic(count: u32, every: Nanos, length: u32) -> Result<Self, ScheduleRefusal> {
-        Self::trains(count, every, ScheduledTrain { of: 1, gap: Nanos::ZERO, length })
+        Self::periodic_trains(count, every, ScheduledTrain { of: 1, gap: Nanos::ZERO, length })
     }
 
     /// Single probes, at distances drawn from an exponential distribution. Such probes see the path as it is on average (PASTA, RFC 2330,
@@ -84,7 +84,7 @@ impl ProbeSchedule {
             (0..count)
                 .map(|train| {
                     let planned = PlannedProbe { number: 0, train, kind: ProbeKind::Single, at, length };
-                    at += exponential(seed, u64::from(train), mean);
+                    at += draw_exponential(seed, u64::from(train), mean);
                     planned
                 })
                 .collect(),
@@ -92,17 +92,17 @@ impl ProbeSchedule {
     }
 
     /// Trains, one per interval.
-    pub fn trains(count: u32, every: Nanos, train: ScheduledTrain) -> Result<Self, ScheduleRefusal> {
+    pub fn periodic_trains(count: u32, every: Nanos, train: ScheduledTrain) -> Result<Self, ScheduleRefusal> {
         let starts = (0..count).map(|number| Nanos::new(every.as_u64().saturating_mul(number.into())));
-        Self::at(starts, train)
+        Self::trains_at(starts, train)
     }
 
     /// A train at each of these times.
-    pub fn at(
+    pub fn trains_at(
         starts: impl IntoIterator<Item = Nanos>,
         train: ScheduledTrain,
     ) -> Result<Self, ScheduleRefusal> {
-        let all = (0..).zip(starts).flat_map(|(number, start)| train.from(number, start));
+        let all = (0..).zip(starts).flat_map(|(number, start)| train.probes_from(number, start));
         Self::new(all.collect())
     }
 
@@ -116,7 +116,7 @@ impl ProbeSchedule {
     }
 
     /// Time from the start to the last probe.
-    pub fn length(&self) -> Nanos {
+    pub fn last_departure(&self) -> Nanos {
         self.0.last().map_or(Nanos::ZERO, |last| last.at)
     }
 
@@ -126,7 +126,7 @@ impl ProbeSchedule {
         for probe in &self.0 {
             // Numbers follow from the order, and kinds change nothing on the wire: neither is included.
             let place = u64::from(probe.train) << 32 | u64::from(probe.length);
-            sum = mix(mix(sum, probe.at.as_u64()), place);
+            sum = keyed_mix(keyed_mix(sum, probe.at.as_u64()), place);
         }
         format!("{sum:016x}")
     }
@@ -146,7 +146,7 @@ pub struct ScheduledTrain {
 }
 
 impl ScheduledTrain {
-    fn from(self, train: u32, start: Nanos) -> impl Iterator<Item = PlannedProbe> {
+    fn probes_from(self, train: u32, start: Nanos) -> impl Iterator<Item = PlannedProbe> {
         let kind = match self.of {
             1 => ProbeKind::Single,
             2 => ProbeKind::Pair,
@@ -168,9 +168,9 @@ impl ScheduledTrain {
     clippy::cast_sign_loss,
     reason = "positive, and cut off at the longest time"
 )]
-fn exponential(seed: u64, n: u64, mean: Nanos) -> Nanos {
+fn draw_exponential(seed: u64, n: u64, mean: Nanos) -> Nanos {
     // The share is in (0, 1], so its logarithm is finite; a float holds 53 bits.
-    let share = ((mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    let share = ((keyed_mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     Nanos::new((-share.ln() * mean.as_u64() as f64) as u64)
 }
 
@@ -181,12 +181,12 @@ mod tests {
     #[test]
     fn trains_are_numbered_through() {
         let train = ScheduledTrain { of: 3, gap: Nanos::from_micros(10), length: 60 };
-        let schedule = ProbeSchedule::trains(2, Nanos::from_millis(1), train).unwrap();
+        let schedule = ProbeSchedule::periodic_trains(2, Nanos::from_millis(1), train).unwrap();
         let at: Vec<_> =
             schedule.probes().iter().map(|p| (p.number, p.train, p.at.as_u64() / 1000)).collect();
         assert_eq!(at, [(0, 0, 0), (1, 0, 10), (2, 0, 20), (3, 1, 1000), (4, 1, 1010), (5, 1, 1020)]);
         assert_eq!(schedule.each_train().map(<[_]>::len).collect::<Vec<_>>(), [3, 3]);
-        assert_eq!(schedule.length(), Nanos::from_micros(1020));
+        assert_eq!(schedule.last_departure(), Nanos::from_micros(1020));
     }
 
     #[test]
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn poisson_probes_have_the_mean_that_was_asked_for() {
         let schedule = ProbeSchedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap();
-        let mean = schedule.length().as_secs_f64() / 19_999.0;
+        let mean = schedule.last_departure().as_secs_f64() / 19_999.0;
         assert!((mean / 1e-3 - 1.0).abs() < 0.03, "{mean}");
         assert_eq!(schedule, ProbeSchedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap());
         assert_ne!(schedule, ProbeSchedule::poisson(20_000, Nanos::from_millis(1), 60, 4).unwrap());

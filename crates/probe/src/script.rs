@@ -35,14 +35,14 @@ pub struct ChirpScript {
 }
 
 impl ChirpScript {
-    pub fn schedule(&self) -> Result<ProbeSchedule, ScheduleRefusal> {
+    pub fn to_schedule(&self) -> Result<ProbeSchedule, ScheduleRefusal> {
         let starts = (0..self.count).map(|n| (n, self.every.as_u64().saturating_mul(n.into())));
         let all = starts.flat_map(|(train, start)| (0..self.of).map(move |nth| (train, start, nth)));
         let planned = all.map(|(train, start, nth)| PlannedProbe {
             number: 0,
             train,
             kind: ProbeKind::Chirp,
-            at: Nanos::new(start) + self.until(nth),
+            at: Nanos::new(start) + self.offset_of(nth),
             length: self.length,
         });
         ProbeSchedule::new(planned.collect())
@@ -54,7 +54,7 @@ impl ChirpScript {
         clippy::cast_sign_loss,
         reason = "positive and far below 2^53"
     )]
-    fn until(&self, nth: u32) -> Nanos {
+    fn offset_of(&self, nth: u32) -> Nanos {
         // Summed from the first gap each time, in floats, so that no gap carries the rounding of the gaps before it.
         let first = self.first_gap.as_u64() as f64;
         let sum: f64 = (0..nth).map(|n| first / self.factor.max(1.0).powi(n.cast_signed())).sum();
@@ -63,7 +63,9 @@ impl ChirpScript {
 }
 
 /// Probes at the times of a capture, the first at zero. `frames`: time and length without FCS of each frame, in the order of the file.
-pub fn of_times(frames: impl IntoIterator<Item = (u64, u32)>) -> Result<ProbeSchedule, ScheduleRefusal> {
+pub fn schedule_from_times(
+    frames: impl IntoIterator<Item = (u64, u32)>,
+) -> Result<ProbeSchedule, ScheduleRefusal> {
     let mut frames: Vec<_> = frames.into_iter().collect();
     // Captures of several queues are not always in order.
     frames.sort_by_key(|(at, _)| *at);
@@ -89,7 +91,7 @@ struct ScriptRow {
 
 /// Rows of CSV (`offset_ns,length,train[,kind]`, with or without a line of names) or of JSON, one object a line. Rows without a train are
 /// trains of one. Empty lines and those that begin with `#` do not count.
-pub fn read(text: &str) -> Result<ProbeSchedule, ScriptError> {
+pub fn read_schedule(text: &str) -> Result<ProbeSchedule, ScriptError> {
     let mut planned = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
@@ -100,7 +102,7 @@ pub fn read(text: &str) -> Result<ProbeSchedule, ScriptError> {
         let row = if line.starts_with('{') {
             serde_json::from_str(line).map_err(|error| error.to_string())
         } else {
-            row_of(line)
+            read_csv_row(line)
         };
         let row: ScriptRow = row.map_err(|why| ScriptError::Row { line: number, why })?;
         let train = row.train.unwrap_or_else(|| small_count(planned.len()));
@@ -116,7 +118,7 @@ pub fn read(text: &str) -> Result<ProbeSchedule, ScriptError> {
     Ok(ProbeSchedule::new(planned)?)
 }
 
-fn row_of(line: &str) -> Result<ScriptRow, String> {
+fn read_csv_row(line: &str) -> Result<ScriptRow, String> {
     let cells: Vec<&str> = line.split(',').map(str::trim).collect();
     let [offset_ns, length, rest @ ..] = cells.as_slice() else {
         return Err(format!("{} values", cells.len()));
@@ -132,14 +134,14 @@ fn row_of(line: &str) -> Result<ScriptRow, String> {
             .map_err(|_| format!("`{kind}` is not a kind of probe"))
     });
     Ok(ScriptRow {
-        offset_ns: number(offset_ns)?,
-        length: number(length)?,
-        train: train.filter(|train| !train.is_empty()).map(number).transpose()?,
+        offset_ns: parse_number(offset_ns)?,
+        length: parse_number(length)?,
+        train: train.filter(|train| !train.is_empty()).map(parse_number).transpose()?,
         kind: kind.transpose()?,
     })
 }
 
-fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+fn parse_number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
     text.parse().map_err(|_| format!("`{text}` is not a number"))
 }
 
@@ -153,8 +155,8 @@ mod tests {
         let json = "{\"offset_ns\":0,\"length\":60,\"train\":0,\"kind\":\"pair\"}\n\
                     {\"offset_ns\":500,\"length\":60,\"train\":0,\"kind\":\"pair\"}\n\
                     {\"offset_ns\":900,\"length\":1514}\n";
-        let schedule = read(csv).unwrap();
-        assert_eq!(schedule, read(json).unwrap());
+        let schedule = read_schedule(csv).unwrap();
+        assert_eq!(schedule, read_schedule(json).unwrap());
         let rows: Vec<_> =
             schedule.probes().iter().map(|p| (p.at.as_u64(), p.length, p.train, p.kind)).collect();
         assert_eq!(
@@ -173,10 +175,16 @@ mod tests {
             ("0,60\n{\"offset_ns\":1}", 2),
             ("0,60\noffset_ns,length", 2),
         ] {
-            assert!(matches!(read(text), Err(ScriptError::Row { line: at, .. }) if at == line), "{text}");
+            assert!(
+                matches!(read_schedule(text), Err(ScriptError::Row { line: at, .. }) if at == line),
+                "{text}"
+            );
         }
-        assert!(matches!(read("5,60\n4,60"), Err(ScriptError::Refused(ScheduleRefusal::Backwards(1)))));
-        assert!(matches!(read("# nothing"), Err(ScriptError::Refused(ScheduleRefusal::Empty))));
+        assert!(matches!(
+            read_schedule("5,60\n4,60"),
+            Err(ScriptError::Refused(ScheduleRefusal::Backwards(1)))
+        ));
+        assert!(matches!(read_schedule("# nothing"), Err(ScriptError::Refused(ScheduleRefusal::Empty))));
     }
 
     #[test]
@@ -189,13 +197,14 @@ mod tests {
             factor: 2.0,
             length: 60,
         };
-        let at: Vec<_> = chirps.schedule().unwrap().probes().iter().map(|p| p.at.as_u64() / 1_000).collect();
+        let at: Vec<_> =
+            chirps.to_schedule().unwrap().probes().iter().map(|p| p.at.as_u64() / 1_000).collect();
         assert_eq!(at, [0, 100, 150, 175, 1_000, 1_100, 1_150, 1_175]);
     }
 
     #[test]
     fn times_of_a_capture_begin_at_zero() {
-        let schedule = of_times([(1_000, 60), (1_700, 100), (1_500, 70)]).unwrap();
+        let schedule = schedule_from_times([(1_000, 60), (1_700, 100), (1_500, 70)]).unwrap();
         let rows: Vec<_> = schedule.probes().iter().map(|p| (p.at.as_u64(), p.length)).collect();
         assert_eq!(rows, [(0, 60), (500, 70), (700, 100)]);
     }

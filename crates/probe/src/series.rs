@@ -83,7 +83,7 @@ pub struct MeasuredTime {
 }
 
 /// The time between two stamps of one clock; `None` if they are of two.
-pub fn took(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
+pub fn time_between(from: ProbeStamp, to: ProbeStamp) -> Option<MeasuredTime> {
     // `Far` is the clock of any host that answered: two such stamps need not be of the same host.
     if from.clock != to.clock || from.clock == StampClock::Far {
         return None;
@@ -130,20 +130,20 @@ impl ProbeSeries {
     }
 
     /// Adds a probe that has left, or that the limits did not allow. Probes come in order of their numbers.
-    pub fn sent(&mut self, record: ProbeRecord) {
+    pub fn add_sent(&mut self, record: ProbeRecord) {
         let is_unsent = record.flags.contains(&ProbeFlag::Unsent);
         if is_unsent {
             self.counts.unsent += 1;
         } else {
             self.counts.sent += 1;
         }
-        // The index of a record is the number of its probe: `answered` finds it by that.
+        // The index of a record is the number of its probe: `add_answer` finds it by that.
         self.records.push(record);
         self.states.push(ProbeState::Open);
     }
 
     /// Adds an answer to the counts and to the record of its probe.
-    pub fn answered(&mut self, reply: &ProbeReply, at: ProbeStamp) -> AnswerMeaning {
+    pub fn add_answer(&mut self, reply: &ProbeReply, at: ProbeStamp) -> AnswerMeaning {
         let index = reply.number as usize;
         let Some((record, state)) = self.records.get_mut(index).zip(self.states.get_mut(index)) else {
             return AnswerMeaning::Stray;
@@ -177,10 +177,10 @@ impl ProbeSeries {
         record.answered = Some(at);
         record.far_arrival = reply.far_arrival;
         record.far_departure = reply.far_departure;
-        let took = record.left_here().and_then(|left| took(left, at));
+        let took = record.left_here().and_then(|left| time_between(left, at));
         self.note_order(reply.number);
         if let Some(took) = took {
-            self.jitter.record(took.ns);
+            self.jitter.record_delay(took.ns);
             // Jitter is a difference of two round trips.
             self.jittered |= self.counts.answered > 1;
         }
@@ -202,7 +202,7 @@ impl ProbeSeries {
     }
 
     /// Losses among the first `settled` probes, those that have had the time to be answered.
-    pub fn losses(&self, settled: usize) -> SettledCounts {
+    pub fn count_settled(&self, settled: usize) -> SettledCounts {
         let mut counts = SettledCounts::default();
         for (record, state) in self.records.iter().zip(&self.states).take(settled) {
             if !record.flags.contains(&ProbeFlag::Unsent) {
@@ -221,19 +221,19 @@ impl ProbeSeries {
         SeriesSummary {
             counts: self.counts(),
             said: self.says.iter().map(|(says, count)| (*says, *count)).collect(),
-            rtt: self.times(),
+            rtt: self.round_trip_times(),
             doubtful: self.records.iter().filter(|record| is_doubtful(record)).count() as u64,
         }
     }
 
-    fn times(&self) -> Option<SeriesTimes> {
+    fn round_trip_times(&self) -> Option<SeriesTimes> {
         let mut taken = round_trips(self.records.iter().filter(|record| !is_first(record)));
         // The time of a single probe is better than none.
         if taken.is_empty() {
             taken = round_trips(self.records.iter());
         }
-        let jitter = self.jittered.then(|| self.jitter.smoothed().as_u64());
-        times(&taken, jitter)
+        let jitter = self.jittered.then(|| self.jitter.smoothed_jitter().as_u64());
+        time_statistics(&taken, jitter)
     }
 }
 
@@ -253,11 +253,11 @@ fn is_doubtful(record: &ProbeRecord) -> bool {
 }
 
 fn round_trips<'a>(records: impl Iterator<Item = &'a ProbeRecord>) -> Vec<MeasuredTime> {
-    records.filter_map(|record| took(record.left_here()?, record.answered?)).collect()
+    records.filter_map(|record| time_between(record.left_here()?, record.answered?)).collect()
 }
 
 /// Summarises times; `None` without any.
-pub fn times(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
+pub fn time_statistics(taken: &[MeasuredTime], jitter_ns: Option<u64>) -> Option<SeriesTimes> {
     let mut sorted: Vec<i64> = taken.iter().map(|took| took.ns).collect();
     sorted.sort_unstable();
     let min_ns = *sorted.first()?;

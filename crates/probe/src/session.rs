@@ -59,7 +59,7 @@ impl SessionKey {
         Self::new(bytes?)
     }
 
-    fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
+    fn compute_mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
         // RFC 2104, 2: a key shorter than a block is padded with zeros, a longer one is hashed first.
         let mut block = [0; 64];
         if self.0.len() <= block.len() {
@@ -76,8 +76,8 @@ impl SessionKey {
     }
 
     /// The digest over the parts.
-    pub(crate) fn digest(&self, parts: &[&[u8]]) -> [u8; DIGEST] {
-        let whole = self.mac(parts).finalize().into_bytes();
+    pub(crate) fn compute_digest(&self, parts: &[&[u8]]) -> [u8; DIGEST] {
+        let whole = self.compute_mac(parts).finalize().into_bytes();
         let mut cut = [0; DIGEST];
         cut.copy_from_slice(&whole[..DIGEST]);
         cut
@@ -85,19 +85,19 @@ impl SessionKey {
 
     /// Returns whether a digest is right. It takes the same time either way, so that timing reveals nothing to a forger.
     pub(crate) fn is_right(&self, parts: &[&[u8]], digest: &[u8]) -> bool {
-        digest.len() == DIGEST && self.mac(parts).verify_truncated_left(digest).is_ok()
+        digest.len() == DIGEST && self.compute_mac(parts).verify_truncated_left(digest).is_ok()
     }
 }
 
-fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+fn read_be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
-fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().copied().map(u64::from_be_bytes)
 }
 

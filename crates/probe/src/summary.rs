@@ -19,7 +19,7 @@ pub struct ErrorSpread {
 
 impl ErrorSpread {
     /// Computes the spread of some values; `None` if there are none.
-    pub fn of(mut values: Vec<i64>) -> Option<Self> {
+    pub fn from_values(mut values: Vec<i64>) -> Option<Self> {
         values.sort_unstable();
         Some(Self {
             least: *values.first()?,
@@ -65,7 +65,7 @@ pub struct ReleaseSummary {
 
 impl ReleaseSummary {
     /// Summarises records that are in order of their numbers.
-    pub fn of(records: &[ProbeRecord]) -> Self {
+    pub fn from_records(records: &[ProbeRecord]) -> Self {
         let gone: Vec<_> = records.iter().filter(|record| has_left(record)).collect();
         // Only neighbours that have both left: a gap in the numbers would count as an error of the distance.
         let neighbours =
@@ -80,9 +80,13 @@ impl ReleaseSummary {
             stolen: count_flagged(records, ProbeFlag::Stolen),
             stamps_missing: count_flagged(records, ProbeFlag::StampMissing),
             stamps_disagree: count_flagged(records, ProbeFlag::StampsDisagree),
-            release_error_ns: ErrorSpread::of(gone.iter().map(|record| release_error(record)).collect()),
-            spacing_error_ns: ErrorSpread::of(neighbours.map(|two| spacing_error(two[0], two[1])).collect()),
-            stamp_bound_ns: ErrorSpread::of(gone.iter().map(|record| stamp_bound(record)).collect()),
+            release_error_ns: ErrorSpread::from_values(
+                gone.iter().map(|record| release_error(record)).collect(),
+            ),
+            spacing_error_ns: ErrorSpread::from_values(
+                neighbours.map(|two| spacing_error(two[0], two[1])).collect(),
+            ),
+            stamp_bound_ns: ErrorSpread::from_values(gone.iter().map(|record| stamp_bound(record)).collect()),
         }
     }
 
@@ -131,9 +135,9 @@ mod tests {
 
     fn record(number: u32, train: u32, planned: u64, left: Option<u64>, flags: &[ProbeFlag]) -> ProbeRecord {
         let probe = PlannedProbe { number, train, kind: ProbeKind::Train, at: Nanos::ZERO, length: 60 };
-        let mut record = ProbeRecord::planned(probe, MonoTime::from_nanos(planned));
+        let mut record = ProbeRecord::from_planned(probe, MonoTime::from_nanos(planned));
         record.released =
-            left.map(|at| ProbeStamp::around(StampSource::Program, MonoTime::from_nanos(at), 3));
+            left.map(|at| ProbeStamp::with_bound(StampSource::Program, MonoTime::from_nanos(at), 3));
         record.flags = flags.to_vec();
         record
     }
@@ -147,7 +151,7 @@ mod tests {
             record(3, 0, 4_000, None, &[ProbeFlag::Unsent]),
             record(4, 1, 5_000, Some(5_500), &[ProbeFlag::Late]),
         ];
-        let summary = ReleaseSummary::of(&records);
+        let summary = ReleaseSummary::from_records(&records);
         assert_eq!((summary.planned, summary.sent, summary.unsent, summary.dropped), (5, 3, 1, 1));
         assert_eq!((summary.late, summary.early, summary.stolen), (1, 0, 1));
         let release = summary.release_error_ns.unwrap();
@@ -164,7 +168,7 @@ mod tests {
     #[test]
     fn a_percentile_that_the_sample_cannot_give_is_absent() {
         let known = |count: i64| {
-            let spread = ErrorSpread::of((1..=count).collect()).unwrap();
+            let spread = ErrorSpread::from_values((1..=count).collect()).unwrap();
             (spread.p95, spread.p99)
         };
         assert_eq!([known(1), known(19)], [(None, None); 2]);
@@ -174,8 +178,8 @@ mod tests {
 
     #[test]
     fn quantiles_are_values_that_occurred() {
-        assert_eq!(ErrorSpread::of(vec![]), None);
-        let spread = ErrorSpread::of((1..=1_000).rev().collect()).unwrap();
+        assert_eq!(ErrorSpread::from_values(vec![]), None);
+        let spread = ErrorSpread::from_values((1..=1_000).rev().collect()).unwrap();
         assert_eq!(spread, ErrorSpread { least: 1, p50: 500, p95: Some(950), p99: Some(990), most: 1_000 });
     }
 }

@@ -22,7 +22,7 @@ impl Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::Usage(_) => Blame::Usage,
-            Self::Write { source, .. } => Blame::of_io(source),
+            Self::Write { source, .. } => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),
         }
     }
@@ -39,6 +39,6 @@ pub struct UnwrittenResult {
 
 impl UnwrittenResult {
     pub fn blame(&self) -> Blame {
-        Blame::of_io(&self.source)
+        Blame::from_io(&self.source)
     }
 }

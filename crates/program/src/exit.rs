@@ -45,7 +45,7 @@ impl CommandExit {
     ];
 
     /// Takes over the end of a child that is packetrig, too. A signal that killed it came from outside.
-    pub fn of_child(status: ExitStatus) -> Self {
+    pub fn from_child_status(status: ExitStatus) -> Self {
         let known = |code: i32| Self::ALL.into_iter().find(|exit| i32::from(exit.code()) == code);
         status.code().and_then(known).unwrap_or(Self::World)
     }
@@ -115,10 +115,13 @@ mod tests {
     fn the_end_of_a_child_is_passed_on() {
         use std::os::unix::process::ExitStatusExt;
         for exit in CommandExit::ALL {
-            assert_eq!(CommandExit::of_child(ExitStatus::from_raw(i32::from(exit.code()) << 8)), exit);
+            assert_eq!(
+                CommandExit::from_child_status(ExitStatus::from_raw(i32::from(exit.code()) << 8)),
+                exit
+            );
         }
-        assert_eq!(CommandExit::of_child(ExitStatus::from_raw(9)), CommandExit::World);
-        assert_eq!(CommandExit::of_child(ExitStatus::from_raw(99 << 8)), CommandExit::World);
+        assert_eq!(CommandExit::from_child_status(ExitStatus::from_raw(9)), CommandExit::World);
+        assert_eq!(CommandExit::from_child_status(ExitStatus::from_raw(99 << 8)), CommandExit::World);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use std::hash::{BuildHasher, RandomState};
 
 /// Returns a number that cannot be guessed and does not repeat.
-pub fn entropy() -> u64 {
+pub fn random_number() -> u64 {
     // The standard library seeds its hashers from the random source of the kernel, and changes the seed for each hasher.
     RandomState::new().hash_one("packetrig")
 }
@@ -16,29 +16,29 @@ pub fn user_name() -> String {
 }
 
 /// Returns a random seed that is short enough to type.
-pub fn seed() -> u64 {
+pub fn random_seed() -> u64 {
     // Programs that read JSON numbers as floats are exact up to 53 bits.
-    entropy() & 0xffff_ffff
+    random_number() & 0xffff_ffff
 }
 
 /// Makes an id that sorts by the time a run began: `20261121-081407-3fa9c1`.
 pub fn run_id(wall_clock_ns: u64, random: u64) -> String {
-    let date = timestamp(wall_clock_ns).strftime("%Y%m%d-%H%M%S");
+    let date = utc_timestamp(wall_clock_ns).strftime("%Y%m%d-%H%M%S");
     format!("{date}-{:06x}", random & 0xff_ffff)
 }
 
 /// Formats date and time for people, UTC.
-pub fn date(wall_clock_ns: u64) -> String {
-    timestamp(wall_clock_ns).strftime("%Y-%m-%d %H:%M:%S").to_string()
+pub fn utc_date_time(wall_clock_ns: u64) -> String {
+    utc_timestamp(wall_clock_ns).strftime("%Y-%m-%d %H:%M:%S").to_string()
 }
 
 /// Returns today's date, UTC: `2026-11-22`.
-pub fn today() -> String {
-    timestamp(packetrig_sys::clock::wall_clock_ns()).strftime("%Y-%m-%d").to_string()
+pub fn utc_today() -> String {
+    utc_timestamp(packetrig_sys::clock::wall_clock_ns()).strftime("%Y-%m-%d").to_string()
 }
 
-fn timestamp(wall_clock_ns: u64) -> Timestamp {
-    // As in `flows::moment`: no `u64` is beyond jiff's range.
+fn utc_timestamp(wall_clock_ns: u64) -> Timestamp {
+    // As in `flows::utc_time_text`: no `u64` is beyond jiff's range.
     Timestamp::from_nanosecond(i128::from(wall_clock_ns)).unwrap_or(Timestamp::MAX)
 }
 
@@ -57,6 +57,6 @@ mod tests {
 
     #[test]
     fn entropy_does_not_repeat() {
-        assert_ne!(entropy(), entropy());
+        assert_ne!(random_number(), random_number());
     }
 }

@@ -20,10 +20,10 @@ pub mod table;
 
 pub use allowed_users::check_allowed_users;
 pub use error::{Error, UnwrittenResult};
-pub use run::{CommandError, ProgramName, run};
-pub use safe_text::safe;
+pub use run::{CommandError, ProgramName, run_program};
+pub use safe_text::make_safe;
 
-/// Returns true if a signal asks the command to end. Latched signals only: see [`packetrig_sys::signal::latch`].
+/// Returns true if a signal asks the command to end. Latched signals only: see [`packetrig_sys::signal::latch_end_signals`].
 pub fn is_interrupted() -> bool {
-    packetrig_sys::signal::received().is_some()
+    packetrig_sys::signal::first_received().is_some()
 }

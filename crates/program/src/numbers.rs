@@ -3,7 +3,7 @@
 use packetrig_units::Nanos;
 
 /// Formats a count with its digits in threes: `1 234 567`.
-pub fn count(value: u64) -> String {
+pub fn format_count(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -15,13 +15,13 @@ pub fn count(value: u64) -> String {
     text
 }
 
-/// Formats a signed count like [`count`].
-pub fn signed(value: i64) -> String {
-    format!("{}{}", if value < 0 { "-" } else { "" }, count(value.unsigned_abs()))
+/// Formats a signed count like [`format_count`].
+pub fn format_signed(value: i64) -> String {
+    format!("{}{}", if value < 0 { "-" } else { "" }, format_count(value.unsigned_abs()))
 }
 
 /// Formats a value with the prefix that leaves at most three digits before the point: `1.234 M`.
-pub fn scaled(value: f64, unit: &str) -> String {
+pub fn format_scaled(value: f64, unit: &str) -> String {
     // A value just below a limit can round up to `1000`, which is still right.
     let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     let fitting = prefixes.into_iter().find(|(scale, _)| value.abs() >= *scale);
@@ -38,7 +38,7 @@ pub fn per_second(events: u64, length: Nanos) -> f64 {
 }
 
 /// Formats `part` of `whole` in percent. It is never rounded to 0 or 100 if it is not.
-pub fn percent(part: u64, whole: u64) -> String {
+pub fn format_percent(part: u64, whole: u64) -> String {
     if part == 0 || whole == 0 {
         return "0 %".into();
     }
@@ -54,7 +54,7 @@ pub fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Formats a time, or a dash if there is none.
-pub fn time(value: Option<Nanos>) -> String {
+pub fn format_time(value: Option<Nanos>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value.to_string())
 }
 
@@ -67,28 +67,28 @@ mod tests {
         for (value, text) in
             [(0, "0"), (999, "999"), (1_000, "1 000"), (12_345, "12 345"), (1_234_567, "1 234 567")]
         {
-            assert_eq!(count(value), text);
+            assert_eq!(format_count(value), text);
         }
-        assert_eq!(signed(-1_234), "-1 234");
-        assert_eq!(count(u64::MAX), "18 446 744 073 709 551 615");
+        assert_eq!(format_signed(-1_234), "-1 234");
+        assert_eq!(format_count(u64::MAX), "18 446 744 073 709 551 615");
     }
 
     #[test]
     fn prefixes_follow_size() {
-        assert_eq!(scaled(0.0, "bit/s"), "0 bit/s");
-        assert_eq!(scaled(999.0, "bit/s"), "999 bit/s");
-        assert_eq!(scaled(1_234_567.0, "bit/s"), "1.235 Mbit/s");
-        assert_eq!(scaled(200_000.0, ""), "200 k");
+        assert_eq!(format_scaled(0.0, "bit/s"), "0 bit/s");
+        assert_eq!(format_scaled(999.0, "bit/s"), "999 bit/s");
+        assert_eq!(format_scaled(1_234_567.0, "bit/s"), "1.235 Mbit/s");
+        assert_eq!(format_scaled(200_000.0, ""), "200 k");
     }
 
     #[test]
     fn a_share_never_looks_like_none_or_all() {
-        assert_eq!(percent(0, 10), "0 %");
-        assert_eq!(percent(0, 0), "0 %");
-        assert_eq!(percent(1, 10_000_000), "< 0.0001 %");
-        assert_eq!(percent(9_999_999, 10_000_000), "> 99.9999 %");
-        assert_eq!(percent(10, 10), "100 %");
-        assert_eq!(percent(1, 3), "33.3333 %");
+        assert_eq!(format_percent(0, 10), "0 %");
+        assert_eq!(format_percent(0, 0), "0 %");
+        assert_eq!(format_percent(1, 10_000_000), "< 0.0001 %");
+        assert_eq!(format_percent(9_999_999, 10_000_000), "> 99.9999 %");
+        assert_eq!(format_percent(10, 10), "100 %");
+        assert_eq!(format_percent(1, 3), "33.3333 %");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The only way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
 //! ends the writing, not the work; a full disk is reported at the end.
 
-use crate::safe_text::coloured;
-use crate::{UnwrittenResult, safe};
+use crate::safe_text::colour_text;
+use crate::{UnwrittenResult, make_safe};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -17,8 +17,8 @@ pub struct CommandOutput<W: Write = io::Stdout> {
 }
 
 impl CommandOutput {
-    pub fn standard() -> Self {
-        Self::new(io::stdout(), TextStyle::of(&io::stdout()))
+    pub fn to_standard_output() -> Self {
+        Self::new(io::stdout(), TextStyle::from_stream(&io::stdout()))
     }
 }
 
@@ -42,13 +42,13 @@ impl<W: Write> CommandOutput<W> {
         self.closed
     }
 
-    /// Writes a text, as far as it is [safe] for a terminal.
-    pub fn text(&mut self, text: impl Display) {
+    /// Writes a text, as far as it is [make_safe] for a terminal.
+    pub fn write_text(&mut self, text: impl Display) {
         if self.closed {
             return;
         }
         let text = text.to_string();
-        let written = self.results.write_all(safe(&text).as_bytes());
+        let written = self.results.write_all(make_safe(&text).as_bytes());
         if let Err(error) = written.and_then(|()| self.results.flush()) {
             self.closed = true;
             // `packetrig … | head`: the reader has seen enough, which is no failure.
@@ -57,38 +57,38 @@ impl<W: Write> CommandOutput<W> {
     }
 
     /// Writes a text and a line end.
-    pub fn line(&mut self, text: impl Display) {
-        self.text(format_args!("{text}\n"));
+    pub fn write_line(&mut self, text: impl Display) {
+        self.write_text(format_args!("{text}\n"));
     }
 
     /// Writes a value as JSON, indented.
-    pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), UnwrittenResult> {
+    pub fn write_json(&mut self, value: &impl serde::Serialize) -> Result<(), UnwrittenResult> {
         let text = serde_json::to_string_pretty(value)
             .map_err(|error| UnwrittenResult { what: "JSON", source: error.into() })?;
-        self.line(text);
+        self.write_line(text);
         Ok(())
     }
 
     /// Returns the error that kept results from being written, if there was one.
-    pub fn finish(self) -> io::Result<()> {
+    pub fn into_result(self) -> io::Result<()> {
         self.failed.map_or(Ok(()), Err)
     }
 }
 
 /// Writes a warning of a command that continues.
-pub fn warn(command: &str, text: impl Display) {
-    remark(format_args!("{command}: warning: {text}"));
+pub fn print_warning(command: &str, text: impl Display) {
+    print_remark(format_args!("{command}: warning: {text}"));
 }
 
-/// Writes an error that does not end a command; `run` prints the one that does.
-pub fn tell_error(command: &str, text: impl Display) {
-    remark(format_args!("{command}: error: {text}"));
+/// Writes an error that does not end a command; `run_program` prints the one that does.
+pub fn print_error(command: &str, text: impl Display) {
+    print_remark(format_args!("{command}: error: {text}"));
 }
 
-/// Writes a line to standard error, as far as it is [safe] for a terminal.
-pub fn remark(text: impl Display) {
+/// Writes a line to standard error, as far as it is [make_safe] for a terminal.
+pub fn print_remark(text: impl Display) {
     // Without a reader of standard error the remark is lost, and the work continues.
-    drop(writeln!(io::stderr(), "{}", safe(&text.to_string())));
+    drop(writeln!(io::stderr(), "{}", make_safe(&text.to_string())));
 }
 
 /// Colours and a width, if the reader is a terminal that has them.
@@ -102,7 +102,7 @@ pub struct TextStyle {
 impl TextStyle {
     pub const PLAIN: Self = Self { coloured: false, width: None };
 
-    fn of(stream: &(impl IsTerminal + AsFd)) -> Self {
+    fn from_stream(stream: &(impl IsTerminal + AsFd)) -> Self {
         // https://no-color.org: any value that is not empty counts.
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
@@ -123,8 +123,8 @@ impl TextStyle {
     }
 
     /// The style of standard error.
-    pub fn of_remarks() -> Self {
-        Self::of(&io::stderr())
+    pub fn for_remarks() -> Self {
+        Self::from_stream(&io::stderr())
     }
 
     /// Returns true if colours are used.
@@ -133,23 +133,23 @@ impl TextStyle {
     }
 
     pub fn bold(self, text: &str) -> String {
-        self.paint(text, "1")
+        self.paint_text(text, "1")
     }
 
     pub fn good(self, text: &str) -> String {
-        self.paint(text, "1;32")
+        self.paint_text(text, "1;32")
     }
 
     pub fn bad(self, text: &str) -> String {
-        self.paint(text, "1;31")
+        self.paint_text(text, "1;31")
     }
 
     pub fn doubtful(self, text: &str) -> String {
-        self.paint(text, "1;33")
+        self.paint_text(text, "1;33")
     }
 
-    fn paint(self, text: &str, code: &str) -> String {
-        if self.coloured { coloured(text, code) } else { text.to_owned() }
+    fn paint_text(self, text: &str, code: &str) -> String {
+        if self.coloured { colour_text(text, code) } else { text.to_owned() }
     }
 }
 
@@ -179,25 +179,25 @@ mod tests {
     #[test]
     fn a_closed_pipe_is_no_error() {
         let mut output = CommandOutput::new(BrokenPipe(io::ErrorKind::BrokenPipe), TextStyle::PLAIN);
-        output.line("one");
-        output.line("two");
-        assert!(output.finish().is_ok());
+        output.write_line("one");
+        output.write_line("two");
+        assert!(output.into_result().is_ok());
     }
 
     #[test]
     fn a_full_disk_is_an_error() {
         let mut output = CommandOutput::new(BrokenPipe(io::ErrorKind::StorageFull), TextStyle::PLAIN);
-        output.line("one");
-        assert_eq!(output.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        output.write_line("one");
+        assert_eq!(output.into_result().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 
     #[test]
     fn what_is_written_is_what_was_given() {
         let mut written = Vec::new();
         let mut output = CommandOutput::new(&mut written, TextStyle::PLAIN);
-        output.text("a");
-        output.line("b");
-        output.finish().unwrap();
+        output.write_text("a");
+        output.write_line("b");
+        output.into_result().unwrap();
         assert_eq!(written, b"ab\n");
     }
 
@@ -205,6 +205,6 @@ mod tests {
     fn a_plain_style_adds_nothing() {
         assert_eq!(TextStyle::PLAIN.bad("FAIL"), "FAIL");
         let style = TextStyle { coloured: true, width: None };
-        assert_eq!(safe(&style.bad("FAIL")), "\u{1b}[1;31mFAIL\u{1b}[0m");
+        assert_eq!(make_safe(&style.bad("FAIL")), "\u{1b}[1;31mFAIL\u{1b}[0m");
     }
 }

@@ -1,34 +1,34 @@
 //! Reports a bug to the user: one short message instead of a back trace, and a separate exit code.
 
 use crate::exit::CommandExit;
-use crate::output::remark;
+use crate::output::print_remark;
 use crate::run::ProgramName;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 
 /// Runs `command`. A panic in it, or in a worker that it joins, becomes [`CommandExit::Bug`]. Guards are dropped during the panic,
 /// so interfaces are restored.
-pub(crate) fn guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
+pub(crate) fn run_guarded(command: impl FnOnce() -> CommandExit) -> CommandExit {
     // Unwind safety does not matter: nothing of the command is used after it.
     catch_unwind(AssertUnwindSafe(command)).unwrap_or(CommandExit::Bug)
 }
 
 /// Installs a hook: a panic of any thread prints one short message.
 pub(crate) fn report_briefly(program: ProgramName) {
-    std::panic::set_hook(Box::new(move |info| report(program, info)));
+    std::panic::set_hook(Box::new(move |info| print_bug_report(program, info)));
 }
 
-fn report(program: ProgramName, info: &PanicHookInfo<'_>) {
+fn print_bug_report(program: ProgramName, info: &PanicHookInfo<'_>) {
     let what = info.payload_as_str().unwrap_or("no message");
     let place =
         info.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
     let ProgramName { name, version, after_bug } = program;
-    remark(format_args!(
+    print_remark(format_args!(
         "bug: {name} {version} failed an assumption of its own{place}: {what}\n  \
          please report this message to the developers{after_bug}"
     ));
     // For developers; in a report of a user, the place and the version are enough.
     if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
-        remark(std::backtrace::Backtrace::force_capture());
+        print_remark(std::backtrace::Backtrace::force_capture());
     }
 }
 
@@ -45,12 +45,12 @@ mod tests {
             }
         }
         let restored = std::cell::Cell::new(false);
-        let exit = guarded(|| {
+        let exit = run_guarded(|| {
             let _guard = PanicGuard(&restored);
             panic!("on purpose");
         });
         assert_eq!(exit, CommandExit::Bug);
         assert!(restored.get());
-        assert_eq!(guarded(|| CommandExit::Busy), CommandExit::Busy);
+        assert_eq!(run_guarded(|| CommandExit::Busy), CommandExit::Busy);
     }
 }

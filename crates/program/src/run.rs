@@ -1,7 +1,7 @@
 //! Runs a program from its command line to its exit code: the same for every program.
 
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, remark};
+use crate::output::{CommandOutput, TextStyle, print_remark};
 use crate::{UnwrittenResult, panic};
 use clap::Parser;
 use packetrig_sys::private_files;
@@ -20,16 +20,16 @@ pub struct ProgramName {
 /// Error that kept a command from doing its work.
 pub trait CommandError: std::error::Error + From<UnwrittenResult> + 'static {
     /// Exit code, by the party at fault.
-    fn exit(&self) -> CommandExit;
+    fn command_exit(&self) -> CommandExit;
 
     /// Prints the error as the last line on standard error.
-    fn show(&self, style: TextStyle) {
-        remark(format_args!("{} {}", style.bad("error:"), message_with_causes(self)));
+    fn show_error(&self, style: TextStyle) {
+        print_remark(format_args!("{} {}", style.bad("error:"), message_with_causes(self)));
     }
 }
 
 /// Runs the command that the arguments of this process ask for. `help` may change the text of help pages and usage errors.
-pub fn run<C: Parser, E: CommandError>(
+pub fn run_program<C: Parser, E: CommandError>(
     program: ProgramName,
     help: fn(String) -> String,
     perform: fn(C, &mut CommandOutput) -> Result<CommandExit, E>,
@@ -37,32 +37,32 @@ pub fn run<C: Parser, E: CommandError>(
     // Before any file is made: captures and keys are readable by their owner only.
     private_files::tighten_process();
     private_files::on_exposed(|file, error| {
-        remark(format_args!(
+        print_remark(format_args!(
             "warning: cannot make {} private ({error}): other users may read this and other files there",
             file.display()
         ));
     });
     // The hook comes first: without it, a panic would print a backtrace that means nothing to the user.
     panic::report_briefly(program);
-    panic::guarded(|| command(help, perform)).into()
+    panic::run_guarded(|| run_command(help, perform)).into()
 }
 
-fn command<C: Parser, E: CommandError>(
+fn run_command<C: Parser, E: CommandError>(
     help: fn(String) -> String,
     perform: fn(C, &mut CommandOutput) -> Result<CommandExit, E>,
 ) -> CommandExit {
-    let mut output = CommandOutput::standard();
+    let mut output = CommandOutput::to_standard_output();
     let done = match C::try_parse() {
         Ok(command) => perform(command, &mut output),
         Err(refusal) => return explain_usage(&refusal, help, output),
     };
-    let written = output.finish().map_err(|source| UnwrittenResult { what: "results", source });
+    let written = output.into_result().map_err(|source| UnwrittenResult { what: "results", source });
     // If both failed, the error of the command is the one that helps.
     match done.and_then(|exit| Ok(written.map(|()| exit)?)) {
         Ok(exit) => exit,
         Err(error) => {
-            error.show(TextStyle::of_remarks());
-            error.exit()
+            error.show_error(TextStyle::for_remarks());
+            error.command_exit()
         }
     }
 }
@@ -74,11 +74,11 @@ fn explain_usage(
     mut output: CommandOutput,
 ) -> CommandExit {
     if refusal.use_stderr() {
-        remark(help(usage_text(refusal, TextStyle::of_remarks())).trim_end());
+        print_remark(help(usage_text(refusal, TextStyle::for_remarks())).trim_end());
         return CommandExit::Usage;
     }
-    output.text(help(usage_text(refusal, output.style())));
-    if output.finish().is_ok() { CommandExit::Ok } else { CommandExit::World }
+    output.write_text(help(usage_text(refusal, output.style())));
+    if output.into_result().is_ok() { CommandExit::Ok } else { CommandExit::World }
 }
 
 /// Renders the parser's text with the rules of all other text (`NO_COLOR`, `TERM`): clap would examine the terminal itself.

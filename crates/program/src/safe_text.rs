@@ -12,7 +12,7 @@ const CLEARING: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
 const LONGEST_COLOUR: usize = 32;
 
 /// Escapes all characters that a terminal would obey and a reader would not see.
-pub fn safe(text: &str) -> Cow<'_, str> {
+pub fn make_safe(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
@@ -42,9 +42,9 @@ fn is_unsafe(c: char) -> bool {
     !matches!(c, '\n' | '\t') && !is_pictured(c)
 }
 
-/// Colours the text with a sequence that [`safe`] accepts. Only this program can write such a sequence: it holds a secret number, so
+/// Colours the text with a sequence that [`make_safe`] accepts. Only this program can write such a sequence: it holds a secret number, so
 /// no text from elsewhere can colour or hide the text behind it.
-pub(crate) fn coloured(text: &str, code: &str) -> String {
+pub(crate) fn colour_text(text: &str, code: &str) -> String {
     let key = colour_key();
     format!("\u{1b}[{code};{key}m{text}\u{1b}[0;{key}m")
 }
@@ -93,16 +93,16 @@ mod tests {
             ),
         ];
         for (text, shown) in cases {
-            assert_eq!(safe(text), shown);
+            assert_eq!(make_safe(text), shown);
         }
     }
 
     #[test]
     fn only_colours_of_this_program_are_shown() {
-        let text = format!("{} b\u{1b}[31mred", coloured("PASS", "1;32"));
-        assert_eq!(safe(&text), "\u{1b}[1;32mPASS\u{1b}[0m b\\u{1b}[31mred");
-        assert_eq!(safe("\u{1b}[1;31;12345mx"), "\\u{1b}[1;31;12345mx", "a guess");
-        assert_eq!(safe("\u{1b}[0m\u{1b}["), "\\u{1b}[0m\\u{1b}[");
+        let text = format!("{} b\u{1b}[31mred", colour_text("PASS", "1;32"));
+        assert_eq!(make_safe(&text), "\u{1b}[1;32mPASS\u{1b}[0m b\\u{1b}[31mred");
+        assert_eq!(make_safe("\u{1b}[1;31;12345mx"), "\\u{1b}[1;31;12345mx", "a guess");
+        assert_eq!(make_safe("\u{1b}[0m\u{1b}["), "\\u{1b}[0m\\u{1b}[");
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         for text in
             ["one\n\ttwo\n", "\u{1b}[H\u{1b}[J  1.0 s", "größer 10 µs…", "gro\u{308}ßer ─│ ✓ 日本語 عربي 🚀"]
         {
-            assert_eq!(safe(text), text);
+            assert_eq!(make_safe(text), text);
         }
     }
 
@@ -149,7 +149,7 @@ mod tests {
             .filter_map(char::from_u32)
         {
             let escaped = c.escape_unicode().to_string();
-            let shown = safe(c.encode_utf8(&mut [0; 4])).into_owned();
+            let shown = make_safe(c.encode_utf8(&mut [0; 4])).into_owned();
             assert_eq!(shown == escaped, !matches!(c, '\n' | '\t'), "{escaped}");
         }
     }

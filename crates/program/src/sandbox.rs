@@ -6,12 +6,12 @@ mod needs;
 
 pub use flags::{SandboxFlags, SandboxMode, UserFlags};
 pub use needs::{
-    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs, rights_for_files,
+    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules, rights_for_files,
     rights_for_ports,
 };
 
 use crate::Error;
-use crate::output::{TextStyle, remark};
+use crate::output::{TextStyle, print_remark};
 use packetrig_sys::netns;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::sandbox::{
@@ -34,40 +34,40 @@ pub struct ProgramOpening {
 }
 
 /// Begins the sandbox. Must be called before a second thread starts.
-pub fn begin(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
+pub fn begin_sandbox(flags: &SandboxFlags, needs: ProgramNeeds) -> Result<ProgramOpening, Error> {
     let ProgramNeeds { program, opening, kept, at_door, files, tcp, class, user } = needs;
     // A rig asks other packetrig processes which of them holds a port; Landlock would refuse their abstract sockets.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
         return Ok(ProgramOpening { program, class, user: None, reason: None, at_door, sandbox: None });
     }
-    let becoming = if sandbox::is_root() { choose(user)? } else { UserChoice::default() };
+    let becoming = if sandbox::is_root() { choose_user(user)? } else { UserChoice::default() };
     let policy = SandboxPolicy { opening, kept, files, tcp, asks_processes };
-    let sandbox = Some(Sandbox::begin(&policy)?);
+    let sandbox = Some(Sandbox::begin_opening(&policy)?);
     Ok(ProgramOpening { program, class, user: becoming.user, reason: becoming.reason, at_door, sandbox })
 }
 
 impl ProgramOpening {
     /// Gives up rights that are not needed any more, and prints the rules that the kernel enforces.
-    pub fn close(self) -> Result<(), Error> {
+    pub fn drop_rights(self) -> Result<(), Error> {
         let Some(sandbox) = self.sandbox else {
-            let style = TextStyle::of_remarks();
+            let style = TextStyle::for_remarks();
             let warning = style.bad("sandbox off:");
-            remark(format_args!(
+            print_remark(format_args!(
                 "{}: {warning} untrusted input is read with all rights of this user",
                 self.program
             ));
             return Ok(());
         };
-        let walls = sandbox.close(self.class, self.user)?;
+        let walls = sandbox.confine_process(self.class, self.user)?;
         let at_door = (self.class == ThreadClass::Rig).then_some(self.at_door);
-        say(self.program, &walls, at_door, self.reason.as_deref());
+        print_walls(self.program, &walls, at_door, self.reason.as_deref());
         Ok(())
     }
 }
 
 impl ProgramOpening {
-    /// Gives up rights like `close`, for a program whose runs need rights that its readers of requests do not need. Returns a thread
+    /// Gives up rights like `drop_rights`, for a program whose runs need rights that its readers of requests do not need. Returns a thread
     /// that starts runs with these rights, and takes them from the calling thread and all threads that this one starts. Namespaces
     /// with these names stay entered.
     pub fn close_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
@@ -77,9 +77,9 @@ impl ProgramOpening {
             netns::keep_entered(namespaces);
         }
         // Started before the rights are given up: a thread inherits them from the one that starts it.
-        let rigs = ResidentThread::start("rigs")?;
+        let rigs = ResidentThread::start_here("rigs")?;
         let at_door = self.at_door;
-        self.close()?;
+        self.drop_rights()?;
         if is_on {
             sandbox::confine_thread(ThreadClass::Parser, at_door)?;
         }
@@ -96,21 +96,21 @@ pub struct ThreadConfinement {
 
 impl ThreadConfinement {
     /// Does `work` on a confined thread. Threads that it starts are confined, too.
-    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    pub fn run_work<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
         let Some(kept) = self.kept else { return Ok(work()) };
         Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
     }
 }
 
 impl ProgramOpening {
-    /// Gives up rights like `close`, for a program whose threads all need rights, except those that the result starts.
+    /// Gives up rights like `drop_rights`, for a program whose threads all need rights, except those that the result starts.
     pub fn close_as_rig(self, namespaces: &[String]) -> Result<ThreadConfinement, Error> {
         let kept = self.sandbox.is_some().then_some(self.at_door);
-        // Entered now: setns(2) needs CAP_SYS_ADMIN, which `close` gives up.
+        // Entered now: setns(2) needs CAP_SYS_ADMIN, which `drop_rights` gives up.
         if kept.is_some() {
             netns::keep_entered(namespaces);
         }
-        self.close()?;
+        self.drop_rights()?;
         Ok(ThreadConfinement { kept })
     }
 }
@@ -126,16 +126,21 @@ pub fn limit_rights(flags: &SandboxFlags, kept: ProcessCapabilities) -> Result<(
 /// Does work that reads data from others before the sandbox is entered: without rights except for files.
 pub fn run_confined<T: Send>(flags: &SandboxFlags, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
     let kept = (flags.sandbox == SandboxMode::On).then_some(ProcessCapabilities::OTHERS_FILES);
-    ThreadConfinement { kept }.run(work)
+    ThreadConfinement { kept }.run_work(work)
 }
 
-fn say(program: &str, walls: &ActiveWalls, at_door: Option<ProcessCapabilities>, reason: Option<&str>) {
+fn print_walls(
+    program: &str,
+    walls: &ActiveWalls,
+    at_door: Option<ProcessCapabilities>,
+    reason: Option<&str>,
+) {
     let reason = reason.filter(|_| walls.user == 0);
     let reason = reason.map_or_else(String::new, |reason| format!("; root because {reason}"));
     let at_door = at_door.map_or_else(String::new, |kept| format!("; threads that read the network: {kept}"));
-    remark(format_args!("{program}: sandbox: {walls}{at_door}{reason}"));
+    print_remark(format_args!("{program}: sandbox: {walls}{at_door}{reason}"));
     for missing in &walls.missing {
-        remark(format_args!("{program}: sandbox: missing: {missing}"));
+        print_remark(format_args!("{program}: sandbox: missing: {missing}"));
     }
 }
 
@@ -148,15 +153,15 @@ struct UserChoice {
 
 const CANNOT_SWITCH: &str = "changing the user needs CAP_SETUID and CAP_SETGID, which this process lacks";
 
-fn choose(wish: BecomeUser) -> Result<UserChoice, Error> {
+fn choose_user(wish: BecomeUser) -> Result<UserChoice, Error> {
     let switching = ProcessCapabilities::SWITCH_USER;
-    let may_switch = ProcessCapabilities::permitted()?.and(switching) == switching;
+    let may_switch = ProcessCapabilities::read_permitted()?.intersect_with(switching) == switching;
     let wanted = match wish {
         BecomeUser::Stay(reason) => return Ok(UserChoice { user: None, reason: Some(reason.to_owned()) }),
         // The user asked for this user, so a failure is an error; the default users below are only tried.
         BecomeUser::Named(name) => {
-            let user =
-                ProcessUser::find(&name).map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
+            let user = ProcessUser::find_by_name(&name)
+                .map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
             if !may_switch && user.uid != 0 {
                 return Err(Error::Usage(format!("--user {name}: {CANNOT_SWITCH}")));
             }
@@ -180,7 +185,7 @@ fn choose(wish: BecomeUser) -> Result<UserChoice, Error> {
     if !may_switch {
         return Ok(UserChoice { user: None, reason: Some(CANNOT_SWITCH.to_owned()) });
     }
-    Ok(match ProcessUser::find(&wanted) {
+    Ok(match ProcessUser::find_by_name(&wanted) {
         Ok(user) => UserChoice { user: Some(user), reason: None },
         Err(error) => UserChoice { user: None, reason: Some(error.to_string()) },
     })

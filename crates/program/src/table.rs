@@ -7,13 +7,13 @@ use packetrig_units::text::one_line;
 const LONGEST_CELL: usize = 4096;
 
 /// Formats a table without borders: they cost width and do not help to read numbers.
-pub fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn format_table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     // Narrow terminals get fewer columns (`fitted_table`), never wrapped cells.
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().enumerate().map(|(index, text)| aligned(index, text)));
+    table.set_header(header.iter().enumerate().map(|(index, text)| aligned_cell(index, text)));
     for row in rows {
-        table.add_row(row.iter().enumerate().map(|(index, text)| aligned(index, text)));
+        table.add_row(row.iter().enumerate().map(|(index, text)| aligned_cell(index, text)));
     }
     // Trailing blanks would wrap in narrow terminals and clutter text that is copied.
     let text = table.to_string();
@@ -40,7 +40,7 @@ pub fn fitted_table(
     let shown: Vec<usize> = (0..header.len()).filter(|index| !left_out.contains(&header[*index])).collect();
     let names: Vec<&str> = shown.iter().map(|index| header[*index]).collect();
     let cells = rows.iter().map(|row| shown.iter().filter_map(|index| row.get(*index).cloned()).collect());
-    let mut text = table(&names, cells);
+    let mut text = format_table(&names, cells);
     if shown.len() < header.len() {
         let more = header.len() - shown.len();
         let columns = if more == 1 { "1 column does" } else { &format!("{more} columns do") };
@@ -61,7 +61,7 @@ fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> u
     2 + widest.max(heading.chars().count())
 }
 
-fn aligned(index: usize, text: &str) -> Cell {
+fn aligned_cell(index: usize, text: &str) -> Cell {
     let alignment = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
     Cell::new(one_line(text, LONGEST_CELL)).set_alignment(alignment)
 }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_cell_is_one_line_whatever_is_in_it() {
         let forged = "a  1\nb  idle\t\u{1b}[31m".to_owned();
-        let text = table(&["node", "seen"], [vec![forged, "2".to_owned()]]);
+        let text = format_table(&["node", "seen"], [vec![forged, "2".to_owned()]]);
         assert_eq!(text.lines().count(), 2, "{text}");
         assert!(text.contains("a  1\\u{a}b  idle\\u{9}\\u{1b}[31m  "), "{text}");
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn names_stand_left_and_numbers_right() {
         let rows = [vec!["a".to_owned(), "1".to_owned()], vec!["long name".to_owned(), "1 000".to_owned()]];
-        let lines: Vec<String> = table(&["stream", "sent"], rows).lines().map(str::to_owned).collect();
+        let lines: Vec<String> = format_table(&["stream", "sent"], rows).lines().map(str::to_owned).collect();
         assert_eq!(lines, ["  stream      sent", "  a              1", "  long name  1 000"]);
     }
 }

@@ -13,11 +13,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     packet.extend([0x9c, 0x40, 0, 9, 0, 8, 0, 0]); // UDP from port 40000 to 9, without a checksum
     let mut client = ReleaseClient::connect(&default_socket(), "pair", 0)?;
     let due = packetrig_sys::clock::monotonic_ns() + 20_000_000;
-    let probe = |n| PacketToRelease { train: 1, ..PacketToRelease::ip(n, due + n * 50_000, packet.clone()) };
-    client.submit(vec![probe(0), probe(1)])?;
+    let probe =
+        |n| PacketToRelease { train: 1, ..PacketToRelease::ip_packet(n, due + n * 50_000, packet.clone()) };
+    client.submit_packets(vec![probe(0), probe(1)])?;
     if let Some(ReleaseEvent::Reports(reports)) = client.next_event(Duration::from_secs(5))? {
         for report in reports {
-            println!("{}: {} {:?}", report.cookie, report.outcome.name(), report.left());
+            println!("{}: {} {:?}", report.cookie, report.outcome.name(), report.departed_at());
         }
     }
     Ok(())

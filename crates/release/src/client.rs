@@ -78,11 +78,11 @@ pub struct ReleaseClient {
 impl ReleaseClient {
     /// Connects and introduces itself. `name` is shown in the report of the service.
     pub fn connect(path: &Path, name: &str, priority: u8) -> Result<Self, ReleaseError> {
-        let stream = SeqpacketStream::connect(path).map_err(ReleaseError::Unreachable)?;
+        let stream = SeqpacketStream::connect_to(path).map_err(ReleaseError::Unreachable)?;
         let mut connection =
             ServiceConnection { stream, buffer: vec![0; LONGEST_MESSAGE], events: VecDeque::new() };
         let hello = ClientMessage::Hello { id: 0, version: VERSION, priority, name: name.to_owned() };
-        match connection.ask(&hello)? {
+        match connection.ask_service(&hello)? {
             ServiceMessage::Welcome { facts, .. } => Ok(Self { connection, facts, next_id: 0 }),
             _ => Err(ReleaseError::Broken),
         }
@@ -94,7 +94,10 @@ impl ReleaseClient {
     }
 
     /// Hands packets over. The number of the batch is returned with its acceptance; reports arrive as events.
-    pub fn submit(&mut self, packets: Vec<PacketToRelease>) -> Result<(u64, BatchAcceptance), ReleaseError> {
+    pub fn submit_packets(
+        &mut self,
+        packets: Vec<PacketToRelease>,
+    ) -> Result<(u64, BatchAcceptance), ReleaseError> {
         let batch = self.new_id();
         let count = packets.len();
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
@@ -103,7 +106,7 @@ impl ReleaseClient {
         if count == 0 || count > most as usize || bytes > LONGEST_MESSAGE - 24 {
             return Err(ReleaseError::WrongSize { packets: count, most, bytes });
         }
-        match self.connection.ask(&ClientMessage::Submit { batch, packets })? {
+        match self.connection.ask_service(&ClientMessage::Submit { batch, packets })? {
             ServiceMessage::Accepted { accepted, refused, queued, .. } => {
                 Ok((batch, BatchAcceptance { accepted, refused, queued }))
             }
@@ -112,35 +115,35 @@ impl ReleaseClient {
     }
 
     /// Removes packets from the queue and returns their number: those of a batch, or of all (0); of a train, or of all (0).
-    pub fn cancel(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
+    pub fn cancel_packets(&mut self, batch: u64, train: u32) -> Result<u32, ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask(&ClientMessage::Cancel { id, batch, train })? {
+        match self.connection.ask_service(&ClientMessage::Cancel { id, batch, train })? {
             ServiceMessage::Cancelled { count, .. } => Ok(count),
             _ => Err(ReleaseError::Broken),
         }
     }
 
     /// Requests answers to this client's packets; `None` ends that.
-    pub fn listen(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
+    pub fn listen_for_answers(&mut self, filter: Option<AnswerFilter>) -> Result<(), ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask(&ClientMessage::Listen { id, filter })? {
+        match self.connection.ask_service(&ClientMessage::Listen { id, filter })? {
             ServiceMessage::Listening { .. } => Ok(()),
             _ => Err(ReleaseError::Broken),
         }
     }
 
-    pub fn state(&mut self) -> Result<ServiceState, ReleaseError> {
+    pub fn query_state(&mut self) -> Result<ServiceState, ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask(&ClientMessage::Status { id })? {
+        match self.connection.ask_service(&ClientMessage::Status { id })? {
             ServiceMessage::State { state, .. } => Ok(state),
             _ => Err(ReleaseError::Broken),
         }
     }
 
     /// The limits of a target; `None`: it may not be probed.
-    pub fn limits(&mut self, target: IpAddr) -> Result<Option<PacketLimits>, ReleaseError> {
+    pub fn query_limits(&mut self, target: IpAddr) -> Result<Option<PacketLimits>, ReleaseError> {
         let id = self.new_id();
-        match self.connection.ask(&ClientMessage::Target { id, address: target })? {
+        match self.connection.ask_service(&ClientMessage::Target { id, address: target })? {
             ServiceMessage::Limits { limits, .. } => Ok(limits),
             _ => Err(ReleaseError::Broken),
         }
@@ -167,30 +170,30 @@ struct ServiceConnection {
 
 impl ServiceConnection {
     fn next_event(&mut self, within: Duration) -> Result<Option<ReleaseEvent>, ReleaseError> {
-        let deadline = deadline(within);
+        let deadline = deadline_after(within);
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
-            match self.receive(deadline)? {
+            match self.receive_message(deadline)? {
                 None => return Ok(None),
                 Some(ServiceMessage::Error { text, place, .. }) => {
                     return Err(ReleaseError::Refused { text, place });
                 }
-                Some(message) => self.keep(message),
+                Some(message) => self.keep_event(message),
             }
         }
     }
 
     /// Sends a message and waits for its answer.
-    fn ask(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
+    fn ask_service(&mut self, message: &ClientMessage) -> Result<ServiceMessage, ReleaseError> {
         // One deadline for the request and its answer: a busy service must not double the timeout.
-        let deadline = deadline(PATIENCE);
-        self.send(&message.write(), deadline)?;
+        let deadline = deadline_after(PATIENCE);
+        self.send_bytes(&message.to_bytes(), deadline)?;
         loop {
-            let answer = self.receive(deadline)?.ok_or(ReleaseError::Silent)?;
+            let answer = self.receive_message(deadline)?.ok_or(ReleaseError::Silent)?;
             match answer {
-                ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep(answer),
+                ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep_event(answer),
                 ServiceMessage::Error { text, place, .. } => {
                     return Err(ReleaseError::Refused { text, place });
                 }
@@ -201,9 +204,9 @@ impl ServiceConnection {
         }
     }
 
-    fn send(&self, bytes: &[u8], deadline: u64) -> Result<(), ReleaseError> {
+    fn send_bytes(&self, bytes: &[u8], deadline: u64) -> Result<(), ReleaseError> {
         loop {
-            match self.stream.send(bytes) {
+            match self.stream.send_message(bytes) {
                 Ok(false) => {}
                 // A service that refuses this program has sent the reason before it closed the connection: it is received next.
                 Ok(true) | Err(_) => return Ok(()),
@@ -217,7 +220,7 @@ impl ServiceConnection {
     }
 
     /// Queues a message that is not the awaited answer.
-    fn keep(&mut self, message: ServiceMessage) {
+    fn keep_event(&mut self, message: ServiceMessage) {
         match message {
             ServiceMessage::Report { reports } => self.events.push_back(ReleaseEvent::Reports(reports)),
             ServiceMessage::Answer(answer) => self.events.push_back(ReleaseEvent::Answer(answer)),
@@ -225,13 +228,13 @@ impl ServiceConnection {
         }
     }
 
-    fn receive(&mut self, deadline: u64) -> Result<Option<ServiceMessage>, ReleaseError> {
+    fn receive_message(&mut self, deadline: u64) -> Result<Option<ServiceMessage>, ReleaseError> {
         loop {
-            match self.stream.receive(&mut self.buffer)? {
+            match self.stream.receive_message(&mut self.buffer)? {
                 ReceivedMessage::Closed => return Err(ReleaseError::Closed),
                 ReceivedMessage::Message(length) => {
                     let bytes = self.buffer.get(..length).ok_or(ReleaseError::Broken)?;
-                    match ServiceMessage::read(bytes) {
+                    match ServiceMessage::from_bytes(bytes) {
                         Some(message) => return Ok(Some(message)),
                         None if ServiceMessage::is_known(bytes) => return Err(ReleaseError::Broken),
                         // Sent by a later service: clients ignore it by the protocol.
@@ -243,13 +246,13 @@ impl ServiceConnection {
                     if now >= deadline {
                         return Ok(None);
                     }
-                    self.stream.wait(false, deadline - now)?;
+                    self.stream.wait_until_ready(false, deadline - now)?;
                 }
             }
         }
     }
 }
 
-fn deadline(within: Duration) -> u64 {
+fn deadline_after(within: Duration) -> u64 {
     clock::monotonic_ns().saturating_add(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -12,43 +12,43 @@ pub(crate) struct FieldWriter {
 }
 
 impl FieldWriter {
-    pub(crate) fn u8(&mut self, value: u8) -> &mut Self {
+    pub(crate) fn put_u8(&mut self, value: u8) -> &mut Self {
         self.bytes.push(value);
         self
     }
 
-    pub(crate) fn u16(&mut self, value: u16) -> &mut Self {
-        self.raw(&value.to_ne_bytes())
+    pub(crate) fn put_u16(&mut self, value: u16) -> &mut Self {
+        self.put_bytes(&value.to_ne_bytes())
     }
 
-    pub(crate) fn u32(&mut self, value: u32) -> &mut Self {
-        self.raw(&value.to_ne_bytes())
+    pub(crate) fn put_u32(&mut self, value: u32) -> &mut Self {
+        self.put_bytes(&value.to_ne_bytes())
     }
 
-    pub(crate) fn u64(&mut self, value: u64) -> &mut Self {
-        self.raw(&value.to_ne_bytes())
+    pub(crate) fn put_u64(&mut self, value: u64) -> &mut Self {
+        self.put_bytes(&value.to_ne_bytes())
     }
 
-    pub(crate) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
     /// Adds a text in a field of `room` bytes, cut at a whole character if it is too long.
-    pub(crate) fn text(&mut self, text: &str, room: usize) -> &mut Self {
+    pub(crate) fn put_text(&mut self, text: &str, room: usize) -> &mut Self {
         let end = self.bytes.len() + room;
         let fitting = text.floor_char_boundary(room);
-        self.raw(&text.as_bytes()[..fitting]);
+        self.put_bytes(&text.as_bytes()[..fitting]);
         self.bytes.resize(end, 0);
         self
     }
 
-    pub(crate) fn pad(&mut self) -> &mut Self {
+    pub(crate) fn pad_to_alignment(&mut self) -> &mut Self {
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
         self
     }
 
-    pub(crate) fn take(&mut self) -> Vec<u8> {
+    pub(crate) fn take_bytes(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 }
@@ -78,7 +78,7 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Names the field that is read next, so that [`Self::place`] shows where reading failed.
-    pub(crate) const fn named(&mut self, field: &'static str) -> &mut Self {
+    pub(crate) const fn name_field(&mut self, field: &'static str) -> &mut Self {
         self.place = FieldPlace { field, byte: self.length - self.rest.len(), ..self.place };
         self
     }
@@ -98,51 +98,51 @@ impl<'a> FieldReader<'a> {
         self.place
     }
 
-    pub(crate) fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
+    pub(crate) fn read_u8(&mut self) -> Option<u8> {
+        self.read_array::<1>().map(|[byte]| byte)
     }
 
-    pub(crate) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_ne_bytes)
+    pub(crate) fn read_u16(&mut self) -> Option<u16> {
+        self.read_array().map(u16::from_ne_bytes)
     }
 
-    pub(crate) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_ne_bytes)
+    pub(crate) fn read_u32(&mut self) -> Option<u32> {
+        self.read_array().map(u32::from_ne_bytes)
     }
 
-    pub(crate) fn u64(&mut self) -> Option<u64> {
-        self.array().map(u64::from_ne_bytes)
+    pub(crate) fn read_u64(&mut self) -> Option<u64> {
+        self.read_array().map(u64::from_ne_bytes)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn read_array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (first, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
         Some(*first)
     }
 
-    pub(crate) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+    pub(crate) fn read_bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (first, rest) = self.rest.split_at_checked(count)?;
         self.rest = rest;
         Some(first)
     }
 
     /// Reads bytes and the padding after them, which must be zeros.
-    pub(crate) fn padded(&mut self, count: usize) -> Option<&'a [u8]> {
-        let all = self.bytes(count.checked_next_multiple_of(ALIGNMENT)?)?;
+    pub(crate) fn read_padded(&mut self, count: usize) -> Option<&'a [u8]> {
+        let all = self.read_bytes(count.checked_next_multiple_of(ALIGNMENT)?)?;
         let (bytes, padding) = all.split_at(count);
         padding.iter().all(|byte| *byte == 0).then_some(bytes)
     }
 
     /// Reads a text in a field of `N` bytes; bytes that are no text are replaced.
-    pub(crate) fn text<const N: usize>(&mut self) -> Option<String> {
-        let field = self.array::<N>()?;
+    pub(crate) fn read_text<const N: usize>(&mut self) -> Option<String> {
+        let field = self.read_array::<N>()?;
         let end = field.iter().position(|byte| *byte == 0).unwrap_or(N);
         Some(String::from_utf8_lossy(&field[..end]).into_owned())
     }
 
     /// Reads reserved bytes, which must be zeros.
-    pub(crate) fn reserved(&mut self, count: usize) -> Option<()> {
-        self.bytes(count)?.iter().all(|byte| *byte == 0).then_some(())
+    pub(crate) fn skip_reserved(&mut self, count: usize) -> Option<()> {
+        self.read_bytes(count)?.iter().all(|byte| *byte == 0).then_some(())
     }
 
     pub(crate) const fn is_empty(&self) -> bool {

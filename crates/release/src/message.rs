@@ -41,22 +41,22 @@ struct MessageHeader {
 
 /// Reads the header and checks the length of the message.
 fn read_header(fields: &mut FieldReader<'_>, message_length: usize) -> Option<MessageHeader> {
-    let kind = fields.named("type").u16()?;
-    fields.named("reserved").reserved(2)?;
-    let length = fields.named("length").u32()? as usize;
+    let kind = fields.name_field("type").read_u16()?;
+    fields.name_field("reserved").skip_reserved(2)?;
+    let length = fields.name_field("length").read_u32()? as usize;
     if length != message_length {
         return None;
     }
-    let id = fields.named("id").u64()?;
+    let id = fields.name_field("id").read_u64()?;
     Some(MessageHeader { kind, id })
 }
 
 /// Builds a message whose body `write` adds.
-fn written(kind: u16, id: u64, write: impl FnOnce(&mut FieldWriter)) -> Vec<u8> {
+fn build_message(kind: u16, id: u64, write: impl FnOnce(&mut FieldWriter)) -> Vec<u8> {
     let mut fields = FieldWriter::default();
-    fields.u16(kind).u16(0).u32(0).u64(id);
+    fields.put_u16(kind).put_u16(0).put_u32(0).put_u64(id);
     write(&mut fields);
-    let mut bytes = fields.pad().take();
+    let mut bytes = fields.pad_to_alignment().take_bytes();
     // The length is known only now; it was written as 0.
     let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
     bytes[4..8].copy_from_slice(&length.to_ne_bytes());

@@ -6,8 +6,8 @@ use packetrig_units::Blame;
 impl Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::Listen { source, .. } => Blame::of_io(source),
-            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::Listen { source, .. } => Blame::from_io(source),
+            Self::File { source, .. } => Blame::from_named_file(source),
             Self::Tls(_) | Self::Options(_) => Blame::Usage,
             Self::Runtime(_) => Blame::World,
         }

@@ -18,7 +18,7 @@ pub use events::{EventStream, ServerEvent};
 pub use trust::CertificateTrust;
 
 use connection::ApiConnection;
-use response::{ResponseHead, answer_of};
+use response::{ResponseHead, parse_answer};
 use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl ApiClient {
         token: Option<String>,
         trust: &CertificateTrust,
     ) -> Result<Self, ClientError> {
-        let tls = if address.has_tls { Some(trust.configure(&address, token.is_some())?) } else { None };
+        let tls = if address.has_tls { Some(trust.build_config(&address, token.is_some())?) } else { None };
         Ok(Self { address, token, tls })
     }
 
@@ -53,27 +53,27 @@ impl ApiClient {
 
     /// The answer to `GET PATH`.
     pub fn get(&self, path: &str) -> Result<Value, ClientError> {
-        self.call("GET", path, "")
+        self.fetch_answer("GET", path, "")
     }
 
     /// The answer to `POST PATH` with this body.
     pub fn post(&self, path: &str, body: &Value) -> Result<Value, ClientError> {
-        self.call("POST", path, &body.to_string())
+        self.fetch_answer("POST", path, &body.to_string())
     }
 
-    fn call(&self, method: &str, path: &str, body: &str) -> Result<Value, ClientError> {
-        let mut connection = self.send(method, path, body)?;
+    fn fetch_answer(&self, method: &str, path: &str, body: &str) -> Result<Value, ClientError> {
+        let mut connection = self.send_request(method, path, body)?;
         let mut answer = Vec::new();
         connection.read_to_end(&mut answer, MOST_ANSWER_BYTES)?;
-        answer_of(&self.address, &answer)
+        parse_answer(&self.address, &answer)
     }
 
     /// The events at this path, from now on.
-    pub fn follow(&self, path: &str) -> Result<EventStream, ClientError> {
-        let mut connection = self.send("GET", path, "")?;
+    pub fn follow_events(&self, path: &str) -> Result<EventStream, ClientError> {
+        let mut connection = self.send_request("GET", path, "")?;
         let mut received = Vec::new();
         let head = loop {
-            if let Some(head) = ResponseHead::read(&self.address, &received)? {
+            if let Some(head) = ResponseHead::parse_head(&self.address, &received)? {
                 break head;
             }
             if connection.read_more(&mut received)? == 0 {
@@ -82,13 +82,13 @@ impl ApiClient {
         };
         if head.status != 200 {
             connection.read_to_end(&mut received, MOST_ANSWER_BYTES)?;
-            answer_of(&self.address, &received)?;
+            parse_answer(&self.address, &received)?;
         }
         Ok(EventStream::new(connection, head.is_chunked, received.split_off(head.length)))
     }
 
-    fn send(&self, method: &str, path: &str, body: &str) -> Result<ApiConnection, ClientError> {
-        let mut connection = ApiConnection::open(&self.address, self.tls.as_ref(), SILENCE)?;
+    fn send_request(&self, method: &str, path: &str, body: &str) -> Result<ApiConnection, ClientError> {
+        let mut connection = ApiConnection::open_connection(&self.address, self.tls.as_ref(), SILENCE)?;
         let host = self.address.authority();
         let token = self.token.as_ref().map(|token| format!("Authorization: Bearer {token}\r\n"));
         // `Connection: close`: an answer is read up to the end of its connection.
@@ -98,7 +98,7 @@ impl ApiClient {
             body.len(),
             token.unwrap_or_default()
         );
-        connection.write(request.as_bytes())?;
+        connection.write_request(request.as_bytes())?;
         Ok(connection)
     }
 }

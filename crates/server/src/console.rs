@@ -91,11 +91,11 @@ impl<R: RunSource> TestConsole<R> {
     }
 
     /// Ends the open run, if there is one, and keeps its result.
-    pub fn close(&self) {
+    pub fn shut_down(&self) {
         let mut changes = self.lock_changes();
         self.end_run(&mut changes);
         // The result of the last run may still be on its way to the disk.
-        self.rigs.finish();
+        self.rigs.wait_for_results();
     }
 
     fn lock_changes(&self) -> MutexGuard<'_, ChangeState> {
@@ -103,16 +103,16 @@ impl<R: RunSource> TestConsole<R> {
         self.changes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn view(&self) -> MutexGuard<'_, ClientView> {
+    fn lock_view(&self) -> MutexGuard<'_, ClientView> {
         self.view.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn end_run(&self, changes: &mut ChangeState) {
         // The view first: reads must not show the old configuration while its ports close.
-        *self.view() = ClientView::without_config();
+        *self.lock_view() = ClientView::without_config();
         let ChangeState { run, sent } = std::mem::take(changes);
         if let Some(run) = run {
-            run.close(sent);
+            run.close_run(sent);
         }
     }
 
@@ -120,11 +120,11 @@ impl<R: RunSource> TestConsole<R> {
     fn await_answers(&self, live: &Arc<Mutex<LiveCounts>>, numbers: Range<u64>) {
         for _ in 0..LOOKS {
             // A new configuration has its own counts: then nothing more comes for these requests.
-            let is_current = Arc::ptr_eq(live, &self.view().live);
+            let is_current = Arc::ptr_eq(live, &self.lock_view().live);
             let live = live.lock().unwrap_or_else(PoisonError::into_inner);
             if !is_current
-                || live.ended().is_some()
-                || numbers.clone().all(|number| live.ping(number).is_some())
+                || live.end_reason().is_some()
+                || numbers.clone().all(|number| live.ping_result(number).is_some())
             {
                 return;
             }
@@ -136,8 +136,8 @@ impl<R: RunSource> TestConsole<R> {
 
     /// Indices of ports with a capture: the named ones, or all that have one.
     fn capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
-        let view = self.view();
-        let ports = view.names.ports(names)?;
+        let view = self.lock_view();
+        let ports = view.names.port_indices(names)?;
         let captures = view.plan.iter().flat_map(|plan| &plan.captures);
         let captured: BTreeSet<usize> = captures.flat_map(|capture| capture.ports.iter().copied()).collect();
         // Without names, ports that no capture includes are left out. To name one is a mistake.
@@ -148,17 +148,17 @@ impl<R: RunSource> TestConsole<R> {
         Ok(ports.into_iter().filter(|port| captured.contains(port)).collect())
     }
 
-    fn traffic(
+    fn change_traffic(
         &self,
         changes: &mut ChangeState,
         change: FlowChange,
         flows: &[String],
     ) -> Result<(), TesterRefusal> {
-        let view = self.view();
-        let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
+        let view = self.lock_view();
+        let Some(plan) = &view.plan else { return rows_without_config::<()>(flows).map(drop) };
         // Taken before the order: frames that leave while the order is performed belong to the new traffic.
-        let before = (change == FlowChange::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
-        let streams = view.names.streams(flows)?;
+        let before = (change == FlowChange::Start).then(|| view.lock_live().moved_if_quiet(plan)).flatten();
+        let streams = view.names.stream_indices(flows)?;
         // An order may take long, and reads need this lock.
         drop(view);
         let of = streams.clone();
@@ -169,14 +169,14 @@ impl<R: RunSource> TestConsole<R> {
             FlowChange::Resume => PlanChange::Resume(of),
         };
         if let Some(run) = &mut changes.run {
-            run.steer(change_of_plan)?;
+            run.make_change(change_of_plan)?;
         }
         if matches!(change, FlowChange::Start | FlowChange::Resume) {
             // Only a run that has sent frames has a result worth keeping.
             changes.sent = true;
-            let view = self.view();
-            let mut live = view.live();
-            live.show(&streams);
+            let view = self.lock_view();
+            let mut live = view.lock_live();
+            live.show_streams(&streams);
             if let Some(before) = before {
                 live.begin_from(before);
             }
@@ -190,7 +190,7 @@ impl ClientView {
         Self { config: "{}".to_owned(), names: Arc::default(), number: 0, plan: None, live: Arc::default() }
     }
 
-    fn live(&self) -> MutexGuard<'_, LiveCounts> {
+    fn lock_live(&self) -> MutexGuard<'_, LiveCounts> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -204,58 +204,58 @@ impl<R: RunSource> Tester for TestConsole<R> {
         done
     }
 
-    fn config(&self) -> Value {
-        let text = self.view().config.clone();
+    fn current_config(&self) -> Value {
+        let text = self.lock_view().config.clone();
         // It was written from values, so it can be read.
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    fn problems(&self, config: Value) -> Vec<String> {
-        let found = self.read(config).err().map(|refusal| refusal.errors).unwrap_or_default();
+    fn config_problems(&self, config: Value) -> Vec<String> {
+        let found = self.read_config(config).err().map(|refusal| refusal.errors).unwrap_or_default();
         self.rigs.release_memory();
         found
     }
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        let config = change::update(self.config(), &update)?;
-        self.replan(&mut changes, config)
+        let config = change::update_flows(self.current_config(), &update)?;
+        self.replan_run(&mut changes, config)
     }
 
     fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        let config = change::append(self.config(), append)?;
-        self.replan(&mut changes, config)
+        let config = change::append_flows(self.current_config(), append)?;
+        self.replan_run(&mut changes, config)
     }
 
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        let config = change::delete(self.config(), &delete)?;
-        self.replan(&mut changes, config)
+        let config = change::delete_flows(self.current_config(), &delete)?;
+        self.replan_run(&mut changes, config)
     }
 
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let change = match state {
             SwitchedState::Traffic { change, flows } => {
-                self.traffic(&mut changes, change, &flows)?;
+                self.change_traffic(&mut changes, change, &flows)?;
                 return Ok(Vec::new());
             }
             SwitchedState::Capture { on, ports } => {
                 PlanChange::Capture { ports: self.capturing_ports(&ports)?, on }
             }
             SwitchedState::Link { up, ports } => {
-                PlanChange::Link { ports: self.view().names.ports(&ports)?, up }
+                PlanChange::Link { ports: self.lock_view().names.port_indices(&ports)?, up }
             }
             SwitchedState::Protocols { on } => PlanChange::Protocols { on },
         };
         if let Some(run) = &mut changes.run {
-            run.steer(change)?;
+            run.make_change(change)?;
         }
         Ok(Vec::new())
     }
 
-    fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
+    fn send_pings(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
         let mut changes = self.lock_changes();
         // Taken under the lock of changes: the run requires numbers that only grow.
         let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
@@ -264,9 +264,9 @@ impl<R: RunSource> Tester for TestConsole<R> {
             source: ping.source.clone(),
             to: ping.destination,
         });
-        let live = Arc::clone(&self.view().live);
+        let live = Arc::clone(&self.lock_view().live);
         if let Some(run) = &mut changes.run {
-            run.steer(PlanChange::Ping(orders.collect()))?;
+            run.make_change(PlanChange::Ping(orders.collect()))?;
         }
         // Answers may take seconds, and other changes must not wait for them.
         drop(changes);
@@ -277,71 +277,71 @@ impl<R: RunSource> Tester for TestConsole<R> {
             source: ping.source,
             destination: ping.destination,
             // An echo request without an answer in time has failed.
-            succeeded: live.ping(number) == Some(true),
+            succeeded: live.ping_result(number) == Some(true),
         });
         Ok(results.collect())
     }
 
-    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
-        let view = self.view();
-        let Some(plan) = &view.plan else { return nothing(names) };
-        let live = view.live();
-        check(&live)?;
-        let ports = view.names.ports(names)?;
+    fn port_rows(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
+        let view = self.lock_view();
+        let Some(plan) = &view.plan else { return rows_without_config(names) };
+        let live = view.lock_live();
+        refuse_if_ended(&live)?;
+        let ports = view.names.port_indices(names)?;
         Ok(ports
             .into_iter()
-            .map(|port| rows::port(plan, &view.names, &live, port, &|at| self.rigs.wall_clock(at)))
+            .map(|port| rows::port_row(plan, &view.names, &live, port, &|at| self.rigs.wall_clock(at)))
             .collect())
     }
 
-    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
-        let view = self.view();
-        let Some(plan) = &view.plan else { return nothing(names) };
-        let live = view.live();
-        check(&live)?;
+    fn flow_rows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
+        let view = self.lock_view();
+        let Some(plan) = &view.plan else { return rows_without_config(names) };
+        let live = view.lock_live();
+        refuse_if_ended(&live)?;
         let flows = view.names.measured_flows(names)?;
         Ok(flows
             .into_iter()
-            .flat_map(|flow| rows::flow(plan, flow, &live, &|at| self.rigs.wall_clock(at)))
+            .flat_map(|flow| rows::flow_rows(plan, flow, &live, &|at| self.rigs.wall_clock(at)))
             .collect())
     }
 
-    fn neighbours(
+    fn neighbour_rows(
         &self,
         family: IpFamily,
         ethernets: &[String],
     ) -> Result<Vec<KnownNeighbour>, TesterRefusal> {
-        let view = self.view();
-        let Some(plan) = &view.plan else { return nothing(ethernets) };
+        let view = self.lock_view();
+        let Some(plan) = &view.plan else { return rows_without_config(ethernets) };
         let strange: Vec<String> = ethernets
             .iter()
             .filter(|name| !plan.interfaces.iter().any(|interface| interface.name == **name))
             .cloned()
             .collect();
         if !strange.is_empty() {
-            return Err(names::unknown(&strange));
+            return Err(names::unknown_names(&strange));
         }
-        let live = view.live();
-        let states = live.latest().map(|latest| latest.neighbours.as_slice()).unwrap_or_default();
+        let live = view.lock_live();
+        let states = live.latest_sample().map(|latest| latest.neighbours.as_slice()).unwrap_or_default();
         Ok(states
             .iter()
             .filter(|state| state.address.is_ipv4() == (family == IpFamily::V4))
             .filter(|state| ethernets.is_empty() || ethernets.contains(&state.interface))
-            .map(rows::neighbour)
+            .map(rows::neighbour_row)
             .collect())
     }
 
-    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
+    fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
         let mut changes = self.lock_changes();
         let ports = self.capturing_ports(&[port.to_owned()])?;
         // OTG: `get_capture` stops the capture. Only then its file is complete.
         if let Some(run) = &mut changes.run {
-            run.steer(PlanChange::Capture { ports: ports.clone(), on: false })?;
+            run.make_change(PlanChange::Capture { ports: ports.clone(), on: false })?;
         }
         let file = {
-            let view = self.view();
-            let live = view.live();
-            ports.first().and_then(|port| live.captured(*port)).map(str::to_owned)
+            let view = self.lock_view();
+            let live = view.lock_live();
+            ports.first().and_then(|port| live.capture_file(*port)).map(str::to_owned)
         };
         let file =
             file.ok_or_else(|| TesterRefusal::internal(format!("there is no capture of port {port}")))?;
@@ -351,8 +351,8 @@ impl<R: RunSource> Tester for TestConsole<R> {
 }
 
 /// Refuses to show counts of a run that has ended by itself: a client would take them for current ones.
-fn check(live: &LiveCounts) -> Result<(), TesterRefusal> {
-    match live.ended() {
+fn refuse_if_ended(live: &LiveCounts) -> Result<(), TesterRefusal> {
+    match live.end_reason() {
         Some(why) => {
             Err(TesterRefusal::internal(format!("the run has ended: {why}; set the configuration again")))
         }
@@ -361,6 +361,6 @@ fn check(live: &LiveCounts) -> Result<(), TesterRefusal> {
 }
 
 /// The answer without a configuration: an empty list, and every name is unknown.
-fn nothing<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
-    if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown(names)) }
+fn rows_without_config<T>(names: &[String]) -> Result<Vec<T>, TesterRefusal> {
+    if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown_names(names)) }
 }

@@ -30,7 +30,7 @@ pub use options::{
     RejectionObserver, ServerOptions,
 };
 pub use page::exact_counts;
-pub use serve::{run, serve};
+pub use serve::{run_server, serve_rig};
 pub use shape::DESCRIPTOR;
 pub use tester::{
     CaptureFile, CapturePart, FlowChange, FlowRow, IpFamily, KnownNeighbour, LatencyFigures, PingResult,

@@ -1,4 +1,4 @@
-//! Test methods behind the API. The caller of [`serve`](crate::serve) implements this trait, as it implements
+//! Test methods behind the API. The caller of [`serve_rig`](crate::serve_rig) implements this trait, as it implements
 //! [`Tester`](crate::Tester).
 
 use serde_json::Value;
@@ -7,17 +7,17 @@ use serde_json::Value;
 ///
 /// # For implementers
 ///
-/// The methods are called from threads that may block. `start` may take as long as reading the plan; the others must not wait for a
+/// The methods are called from threads that may block. `start_method` may take as long as reading the plan; the others must not wait for a
 /// trial.
 pub trait MethodService: Send + Sync + 'static {
     /// Starts a test and returns its state.
-    fn start(&self, request: Value) -> Result<Value, MethodRefusal>;
+    fn start_method(&self, request: Value) -> Result<Value, MethodRefusal>;
     /// The states of all tests that this server has started.
-    fn list(&self) -> Vec<Value>;
+    fn list_methods(&self) -> Vec<Value>;
     /// The state of a test; `None` if this server has not started it.
-    fn progress(&self, id: &str) -> Option<Value>;
+    fn method_state(&self, id: &str) -> Option<Value>;
     /// Stops a test and gives its state. A test that has ended stays as it is.
-    fn stop(&self, id: &str) -> Option<Value>;
+    fn stop_method(&self, id: &str) -> Option<Value>;
 }
 
 /// Reason why a test is not started.

@@ -6,8 +6,8 @@ use crate::transport::access::AccessRules;
 use crate::transport::body::BodyMemory;
 use crate::transport::front::SharedTransport;
 use crate::transport::grpc;
-use crate::transport::http::router;
-use crate::transport::listener::{TransportListener, builder};
+use crate::transport::http::build_router;
+use crate::transport::listener::{TransportListener, connection_builder};
 use crate::transport::policy::{CallProtocol, RequestPolicy};
 use crate::transport::rejections::RejectionCounters;
 use crate::transport::slots::ConnectionSlots;
@@ -25,20 +25,20 @@ use tokio::sync::watch;
 /// Serves the API until `stop` completes, then lets calls in progress end, for at most the time that the options allow.
 ///
 /// `bound` is called once, when connections are accepted, with the addresses of the transports.
-pub async fn serve(
+pub async fn serve_rig(
     options: ServerOptions,
     rig: ServedRig,
     bound: impl FnOnce(BoundAddresses),
     stop: impl Future<Output = ()>,
 ) -> Result<(), Error> {
-    check(&options, &rig)?;
-    let http = bind("HTTP", options.http).await?;
-    let grpc = bind("gRPC", options.grpc).await?;
+    check_options(&options, &rig)?;
+    let http = bind_listener("HTTP", options.http).await?;
+    let grpc = bind_listener("gRPC", options.grpc).await?;
     let identity = needs_tls(&options).then(|| ServerIdentity::new(&options)).transpose()?;
     let addresses = BoundAddresses { http: local_address(http.as_ref()), grpc: local_address(grpc.as_ref()) };
     let transports = ServerTransports::new(&options, &rig);
-    let http = transports.listener(CallProtocol::Http, http, identity.as_ref())?;
-    let grpc = transports.listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
+    let http = transports.build_listener(CallProtocol::Http, http, identity.as_ref())?;
+    let grpc = transports.build_listener(CallProtocol::Grpc, grpc, identity.as_ref())?;
     // Bound and set up completely before `bound` is called: a caller that prints "ready" must not fail afterwards.
     let stops = transports.stopping.subscribe();
     bound(addresses);
@@ -48,15 +48,15 @@ pub async fn serve(
     };
     let over_http = async {
         if let Some(listener) = http {
-            listener.serve(transports.http_routes(), stops.clone()).await;
+            listener.serve_connections(transports.http_routes(), stops.clone()).await;
         }
     };
     let over_grpc = async {
         if let (Some(listener), Some(service)) = (grpc, transports.grpc_service()) {
-            listener.serve(service, stops.clone()).await;
+            listener.serve_connections(service, stops.clone()).await;
         }
     };
-    let observing = observe(options.on_rejections.as_ref(), &transports.counters, stops.clone());
+    let observing = report_rejections(options.on_rejections.as_ref(), &transports.counters, stops.clone());
     tokio::join!(until_stop, over_http, over_grpc, observing);
     Ok(())
 }
@@ -95,7 +95,7 @@ impl ServerTransports {
             most,
             self.stopping.subscribe(),
         );
-        TowerToHyperService::new(router(self.dispatcher.clone(), most, page))
+        TowerToHyperService::new(build_router(self.dispatcher.clone(), most, page))
     }
 
     /// The gRPC service; `None` without a tester.
@@ -107,7 +107,7 @@ impl ServerTransports {
     }
 
     /// The parts that all connections of a transport share.
-    pub(crate) fn shared(&self, protocol: CallProtocol) -> SharedTransport {
+    pub(crate) fn shared_transport(&self, protocol: CallProtocol) -> SharedTransport {
         let policy = RequestPolicy {
             protocol,
             is_encrypted: self.is_encrypted(protocol),
@@ -130,7 +130,7 @@ impl ServerTransports {
         }
     }
 
-    fn listener(
+    fn build_listener(
         &self,
         protocol: CallProtocol,
         bound: Option<TcpListener>,
@@ -143,14 +143,14 @@ impl ServerTransports {
             CallProtocol::Grpc => b"h2",
         };
         let tls = match identity.filter(|_| self.is_encrypted(protocol)) {
-            Some(identity) => Some(identity.acceptor(self.options.client_ca.as_deref(), negotiated)?),
+            Some(identity) => Some(identity.build_acceptor(self.options.client_ca.as_deref(), negotiated)?),
             None => None,
         };
         Ok(Some(TransportListener {
             socket,
             tls,
-            builder: builder(protocol),
-            shared: self.shared(protocol),
+            builder: connection_builder(protocol),
+            shared: self.shared_transport(protocol),
             grace: self.options.grace,
         }))
     }
@@ -166,7 +166,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const QUIET_LOOKS: u32 = 60;
 
 /// Reports refusals: the first time within a second, then once a minute, and at the end.
-async fn observe(
+async fn report_rejections(
     observer: Option<&RejectionObserver>,
     counters: &RejectionCounters,
     mut stop: watch::Receiver<bool>,
@@ -179,7 +179,7 @@ async fn observe(
             _ = stop.wait_for(|stop| *stop) => true,
             () = tokio::time::sleep(LOOK) => false,
         };
-        let counts = counters.read();
+        let counts = counters.read_counts();
         looks_until_next = u32::saturating_sub(looks_until_next, 1);
         if counts.of_note() != reported.of_note() && (is_over || looks_until_next == 0) {
             (observer.0)(&counts);
@@ -192,9 +192,9 @@ async fn observe(
     }
 }
 
-/// Runs [`serve`] for a caller that has no async runtime. `stop` may block: it gets a thread of its own. The server stops when
+/// Runs [`serve_rig`] for a caller that has no async runtime. `stop` may block: it gets a thread of its own. The server stops when
 /// `stop` returns or panics.
-pub fn run(
+pub fn run_server(
     options: ServerOptions,
     rig: ServedRig,
     bound: impl FnOnce(BoundAddresses),
@@ -206,7 +206,7 @@ pub fn run(
         // If `stop` panics, the server stops as well.
         drop(tokio::task::spawn_blocking(stop).await);
     };
-    let served = runtime.block_on(serve(options, rig, bound, stopped));
+    let served = runtime.block_on(serve_rig(options, rig, bound, stopped));
     // A blocked call of the tester must not keep the program from ending.
     runtime.shutdown_background();
     served
@@ -216,7 +216,7 @@ fn needs_tls(options: &ServerOptions) -> bool {
     (options.http.is_some() && options.http_tls) || (options.grpc.is_some() && options.grpc_tls)
 }
 
-fn check(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> {
+fn check_options(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> {
     if options.grpc.is_some() && rig.tester.is_none() {
         return Err(Error::Options("gRPC needs a tester, and this server only shows; turn it off".into()));
     }
@@ -241,7 +241,7 @@ fn check(options: &ServerOptions, rig: &ServedRig) -> Result<(), Error> {
 
 /// Refuses a transport that other machines can reach, unless they must authenticate over an encrypted connection.
 fn check_reach(options: &ServerOptions) -> Result<(), Error> {
-    // With a client CA, `check` has made sure of encryption, and every client shows a certificate.
+    // With a client CA, `check_options` has made sure of encryption, and every client shows a certificate.
     if options.let_anyone_in || options.client_ca.is_some() {
         return Ok(());
     }
@@ -265,7 +265,10 @@ fn check_reach(options: &ServerOptions) -> Result<(), Error> {
     Ok(())
 }
 
-async fn bind(transport: &'static str, address: Option<SocketAddr>) -> Result<Option<TcpListener>, Error> {
+async fn bind_listener(
+    transport: &'static str,
+    address: Option<SocketAddr>,
+) -> Result<Option<TcpListener>, Error> {
     let Some(address) = address else { return Ok(None) };
     match TcpListener::bind(address).await {
         Ok(socket) => Ok(Some(socket)),

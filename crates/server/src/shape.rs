@@ -1,6 +1,6 @@
 //! The shape of the OTG model: its members and their types, in JSON and in protobuf.
 //!
-//! [`settle`] checks every request, from either transport. Its result is JSON in one form: known members only, no `null`,
+//! [`settle_document`] checks every request, from either transport. Its result is JSON in one form: known members only, no `null`,
 //! 64-bit integers as text, `choice` present wherever a member implies it. This module does not know the meaning of values.
 
 mod json;
@@ -12,10 +12,10 @@ mod settle;
 mod tests;
 mod wire;
 
-pub(crate) use json::parse;
+pub(crate) use json::parse_document;
 pub use model::DESCRIPTOR;
-pub(crate) use model::{empty, message};
+pub(crate) use model::{empty_descriptor, message_descriptor};
 pub(crate) use path::ShapeComplaints;
-pub(crate) use print::{float as print_float, print, text as print_text};
-pub(crate) use settle::settle;
-pub(crate) use wire::{decode, decode_member, encode};
+pub(crate) use print::{print_float, print_json, print_text};
+pub(crate) use settle::settle_document;
+pub(crate) use wire::{decode_member, decode_message, encode_message};

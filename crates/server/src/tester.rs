@@ -1,4 +1,4 @@
-//! The trait behind the API, which the caller of [`serve`](crate::serve) implements, and its values.
+//! The trait behind the API, which the caller of [`serve_rig`](crate::serve_rig) implements, and its values.
 //!
 //! Nothing here knows HTTP, gRPC or protobuf. Unknown counts are `None`, and the API leaves them out.
 
@@ -13,8 +13,8 @@ use std::net::IpAddr;
 /// Every method may block and is called from several threads at once, each time on a thread of its own that may block.
 /// The server guarantees one thing: calls that change something ([`set_config`](Self::set_config),
 /// [`update_config`](Self::update_config), [`append_config`](Self::append_config),
-/// [`delete_config`](Self::delete_config), [`set_state`](Self::set_state), [`ping`](Self::ping) and
-/// [`capture`](Self::capture), which stops it) come one after the other, and run to their end even if the client has gone. The
+/// [`delete_config`](Self::delete_config), [`set_state`](Self::set_state), [`send_pings`](Self::send_pings) and
+/// [`open_capture`](Self::open_capture), which stops it) come one after the other, and run to their end even if the client has gone. The
 /// others come at any time, also during a change, and should answer at once from what is known: clients poll.
 /// Clients give up after 10 s, so a configuration or a start must answer well before that.
 ///
@@ -29,12 +29,12 @@ pub trait Tester: Send + Sync + 'static {
     fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal>;
 
     /// The configuration in force; `{}` before any.
-    fn config(&self) -> Value;
+    fn current_config(&self) -> Value;
 
     /// Lists the problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
     /// the shape of a configuration is already wrong, so that the user sees all problems at once. Lines begin with the path: the
     /// server drops a line if it has complained about the same path itself.
-    fn problems(&self, config: Value) -> Vec<String> {
+    fn config_problems(&self, config: Value) -> Vec<String> {
         drop(config);
         Vec::new()
     }
@@ -52,25 +52,25 @@ pub trait Tester: Send + Sync + 'static {
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal>;
 
     /// Sends one echo request for each task, and returns whether its reply came.
-    fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal>;
+    fn send_pings(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal>;
 
     /// Rows of these ports, in the order of the configuration; of all if none is named. An unknown name is a validation
     /// error.
-    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal>;
+    fn port_rows(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal>;
 
     /// Rows of these flows, of those that have metrics; of all if none is named. An unknown name is a validation error.
-    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal>;
+    fn flow_rows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal>;
 
     /// Neighbours of these emulated Ethernet interfaces, of all if none is named: one row for each interface and
     /// gateway, resolved or not.
-    fn neighbours(
+    fn neighbour_rows(
         &self,
         family: IpFamily,
         ethernets: &[String],
     ) -> Result<Vec<KnownNeighbour>, TesterRefusal>;
 
     /// Stops the capture on a port, if it still runs, and opens its file.
-    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal>;
+    fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal>;
 }
 
 /// Something to switch. Empty lists of names mean all.
@@ -266,7 +266,7 @@ impl TesterRefusal {
         Self { kind: RefusalKind::Internal, errors: vec![error.into()] }
     }
 
-    pub fn unimplemented(error: impl Into<String>) -> Self {
+    pub fn not_implemented(error: impl Into<String>) -> Self {
         Self { kind: RefusalKind::Unimplemented, errors: vec![error.into()] }
     }
 }

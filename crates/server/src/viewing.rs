@@ -1,4 +1,4 @@
-//! State of a rig for viewers: the run in progress, past results and the nodes of a fleet. The caller of [`serve`](crate::serve)
+//! State of a rig for viewers: the run in progress, past results and the nodes of a fleet. The caller of [`serve_rig`](crate::serve_rig)
 //! implements these traits, as it implements [`Tester`].
 //!
 //! Nothing here can change anything. An unknown count is `None`, never 0.
@@ -62,7 +62,7 @@ pub trait LiveSource: Send + Sync + 'static {
     /// A number that changes with the latest state.
     fn revision(&self) -> u64;
     /// Returns the latest state of the rig.
-    fn live(&self) -> LiveState;
+    fn live_state(&self) -> LiveState;
 }
 
 /// The state of a rig at one moment.
@@ -190,18 +190,18 @@ pub struct LiveLosses {
 /// Results of past runs and test methods.
 pub trait ResultArchive: Send + Sync + 'static {
     /// The results that match, the newest first.
-    fn results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal>;
+    fn list_results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal>;
     /// The result with this id as its JSON file, `report.json` of a run or `result.json` of a method. The first characters of an id
     /// suffice if no other id begins with them; `last` is the newest.
-    fn result(&self, id: &str) -> Result<String, ViewRefusal>;
+    fn result_json(&self, id: &str) -> Result<String, ViewRefusal>;
     /// The result as a page for people, a file of HTML that needs nothing else.
-    fn page(&self, id: &str) -> Result<String, ViewRefusal>;
+    fn result_page(&self, id: &str) -> Result<String, ViewRefusal>;
     /// Counts of a run per second: one entry for each stream and each port.
-    fn series(&self, id: &str) -> Result<Value, ViewRefusal>;
+    fn result_series(&self, id: &str) -> Result<Value, ViewRefusal>;
     /// The figures of two results side by side. `anyway`: also if they are of different tests.
-    fn compare(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal>;
+    fn compare_results(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal>;
     /// Runs without a report: in progress in any process, or cut short.
-    fn unfinished(&self) -> Result<Value, ViewRefusal>;
+    fn unfinished_runs(&self) -> Result<Value, ViewRefusal>;
 }
 
 /// The results that a viewer requests. An empty text matches everything.
@@ -260,7 +260,7 @@ pub struct ResultSummary {
 /// Facts that are one JSON object, such as the nodes of a fleet.
 pub trait FactSource: Send + Sync + 'static {
     /// The facts as they are now.
-    fn facts(&self) -> Result<Value, ViewRefusal>;
+    fn read_facts(&self) -> Result<Value, ViewRefusal>;
 }
 
 /// Flow records that a collector or a meter has stored.
@@ -271,9 +271,9 @@ pub trait FactSource: Send + Sync + 'static {
 /// that no viewer waits for the answer any more.
 pub trait FlowArchive: Send + Sync + 'static {
     /// The largest groups of records.
-    fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
+    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
     /// Sums: overall, by protocol and over time, and what the meters count.
-    fn totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
+    fn flow_totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal>;
 }
 
 /// Returns true once no viewer waits for the answer any more.

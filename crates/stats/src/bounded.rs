@@ -27,13 +27,13 @@ impl<T: Copy + Ord> Bounded<T> {
     #[must_use]
     pub fn or_least(self, least: T, why: BoundReason) -> Self {
         // A doubt only widens the bounds: it must not make a figure look more certain.
-        if least < self.least { Self { least, why: self.why.with(why), ..self } } else { self }
+        if least < self.least { Self { least, why: self.why.with_reason(why), ..self } } else { self }
     }
 
     /// Raises the upper bound to `most` for this reason.
     #[must_use]
     pub fn or_most(self, most: T, why: BoundReason) -> Self {
-        if most > self.most { Self { most, why: self.why.with(why), ..self } } else { self }
+        if most > self.most { Self { most, why: self.why.with_reason(why), ..self } } else { self }
     }
 
     /// Returns the bounds of the maximum of two figures.
@@ -43,7 +43,7 @@ impl<T: Copy + Ord> Bounded<T> {
             value: self.value.max(other.value),
             least: self.least.max(other.least),
             most: self.most.max(other.most),
-            why: self.why.and(other.why),
+            why: self.why.union_with(other.why),
         }
     }
 
@@ -103,7 +103,7 @@ impl BoundReason {
         Self::NoArrival,
     ];
 
-    const fn bit(self) -> u16 {
+    const fn bit_mask(self) -> u16 {
         1 << self as u16
     }
 }
@@ -134,12 +134,12 @@ impl BoundReasons {
     pub const NONE: Self = Self(0);
 
     #[must_use]
-    pub const fn with(self, reason: BoundReason) -> Self {
-        Self(self.0 | reason.bit())
+    pub const fn with_reason(self, reason: BoundReason) -> Self {
+        Self(self.0 | reason.bit_mask())
     }
 
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn union_with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
@@ -148,7 +148,7 @@ impl BoundReasons {
     }
 
     pub fn iter(self) -> impl Iterator<Item = BoundReason> {
-        BoundReason::ALL.into_iter().filter(move |reason| self.0 & reason.bit() != 0)
+        BoundReason::ALL.into_iter().filter(move |reason| self.0 & reason.bit_mask() != 0)
     }
 }
 
@@ -160,7 +160,7 @@ impl From<BoundReasons> for Vec<BoundReason> {
 
 impl From<Vec<BoundReason>> for BoundReasons {
     fn from(reasons: Vec<BoundReason>) -> Self {
-        reasons.into_iter().fold(Self::NONE, Self::with)
+        reasons.into_iter().fold(Self::NONE, Self::with_reason)
     }
 }
 

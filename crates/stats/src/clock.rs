@@ -28,7 +28,7 @@ pub struct ClockFit {
 
 impl ClockFit {
     /// Returns the fit of one clock that two processes read.
-    pub fn same() -> Self {
+    pub fn same_clock() -> Self {
         Self::default()
     }
 
@@ -47,7 +47,7 @@ impl ClockFit {
 
     /// Converts a time of the controller's clock to the node's clock.
     pub fn to_local(&self, controller: MonoTime) -> MonoTime {
-        shifted(controller, i128::from(self.offset_at(controller)))
+        shift_time(controller, i128::from(self.offset_at(controller)))
     }
 
     /// Converts a time of the node's clock to the controller's clock.
@@ -56,7 +56,7 @@ impl ClockFit {
             i128::from(local.as_nanos()) - i128::from(self.at.as_nanos()) - i128::from(self.offset_ns);
         // The node's clock does (1 + rate) seconds in one of the controller's.
         // `max` prevents a division by zero for an impossible rate from another machine.
-        shifted(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
+        shift_time(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
     }
 
     /// Returns the same line and the same bounds, expressed for another time.
@@ -89,7 +89,7 @@ pub struct ClockLead {
     pub rate_ppb: i64,
 }
 
-fn shifted(at: MonoTime, by: i128) -> MonoTime {
+fn shift_time(at: MonoTime, by: i128) -> MonoTime {
     let moved = (i128::from(at.as_nanos()) + by).max(0).unsigned_abs();
     MonoTime::from_nanos(clamp_to_u64(moved))
 }
@@ -137,8 +137,8 @@ pub struct ClockRecord {
 
 impl ClockRecord {
     /// A node that reads the controller's own clock.
-    pub fn same() -> Self {
-        Self { source: FitSource::Same, before: ClockFit::same(), after: None, unused: None }
+    pub fn same_clock() -> Self {
+        Self { source: FitSource::Same, before: ClockFit::same_clock(), after: None, unused: None }
     }
 
     /// Returns whether the fit after the run is possible by the fit before it. If not, a clock ran less evenly than its fit
@@ -149,13 +149,13 @@ impl ClockRecord {
 
     /// Returns the relation of the clocks at a time of the controller's clock: from the fit before, from the fit after, or from
     /// the line between both, whichever has the smallest bound. `None` if they contradict each other.
-    pub fn near(&self, at: MonoTime) -> Option<ClockFit> {
+    pub fn best_fit_near(&self, at: MonoTime) -> Option<ClockFit> {
         if !self.is_consistent() {
             return None;
         }
         // Close to a fit that fit is usually best; far from both it is the line between them, because clocks must get from one
         // to the other.
-        let between = self.after.and_then(|after| between(&self.before, &after, at));
+        let between = self.after.and_then(|after| fit_between(&self.before, &after, at));
         let known = [Some(self.before.moved_to(at)), self.after.map(|after| after.moved_to(at)), between];
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
@@ -181,7 +181,7 @@ impl ClockRecord {
         let at_from = on_line(&self.before, &after, from);
         let at_to = on_line(&self.before, &after, to);
         let by_line = at_from.zip(at_to).map(|(one, other)| {
-            let strayed = strayed(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
+            let strayed = stray_bound(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
             self.error_by(&one).max(self.error_by(&other)) + strayed
         });
         Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
@@ -194,20 +194,20 @@ impl ClockRecord {
 
     /// Converts a time of the node's clock to the controller's clock, with the bound of the error.
     pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
-        let fit = self.near(self.before.to_controller(local))?;
+        let fit = self.best_fit_near(self.before.to_controller(local))?;
         let at = fit.to_controller(local);
         Some((at, fit.bound_at(at)))
     }
 }
 
 /// Returns the fit on the line from one fit to a later one, with the distance by which clocks may have strayed.
-fn between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
+fn fit_between(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit> {
     let line = on_line(before, after, at)?;
-    Some(ClockFit { bound: line.bound + strayed(before, after, at), ..line })
+    Some(ClockFit { bound: line.bound + stray_bound(before, after, at), ..line })
 }
 
 /// Returns the distance by which clocks may have left the line between two fits.
-fn strayed(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
+fn stray_bound(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Nanos {
     let gone = u128::from(at.since(before.at).as_u64());
     let left = u128::from(after.at.since(at).as_u64());
     // Clocks that leave the line at `drift` must come back to it by its end, at no more than `drift` either. So they get no
@@ -257,17 +257,17 @@ mod tests {
         let fit = ClockFit { rate_ppb: 30_000, ..fit(100, 5_000, 200) };
         assert_eq!((fit.offset_at(at(160)), fit.bound_at(at(160))), (1_805_000, Nanos::new(600_200)));
         assert_eq!((fit.offset_at(at(40)), fit.bound_at(at(40))), (-1_795_000, Nanos::new(600_200)));
-        assert_eq!(ClockFit::same().bound_at(at(1_000_000)), Nanos::ZERO);
+        assert_eq!(ClockFit::same_clock().bound_at(at(1_000_000)), Nanos::ZERO);
     }
 
     #[test]
     fn between_two_fits_the_drift_counts_only_to_the_nearer_one() {
         let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
-        let record = ClockRecord { before, after: Some(after), ..ClockRecord::same() };
-        let near = record.near(at(75)).unwrap();
+        let record = ClockRecord { before, after: Some(after), ..ClockRecord::same_clock() };
+        let near = record.best_fit_near(at(75)).unwrap();
         assert_eq!((near.offset_ns, near.bound), (3_000, Nanos::new(300 + 250_000)), "by the later one");
-        assert_eq!(record.near(at(0)).unwrap().bound, Nanos::new(100));
-        assert_eq!(record.near(at(100)).unwrap().bound, Nanos::new(300));
+        assert_eq!(record.best_fit_near(at(0)).unwrap().bound, Nanos::new(100));
+        assert_eq!(record.best_fit_near(at(100)).unwrap().bound, Nanos::new(300));
     }
 
     #[test]
@@ -275,10 +275,10 @@ mod tests {
         let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
         let unsure = ClockFit { drift_ppb: 600_000, ..before };
         for before in [before, unsure] {
-            let fit = between(&before, &after, at(25)).unwrap();
+            let fit = fit_between(&before, &after, at(25)).unwrap();
             assert_eq!((fit.offset_ns, fit.bound, fit.drift_ppb), (1_500, Nanos::new(150 + 375_000), 10_000));
         }
-        assert_eq!(between(&before, &after, at(101)), None);
+        assert_eq!(fit_between(&before, &after, at(101)), None);
     }
 
     #[test]
@@ -286,16 +286,16 @@ mod tests {
         let stepped = ClockRecord {
             after: Some(fit(10, 5_000_000, 300)),
             before: fit(0, 1_000, 100),
-            ..ClockRecord::same()
+            ..ClockRecord::same_clock()
         };
         assert!(!stepped.is_consistent());
-        assert_eq!((stepped.near(at(5)), stepped.to_controller(at(5))), (None, None));
+        assert_eq!((stepped.best_fit_near(at(5)), stepped.to_controller(at(5))), (None, None));
     }
 
     #[test]
     fn what_was_foreseen_is_bettered_by_what_was_seen_after() {
         let before = fit(0, 1_000, 100);
-        let record = ClockRecord { before, after: Some(fit(100, 3_000, 300)), ..ClockRecord::same() };
+        let record = ClockRecord { before, after: Some(fit(100, 3_000, 300)), ..ClockRecord::same_clock() };
         // The second fit shows that the node was 2 us off.
         assert_eq!(record.error_over(at(90), at(100)), Some(Nanos::new(2_000 + 300 + 100_000)));
         // The line between both: straying from it counts most in the middle.
@@ -306,7 +306,7 @@ mod tests {
             Some(Nanos::new(2_000 + 300 + 500_000)),
             "beyond the second fit"
         );
-        assert_eq!(ClockRecord::same().error_over(at(0), at(10_000)), Some(Nanos::ZERO));
+        assert_eq!(ClockRecord::same_clock().error_over(at(0), at(10_000)), Some(Nanos::ZERO));
     }
 
     #[test]
@@ -322,7 +322,7 @@ mod tests {
         fn there_and_back_is_the_same_instant(
             made in 0u64..1 << 60, offset in -(1i64 << 55)..1 << 55, rate in -500_000i64..500_000, when in 0u64..1 << 45,
         ) {
-            let fit = ClockFit { at: MonoTime::from_nanos(made + (1 << 56)), offset_ns: offset, rate_ppb: rate, ..ClockFit::same() };
+            let fit = ClockFit { at: MonoTime::from_nanos(made + (1 << 56)), offset_ns: offset, rate_ppb: rate, ..ClockFit::same_clock() };
             let when = fit.at + Nanos::new(when);
             let back = fit.to_controller(fit.to_local(when));
             prop_assert!(back.signed_since(when).abs() <= 1, "{back:?} {when:?}");

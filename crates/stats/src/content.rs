@@ -21,7 +21,7 @@ impl ContentCounts {
         Self { frames: HashMap::with_capacity(MOST_CONTENTS), uncounted: 0 }
     }
 
-    pub fn add(&mut self, hash: u64) {
+    pub fn add_frame(&mut self, hash: u64) {
         if let Some(frames) = self.frames.get_mut(&hash) {
             *frames += 1;
         } else if self.frames.len() < MOST_CONTENTS {
@@ -53,10 +53,10 @@ mod tests {
     fn each_frame_that_arrived_answers_for_one_that_was_sent() {
         let (mut sent, mut here) = (ContentCounts::with_room(), ContentCounts::with_room());
         for hash in [1, 1, 1, 2, 3] {
-            sent.add(hash);
+            sent.add_frame(hash);
         }
         for hash in [1, 1, 3, 3, 9] {
-            here.add(hash);
+            here.add_frame(hash);
         }
         assert_eq!(here.take_matching(&sent), 3);
         assert_eq!(here.take_matching(&sent), 1, "the second copy of 3 was left for another stream");
@@ -66,7 +66,7 @@ mod tests {
     fn contents_beyond_the_room_are_counted_as_not_told_apart() {
         let mut counts = ContentCounts::with_room();
         for hash in 0..MOST_CONTENTS as u64 + 5 {
-            counts.add(hash);
+            counts.add_frame(hash);
         }
         assert_eq!(counts.uncounted, 5);
     }

@@ -29,7 +29,7 @@ pub struct DelaySummary {
 }
 
 impl DelaySummary {
-    pub fn record(&mut self, delay: Nanos) {
+    pub fn record_delay(&mut self, delay: Nanos) {
         self.min = if self.count == 0 { delay } else { self.min.min(delay) };
         self.max = self.max.max(delay);
         self.sum += u128::from(delay.as_u64());
@@ -84,7 +84,7 @@ pub struct StreamTxCounts {
 
 impl StreamTxCounts {
     /// Returns the number of frames that receivers can identify; numbers in tags go from 0 to this.
-    pub const fn numbered(&self) -> u64 {
+    pub const fn numbered_frames(&self) -> u64 {
         self.frames.saturating_sub(self.untagged)
     }
 }
@@ -130,11 +130,11 @@ mod tests {
         let (mut one, mut other, mut all) =
             (DelaySummary::default(), DelaySummary::default(), DelaySummary::default());
         assert_eq!(one.mean(), None);
-        one.record(Nanos::new(30));
-        other.record(Nanos::new(10));
-        other.record(Nanos::new(50));
+        one.record_delay(Nanos::new(30));
+        other.record_delay(Nanos::new(10));
+        other.record_delay(Nanos::new(50));
         for ns in [30, 10, 50] {
-            all.record(Nanos::new(ns));
+            all.record_delay(Nanos::new(ns));
         }
         one.merge(&other);
         one.merge(&DelaySummary::default());

@@ -50,7 +50,7 @@ impl ClockExchange {
     }
 
     /// Returns the offset that it shows, at the middle of the controller's part.
-    fn mark(&self) -> Option<OffsetMark> {
+    fn offset_mark(&self) -> Option<OffsetMark> {
         let round_trip = self.round_trip()?.as_u64();
         // The question arrived after it left, and so did the answer: node less controller is at least `sent - heard` and at
         // most `back - answered`. That is true for any split of the round trip between the two paths.
@@ -116,8 +116,8 @@ pub struct ClockComparison {
 
 impl ClockComparison {
     /// Adds an exchange, in the order of the answers. Returns false if it is impossible and was ignored.
-    pub fn add(&mut self, exchange: &ClockExchange) -> bool {
-        let Some(mark) = exchange.mark() else { return false };
+    pub fn add_exchange(&mut self, exchange: &ClockExchange) -> bool {
+        let Some(mark) = exchange.offset_mark() else { return false };
         let Some(round_trip) = exchange.round_trip() else { return false };
         self.count += 1;
         self.least = Some(self.least.map_or(round_trip, |least| least.min(round_trip)));
@@ -147,7 +147,7 @@ impl ClockComparison {
     }
 
     /// Returns offset and rate by all exchanges; `None` before the first one.
-    pub fn fit(&self) -> Option<ClockFit> {
+    pub fn fit_clock(&self) -> Option<ClockFit> {
         let marks: Vec<OffsetMark> = self.kept.iter().chain(&self.best).copied().collect();
         let now = marks.iter().map(|mark| mark.at).max()?;
         // The mark that is best now: that of an old one may have been narrower, but its bound has grown since.

@@ -1,7 +1,7 @@
 //! Figures of a result: the numbers by which results are compared, whatever made them.
 //!
-//! A run and a test method each name their figures. [`compare`] puts the figures of two results side by side and judges them by
-//! limits; [`trends`] follows each figure over many results. Neither depends on the kind of measurement.
+//! A run and a test method each name their figures. [`compare_figures`] puts the figures of two results side by side and judges them by
+//! limits; [`figure_trends`] follows each figure over many results. Neither depends on the kind of measurement.
 //!
 //! Invariant: a figure that is not known is absent or has no value; it is never zero, and it never keeps a limit.
 
@@ -10,9 +10,9 @@ mod limit;
 mod trend;
 mod words;
 
-pub use comparison::{ComparedFigure, FigureChange, FigureComparison, FigureVerdict, compare};
+pub use comparison::{ComparedFigure, FigureChange, FigureComparison, FigureVerdict, compare_figures};
 pub use limit::{AllowedChange, BadLimit, FigureLimit, FigureLimits};
-pub use trend::{FigureTrend, median_figures, trends};
+pub use trend::{FigureTrend, figure_trends, median_figures};
 pub use words::{difference_in_words, percent_in_words, value_in_words};
 
 use serde::{Deserialize, Serialize};

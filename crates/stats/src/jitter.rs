@@ -24,7 +24,7 @@ pub struct JitterMeter {
 
 impl JitterMeter {
     /// Takes in the delay of the next frame to arrive.
-    pub fn record(&mut self, delay_ns: i64) {
+    pub fn record_delay(&mut self, delay_ns: i64) {
         if let Some(last) = self.last.replace(delay_ns) {
             let change = delay_ns.abs_diff(last);
             // J += (|D| - J) / 16, RFC 3550 section 6.4.1. The old J alone is damped, not the new change with it.
@@ -37,7 +37,7 @@ impl JitterMeter {
     }
 
     /// Returns the value of RFC 3550 section 6.4.1 so far.
-    pub const fn smoothed(&self) -> Nanos {
+    pub const fn smoothed_jitter(&self) -> Nanos {
         Nanos::new(self.smoothed >> FRACTION)
     }
 
@@ -47,7 +47,7 @@ impl JitterMeter {
         // RFC 5481 section 4.2: PDV is the delay less the minimum. So a quantile of PDV is that of the delay, shifted.
         let above_min = latency.quantile(999_000).unwrap_or(Nanos::ZERO);
         JitterSummary {
-            rfc3550: self.smoothed(),
+            rfc3550: self.smoothed_jitter(),
             rfc3550_max: Nanos::new(self.largest >> FRACTION),
             pdv_p999: above_min.saturating_sub(latency.min().unwrap_or(Nanos::ZERO)),
             ipdv_mean: Nanos::new(clamp_to_u64(mean)),
@@ -136,8 +136,8 @@ mod tests {
     fn of(delays: &[i64]) -> JitterSummary {
         let (mut jitter, mut latency) = (JitterMeter::default(), Latency::with_digits(3));
         for delay in delays {
-            jitter.record(*delay);
-            latency.record(Nanos::new(delay.unsigned_abs()));
+            jitter.record_delay(*delay);
+            latency.record_time(Nanos::new(delay.unsigned_abs()));
         }
         jitter.summary(&latency)
     }
@@ -186,14 +186,14 @@ mod tests {
             let (mut bounds, mut delays) = (Latency::with_digits(2), Latency::with_digits(3));
             let (mut stamped, mut true_jitter) = (JitterMeter::default(), JitterMeter::default());
             for (delay, bound, percent) in &frames {
-                bounds.record(Nanos::new(*bound));
-                delays.record(Nanos::new(delay.unsigned_abs()));
-                stamped.record(*delay);
-                true_jitter.record(*delay - (bound * percent / 100).cast_signed().min(*delay));
+                bounds.record_time(Nanos::new(*bound));
+                delays.record_time(Nanos::new(delay.unsigned_abs()));
+                stamped.record_delay(*delay);
+                true_jitter.record_delay(*delay - (bound * percent / 100).cast_signed().min(*delay));
             }
             let error = jitter_error(&bounds, &delays, Nanos::ZERO).as_u64() + 2;
             let largest = |jitter: &JitterMeter| jitter.largest >> FRACTION;
-            prop_assert!(stamped.smoothed().as_u64().abs_diff(true_jitter.smoothed().as_u64()) <= error);
+            prop_assert!(stamped.smoothed_jitter().as_u64().abs_diff(true_jitter.smoothed_jitter().as_u64()) <= error);
             prop_assert!(largest(&stamped).abs_diff(largest(&true_jitter)) <= error);
         }
     }

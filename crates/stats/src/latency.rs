@@ -38,12 +38,12 @@ impl LatencyTimes {
         }
     }
 
-    fn histogram(&self) -> Cow<'_, Histogram<u64>> {
+    fn to_histogram(&self) -> Cow<'_, Histogram<u64>> {
         match self {
             Self::Counting(histogram) => Cow::Borrowed(histogram),
             // The histogram is built for each query, so that the memory is held only for that time.
             Self::Read { digits, buckets } => {
-                let mut histogram = empty(*digits);
+                let mut histogram = empty_histogram(*digits);
                 for (value, count) in buckets {
                     histogram.saturating_record_n((*value).clamp(1, LONGEST), *count);
                 }
@@ -53,16 +53,16 @@ impl LatencyTimes {
     }
 
     /// Returns the histogram to add to. Never allocates for one that counts.
-    fn counting(&mut self) -> &mut Histogram<u64> {
+    fn counting_mut(&mut self) -> &mut Histogram<u64> {
         if let Self::Read { .. } = self {
-            *self = Self::Counting(self.histogram().into_owned());
+            *self = Self::Counting(self.to_histogram().into_owned());
         }
         let Self::Counting(histogram) = self else { unreachable!("it was just made to count") };
         histogram
     }
 }
 
-fn empty(digits: u8) -> Histogram<u64> {
+fn empty_histogram(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, LONGEST, digits.clamp(1, 3))
         .expect("bounds 1..LONGEST and 1 to 3 digits are legal")
 }
@@ -90,14 +90,14 @@ impl ExactTimes {
 impl Latency {
     /// An empty distribution with `digits` significant digits (1 to 3; others are brought into range).
     pub fn with_digits(digits: u8) -> Self {
-        Self { times: LatencyTimes::Counting(empty(digits)), exact: ExactTimes::EMPTY }
+        Self { times: LatencyTimes::Counting(empty_histogram(digits)), exact: ExactTimes::EMPTY }
     }
 
     /// Takes in one time. Never allocates.
-    pub fn record(&mut self, time: Nanos) {
+    pub fn record_time(&mut self, time: Nanos) {
         let ns = time.as_u64();
         // The histogram begins at 1 ns and ends at LONGEST. The exact figures take the true value.
-        self.times.counting().saturating_record(ns.clamp(1, LONGEST));
+        self.times.counting_mut().saturating_record(ns.clamp(1, LONGEST));
         self.exact.count += 1;
         self.exact.sum += u128::from(ns);
         self.exact.min = self.exact.min.min(ns);
@@ -110,7 +110,7 @@ impl Latency {
             return;
         }
         let ns = time.as_u64();
-        self.times.counting().saturating_record_n(ns.clamp(1, LONGEST), count);
+        self.times.counting_mut().saturating_record_n(ns.clamp(1, LONGEST), count);
         self.exact.count += count;
         self.exact.sum += u128::from(ns) * u128::from(count);
         self.exact.min = self.exact.min.min(ns);
@@ -120,7 +120,7 @@ impl Latency {
     /// Adds another distribution to this one; the coarser resolution of the two is kept.
     pub fn merge(&mut self, other: &Self) {
         for (value, count) in other.buckets() {
-            self.times.counting().saturating_record_n(value.as_u64().min(LONGEST), count);
+            self.times.counting_mut().saturating_record_n(value.as_u64().min(LONGEST), count);
         }
         // Figures from a file of another program may be as large as their types allow.
         self.exact.count = self.exact.count.saturating_add(other.exact.count);
@@ -141,11 +141,11 @@ impl Latency {
 
     /// Returns the smallest time, exact; `None` if empty.
     pub fn min(&self) -> Option<Nanos> {
-        self.some(self.exact.min)
+        self.if_any(self.exact.min)
     }
 
     pub fn max(&self) -> Option<Nanos> {
-        self.some(self.exact.max)
+        self.if_any(self.exact.max)
     }
 
     /// Returns its exact figures, which can be merged with those of others.
@@ -161,25 +161,25 @@ impl Latency {
     /// Returns the mean, to the nanosecond.
     pub fn mean(&self) -> Option<Nanos> {
         let mean = self.exact.sum.checked_div(u128::from(self.exact.count))?;
-        self.some(clamp_to_u64(mean))
+        self.if_any(clamp_to_u64(mean))
     }
 
     /// Returns the time at or below which `millionths` of the samples lie: 999 900 is p99.99.
     pub fn quantile(&self, millionths: u32) -> Option<Nanos> {
-        let value = self.times.histogram().value_at_quantile(f64::from(millionths) / 1e6);
+        let value = self.times.to_histogram().value_at_quantile(f64::from(millionths) / 1e6);
         // The histogram rounds up to the end of its bucket; the exact ends are known better.
-        self.some(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
+        self.if_any(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
     }
 
     /// Returns pairs (upper end of a bucket, samples in it), ascending, without empty buckets.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
-        let histogram = self.times.histogram();
+        let histogram = self.times.to_histogram();
         let recorded = histogram.iter_recorded();
         let pairs = recorded.map(|pair| (Nanos::new(pair.value_iterated_to()), pair.count_at_value()));
         pairs.collect::<Vec<_>>().into_iter()
     }
 
-    fn some(&self, ns: u64) -> Option<Nanos> {
+    fn if_any(&self, ns: u64) -> Option<Nanos> {
         (self.exact.count > 0).then(|| Nanos::new(ns))
     }
 }
@@ -240,7 +240,7 @@ mod tests {
     fn of(times: &[u64]) -> Latency {
         let mut latency = Latency::with_digits(3);
         for ns in times {
-            latency.record(Nanos::new(*ns));
+            latency.record_time(Nanos::new(*ns));
         }
         latency
     }
@@ -267,7 +267,7 @@ mod tests {
         assert!(matches!(&read.times, LatencyTimes::Read { buckets, .. } if buckets.len() == 2));
         assert_eq!((read.quantile(500_000), read.clone()), (counted.quantile(500_000), counted));
         assert!(matches!(read.times, LatencyTimes::Read { .. }), "asking adds nothing");
-        read.record(Nanos::new(6));
+        read.record_time(Nanos::new(6));
         assert!(matches!(read.times, LatencyTimes::Counting(_)));
         assert_eq!(read, of(&[5, 70_000, 70_000, 6]));
         assert!(serde_json::from_str::<Latency>(&text.replace("\"count\":3", "\"count\":4")).is_err());

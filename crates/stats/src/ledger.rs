@@ -162,7 +162,7 @@ impl fmt::Display for LedgerImbalance {
 
 impl FrameLedger {
     /// Adds `frames` to an account.
-    pub fn add(&mut self, account: LedgerAccount, frames: u64) {
+    pub fn add_frames(&mut self, account: LedgerAccount, frames: u64) {
         let sum = self.counts.entry(account).or_default();
         // Parts may come from other machines, with counts as large as their types allow.
         *sum = sum.saturating_add(frames);
@@ -174,22 +174,22 @@ impl FrameLedger {
         // An account that was not measured stays absent.
         if let Some(sum) = self.counts.get_mut(&from).filter(|_| moved > 0) {
             *sum -= moved;
-            self.add(to, moved);
+            self.add_frames(to, moved);
         }
     }
 
     /// Adds an account that may not have been measured.
     pub fn add_measured(&mut self, account: LedgerAccount, frames: Option<u64>) {
         match frames {
-            Some(frames) => self.add(account, frames),
+            Some(frames) => self.add_frames(account, frames),
             None => drop(self.unknown.insert(account)),
         }
     }
 
     /// Adds the counters of a sending port.
     pub fn add_sender(&mut self, tx: &TxCounters) {
-        self.add(LedgerAccount::Refused, tx.refused);
-        self.add(LedgerAccount::HandedOver, tx.handed_over);
+        self.add_frames(LedgerAccount::Refused, tx.refused);
+        self.add_frames(LedgerAccount::HandedOver, tx.handed_over);
         // An interface may lack this counter. A rule with an absent account is listed as unchecked, never as balanced.
         self.add_measured(LedgerAccount::OnWire, tx.on_wire);
         self.add_measured(LedgerAccount::TxDropped, tx.dropped);
@@ -198,15 +198,15 @@ impl FrameLedger {
     /// Adds the counters of a receiving port, without its streams.
     pub fn add_receiver(&mut self, rx: &RxCounters) {
         self.add_measured(LedgerAccount::Arrived, rx.arrived);
-        self.add(LedgerAccount::RingDropped, rx.ring_dropped);
-        self.add(LedgerAccount::Seen, rx.seen);
-        self.add(LedgerAccount::Foreign, rx.foreign);
-        self.add(LedgerAccount::Protocol, rx.protocol);
-        self.add(LedgerAccount::Misdelivered, rx.misdelivered);
-        self.add(LedgerAccount::OtherRuns, rx.other_runs);
+        self.add_frames(LedgerAccount::RingDropped, rx.ring_dropped);
+        self.add_frames(LedgerAccount::Seen, rx.seen);
+        self.add_frames(LedgerAccount::Foreign, rx.foreign);
+        self.add_frames(LedgerAccount::Protocol, rx.protocol);
+        self.add_frames(LedgerAccount::Misdelivered, rx.misdelivered);
+        self.add_frames(LedgerAccount::OtherRuns, rx.other_runs);
         // Unnumbered frames are a part of the recognised ones; streams add the other parts.
-        self.add(LedgerAccount::Recognised, rx.unnumbered);
-        self.add(LedgerAccount::Unnumbered, rx.unnumbered);
+        self.add_frames(LedgerAccount::Recognised, rx.unnumbered);
+        self.add_frames(LedgerAccount::Unnumbered, rx.unnumbered);
     }
 
     /// Returns the count of an account; `None` if no part measured it.
@@ -221,18 +221,18 @@ impl FrameLedger {
 
     pub fn merge(&mut self, other: &Self) {
         for (account, frames) in &other.counts {
-            self.add(*account, *frames);
+            self.add_frames(*account, *frames);
         }
         self.unknown.extend(&other.unknown);
     }
 
     /// Returns the rules that do not hold.
-    pub fn balance(&self) -> Vec<LedgerImbalance> {
-        RULES.iter().filter_map(|rule| self.check(rule)?).collect()
+    pub fn find_imbalances(&self) -> Vec<LedgerImbalance> {
+        RULES.iter().filter_map(|rule| self.check_rule(rule)?).collect()
     }
 
     /// Returns the rules that could not be checked because an account that should have been measured was not.
-    pub fn unchecked(&self) -> Vec<&'static str> {
+    pub fn unchecked_rules(&self) -> Vec<&'static str> {
         RULES.iter().filter(|rule| self.lacks_account_of(rule)).map(|rule| rule.name).collect()
     }
 
@@ -242,7 +242,7 @@ impl FrameLedger {
 
     /// Checks a rule. `None`: it cannot be checked; `Some(None)`: it holds.
     #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
-    fn check(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
+    fn check_rule(&self, rule: &BalanceRule) -> Option<Option<LedgerImbalance>> {
         // One part that could not measure an account makes its sum too small, so the rule would fail without a fault.
         if self.lacks_account_of(rule) {
             return None;
@@ -275,18 +275,18 @@ mod tests {
 
     fn sender(planned: u64, unsent: u64) -> FrameLedger {
         let mut ledger = FrameLedger::default();
-        ledger.add(LedgerAccount::Planned, planned);
-        ledger.add(LedgerAccount::Unsent, unsent);
-        ledger.add(LedgerAccount::Built, planned - unsent);
+        ledger.add_frames(LedgerAccount::Planned, planned);
+        ledger.add_frames(LedgerAccount::Unsent, unsent);
+        ledger.add_frames(LedgerAccount::Built, planned - unsent);
         ledger
     }
 
     #[test]
     fn an_imbalance_names_the_rule_and_the_side() {
         let mut ledger = sender(10, 0);
-        assert_eq!(ledger.balance(), []);
-        ledger.add(LedgerAccount::Unsent, 1);
-        let wrong = ledger.balance();
+        assert_eq!(ledger.find_imbalances(), []);
+        ledger.add_frames(LedgerAccount::Unsent, 1);
+        let wrong = ledger.find_imbalances();
         assert_eq!(wrong[0].to_string(), "our sender: planned = built + unsent does not hold: 10 against 11");
     }
 
@@ -299,9 +299,9 @@ mod tests {
         blind.add_measured(LedgerAccount::HandedOver, None);
         blind.add_measured(LedgerAccount::Refused, Some(0));
         all.merge(&blind);
-        assert_eq!(all.balance(), []);
+        assert_eq!(all.find_imbalances(), []);
         assert_eq!(
-            all.unchecked(),
+            all.unchecked_rules(),
             ["built = handed over + refused", "handed over = on the wire + dropped by the interface"]
         );
     }
@@ -313,7 +313,7 @@ mod tests {
             let fold = |list: &mut dyn Iterator<Item = &FrameLedger>| list.fold(FrameLedger::default(), |mut sum, l| { sum.merge(l); sum });
             let forward = fold(&mut ledgers.iter());
             prop_assert_eq!(&forward, &fold(&mut ledgers.iter().rev()));
-            prop_assert_eq!(forward.balance(), []);
+            prop_assert_eq!(forward.find_imbalances(), []);
         }
     }
 }

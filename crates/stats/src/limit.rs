@@ -38,7 +38,7 @@ impl RigLimit {
 }
 
 /// Returns the limit for frames of a mean size: of the measured sizes, the nearest.
-pub fn nearest<'a>(
+pub fn nearest_limit<'a>(
     limits: &'a [RigLimit],
     back_end: BackEnd,
     driver: &str,
@@ -70,8 +70,9 @@ mod tests {
     fn the_nearest_size_of_the_same_way_counts() {
         let limits =
             [limit(BackEnd::Packet, 64, 10), limit(BackEnd::Packet, 1518, 5), limit(BackEnd::Xdp, 64, 90)];
-        let found =
-            |back_end, driver, size| nearest(&limits, back_end, driver, size).map(|l| l.frames_per_second);
+        let found = |back_end, driver, size| {
+            nearest_limit(&limits, back_end, driver, size).map(|l| l.frames_per_second)
+        };
         assert_eq!(found(BackEnd::Packet, "veth", 500), Some(10));
         assert_eq!(found(BackEnd::Packet, "veth", 1000), Some(5));
         assert_eq!(found(BackEnd::Xdp, "veth", 1000), Some(90));

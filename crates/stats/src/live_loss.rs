@@ -36,7 +36,7 @@ impl LiveLoss {
     }
 
     /// Returns the lost share of lost and arrived frames.
-    pub const fn share(self, arrived: u64) -> Ratio {
+    pub const fn loss_share(self, arrived: u64) -> Ratio {
         Ratio::new(self.lost, self.lost.saturating_add(arrived))
     }
 }
@@ -49,7 +49,7 @@ mod tests {
     fn frames_on_their_way_are_no_losses() {
         let moving = LiveLoss::new(28_900, 28_447, 0, true);
         assert_eq!((moving.lost, moving.in_flight_or_lost), (0, 453));
-        assert!(moving.share(28_447).percent().abs() < f64::EPSILON);
+        assert!(moving.loss_share(28_447).percent().abs() < f64::EPSILON);
         let lossy = LiveLoss::new(1_000, 900, 60, true);
         assert_eq!((lossy.lost, lossy.in_flight_or_lost), (60, 40));
         // The sender was read before the receiver: gaps are losses all the same.
@@ -59,7 +59,10 @@ mod tests {
     #[test]
     fn what_has_not_arrived_when_nothing_moves_is_lost() {
         let ended = LiveLoss::new(1_000, 900, 60, false);
-        assert_eq!((ended.lost, ended.in_flight_or_lost, ended.share(900)), (100, 0, Ratio::new(100, 1_000)));
+        assert_eq!(
+            (ended.lost, ended.in_flight_or_lost, ended.loss_share(900)),
+            (100, 0, Ratio::new(100, 1_000))
+        );
         // Copies arrived as well.
         assert_eq!(LiveLoss::new(1_000, 1_500, 60, false).lost, 60);
     }

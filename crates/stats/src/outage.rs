@@ -35,7 +35,7 @@ impl StreamOutage {
         if is_one { Some(self.end?.since(self.begin?)) } else { None }
     }
 
-    fn join(&mut self, next: &Self) {
+    fn join_next(&mut self, next: &Self) {
         self.last = next.last;
         self.frames += next.frames;
         self.gaps += next.gaps;
@@ -64,7 +64,7 @@ impl OutageList {
     }
 
     /// Adds a run of lost frames; its numbers are above all earlier ones. A run that continues the last one extends it.
-    pub fn push(&mut self, outage: StreamOutage) {
+    pub fn push_outage(&mut self, outage: StreamOutage) {
         if let Some(last) = self.outages.last_mut()
             && last.last + 1 == outage.first
         {
@@ -89,7 +89,7 @@ impl OutageList {
         for from in (0..self.outages.len()).step_by(2) {
             let mut joined = self.outages[from];
             if let Some(next) = self.outages.get(from + 1) {
-                joined.join(next);
+                joined.join_next(next);
             }
             self.outages[kept] = joined;
             kept += 1;
@@ -139,7 +139,7 @@ impl OpenGap {
         longest.or_else(|| Some(JoinedGap { first, end, before: before?, after: after? }))
     }
 
-    fn join(&mut self, next: &Self) {
+    fn join_next(&mut self, next: &Self) {
         // `max_by_key` returns the last of equal ones, so the reversed order keeps the first.
         let all = [next.as_joined(), self.as_joined()].into_iter().flatten();
         self.longest = all.max_by_key(JoinedGap::length);
@@ -157,13 +157,13 @@ impl OpenGaps {
     }
 
     /// Frames `first..end` are missing between two arrivals.
-    pub(crate) fn open(&mut self, first: u64, end: u64, before: Option<MonoTime>, after: MonoTime) {
+    pub(crate) fn open_gap(&mut self, first: u64, end: u64, before: Option<MonoTime>, after: MonoTime) {
         let gap = OpenGap { first, end, before, after: Some(after), longest: None };
         let is_full = self.gaps.len() == OPEN_GAPS;
         match self.gaps.back_mut().filter(|_| is_full) {
             // Frames that arrived between the two are inside the joined gap now. They are not lost, so no outage is requested
             // for them.
-            Some(last) => last.join(&gap),
+            Some(last) => last.join_next(&gap),
             None => self.gaps.push_back(gap),
         }
     }
@@ -174,7 +174,7 @@ impl OpenGaps {
     }
 
     /// Returns the outage of the lost frames `first..=last`. Gaps below `first` are closed: they are not needed again.
-    pub(crate) fn outage(&mut self, first: u64, last: u64) -> StreamOutage {
+    pub(crate) fn take_outage(&mut self, first: u64, last: u64) -> StreamOutage {
         while self.gaps.front().is_some_and(|gap| gap.end <= first) {
             self.gaps.pop_front();
         }
@@ -189,7 +189,7 @@ impl OpenGaps {
                 Some(longest) if (longest.first..longest.end).contains(&first) => {
                     (outage.begin, outage.end) = (Some(longest.before), Some(longest.after));
                 }
-                Some(_) => narrow(&mut outage, gap),
+                Some(_) => narrow_outage(&mut outage, gap),
                 None => {}
             }
         }
@@ -198,15 +198,15 @@ impl OpenGaps {
 }
 
 /// Estimates the arrivals around a run within joined gaps: frames are taken to be evenly spaced.
-fn narrow(outage: &mut StreamOutage, gap: &OpenGap) {
+fn narrow_outage(outage: &mut StreamOutage, gap: &OpenGap) {
     let Some((before, after)) = gap.before.zip(gap.after) else { return };
-    outage.begin = Some(interpolated(gap, before, after, outage.first));
-    outage.end = Some(interpolated(gap, before, after, outage.last + 2).min(after));
+    outage.begin = Some(interpolate_arrival(gap, before, after, outage.first));
+    outage.end = Some(interpolate_arrival(gap, before, after, outage.last + 2).min(after));
 }
 
 /// Returns the time at which frame `number - 1` would have arrived. The frame in front of the gap came at `before`, the one
 /// behind it at `after`.
-fn interpolated(gap: &OpenGap, before: MonoTime, after: MonoTime, number: u64) -> MonoTime {
+fn interpolate_arrival(gap: &OpenGap, before: MonoTime, after: MonoTime, number: u64) -> MonoTime {
     let span = u128::from(after.since(before).as_u64());
     let steps = u128::from(gap.end + 1 - gap.first);
     before + Nanos::new(clamp_to_u64(span * u128::from(number - gap.first) / steps))

@@ -141,7 +141,7 @@ pub struct RxCounters {
 
 impl RxCounters {
     /// Returns the frames that arrived at the port and that the receiver did not see.
-    pub fn unseen(&self) -> u64 {
+    pub fn unseen_frames(&self) -> u64 {
         self.unseen_beyond(0)
     }
 

@@ -26,7 +26,7 @@ pub struct ProbeTimes {
 impl ProbeTimes {
     /// Subtracts `offset_ns`, which may be wrong by `bound`.
     #[must_use]
-    pub fn less(self, offset_ns: i64, bound: Nanos) -> Self {
+    pub fn less_offset(self, offset_ns: i64, bound: Nanos) -> Self {
         Self {
             samples: self.samples,
             min_ns: self.min_ns.saturating_sub(offset_ns),
@@ -78,7 +78,7 @@ pub enum ProbeLineEnd {
 
 impl ProbeLineEnd {
     /// Describes the end in words; `None` if it was the regular end.
-    pub fn words(&self) -> Option<String> {
+    pub fn in_words(&self) -> Option<String> {
         Some(match self {
             Self::Done => return None,
             Self::Stopped => "stopped before the end".to_owned(),
@@ -166,7 +166,7 @@ pub struct ProbeLineResult {
 
 impl ProbeLineResult {
     /// Returns the result of a line that sent nothing.
-    pub fn unsent(line: usize, planned: u64, end: ProbeLineEnd) -> Self {
+    pub fn without_probes(line: usize, planned: u64, end: ProbeLineEnd) -> Self {
         Self {
             line,
             end,
@@ -238,7 +238,7 @@ mod tests {
             max_ns: 9,
             bound_ns: 2,
         };
-        let moved = times.less(6, Nanos::new(4));
+        let moved = times.less_offset(6, Nanos::new(4));
         assert_eq!((moved.min_ns, moved.p50_ns, moved.max_ns, moved.bound_ns), (-1, 1, 3, 6));
         assert!(moved.is_ordered() && !ProbeTimes { min_ns: 8, ..times }.is_ordered());
     }

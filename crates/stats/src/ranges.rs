@@ -34,7 +34,7 @@ impl NumberRanges {
         !self.is_joined
     }
 
-    pub fn add(&mut self, number: u64) {
+    pub fn add_number(&mut self, number: u64) {
         // Almost always it follows the last one.
         if let Some(last) = self.ranges.last_mut()
             && last.last.checked_add(1) == Some(number)
@@ -50,10 +50,10 @@ impl NumberRanges {
             return;
         }
         self.numbers += 1;
-        self.insert(place, number);
+        self.insert_number(place, number);
     }
 
-    fn insert(&mut self, place: usize, number: u64) {
+    fn insert_number(&mut self, place: usize, number: u64) {
         let follows = place > 0 && self.ranges[place - 1].last + 1 == number;
         let precedes = self.ranges.get(place).is_some_and(|range| number + 1 == range.first);
         match (follows, precedes) {
@@ -103,7 +103,7 @@ mod tests {
     fn a_full_set_joins_the_nearest_ranges_and_says_so() {
         let mut set = NumberRanges::default();
         for number in (0..2 * MOST_RANGES as u64).map(|n| 10 * n) {
-            set.add(number);
+            set.add_number(number);
         }
         assert!(set.ranges.len() <= MOST_RANGES && !set.is_exact());
         assert_eq!(set.numbers, 2 * MOST_RANGES as u64);
@@ -114,7 +114,7 @@ mod tests {
         fn it_is_a_set(numbers in prop::collection::vec(0u64..300, 0..300), from in 0u64..300, length in 0u64..300) {
             let mut set = NumberRanges::default();
             for number in &numbers {
-                set.add(*number);
+                set.add_number(*number);
             }
             let oracle: BTreeSet<u64> = numbers.iter().copied().collect();
             prop_assert_eq!(set.numbers, oracle.len() as u64);

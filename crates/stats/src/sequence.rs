@@ -7,7 +7,7 @@
 //! Numbers leave the window in order, so runs of lost frames and the seconds they fall into are counted exactly.
 //! A frame that arrives after its number has left is *stale*: it stays counted as lost, and is not guessed at.
 //!
-//! Invariant: after [`SequenceWindow::finish`], `sent = unique + lost`.
+//! Invariant: after [`SequenceWindow::finish_stream`], `sent = unique + lost`.
 
 mod density;
 mod leaders;
@@ -139,7 +139,7 @@ impl SequenceWindow {
     }
 
     /// Returns the full number for the low `bits` that arrived: the one nearest to the highest seen.
-    pub fn unwrap(&self, low: u32, bits: u32) -> u64 {
+    pub fn unwrap_number(&self, low: u32, bits: u32) -> u64 {
         let span = 1u64 << bits;
         // Serial number arithmetic: up to half of the span ahead, else behind. At the start of a stream nothing is behind.
         let ahead = u64::from(low).wrapping_sub(self.next) & (span - 1);
@@ -151,17 +151,22 @@ impl SequenceWindow {
     }
 
     /// Returns how far `number` is ahead of the next one to come; 0 if it is not.
-    pub const fn ahead(&self, number: u64) -> u64 {
+    pub const fn distance_ahead(&self, number: u64) -> u64 {
         number.saturating_sub(self.next)
     }
 
     /// Returns whether frame `number` has arrived. A frame behind the window counts as arrived, because that is not known.
     pub fn has_seen(&self, number: u64) -> bool {
-        number < self.next && (self.next - number > WINDOW || self.seen.has(number))
+        number < self.next && (self.next - number > WINDOW || self.seen.has_bit(number))
     }
 
     /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
-    pub fn arrive(&mut self, number: u64, at: MonoTime, second_of: impl Fn(u64) -> u64) -> SequenceArrival {
+    pub fn on_arrival(
+        &mut self,
+        number: u64,
+        at: MonoTime,
+        second_of: impl Fn(u64) -> u64,
+    ) -> SequenceArrival {
         let before = self.last_arrival;
         // A damaged number would move the window and make everything in between lost. Tags are checked, but only by 16 bits, so
         // a jump of that size is not believed.
@@ -172,10 +177,10 @@ impl SequenceWindow {
             }
             self.last_arrival = Some(at);
             if number > self.next {
-                self.gaps.open(self.next, number, before, at);
+                self.gaps.open_gap(self.next, number, before, at);
             }
-            self.advance(number, second_of);
-            self.leaders.lead(number, self.counts.unique);
+            self.advance_window(number, second_of);
+            self.leaders.add_leader(number, self.counts.unique);
             self.count_unique(number);
             return SequenceArrival::New;
         }
@@ -184,7 +189,7 @@ impl SequenceWindow {
             self.counts.stale += 1;
             return SequenceArrival::Stale;
         }
-        if self.seen.has(number) {
+        if self.seen.has_bit(number) {
             self.counts.duplicates += 1;
             return SequenceArrival::Duplicate;
         }
@@ -197,51 +202,51 @@ impl SequenceWindow {
     }
 
     fn count_unique(&mut self, number: u64) {
-        self.seen.set(number);
+        self.seen.set_bit(number);
         self.counts.unique += 1;
         let start = self.next.saturating_sub(WINDOW);
-        self.density.arrive(number, start, |number| self.seen.has(number));
+        self.density.on_arrival(number, start, |number| self.seen.has_bit(number));
     }
 
     /// Moves the window's end to just behind `number`, and retires the numbers that fall out at the other end.
-    fn advance(&mut self, number: u64, second_of: impl Fn(u64) -> u64) {
+    fn advance_window(&mut self, number: u64, second_of: impl Fn(u64) -> u64) {
         let start = self.next;
         for entering in start..=number.min(start + WINDOW - 1) {
             // A number and the one a window before it share a bit: the old one is judged before the bit is cleared.
             if let Some(leaving) = entering.checked_sub(WINDOW) {
-                self.retire(leaving, self.seen.has(leaving), &second_of);
+                self.retire_number(leaving, self.seen.has_bit(leaving), &second_of);
             }
-            self.seen.clear(entering);
+            self.seen.clear_bit(entering);
         }
         // After a jump of more than a window, the numbers in between never had a bit. All of them are lost, counted at once: a
         // jump of 2^31 must not take 2^31 steps.
         let never_entered = (number + 1).saturating_sub(WINDOW);
         if never_entered > start {
-            self.lose(start, never_entered, &second_of);
+            self.count_lost(start, never_entered, &second_of);
         }
         self.next = number + 1;
     }
 
-    fn retire(&mut self, number: u64, seen: bool, second_of: &impl Fn(u64) -> u64) {
+    fn retire_number(&mut self, number: u64, seen: bool, second_of: &impl Fn(u64) -> u64) {
         if seen {
             self.burst = 0;
         } else {
-            self.lose(number, number + 1, second_of);
+            self.count_lost(number, number + 1, second_of);
         }
     }
 
     /// Counts `from..to`, all lost and all later than anything lost before.
-    fn lose(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
+    fn count_lost(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
         // Numbers leave the window in order, so a burst that goes on is always the last one.
         if self.burst == 0 {
             self.counts.loss_bursts += 1;
         }
         self.burst += to - from;
-        self.outages.push(self.gaps.outage(from, to - 1));
+        self.outages.push_outage(self.gaps.take_outage(from, to - 1));
         self.counts.longest_burst = self.counts.longest_burst.max(self.burst);
         let first = second_of(from);
         let last = second_of(to - 1);
-        self.lose_by_second(from, to, second_of);
+        self.count_lost_by_second(from, to, second_of);
         // A run of n frames touches every second between its ends, unless the stream is slower than one frame per second.
         let touched = (last - first + 1).min(to - from);
         let repeated = u64::from(self.last_loss_second == Some(first));
@@ -250,7 +255,7 @@ impl SequenceWindow {
     }
 
     /// Adds the lost frames `from..to` to the seconds in which they were due.
-    fn lose_by_second(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
+    fn count_lost_by_second(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
         let mut next = from;
         while next < to {
             // Each second takes one search, not one question for each frame: a gap may have 2^31 frames.
@@ -273,24 +278,24 @@ impl SequenceWindow {
     }
 
     /// Ends the stream: every frame that was sent and not seen is lost. A second call changes nothing.
-    pub fn finish(&mut self, sent: u64, second_of: impl Fn(u64) -> u64) {
+    pub fn finish_stream(&mut self, sent: u64, second_of: impl Fn(u64) -> u64) {
         if std::mem::replace(&mut self.finished, true) {
             return;
         }
         for number in self.next.saturating_sub(WINDOW)..self.next {
-            self.retire(number, self.seen.has(number), &second_of);
+            self.retire_number(number, self.seen.has_bit(number), &second_of);
         }
         let start = self.next.saturating_sub(WINDOW);
-        self.density.finish(start, |number| self.seen.has(number));
+        self.density.finish_stream(start, |number| self.seen.has_bit(number));
         // These frames were lost at the end of the stream: no later frame has shown that they were missing.
         if sent > self.next {
             self.gaps.open_end(self.next, sent, self.last_arrival);
-            self.lose(self.next, sent, &second_of);
+            self.count_lost(self.next, sent, &second_of);
             self.next = sent;
         }
     }
 
-    /// Returns the outages of frames that have left the window; all of them after [`Self::finish`].
+    /// Returns the outages of frames that have left the window; all of them after [`Self::finish_stream`].
     pub fn take_outages(&mut self) -> OutageList {
         std::mem::take(&mut self.outages)
     }
@@ -315,23 +320,23 @@ impl SeenBits {
         Self(Box::new([0; WORDS]))
     }
 
-    fn has(&self, number: u64) -> bool {
-        self.0[Self::word(number)] & Self::bit(number) != 0
+    fn has_bit(&self, number: u64) -> bool {
+        self.0[Self::word_index(number)] & Self::bit_mask(number) != 0
     }
 
-    fn set(&mut self, number: u64) {
-        self.0[Self::word(number)] |= Self::bit(number);
+    fn set_bit(&mut self, number: u64) {
+        self.0[Self::word_index(number)] |= Self::bit_mask(number);
     }
 
-    fn clear(&mut self, number: u64) {
-        self.0[Self::word(number)] &= !Self::bit(number);
+    fn clear_bit(&mut self, number: u64) {
+        self.0[Self::word_index(number)] &= !Self::bit_mask(number);
     }
 
-    const fn word(number: u64) -> usize {
+    const fn word_index(number: u64) -> usize {
         (number % WINDOW / 64) as usize
     }
 
-    const fn bit(number: u64) -> u64 {
+    const fn bit_mask(number: u64) -> u64 {
         1 << (number % 64)
     }
 }

@@ -28,7 +28,7 @@ impl RateSeries {
     }
 
     /// Counts `frames` and `bytes` at `at`; before `origin` counts as second 0.
-    pub fn add(&mut self, origin: MonoTime, at: MonoTime, frames: u64, bytes: u64) {
+    pub fn add_frames(&mut self, origin: MonoTime, at: MonoTime, frames: u64, bytes: u64) {
         let second = clamp_to_usize(at.since(origin).as_u64() / 1_000_000_000);
         // Grows within its capacity only: the receiver's thread must not allocate while it counts.
         if second >= self.seconds.len() && second < self.room {
@@ -110,9 +110,9 @@ impl QualitySeries {
     }
 
     /// Closes the latest seconds, when no more delays follow.
-    pub fn close(&mut self) {
+    pub fn close_seconds(&mut self) {
         if let Some(mut latest) = self.latest.take() {
-            latest.close(&mut self.percentiles);
+            latest.close_all(&mut self.percentiles);
         }
     }
 
@@ -123,7 +123,7 @@ impl QualitySeries {
         Some((found.p50()?.min(longest), found.p99()?.min(longest)))
     }
 
-    fn second(&mut self, second: u64) -> Option<&mut QualitySecond> {
+    fn second_mut(&mut self, second: u64) -> Option<&mut QualitySecond> {
         let second = clamp_to_usize(second);
         if second >= self.seconds.len() && second < self.room {
             self.seconds.resize(second + 1, QualitySecond::default());
@@ -134,18 +134,18 @@ impl QualitySeries {
     /// Counts a delay of a frame that arrived at `at`.
     pub fn add_delay(&mut self, origin: MonoTime, at: MonoTime, delay: Nanos) {
         let number = at.since(origin).as_u64() / 1_000_000_000;
-        let Some(second) = self.second(number) else { return };
+        let Some(second) = self.second_mut(number) else { return };
         second.delayed += 1;
         second.delay_total_ns = second.delay_total_ns.saturating_add(delay.as_u64());
         second.delay_max = second.delay_max.max(delay);
         if let Some(latest) = &mut self.latest {
-            latest.add(clamp_to_usize(number), delay, &mut self.percentiles);
+            latest.add_delay(clamp_to_usize(number), delay, &mut self.percentiles);
         }
     }
 
     /// Counts frames that were due in a second and lost.
     pub fn add_lost(&mut self, second: u64, frames: u64) {
-        if let Some(second) = self.second(second) {
+        if let Some(second) = self.second_mut(second) {
             second.lost += frames;
         }
     }
@@ -218,7 +218,7 @@ mod tests {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(delay));
         }
         series.add_delay(origin, origin + Nanos::from_secs(9), Nanos::new(1));
-        series.close();
+        series.close_seconds();
         assert_eq!(medians(&series), [Some(12), Some(9), Some(7), None, Some(20)]);
         assert_eq!(series.percentiles[0].p99().map(Nanos::as_u64), Some(30));
         assert_eq!(series.percentiles.capacity(), 9, "a receiver must not allocate");
@@ -233,7 +233,7 @@ mod tests {
         for ms in [100, 1100, 3000, 200, 2100, 3900] {
             series.add_delay(origin, origin + Nanos::from_millis(ms), Nanos::new(ms));
         }
-        series.close();
+        series.close_seconds();
         let known: Vec<bool> = medians(&series).iter().map(Option::is_some).collect();
         assert_eq!(known, [false, true, true, true], "second 0 was closed when second 3 began");
         assert_eq!(series.seconds[0].delayed, 2);
@@ -247,7 +247,7 @@ mod tests {
             for second in seconds {
                 series.add_delay(origin, origin + Nanos::from_secs(*second), Nanos::new(10 + second));
             }
-            series.close();
+            series.close_seconds();
             series
         };
         let mut all = QualitySeries::default();
@@ -266,9 +266,9 @@ mod tests {
         let origin = MonoTime::from_nanos(500);
         let mut series = RateSeries::with_room(3);
         for ms in [0, 999, 1000, 2999, 3000, 9000] {
-            series.add(origin, origin + Nanos::from_millis(ms), 1, 64);
+            series.add_frames(origin, origin + Nanos::from_millis(ms), 1, 64);
         }
-        series.add(origin, MonoTime::from_nanos(0), 1, 64);
+        series.add_frames(origin, MonoTime::from_nanos(0), 1, 64);
         assert_eq!(series.seconds, [(3, 192), (1, 64), (1, 64)]);
         assert_eq!(series.beyond, (2, 128));
         let mut sum = RateSeries::with_room(0);

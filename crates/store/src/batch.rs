@@ -7,7 +7,7 @@ use crate::Error;
 use crate::catalogue::{BatchQuotas, RunCatalogue};
 use crate::draft::{RunDraft, check_id};
 use crate::packs::{PackedSegment, SegmentPlace, write_pack};
-use crate::segments::{StoreOutcome, check_node, key};
+use crate::segments::{StoreOutcome, check_node, segment_key};
 use crate::spool::segment::{SegmentHash, hex};
 use crate::spool::{ResultSegment, SegmentKind};
 use packetrig_fleet::RunId;
@@ -79,28 +79,35 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// Adds a segment of the draft's run. A repeat gets the same answer; what was stored first is never changed.
-    pub fn add(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) {
-        let outcome = self.examine(draft, id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
+    pub fn add_segment(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) {
+        let outcome =
+            self.examine_segment(draft, id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
         self.outcomes.push(outcome);
     }
 
     /// Adds a segment for which the caller has no draft. A segment that came too late for its report is stored beside it, and
     /// one of an unknown run in a directory of its own. So the node can delete it. At most
     /// [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) bytes are kept per node, and [`MOST_LATE`](crate::MOST_LATE) in all.
-    pub fn add_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
-        let outcome = self.examine_late(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
+    pub fn add_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) {
+        let outcome =
+            self.examine_late_segment(id, bytes).unwrap_or_else(|error| Outcome::Settled(Err(error)));
         self.outcomes.push(outcome);
     }
 
-    fn examine(&mut self, draft: &RunDraft, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
-        if id.run != *draft.run() {
+    fn examine_segment(
+        &mut self,
+        draft: &RunDraft,
+        id: &'a SegmentId,
+        bytes: &'a [u8],
+    ) -> Result<Outcome, Error> {
+        if id.run != *draft.run_id() {
             return Err(Error::Foreign(id.clone()));
         }
         let run = draft.partial_directory();
         let segment = read_segment(id, bytes)?;
-        let hash = ResultSegment::hash(bytes);
+        let hash = ResultSegment::hash_in(bytes);
         // The batch before the catalogue: a segment that came twice in one batch has no row yet, and must be counted once.
-        if let Some(outcome) = self.repeat(id, &hash)? {
+        if let Some(outcome) = self.find_repeat(id, &hash)? {
             return Ok(outcome);
         }
         let listed = self.catalogue.listed_segment(id)?;
@@ -120,12 +127,12 @@ impl<'a> SegmentBatch<'a> {
         Ok(self.write_later(UnwrittenSegment { id, bytes, kind: segment.kind, hash, run, has_row }))
     }
 
-    fn examine_late(&mut self, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
+    fn examine_late_segment(&mut self, id: &'a SegmentId, bytes: &'a [u8]) -> Result<Outcome, Error> {
         // No draft has checked this id, and it may become the name of a directory.
         check_id(&id.run.0)?;
         let segment = read_segment(id, bytes)?;
-        let hash = ResultSegment::hash(bytes);
-        if let Some(outcome) = self.repeat(id, &hash)? {
+        let hash = ResultSegment::hash_in(bytes);
+        if let Some(outcome) = self.find_repeat(id, &hash)? {
             return Ok(outcome);
         }
         match self.catalogue.listed_segment(id)? {
@@ -142,7 +149,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// The outcome of a segment that is in the batch already.
-    fn repeat(&self, id: &SegmentId, hash: &SegmentHash) -> Result<Option<Outcome>, Error> {
+    fn find_repeat(&self, id: &SegmentId, hash: &SegmentHash) -> Result<Option<Outcome>, Error> {
         match self.unwritten.iter().position(|one| one.id == id) {
             Some(first) if self.unwritten[first].hash == *hash => Ok(Some(Outcome::Repeats(first))),
             Some(_) => Err(Error::Differs(id.clone())),
@@ -166,7 +173,7 @@ impl<'a> SegmentBatch<'a> {
     }
 
     /// Stores all segments. Returns an answer for each, in the order in which they were added.
-    pub fn store(self) -> Vec<Result<StoreOutcome, Error>> {
+    pub fn store_segments(self) -> Vec<Result<StoreOutcome, Error>> {
         let answers = self.write_and_list();
         let settled = self.outcomes.into_iter().map(|outcome| match outcome {
             Outcome::Settled(answer) => answer,
@@ -185,7 +192,7 @@ impl<'a> SegmentBatch<'a> {
         let places = self.write_packs();
         let written = self.unwritten.iter().zip(&places);
         let to_list: Vec<SegmentToList<'_>> =
-            written.filter_map(|(segment, place)| Some(segment.listed_at(place.as_ref().ok()?))).collect();
+            written.filter_map(|(segment, place)| Some(segment.to_list_at(place.as_ref().ok()?))).collect();
         let listed = match self.catalogue.list_segments(&to_list, &self.quotas, self.at) {
             Ok(listed) => listed,
             // Nothing was committed. The nodes keep their segments and send them again.
@@ -217,26 +224,26 @@ impl<'a> SegmentBatch<'a> {
         // Keyed by index, because runs are mixed in a batch and the answers have to be in the order of the segments.
         let mut places = BTreeMap::new();
         for (run, indices) in of_runs {
-            self.write_some(run, &indices, &mut places);
+            self.write_pack_or_halves(run, &indices, &mut places);
         }
         places.into_values().collect()
     }
 
-    fn write_some(
+    fn write_pack_or_halves(
         &self,
         run: &Path,
         indices: &[usize],
         places: &mut BTreeMap<usize, Result<SegmentPlace, Arc<Error>>>,
     ) {
         let packed: Vec<PackedSegment<'_>> =
-            indices.iter().map(|index| self.unwritten[*index].packed()).collect();
+            indices.iter().map(|index| self.unwritten[*index].to_packed()).collect();
         match write_pack(self.catalogue.place(), run, &packed) {
             Ok(written) => places.extend(indices.iter().copied().zip(written.into_iter().map(Ok))),
             // On a full disk some of them may still fit: halves are tried, down to single segments.
-            Err(error) if indices.len() > 1 && is_full(&error) => {
+            Err(error) if indices.len() > 1 && is_full_disk_error(&error) => {
                 let (first, second) = indices.split_at(indices.len() / 2);
-                self.write_some(run, first, places);
-                self.write_some(run, second, places);
+                self.write_pack_or_halves(run, first, places);
+                self.write_pack_or_halves(run, second, places);
             }
             Err(error) => {
                 let error = Arc::new(error);
@@ -248,7 +255,7 @@ impl<'a> SegmentBatch<'a> {
     /// Removes packs without rows: nothing else ever would, and the disk may be full.
     fn remove_unlisted(&self, segments: &[SegmentToList<'_>]) {
         let packs: BTreeSet<PathBuf> =
-            segments.iter().map(|segment| segment.place.file(segment.run, segment.id)).collect();
+            segments.iter().map(|segment| segment.place.file_path(segment.run, segment.id)).collect();
         for pack in packs {
             let name = pack.file_name().unwrap_or_default().to_string_lossy();
             // A pack of the same name, and so of the same bytes, may have rows from an earlier batch. If the catalogue cannot
@@ -262,11 +269,11 @@ impl<'a> SegmentBatch<'a> {
 }
 
 impl<'a> UnwrittenSegment<'a> {
-    const fn packed(&self) -> PackedSegment<'a> {
+    const fn to_packed(&self) -> PackedSegment<'a> {
         PackedSegment { id: self.id, hash: self.hash, bytes: self.bytes }
     }
 
-    fn listed_at(&self, place: &SegmentPlace) -> SegmentToList<'_> {
+    fn to_list_at(&self, place: &SegmentPlace) -> SegmentToList<'_> {
         SegmentToList {
             id: self.id,
             kind: self.kind,
@@ -278,13 +285,13 @@ impl<'a> UnwrittenSegment<'a> {
     }
 }
 
-fn is_full(error: &Error) -> bool {
+fn is_full_disk_error(error: &Error) -> bool {
     let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
     matches!(error, Error::File { source, .. } if full.contains(&source.kind()))
 }
 
 fn read_segment(id: &SegmentId, bytes: &[u8]) -> Result<ResultSegment, Error> {
-    let segment = ResultSegment::decode(&key(id), bytes)
+    let segment = ResultSegment::from_bytes(&segment_key(id), bytes)
         .map_err(|source| Error::BadSegment { id: id.clone(), source })?;
     // The checksum does not cover the node's name, which becomes part of a path.
     check_node(&id.node)?;

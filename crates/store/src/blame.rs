@@ -14,7 +14,7 @@ impl Error {
             | Self::MethodComplete(_)
             | Self::NoResult(_)
             | Self::NoUnfinishedMethod => Blame::Usage,
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Catalogue { .. }
             | Self::NoRoom { .. }
             | Self::NotStored { .. }
@@ -38,7 +38,7 @@ impl Error {
 impl spool::Error {
     pub fn blame(&self) -> Blame {
         match self {
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Refused { .. }
             | Self::Full { .. }
             | Self::DiskFull(_)
@@ -55,7 +55,7 @@ impl flows::Error {
     pub fn blame(&self) -> Blame {
         match self {
             Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Blame::Usage,
-            Self::File { source, .. } => Blame::of_io(source),
+            Self::File { source, .. } => Blame::from_io(source),
             Self::Damaged { .. }
             | Self::Foreign { .. }
             | Self::Nothing { .. }

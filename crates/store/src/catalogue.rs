@@ -41,7 +41,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 /// Longest wait of a writer for another process.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WRITER_TIMEOUT: Duration = Duration::from_secs(10);
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 /// Directory with the directories of runs.
 pub(crate) const RUNS: &str = "runs";
@@ -90,24 +90,24 @@ fn make_private(path: &Path) -> std::io::Result<()> {
 
 impl RunCatalogue {
     /// Opens the catalogue in `place`, and creates it if there is none.
-    pub fn open(place: &Path) -> Result<Self, Error> {
+    pub fn open_or_create(place: &Path) -> Result<Self, Error> {
         let runs = place.join(RUNS);
         private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
         // An earlier version let other users read it. Fails for a directory of another user, which then stays as it is.
-        drop(private_files::tighten(&runs));
+        drop(private_files::tighten_path(&runs));
         // Rows name directories: the name must be valid whatever the working directory of the next command is.
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
         // Created here, with a private mode, because SQLite gives its write-ahead log and its index the mode of this file.
         make_private(&path).map_err(Error::file("open", &path))?;
         let mut connection = Connection::open(&path).map_err(Error::catalogue(&path))?;
-        write_ahead(&connection, PATIENCE).map_err(Error::catalogue(&path))?;
+        turn_on_write_ahead(&connection, WRITER_TIMEOUT).map_err(Error::catalogue(&path))?;
         // With a write-ahead log, NORMAL could lose the last commits in a power cut. A node deletes a segment once its row is
         // committed, so the commit has to last.
         connection.pragma_update(None, "synchronous", "FULL").map_err(Error::catalogue(&path))?;
-        match migrations::apply(&mut connection).map_err(Error::catalogue(&path))? {
+        match migrations::apply_steps(&mut connection).map_err(Error::catalogue(&path))? {
             Ok(()) => Ok(Self { place, connection }),
-            Err(found) => Err(Error::TooNew { path, found, known: migrations::newest() }),
+            Err(found) => Err(Error::TooNew { path, found, known: migrations::newest_version() }),
         }
     }
 
@@ -118,7 +118,7 @@ impl RunCatalogue {
             return Ok(None);
         }
         // Opening for writing first: only then can a catalogue of an earlier version be migrated.
-        match Self::open(place) {
+        match Self::open_or_create(place) {
             Err(Error::File { .. } | Error::Catalogue { .. }) => Self::open_read_only(place).map(Some),
             opened => opened.map(Some),
         }
@@ -134,44 +134,44 @@ impl RunCatalogue {
         let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
         let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags)
             .map_err(Error::catalogue(&path))?;
-        let found = migrations::version(&connection).map_err(Error::catalogue(&path))?;
-        if found > migrations::newest() {
-            return Err(Error::TooNew { path, found, known: migrations::newest() });
+        let found = migrations::read_version(&connection).map_err(Error::catalogue(&path))?;
+        if found > migrations::newest_version() {
+            return Err(Error::TooNew { path, found, known: migrations::newest_version() });
         }
         Ok(Self { place, connection })
     }
 
     /// Begins a run: creates its directory and reserves disk space for its report.
-    pub fn begin(&self, run: RunId, size: ReportSize) -> Result<RunDraft, Error> {
+    pub fn begin_run(&self, run: RunId, size: ReportSize) -> Result<RunDraft, Error> {
         RunDraft::new(self, run, size)
     }
 
     /// Stores a finished run at once, and returns its directory.
-    pub fn record(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
+    pub fn store_finished_run(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
         // The report is written at once, so nothing can take its space in between.
         let size = ReportSize { document_bytes: document.len() as u64, ..ReportSize::default() };
-        self.begin(report.run.clone(), size)?.commit(self, &mut report.clone(), document)
+        self.begin_run(report.run.clone(), size)?.commit_run(self, &mut report.clone(), document)
     }
 
     /// The newest runs first, at most `most`.
-    pub fn list(&self, most: usize) -> Result<Vec<RunSummary>, Error> {
+    pub fn list_runs(&self, most: usize) -> Result<Vec<RunSummary>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM runs ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
-        self.rows(&sql, params![clamp_to_i64(most as u64)], summary)
+        self.query_rows(&sql, params![clamp_to_i64(most as u64)], read_run_summary)
     }
 
     /// The run whose id begins with `prefix`. A full id is found even if other ids begin with it.
-    pub fn find(&self, prefix: &str) -> Result<RunSummary, Error> {
+    pub fn find_run(&self, prefix: &str) -> Result<RunSummary, Error> {
         only_match(prefix, self.runs_with_prefix(prefix)?, |summary| &summary.run.0)
     }
 
     fn runs_with_prefix(&self, prefix: &str) -> Result<Vec<RunSummary>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
-        self.rows(&sql, params![prefix], summary)
+        self.query_rows(&sql, params![prefix], read_run_summary)
     }
 
     /// The report of the run whose id begins with `prefix`.
-    pub fn show(&self, prefix: &str) -> Result<(RunSummary, RunReport), Error> {
-        let summary = self.find(prefix)?;
+    pub fn load_report(&self, prefix: &str) -> Result<(RunSummary, RunReport), Error> {
+        let summary = self.find_run(prefix)?;
         let report = read_report(&summary.directory.join(REPORT))?;
         Ok((summary, report))
     }
@@ -179,14 +179,14 @@ impl RunCatalogue {
     /// Stores a limit of the rig, in place of an older one of the same kind.
     pub fn keep_limit(&self, limit: &RigLimit) -> Result<(), Error> {
         let value =
-            serde_json::to_string(limit).map_err(Error::damaged(self.place.join("catalogue.sqlite")))?;
+            serde_json::to_string(limit).map_err(Error::damaged_file(self.place.join("catalogue.sqlite")))?;
         let row = params![limit.kernel, limit.back_end.name(), limit.driver, limit.size, value];
         let sql = "INSERT OR REPLACE INTO limits (kernel, back_end, driver, size, value) VALUES (?1, ?2, ?3, ?4, ?5)";
-        self.connection.execute(sql, row).map(drop).map_err(|source| self.error(source))
+        self.connection.execute(sql, row).map(drop).map_err(|source| self.catalogue_error(source))
     }
 
     /// The limits measured on this kernel.
-    pub fn limits(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
+    pub fn limits_of_kernel(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
         let mut limits = self.all_limits()?;
         limits.retain(|limit| limit.kernel == kernel);
         Ok(limits)
@@ -195,17 +195,17 @@ impl RunCatalogue {
     /// The limits measured on any kernel.
     pub fn all_limits(&self) -> Result<Vec<RigLimit>, Error> {
         let sql = "SELECT value FROM limits ORDER BY back_end, driver, size, kernel";
-        let texts: Vec<String> = self.rows(sql, params![], |row| row.get(0))?;
+        let texts: Vec<String> = self.query_rows(sql, params![], |row| row.get(0))?;
         // A limit in the form of an older version is skipped, and measured again.
         Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
-    pub(crate) fn directory(&self, run: &RunId) -> PathBuf {
+    pub(crate) fn run_directory(&self, run: &RunId) -> PathBuf {
         self.place.join(RUNS).join(&run.0)
     }
 
     /// Commits a run: writes its row.
-    pub(crate) fn insert(&self, report: &RunReport, directory: &Path) -> Result<(), Error> {
+    pub(crate) fn insert_run(&self, report: &RunReport, directory: &Path) -> Result<(), Error> {
         let sql = format!("INSERT INTO runs ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
         let sent =
             report.streams.iter().filter_map(|stream| stream.sent.as_ref()).map(|sent| sent.frames).sum();
@@ -213,7 +213,7 @@ impl RunCatalogue {
             report.run.0,
             clamp_to_i64(report.started_wall_ns),
             report.name,
-            report.verdict.word(),
+            report.verdict.as_str(),
             report.outcome.state().to_string(),
             report.plan_sha256.as_str(),
             clamp_to_i64(report.streams.len() as u64),
@@ -221,7 +221,7 @@ impl RunCatalogue {
             clamp_to_i64(report.lost.total),
             directory.to_string_lossy(),
         ];
-        self.insert_finished(&sql, row, &report.run).map_err(|source| self.error(source))
+        self.insert_finished(&sql, row, &report.run).map_err(|source| self.catalogue_error(source))
     }
 
     // In one transaction: a run is either under way or listed, never both and never neither.
@@ -236,7 +236,7 @@ impl RunCatalogue {
     pub(crate) fn is_listed(&self, id: &str) -> Result<bool, Error> {
         let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
         let found = self.connection.query_row(sql, params![id], |row| row.get(0));
-        found.map_err(|source| self.error(source))
+        found.map_err(|source| self.catalogue_error(source))
     }
 
     /// Makes every write fail, as a full disk does.
@@ -250,21 +250,21 @@ impl RunCatalogue {
     }
 
     /// All rows of a query.
-    fn rows<T>(
+    fn query_rows<T>(
         &self,
         sql: &str,
         parameters: impl Params,
         read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, Error> {
-        read_rows(&self.connection, sql, parameters, read).map_err(|source| self.error(source))
+        read_rows(&self.connection, sql, parameters, read).map_err(|source| self.catalogue_error(source))
     }
 
     /// Returns whether the catalogue lacks the tables of this version: it was opened for reading only, so it was not migrated.
     fn is_older_than(&self, version: u32) -> bool {
-        migrations::version(&self.connection).is_ok_and(|found| found < version)
+        migrations::read_version(&self.connection).is_ok_and(|found| found < version)
     }
 
-    fn error(&self, source: rusqlite::Error) -> Error {
+    fn catalogue_error(&self, source: rusqlite::Error) -> Error {
         Error::catalogue(self.place.join("catalogue.sqlite"))(source)
     }
 }
@@ -307,18 +307,21 @@ fn read_count(row: &Row<'_>, column: impl RowIndex) -> rusqlite::Result<u64> {
 /// SQLite waits by itself (`busy_timeout`), except where it would wait while holding a lock. The first change to WAL is such a
 /// place, and two processes that create a catalogue meet there. So this function waits itself, with SQLite's own wait turned off:
 /// otherwise each attempt could also wait inside SQLite, and the times would add up.
-fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
+fn turn_on_write_ahead(connection: &Connection, timeout: Duration) -> rusqlite::Result<()> {
     connection.busy_timeout(Duration::ZERO)?;
-    in_turn(patience, || connection.pragma_update(None, "journal_mode", "WAL"))?;
-    connection.busy_timeout(patience)
+    retry_while_busy(timeout, || connection.pragma_update(None, "journal_mode", "WAL"))?;
+    connection.busy_timeout(timeout)
 }
 
 /// Tries again while another process holds the database.
-fn in_turn<T>(patience: Duration, mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+fn retry_while_busy<T>(
+    timeout: Duration,
+    mut attempt: impl FnMut() -> rusqlite::Result<T>,
+) -> rusqlite::Result<T> {
     let mut waited = Duration::ZERO;
     loop {
         match attempt() {
-            Err(error) if is_busy(&error) && waited < patience => thread::sleep(BETWEEN_ATTEMPTS),
+            Err(error) if is_busy(&error) && waited < timeout => thread::sleep(BETWEEN_ATTEMPTS),
             outcome => return outcome,
         }
         waited += BETWEEN_ATTEMPTS;
@@ -329,7 +332,7 @@ fn is_busy(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
+fn read_run_summary(row: &Row<'_>) -> rusqlite::Result<RunSummary> {
     Ok(RunSummary {
         run: RunId(row.get(0)?),
         started_wall_ns: read_count(row, 1)?,
@@ -353,11 +356,11 @@ struct ReportVersion {
 fn read_report(path: &Path) -> Result<RunReport, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
     let ReportVersion { schema_version: found } =
-        serde_json::from_str(&text).map_err(Error::damaged(path))?;
+        serde_json::from_str(&text).map_err(Error::damaged_file(path))?;
     if found > SCHEMA_VERSION {
         return Err(Error::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
     }
-    serde_json::from_str(&text).map_err(Error::damaged(path))
+    serde_json::from_str(&text).map_err(Error::damaged_file(path))
 }
 
 #[cfg(test)]

@@ -22,11 +22,11 @@ pub(crate) fn write_joined(directory: &Path, name: &str, parts: &[&[u8]]) -> io:
         return Err(error);
     }
     // The rename is an entry of the directory: without this sync, a power cut could undo it.
-    sync(directory)
+    sync_directory(directory)
 }
 
 fn write_and_rename(temporary: &Path, path: &Path, parts: &[&[u8]]) -> io::Result<()> {
-    let mut file = private_files::create(temporary)?;
+    let mut file = private_files::create_file(temporary)?;
     for part in parts {
         file.write_all(part)?;
     }
@@ -38,9 +38,9 @@ fn write_and_rename(temporary: &Path, path: &Path, parts: &[&[u8]]) -> io::Resul
 }
 
 /// Renames a file or directory that was synced, and syncs the new name.
-pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn rename_synced(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
-    to.parent().map_or(Ok(()), sync)
+    to.parent().map_or(Ok(()), sync_directory)
 }
 
 /// Syncs the content of a file and its name.
@@ -48,11 +48,11 @@ pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()?;
     #[cfg(test)]
     tests::note_sync(path);
-    path.parent().map_or(Ok(()), sync)
+    path.parent().map_or(Ok(()), sync_directory)
 }
 
 /// Syncs what was created, renamed or removed in `directory`.
-pub(crate) fn sync(directory: &Path) -> io::Result<()> {
+pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()?;
     #[cfg(test)]
     tests::note_sync(directory);
@@ -69,7 +69,7 @@ pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
     match private_files::create_directory(directory) {
         // Another process may have created it since, and may not have synced it yet.
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => sync(parent),
+        _ => sync_directory(parent),
     }
 }
 
@@ -100,8 +100,8 @@ pub(crate) mod tests {
         make_below(base.path(), &deep).unwrap();
         let draft = base.path().join("draft");
         fs::write(&draft, "whole").unwrap();
-        rename(&draft, &base.path().join("nowhere/name")).unwrap_err();
-        rename(&draft, &deep.join("name")).unwrap();
+        rename_synced(&draft, &base.path().join("nowhere/name")).unwrap_err();
+        rename_synced(&draft, &deep.join("name")).unwrap();
         assert_eq!(fs::read_to_string(deep.join("name")).unwrap(), "whole");
         assert!(!draft.exists());
     }
@@ -109,7 +109,7 @@ pub(crate) mod tests {
     #[test]
     fn a_directory_that_cannot_be_opened_is_no_directory_that_was_synced() {
         let base = tempfile::tempdir().unwrap();
-        sync(base.path()).unwrap();
-        sync(&base.path().join("nowhere")).unwrap_err();
+        sync_directory(base.path()).unwrap();
+        sync_directory(&base.path().join("nowhere")).unwrap_err();
     }
 }

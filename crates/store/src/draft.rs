@@ -3,7 +3,7 @@
 use crate::catalogue::OPEN;
 use crate::catalogue::{RunCatalogue, RunQuota, UnfinishedRun};
 use crate::files::PageChoice;
-use crate::gather::{GatheredPart, RunFolder, gather};
+use crate::gather::{GatheredPart, RunFolder, gather_part};
 use crate::kept::{self, CAPTURES, DirectoryOwner, KeptRun, PARTIAL};
 use crate::room::{ReportRoom, ReportSize};
 use crate::segments::SEGMENTS;
@@ -14,7 +14,7 @@ use packetrig_sys::private_files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The directory of a run under way. If it is dropped without [`RunDraft::commit`], the directory is removed unless it has captures,
+/// The directory of a run under way. If it is dropped without [`RunDraft::commit_run`], the directory is removed unless it has captures,
 /// or the run has a row from its beginning ([`RunCatalogue::begin_unfinished`]).
 #[derive(Debug)]
 pub struct RunDraft {
@@ -33,7 +33,7 @@ pub struct RunDraft {
 impl RunDraft {
     pub(crate) fn new(catalogue: &RunCatalogue, run: RunId, size: ReportSize) -> Result<Self, Error> {
         check_id(&run.0)?;
-        let directory = catalogue.directory(&run);
+        let directory = catalogue.run_directory(&run);
         if directory.exists() {
             return Err(Error::Taken(run.0));
         }
@@ -46,7 +46,7 @@ impl RunDraft {
             }
             Err(error) => return Err(Error::file("create", partial)(error)),
         }
-        let draft = Self::open(run, partial.clone(), directory, size);
+        let draft = Self::open_directory(run, partial.clone(), directory, size);
         if draft.is_err() {
             // The error matters more than a directory that cannot be removed; `RunCatalogue::kept` lists such ones.
             drop(kept::remove_if_empty(&partial));
@@ -54,8 +54,13 @@ impl RunDraft {
         draft
     }
 
-    fn open(run: RunId, partial: PathBuf, directory: PathBuf, size: ReportSize) -> Result<Self, Error> {
-        let owner = DirectoryOwner::take(&partial).map_err(Error::file("lock", &partial))?;
+    fn open_directory(
+        run: RunId,
+        partial: PathBuf,
+        directory: PathBuf,
+        size: ReportSize,
+    ) -> Result<Self, Error> {
+        let owner = DirectoryOwner::take_ownership(&partial).map_err(Error::file("lock", &partial))?;
         let room = ReportRoom::set_aside(&partial, size)?;
         Ok(Self {
             run,
@@ -71,10 +76,10 @@ impl RunDraft {
     }
 
     /// Reopens the draft of a run that has a row, as another process left it.
-    pub(crate) fn reopen(catalogue: &RunCatalogue, unfinished: &UnfinishedRun) -> Result<Self, Error> {
+    pub(crate) fn reopen_run(catalogue: &RunCatalogue, unfinished: &UnfinishedRun) -> Result<Self, Error> {
         let run = unfinished.run.clone();
         let partial = unfinished.directory.clone();
-        let directory = catalogue.directory(&run);
+        let directory = catalogue.run_directory(&run);
         if !partial.exists() {
             // The other process was about to commit: it had renamed the directory, and not written the row.
             let again = if directory.exists() {
@@ -86,11 +91,11 @@ impl RunDraft {
         }
         // The row does not have the number of streams and ports: the least size is reserved.
         let size = ReportSize { document_bytes: unfinished.plan.len() as u64, ..ReportSize::default() };
-        Self::open(run, partial, directory, size).map(Self::stay)
+        Self::open_directory(run, partial, directory, size).map(Self::keep_on_drop)
     }
 
     /// Keeps the directory when this is dropped: the catalogue has a row of it.
-    pub(crate) fn stay(mut self) -> Self {
+    pub(crate) fn keep_on_drop(mut self) -> Self {
         self.stays = true;
         self
     }
@@ -115,7 +120,7 @@ impl RunDraft {
 
     /// A node's part in the run, once everything up to its End is stored; `None` before. Captures are written into the run's
     /// directory as `<node>-<file>`, and have that name in the result.
-    pub fn assemble(
+    pub fn assemble_part(
         &self,
         catalogue: &RunCatalogue,
         attempt: u32,
@@ -124,65 +129,71 @@ impl RunDraft {
         if !catalogue.is_part_whole(&self.run, attempt, node)? {
             return Ok(None);
         }
-        self.partial(catalogue, attempt, node).map(Some)
+        self.assemble_partial(catalogue, attempt, node).map(Some)
     }
 
     /// The part of a node that will never finish, as far as it is stored.
-    pub fn partial(
+    pub fn assemble_partial(
         &self,
         catalogue: &RunCatalogue,
         attempt: u32,
         node: &NodeName,
     ) -> Result<GatheredPart, Error> {
-        gather(&self.folder(), catalogue, attempt, node, &catalogue.segments(&self.run, attempt, node)?)
+        gather_part(
+            &self.run_folder(),
+            catalogue,
+            attempt,
+            node,
+            &catalogue.segment_rows(&self.run, attempt, node)?,
+        )
     }
 
-    fn folder(&self) -> RunFolder<'_> {
+    fn run_folder(&self) -> RunFolder<'_> {
         RunFolder { run: &self.run, directory: &self.partial }
     }
 
-    /// Makes [`Self::commit`] store `what`, from which the report can be made again when more results have come
-    /// ([`RunCatalogue::complete`]).
+    /// Makes [`Self::commit_run`] store `what`, from which the report can be made again when more results have come
+    /// ([`RunCatalogue::complete_report`]).
     pub fn keep_open(&mut self, what: Vec<u8>) {
         self.open = Some(what);
     }
 
-    pub const fn run(&self) -> &RunId {
+    pub const fn run_id(&self) -> &RunId {
         &self.run
     }
 
     /// Ends a run that has no report. If there are captures or segments, the whole directory stays and is returned;
     /// otherwise it is removed.
-    pub fn leave(mut self) -> Option<KeptRun> {
+    pub fn end_without_report(mut self) -> Option<KeptRun> {
         self.room = ReportRoom::default();
         // `None` if it cannot be read. Nothing is removed then either: dropping the draft fails to read it, too.
-        let kept = KeptRun::read(self.run.clone(), &self.partial).ok();
+        let kept = KeptRun::read_directory(self.run.clone(), &self.partial).ok();
         kept.filter(|kept| !kept.captures.is_empty() || kept.segment_bytes > 0)
     }
 
-    /// Like [`Self::leave`] for a run that has a row, which is removed. Captures that nodes sent are assembled first.
-    pub fn give_up(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
+    /// Like [`Self::end_without_report`] for a run that has a row, which is removed. Captures that nodes sent are assembled first.
+    pub fn give_up_run(mut self, catalogue: &RunCatalogue) -> Result<Option<KeptRun>, Error> {
         if catalogue.captured_segments(&self.run)? == 0 {
             // The segments have only counters, which are useless without a report. A directory that cannot be removed stays.
             drop(fs::remove_dir_all(self.partial.join(SEGMENTS)));
         }
-        for (attempt, node) in catalogue.parts(&self.run)? {
+        for (attempt, node) in catalogue.list_parts(&self.run)? {
             // A capture that cannot be assembled stays in its segments.
-            drop(self.partial(catalogue, attempt, &node));
+            drop(self.assemble_partial(catalogue, attempt, &node));
         }
         catalogue.forget_unfinished(&self.run)?;
         self.stays = false;
-        Ok(self.leave())
+        Ok(self.end_without_report())
     }
 
     /// Directory of captures, which is created on demand ([`Self::capture_dir`]).
-    pub(crate) fn captures(&self) -> PathBuf {
+    pub(crate) fn captures_path(&self) -> PathBuf {
         self.partial.join(CAPTURES)
     }
 
     /// The directory for captures, which is created.
     pub fn capture_dir(&self) -> Result<PathBuf, Error> {
-        let captures = self.captures();
+        let captures = self.captures_path();
         private_files::create_directories(&captures).map_err(Error::file("create", &captures))?;
         Ok(captures)
     }
@@ -190,24 +201,26 @@ impl RunDraft {
     /// Writes the run's files, renames the directory, then writes the row into the catalogue that it was begun in.
     /// Returns the directory; the report gets the new paths of capture files. If it fails, everything that was written
     /// stays, and the error says where.
-    pub fn commit(
+    pub fn commit_run(
         mut self,
         catalogue: &RunCatalogue,
         report: &mut RunReport,
         document: &str,
     ) -> Result<PathBuf, Error> {
         self.stays = true;
-        let Err(source) = self.store(catalogue, report, document) else { return Ok(self.directory.clone()) };
+        let Err(source) = self.store_run(catalogue, report, document) else {
+            return Ok(self.directory.clone());
+        };
         if self.directory.exists() {
             // Without its row the directory must not keep its final name. If this fails, the error names that one.
-            drop(disk::rename(&self.directory, &self.partial));
+            drop(disk::rename_synced(&self.directory, &self.partial));
         }
         let directory = if self.partial.exists() { &self.partial } else { &self.directory };
         name_captures(report, &self.directory, directory);
         Err(Error::NotStored { directory: directory.clone(), source: Box::new(source) })
     }
 
-    fn store(
+    fn store_run(
         &mut self,
         catalogue: &RunCatalogue,
         report: &mut RunReport,
@@ -227,9 +240,10 @@ impl RunDraft {
         files::write_run(&self.partial, report, document, self.page)?;
         // The final directory has only files of the run. The lock itself is held until this draft is dropped.
         DirectoryOwner::remove_trace(&self.partial);
-        disk::rename(&self.partial, &self.directory).map_err(Error::file("rename to", &self.directory))?;
+        disk::rename_synced(&self.partial, &self.directory)
+            .map_err(Error::file("rename to", &self.directory))?;
         self.room.release_row(&self.directory);
-        catalogue.insert(report, &self.directory)?;
+        catalogue.insert_run(report, &self.directory)?;
         if self.open.is_none() {
             // Their content is in the report and in captures/ now. Rows stay, so that repeats are recognised. Files that cannot be
             // removed only take space.

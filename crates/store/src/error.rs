@@ -130,7 +130,7 @@ impl Error {
         move |source| Self::Catalogue { path, source }
     }
 
-    pub(crate) fn damaged(path: impl Into<PathBuf>) -> impl FnOnce(serde_json::Error) -> Self {
+    pub(crate) fn damaged_file(path: impl Into<PathBuf>) -> impl FnOnce(serde_json::Error) -> Self {
         let path = path.into();
         move |source| Self::Damaged { path, source }
     }

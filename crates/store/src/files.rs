@@ -10,8 +10,8 @@ mod trend;
 
 pub use comparison::{comparison_csv, comparison_junit, comparison_markdown};
 pub use csv::{csv_field, csv_metadata, table_csv};
-pub use junit::junit;
-pub use markdown::markdown;
+pub use junit::report_junit;
+pub use markdown::report_markdown;
 pub use method::{method_csv, method_junit, method_markdown};
 /// Name of the page's file.
 pub use packetrig_page::report::FILE as PAGE;
@@ -32,7 +32,7 @@ use std::path::Path;
 pub const REPORT: &str = "report.json";
 
 /// The report as JSON, for people and programs; `schema_version` is the version of its form.
-pub fn json(report: &RunReport) -> String {
+pub fn report_json(report: &RunReport) -> String {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, CompactArrays::default());
     report.serialize(&mut serializer).expect("a report has string keys only");
@@ -41,11 +41,11 @@ pub fn json(report: &RunReport) -> String {
 }
 
 /// The report as a page for people.
-pub fn page(report: &RunReport, document: &str) -> String {
+pub fn report_page(report: &RunReport, document: &str) -> String {
     render_run(RunPage { report, document })
 }
 
-/// Decides whether a run has a page for people ([`page`]) beside its other files.
+/// Decides whether a run has a page for people ([`report_page`]) beside its other files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PageChoice {
     #[default]
@@ -68,19 +68,19 @@ pub fn write_run(
     choice: PageChoice,
 ) -> Result<(), Error> {
     let mut files = vec![
-        table::<StreamTable>(report),
-        table::<PortTable>(report),
-        table::<SeriesTable>(report),
-        table::<QualityTable>(report),
-        table::<ReceiverTable>(report),
-        table::<OutageTable>(report),
+        named_table::<StreamTable>(report),
+        named_table::<PortTable>(report),
+        named_table::<SeriesTable>(report),
+        named_table::<QualityTable>(report),
+        named_table::<ReceiverTable>(report),
+        named_table::<OutageTable>(report),
     ];
     // A local run has one node, about which the table would say nothing new.
     if report.nodes.len() > 1 {
-        files.push(table::<NodeTable>(report));
+        files.push(named_table::<NodeTable>(report));
     }
     if report.probes.is_some() {
-        files.push(table::<ProbeTable>(report));
+        files.push(named_table::<ProbeTable>(report));
     }
     // The metadata describes only tables that this run has.
     let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
@@ -88,17 +88,17 @@ pub fn write_run(
     files.extend([
         ("plan.yaml", document.to_owned()),
         ("csv-metadata.json", metadata),
-        ("junit.xml", junit(report)),
+        ("junit.xml", report_junit(report)),
     ]);
     if choice == PageChoice::Write {
-        files.push((PAGE, page(report, document)));
+        files.push((PAGE, report_page(report, document)));
     }
     // Last, so that a directory with a report has all other files, too.
-    files.push((REPORT, json(report)));
+    files.push((REPORT, report_json(report)));
     files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
 }
 
-fn table<T: ReportTable>(report: &RunReport) -> (&'static str, String) {
+fn named_table<T: ReportTable>(report: &RunReport) -> (&'static str, String) {
     (T::FILE, table_csv::<T>(report))
 }
 

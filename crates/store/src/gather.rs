@@ -5,10 +5,10 @@
 use crate::Error;
 use crate::catalogue::{RunCatalogue, SegmentRow};
 use crate::packs::SegmentPlace;
-use crate::segments::key;
-use crate::spool::books::SegmentTally;
+use crate::segments::segment_key;
+use crate::spool::manifest::SegmentTally;
 use crate::spool::segment::{SegmentHash, hex};
-use crate::spool::value::unpack;
+use crate::spool::value::unpack_value;
 use crate::spool::{PartManifest, ResultSegment, SegmentCounts, SegmentKind};
 use captures::NodeCaptures;
 use packetrig_fleet::fabric::SegmentId;
@@ -63,7 +63,7 @@ pub(crate) struct RunFolder<'a> {
 }
 
 /// Reads the segments in `rows`, and writes the captures in them to files.
-pub(crate) fn gather(
+pub(crate) fn gather_part(
     folder: &RunFolder<'_>,
     catalogue: &RunCatalogue,
     attempt: u32,
@@ -78,7 +78,7 @@ pub(crate) fn gather(
     let mut gathered = GatheredPart::default();
     for SegmentRow { number, place } in rows {
         let id = SegmentId { run: folder.run.clone(), attempt, node: node.clone(), number: *number };
-        let StoredSegment { segment, hash } = match read(folder.directory, id, place) {
+        let StoredSegment { segment, hash } = match read_stored(folder.directory, id, place) {
             Ok(read) => read,
             Err(error) => {
                 // This machine's disk has lost or damaged it. The other segments are as good as before.
@@ -88,16 +88,16 @@ pub(crate) fn gather(
             }
         };
         // The same chain as the node's: in order, over all segments except the End.
-        tally.add(segment.kind, &hash);
+        tally.add_segment(segment.kind, &hash);
         match segment.kind {
-            SegmentKind::Interval => interval.take(segment),
-            SegmentKind::Result => result.take(segment),
+            SegmentKind::Interval => interval.add_piece(segment),
+            SegmentKind::Result => result.add_piece(segment),
             SegmentKind::Capture => {
                 let captures = match &mut captures {
                     Some(captures) => captures,
-                    none => none.insert(NodeCaptures::begin(folder, catalogue, attempt, node)?),
+                    none => none.insert(NodeCaptures::for_node(folder, catalogue, attempt, node)?),
                 };
-                captures.take(&segment)?;
+                captures.write_piece(&segment)?;
             }
             SegmentKind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
             // Already in the tally: the number is used, and its content is lost.
@@ -109,12 +109,12 @@ pub(crate) fn gather(
     let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
     gathered.missing += highest.saturating_sub(rows.len() as u64);
     if let Some(captures) = captures {
-        gathered.doubts.extend(captures.refused());
-        gathered.captures = captures.finish()?;
+        gathered.doubts.extend(captures.refusal_doubt());
+        gathered.captures = captures.finish_files()?;
     }
-    gathered.last_sample = gathered.read(node, "counts", &interval);
-    gathered.result = gathered.read(node, "result", &result);
-    gathered.doubt(node, &hex(&tally.chain));
+    gathered.last_sample = gathered.read_value(node, "counts", &interval);
+    gathered.result = gathered.read_value(node, "result", &result);
+    gathered.collect_doubts(node, &hex(&tally.chain));
     gathered.name_captures(node);
     Ok(gathered)
 }
@@ -124,26 +124,26 @@ struct StoredSegment {
     hash: SegmentHash,
 }
 
-fn read(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<StoredSegment, Error> {
-    let bytes = place.read(run, &id).map_err(Error::file("read", place.file(run, &id)))?;
-    let segment =
-        ResultSegment::decode(&key(&id), &bytes).map_err(|source| Error::BadSegment { id, source })?;
-    Ok(StoredSegment { segment, hash: ResultSegment::hash(&bytes) })
+fn read_stored(run: &Path, id: SegmentId, place: &SegmentPlace) -> Result<StoredSegment, Error> {
+    let bytes = place.read_bytes(run, &id).map_err(Error::file("read", place.file_path(run, &id)))?;
+    let segment = ResultSegment::from_bytes(&segment_key(&id), &bytes)
+        .map_err(|source| Error::BadSegment { id, source })?;
+    Ok(StoredSegment { segment, hash: ResultSegment::hash_in(&bytes) })
 }
 
 impl GatheredPart {
-    fn read<T: serde::de::DeserializeOwned>(
+    fn read_value<T: serde::de::DeserializeOwned>(
         &mut self,
         node: &NodeName,
         what: &str,
         value: &PiecedValue,
     ) -> Option<T> {
-        let read = unpack(value.whole.as_ref()?);
+        let read = unpack_value(value.whole.as_ref()?);
         read.map_err(|error| self.doubts.push(format!("{node}: its {what} cannot be read: {error}"))).ok()
     }
 
     /// Collects the reasons why this is less than what the node recorded.
-    fn doubt(&mut self, node: &NodeName, chain: &str) {
+    fn collect_doubts(&mut self, node: &NodeName, chain: &str) {
         let mut doubts = Vec::new();
         if self.missing > 0 {
             doubts.push(format!("{} segments are missing", self.missing));
@@ -198,7 +198,7 @@ struct PiecedValue {
 }
 
 impl PiecedValue {
-    fn take(&mut self, segment: ResultSegment) {
+    fn add_piece(&mut self, segment: ResultSegment) {
         // Intervals follow one another; each starts again at offset 0. A value that never got its last piece is dropped here.
         if segment.offset == 0 {
             self.pieces.clear();

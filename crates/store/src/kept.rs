@@ -3,7 +3,7 @@
 //! ```text
 //! <store>/runs/<id>.partial/owner    contains the number of the run's process, which locks it while it lives
 //! ```
-//! Invariant: only [`RunCatalogue::discard`] and [`RunCatalogue::prune`], which the user asks for, remove captures; nothing else
+//! Invariant: only [`RunCatalogue::discard_run`] and [`RunCatalogue::prune_results`], which the user asks for, remove captures; nothing else
 //! here or in a draft does.
 
 use crate::catalogue::RunCatalogue;
@@ -53,7 +53,7 @@ pub struct KeptCapture {
 
 impl KeptRun {
     /// Reads what is in `directory`.
-    pub(crate) fn read(run: RunId, directory: &Path) -> io::Result<Self> {
+    pub(crate) fn read_directory(run: RunId, directory: &Path) -> io::Result<Self> {
         let owner = directory.join(OWNER);
         let begun = fs::metadata(&owner).or_else(|_| fs::metadata(directory))?;
         // The owner's file is written when a process takes the directory; unless the run was resumed, that is its beginning.
@@ -63,7 +63,7 @@ impl KeptRun {
             directory: directory.to_owned(),
             begun_wall_ns: seconds.saturating_mul(1_000_000_000),
             process: living_owner(&owner),
-            captures: captures(&directory.join(CAPTURES))?,
+            captures: list_captures(&directory.join(CAPTURES))?,
             segment_bytes: bytes_below(&directory.join(SEGMENTS))?,
             has_report: directory.join(REPORT).exists(),
         })
@@ -72,17 +72,17 @@ impl KeptRun {
 
 impl RunCatalogue {
     /// Runs with files but without a row, in the order of their ids.
-    pub fn kept(&self) -> Result<Vec<KeptRun>, Error> {
+    pub fn kept_runs(&self) -> Result<Vec<KeptRun>, Error> {
         let runs = self.place().join("runs");
         let mut kept = Vec::new();
-        for directory in subdirectories(&runs).map_err(Error::file("read", &runs))? {
+        for directory in list_subdirectories(&runs).map_err(Error::file("read", &runs))? {
             let is_partial = directory.extension().is_some_and(|extension| extension == PARTIAL);
             let id = directory.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             // Prune has removed its row and not yet its files: the next prune finishes that.
             if !is_partial && (self.is_listed(&id)? || self.is_being_removed(&id)?) {
                 continue;
             }
-            match KeptRun::read(RunId(id), &directory) {
+            match KeptRun::read_directory(RunId(id), &directory) {
                 Ok(run) => kept.push(run),
                 // It was committed or discarded since the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -95,7 +95,7 @@ impl RunCatalogue {
 
     /// The kept run whose id begins with `prefix`.
     pub fn find_kept(&self, prefix: &str) -> Result<KeptRun, Error> {
-        let mut found = self.kept()?;
+        let mut found = self.kept_runs()?;
         found.retain(|kept| kept.run.0.starts_with(prefix));
         if let Some(exact) = found.iter().position(|kept| kept.run.0 == prefix) {
             return Ok(found.swap_remove(exact));
@@ -110,7 +110,7 @@ impl RunCatalogue {
 
     /// Removes the files of a run without a row, with its captures, and returns what was removed. Refused while
     /// its process is running.
-    pub fn discard(&self, prefix: &str) -> Result<KeptRun, Error> {
+    pub fn discard_run(&self, prefix: &str) -> Result<KeptRun, Error> {
         let kept = self.find_kept(prefix)?;
         if let Some(process) = kept.process {
             // The lock decides: a process that was killed does not hold it any more, so its run can be discarded.
@@ -130,15 +130,15 @@ pub(crate) struct DirectoryOwner {
 }
 
 impl DirectoryOwner {
-    pub(crate) fn take(directory: &Path) -> io::Result<Self> {
+    pub(crate) fn take_ownership(directory: &Path) -> io::Result<Self> {
         let path = directory.join(OWNER);
         let mut file = private_files::open_or_create(&path)?;
-        if !lock(&file)? {
+        if !lock_owner(&file)? {
             return Ok(Self { file: None });
         }
         file.set_len(0)?;
         // Fails only on a full disk. Only the lock matters; the number is for people, and is then shown as 0.
-        drop(writeln!(file, "{}", process::own()));
+        drop(writeln!(file, "{}", process::own_id()));
         Ok(Self { file: Some(file) })
     }
 
@@ -155,7 +155,7 @@ impl DirectoryOwner {
 }
 
 /// Takes the lock. A process that lists runs also holds it for a moment, so several attempts are made.
-fn lock(file: &File) -> io::Result<bool> {
+fn lock_owner(file: &File) -> io::Result<bool> {
     for _ in 0..ATTEMPTS {
         match file.try_lock() {
             Ok(()) => return Ok(true),
@@ -181,9 +181,9 @@ pub(crate) fn living_owner(path: &Path) -> Option<u32> {
 }
 
 /// Files that are not empty, by name.
-pub(crate) fn captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
+pub(crate) fn list_captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
     let mut captures = Vec::new();
-    for entry in entries(directory)? {
+    for entry in list_entries(directory)? {
         let facts = entry.metadata()?;
         if facts.is_file() && facts.len() > 0 {
             captures.push(KeptCapture { file: entry.path(), bytes: facts.len() });
@@ -196,14 +196,14 @@ pub(crate) fn captures(directory: &Path) -> io::Result<Vec<KeptCapture>> {
 /// Removes what a draft has created, unless there are captures. Removes only files that are named here.
 pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
     let captured = directory.join(CAPTURES);
-    if !captures(&captured)?.is_empty() {
+    if !list_captures(&captured)?.is_empty() {
         return Ok(());
     }
     // Captures that never got a frame are empty files.
-    for empty in entries(&captured)? {
+    for empty in list_entries(&captured)? {
         fs::remove_file(empty.path())?;
     }
-    for entry in entries(directory)? {
+    for entry in list_entries(directory)? {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name == OWNER || name.starts_with(ROOM) || name.ends_with(disk::UNFINISHED) {
@@ -218,21 +218,21 @@ pub(crate) fn remove_if_empty(directory: &Path) -> io::Result<()> {
 
 pub(crate) fn bytes_below(directory: &Path) -> io::Result<u64> {
     let mut bytes = 0;
-    for entry in entries(directory)? {
+    for entry in list_entries(directory)? {
         let facts = entry.metadata()?;
         bytes += if facts.is_dir() { bytes_below(&entry.path())? } else { facts.len() };
     }
     Ok(bytes)
 }
 
-fn subdirectories(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut entries = entries(directory)?;
+fn list_subdirectories(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut entries = list_entries(directory)?;
     entries.retain(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
     Ok(entries.into_iter().map(|entry| entry.path()).collect())
 }
 
 /// The entries of a directory; none if it does not exist.
-fn entries(directory: &Path) -> io::Result<Vec<fs::DirEntry>> {
+fn list_entries(directory: &Path) -> io::Result<Vec<fs::DirEntry>> {
     match fs::read_dir(directory) {
         Ok(entries) => entries.collect(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

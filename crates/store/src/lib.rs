@@ -10,7 +10,7 @@
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves a directory
 //! without a row, never a listed run with half a report. Disk space for the report is reserved when the run begins. Only the user
-//! removes results and captures ([`RunCatalogue::prune`], [`RunCatalogue::discard`]). A run of a fleet has a row from its beginning,
+//! removes results and captures ([`RunCatalogue::prune_results`], [`RunCatalogue::discard_run`]). A run of a fleet has a row from its beginning,
 //! so that a controller finds it after a crash ([`UnfinishedRun`]). Its segments are synced to the disk before they get their rows.
 //!
 //! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).

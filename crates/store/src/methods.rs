@@ -62,7 +62,7 @@ pub struct MethodOutcome<'a> {
     pub files: &'a [(&'a str, &'a str)],
 }
 
-/// A method under way. If it is dropped without [`MethodDraft::finish`], it stays under way and can be resumed.
+/// A method under way. If it is dropped without [`MethodDraft::finish_method`], it stays under way and can be resumed.
 #[derive(Debug)]
 pub struct MethodDraft {
     id: String,
@@ -76,7 +76,7 @@ pub struct MethodDraft {
 }
 
 impl MethodDraft {
-    pub(crate) fn begin(catalogue: &RunCatalogue, new: &NewMethod<'_>) -> Result<Self, Error> {
+    pub(crate) fn begin_method(catalogue: &RunCatalogue, new: &NewMethod<'_>) -> Result<Self, Error> {
         check_id(new.id)?;
         let directory = catalogue.method_directory(new.id);
         let methods = catalogue.place().join(METHODS);
@@ -98,34 +98,34 @@ impl MethodDraft {
     }
 
     fn begin_in(catalogue: &RunCatalogue, new: &NewMethod<'_>, directory: PathBuf) -> Result<Self, Error> {
-        let mut draft = Self::open(new.id, directory)?;
-        let head = journal::line(new.head).map_err(Error::damaged(draft.journal_path()))?;
+        let mut draft = Self::open_directory(new.id, directory)?;
+        let head = journal::to_json_line(new.head).map_err(Error::damaged_file(draft.journal_path()))?;
         draft.append_line(&head)?;
         // The names of the journal and of the directory must survive a power cut before a row names them.
         for directory in [Some(draft.directory.as_path()), draft.directory.parent()].into_iter().flatten() {
-            disk::sync(directory).map_err(Error::file("sync", directory))?;
+            disk::sync_directory(directory).map_err(Error::file("sync", directory))?;
         }
         catalogue.insert_method(new, &draft.directory)?;
         Ok(draft)
     }
 
     /// Reopens a method as another process left it.
-    pub(crate) fn reopen(catalogue: &RunCatalogue, id: &str) -> Result<Self, Error> {
-        let mut draft = Self::open(id, catalogue.method_directory(id))?;
+    pub(crate) fn reopen_method(catalogue: &RunCatalogue, id: &str) -> Result<Self, Error> {
+        let mut draft = Self::open_directory(id, catalogue.method_directory(id))?;
         // Only under the lock that `open` has taken: the other process must not be writing.
         draft.cut_unfinished_line()?;
         Ok(draft)
     }
 
-    fn open(id: &str, directory: PathBuf) -> Result<Self, Error> {
-        let owner = DirectoryOwner::take(&directory).map_err(Error::file("lock", &directory))?;
+    fn open_directory(id: &str, directory: PathBuf) -> Result<Self, Error> {
+        let owner = DirectoryOwner::take_ownership(&directory).map_err(Error::file("lock", &directory))?;
         if !owner.has_lock() {
             let process = living_owner(&directory.join(OWNER)).unwrap_or(0);
             return Err(Error::MethodUnderWay { id: id.to_owned(), process });
         }
         let room = ReportRoom::set_aside(&directory, ReportSize::default())?;
         let path = directory.join(JOURNAL);
-        let journal = private_files::append(&path).map_err(Error::file("open", &path))?;
+        let journal = private_files::open_to_append(&path).map_err(Error::file("open", &path))?;
         Ok(Self { id: id.to_owned(), directory, journal, journal_bytes: 0, trials: 0, room, _owner: owner })
     }
 
@@ -160,15 +160,15 @@ impl MethodDraft {
     }
 
     /// The journal as it is on the disk. `H` is the form of its first line.
-    pub fn journal<H: DeserializeOwned>(&self) -> Result<Journal<H>, Error> {
+    pub fn read_journal<H: DeserializeOwned>(&self) -> Result<Journal<H>, Error> {
         let path = self.journal_path();
         let text = fs::read_to_string(&path).map_err(Error::file("read", &path))?;
-        journal::read(&text).map_err(|source| Error::DamagedJournal { path, source })
+        journal::read_journal(&text).map_err(|source| Error::DamagedJournal { path, source })
     }
 
     /// Adds a trial to the journal. Once this returns, it survives a power cut.
-    pub fn append(&mut self, entry: &JournalEntry) -> Result<(), Error> {
-        let line = journal::line(entry).map_err(Error::damaged(self.journal_path()))?;
+    pub fn append_trial(&mut self, entry: &JournalEntry) -> Result<(), Error> {
+        let line = journal::to_json_line(entry).map_err(Error::damaged_file(self.journal_path()))?;
         self.append_line(&line)?;
         self.trials += 1;
         Ok(())
@@ -188,8 +188,12 @@ impl MethodDraft {
 
     /// Writes the files of the result, then the row. Returns the directory. If it fails, the method stays under way with all its
     /// trials, and can be resumed.
-    pub fn finish(mut self, catalogue: &RunCatalogue, outcome: &MethodOutcome<'_>) -> Result<PathBuf, Error> {
-        match self.store(catalogue, outcome) {
+    pub fn finish_method(
+        mut self,
+        catalogue: &RunCatalogue,
+        outcome: &MethodOutcome<'_>,
+    ) -> Result<PathBuf, Error> {
+        match self.store_result(catalogue, outcome) {
             Ok(()) => Ok(self.directory.clone()),
             Err(source) => Err(Error::MethodNotStored {
                 id: self.id.clone(),
@@ -199,7 +203,7 @@ impl MethodDraft {
         }
     }
 
-    fn store(&mut self, catalogue: &RunCatalogue, outcome: &MethodOutcome<'_>) -> Result<(), Error> {
+    fn store_result(&mut self, catalogue: &RunCatalogue, outcome: &MethodOutcome<'_>) -> Result<(), Error> {
         self.room.release_files();
         let (result, others): (Vec<_>, Vec<_>) = outcome.files.iter().partition(|(name, _)| *name == RESULT);
         // Last, so that a directory with a result has all other files, too.
@@ -219,15 +223,15 @@ impl MethodDraft {
 
     /// Ends a method without a result. A method without trials is removed; any other stays and can be
     /// resumed. Returns whether it stays.
-    pub fn leave(self, catalogue: &RunCatalogue) -> Result<bool, Error> {
+    pub fn end_without_result(self, catalogue: &RunCatalogue) -> Result<bool, Error> {
         if self.trials > 0 {
             return Ok(true);
         }
-        self.remove(catalogue).map(|()| false)
+        self.remove_method(catalogue).map(|()| false)
     }
 
     /// Removes the method with its trials.
-    pub(crate) fn remove(mut self, catalogue: &RunCatalogue) -> Result<(), Error> {
+    pub(crate) fn remove_method(mut self, catalogue: &RunCatalogue) -> Result<(), Error> {
         self.room = ReportRoom::default();
         // The row goes first: a row whose journal is gone could neither be resumed nor shown.
         catalogue.delete_method(&self.id)?;

@@ -102,31 +102,31 @@ pub(crate) const LATE_RESULTS: u32 = 4;
 pub(crate) const METHODS: u32 = 7;
 
 /// The newest version of the tables.
-pub(crate) fn newest() -> u32 {
+pub(crate) fn newest_version() -> u32 {
     clamp_to_u32(STEPS.len() as u64)
 }
 
 /// The version of the tables.
-pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
+pub(crate) fn read_version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
 }
 
 /// Brings the tables to the newest version. The inner error is the version of a catalogue that is too new.
-pub(crate) fn apply(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
-    if version(connection)? == newest() {
+pub(crate) fn apply_steps(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
+    if read_version(connection)? == newest_version() {
         // Nothing is written, so that a catalogue on a full disk can still be read.
         return Ok(Ok(()));
     }
     // Immediate, so that two processes that open a new catalogue take turns. The second then finds it migrated.
     let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version = version(&step)?;
-    if version > newest() {
+    let version = read_version(&step)?;
+    if version > newest_version() {
         return Ok(Err(version));
     }
     for sql in STEPS.iter().skip(version as usize) {
         step.execute_batch(sql)?;
     }
-    step.pragma_update(None, "user_version", newest())?;
+    step.pragma_update(None, "user_version", newest_version())?;
     step.commit()?;
     Ok(Ok(()))
 }

@@ -29,38 +29,38 @@ impl NodeHistory {
     }
 
     /// Adds entries about a node. Several processes may do this at the same time.
-    pub fn add(&self, node: &NodeName, entries: &[NodeEntry]) -> Result<(), Error> {
+    pub fn add_entries(&self, node: &NodeName, entries: &[NodeEntry]) -> Result<(), Error> {
         if entries.is_empty() {
             return Ok(());
         }
         check_node(node)?;
         private_files::create_directories(&self.0).map_err(Error::file("create", &self.0))?;
-        let lines: String = entries.iter().filter_map(line).collect();
-        let path = self.path(node);
-        self.append(node, &path, &lines).map_err(Error::file("write", &path))
+        let lines: String = entries.iter().filter_map(entry_line).collect();
+        let path = self.current_path(node);
+        self.append_lines(node, &path, &lines).map_err(Error::file("write", &path))
     }
 
-    fn append(&self, node: &NodeName, path: &Path, lines: &str) -> io::Result<()> {
+    fn append_lines(&self, node: &NodeName, path: &Path, lines: &str) -> io::Result<()> {
         // Locked until this returns: another process must not rename the file between the check of its length and the write.
         let lock = private_files::open_or_create(&self.0.join("lock"))?;
         lock.lock()?;
-        let mut file = private_files::append(path)?;
+        let mut file = private_files::open_to_append(path)?;
         let length = file.metadata()?.len();
         // An empty file is never rotated: that would replace the old entries by nothing.
         if length > 0 && length + lines.len() as u64 > MOST_BYTES {
             fs::rename(path, self.old_path(node))?;
-            file = private_files::append(path)?;
+            file = private_files::open_to_append(path)?;
         }
         // The line break first: the last line may have been cut short. Empty lines are skipped when reading.
         file.write_all(format!("\n{lines}").as_bytes())
     }
 
     /// The entries of a node, the oldest first.
-    pub fn read(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
+    pub fn read_entries(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
         check_node(node)?;
         let mut entries = Vec::new();
         // The old file first: its entries are older.
-        for path in [self.old_path(node), self.path(node)] {
+        for path in [self.old_path(node), self.current_path(node)] {
             match fs::read_to_string(&path) {
                 Ok(text) => entries
                     .extend(text.lines().filter_map(|line| serde_json::from_str::<NodeEntry>(line).ok())),
@@ -72,7 +72,7 @@ impl NodeHistory {
     }
 
     /// Nodes with entries, including those that were removed from the fleet.
-    pub fn nodes(&self) -> Result<Vec<NodeName>, Error> {
+    pub fn list_nodes(&self) -> Result<Vec<NodeName>, Error> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -83,7 +83,7 @@ impl NodeHistory {
         Ok(nodes)
     }
 
-    fn path(&self, node: &NodeName) -> PathBuf {
+    fn current_path(&self, node: &NodeName) -> PathBuf {
         self.0.join(format!("{node}.jsonl"))
     }
 
@@ -99,7 +99,7 @@ fn node_of(entry: &fs::DirEntry) -> Option<NodeName> {
     Some(NodeName(node.to_owned()))
 }
 
-fn line(entry: &NodeEntry) -> Option<String> {
+fn entry_line(entry: &NodeEntry) -> Option<String> {
     Some(serde_json::to_string(entry).ok()? + "\n")
 }
 
@@ -120,31 +120,33 @@ mod tests {
     fn a_node_that_fills_its_history_keeps_the_newest_and_takes_none_of_another() {
         let place = tempfile::tempdir().unwrap();
         let history = NodeHistory::of_fleet(place.path());
-        assert!(history.nodes().unwrap().is_empty() && history.read(&name("a")).unwrap().is_empty());
-        history.add(&name("b"), &[started(1)]).unwrap();
+        assert!(
+            history.list_nodes().unwrap().is_empty() && history.read_entries(&name("a")).unwrap().is_empty()
+        );
+        history.add_entries(&name("b"), &[started(1)]).unwrap();
         for at in 0..5000 {
-            history.add(&name("a"), &[started(at)]).unwrap();
+            history.add_entries(&name("a"), &[started(at)]).unwrap();
         }
-        let kept: Vec<u64> = history.read(&name("a")).unwrap().iter().map(|entry| entry.at).collect();
+        let kept: Vec<u64> = history.read_entries(&name("a")).unwrap().iter().map(|entry| entry.at).collect();
         assert_eq!(kept.last(), Some(&4999));
         assert!(kept.is_sorted() && kept.len() > 500, "{}", kept.len());
         let files = fs::read_dir(place.path().join("history")).unwrap();
         let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
         assert!(bytes < 2 * MOST_BYTES + 1000, "{bytes}");
-        assert_eq!(history.read(&name("b")).unwrap(), [started(1)]);
-        assert_eq!(history.nodes().unwrap(), [name("a"), name("b")]);
+        assert_eq!(history.read_entries(&name("b")).unwrap(), [started(1)]);
+        assert_eq!(history.list_nodes().unwrap(), [name("a"), name("b")]);
     }
 
     #[test]
     fn a_line_that_was_cut_short_harms_no_other() {
         let place = tempfile::tempdir().unwrap();
         let history = NodeHistory::of_fleet(place.path());
-        history.add(&name("a"), &[started(1)]).unwrap();
+        history.add_entries(&name("a"), &[started(1)]).unwrap();
         let file = place.path().join("history/a.jsonl");
         let whole = fs::read(&file).unwrap();
         fs::write(&file, [&whole[..], br#"{"at":2,"event":"sta"#].concat()).unwrap();
-        history.add(&name("a"), &[started(3)]).unwrap();
-        assert_eq!(history.read(&name("a")).unwrap(), [started(1), started(3)]);
-        assert!(history.add(&name("../a"), &[started(1)]).is_err());
+        history.add_entries(&name("a"), &[started(3)]).unwrap();
+        assert_eq!(history.read_entries(&name("a")).unwrap(), [started(1), started(3)]);
+        assert!(history.add_entries(&name("../a"), &[started(1)]).is_err());
     }
 }

@@ -47,7 +47,8 @@ pub(crate) fn write_pack(
         digest.update(segment.hash);
     }
     let name = format!("{}.pack", hex(&digest.finalize().into()));
-    let headers: Vec<String> = segments.iter().map(|segment| header(segment.id, segment.bytes)).collect();
+    let headers: Vec<String> =
+        segments.iter().map(|segment| segment_header(segment.id, segment.bytes)).collect();
     let mut parts = Vec::with_capacity(2 * segments.len());
     let mut places = Vec::with_capacity(segments.len());
     let mut position = 0;
@@ -65,13 +66,13 @@ pub(crate) fn write_pack(
     Ok(places)
 }
 
-fn header(id: &SegmentId, bytes: &[u8]) -> String {
+fn segment_header(id: &SegmentId, bytes: &[u8]) -> String {
     format!("{}.{}/{} {}\n", id.node, id.attempt, file_name(id.number), bytes.len())
 }
 
 impl SegmentPlace {
     /// The file with the segment.
-    pub(crate) fn file(&self, run: &Path, id: &SegmentId) -> PathBuf {
+    pub(crate) fn file_path(&self, run: &Path, id: &SegmentId) -> PathBuf {
         match &self.pack {
             Some(pack) => run.join(SEGMENTS).join(pack),
             None => node_directory(run, id.attempt, &id.node).join(file_name(id.number)),
@@ -81,11 +82,11 @@ impl SegmentPlace {
     /// Returns whether its file exists and is long enough.
     pub(crate) fn is_there(&self, run: &Path, id: &SegmentId) -> bool {
         let end = self.position.saturating_add(self.length);
-        fs::metadata(self.file(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)
+        fs::metadata(self.file_path(run, id)).is_ok_and(|facts| self.pack.is_none() || facts.len() >= end)
     }
 
-    pub(crate) fn read(&self, run: &Path, id: &SegmentId) -> io::Result<Vec<u8>> {
-        let file = self.file(run, id);
+    pub(crate) fn read_bytes(&self, run: &Path, id: &SegmentId) -> io::Result<Vec<u8>> {
+        let file = self.file_path(run, id);
         // An earlier version stored each segment in a file of its own.
         if self.pack.is_none() {
             return fs::read(file);

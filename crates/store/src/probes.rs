@@ -48,9 +48,9 @@ type ColumnOf = fn(&ProbeRecord) -> Option<ProbeStamp>;
 const STAMPS: [(&str, ColumnOf); 8] = [
     ("handed_over", |record| record.handed_over),
     ("released", |record| record.released),
-    ("queue", |record| record.departure(DepartureStage::Queue)),
-    ("capture", |record| record.departure(DepartureStage::Capture)),
-    ("driver", |record| record.departure(DepartureStage::Driver)),
+    ("queue", |record| record.departure_stamp(DepartureStage::Queue)),
+    ("capture", |record| record.departure_stamp(DepartureStage::Capture)),
+    ("driver", |record| record.departure_stamp(DepartureStage::Driver)),
     ("far_arrival", |record| record.far_arrival),
     ("far_departure", |record| record.far_departure),
     ("answered", |record| record.answered),
@@ -68,7 +68,7 @@ const TEXTS: [(&str, TextColumn); 2] = [
 ];
 
 /// The content of a Parquet file.
-pub fn parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>, Error> {
+pub fn encode_parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>, Error> {
     let properties = WriterProperties::builder()
         .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
@@ -76,18 +76,18 @@ pub fn parquet(header: &ProbeHeader, records: &[ProbeRecord]) -> Result<Vec<u8>,
             HEADER_KEY.to_owned(),
             serde_json::to_string(header)?,
         )]));
-    let schema = Arc::new(schema()?);
+    let schema = Arc::new(build_schema()?);
     let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
     // Row groups of a bounded size, so that a reader need not hold the whole file.
     for rows in records.chunks(GROUP) {
         let mut group = file.next_row_group()?;
-        columns(&mut group, rows)?;
+        write_columns(&mut group, rows)?;
         group.close()?;
     }
     Ok(file.into_inner()?)
 }
 
-fn schema() -> Result<Type, Error> {
+fn build_schema() -> Result<Type, Error> {
     let mut fields = Vec::new();
     for (name, _) in NUMBERS {
         fields.push(Arc::new(number_type(name)?));
@@ -117,13 +117,16 @@ fn text_type(name: &str) -> Result<Type, Error> {
 }
 
 // Writes the columns in the order of `schema`.
-fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ProbeRecord]) -> Result<(), Error> {
+fn write_columns(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    rows: &[ProbeRecord],
+) -> Result<(), Error> {
     for (_, of) in NUMBERS {
-        numbers(group, rows.iter().map(of))?;
+        write_numbers(group, rows.iter().map(of))?;
     }
     for (_, of) in STAMPS {
-        numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.lo)))?;
-        numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.hi)))?;
+        write_numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.lo)))?;
+        write_numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.hi)))?;
     }
     for (_, of) in TEXTS {
         let values: Vec<ByteArray> =
@@ -136,7 +139,7 @@ fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[ProbeRecor
     Ok(())
 }
 
-fn numbers(
+fn write_numbers(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     values: impl Iterator<Item = Option<u64>> + Clone,
 ) -> Result<(), Error> {

@@ -7,8 +7,8 @@ use crate::Error;
 use crate::catalogue::RUN;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION, run_figures};
 use packetrig_stats::figure::{
-    ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure, compare,
-    median_figures, trends,
+    ComparedFigure, FigureComparison, FigureLimits, FigureTrend, FigureVerdict, ReportFigure,
+    compare_figures, figure_trends, median_figures,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,12 +40,12 @@ pub enum TestSubject {
 }
 
 impl ComparableResult {
-    pub(crate) fn of_run(report: &RunReport, figures: Vec<ReportFigure>) -> Self {
+    pub(crate) fn from_report(report: &RunReport, figures: Vec<ReportFigure>) -> Self {
         Self {
             id: Some(report.run.0.clone()),
             name: report.name.clone(),
             kind: RUN.to_owned(),
-            verdict: report.verdict.word().to_owned(),
+            verdict: report.verdict.as_str().to_owned(),
             subject: TestSubject::Plan(report.plan_sha256.as_str().to_owned()),
             figures,
         }
@@ -104,13 +104,13 @@ pub struct ComparisonReport {
 
 impl ComparisonReport {
     /// Compares two results. Results of different tests are INCONCLUSIVE unless `anyway`.
-    pub fn of(
+    pub fn from_results(
         before: &ComparableResult,
         after: &ComparableResult,
         limits: &FigureLimits,
         anyway: bool,
     ) -> Self {
-        let mut comparison = compare(&before.figures, &after.figures, limits);
+        let mut comparison = compare_figures(&before.figures, &after.figures, limits);
         let difference = before.difference_to(after).filter(|_| !anyway);
         if difference.is_some() {
             comparison.verdict = FigureVerdict::Unknown;
@@ -157,17 +157,23 @@ pub struct TrendResult {
 
 impl TrendReport {
     /// Makes the trend of results, which come oldest first. With limits, the newest one is judged.
-    pub fn of(name: String, results: Vec<TrendResult>, limits: &FigureLimits) -> Self {
+    pub fn from_results(name: String, results: Vec<TrendResult>, limits: &FigureLimits) -> Self {
         let figures: Vec<Vec<ReportFigure>> = results.iter().map(|result| result.figures.clone()).collect();
         let comparison = figures.split_last().filter(|_| !limits.is_empty()).map(|(newest, before)| {
-            let mut compared = compare(&median_figures(before), newest, limits);
+            let mut compared = compare_figures(&median_figures(before), newest, limits);
             if before.is_empty() {
                 // The newest result has no earlier one to be compared with.
                 compared.verdict = FigureVerdict::Unknown;
             }
             compared
         });
-        Self { schema_version: COMPARISON_VERSION, name, figures: trends(&figures), results, comparison }
+        Self {
+            schema_version: COMPARISON_VERSION,
+            name,
+            figures: figure_trends(&figures),
+            results,
+            comparison,
+        }
     }
 }
 
@@ -187,13 +193,13 @@ struct MethodResultFile {
 /// Reads the `report.json` of a run or the `result.json` of a method.
 pub fn read_result_file(path: &Path) -> Result<ComparableResult, Error> {
     let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
-    let value: Value = serde_json::from_str(&text).map_err(Error::damaged(path))?;
+    let value: Value = serde_json::from_str(&text).map_err(Error::damaged_file(path))?;
     // Only results of methods have this member; a run's figures are computed from its report.
     if value.get("figures").is_none() {
         let report = read_report_value(path, value)?;
-        return Ok(ComparableResult::of_run(&report, run_figures(&report)));
+        return Ok(ComparableResult::from_report(&report, run_figures(&report)));
     }
-    let found: MethodResultFile = serde_json::from_value(value).map_err(Error::damaged(path))?;
+    let found: MethodResultFile = serde_json::from_value(value).map_err(Error::damaged_file(path))?;
     // The name of the method is one of its options.
     let kind = found.options.get("method").and_then(Value::as_str).unwrap_or("method").to_owned();
     Ok(ComparableResult {
@@ -213,7 +219,7 @@ fn read_report_value(path: &Path, value: Value) -> Result<RunReport, Error> {
         let found = crate::convert::clamp_to_u32(found);
         return Err(Error::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
     }
-    serde_json::from_value(value).map_err(Error::damaged(path))
+    serde_json::from_value(value).map_err(Error::damaged_file(path))
 }
 
 #[cfg(test)]
@@ -233,7 +239,8 @@ mod tests {
     fn a_report_and_a_result_are_read_from_files() {
         let place = tempfile::tempdir().unwrap();
         let stored = report("r");
-        let run = read_result_file(&write(&place, "report.json", &crate::files::json(&stored))).unwrap();
+        let run =
+            read_result_file(&write(&place, "report.json", &crate::files::report_json(&stored))).unwrap();
         assert_eq!((run.id.as_deref(), &run.kind[..]), (Some("r"), "run"));
         assert_eq!(run.figures, run_figures(&stored));
         let figure = ReportFigure::new("throughput", "64 B", Some(7.0), "frames/s", BetterDirection::Higher);

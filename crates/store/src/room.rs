@@ -1,7 +1,7 @@
 //! Disk space for a report, reserved before the run begins, so that a capture that fills the disk cannot take it.
 
 use crate::Error;
-use crate::spool::is_full;
+use crate::spool::is_full_disk_kind;
 use packetrig_sys::disk;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ pub struct ReportSize {
 
 impl ReportSize {
     /// Bytes that the files of the report may need.
-    pub fn bytes(&self) -> u64 {
+    pub fn wanted_bytes(&self) -> u64 {
         let rows = self.streams.saturating_add(self.ports);
         let seconds = self.seconds.map_or(ENDLESS, |seconds| seconds.saturating_add(60));
         let per_second = PER_SECOND.saturating_add(self.name_bytes.saturating_mul(3));
@@ -56,15 +56,15 @@ impl ReportRoom {
     /// Reserves space in `directory`. Replaces the placeholders that an earlier process has left there.
     pub(crate) fn set_aside(directory: &Path, size: ReportSize) -> Result<Self, Error> {
         let mut room = Self::default();
-        room.files = Some(make(directory, "files", size.bytes())?);
+        room.files = Some(set_file_aside(directory, "files", size.wanted_bytes())?);
         // If this fails, dropping `room` removes the first file.
-        room.row = Some(make(directory, "row", ROW)?);
+        room.row = Some(set_file_aside(directory, "row", ROW)?);
         Ok(room)
     }
 
     /// Frees the space for the files.
     pub(crate) fn release_files(&mut self) {
-        release(&mut self.files);
+        release_file(&mut self.files);
     }
 
     /// Frees the space for the row. Its placeholder may have moved to `directory` since.
@@ -73,33 +73,33 @@ impl ReportRoom {
         if let Some(name) = self.row.as_ref().and_then(|row| row.file_name()) {
             self.row = Some(directory.join(name));
         }
-        release(&mut self.row);
+        release_file(&mut self.row);
     }
 }
 
 impl Drop for ReportRoom {
     fn drop(&mut self) {
-        release(&mut self.files);
-        release(&mut self.row);
+        release_file(&mut self.files);
+        release_file(&mut self.row);
     }
 }
 
 /// First part of the files' names. They are not content of a run.
 pub(crate) const ROOM: &str = ".room-for-";
 
-fn make(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
+fn set_file_aside(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
     let path = directory.join(format!("{ROOM}{what}"));
     match disk::set_aside(&path, bytes) {
         Ok(()) => Ok(path),
-        Err(error) if is_full(error.kind()) => {
-            let free = disk::free(directory).unwrap_or(0);
+        Err(error) if is_full_disk_kind(error.kind()) => {
+            let free = disk::free_bytes(directory).unwrap_or(0);
             Err(Error::NoRoom { path: directory.to_owned(), wanted: bytes, free })
         }
         Err(error) => Err(Error::file("set room aside in", &path)(error)),
     }
 }
 
-fn release(path: &mut Option<PathBuf>) {
+fn release_file(path: &mut Option<PathBuf>) {
     if let Some(path) = path.take() {
         // Fails only if it is removed already, and so takes no space.
         drop(std::fs::remove_file(path));
@@ -143,14 +143,14 @@ mod tests {
         };
         let written: u64 = sizes.sum();
         assert!(written > 1 << 20, "{written}");
-        assert!(size.bytes() - FLOOR > written, "{} {written}", size.bytes() - FLOOR);
-        assert!(size.bytes() < 4 * written + 2 * FLOOR, "{} {written}", size.bytes());
+        assert!(size.wanted_bytes() - FLOOR > written, "{} {written}", size.wanted_bytes() - FLOOR);
+        assert!(size.wanted_bytes() < 4 * written + 2 * FLOOR, "{} {written}", size.wanted_bytes());
     }
 
     #[test]
     fn sizes_have_a_floor_and_a_ceiling() {
-        assert!(ReportSize::default().bytes() >= FLOOR);
+        assert!(ReportSize::default().wanted_bytes() >= FLOOR);
         let huge = ReportSize { streams: u64::MAX, seconds: Some(u64::MAX), ..ReportSize::default() };
-        assert_eq!(huge.bytes(), CEILING);
+        assert_eq!(huge.wanted_bytes(), CEILING);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         packetrig_version: "0.1.0".into(),
         run: RunId(run.into()),
         name: "a & b".into(),
-        plan_sha256: PlanHash::of("plan"),
+        plan_sha256: PlanHash::from_document("plan"),
         started_wall_ns: 1_700_000_000_000_000_000,
         seed: 11,
         sending: Some(Nanos::from_millis(1500)),
@@ -52,8 +52,8 @@ pub(crate) fn report(run: &str) -> RunReport {
 fn series() -> RateSeries {
     let mut series = RateSeries::with_room(4);
     let start = MonoTime::from_nanos(0);
-    series.add(start, start, 6, 384);
-    series.add(start, MonoTime::from_nanos(1_000_000_000), 4, 256);
+    series.add_frames(start, start, 6, 384);
+    series.add_frames(start, MonoTime::from_nanos(1_000_000_000), 4, 256);
     // The room a worker reserves is not part of a report.
     let mut plain = RateSeries::default();
     plain.merge(&series);
@@ -196,7 +196,7 @@ fn receive_result(stream: usize, spread: u64) -> ReceiveResult {
     let seed = (stream as u64) << 32;
     for n in 0..spread {
         let value = (seed + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 36;
-        latency.record(Nanos::new(value));
+        latency.record_time(Nanos::new(value));
     }
     ReceiveResult {
         outages: packetrig_stats::outage::OutageList::default(),

@@ -40,23 +40,23 @@ impl RunDraft {
         at: u64,
     ) -> Result<StoreOutcome, Error> {
         let mut batch = SegmentBatch::new(catalogue, at);
-        batch.add(self, id, bytes);
-        batch.store().remove(0)
+        batch.add_segment(self, id, bytes);
+        batch.store_segments().remove(0)
     }
 }
 
 impl RunCatalogue {
-    /// Stores one segment as [`SegmentBatch::add_late`] does.
+    /// Stores one segment as [`SegmentBatch::add_late_segment`] does.
     pub fn store_late(&self, id: &SegmentId, bytes: &[u8], at: u64) -> Result<StoreOutcome, Error> {
         let mut batch = SegmentBatch::new(self, at);
-        batch.add_late(id, bytes);
-        batch.store().remove(0)
+        batch.add_late_segment(id, bytes);
+        batch.store_segments().remove(0)
     }
 
     /// Directory for segments of a run if the caller has no draft of it.
     pub(crate) fn late_directory(&self, run: &RunId) -> Result<PathBuf, Error> {
         let under_way = self.unfinished_directory(run)?;
-        let listed = self.directory(run);
+        let listed = self.run_directory(run);
         // In this order: a run under way, a run that has its report already, an unknown one.
         Ok(match under_way {
             Some(partial) if partial.exists() => partial,
@@ -66,7 +66,7 @@ impl RunCatalogue {
     }
 }
 
-pub(crate) fn key(id: &SegmentId) -> SegmentKey {
+pub(crate) fn segment_key(id: &SegmentId) -> SegmentKey {
     SegmentKey { run: id.run.clone(), attempt: id.attempt, number: id.number }
 }
 

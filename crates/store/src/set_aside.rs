@@ -31,7 +31,7 @@ impl RunCatalogue {
         disk::make_below(self.place(), &directory).map_err(Error::file("create", &directory))?;
         // Named by content, so a node that keeps repeating the same bad segment takes no more space.
         let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
-        let kept = kept(&directory).map_err(Error::file("read", &directory))?;
+        let kept = count_kept(&directory).map_err(Error::file("read", &directory))?;
         let is_known = directory.join(&name).exists();
         if is_known || kept.files >= FILES || kept.bytes + bytes.len() as u64 > BYTES {
             return Ok(is_known);
@@ -47,7 +47,7 @@ struct KeptFiles {
     bytes: u64,
 }
 
-fn kept(directory: &Path) -> std::io::Result<KeptFiles> {
+fn count_kept(directory: &Path) -> std::io::Result<KeptFiles> {
     let mut kept = KeptFiles::default();
     for entry in fs::read_dir(directory)? {
         kept.files += 1;
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_node_has_room_for_some_and_each_is_kept_once() {
         let place = tempfile::tempdir().unwrap();
-        let catalogue = RunCatalogue::open(place.path()).unwrap();
+        let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
         let id = |node: &str| SegmentId {
             run: RunId("r".into()),
             attempt: 1,

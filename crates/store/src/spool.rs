@@ -1,7 +1,7 @@
 //! The node's spool: results stay on the node's disk until the controller has stored them.
 //!
 //! A [`NodeJournal`] takes intervals, results and captures of one run and attempt, splits them into numbered [segments](segment) and
-//! ends with a manifest. Another thread reads [`ResultSpool::pending`], sends these segments, and [`ResultSpool::release`]s what the
+//! ends with a manifest. Another thread reads [`ResultSpool::pending_segments`], sends these segments, and [`ResultSpool::release_segments`]s what the
 //! controller has stored. The files are the only state: after a crash or a power cut, opening the directory finds every segment
 //! whose number was returned.
 //!
@@ -11,19 +11,19 @@
 //! journal always ends, if necessary as cut short.
 
 mod allowance;
-pub mod books;
 mod error;
 mod journal;
+pub mod manifest;
 mod part;
 mod reserve;
 pub mod segment;
 
 pub use allowance::{AllowanceError, CaptureAllowance};
-pub use books::{PartManifest, SegmentCounts};
 pub use error::Error;
 pub use journal::{JournalEntry, NodeJournal};
+pub use manifest::{PartManifest, SegmentCounts};
 pub use packetrig_fleet::packed as value;
-pub(crate) use reserve::is_full;
+pub(crate) use reserve::is_full_disk_kind;
 pub use segment::{ResultSegment, SegmentKey, SegmentKind};
 
 use packetrig_fleet::fabric::SegmentId;
@@ -74,7 +74,7 @@ pub struct PendingSegment {
 
 impl PendingSegment {
     /// The segment's id on the fabric.
-    pub fn id(&self, node: &NodeName) -> SegmentId {
+    pub fn segment_id(&self, node: &NodeName) -> SegmentId {
         let SegmentKey { run, attempt, number } = self.key.clone();
         SegmentId { run, attempt, node: node.clone(), number }
     }
@@ -113,14 +113,14 @@ impl std::fmt::Debug for SpoolState {
 impl ResultSpool {
     /// Opens the spool in `directory`, creates it if there is none, and recovers it after a crash. `free` returns how
     /// much of a disk is free.
-    pub fn open(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
+    pub fn open_or_create(directory: &Path, limits: SpoolLimits, free: FreeSpace) -> Result<Self, Error> {
         private_files::create_directories(directory).map_err(Error::file("create", directory))?;
         // Before anything is read: a running agent may be changing the parts.
-        let lock = lock(directory)?;
+        let lock = lock_directory(directory)?;
         let mut recovered = RecoveredParts::default();
         let mut parts = BTreeMap::new();
         for PartDirectory { path, run, attempt } in part_directories(directory)? {
-            let OpenedPart { part, torn } = SpoolPart::open(path, run.clone(), attempt)?;
+            let OpenedPart { part, torn } = SpoolPart::open_existing(path, run.clone(), attempt)?;
             recovered.torn += torn;
             parts.insert((run, attempt), part);
         }
@@ -135,12 +135,13 @@ impl ResultSpool {
         };
         // Only when the spool is opened: a run that is remembered costs one small file.
         state.forget_old()?;
-        let open: Vec<_> = state.parts.values().filter(|part| !part.ended).map(|part| part.key(0)).collect();
+        let open: Vec<_> =
+            state.parts.values().filter(|part| !part.ended).map(|part| part.segment_key(0)).collect();
         recovered.cut_short = open.len() as u64;
         for SegmentKey { run, attempt, .. } in open {
             let reason = "the agent ended before the run did".to_owned();
             // On a full disk the End stays pending, and is written once segments were released.
-            state.end(&run, attempt, true, Some(reason)).map(drop).or_else(Error::if_not_full)?;
+            state.end_part(&run, attempt, true, Some(reason)).map(drop).or_else(Error::if_not_full)?;
         }
         recovered.waiting = state.parts.values().map(|part| part.kept.len() as u64).sum();
         Ok(Self { state: Arc::new(Mutex::new(state)), recovered })
@@ -148,95 +149,111 @@ impl ResultSpool {
 
     /// Opens the count of captured bytes that leave the node, with `per_run` bytes allowed for each run. A spool has one such count.
     pub fn capture_allowance(&self, per_run: u64) -> Result<CaptureAllowance, Error> {
-        CaptureAllowance::open(&self.state().directory, per_run)
+        CaptureAllowance::open_in(&self.lock_state().directory, per_run)
     }
 
     /// Result of the recovery when it was opened.
-    pub const fn recovered(&self) -> RecoveredParts {
+    pub const fn recovered_parts(&self) -> RecoveredParts {
         self.recovered
     }
 
     /// Begins the journal of a run and attempt. Each can have only one.
-    pub fn journal(&self, run: &RunId, attempt: u32) -> Result<NodeJournal, Error> {
+    pub fn begin_journal(&self, run: &RunId, attempt: u32) -> Result<NodeJournal, Error> {
         let is_plain = run.0.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
         if run.0.is_empty() || run.0.len() > 100 || !is_plain {
             return Err(Error::BadId(run.0.clone()));
         }
-        let mut state = self.state();
+        let mut state = self.lock_state();
         // Reserved before the run begins: afterwards other programs may fill the disk.
-        state.reserve.hold()?;
-        let part = SpoolPart::create(&state.directory, run.clone(), attempt)?;
+        state.reserve.hold_room()?;
+        let part = SpoolPart::create_in(&state.directory, run.clone(), attempt)?;
         state.parts.insert((run.clone(), attempt), part);
         Ok(NodeJournal::new(self.clone(), run.clone(), attempt))
     }
 
     /// Segments that wait for the controller, at most `most`, in the order of run, attempt and number.
-    pub fn pending(&self, most: usize) -> Vec<PendingSegment> {
-        let state = self.state();
+    pub fn pending_segments(&self, most: usize) -> Vec<PendingSegment> {
+        let state = self.lock_state();
         let mut pending = Vec::new();
         for part in state.parts.values() {
             for (number, kept) in part.kept.iter().take(most - pending.len()) {
-                pending.push(PendingSegment { key: part.key(*number), kind: kept.kind, bytes: kept.bytes });
+                pending.push(PendingSegment {
+                    key: part.segment_key(*number),
+                    kind: kept.kind,
+                    bytes: kept.bytes,
+                });
             }
         }
         pending
     }
 
     /// The bytes of a segment, as they are sent.
-    pub fn read(&self, key: &SegmentKey) -> Result<Vec<u8>, Error> {
-        self.state().part(&key.run, key.attempt)?.read(key.number)
+    pub fn read_segment(&self, key: &SegmentKey) -> Result<Vec<u8>, Error> {
+        self.lock_state().find_part(&key.run, key.attempt)?.read_segment(key.number)
     }
 
     /// Deletes the segments of a run below `below`, which the controller has stored. It may be repeated, and does nothing
     /// for an unknown run.
-    pub fn release(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
-        let mut state = self.state();
+    pub fn release_segments(&self, run: &RunId, attempt: u32, below: u64) -> Result<(), Error> {
+        let mut state = self.lock_state();
         if let Some(part) = state.parts.get_mut(&(run.clone(), attempt)) {
-            part.release(below)?;
+            part.release_below(below)?;
         }
         state.write_pending_ends()
     }
 
     /// The number of segments of a run and attempt, once it has its End.
-    pub fn finished(&self, run: &RunId, attempt: u32) -> Option<u64> {
-        let state = self.state();
+    pub fn final_count(&self, run: &RunId, attempt: u32) -> Option<u64> {
+        let state = self.lock_state();
         let part = state.parts.get(&(run.clone(), attempt))?;
         part.ended.then_some(part.next)
     }
 
     /// Returns whether the run and attempt has its End, so that nothing follows.
     pub fn is_finished(&self, run: &RunId, attempt: u32) -> bool {
-        self.finished(run, attempt).is_some()
+        self.final_count(run, attempt).is_some()
     }
 
     /// Bytes of the disk in use.
-    pub fn used(&self) -> u64 {
-        self.state().used()
+    pub fn used_bytes(&self) -> u64 {
+        self.lock_state().used_bytes()
     }
 
-    fn end(&self, run: &RunId, attempt: u32, cut_short: bool, reason: Option<String>) -> Result<u64, Error> {
-        self.state().end(run, attempt, cut_short, reason)
+    fn end_part(
+        &self,
+        run: &RunId,
+        attempt: u32,
+        cut_short: bool,
+        reason: Option<String>,
+    ) -> Result<u64, Error> {
+        self.lock_state().end_part(run, attempt, cut_short, reason)
     }
 
     /// Locks the state. A poisoned lock is fine: the files are the truth, and each is whole.
-    fn state(&self) -> MutexGuard<'_, SpoolState> {
+    fn lock_state(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl SpoolState {
-    fn part(&mut self, run: &RunId, attempt: u32) -> Result<&mut SpoolPart, Error> {
+    fn find_part(&mut self, run: &RunId, attempt: u32) -> Result<&mut SpoolPart, Error> {
         let key = (run.clone(), attempt);
         self.parts.get_mut(&key).ok_or_else(|| Error::Unknown { run: key.0.clone(), attempt, number: 0 })
     }
 
-    fn used(&self) -> u64 {
-        self.parts.values().map(SpoolPart::used).sum()
+    fn used_bytes(&self) -> u64 {
+        self.parts.values().map(SpoolPart::used_bytes).sum()
     }
 
     /// Admits `bytes` of a kind, or counts and refuses them.
-    fn admit(&mut self, run: &RunId, attempt: u32, kind: SegmentKind, bytes: usize) -> Result<(), Error> {
-        let used = self.used();
+    fn admit_bytes(
+        &mut self,
+        run: &RunId,
+        attempt: u32,
+        kind: SegmentKind,
+        bytes: usize,
+    ) -> Result<(), Error> {
+        let used = self.used_bytes();
         let most = self.limits.bytes;
         // Upper bound of the segments' size, with their headers and names.
         let pieces = bytes.div_ceil(PAYLOAD_ROOM).max(1);
@@ -254,7 +271,7 @@ impl SpoolState {
             SegmentKind::Result => after <= most,
             SegmentKind::End | SegmentKind::Lost => true,
         };
-        let part = self.part(run, attempt)?;
+        let part = self.find_part(run, attempt)?;
         match kind {
             _ if fits => return Ok(()),
             SegmentKind::Capture => part.refused_captures += 1,
@@ -272,7 +289,7 @@ impl SpoolState {
     }
 
     /// Reports a full disk as a full spool, even below the spool's limit.
-    fn as_full<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+    fn report_as_full<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         match outcome {
             Err(error) if error.is_full_disk() => Err(Error::DiskFull(self.directory.clone())),
             outcome => outcome,
@@ -286,22 +303,22 @@ impl SpoolState {
         attempt: u32,
         write: impl Fn(&mut SpoolPart) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        let mut written = write(self.part(run, attempt)?);
+        let mut written = write(self.find_part(run, attempt)?);
         // The reserve is freed only when it is needed, and once: the second attempt finds its space.
-        if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.give_up() {
-            written = write(self.part(run, attempt)?);
+        if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.release_room() {
+            written = write(self.find_part(run, attempt)?);
         }
-        self.as_full(written)
+        self.report_as_full(written)
     }
 
-    fn end(
+    fn end_part(
         &mut self,
         run: &RunId,
         attempt: u32,
         cut_short: bool,
         reason: Option<String>,
     ) -> Result<u64, Error> {
-        self.write_last(run, attempt, |part| part.end(cut_short, reason.clone()))
+        self.write_last(run, attempt, |part| part.write_end(cut_short, reason.clone()))
     }
 
     /// Writes the Ends that did not fit when they were due.
@@ -309,11 +326,11 @@ impl SpoolState {
         let pending: Vec<_> = self
             .parts
             .values_mut()
-            .filter_map(|part| Some((part.key(0), part.pending_end.take()?)))
+            .filter_map(|part| Some((part.segment_key(0), part.pending_end.take()?)))
             .collect();
         for (SegmentKey { run, attempt, .. }, PendingEnd { cut_short, reason }) in pending {
             // An End that still does not fit is pending again.
-            self.end(&run, attempt, cut_short, reason).map(drop).or_else(Error::if_not_full)?;
+            self.end_part(&run, attempt, cut_short, reason).map(drop).or_else(Error::if_not_full)?;
         }
         Ok(())
     }
@@ -324,17 +341,17 @@ impl SpoolState {
         let over: Vec<_> = over.collect();
         for key in over.iter().take(over.len().saturating_sub(REMEMBERED)) {
             if let Some(part) = self.parts.remove(key) {
-                part.erase()?;
+                part.erase_directory()?;
             }
         }
         Ok(())
     }
 }
 
-fn lock(directory: &Path) -> Result<File, Error> {
+fn lock_directory(directory: &Path) -> Result<File, Error> {
     // Two agents with one spool would give the same numbers to different segments.
     let path = directory.join("lock");
-    let file = private_files::create(&path).map_err(Error::file("create", &path))?;
+    let file = private_files::create_file(&path).map_err(Error::file("create", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::InUse(directory.to_owned())),
@@ -350,7 +367,7 @@ struct PartDirectory {
 }
 
 impl PartDirectory {
-    fn of(entry: &fs::DirEntry) -> Option<Self> {
+    fn from_entry(entry: &fs::DirEntry) -> Option<Self> {
         let name = entry.file_name();
         let (run, attempt) = name.to_str()?.rsplit_once('.')?;
         Some(Self { path: entry.path(), run: RunId(run.to_owned()), attempt: attempt.parse().ok()? })
@@ -360,7 +377,7 @@ impl PartDirectory {
 /// The directories of runs in a spool; other entries are ignored.
 fn part_directories(spool: &Path) -> Result<Vec<PartDirectory>, Error> {
     let entries = fs::read_dir(spool).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    Ok(entries.map_err(Error::file("read", spool))?.iter().filter_map(PartDirectory::of).collect())
+    Ok(entries.map_err(Error::file("read", spool))?.iter().filter_map(PartDirectory::from_entry).collect())
 }
 
 #[cfg(test)]

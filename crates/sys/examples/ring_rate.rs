@@ -16,9 +16,9 @@ fn main() -> Result<(), packetrig_sys::Error> {
     let (length, seconds, slots, batch, bypass) =
         (number(60), number(2), number(1024), number(64), number(1));
     let netns = NetNs::current()?;
-    let index = NamespaceLinks::open(&netns)?.by_name(&name)?.index;
+    let index = NamespaceLinks::open_in(&netns)?.by_name(&name)?.index;
     let options = TxOptions { slots, longest: length, bypass_queue: bypass != 0 };
-    let mut ring = TxRing::open(&netns, index, &name, options)?;
+    let mut ring = TxRing::open_on_interface(&netns, index, &name, options)?;
     let start = clock::monotonic_ns();
     let end = start + seconds as u64 * 1_000_000_000;
     let (mut kicks, mut number) = (0u64, 0u64);
@@ -28,10 +28,10 @@ fn main() -> Result<(), packetrig_sys::Error> {
             slot[..14].copy_from_slice(&[2, 0, 0, 0, 0, 0xee, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
             slot[14..22].copy_from_slice(&number.to_be_bytes());
             slot[22..length].fill(0);
-            ring.commit(length);
+            ring.commit_frame(length);
             number += 1;
         }
-        ring.kick()?;
+        ring.kick_kernel()?;
         kicks += 1;
     }
     let spent = clock::monotonic_ns() - start;

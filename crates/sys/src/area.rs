@@ -23,7 +23,7 @@ unsafe impl Send for SharedArea {}
 impl SharedArea {
     /// Maps the memory that a descriptor shares: the ring of a packet socket, the values of a BPF map. All pages are made now,
     /// because a hot loop must not wait for a page fault.
-    pub(crate) fn map(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
+    pub(crate) fn map_shared(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
         Self::map_from(owner, 0, len, object)
     }
 
@@ -45,23 +45,23 @@ impl SharedArea {
                 offset,
             )
         }
-        .map_err(|errno| Error::call("mmap", object, errno))?;
-        Self::mapped(base, len, object)
+        .map_err(|errno| Error::from_call("mmap", object, errno))?;
+        Self::from_mapping(base, len, object)
     }
 
     /// Allocates zeroed memory of our own in whole pages, to be lent to the kernel.
-    pub(crate) fn own(len: usize, object: &str) -> Result<Self, Error> {
+    pub(crate) fn allocate_pages(len: usize, object: &str) -> Result<Self, Error> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         let kind = MapFlags::PRIVATE | MapFlags::POPULATE;
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, kind) };
-        let base = base.map_err(|errno| Error::call("mmap", object, errno))?;
-        Self::mapped(base, len, object)
+        let base = base.map_err(|errno| Error::from_call("mmap", object, errno))?;
+        Self::from_mapping(base, len, object)
     }
 
-    fn mapped(base: *mut std::ffi::c_void, len: usize, object: &str) -> Result<Self, Error> {
+    fn from_mapping(base: *mut std::ffi::c_void, len: usize, object: &str) -> Result<Self, Error> {
         let base = NonNull::new(base.cast::<u8>());
-        let base = base.ok_or_else(|| Error::call("mmap", object, rustix::io::Errno::FAULT))?;
+        let base = base.ok_or_else(|| Error::from_call("mmap", object, rustix::io::Errno::FAULT))?;
         Ok(Self { base, len, plain: None })
     }
 
@@ -149,7 +149,7 @@ impl Drop for SharedArea {
             // SAFETY: allocated by `plain` with this layout; no reference outlives `self`.
             return unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
         }
-        // SAFETY: the mapping was made by `map` with this address and length; no reference outlives `self`.
+        // SAFETY: the mapping was made by `map_shared` with this address and length; no reference outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "a whole mapping of ours can be unmapped");
     }

@@ -24,13 +24,13 @@ const RIGHTS: &str =
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapKind {
-    /// Values by index, to be written with [`BpfMap::set`].
+    /// Values by index, to be written with [`BpfMap::set_value`].
     Array,
     /// Values by index in memory that user space shares (`BpfMap::share`).
     SharedArray,
     /// Programs by index, for tail calls.
     Programs,
-    /// Values by index, one for each processor, to be added up with [`BpfMap::sums`].
+    /// Values by index, one for each processor, to be added up with [`BpfMap::sum_over_cpus`].
     Counters,
     /// Interfaces by index, for frames to be redirected to ([`BpfMap::set_exit`]).
     Exits,
@@ -47,7 +47,12 @@ pub struct BpfMap {
 
 impl BpfMap {
     /// Creates a map of `entries` zeroed values of `value` bytes.
-    pub fn create(name: &'static str, kind: MapKind, value: usize, entries: u32) -> Result<Self, Error> {
+    pub fn create_zeroed(
+        name: &'static str,
+        kind: MapKind,
+        value: usize,
+        entries: u32,
+    ) -> Result<Self, Error> {
         let map_type = match kind {
             MapKind::Array | MapKind::SharedArray => call::ARRAY,
             MapKind::Programs => call::PROGRAM_ARRAY,
@@ -64,28 +69,28 @@ impl BpfMap {
             name: call::short_name(name),
             ..attr::MapCreate::default()
         };
-        let fd = call::descriptor(BpfCommand::MapCreate, &mut attr)
-            .map_err(|error| Error::call("bpf(MAP_CREATE)", name, error).with_rights(RIGHTS))?;
+        let fd = call::invoke_for_descriptor(BpfCommand::MapCreate, &mut attr)
+            .map_err(|error| Error::from_call("bpf(MAP_CREATE)", name, error).with_rights(RIGHTS))?;
         Ok(Self { fd, name, value, entries: entries.max(1) })
     }
 
     /// Writes the value at `index`.
-    pub fn set(&self, index: u32, value: &[u8]) -> Result<(), Error> {
+    pub fn set_value(&self, index: u32, value: &[u8]) -> Result<(), Error> {
         assert_eq!(value.len(), self.value, "a value of map {}", self.name);
         let mut attr = attr::MapUpdate {
-            map: call::number(self.fd.as_fd()),
-            key: call::address(&index),
+            map: call::raw_descriptor(self.fd.as_fd()),
+            key: call::address_of(&index),
             value: value.as_ptr().addr() as u64,
             ..attr::MapUpdate::default()
         };
-        call::plain(BpfCommand::MapUpdate, &mut attr)
+        call::invoke_bpf(BpfCommand::MapUpdate, &mut attr)
             .map(drop)
-            .map_err(|error| Error::call("bpf(MAP_UPDATE)", self.name, error))
+            .map_err(|error| Error::from_call("bpf(MAP_UPDATE)", self.name, error))
     }
 
     /// Puts a program at `index`, as the target of a tail call.
     pub fn set_program(&self, index: u32, program: &BpfProgram) -> Result<(), Error> {
-        self.set(index, &call::number(program.fd.as_fd()).to_ne_bytes())
+        self.set_value(index, &call::raw_descriptor(program.fd.as_fd()).to_ne_bytes())
     }
 
     /// Lets frames out through the interface with this number in `netns`, after a program if one is given, in place of what
@@ -97,24 +102,24 @@ impl BpfMap {
         interface: u32,
         program: Option<&BpfProgram>,
     ) -> Result<(), Error> {
-        let program = program.map_or(0, |program| call::number(program.fd.as_fd()));
+        let program = program.map_or(0, |program| call::raw_descriptor(program.fd.as_fd()));
         let value = [interface.to_ne_bytes(), program.to_ne_bytes()].concat();
         // The kernel looks the interface up in the caller's namespace.
-        netns.run_in(|| self.set(index, &value))?
+        netns.run_in(|| self.set_value(index, &value))?
     }
 
     /// Sums the 64-bit numbers of the value at `index` over all processors.
-    pub fn sums(&self, index: u32) -> Result<Vec<u64>, Error> {
+    pub fn sum_over_cpus(&self, index: u32) -> Result<Vec<u64>, Error> {
         // The kernel gives one value for each processor that could exist, not for each that runs.
         let mut values = vec![0u64; self.value / 8 * sched::possible_cpus() as usize];
         let mut attr = attr::MapUpdate {
-            map: call::number(self.fd.as_fd()),
-            key: call::address(&index),
+            map: call::raw_descriptor(self.fd.as_fd()),
+            key: call::address_of(&index),
             value: values.as_mut_ptr().addr() as u64,
             ..attr::MapUpdate::default()
         };
-        call::plain(BpfCommand::MapLookup, &mut attr)
-            .map_err(|error| Error::call("bpf(MAP_LOOKUP)", self.name, error))?;
+        call::invoke_bpf(BpfCommand::MapLookup, &mut attr)
+            .map_err(|error| Error::from_call("bpf(MAP_LOOKUP)", self.name, error))?;
         let mut sums = vec![0u64; self.value / 8];
         for of_processor in values.chunks_exact(sums.len().max(1)) {
             for (sum, value) in sums.iter_mut().zip(of_processor) {
@@ -125,8 +130,8 @@ impl BpfMap {
     }
 
     /// Shares the memory of all values, whose size must be a whole number of pages.
-    pub(crate) fn share(&self) -> Result<SharedArea, Error> {
-        SharedArea::map(self.fd.as_fd(), self.value * self.entries as usize, self.name)
+    pub(crate) fn share_memory(&self) -> Result<SharedArea, Error> {
+        SharedArea::map_shared(self.fd.as_fd(), self.value * self.entries as usize, self.name)
     }
 }
 
@@ -181,7 +186,7 @@ const LOAD_AGAIN: u32 = 20;
 
 impl BpfProgram {
     /// Loads instructions that run on arriving packets. `frags` declares that they handle frames in several pieces.
-    pub fn load(name: &'static str, code: &[BpfInstruction], frags: bool) -> Result<Self, Error> {
+    pub fn load_xdp(name: &'static str, code: &[BpfInstruction], frags: bool) -> Result<Self, Error> {
         Self::load_for(AttachPoint::Interface, name, code, frags)
     }
 
@@ -204,12 +209,12 @@ impl BpfProgram {
             attach_type: place.attach_type(),
             ..attr::ProgramLoad::default()
         };
-        let mut loaded = call::descriptor(BpfCommand::ProgramLoad, &mut attr);
+        let mut loaded = call::invoke_for_descriptor(BpfCommand::ProgramLoad, &mut attr);
         // A signal, such as that of a process that is stopped and goes on, interrupts the kernel's verifier.
         for _ in 0..LOAD_AGAIN {
             match &loaded {
                 Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
-                    loaded = call::descriptor(BpfCommand::ProgramLoad, &mut attr);
+                    loaded = call::invoke_for_descriptor(BpfCommand::ProgramLoad, &mut attr);
                 }
                 _ => break,
             }
@@ -217,30 +222,30 @@ impl BpfProgram {
         match loaded {
             Ok(fd) => Ok(Self { fd, name }),
             Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                Err(Error::call("bpf(PROG_LOAD)", format!("packetrig's program {name}"), error)
+                Err(Error::from_call("bpf(PROG_LOAD)", format!("packetrig's program {name}"), error)
                     .with_rights(RIGHTS))
             }
-            Err(error) => Err(Self::explain(name, &mut attr, error)),
+            Err(error) => Err(Self::explain_rejection(name, &mut attr, error)),
         }
     }
 
     /// Loads the program again, this time with the verifier's log: its last lines name the fault.
-    fn explain(name: &'static str, attr: &mut attr::ProgramLoad, error: std::io::Error) -> Error {
+    fn explain_rejection(name: &'static str, attr: &mut attr::ProgramLoad, error: std::io::Error) -> Error {
         let mut log = vec![0u8; 1 << 20];
         attr.log_level = 1;
         attr.log_size = 1 << 20;
         attr.log = log.as_mut_ptr().addr() as u64;
-        drop(call::descriptor(BpfCommand::ProgramLoad, attr));
+        drop(call::invoke_for_descriptor(BpfCommand::ProgramLoad, attr));
         let text = String::from_utf8_lossy(&log);
         let text = text.trim_end_matches(['\0', '\n']);
         let last: Vec<&str> = text.lines().rev().take(6).collect();
         let last: Vec<&str> = last.into_iter().rev().collect();
-        Error::call("bpf(PROG_LOAD)", format!("{name} [{}]", last.join(" | ")), error)
+        Error::from_call("bpf(PROG_LOAD)", format!("{name} [{}]", last.join(" | ")), error)
     }
 
     /// Attaches it to an interface, in the driver if `native`, else in the kernel's generic path. It
     /// is detached when the attachment is dropped.
-    pub fn attach(
+    pub fn attach_xdp(
         &self,
         netns: &NetNs,
         index: u32,
@@ -248,19 +253,19 @@ impl BpfProgram {
         object: &str,
     ) -> Result<BpfAttachment, Error> {
         let mut attr = attr::LinkCreate {
-            program: call::number(self.fd.as_fd()),
+            program: call::raw_descriptor(self.fd.as_fd()),
             target: index,
             attach_type: call::ATTACH_XDP,
             flags: if native { call::DRIVER_MODE } else { call::GENERIC_MODE },
             ..attr::LinkCreate::default()
         };
         // The kernel looks the interface up in the caller's namespace.
-        let linked = netns.run_in(|| call::descriptor(BpfCommand::LinkCreate, &mut attr))?;
+        let linked = netns.run_in(|| call::invoke_for_descriptor(BpfCommand::LinkCreate, &mut attr))?;
         let fd = linked.map_err(|error| match error.raw_os_error() {
             Some(libc::EBUSY | libc::EEXIST) => {
                 Error::Busy { object: format!("the XDP hook of {object}"), holder: None }
             }
-            _ => Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
+            _ => Error::from_call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
         })?;
         Ok(BpfAttachment { fd })
     }
@@ -268,26 +273,27 @@ impl BpfProgram {
     /// Runs it on packets that the stack sends through an interface, beside other programs there, until the attachment is dropped.
     pub fn attach_egress(&self, netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
         let mut attr = attr::LinkCreate {
-            program: call::number(self.fd.as_fd()),
+            program: call::raw_descriptor(self.fd.as_fd()),
             target: index,
             attach_type: call::ATTACH_EGRESS,
             ..attr::LinkCreate::default()
         };
-        let linked = netns.run_in(|| call::descriptor(BpfCommand::LinkCreate, &mut attr))?;
-        let fd =
-            linked.map_err(|error| Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS))?;
+        let linked = netns.run_in(|| call::invoke_for_descriptor(BpfCommand::LinkCreate, &mut attr))?;
+        let fd = linked
+            .map_err(|error| Error::from_call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS))?;
         Ok(BpfAttachment { fd })
     }
 
     /// Runs it at a tracepoint of the kernel, until the attachment is dropped.
-    pub fn trace(&self, tracepoint: &std::ffi::CStr) -> Result<BpfAttachment, Error> {
+    pub fn attach_tracepoint(&self, tracepoint: &std::ffi::CStr) -> Result<BpfAttachment, Error> {
         let mut attr = attr::TracepointOpen {
             name: tracepoint.as_ptr().addr() as u64,
-            program: call::number(self.fd.as_fd()),
+            program: call::raw_descriptor(self.fd.as_fd()),
             pad: 0,
         };
-        let fd = call::descriptor(BpfCommand::TracepointOpen, &mut attr).map_err(|error| {
-            Error::call("bpf(RAW_TRACEPOINT_OPEN)", tracepoint.to_string_lossy(), error).with_rights(RIGHTS)
+        let fd = call::invoke_for_descriptor(BpfCommand::TracepointOpen, &mut attr).map_err(|error| {
+            Error::from_call("bpf(RAW_TRACEPOINT_OPEN)", tracepoint.to_string_lossy(), error)
+                .with_rights(RIGHTS)
         })?;
         Ok(BpfAttachment { fd })
     }
@@ -297,7 +303,7 @@ impl BpfProgram {
         // A program may make the frame longer.
         let mut out = vec![0u8; frame.len() + 256];
         let mut attr = attr::TestRun {
-            program: call::number(self.fd.as_fd()),
+            program: call::raw_descriptor(self.fd.as_fd()),
             size_in: clamp_to_u32(frame.len()),
             size_out: clamp_to_u32(out.len()),
             data_in: frame.as_ptr().addr() as u64,
@@ -305,23 +311,23 @@ impl BpfProgram {
             repeat: 1,
             ..attr::TestRun::default()
         };
-        call::plain(BpfCommand::TestRun, &mut attr)
-            .map_err(|error| Error::call("bpf(PROG_TEST_RUN)", self.name, error))?;
+        call::invoke_bpf(BpfCommand::TestRun, &mut attr)
+            .map_err(|error| Error::from_call("bpf(PROG_TEST_RUN)", self.name, error))?;
         out.truncate(attr.size_out as usize);
         Ok((attr.answer, out))
     }
 
     /// Measures one run by the kernel's own clock, in ns: the mean of `repeat` runs on a copy of `frame`.
-    pub fn time(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
+    pub fn measure_run_ns(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
         let mut attr = attr::TestRun {
-            program: call::number(self.fd.as_fd()),
+            program: call::raw_descriptor(self.fd.as_fd()),
             size_in: clamp_to_u32(frame.len()),
             data_in: frame.as_ptr().addr() as u64,
             repeat,
             ..attr::TestRun::default()
         };
-        call::plain(BpfCommand::TestRun, &mut attr)
-            .map_err(|error| Error::call("bpf(PROG_TEST_RUN)", self.name, error))?;
+        call::invoke_bpf(BpfCommand::TestRun, &mut attr)
+            .map_err(|error| Error::from_call("bpf(PROG_TEST_RUN)", self.name, error))?;
         Ok(attr.duration)
     }
 
@@ -330,7 +336,7 @@ impl BpfProgram {
     /// redirected in the thread's network namespace.
     pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveEnd, Error> {
         let mut attr = attr::TestRun {
-            program: call::number(self.fd.as_fd()),
+            program: call::raw_descriptor(self.fd.as_fd()),
             size_in: clamp_to_u32(frame.len()),
             data_in: frame.as_ptr().addr() as u64,
             repeat,
@@ -338,10 +344,10 @@ impl BpfProgram {
             batch,
             ..attr::TestRun::default()
         };
-        match call::plain(BpfCommand::TestRun, &mut attr) {
+        match call::invoke_bpf(BpfCommand::TestRun, &mut attr) {
             Ok(_) => Ok(LiveEnd::Repeated),
             Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(LiveEnd::Interrupted),
-            Err(error) => Err(Error::call("bpf(PROG_TEST_RUN)", self.name, error).with_rights(RIGHTS)),
+            Err(error) => Err(Error::from_call("bpf(PROG_TEST_RUN)", self.name, error).with_rights(RIGHTS)),
         }
     }
 }
@@ -354,22 +360,22 @@ pub struct BpfAttachment {
 
 impl BpfAttachment {
     /// Replaces the running program, without a frame between the two.
-    pub fn replace(&self, program: &BpfProgram) -> Result<(), Error> {
+    pub fn replace_program(&self, program: &BpfProgram) -> Result<(), Error> {
         let mut attr = attr::LinkUpdate {
-            link: call::number(self.fd.as_fd()),
-            program: call::number(program.fd.as_fd()),
+            link: call::raw_descriptor(self.fd.as_fd()),
+            program: call::raw_descriptor(program.fd.as_fd()),
             ..attr::LinkUpdate::default()
         };
-        let updated = call::plain(BpfCommand::LinkUpdate, &mut attr).map(drop);
-        updated.map_err(|error| Error::call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
+        let updated = call::invoke_bpf(BpfCommand::LinkUpdate, &mut attr).map(drop);
+        updated.map_err(|error| Error::from_call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
     }
 
     /// Takes the program off its interface now, even if another process holds the attachment, too. On an interface that has gone,
     /// the program is off already.
-    pub fn detach(&self, object: &str) -> Result<(), Error> {
-        let mut attr = attr::LinkDetach { link: call::number(self.fd.as_fd()) };
-        let detached = call::plain(BpfCommand::LinkDetach, &mut attr).map(drop);
-        detached.map_err(|error| Error::call("bpf(LINK_DETACH)", object, error).with_rights(RIGHTS))
+    pub fn detach_program(&self, object: &str) -> Result<(), Error> {
+        let mut attr = attr::LinkDetach { link: call::raw_descriptor(self.fd.as_fd()) };
+        let detached = call::invoke_bpf(BpfCommand::LinkDetach, &mut attr).map(drop);
+        detached.map_err(|error| Error::from_call("bpf(LINK_DETACH)", object, error).with_rights(RIGHTS))
     }
 }
 
@@ -387,6 +393,6 @@ impl BpfMap {
     }
 
     fn descriptor(&self) -> u32 {
-        call::number(self.fd.as_fd())
+        call::raw_descriptor(self.fd.as_fd())
     }
 }

@@ -68,8 +68,8 @@ pub struct BulkFile {
 
 impl BulkFile {
     /// Creates the file anew. `direct` asks for direct writes.
-    pub fn create(path: &Path, direct: bool) -> io::Result<Self> {
-        let file = private_files::create(path)?;
+    pub fn create_at(path: &Path, direct: bool) -> io::Result<Self> {
+        let file = private_files::create_file(path)?;
         let in_order = !file.metadata()?.is_file();
         // A second descriptor, because blocks that are not aligned must not go through O_DIRECT.
         let direct = if direct && !in_order {
@@ -116,7 +116,7 @@ impl BulkFile {
     }
 
     /// Cuts the file after `length` bytes, which removes the rest of a failed write.
-    pub fn cut(&self, length: u64) -> io::Result<()> {
+    pub fn truncate_to(&self, length: u64) -> io::Result<()> {
         if self.in_order { Ok(()) } else { self.file.set_len(length) }
     }
 
@@ -145,7 +145,7 @@ mod tests {
         for direct in [true, false] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("f");
-            let mut file = BulkFile::create(&path, direct).unwrap();
+            let mut file = BulkFile::create_at(&path, direct).unwrap();
             let mut block = AlignedMemory::new(2 * ALIGNMENT);
             block.bytes_mut().fill(1);
             file.write_at(block.bytes(), 0).unwrap();
@@ -156,18 +156,18 @@ mod tests {
             assert_eq!(content.len(), 20_480);
             assert!(content[8192..8292].iter().all(|byte| *byte == 2));
             assert_eq!((content[8191], content[8192], content[8291], content[8292]), (1, 2, 2, 1));
-            file.cut(8192).unwrap();
+            file.truncate_to(8192).unwrap();
             assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
         }
     }
 
     #[test]
     fn a_pipe_or_device_is_written_in_order() {
-        let mut file = BulkFile::create(Path::new("/dev/null"), true).unwrap();
+        let mut file = BulkFile::create_at(Path::new("/dev/null"), true).unwrap();
         assert!(!file.is_direct());
         file.write_at(&[1; 10], 77).unwrap();
-        file.cut(3).unwrap();
-        let mut full = BulkFile::create(Path::new("/dev/full"), true).unwrap();
+        file.truncate_to(3).unwrap();
+        let mut full = BulkFile::create_at(Path::new("/dev/full"), true).unwrap();
         assert_eq!(full.write_at(&[1], 0).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
     }
 

@@ -41,7 +41,7 @@ impl ThreadRights {
     }
 
     /// Returns true if `capability` is among them.
-    pub fn has(&self, capability: &str) -> bool {
+    pub fn has_capability(&self, capability: &str) -> bool {
         self.capabilities.contains(&capability)
     }
 }
@@ -49,10 +49,10 @@ impl ThreadRights {
 /// The effective user's number outside the user namespace: in a private one, the number of the user who made it.
 pub fn outer_user() -> u32 {
     let user = rustix::process::geteuid().as_raw();
-    outside(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
+    map_outside(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
 }
 
-fn outside(map: &str, user: u32) -> u32 {
+fn map_outside(map: &str, user: u32) -> u32 {
     let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
     // Lines of a map: first number inside, first number outside, how many.
     let found = numbers.chunks(3).find_map(|line| match *line {
@@ -83,10 +83,10 @@ mod tests {
 
     #[test]
     fn a_private_user_is_known_outside_by_another_number() {
-        assert_eq!(outside("         0          0 4294967295\n", 7), 7);
-        assert_eq!(outside("0 1000 1\n", 0), 1000);
-        assert_eq!(outside("0 1000 1\n1 100000 65536\n", 3), 100_002);
-        assert_eq!(outside("", 5), 5);
+        assert_eq!(map_outside("         0          0 4294967295\n", 7), 7);
+        assert_eq!(map_outside("0 1000 1\n", 0), 1000);
+        assert_eq!(map_outside("0 1000 1\n1 100000 65536\n", 3), 100_002);
+        assert_eq!(map_outside("", 5), 5);
     }
 
     #[test]
@@ -95,8 +95,8 @@ mod tests {
         let line = status.lines().find(|line| line.starts_with("CapEff:")).unwrap();
         let bits = u64::from_str_radix(line[7..].trim(), 16).unwrap();
         let rights = ThreadRights::current();
-        assert_eq!(rights.has("CAP_NET_ADMIN"), bits >> 12 & 1 == 1);
-        assert_eq!(rights.has("CAP_NET_RAW"), bits >> 13 & 1 == 1);
-        assert_eq!(rights.has("CAP_SYS_ADMIN"), bits >> 21 & 1 == 1);
+        assert_eq!(rights.has_capability("CAP_NET_ADMIN"), bits >> 12 & 1 == 1);
+        assert_eq!(rights.has_capability("CAP_NET_RAW"), bits >> 13 & 1 == 1);
+        assert_eq!(rights.has_capability("CAP_SYS_ADMIN"), bits >> 21 & 1 == 1);
     }
 }

@@ -27,13 +27,13 @@ fn set_death_signal(parent: Pid) -> std::io::Result<()> {
 }
 
 /// Asks a child to end.
-pub fn terminate(child: &Child) -> Result<(), Error> {
-    signal(child, Signal::TERM)
+pub fn terminate_child(child: &Child) -> Result<(), Error> {
+    send_signal(child, Signal::TERM)
 }
 
 /// Has a child read its configuration again (SIGHUP).
-pub fn reload(child: &Child) -> Result<(), Error> {
-    signal(child, Signal::HUP)
+pub fn reload_child(child: &Child) -> Result<(), Error> {
+    send_signal(child, Signal::HUP)
 }
 
 /// Makes the child the leader of a process group of its own, so that [`kill_group`] also ends what it starts.
@@ -46,7 +46,7 @@ pub fn lead_own_group(command: &mut Command) {
 pub fn kill_group(child: &Child) -> Result<(), Error> {
     let object = format!("process group {}", child.id());
     kill_process_group(pid_of(child, &object)?, Signal::KILL)
-        .map_err(|error| Error::call("kill", object, error))
+        .map_err(|error| Error::from_call("kill", object, error))
 }
 
 /// Returns true if a process of the group that a child led is left. A member that has ended and was not waited for counts.
@@ -57,18 +57,18 @@ pub fn has_group(child: &Child) -> bool {
 
 /// Switches our end of a pipe to non-blocking: reads and writes return `WouldBlock` at once if nothing can be done.
 pub fn never_wait(pipe: impl AsFd) -> Result<(), Error> {
-    let flags = fcntl_getfl(&pipe).map_err(|error| Error::call("fcntl", "a pipe", error))?;
-    fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).map_err(|error| Error::call("fcntl", "a pipe", error))
+    let flags = fcntl_getfl(&pipe).map_err(|error| Error::from_call("fcntl", "a pipe", error))?;
+    fcntl_setfl(&pipe, flags | OFlags::NONBLOCK).map_err(|error| Error::from_call("fcntl", "a pipe", error))
 }
 
-fn signal(child: &Child, signal: Signal) -> Result<(), Error> {
+fn send_signal(child: &Child, signal: Signal) -> Result<(), Error> {
     let object = format!("process {}", child.id());
-    kill_process(pid_of(child, &object)?, signal).map_err(|error| Error::call("kill", object, error))
+    kill_process(pid_of(child, &object)?, signal).map_err(|error| Error::from_call("kill", object, error))
 }
 
 fn pid_of(child: &Child, object: &str) -> Result<Pid, Error> {
     let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    id.ok_or_else(|| Error::call("kill", object, std::io::ErrorKind::InvalidInput))
+    id.ok_or_else(|| Error::from_call("kill", object, std::io::ErrorKind::InvalidInput))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_child_is_asked_to_end() {
         let mut child = Command::new("sleep").arg("1000").spawn().expect("there is a sleep");
-        terminate(&child).expect("it is there");
+        terminate_child(&child).expect("it is there");
         assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGTERM));
     }
 }

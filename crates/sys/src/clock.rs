@@ -5,7 +5,7 @@
 
 pub mod state;
 
-pub use state::{ClockState, boot_id, identity};
+pub use state::{ClockState, boot_id, clock_identity};
 
 use crate::Error;
 use rustix::time::{ClockId, DynamicClockId, Timespec};
@@ -34,33 +34,33 @@ impl RealtimeOffset {
 
 /// Nanoseconds of `CLOCK_MONOTONIC`. A vDSO read: tens of nanoseconds, no system call.
 pub fn monotonic_ns() -> u64 {
-    nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic))
+    to_nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic))
 }
 
 /// Nanoseconds of `CLOCK_BOOTTIME`: as the monotonic clock, but it goes on while the machine is suspended.
 pub fn boottime_ns() -> u64 {
-    nanoseconds(rustix::time::clock_gettime(ClockId::Boottime))
+    to_nanoseconds(rustix::time::clock_gettime(ClockId::Boottime))
 }
 
 /// Nanoseconds since 1970 of `CLOCK_REALTIME`: for dates in reports, never for measuring.
 pub fn wall_clock_ns() -> u64 {
-    nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
+    to_nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
 }
 
 /// Nanoseconds of `CLOCK_TAI`: whole seconds ahead of the time since 1970, or equal to it if the kernel does not have the leap seconds.
 pub fn tai_ns() -> u64 {
     let read = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai);
-    read.map_or_else(|_| wall_clock_ns(), nanoseconds)
+    read.map_or_else(|_| wall_clock_ns(), to_nanoseconds)
 }
 
 /// Nanoseconds of processor time that all threads of this process have had.
 pub fn process_cpu_ns() -> u64 {
-    nanoseconds(rustix::time::clock_gettime(ClockId::ProcessCPUTime))
+    to_nanoseconds(rustix::time::clock_gettime(ClockId::ProcessCPUTime))
 }
 
 /// Nanoseconds of processor time that the calling thread alone has had.
 pub fn thread_cpu_ns() -> u64 {
-    nanoseconds(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
+    to_nanoseconds(rustix::time::clock_gettime(ClockId::ThreadCPUTime))
 }
 
 /// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
@@ -74,10 +74,10 @@ pub fn realtime_offset() -> RealtimeOffset {
 }
 
 fn read_offset() -> RealtimeOffset {
-    bracketed(monotonic_ns(), wall_clock_ns(), monotonic_ns())
+    offset_from_bracket(monotonic_ns(), wall_clock_ns(), monotonic_ns())
 }
 
-fn bracketed(before: u64, real: u64, after: u64) -> RealtimeOffset {
+fn offset_from_bracket(before: u64, real: u64, after: u64) -> RealtimeOffset {
     let width = after.saturating_sub(before);
     let middle = before + width / 2;
     // Below 2^63 ns, which is 292 years, both are as they are.
@@ -88,7 +88,7 @@ fn bracketed(before: u64, real: u64, after: u64) -> RealtimeOffset {
 
 /// Sleeps until `CLOCK_MONOTONIC` shows `until_ns`; returns at once if that is past. A signal does not cut it short.
 pub fn sleep_until_ns(until_ns: u64) {
-    let until = timespec(until_ns);
+    let until = to_timespec(until_ns);
     while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR)
     {
     }
@@ -107,20 +107,20 @@ pub fn tighten_timer_slack() -> Result<(), Error> {
 /// Sets how much later than asked the kernel may wake the calling thread; the kernel rounds zero up to its usual 50 us.
 pub fn set_timer_slack(ns: u64) -> Result<(), Error> {
     rustix::thread::set_current_timer_slack(NonZeroU64::new(ns))
-        .map_err(|errno| Error::call("prctl(PR_SET_TIMERSLACK)", "this thread", errno))
+        .map_err(|errno| Error::from_call("prctl(PR_SET_TIMERSLACK)", "this thread", errno))
 }
 
-pub(crate) fn timespec(ns: u64) -> Timespec {
+pub(crate) fn to_timespec(ns: u64) -> Timespec {
     // Both parts fit: 2^64 ns are 18 446 744 073 seconds.
     Timespec { tv_sec: (ns / SECOND).cast_signed(), tv_nsec: (ns % SECOND).cast_signed() }
 }
 
 /// Converts a duration; one of more than 584 years is cut to that.
 pub(crate) fn timespec_of(duration: Duration) -> Timespec {
-    timespec(duration.as_nanos().try_into().unwrap_or(u64::MAX))
+    to_timespec(duration.as_nanos().try_into().unwrap_or(u64::MAX))
 }
 
-fn nanoseconds(time: Timespec) -> u64 {
+fn to_nanoseconds(time: Timespec) -> u64 {
     // A wall clock before 1970 counts as 1970.
     let seconds = time.tv_sec.max(0).cast_unsigned();
     seconds.saturating_mul(SECOND).saturating_add(time.tv_nsec.max(0).cast_unsigned())
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_reading_between_two_others_is_bounded_by_half_their_distance() {
-        let offset = bracketed(1_000, 5_000_000, 1_100);
+        let offset = offset_from_bracket(1_000, 5_000_000, 1_100);
         assert_eq!(offset, RealtimeOffset { offset_ns: 4_998_950, bound_ns: 51 });
         assert_eq!(offset.to_monotonic(5_000_000), 1_050);
         assert_eq!(offset.to_monotonic(1), 0);

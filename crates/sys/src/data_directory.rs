@@ -10,11 +10,11 @@ pub fn data_directory() -> Option<PathBuf> {
 
 /// The XDG base directory specification: a relative or empty path counts as not set.
 fn place_in(data_home: Option<OsString>, home: Option<OsString>) -> Option<PathBuf> {
-    let data = absolute(data_home).or_else(|| absolute(home).map(|home| home.join(".local/share")));
+    let data = absolute_path(data_home).or_else(|| absolute_path(home).map(|home| home.join(".local/share")));
     data.map(|data| data.join("packetrig"))
 }
 
-fn absolute(value: Option<OsString>) -> Option<PathBuf> {
+fn absolute_path(value: Option<OsString>) -> Option<PathBuf> {
     value.map(PathBuf::from).filter(|path| path.is_absolute())
 }
 

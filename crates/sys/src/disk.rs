@@ -8,16 +8,16 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 /// Bytes that an ordinary process may still write where `path` is.
-pub fn free(path: &Path) -> Result<u64, Error> {
+pub fn free_bytes(path: &Path) -> Result<u64, Error> {
     let facts = rustix::fs::statvfs(path)
-        .map_err(|errno| Error::call("statvfs", path.display().to_string(), errno))?;
+        .map_err(|errno| Error::from_call("statvfs", path.display().to_string(), errno))?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
 /// Creates a file of `bytes` whose space on the disk is reserved. Removing it gives the space back. A file that cannot be
 /// made whole is removed.
 pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
-    let made = private_files::create(path).and_then(|mut file| {
+    let made = private_files::create_file(path).and_then(|mut file| {
         // `fallocate` refuses a length of zero.
         match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
             // Some file systems reserve space only for what is written.
@@ -61,7 +61,7 @@ mod tests {
         assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
         set_aside(&path, 1 << 60).unwrap_err();
         assert!(!path.exists());
-        let mut written = private_files::create(&path).unwrap();
+        let mut written = private_files::create_file(&path).unwrap();
         write_zeros(&mut written, 100_000).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 100_000);
     }
@@ -70,7 +70,7 @@ mod tests {
     fn room_beyond_the_end_of_a_file_is_in_use_until_it_is_cut() {
         use std::os::unix::fs::MetadataExt as _;
         let base = tempfile::tempdir().unwrap();
-        let file = private_files::create(&base.path().join("file")).unwrap();
+        let file = private_files::create_file(&base.path().join("file")).unwrap();
         set_aside_beyond(&file, 0, 1 << 20).unwrap();
         let facts = file.metadata().unwrap();
         assert_eq!(facts.len(), 0);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_disk_has_some_room() {
-        assert!(free(Path::new("/")).unwrap() > 0);
-        assert!(free(Path::new("/no/such/place")).is_err());
+        assert!(free_bytes(Path::new("/")).unwrap() > 0);
+        assert!(free_bytes(Path::new("/no/such/place")).is_err());
     }
 }

@@ -36,7 +36,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn call(
+    pub(crate) fn from_call(
         call: &'static str,
         object: impl Into<String>,
         source: impl Into<std::io::Error>,
@@ -45,8 +45,8 @@ impl Error {
     }
 
     /// The error of the system call that has just failed.
-    pub(crate) fn last(call: &'static str, object: impl Into<String>) -> Self {
-        Self::call(call, object, std::io::Error::last_os_error())
+    pub(crate) fn last_os_error(call: &'static str, object: impl Into<String>) -> Self {
+        Self::from_call(call, object, std::io::Error::last_os_error())
     }
 
     /// Adds the remedy if the call failed for missing rights.
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_message_names_call_object_reason_and_cure() {
-        let error = Error::call("socket", "eth1", std::io::Error::from_raw_os_error(libc::EPERM));
+        let error = Error::from_call("socket", "eth1", std::io::Error::from_raw_os_error(libc::EPERM));
         assert!(error.is_permission());
         let text = error.with_rights("run as root").to_string();
         assert!(text.starts_with("socket failed on eth1: ") && text.ends_with("; run as root"), "{text}");
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_cure_for_missing_rights_is_not_offered_for_other_failures() {
-        let error = Error::call("socket", "eth1", std::io::Error::from_raw_os_error(libc::ENODEV));
+        let error = Error::from_call("socket", "eth1", std::io::Error::from_raw_os_error(libc::ENODEV));
         assert!(!error.with_rights("run as root").to_string().contains("run as root"));
     }
 

@@ -57,7 +57,7 @@ impl Offload {
         }
     }
 
-    fn access(self) -> OffloadAccess {
+    fn access_method(self) -> OffloadAccess {
         match self {
             Self::RxCsum => OffloadAccess::Value { get: 0x14, set: 0x15 },
             Self::TxCsum => OffloadAccess::Value { get: 0x16, set: 0x17 },
@@ -138,18 +138,18 @@ const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
 
 impl EthtoolCalls {
     /// A handle on the drivers of `netns`.
-    pub fn open(netns: &NetNs) -> Result<Self, Error> {
+    pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         let opened = netns.run_in(|| rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None))?;
-        let socket = opened.map_err(|errno| Error::call("socket", netns.label(), errno))?;
+        let socket = opened.map_err(|errno| Error::from_call("socket", netns.label(), errno))?;
         Ok(Self { socket })
     }
 
     /// Reads the interface's driver.
-    pub fn driver(&self, name: &str) -> Result<DriverName, Error> {
+    pub fn read_driver(&self, name: &str) -> Result<DriverName, Error> {
         // struct ethtool_drvinfo: command, then six texts and five numbers.
         let mut info = [0u32; 49];
         info[0] = GDRVINFO;
-        self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GDRVINFO", name, errno))?;
+        self.call_driver(name, &mut info).map_err(|errno| ethtool_error("ETHTOOL_GDRVINFO", name, errno))?;
         let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
         Ok(DriverName {
             name: text_at(&bytes, 4),
@@ -160,34 +160,36 @@ impl EthtoolCalls {
     }
 
     /// Reads speed and duplex; `None` while there is no link or the driver does not know.
-    pub fn speed(&self, name: &str) -> Result<Option<LinkSpeed>, Error> {
+    pub fn read_speed(&self, name: &str) -> Result<Option<LinkSpeed>, Error> {
         // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and others; the high half of
         // the speed is the u16 at byte 28.
         let mut command = [0u32; 11];
         command[0] = GSET;
-        match self.call(name, &mut command) {
+        match self.call_driver(name, &mut command) {
             Ok(()) => Ok(speed_of(&command)),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(None),
-            Err(errno) => Err(failed("ETHTOOL_GSET", name, errno)),
+            Err(errno) => Err(ethtool_error("ETHTOOL_GSET", name, errno)),
         }
     }
 
-    pub fn channels(&self, name: &str) -> Result<QueueCounts, Error> {
+    pub fn read_channels(&self, name: &str) -> Result<QueueCounts, Error> {
         // struct ethtool_channels: command, maxima of rx, tx, other, combined, then the counts in the same order.
         let mut channels = [0u32; 9];
         channels[0] = GCHANNELS;
-        self.call(name, &mut channels).map_err(|errno| failed("ETHTOOL_GCHANNELS", name, errno))?;
+        self.call_driver(name, &mut channels)
+            .map_err(|errno| ethtool_error("ETHTOOL_GCHANNELS", name, errno))?;
         // A combined queue receives and sends.
         let [_, _, _, _, _, rx, tx, _, combined] = channels;
         Ok(QueueCounts { rx: rx + combined, tx: tx + combined })
     }
 
     /// Reads where time stamps can be taken on the interface.
-    pub fn timestamping(&self, name: &str) -> Result<StampAbilities, Error> {
+    pub fn read_stamp_abilities(&self, name: &str) -> Result<StampAbilities, Error> {
         // struct ethtool_ts_info: command, abilities, clock index, then transmit types and receive filters.
         let mut info = [0u32; 11];
         info[0] = GET_TS_INFO;
-        self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GET_TS_INFO", name, errno))?;
+        self.call_driver(name, &mut info)
+            .map_err(|errno| ethtool_error("ETHTOOL_GET_TS_INFO", name, errno))?;
         let abilities = info[1];
         let has_card_clock = abilities & libc::SOF_TIMESTAMPING_RAW_HARDWARE != 0;
         // Without this ability the stamps of the card cannot be read.
@@ -201,25 +203,25 @@ impl EthtoolCalls {
     }
 
     /// Reads the card's present stamping mode.
-    pub fn card_stamping(&self, name: &str) -> Result<HwStamping, Error> {
+    pub fn read_card_stamping(&self, name: &str) -> Result<HwStamping, Error> {
         let mut config = [0u32; 3];
-        let got = self.request(name, SIOCGHWTSTAMP, &mut config);
-        got.map_err(|errno| failed("SIOCGHWTSTAMP", name, errno))?;
+        let got = self.send_ioctl(name, SIOCGHWTSTAMP, &mut config);
+        got.map_err(|errno| ethtool_error("SIOCGHWTSTAMP", name, errno))?;
         Ok(HwStamping { departures: config[1] != 0, arrivals: config[2] })
     }
 
     /// Sets what the card stamps; takes CAP_NET_ADMIN.
     pub(crate) fn set_card_stamping(&self, name: &str, wanted: HwStamping) -> Result<(), Error> {
         let mut config = [0, u32::from(wanted.departures), wanted.arrivals];
-        let set = self.request(name, SIOCSHWTSTAMP, &mut config);
+        let set = self.send_ioctl(name, SIOCSHWTSTAMP, &mut config);
         set.map_err(|errno| {
-            failed("SIOCSHWTSTAMP", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
+            ethtool_error("SIOCSHWTSTAMP", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
         })
     }
 
     /// Returns true if an offload is on.
-    pub fn offload(&self, name: &str, offload: Offload) -> Result<bool, Error> {
-        match offload.access() {
+    pub fn is_offload_on(&self, name: &str, offload: Offload) -> Result<bool, Error> {
+        match offload.access_method() {
             OffloadAccess::Value { get, .. } => Ok(self.read_word(name, get)? != 0),
             OffloadAccess::Flag(flag) => Ok(self.read_word(name, GFLAGS)? & flag != 0),
         }
@@ -228,31 +230,31 @@ impl EthtoolCalls {
     /// The answer to a command that reads one number.
     fn read_word(&self, name: &str, command: u32) -> Result<u32, Error> {
         let mut request = [command, 0];
-        self.call(name, &mut request).map_err(|errno| failed("ETHTOOL_GFLAGS", name, errno))?;
+        self.call_driver(name, &mut request).map_err(|errno| ethtool_error("ETHTOOL_GFLAGS", name, errno))?;
         Ok(request[1])
     }
 
     /// Switches an offload; returns whether that changed anything. An offload that the driver has fixed is an error.
     pub fn set_offload(&self, name: &str, offload: Offload, on: bool) -> Result<bool, Error> {
         // An offload that the driver has fixed at this value needs neither a call nor rights.
-        if self.offload(name, offload)? == on {
+        if self.is_offload_on(name, offload)? == on {
             return Ok(false);
         }
-        let mut request = match offload.access() {
+        let mut request = match offload.access_method() {
             OffloadAccess::Value { set, .. } => [set, u32::from(on)],
             OffloadAccess::Flag(flag) => {
                 let flags = self.read_word(name, GFLAGS)?;
                 [SFLAGS, if on { flags | flag } else { flags & !flag }]
             }
         };
-        let set = self.call(name, &mut request);
+        let set = self.call_driver(name, &mut request);
         // The kernel accepts some settings and leaves them as they are, where another setting requires it (netdev_fix_features).
-        if set.is_ok() && self.offload(name, offload)? == on {
+        if set.is_ok() && self.is_offload_on(name, offload)? == on {
             return Ok(true);
         }
         Err(match set {
             Err(errno) if errno != rustix::io::Errno::OPNOTSUPP && errno != rustix::io::Errno::INVAL => {
-                failed("ETHTOOL_SFLAGS", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
+                ethtool_error("ETHTOOL_SFLAGS", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
             }
             _ => UnsupportedFeature {
                 feature: "switching an offload",
@@ -264,12 +266,16 @@ impl EthtoolCalls {
     }
 
     /// Calls the driver with a command structure of 32-bit words; the first word is the command.
-    fn call<const WORDS: usize>(&self, name: &str, command: &mut [u32; WORDS]) -> rustix::io::Result<()> {
-        self.request(name, libc::SIOCETHTOOL as libc::Ioctl, command)
+    fn call_driver<const WORDS: usize>(
+        &self,
+        name: &str,
+        command: &mut [u32; WORDS],
+    ) -> rustix::io::Result<()> {
+        self.send_ioctl(name, libc::SIOCETHTOOL as libc::Ioctl, command)
     }
 
     /// Makes a request of the interface's driver, with a structure made of 32-bit words.
-    fn request<const WORDS: usize>(
+    fn send_ioctl<const WORDS: usize>(
         &self,
         name: &str,
         number: libc::Ioctl,
@@ -317,7 +323,7 @@ fn speed_of(command: &[u32; 11]) -> Option<LinkSpeed> {
     (mbits != 0 && mbits != u32::MAX && mbits != 0xffff).then_some(LinkSpeed { mbits, full_duplex })
 }
 
-fn failed(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
+fn ethtool_error(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
     match errno {
         rustix::io::Errno::OPNOTSUPP => UnsupportedFeature {
             feature: call,
@@ -330,7 +336,7 @@ fn failed(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
             name: name.to_owned(),
             remedy: "`ip link` lists the interfaces",
         },
-        errno => Error::call(call, name, errno),
+        errno => Error::from_call(call, name, errno),
     }
 }
 
@@ -358,30 +364,33 @@ mod tests {
 
     #[test]
     fn a_missing_interface_is_missing() {
-        let ethtool = EthtoolCalls::open(&NetNs::current().unwrap()).unwrap();
+        let ethtool = EthtoolCalls::open_in(&NetNs::current().unwrap()).unwrap();
         for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
-            assert!(matches!(ethtool.driver(name), Err(Error::Missing { .. })), "{name}");
+            assert!(matches!(ethtool.read_driver(name), Err(Error::Missing { .. })), "{name}");
         }
     }
 
     #[test]
     fn a_virtual_cable_tells_its_driver_speed_queues_and_stamps() {
         let Some((_netns, ethtool)) = cable() else { return };
-        assert_eq!(ethtool.driver("a").unwrap().name, "veth");
-        assert_eq!(ethtool.speed("a").unwrap(), Some(LinkSpeed { mbits: 10_000, full_duplex: Some(true) }));
-        assert!(ethtool.channels("a").unwrap().tx >= 1);
-        assert!(ethtool.timestamping("a").unwrap().rx_software);
-        assert_eq!(ethtool.timestamping("a").unwrap().clock, None);
+        assert_eq!(ethtool.read_driver("a").unwrap().name, "veth");
+        assert_eq!(
+            ethtool.read_speed("a").unwrap(),
+            Some(LinkSpeed { mbits: 10_000, full_duplex: Some(true) })
+        );
+        assert!(ethtool.read_channels("a").unwrap().tx >= 1);
+        assert!(ethtool.read_stamp_abilities("a").unwrap().rx_software);
+        assert_eq!(ethtool.read_stamp_abilities("a").unwrap().clock, None);
     }
 
     #[test]
     fn an_offload_is_switched_and_switched_back() {
         let Some((_netns, ethtool)) = cable() else { return };
         for offload in [Offload::Gro, Offload::Gso, Offload::RxVlan, Offload::TxVlan, Offload::Tso] {
-            let before = ethtool.offload("a", offload).unwrap();
+            let before = ethtool.is_offload_on("a", offload).unwrap();
             assert!(ethtool.set_offload("a", offload, !before).unwrap(), "{offload:?}");
             assert!(!ethtool.set_offload("a", offload, !before).unwrap(), "{offload:?} was changed already");
-            assert_eq!(ethtool.offload("a", offload).unwrap(), !before);
+            assert_eq!(ethtool.is_offload_on("a", offload).unwrap(), !before);
             assert!(ethtool.set_offload("a", offload, before).unwrap());
         }
     }
@@ -394,7 +403,7 @@ mod tests {
     }
 
     fn cable() -> Option<(NetNs, EthtoolCalls)> {
-        let netns = match NetNs::create() {
+        let netns = match NetNs::create_unnamed() {
             Ok(netns) => netns,
             Err(error) => {
                 assert!(error.is_permission(), "{error}");
@@ -402,14 +411,14 @@ mod tests {
             }
         };
         let end = |name| VethEnd { name, netns: None, mac: None };
-        let mut links = NamespaceLinks::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open_in(&netns).unwrap();
         links.create_veth(end("a"), end("b")).unwrap();
         // A cable has a speed only while both ends are up.
         for name in ["a", "b"] {
             let index = links.by_name(name).unwrap().index;
             links.set_up(index, true).unwrap();
         }
-        let ethtool = EthtoolCalls::open(&netns).unwrap();
+        let ethtool = EthtoolCalls::open_in(&netns).unwrap();
         Some((netns, ethtool))
     }
 }

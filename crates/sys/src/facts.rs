@@ -55,36 +55,36 @@ pub struct InterfaceFacts {
 }
 
 /// Tries something in this namespace and returns the reason if it does not work.
-fn here(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
+fn obstacle_here(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
     NetNs::current().and_then(|netns| tried(&netns)).err().map(|error| error.to_string())
 }
 
 /// Reads the facts of the machine.
-pub fn machine() -> MachineFacts {
+pub fn read_machine_facts() -> MachineFacts {
     MachineFacts {
-        kernel: kernel::release(),
-        version: kernel::version(),
+        kernel: kernel::release_name(),
+        version: kernel::version_numbers(),
         rights: ThreadRights::current(),
-        processors: sched::cpus().map_or(1, |cpus| cpus.len()),
-        lab_obstacle: userns::obstacle().as_ref().map(UnsupportedFeature::to_string),
-        bpf_obstacle: xdp::obstacle().map(|error| error.to_string()),
-        af_xdp_obstacle: here(|netns| xsk::obstacle(netns).map_or(Ok(()), Err)),
-        pktgen_obstacle: here(|netns| Pktgen::open(netns).map(drop)),
-        walls: OfferedWalls::read(),
+        processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
+        lab_obstacle: userns::lab_obstacle().as_ref().map(UnsupportedFeature::to_string),
+        bpf_obstacle: xdp::bpf_obstacle().map(|error| error.to_string()),
+        af_xdp_obstacle: obstacle_here(|netns| xsk::af_xdp_obstacle(netns).map_or(Ok(()), Err)),
+        pktgen_obstacle: obstacle_here(|netns| Pktgen::open_in(netns).map(drop)),
+        walls: OfferedWalls::probe_kernel(),
     }
 }
 
 /// Reads the facts of all interfaces of `netns`, in order of their number.
-pub fn interfaces(netns: &NetNs) -> Result<Vec<InterfaceFacts>, Error> {
-    let mut links = NamespaceLinks::open(netns)?;
-    let ethtool = EthtoolCalls::open(netns)?;
-    let addresses = links.addresses()?;
+pub fn read_interface_facts(netns: &NetNs) -> Result<Vec<InterfaceFacts>, Error> {
+    let mut links = NamespaceLinks::open_in(netns)?;
+    let ethtool = EthtoolCalls::open_in(netns)?;
+    let addresses = links.list_addresses()?;
     let routes = links.default_routes()?;
-    let found = links.list()?.into_iter();
-    Ok(found.map(|link| describe(netns, &ethtool, link, &addresses, &routes)).collect())
+    let found = links.list_links()?.into_iter();
+    Ok(found.map(|link| describe_interface(netns, &ethtool, link, &addresses, &routes)).collect())
 }
 
-fn describe(
+fn describe_interface(
     netns: &NetNs,
     ethtool: &EthtoolCalls,
     link: Link,
@@ -93,11 +93,14 @@ fn describe(
 ) -> InterfaceFacts {
     let name = &link.name;
     InterfaceFacts {
-        driver: ethtool.driver(name).ok(),
-        speed: ethtool.speed(name).ok().flatten(),
-        channels: ethtool.channels(name).ok(),
-        offloads: Offload::ALL.into_iter().filter(|o| ethtool.offload(name, *o).unwrap_or(false)).collect(),
-        timestamping: ethtool.timestamping(name).ok(),
+        driver: ethtool.read_driver(name).ok(),
+        speed: ethtool.read_speed(name).ok().flatten(),
+        channels: ethtool.read_channels(name).ok(),
+        offloads: Offload::ALL
+            .into_iter()
+            .filter(|o| ethtool.is_offload_on(name, *o).unwrap_or(false))
+            .collect(),
+        timestamping: ethtool.read_stamp_abilities(name).ok(),
         xdp: netdev::xdp_features(netns, link.index).ok(),
         addresses: addresses.iter().filter(|a| a.index == link.index).map(|a| a.ip).collect(),
         default_route: routes.contains(&link.index),
@@ -112,8 +115,8 @@ mod tests {
     #[test]
     fn every_interface_of_the_machine_is_described_without_rights() {
         let netns = NetNs::current().unwrap();
-        let described = interfaces(&netns).unwrap();
-        let listed = NamespaceLinks::open(&netns).unwrap().list().unwrap();
+        let described = read_interface_facts(&netns).unwrap();
+        let listed = NamespaceLinks::open_in(&netns).unwrap().list_links().unwrap();
         assert_eq!(described.len(), listed.len());
         let loopback = described.iter().find(|interface| interface.link.loopback).unwrap();
         assert!(loopback.timestamping.is_some_and(|stamps| stamps.rx_software && !stamps.rx_hardware));
@@ -121,7 +124,7 @@ mod tests {
 
     #[test]
     fn the_machine_has_a_kernel_and_a_processor() {
-        let machine = machine();
+        let machine = read_machine_facts();
         assert!(machine.processors >= 1 && machine.kernel.starts_with(&machine.version.0.to_string()));
     }
 }

@@ -25,12 +25,12 @@ pub struct FifoReader {
 }
 
 impl FifoReader {
-    pub fn open(path: &Path) -> Result<Self, Error> {
+    pub fn open_or_create(path: &Path) -> Result<Self, Error> {
         match rustix::fs::mkfifoat(CWD, path, Mode::RUSR | Mode::WUSR) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
-            Err(errno) => return Err(Error::call("mkfifo", path.display().to_string(), errno)),
+            Err(errno) => return Err(Error::from_call("mkfifo", path.display().to_string(), errno)),
         }
-        let failed = |error: std::io::Error| Error::call("open", path.display().to_string(), error);
+        let failed = |error: std::io::Error| Error::from_call("open", path.display().to_string(), error);
         // NONBLOCK: `read_lines` must not wait. NOFOLLOW: a link could lead to another user's pipe.
         let flags = libc::O_NONBLOCK | libc::O_NOFOLLOW;
         let file =
@@ -49,7 +49,7 @@ impl FifoReader {
     pub fn reopen_if_replaced(&mut self) -> Result<(), Error> {
         let is_same = std::fs::symlink_metadata(&self.path).is_ok_and(|facts| facts.ino() == self.number);
         if !is_same {
-            *self = Self::open(&self.path)?;
+            *self = Self::open_or_create(&self.path)?;
         }
         Ok(())
     }
@@ -60,15 +60,15 @@ impl FifoReader {
         loop {
             match self.file.read(&mut bytes) {
                 Ok(0) => return Ok(()),
-                Ok(length) => self.split(&bytes[..length], &mut take),
+                Ok(length) => self.split_lines(&bytes[..length], &mut take),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(Error::call("read", self.path.display().to_string(), error)),
+                Err(error) => return Err(Error::from_call("read", self.path.display().to_string(), error)),
             }
         }
     }
 
-    fn split(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
+    fn split_lines(&mut self, bytes: &[u8], take: &mut impl FnMut(&str)) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             // The rest of an overlong line is not stored, which bounds the memory.
             if self.begun.len() <= LONGEST_LINE {
@@ -111,7 +111,7 @@ mod tests {
     fn lines_come_whole_and_writers_may_come_and_go() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
-        let mut reader = FifoReader::open(&path).unwrap();
+        let mut reader = FifoReader::open_or_create(&path).unwrap();
         assert!(lines(&mut reader).is_empty());
         write(&path, "one\ntw");
         assert_eq!(lines(&mut reader), ["one"]);
@@ -126,7 +126,7 @@ mod tests {
     fn a_pipe_that_was_made_again_is_opened_again() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
-        let mut reader = FifoReader::open(&path).unwrap();
+        let mut reader = FifoReader::open_or_create(&path).unwrap();
         // Held open, or the new one might get the same number.
         let old = File::options().read(true).write(true).open(&path).unwrap();
         std::fs::remove_file(&path).unwrap();
@@ -140,7 +140,7 @@ mod tests {
     fn other_files_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("plain");
-        crate::private_files::write(&path, "").unwrap();
-        assert!(FifoReader::open(&path).unwrap_err().to_string().contains("not a named pipe"));
+        crate::private_files::write_file(&path, "").unwrap();
+        assert!(FifoReader::open_or_create(&path).unwrap_err().to_string().contains("not a named pipe"));
     }
 }

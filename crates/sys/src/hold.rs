@@ -13,7 +13,7 @@ pub use held::{GatedFrame, SLOTS};
 pub use train::{FRAMES, LONGEST, LiveTrain};
 
 use crate::bpf::BpfObject;
-use held::{TABLE, held, passed};
+use held::{TABLE, read_gated_frame, read_passed_count};
 
 static GATE: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/gate.o")));
 static TRAIN: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OUT_DIR"), "/train.o")));

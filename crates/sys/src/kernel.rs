@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::OnceLock;
 
 /// Release of the running kernel, like `6.18.44`.
-pub fn release() -> String {
+pub fn release_name() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
@@ -43,8 +43,8 @@ pub fn host_name() -> String {
 }
 
 /// Major and minor number of the running kernel; zeros if it does not say.
-pub fn version() -> (u32, u32) {
-    parse_version(&release())
+pub fn version_numbers() -> (u32, u32) {
+    parse_version(&release_name())
 }
 
 fn parse_version(release: &str) -> (u32, u32) {
@@ -57,14 +57,14 @@ pub fn read_setting(netns: &NetNs, key: &str) -> Result<String, Error> {
     let path = path_of(key)?;
     let text = netns.run_in(|| std::fs::read_to_string(&path))?;
     text.map(|text| text.trim_end().to_owned())
-        .map_err(|error| Error::call("read", path.display().to_string(), error))
+        .map_err(|error| Error::from_call("read", path.display().to_string(), error))
 }
 
 /// Writes `/proc/sys/KEY` in `netns`.
 pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
     let path = path_of(key)?;
     netns.run_in(|| write_existing(&path, value))?.map_err(|error| {
-        Error::call("write", path.display().to_string(), error)
+        Error::from_call("write", path.display().to_string(), error)
             .with_rights("needs CAP_NET_ADMIN: run as root")
     })
 }
@@ -81,7 +81,7 @@ fn path_of(key: &str) -> Result<PathBuf, Error> {
     if key.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(Path::new("/proc/sys").join(key));
     }
-    Err(Error::call(
+    Err(Error::from_call(
         "find setting",
         key.display().to_string(),
         std::io::Error::from_raw_os_error(libc::EINVAL),
@@ -109,12 +109,12 @@ mod tests {
         assert_eq!(parse_version("5.10.0-28-amd64"), (5, 10));
         assert_eq!(parse_version("6.1-rc3"), (6, 1));
         assert_eq!(parse_version("strange"), (0, 0));
-        assert!(version().0 >= 4, "{}", release());
+        assert!(version_numbers().0 >= 4, "{}", release_name());
     }
 
     #[test]
     fn a_setting_in_a_new_namespace_is_read_back_as_written() {
-        let netns = match NetNs::create() {
+        let netns = match NetNs::create_unnamed() {
             Ok(netns) => netns,
             Err(error) => return assert!(error.is_permission(), "{error}"),
         };

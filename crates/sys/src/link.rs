@@ -119,24 +119,24 @@ pub struct VethEnd<'a> {
 
 impl NamespaceLinks {
     /// Opens the interfaces of `netns`.
-    pub fn open(netns: &NetNs) -> Result<Self, Error> {
-        Ok(Self { netlink: NetlinkConversation::open(netns, NETLINK_ROUTE)? })
+    pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
+        Ok(Self { netlink: NetlinkConversation::open_in(netns, NETLINK_ROUTE)? })
     }
 
     /// Lists all interfaces, in order of their number; one of a kind that cannot be read is left out.
-    pub fn list(&mut self) -> Result<Vec<Link>, Error> {
+    pub fn list_links(&mut self) -> Result<Vec<Link>, Error> {
         self.list_of(LinkMessage::default())
     }
 
     fn list_of(&mut self, message: LinkMessage) -> Result<Vec<Link>, Error> {
         let mut links = Vec::new();
         let request = RouteNetlinkMessage::GetLink(message);
-        let asked = self.netlink.ask(request, NLM_F_DUMP, &mut |answer| {
+        let asked = self.netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewLink(message) = answer {
                 links.push(link_of(&message));
             }
         });
-        asked.map_err(|e| Error::call("RTM_GETLINK", "interfaces", e))?;
+        asked.map_err(|e| Error::from_call("RTM_GETLINK", "interfaces", e))?;
         links.sort_by_key(|link| link.index);
         Ok(links)
     }
@@ -145,15 +145,15 @@ impl NamespaceLinks {
     pub fn by_name(&mut self, name: &str) -> Result<Link, Error> {
         // Longer names are not even looked for: the kernel calls them invalid, not missing.
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
-            return Err(missing(name));
+            return Err(missing_interface(name));
         }
         let attributes = vec![LinkAttribute::IfName(name.to_owned())];
-        self.fetch(0, attributes, name).map(|message| link_of(&message))
+        self.fetch_link(0, attributes, name).map(|message| link_of(&message))
     }
 
     /// Finds the interface with this number.
     pub fn by_index(&mut self, index: u32) -> Result<Link, Error> {
-        self.fetch(index, Vec::new(), &format!("number {index}")).map(|message| link_of(&message))
+        self.fetch_link(index, Vec::new(), &format!("number {index}")).map(|message| link_of(&message))
     }
 
     /// Finds the interface with this number; `None` if there is none (any more).
@@ -164,13 +164,13 @@ impl NamespaceLinks {
         }
     }
 
-    fn flags(&mut self, index: u32) -> Result<LinkFlags, Error> {
-        Ok(self.fetch(index, Vec::new(), &format!("number {index}"))?.header.flags)
+    fn read_flags(&mut self, index: u32) -> Result<LinkFlags, Error> {
+        Ok(self.fetch_link(index, Vec::new(), &format!("number {index}"))?.header.flags)
     }
 
     /// Reads the interface with this number and its driver's counters, in one request.
-    pub fn state(&mut self, index: u32) -> Result<LinkState, Error> {
-        let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;
+    pub fn read_state(&mut self, index: u32) -> Result<LinkState, Error> {
+        let message = self.fetch_link(index, Vec::new(), &format!("number {index}"))?;
         let mut state = LinkState { link: link_of(&message), carrier_changes: 0, driver_dropped: 0 };
         for attribute in &message.attributes {
             match attribute {
@@ -187,8 +187,8 @@ impl NamespaceLinks {
     }
 
     /// Reads the counters of the interface with this number. Costs one system call pair, some microseconds.
-    pub fn counters(&mut self, index: u32) -> Result<LinkCounters, Error> {
-        let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;
+    pub fn read_counters(&mut self, index: u32) -> Result<LinkCounters, Error> {
+        let message = self.fetch_link(index, Vec::new(), &format!("number {index}"))?;
         let stats = message.attributes.iter().find_map(|attribute| match attribute {
             LinkAttribute::Stats64(stats) => Some(counters_of(stats)),
             _ => None,
@@ -198,25 +198,25 @@ impl NamespaceLinks {
     }
 
     /// Lists the addresses of all interfaces.
-    pub fn addresses(&mut self) -> Result<Vec<LinkAddress>, Error> {
+    pub fn list_addresses(&mut self) -> Result<Vec<LinkAddress>, Error> {
         self.addresses_of(AddressMessage::default())
     }
 
     fn addresses_of(&mut self, message: AddressMessage) -> Result<Vec<LinkAddress>, Error> {
         let mut addresses = Vec::new();
         let request = RouteNetlinkMessage::GetAddress(message);
-        let asked = self.netlink.ask(request, NLM_F_DUMP, &mut |answer| {
+        let asked = self.netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
             if let RouteNetlinkMessage::NewAddress(message) = answer {
                 addresses.extend(address_of(&message));
             }
         });
-        asked.map_err(|e| Error::call("RTM_GETADDR", "addresses", e))?;
+        asked.map_err(|e| Error::from_call("RTM_GETADDR", "addresses", e))?;
         Ok(addresses)
     }
 
     /// Lists the addresses at which other machines may reach this one: neither loopback nor of one link only. In order, each once.
     pub fn global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
-        let all = self.addresses()?.into_iter().map(|address| address.ip).filter(is_global);
+        let all = self.list_addresses()?.into_iter().map(|address| address.ip).filter(is_global);
         Ok(all.collect::<BTreeSet<_>>().into_iter().collect())
     }
 
@@ -227,17 +227,17 @@ impl NamespaceLinks {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
             let request = RouteNetlinkMessage::GetRoute(message);
-            let asked = self.netlink.ask(request, NLM_F_DUMP, &mut |answer| {
+            let asked = self.netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
                 if let RouteNetlinkMessage::NewRoute(route) = answer {
                     indices.extend(exits_of_default(&route));
                 }
             });
-            complete(asked, "RTM_GETROUTE", "routes")?;
+            require_complete(asked, "RTM_GETROUTE", "routes")?;
         }
         Ok(indices)
     }
 
-    fn fetch(
+    fn fetch_link(
         &mut self,
         index: u32,
         attributes: Vec<LinkAttribute>,
@@ -247,36 +247,36 @@ impl NamespaceLinks {
         message.header.index = index;
         message.attributes = attributes;
         let mut found = None;
-        let asked = self.netlink.ask(RouteNetlinkMessage::GetLink(message), 0, &mut |answer| {
+        let asked = self.netlink.request_answers(RouteNetlinkMessage::GetLink(message), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewLink(message) = answer {
                 found = Some(message);
             }
         });
         match asked {
-            Ok(unread) if unread > 0 => Err(unreadable("RTM_GETLINK", object)),
-            Ok(_) => found.ok_or_else(|| missing(object)),
-            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(missing(object)),
-            Err(error) => Err(Error::call("RTM_GETLINK", object, error)),
+            Ok(unread) if unread > 0 => Err(unreadable_answer("RTM_GETLINK", object)),
+            Ok(_) => found.ok_or_else(|| missing_interface(object)),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(missing_interface(object)),
+            Err(error) => Err(Error::from_call("RTM_GETLINK", object, error)),
         }
     }
 }
 
 /// Requires a complete answer: addresses and routes decide whether an interface is safe to send on, so none of them may be skipped.
-fn complete(asked: std::io::Result<usize>, call: &'static str, object: &str) -> Result<(), Error> {
+fn require_complete(asked: std::io::Result<usize>, call: &'static str, object: &str) -> Result<(), Error> {
     match asked {
         Ok(0) => Ok(()),
-        Ok(_) => Err(unreadable(call, object)),
-        Err(error) => Err(Error::call(call, object, error)),
+        Ok(_) => Err(unreadable_answer(call, object)),
+        Err(error) => Err(Error::from_call(call, object, error)),
     }
 }
 
-fn unreadable(call: &'static str, object: &str) -> Error {
+fn unreadable_answer(call: &'static str, object: &str) -> Error {
     let source =
         std::io::Error::new(std::io::ErrorKind::InvalidData, "the kernel's answer has an unknown form");
-    Error::call(call, object, source)
+    Error::from_call(call, object, source)
 }
 
-fn missing(name: &str) -> Error {
+fn missing_interface(name: &str) -> Error {
     Error::Missing { what: "interface", name: name.to_owned(), remedy: "`ip link` lists the interfaces" }
 }
 

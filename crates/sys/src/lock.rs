@@ -48,16 +48,16 @@ impl Drop for LockFile {
 
 impl NameLock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
-    pub fn take(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
+    pub fn take_name(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
         let path = path_of(netns, name)?;
-        let locked =
-            LockFile::take(&path).map_err(|error| Error::call("lock", path.display().to_string(), error))?;
+        let locked = LockFile::lock_at(&path)
+            .map_err(|error| Error::from_call("lock", path.display().to_string(), error))?;
         let Some(file) = locked else {
             return Err(Error::Busy { object: object.to_owned(), holder: noted_holder(&path) });
         };
         // For processes that keep their files elsewhere.
         let bound = netns.run_in(|| bind_name(name))?;
-        let listener = bound.map_err(|error| Error::call("lock", object, error))?;
+        let listener = bound.map_err(|error| Error::from_call("lock", object, error))?;
         // After binding: of two processes that come at once, at least one then sees the other.
         match find_holder(netns, name, &listener)? {
             NameHolder::Nobody => Ok(Self { _listener: listener, file }),
@@ -71,7 +71,7 @@ impl NameLock {
     }
 }
 
-/// Returns true if somebody holds `name` in `netns`. Unlike [`NameLock::take`] this does not keep others from taking it meanwhile.
+/// Returns true if somebody holds `name` in `netns`. Unlike [`NameLock::take_name`] this does not keep others from taking it meanwhile.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     let is_locked = open_existing_lock_file(&path_of(netns, name)?).is_ok_and(|file| is_locked(&file));
     Ok(is_locked || listeners::has_holder(netns, name)?)
@@ -97,7 +97,7 @@ fn path_of(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
 
 impl LockFile {
     /// Locks the file and makes it if need be; `None` if somebody else has locked it.
-    pub fn take(path: &Path) -> std::io::Result<Option<Self>> {
+    pub fn lock_at(path: &Path) -> std::io::Result<Option<Self>> {
         for _ in 0..MOST_TRIES {
             let mut file = open_lock_file(path)?;
             if !set_lock(&file)? {
@@ -109,7 +109,7 @@ impl LockFile {
                 .is_ok_and(|found| found.dev() == own.dev() && found.ino() == own.ino());
             if is_same {
                 file.set_len(0)?;
-                write!(file, "{}", process::own())?;
+                write!(file, "{}", process::own_id())?;
                 return Ok(Some(Self { path: path.to_owned(), _file: file }));
             }
         }
@@ -166,8 +166,8 @@ mod tests {
     fn a_name_has_one_holder_who_is_named_and_is_free_again_afterwards() {
         let netns = NetNs::current().unwrap();
         let name = format!("sys-lock-test-{}", std::process::id());
-        let held = NameLock::take(&netns, &name, "eth1").unwrap();
-        let Err(Error::Busy { object, holder }) = NameLock::take(&netns, &name, "eth1") else {
+        let held = NameLock::take_name(&netns, &name, "eth1").unwrap();
+        let Err(Error::Busy { object, holder }) = NameLock::take_name(&netns, &name, "eth1") else {
             panic!("two holders")
         };
         assert_eq!(object, "eth1");
@@ -175,19 +175,19 @@ mod tests {
         assert_eq!(holder, i32::try_from(std::process::id()).ok());
         drop(held);
         assert!(!is_held(&netns, &name).unwrap());
-        NameLock::take(&netns, &name, "eth1").unwrap();
+        NameLock::take_name(&netns, &name, "eth1").unwrap();
     }
 
     #[test]
     fn the_same_name_in_another_namespace_is_another_lock() {
         let here = NetNs::current().unwrap();
-        let there = match NetNs::create() {
+        let there = match NetNs::create_unnamed() {
             Ok(there) => there,
             Err(error) => return assert!(error.is_permission(), "{error}"),
         };
         let name = format!("sys-lock-apart-{}", std::process::id());
-        let _first = NameLock::take(&here, &name, "eth1").unwrap();
-        let _second = NameLock::take(&there, &name, "eth1").unwrap();
+        let _first = NameLock::take_name(&here, &name, "eth1").unwrap();
+        let _second = NameLock::take_name(&there, &name, "eth1").unwrap();
     }
 
     #[test]
@@ -196,10 +196,10 @@ mod tests {
         let name = format!("sys-lock-elsewhere-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
         let listener = UnixListener::bind_addr(&address).unwrap();
-        let busy = NameLock::take(&netns, &name, "eth1").unwrap_err();
+        let busy = NameLock::take_name(&netns, &name, "eth1").unwrap_err();
         assert!(matches!(busy, Error::Busy { holder: Some(_), .. }), "{busy}");
         drop(listener);
-        NameLock::take(&netns, &name, "eth1").unwrap();
+        NameLock::take_name(&netns, &name, "eth1").unwrap();
     }
 
     /// A listener at a name, and clients that fill its queue.
@@ -223,10 +223,10 @@ mod tests {
         // A holder that keeps its files elsewhere, whose queue somebody has filled.
         let elsewhere = full_queue(&name);
         assert!(is_held(&netns, &name).unwrap());
-        let busy = NameLock::take(&netns, &name, "eth1").unwrap_err();
+        let busy = NameLock::take_name(&netns, &name, "eth1").unwrap_err();
         assert!(matches!(busy, Error::Busy { .. }), "{busy}");
         drop(elsewhere);
-        let held = NameLock::take(&netns, &name, "eth1").unwrap();
+        let held = NameLock::take_name(&netns, &name, "eth1").unwrap();
         let path = held.path().to_owned();
         drop(held);
         assert!(!is_held(&netns, &name).unwrap() && !path.exists());
@@ -261,9 +261,9 @@ mod tests {
         let mut lines = BufReader::new(squatter.stdout.take().unwrap()).lines();
         assert!(lines.any(|line| line.unwrap().ends_with("listens")));
         assert!(!is_held(&netns, &name).unwrap());
-        let held = NameLock::take(&netns, &name, "eth1").unwrap();
+        let held = NameLock::take_name(&netns, &name, "eth1").unwrap();
         assert!(is_held(&netns, &name).unwrap());
-        assert!(matches!(NameLock::take(&netns, &name, "eth1"), Err(Error::Busy { .. })));
+        assert!(matches!(NameLock::take_name(&netns, &name, "eth1"), Err(Error::Busy { .. })));
         // A process that keeps files elsewhere sees the holder, too, although the name is another user's.
         assert!(listeners::has_holder(&netns, &name).unwrap());
         drop(held);

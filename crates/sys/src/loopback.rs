@@ -3,7 +3,7 @@
 //! Without them the kernel discards such frames as forged, because it has not routed them itself. Two files of the
 //! [runtime directory](crate::runtime_directory) belong to each network namespace: the record has the settings as they were before the first
 //! holder, and each holder locks the other file (shared), as long as it needs the settings. The kernel frees the lock of a process that dies.
-//! The last holder restores the settings. After one that was killed, the next holder takes the record over, and [`unrestored`] finds it.
+//! The last holder restores the settings. After one that was killed, the next holder takes the record over, and [`find_unrestored`] finds it.
 //!
 //! Invariant: settings are changed and restored only while the record is held, restored only where there is no holder, and the record is on
 //! the disk before the first change.
@@ -33,15 +33,15 @@ pub struct OpenLoopback {
 
 impl OpenLoopback {
     /// Opens the settings of a namespace, or joins the processes that have.
-    pub fn hold(netns: &NetNs) -> Result<Self, Error> {
-        let record = LoopbackRecord::of(netns.duplicate()?)?;
-        let held = record.hold()?;
+    pub fn hold_open(netns: &NetNs) -> Result<Self, Error> {
+        let record = LoopbackRecord::for_netns(netns.duplicate()?)?;
+        let held = record.hold_record()?;
         let failed =
-            |error: io::Error| Error::call("lock", record.holders_path().display().to_string(), error);
+            |error: io::Error| Error::from_call("lock", record.holders_path().display().to_string(), error);
         let holders = open_lock_file(&record.holders_path()).map_err(failed)?;
         // Before the first change: a process that is killed from now on leaves a record to restore from.
-        if record.read().is_none() {
-            record.write(&read_settings(netns)?)?;
+        if record.read_recorded().is_none() {
+            record.write_recorded(&read_settings(netns)?)?;
         }
         // Held by others only for a moment, while they hold the record.
         holders.lock_shared().map_err(failed)?;
@@ -56,10 +56,10 @@ impl OpenLoopback {
 impl Drop for OpenLoopback {
     fn drop(&mut self) {
         // A drop cannot report an error. Settings that could not be restored stay in the record.
-        let Ok(_held) = self.record.hold() else { return };
+        let Ok(_held) = self.record.hold_record() else { return };
         // This turns the own lock into one that excludes others, if there are none.
         if self.holders.try_lock().is_ok() {
-            drop(self.record.restore());
+            drop(self.record.restore_settings());
         }
     }
 }
@@ -79,7 +79,7 @@ struct LoopbackRecord {
 }
 
 impl LoopbackRecord {
-    fn of(netns: NetNs) -> Result<Self, Error> {
+    fn for_netns(netns: NetNs) -> Result<Self, Error> {
         let inode = netns.inode()?;
         let cookie = netns.cookie()?.unwrap_or_default();
         let identity = format!("{} {inode} {cookie}", clock::boot_id()?);
@@ -92,13 +92,13 @@ impl LoopbackRecord {
     }
 
     /// Keeps other processes from the record until the returned file is dropped.
-    fn hold(&self) -> Result<File, Error> {
-        let held = (0..HOLD_TRIES).find_map(|_| runtime_directory::hold(&self.path));
+    fn hold_record(&self) -> Result<File, Error> {
+        let held = (0..HOLD_TRIES).find_map(|_| runtime_directory::hold_file(&self.path));
         held.ok_or_else(|| Error::Busy { object: OBJECT.to_owned(), holder: None })
     }
 
     /// Reads the settings before the first holder; `None` if none are recorded for this namespace.
-    fn read(&self) -> Option<[String; 2]> {
+    fn read_recorded(&self) -> Option<[String; 2]> {
         let text = String::from_utf8(runtime_directory::read_file(&self.path).ok()?).ok()?;
         let mut lines = text.lines();
         let is_same = lines.next() == Some(&self.identity);
@@ -106,15 +106,15 @@ impl LoopbackRecord {
         is_same.then_some(settings)
     }
 
-    fn write(&self, settings: &[String; 2]) -> Result<(), Error> {
+    fn write_recorded(&self, settings: &[String; 2]) -> Result<(), Error> {
         let text = format!("{}\n{}\n", self.identity, settings.join("\n"));
         runtime_directory::write_file(&self.path, text.as_bytes())
-            .map_err(|error| Error::call("write", self.path.display().to_string(), error))
+            .map_err(|error| Error::from_call("write", self.path.display().to_string(), error))
     }
 
     /// Writes the recorded settings back and removes the record. A setting that somebody else has changed meanwhile stays.
-    fn restore(&self) -> Result<(), Error> {
-        let Some(before) = self.read() else { return Ok(()) };
+    fn restore_settings(&self) -> Result<(), Error> {
+        let Some(before) = self.read_recorded() else { return Ok(()) };
         for (key, value) in SETTINGS.into_iter().zip(before) {
             if kernel::read_setting(&self.netns, key)? == OPEN {
                 kernel::write_setting(&self.netns, key, &value)?;
@@ -122,7 +122,7 @@ impl LoopbackRecord {
         }
         for path in [&self.path, &self.holders_path()] {
             runtime_directory::remove_file(path)
-                .map_err(|error| Error::call("unlink", path.display().to_string(), error))?;
+                .map_err(|error| Error::from_call("unlink", path.display().to_string(), error))?;
         }
         Ok(())
     }
@@ -144,26 +144,27 @@ pub struct UnrestoredLoopback {
 impl UnrestoredLoopback {
     /// Location in the user's notation: `lo`, or `ns/lo`.
     pub fn location(&self) -> String {
-        self.record.netns.name().map_or_else(|| "lo".to_owned(), |netns| format!("{netns}/lo"))
+        self.record.netns.find_name().map_or_else(|| "lo".to_owned(), |netns| format!("{netns}/lo"))
     }
 
     /// Restores them, unless somebody holds them by now.
-    pub fn restore(&self) -> Result<(), Error> {
-        let _held = self.record.hold()?;
-        if self.record.has_holders() { Ok(()) } else { self.record.restore() }
+    pub fn restore_settings(&self) -> Result<(), Error> {
+        let _held = self.record.hold_record()?;
+        if self.record.has_holders() { Ok(()) } else { self.record.restore_settings() }
     }
 }
 
 /// Finds all such settings of this machine in namespaces that can be found: the caller's and those with names.
-pub fn unrestored() -> Vec<UnrestoredLoopback> {
+pub fn find_unrestored() -> Vec<UnrestoredLoopback> {
     let names = runtime_directory::list_names(&runtime_directory::path_for(KIND));
     let inodes = names.iter().filter_map(|name| Path::new(name).to_str()?.parse::<u64>().ok());
-    let records = inodes.filter_map(|inode| LoopbackRecord::of(NetNs::find(inode, None)?).ok());
+    let records =
+        inodes.filter_map(|inode| LoopbackRecord::for_netns(NetNs::find_by_inode(inode, None)?).ok());
     let mut found: Vec<_> = records
         .filter(|record| {
             // A record that a process has now is not left behind.
-            let held = runtime_directory::hold(&record.path);
-            held.is_some() && record.read().is_some() && !record.has_holders()
+            let held = runtime_directory::hold_file(&record.path);
+            held.is_some() && record.read_recorded().is_some() && !record.has_holders()
         })
         .map(|record| UnrestoredLoopback { record })
         .collect();
@@ -198,11 +199,11 @@ mod tests {
         }
 
         fn hold(&self) -> OpenLoopback {
-            OpenLoopback::hold(&NetNs::open(&self.0).unwrap()).unwrap()
+            OpenLoopback::hold_open(&NetNs::open_named(&self.0).unwrap()).unwrap()
         }
 
         fn settings(&self) -> [String; 2] {
-            read_settings(&NetNs::open(&self.0).unwrap()).unwrap()
+            read_settings(&NetNs::open_named(&self.0).unwrap()).unwrap()
         }
 
         /// Another process that holds the settings until it is killed.
@@ -218,7 +219,7 @@ mod tests {
 
         fn unrestored(&self) -> Option<UnrestoredLoopback> {
             let location = format!("{}/lo", self.0);
-            unrestored().into_iter().find(|found| found.location() == location)
+            find_unrestored().into_iter().find(|found| found.location() == location)
         }
     }
 
@@ -231,7 +232,8 @@ mod tests {
     #[test]
     #[ignore = "run by other tests"]
     fn holder() {
-        let _held = OpenLoopback::hold(&NetNs::open(&std::env::var(NAMESPACE).unwrap()).unwrap()).unwrap();
+        let _held =
+            OpenLoopback::hold_open(&NetNs::open_named(&std::env::var(NAMESPACE).unwrap()).unwrap()).unwrap();
         println!("holds");
         io::stdin().read_line(&mut String::new()).unwrap();
     }
@@ -280,7 +282,7 @@ mod tests {
         kill(child);
         let found = namespace.unrestored().unwrap();
         let here = namespace.hold();
-        found.restore().unwrap();
+        found.restore_settings().unwrap();
         assert_eq!(namespace.settings(), ["1", "1"], "somebody holds them by now");
         let _held = std::mem::ManuallyDrop::new(here);
         kill(namespace.held_elsewhere());
@@ -290,10 +292,10 @@ mod tests {
     #[test]
     fn restoring_puts_back_what_was_there_and_leaves_what_others_changed() {
         let Some(namespace) = Namespace::new() else { return };
-        let netns = NetNs::open(&namespace.0).unwrap();
+        let netns = NetNs::open_named(&namespace.0).unwrap();
         kernel::write_setting(&netns, SETTINGS[0], "1").unwrap();
         kill(namespace.held_elsewhere());
-        namespace.unrestored().unwrap().restore().unwrap();
+        namespace.unrestored().unwrap().restore_settings().unwrap();
         assert_eq!(namespace.settings(), ["1", "0"], "as it was");
         let held = namespace.hold();
         kernel::write_setting(&netns, SETTINGS[0], "0").unwrap();

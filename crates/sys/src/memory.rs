@@ -48,7 +48,7 @@ impl MeteredAllocator {
         is_in_use.then(|| (HELD.get().peak - before).cast_unsigned() as u64)
     }
 
-    fn note(bytes: usize, sign: isize) {
+    fn note_allocation(bytes: usize, sign: isize) {
         // No layout is larger than `isize::MAX`.
         let bytes = bytes.cast_signed();
         // While a thread ends, its number is gone and allocations go on; nobody asks for them.
@@ -63,23 +63,23 @@ impl MeteredAllocator {
 // thread-local number that needs neither initialisation nor destruction, and allocates nothing.
 unsafe impl GlobalAlloc for MeteredAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::note(layout.size(), 1);
+        Self::note_allocation(layout.size(), 1);
         // SAFETY: the caller's layout, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        Self::note(layout.size(), -1);
+        Self::note_allocation(layout.size(), -1);
         // SAFETY: pointer and layout are those of a block that `alloc` got from the same allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         // A block that cannot grow in place exists twice for a while: the peak counts both.
-        Self::note(size, 1);
+        Self::note_allocation(size, 1);
         // SAFETY: as for `dealloc`; the new size is the caller's.
         let moved = unsafe { System.realloc(pointer, layout, size) };
-        Self::note(layout.size(), -1);
+        Self::note_allocation(layout.size(), -1);
         moved
     }
 }
@@ -106,7 +106,7 @@ pub fn prefetch<T>(line: &T) {
 const LARGE: usize = 1 << 16;
 
 /// Asks for large pages for memory that has not been touched yet. Returns true if the kernel accepts.
-pub fn large_pages<T>(memory: &mut [T]) -> bool {
+pub fn request_large_pages<T>(memory: &mut [T]) -> bool {
     let start = memory.as_mut_ptr().addr().next_multiple_of(LARGE);
     let end = (memory.as_ptr().addr() + size_of_val(memory)) / LARGE * LARGE;
     let Some(length) = end.checked_sub(start).filter(|&length| length > 0) else { return false };
@@ -117,7 +117,7 @@ pub fn large_pages<T>(memory: &mut [T]) -> bool {
 
 /// Has all threads allocate from one heap. In a process whose threads come and go, memory that one gave back serves the next, and
 /// the process does not grow with their number. Must be called before there is a second thread.
-pub fn one_heap() {
+pub fn limit_to_one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets a number inside the allocator, which takes its own lock.
     unsafe {
@@ -138,9 +138,9 @@ mod tests {
     fn hints_change_nothing() {
         let mut memory = vec![7_u8; 5 << 20];
         prefetch(&memory[1]);
-        large_pages(&mut memory);
+        request_large_pages(&mut memory);
         assert!(memory.iter().all(|&byte| byte == 7));
-        assert!(!large_pages(&mut memory[1..2]), "no whole page");
-        assert!(!large_pages::<u64>(&mut []));
+        assert!(!request_large_pages(&mut memory[1..2]), "no whole page");
+        assert!(!request_large_pages::<u64>(&mut []));
     }
 }

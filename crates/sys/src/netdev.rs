@@ -35,34 +35,39 @@ pub struct XdpFeatures {
 
 /// Reads the XDP abilities of the interface with this number; unsupported before Linux 6.3.
 pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
-    let mut netlink = NetlinkConversation::open(netns, NETLINK_GENERIC)?;
+    let mut netlink = NetlinkConversation::open_in(netns, NETLINK_GENERIC)?;
     let family = find_family(&mut netlink)?;
     let mut bits = None;
     let request = GenericMessage::new(family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes());
     netlink
-        .ask(request, 0, &mut |answer: GenericMessage| {
-            bits = answer.attribute(DEV_XDP_FEATURES).and_then(|value| value.first_chunk().copied()).or(bits);
+        .request_answers(request, 0, &mut |answer: GenericMessage| {
+            bits = answer
+                .find_attribute(DEV_XDP_FEATURES)
+                .and_then(|value| value.first_chunk().copied())
+                .or(bits);
         })
-        .map_err(|error| Error::call("NETDEV_CMD_DEV_GET", format!("interface {index}"), error))?;
+        .map_err(|error| Error::from_call("NETDEV_CMD_DEV_GET", format!("interface {index}"), error))?;
     Ok(features_of(bits.map_or(0, u64::from_ne_bytes)))
 }
 
 fn find_family(netlink: &mut NetlinkConversation) -> Result<u16, Error> {
     let mut found = None;
     let request = GenericMessage::new(CONTROLLER, CONTROLLER_GET_FAMILY, CONTROLLER_FAMILY_NAME, b"netdev\0");
-    let asked = netlink.ask(request, 0, &mut |answer: GenericMessage| {
-        found =
-            answer.attribute(CONTROLLER_FAMILY_ID).and_then(|value| value.first_chunk().copied()).or(found);
+    let asked = netlink.request_answers(request, 0, &mut |answer: GenericMessage| {
+        found = answer
+            .find_attribute(CONTROLLER_FAMILY_ID)
+            .and_then(|value| value.first_chunk().copied())
+            .or(found);
     });
     match (asked, found) {
         (Ok(_), Some(id)) => Ok(u16::from_ne_bytes(id)),
         (Err(error), _) if error.raw_os_error() != Some(libc::ENOENT) => {
-            Err(Error::call("CTRL_CMD_GETFAMILY", "netdev", error))
+            Err(Error::from_call("CTRL_CMD_GETFAMILY", "netdev", error))
         }
         _ => Err(UnsupportedFeature {
             feature: "reading an interface's XDP features",
             needs: "Linux 6.3".into(),
-            found: kernel::release(),
+            found: kernel::release_name(),
         }
         .into()),
     }
@@ -99,7 +104,7 @@ impl GenericMessage {
     }
 
     /// Finds the value of an attribute.
-    fn attribute(&self, wanted: u16) -> Option<&[u8]> {
+    fn find_attribute(&self, wanted: u16) -> Option<&[u8]> {
         let mut rest = self.bytes.get(4..)?;
         loop {
             let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
@@ -142,11 +147,11 @@ mod tests {
     fn attributes_are_found_behind_others_and_garbage_is_not_followed() {
         let mut message = GenericMessage::new(1, DEV_GET, DEV_IFINDEX, &[1, 2, 3, 4, 5]);
         message.bytes.extend([&8u16.to_ne_bytes()[..], &9u16.to_ne_bytes(), &[7; 4]].concat());
-        assert_eq!(message.attribute(DEV_IFINDEX), Some(&[1, 2, 3, 4, 5][..]));
-        assert_eq!(message.attribute(9), Some(&[7; 4][..]));
-        assert_eq!(message.attribute(4), None);
+        assert_eq!(message.find_attribute(DEV_IFINDEX), Some(&[1, 2, 3, 4, 5][..]));
+        assert_eq!(message.find_attribute(9), Some(&[7; 4][..]));
+        assert_eq!(message.find_attribute(4), None);
         for bytes in [vec![], vec![1, 2, 3], vec![0; 8], vec![0xff; 12]] {
-            assert_eq!(GenericMessage { family: 1, bytes }.attribute(1), None);
+            assert_eq!(GenericMessage { family: 1, bytes }.find_attribute(1), None);
         }
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 const RECEIVE_BUFFER: usize = 1 << 16;
 
 /// The kernel answers within microseconds, or, while it holds its configuration lock, within seconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct NetlinkConversation {
     socket: Socket,
@@ -32,9 +32,9 @@ impl std::fmt::Debug for NetlinkConversation {
 }
 
 impl NetlinkConversation {
-    pub(crate) fn open(netns: &NetNs, protocol: isize) -> Result<Self, Error> {
-        let connected = netns.run_in(|| connect(protocol))?;
-        let socket = connected.map_err(|error| Error::call("socket(netlink)", netns.label(), error))?;
+    pub(crate) fn open_in(netns: &NetNs, protocol: isize) -> Result<Self, Error> {
+        let connected = netns.run_in(|| connect_socket(protocol))?;
+        let socket = connected.map_err(|error| Error::from_call("socket(netlink)", netns.label(), error))?;
         Ok(Self { socket, buffer: vec![0; RECEIVE_BUFFER], sequence: 0, label: netns.label().to_owned() })
     }
 
@@ -45,7 +45,12 @@ impl NetlinkConversation {
 
     /// Sends a request and gives each answer to `each`; ends with the acknowledgement or the end of the dump. Returns how
     /// many answers the parser did not understand: a caller that must not miss one checks that it is 0.
-    pub(crate) fn ask<M>(&mut self, request: M, flags: u16, each: &mut dyn FnMut(M)) -> std::io::Result<usize>
+    pub(crate) fn request_answers<M>(
+        &mut self,
+        request: M,
+        flags: u16,
+        each: &mut dyn FnMut(M),
+    ) -> std::io::Result<usize>
     where
         M: NetlinkSerializable + NetlinkDeserializable,
     {
@@ -94,13 +99,13 @@ impl NetlinkConversation {
     }
 }
 
-fn connect(protocol: isize) -> std::io::Result<Socket> {
+fn connect_socket(protocol: isize) -> std::io::Result<Socket> {
     let mut socket = Socket::new(protocol)?;
     socket.bind_auto()?;
     // Port 0 is the kernel. Messages of other processes to a connected socket are refused.
     socket.connect(&SocketAddr::new(0, 0))?;
     // An answer that never comes must be an error, not a hang.
-    set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
     Ok(socket)
 }
 

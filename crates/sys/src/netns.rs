@@ -43,38 +43,39 @@ pub struct NetNs {
 impl NetNs {
     /// Opens the namespace of the calling thread.
     pub fn current() -> Result<Self, Error> {
-        let file = File::open(CALLERS).map_err(|error| Error::call("open", CALLERS, error))?;
+        let file = File::open(CALLERS).map_err(|error| Error::from_call("open", CALLERS, error))?;
         Ok(Self { file, label: "the current namespace".into() })
     }
 
     /// Opens the namespace of that name in `/run/netns`.
-    pub fn open(name: &str) -> Result<Self, Error> {
+    pub fn open_named(name: &str) -> Result<Self, Error> {
         let path = path_of(name)?;
         let file = File::open(&path).map_err(|error| match error.kind() {
-            std::io::ErrorKind::NotFound => missing(name),
-            _ => Error::call("open", path.display().to_string(), error),
+            std::io::ErrorKind::NotFound => missing_namespace(name),
+            _ => Error::from_call("open", path.display().to_string(), error),
         })?;
         let opened = Self { file, label: name.to_owned() };
         // A deleted namespace may have left a plain file, which opens, too.
-        if opened.is_namespace() { Ok(opened) } else { Err(missing(name)) }
+        if opened.is_namespace() { Ok(opened) } else { Err(missing_namespace(name)) }
     }
 
     /// Another handle on the same namespace.
     pub fn duplicate(&self) -> Result<Self, Error> {
-        let file = self.file.try_clone().map_err(|error| Error::call("dup", self.label.clone(), error))?;
+        let file =
+            self.file.try_clone().map_err(|error| Error::from_call("dup", self.label.clone(), error))?;
         Ok(Self { file, label: self.label.clone() })
     }
 
     /// Opens the namespace of that name, or the calling thread's for `None`.
     pub fn open_or_current(name: Option<&str>) -> Result<Self, Error> {
-        name.map_or_else(Self::current, Self::open)
+        name.map_or_else(Self::current, Self::open_named)
     }
 
     /// Creates a namespace without a name; it ends with the last descriptor, socket or thread in it.
-    pub fn create() -> Result<Self, Error> {
+    pub fn create_unnamed() -> Result<Self, Error> {
         // `unshare` moves the calling thread for good, so it runs on one that ends.
         in_thread(|| {
-            unshare()?;
+            unshare_network()?;
             Self::current().map(|current| Self { label: "an unnamed namespace".into(), ..current })
         })
     }
@@ -83,17 +84,17 @@ impl NetNs {
     pub fn create_named(name: &str) -> Result<Self, Error> {
         let path = path_of(name)?;
         private_files::create_public_directories(Path::new(DIRECTORY))
-            .map_err(|error| Error::call("mkdir", DIRECTORY, error))?;
+            .map_err(|error| Error::from_call("mkdir", DIRECTORY, error))?;
         let object = path.display().to_string();
         private_files::create_new(&path)
-            .map_err(|error| Error::call("create", object.clone(), error).with_rights(RIGHTS))?;
+            .map_err(|error| Error::from_call("create", object.clone(), error).with_rights(RIGHTS))?;
         let mounted = in_thread(|| {
-            unshare()?;
+            unshare_network()?;
             // The mount keeps the namespace alive without a process or descriptor (ip-netns(8)).
             rustix::mount::mount_bind(CALLERS, &path)
-                .map_err(|errno| Error::call("mount", object.clone(), errno).with_rights(RIGHTS))
+                .map_err(|errno| Error::from_call("mount", object.clone(), errno).with_rights(RIGHTS))
         });
-        let opened = mounted.and_then(|()| Self::open(name));
+        let opened = mounted.and_then(|()| Self::open_named(name));
         if opened.is_err() {
             // Nothing is mounted on the file: it would only make the next attempt fail.
             drop(std::fs::remove_file(&path));
@@ -111,11 +112,11 @@ impl NetNs {
         let residents = RESIDENTS.read().unwrap_or_else(PoisonError::into_inner);
         // A thread inherits its namespace: one that was left inside lends it without CAP_SYS_ADMIN, which may have been given up.
         if let Some((_, resident)) = residents.iter().find(|(namespace, _)| *namespace == inode) {
-            return resident.run(work);
+            return resident.run_job(work);
         }
         drop(residents);
         in_thread(|| {
-            self.enter()?;
+            self.enter_namespace()?;
             Ok(work())
         })
     }
@@ -134,12 +135,12 @@ impl NetNs {
         } else {
             thread.spawn(move || inside.work_inside(work))
         };
-        started.map_err(|error| Error::call("spawn", name, error))
+        started.map_err(|error| Error::from_call("spawn", name, error))
     }
 
     /// Does `work` in this namespace, on a thread that ends after it.
     fn work_inside<T>(&self, work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
-        self.enter()?;
+        self.enter_namespace()?;
         work()
     }
 
@@ -150,7 +151,7 @@ impl NetNs {
     }
 
     /// Moves the calling thread into this namespace. Only for threads that are about to end.
-    fn enter(&self) -> Result<(), Error> {
+    fn enter_namespace(&self) -> Result<(), Error> {
         // `setns` takes rights even for the namespace that the thread is in; an ordinary user has none.
         if self.is_callers()? {
             return Ok(());
@@ -159,20 +160,20 @@ impl NetNs {
             .map_err(|errno| {
                 let has_kept = !RESIDENTS.read().unwrap_or_else(PoisonError::into_inner).is_empty();
                 let cure = if has_kept { MADE_LATER } else { RIGHTS };
-                Error::call("setns", self.label.clone(), errno).with_rights(cure)
+                Error::from_call("setns", self.label.clone(), errno).with_rights(cure)
             })
     }
 
     /// Returns true if the calling thread is in it.
     fn is_callers(&self) -> Result<bool, Error> {
-        let callers = std::fs::metadata(CALLERS).map_err(|error| Error::call("stat", CALLERS, error))?;
+        let callers = std::fs::metadata(CALLERS).map_err(|error| Error::from_call("stat", CALLERS, error))?;
         Ok(callers.ino() == self.inode()?)
     }
 
     /// The namespace's number: two handles with the same number are the same namespace.
     pub fn inode(&self) -> Result<u64, Error> {
         let metadata =
-            self.file.metadata().map_err(|error| Error::call("stat", self.label.clone(), error))?;
+            self.file.metadata().map_err(|error| Error::from_call("stat", self.label.clone(), error))?;
         Ok(metadata.ino())
     }
 
@@ -183,21 +184,21 @@ impl NetNs {
         let opened = self.run_in(|| {
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
         })?;
-        let socket = opened.map_err(|errno| Error::call("socket", self.label.clone(), errno))?;
-        Ok(crate::packet::socket::get(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0_u64).ok())
+        let socket = opened.map_err(|errno| Error::from_call("socket", self.label.clone(), errno))?;
+        Ok(crate::packet::socket::get_option(&socket, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 0_u64).ok())
     }
 
     /// Finds the namespace with that inode number: the caller's, a named one, or that of a process.
-    pub fn find(inode: u64, process: Option<u32>) -> Option<Self> {
+    pub fn find_by_inode(inode: u64, process: Option<u32>) -> Option<Self> {
         let candidates = std::iter::once_with(|| Self::current().ok())
-            .chain(names().into_iter().map(|name| Self::open(&name).ok()))
+            .chain(list_named().into_iter().map(|name| Self::open_named(&name).ok()))
             .chain(process.map(|process| Self::of_process(process).ok()));
         candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
     }
 
     /// Lists every namespace that can be found from here: the caller's, those with a name, and those of processes. Each once.
-    pub fn visible() -> Vec<Self> {
-        let named = names().into_iter().map(|name| Self::open(&name).ok());
+    pub fn list_visible() -> Vec<Self> {
+        let named = list_named().into_iter().map(|name| Self::open_named(&name).ok());
         let mut seen = BTreeSet::new();
         let mut all = Vec::new();
         for netns in std::iter::once_with(|| Self::current().ok()).chain(named).flatten() {
@@ -223,17 +224,19 @@ impl NetNs {
     /// Opens the namespace of a process.
     fn of_process(process: u32) -> Result<Self, Error> {
         let path = path_of_process(process);
-        let file = File::open(&path).map_err(|error| Error::call("open", path, error))?;
+        let file = File::open(&path).map_err(|error| Error::from_call("open", path, error))?;
         Ok(Self { file, label: format!("the namespace of process {process}") })
     }
 
     /// Finds its name in `/run/netns`; `None` if it is the caller's own or has none.
-    pub fn name(&self) -> Option<String> {
+    pub fn find_name(&self) -> Option<String> {
         let inode = self.inode().ok()?;
         if self.is_callers().unwrap_or(false) {
             return None;
         }
-        names().into_iter().find(|name| Self::open(name).is_ok_and(|named| named.inode().ok() == Some(inode)))
+        list_named()
+            .into_iter()
+            .find(|name| Self::open_named(name).is_ok_and(|named| named.inode().ok() == Some(inode)))
     }
 
     /// Its name, or words that describe it.
@@ -259,17 +262,17 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
     match rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH) {
         // EINVAL: a plain file on which nothing is mounted any more.
         Ok(()) | Err(rustix::io::Errno::INVAL) => {}
-        Err(rustix::io::Errno::NOENT) => return Err(missing(name)),
-        Err(errno) => return Err(Error::call("umount", object, errno).with_rights(RIGHTS)),
+        Err(rustix::io::Errno::NOENT) => return Err(missing_namespace(name)),
+        Err(errno) => return Err(Error::from_call("umount", object, errno).with_rights(RIGHTS)),
     }
-    std::fs::remove_file(&path).map_err(|error| Error::call("unlink", object, error))
+    std::fs::remove_file(&path).map_err(|error| Error::from_call("unlink", object, error))
 }
 
 /// Leaves a thread in each of these namespaces, so that later work in them takes no rights. A namespace that cannot be entered is
 /// left out; work in it reports the reason.
 pub fn keep_entered(names: &[String]) {
     for name in names.iter().take(MOST_RESIDENTS) {
-        let Ok(netns) = NetNs::open(name) else { continue };
+        let Ok(netns) = NetNs::open_named(name) else { continue };
         let Ok(inode) = netns.inode() else { continue };
         if netns.has_resident().unwrap_or(true) || netns.is_callers().unwrap_or(true) {
             continue;
@@ -281,7 +284,7 @@ pub fn keep_entered(names: &[String]) {
 }
 
 /// Lists the names of the namespaces in `/run/netns`, in order.
-pub fn names() -> Vec<String> {
+pub fn list_named() -> Vec<String> {
     let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
@@ -292,14 +295,14 @@ fn path_of(name: &str) -> Result<PathBuf, Error> {
     // A name is one component of a path: no other file may be reached by it.
     let fits =
         !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
-    if fits { Ok(Path::new(DIRECTORY).join(name)) } else { Err(missing(name)) }
+    if fits { Ok(Path::new(DIRECTORY).join(name)) } else { Err(missing_namespace(name)) }
 }
 
 fn path_of_process(process: u32) -> String {
     format!("/proc/{process}/ns/net")
 }
 
-fn missing(name: &str) -> Error {
+fn missing_namespace(name: &str) -> Error {
     Error::Missing {
         what: "network namespace",
         name: name.to_owned(),
@@ -307,11 +310,11 @@ fn missing(name: &str) -> Error {
     }
 }
 
-fn unshare() -> Result<(), Error> {
+fn unshare_network() -> Result<(), Error> {
     // SAFETY: only CLONE_NEWNET is passed: the descriptor table stays shared, so no descriptor of another thread can
     // be closed or replaced behind its back.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
-        .map_err(|errno| Error::call("unshare", "a network namespace", errno).with_rights(RIGHTS))
+        .map_err(|errno| Error::from_call("unshare", "a network namespace", errno).with_rights(RIGHTS))
 }
 
 fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
@@ -335,7 +338,7 @@ mod tests {
     #[test]
     fn the_caller_stays_where_it_was() {
         let before = NetNs::current().unwrap().inode().unwrap();
-        match NetNs::create() {
+        match NetNs::create_unnamed() {
             Ok(made) => {
                 let inside = made.run_in(|| NetNs::current().unwrap().inode().unwrap()).unwrap();
                 assert_eq!(inside, made.inode().unwrap());
@@ -349,10 +352,10 @@ mod tests {
     #[test]
     fn a_namespace_is_found_by_its_inode_among_the_callers_and_that_of_a_process() {
         let here = NetNs::current().unwrap();
-        assert_eq!(here.name(), None);
-        let found = NetNs::find(here.inode().unwrap(), None).unwrap();
+        assert_eq!(here.find_name(), None);
+        let found = NetNs::find_by_inode(here.inode().unwrap(), None).unwrap();
         assert_eq!(found.inode().unwrap(), here.inode().unwrap());
-        assert!(NetNs::find(1, Some(std::process::id())).is_none());
+        assert!(NetNs::find_by_inode(1, Some(std::process::id())).is_none());
         assert_eq!(NetNs::of_process(std::process::id()).unwrap().inode().unwrap(), here.inode().unwrap());
     }
 
@@ -360,7 +363,7 @@ mod tests {
     fn two_namespaces_have_two_cookies() {
         let here = NetNs::current().unwrap();
         assert_eq!(here.cookie().unwrap(), here.duplicate().unwrap().cookie().unwrap());
-        match NetNs::create() {
+        match NetNs::create_unnamed() {
             Ok(there) if here.cookie().unwrap().is_some() => {
                 assert_ne!(there.cookie().unwrap(), here.cookie().unwrap());
             }
@@ -372,7 +375,7 @@ mod tests {
     #[test]
     fn a_name_that_is_not_there_or_is_no_name_is_missing() {
         for name in ["no-such-namespace-here", "", ".", "..", "../self/ns/net", "a/b"] {
-            assert!(matches!(NetNs::open(name), Err(Error::Missing { .. })), "{name}");
+            assert!(matches!(NetNs::open_named(name), Err(Error::Missing { .. })), "{name}");
         }
     }
 
@@ -383,13 +386,13 @@ mod tests {
             Ok(made) => made,
             Err(error) => return assert!(error.is_permission(), "{error}"),
         };
-        assert_eq!(NetNs::open(&name).unwrap().inode().unwrap(), made.inode().unwrap());
-        assert!(names().contains(&name));
-        assert_eq!(made.name().as_deref(), Some(name.as_str()));
-        let found = NetNs::find(made.inode().unwrap(), None).unwrap();
+        assert_eq!(NetNs::open_named(&name).unwrap().inode().unwrap(), made.inode().unwrap());
+        assert!(list_named().contains(&name));
+        assert_eq!(made.find_name().as_deref(), Some(name.as_str()));
+        let found = NetNs::find_by_inode(made.inode().unwrap(), None).unwrap();
         assert_eq!((found.inode().unwrap(), found.label()), (made.inode().unwrap(), name.as_str()));
         assert!(NetNs::create_named(&name).is_err());
         delete_named(&name).unwrap();
-        assert!(matches!(NetNs::open(&name), Err(Error::Missing { .. })));
+        assert!(matches!(NetNs::open_named(&name), Err(Error::Missing { .. })));
     }
 }

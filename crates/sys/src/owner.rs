@@ -43,30 +43,30 @@ enum OwnerLookup {
 impl ConnectionOwners {
     /// Prepares for connections of the calling thread's network namespace. It makes one connection to itself to find the method
     /// that works on this kernel; an error if none does.
-    pub fn open() -> Result<Self, Error> {
+    pub fn open_here() -> Result<Self, Error> {
         let overflow = overflow_user();
-        let netlink = NetlinkConversation::open(&NetNs::current()?, NETLINK_SOCK_DIAG);
+        let netlink = NetlinkConversation::open_in(&NetNs::current()?, NETLINK_SOCK_DIAG);
         let ways = netlink.ok().map(|netlink| OwnerLookup::Netlink(Mutex::new(netlink)));
-        let trial =
-            OwnConnection::new().map_err(|error| Error::call("connect", "the loopback interface", error))?;
+        let trial = OwnConnection::new()
+            .map_err(|error| Error::from_call("connect", "the loopback interface", error))?;
         for lookup in ways.into_iter().chain([OwnerLookup::Proc]) {
             let owners = Self { lookup, overflow };
-            if owners.find(trial.client, trial.server).is_some() {
+            if owners.look_up_user(trial.client, trial.server).is_some() {
                 return Ok(owners);
             }
         }
         let nothing = std::io::Error::from(std::io::ErrorKind::Unsupported);
-        Err(Error::call("SOCK_DIAG and /proc/net/tcp", "a connection to itself", nothing))
+        Err(Error::from_call("SOCK_DIAG and /proc/net/tcp", "a connection to itself", nothing))
     }
 
     /// Finds the user that holds the socket at `client`, which is connected to `server`, an address of this process. `None`: it
     /// is not on this machine, its process has closed it, its user is unknown here, or the kernel does not say.
-    pub fn owner(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
-        self.find(client, server).filter(|user| *user != self.overflow)
+    pub fn find_owner(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+        self.look_up_user(client, server).filter(|user| *user != self.overflow)
     }
 
-    fn find(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
-        let pair = SocketPair { near: plain(client), far: plain(server) };
+    fn look_up_user(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+        let pair = SocketPair { near: canonical_address(client), far: canonical_address(server) };
         match &self.lookup {
             OwnerLookup::Netlink(netlink) => ask_kernel(netlink, pair),
             OwnerLookup::Proc => read_tables(pair),
@@ -109,14 +109,14 @@ struct SocketPair {
 }
 
 /// Converts IPv4 addresses in IPv6 notation to IPv4: the two ends may use different families.
-fn plain(address: SocketAddr) -> SocketAddr {
+fn canonical_address(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 fn ask_kernel(netlink: &Mutex<NetlinkConversation>, pair: SocketPair) -> Option<u32> {
     let mut found = None;
     let mut netlink = netlink.lock().unwrap_or_else(PoisonError::into_inner);
-    let asked = netlink.ask(DiagMessage::Request(pair), 0, &mut |message| {
+    let asked = netlink.request_answers(DiagMessage::Request(pair), 0, &mut |message| {
         if let DiagMessage::Answer(answer) = message {
             found = Some(answer);
         }
@@ -158,8 +158,8 @@ impl NetlinkSerializable for DiagMessage {
         bytes.extend_from_slice(&WANTED_STATES.to_ne_bytes());
         bytes.extend_from_slice(&pair.near.port().to_be_bytes());
         bytes.extend_from_slice(&pair.far.port().to_be_bytes());
-        bytes.extend_from_slice(&sixteen(pair.near.ip()));
-        bytes.extend_from_slice(&sixteen(pair.far.ip()));
+        bytes.extend_from_slice(&padded_octets(pair.near.ip()));
+        bytes.extend_from_slice(&padded_octets(pair.far.ip()));
         bytes.extend_from_slice(&0_u32.to_ne_bytes());
         // No cookie: any socket with these addresses.
         bytes.extend_from_slice(&[0xff; 8]);
@@ -175,7 +175,7 @@ fn family_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 }
 }
 
-fn sixteen(address: IpAddr) -> [u8; 16] {
+fn padded_octets(address: IpAddr) -> [u8; 16] {
     let mut bytes = [0; 16];
     match address {
         IpAddr::V4(address) => bytes[..4].copy_from_slice(&address.octets()),
@@ -191,16 +191,20 @@ impl NetlinkDeserializable for DiagMessage {
     fn deserialize(_: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
         let answer = payload.get(..ANSWER_BYTES).and_then(|bytes| {
             let family = bytes[0];
-            let near = SocketAddr::new(address(family, &bytes[8..24])?, port(&bytes[4..6])?);
-            let far = SocketAddr::new(address(family, &bytes[24..40])?, port(&bytes[6..8])?);
-            let pair = SocketPair { near: plain(near), far: plain(far) };
-            Some(SocketFacts { pair, user: number(&bytes[64..68])?, inode: number(&bytes[68..72])? })
+            let near = SocketAddr::new(read_address(family, &bytes[8..24])?, read_port(&bytes[4..6])?);
+            let far = SocketAddr::new(read_address(family, &bytes[24..40])?, read_port(&bytes[6..8])?);
+            let pair = SocketPair { near: canonical_address(near), far: canonical_address(far) };
+            Some(SocketFacts {
+                pair,
+                user: read_number(&bytes[64..68])?,
+                inode: read_number(&bytes[68..72])?,
+            })
         });
         answer.map(Self::Answer).ok_or_else(|| DecodeError::from("not a message of inet_diag"))
     }
 }
 
-fn address(family: u8, bytes: &[u8]) -> Option<IpAddr> {
+fn read_address(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     match family {
         FAMILY_IPV4 => <[u8; 4]>::try_from(bytes.get(..4)?).ok().map(|four| Ipv4Addr::from(four).into()),
         FAMILY_IPV6 => <[u8; 16]>::try_from(bytes).ok().map(|sixteen| Ipv6Addr::from(sixteen).into()),
@@ -208,11 +212,11 @@ fn address(family: u8, bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
-fn port(bytes: &[u8]) -> Option<u16> {
+fn read_port(bytes: &[u8]) -> Option<u16> {
     bytes.try_into().ok().map(u16::from_be_bytes)
 }
 
-fn number(bytes: &[u8]) -> Option<u32> {
+fn read_number(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }
 
@@ -244,7 +248,7 @@ fn table_address(text: &str) -> Option<SocketAddr> {
     let bytes = words?;
     let family = if bytes.len() == 4 { FAMILY_IPV4 } else { FAMILY_IPV6 };
     let port = u16::from_str_radix(port, 16).ok()?;
-    Some(plain(SocketAddr::new(self::address(family, &bytes)?, port)))
+    Some(canonical_address(SocketAddr::new(self::read_address(family, &bytes)?, port)))
 }
 
 #[cfg(test)]
@@ -253,8 +257,8 @@ mod tests {
 
     /// Owners of a connection between these ends, by both methods.
     fn owners(client: SocketAddr, server: SocketAddr) -> [Option<u32>; 2] {
-        let netlink = NetlinkConversation::open(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
-        let pair = SocketPair { near: plain(client), far: plain(server) };
+        let netlink = NetlinkConversation::open_in(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
+        let pair = SocketPair { near: canonical_address(client), far: canonical_address(server) };
         [ask_kernel(&Mutex::new(netlink), pair), read_tables(pair)]
     }
 
@@ -273,7 +277,7 @@ mod tests {
             let (accepted, peer) = listener.accept().unwrap();
             let server = accepted.local_addr().unwrap();
             assert_eq!(owners(peer, server), [own, own], "{listen}");
-            assert_eq!(ConnectionOwners::open().unwrap().owner(peer, server), own);
+            assert_eq!(ConnectionOwners::open_here().unwrap().find_owner(peer, server), own);
             let elsewhere = SocketAddr::new(server.ip(), bound.port().wrapping_add(1));
             assert_eq!(owners(peer, elsewhere), [None, None], "{listen}");
             assert_eq!(owners(server, SocketAddr::new(peer.ip(), 9)), [None, None], "a listener is no owner");

@@ -72,36 +72,37 @@ struct PcapLibrary {
 }
 
 /// Compiles an expression for Ethernet frames, optimised. An empty one accepts every frame.
-pub fn compile(expression: &str) -> Result<ClassicProgram, PcapError> {
+pub fn compile_expression(expression: &str) -> Result<ClassicProgram, PcapError> {
     // Releases before 1.8 compile with global state.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let library = library()?;
-    let text = CString::new(expression).map_err(|_| refused(expression, "it contains a zero byte"))?;
+    let library = shared_library()?;
+    let text =
+        CString::new(expression).map_err(|_| expression_error(expression, "it contains a zero byte"))?;
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let dead =
-        DeadHandle::open(library).ok_or_else(|| refused(expression, "libpcap could not allocate memory"))?;
+    let dead = DeadHandle::open_in_library(library)
+        .ok_or_else(|| expression_error(expression, "libpcap could not allocate memory"))?;
     let mut raw = RawProgram { length: 0, insns: std::ptr::null_mut() };
     // SAFETY: handle and program are live and ours, the text ends with a zero byte and is only read.
     let done =
         unsafe { (library.compile)(dead.handle.as_ptr(), &raw mut raw, text.as_ptr(), 1, NETMASK_UNKNOWN) };
     if done != 0 {
-        return Err(refused(expression, &dead.error()));
+        return Err(expression_error(expression, &dead.last_error()));
     }
     let program = copy_of(&raw);
-    // SAFETY: the program was filled in by `compile` of this library and is freed once.
+    // SAFETY: the program was filled in by `compile_expression` of this library and is freed once.
     unsafe { (library.free_code)(&raw mut raw) };
     Ok(program)
 }
 
-fn refused(expression: &str, reason: &str) -> PcapError {
+fn expression_error(expression: &str, reason: &str) -> PcapError {
     PcapError::Expression { expression: expression.to_owned(), reason: reason.to_owned() }
 }
 
 /// Runs libpcap's own interpreter: returns the result of `program` for a frame; 0 is "no match". Tests compare with it.
 ///
 /// Panics if the program could run off its end or use memory cells that do not exist.
-pub fn filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
-    let library = library()?;
+pub fn run_filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
+    let library = shared_library()?;
     // The interpreter itself checks nothing.
     assert!(is_bounded(program), "a program that runs off its end");
     let length: c_uint = clamp_to_u32(frame.len());
@@ -144,13 +145,13 @@ struct DeadHandle {
 }
 
 impl DeadHandle {
-    fn open(library: &'static PcapLibrary) -> Option<Self> {
+    fn open_in_library(library: &'static PcapLibrary) -> Option<Self> {
         // SAFETY: takes two numbers and returns a handle or null.
         let handle = unsafe { (library.open_dead)(LINK_TYPE_ETHERNET, SNAP_LEN) };
         NonNull::new(handle).map(|handle| Self { library, handle })
     }
 
-    fn error(&self) -> String {
+    fn last_error(&self) -> String {
         // SAFETY: the handle is live.
         let text = unsafe { (self.library.error_of)(self.handle.as_ptr()) };
         if text.is_null() {
@@ -168,12 +169,12 @@ impl Drop for DeadHandle {
     }
 }
 
-fn library() -> Result<&'static PcapLibrary, UnsupportedFeature> {
+fn shared_library() -> Result<&'static PcapLibrary, UnsupportedFeature> {
     static LIBRARY: OnceLock<Result<PcapLibrary, UnsupportedFeature>> = OnceLock::new();
-    LIBRARY.get_or_init(|| load(&NAMES)).as_ref().map_err(Clone::clone)
+    LIBRARY.get_or_init(|| load_library(&NAMES)).as_ref().map_err(Clone::clone)
 }
 
-fn missing(found: String) -> UnsupportedFeature {
+fn missing_library(found: String) -> UnsupportedFeature {
     UnsupportedFeature {
         feature: "a filter expression",
         needs: "libpcap (Debian package libpcap0.8)".into(),
@@ -187,21 +188,21 @@ fn open_library(name: &CStr) -> Option<NonNull<c_void>> {
     NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
 }
 
-fn symbol(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, UnsupportedFeature> {
+fn find_symbol(library: NonNull<c_void>, name: &CStr) -> Result<NonNull<c_void>, UnsupportedFeature> {
     // SAFETY: `open_library` gave the handle, and the library is never unloaded; the name ends with a zero byte.
     let address = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
-    NonNull::new(address).ok_or_else(|| missing(format!("one without {}", name.to_string_lossy())))
+    NonNull::new(address).ok_or_else(|| missing_library(format!("one without {}", name.to_string_lossy())))
 }
 
-fn load(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
+fn load_library(names: &[&CStr]) -> Result<PcapLibrary, UnsupportedFeature> {
     let library = names.iter().find_map(|name| open_library(name));
-    let library = library.ok_or_else(|| missing("none on this machine".into()))?;
-    let open_dead = symbol(library, c"pcap_open_dead")?;
-    let close = symbol(library, c"pcap_close")?;
-    let compile = symbol(library, c"pcap_compile")?;
-    let free_code = symbol(library, c"pcap_freecode")?;
-    let error_of = symbol(library, c"pcap_geterr")?;
-    let filter = symbol(library, c"bpf_filter")?;
+    let library = library.ok_or_else(|| missing_library("none on this machine".into()))?;
+    let open_dead = find_symbol(library, c"pcap_open_dead")?;
+    let close = find_symbol(library, c"pcap_close")?;
+    let compile = find_symbol(library, c"pcap_compile")?;
+    let free_code = find_symbol(library, c"pcap_freecode")?;
+    let error_of = find_symbol(library, c"pcap_geterr")?;
+    let filter = find_symbol(library, c"bpf_filter")?;
     Ok(PcapLibrary {
         // SAFETY: the symbol is the function of this signature in every release of libpcap; so with those below.
         open_dead: unsafe { std::mem::transmute::<NonNull<c_void>, OpenDead>(open_dead) },
@@ -224,22 +225,22 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_named_with_its_package() {
-        let error = load(&[c"libpacketrig-has-none.so"]).err().unwrap();
+        let error = load_library(&[c"libpacketrig-has-none.so"]).err().unwrap();
         assert!(error.to_string().contains("libpcap0.8"), "{error}");
     }
 
     #[test]
     fn expressions_compile_and_nonsense_is_refused_with_the_reason() {
-        if let Err(missing) = library() {
+        if let Err(missing) = shared_library() {
             return eprintln!("skipped: {missing}");
         }
-        let program = compile("ip").unwrap();
+        let program = compile_expression("ip").unwrap();
         let mut frame = [0u8; 60];
-        assert_eq!(filter(&program, &frame).unwrap(), 0);
+        assert_eq!(run_filter(&program, &frame).unwrap(), 0);
         frame[12] = 8;
-        assert!(filter(&program, &frame).unwrap() > 0);
-        assert_eq!(compile("").unwrap().len(), 1);
-        let refused = compile("ip and and").unwrap_err().to_string();
+        assert!(run_filter(&program, &frame).unwrap() > 0);
+        assert_eq!(compile_expression("").unwrap().len(), 1);
+        let refused = compile_expression("ip and and").unwrap_err().to_string();
         assert!(refused.contains("`ip and and`") && refused.contains("syntax error"), "{refused}");
     }
 

@@ -59,14 +59,14 @@ pub struct PktgenRun {
 impl Pktgen {
     /// Opens the generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig has it,
     /// `EBUSY` if somebody else has given it devices.
-    pub fn open(netns: &NetNs) -> Result<Self, Error> {
+    pub fn open_in(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
         let threads = netns.run_in(thread_names)??;
-        let lock = NameLock::take(&netns, "packetrig/pktgen", &object(&netns))?;
+        let lock = NameLock::take_name(&netns, "packetrig/pktgen", &object_name(&netns))?;
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
         // Under the lock: no other packetrig can add devices after this look.
         for thread in &pktgen.threads {
-            if has_devices(&pktgen.in_namespace(thread, read)?) {
+            if has_devices(&pktgen.in_namespace(thread, read_file)?) {
                 return Err(in_use(&pktgen.netns));
             }
         }
@@ -74,61 +74,61 @@ impl Pktgen {
     }
 
     /// Kernel threads that devices can be given to.
-    pub fn threads(&self) -> usize {
+    pub fn thread_count(&self) -> usize {
         self.threads.len()
     }
 
     /// Gives a device to a kernel thread (counted from 0, and from the first again after the last).
-    pub fn add(&mut self, thread: usize, device: &str) -> Result<(), Error> {
+    pub fn add_device(&mut self, thread: usize, device: &str) -> Result<(), Error> {
         let thread = self.threads[thread % self.threads.len()].clone();
         let command = format!("add_device {device}");
-        self.in_namespace(&thread, |path| write(path, &command))?;
-        let file = self.in_namespace(device, open)?;
+        self.in_namespace(&thread, |path| write_command(path, &command))?;
+        let file = self.in_namespace(device, open_file)?;
         self.devices.push(PktgenDevice { name: device.to_owned(), file });
         Ok(())
     }
 
     /// Sets an option of a device, like `count 1000`. The kernel takes numbers of more than ten digits for shorter ones,
     /// and wraps those that do not fit: the caller knows the bounds.
-    pub fn set(&self, device: &str, option: &str) -> Result<(), Error> {
-        let file = &mut &self.device(device)?.file;
+    pub fn set_option(&self, device: &str, option: &str) -> Result<(), Error> {
+        let file = &mut &self.find_device(device)?.file;
         let object = format!("pktgen's {device}: {option}");
         // The kernel reads on behind the end of what is written, until it meets a blank or a newline.
         let written = file.write_all(format!("{option}\n").as_bytes());
-        let result = self.progress(device)?.result;
+        let result = self.read_progress(device)?.result;
         match written {
             Ok(()) if result.starts_with(TAKEN) => Ok(()),
-            Ok(()) => Err(Error::call("write", object, std::io::Error::other(result))),
-            Err(error) => Err(Error::call("write", object, error)),
+            Ok(()) => Err(Error::from_call("write", object, std::io::Error::other(result))),
+            Err(error) => Err(Error::from_call("write", object, error)),
         }
     }
 
     /// Reads the progress of a device.
-    pub fn progress(&self, device: &str) -> Result<DeviceProgress, Error> {
-        let file = &mut &self.device(device)?.file;
+    pub fn read_progress(&self, device: &str) -> Result<DeviceProgress, Error> {
+        let file = &mut &self.find_device(device)?.file;
         let mut text = String::new();
         let done = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
-        done.map_err(|error| Error::call("read", format!("pktgen's {device}"), error))?;
-        Ok(parse(&text))
+        done.map_err(|error| Error::from_call("read", format!("pktgen's {device}"), error))?;
+        Ok(parse_progress(&text))
     }
 
     /// Starts all devices. The kernel's threads notice within 100 ms.
-    pub fn start(&self) -> Result<PktgenRun, Error> {
+    pub fn start_devices(&self) -> Result<PktgenRun, Error> {
         let netns = NetNs::duplicate(&self.netns)?;
         // The write returns when everything is sent; a signal to its thread, the end of the process above all, stops it.
         let thread = std::thread::Builder::new()
             .name("pktgen".into())
-            .spawn(move || netns.run_in(|| write(&path_of(CONTROL), "start"))?);
-        let thread = thread.map_err(|error| Error::call("spawn", "pktgen", error))?;
+            .spawn(move || netns.run_in(|| write_command(&path_of(CONTROL), "start"))?);
+        let thread = thread.map_err(|error| Error::from_call("spawn", "pktgen", error))?;
         Ok(PktgenRun { thread })
     }
 
     /// Stops all devices. A device that was started and has not noticed it yet misses the stop: repeat it until the run has ended.
-    pub fn stop(&self) -> Result<(), Error> {
-        self.in_namespace(CONTROL, |path| write(path, "stop"))
+    pub fn stop_devices(&self) -> Result<(), Error> {
+        self.in_namespace(CONTROL, |path| write_command(path, "stop"))
     }
 
-    fn device(&self, name: &str) -> Result<&PktgenDevice, Error> {
+    fn find_device(&self, name: &str) -> Result<&PktgenDevice, Error> {
         self.devices.iter().find(|device| device.name == name).ok_or_else(|| Error::Missing {
             what: "pktgen device",
             name: name.to_owned(),
@@ -152,27 +152,27 @@ impl Drop for Pktgen {
             return;
         }
         // A device that is sending cannot be removed. In a drop there is nobody to report a failure to.
-        best_effort(self.stop());
+        best_effort(self.stop_devices());
         self.devices.clear();
         for thread in &self.threads {
-            best_effort(self.in_namespace(thread, |path| write(path, "rem_device_all")));
+            best_effort(self.in_namespace(thread, |path| write_command(path, "rem_device_all")));
         }
     }
 }
 
 impl PktgenRun {
     /// Returns true if all devices have ended.
-    pub fn is_over(&self) -> bool {
+    pub fn has_ended(&self) -> bool {
         self.thread.is_finished()
     }
 
     /// Waits for the end of all devices.
-    pub fn join(self) -> Result<(), Error> {
+    pub fn wait_for_end(self) -> Result<(), Error> {
         self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-fn object(netns: &NetNs) -> String {
+fn object_name(netns: &NetNs) -> String {
     format!("pktgen in {}", netns.label())
 }
 
@@ -180,7 +180,7 @@ fn object(netns: &NetNs) -> String {
 fn in_use(netns: &NetNs) -> Error {
     Error::Call {
         call: "open",
-        object: object(netns),
+        object: object_name(netns),
         source: std::io::Error::from_raw_os_error(libc::EBUSY),
         remedy: Some(
             "it has devices already; write `rem_device_all` into each /proc/net/pktgen/kpktgend_* to remove them",
@@ -200,32 +200,37 @@ fn thread_names() -> Result<Vec<String>, Error> {
             needs: "the kernel module pktgen: `modprobe pktgen`".into(),
             found: "no /proc/net/pktgen".into(),
         }),
-        _ => Error::call("read", DIRECTORY, error),
+        _ => Error::from_call("read", DIRECTORY, error),
     })?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("kpktgend_")).collect();
     names.sort();
     if names.is_empty() {
-        return Err(Error::call("read", DIRECTORY, std::io::Error::other("no pktgen thread is running")));
+        return Err(Error::from_call(
+            "read",
+            DIRECTORY,
+            std::io::Error::other("no pktgen thread is running"),
+        ));
     }
     Ok(names)
 }
 
-fn open(path: &str) -> Result<File, Error> {
+fn open_file(path: &str) -> Result<File, Error> {
     let opened = OpenOptions::new().read(true).write(true).open(path);
-    opened.map_err(|error| Error::call("open", path, error).with_rights(RIGHTS))
+    opened.map_err(|error| Error::from_call("open", path, error).with_rights(RIGHTS))
 }
 
-fn read(path: &str) -> Result<String, Error> {
+fn read_file(path: &str) -> Result<String, Error> {
     let mut text = String::new();
-    open(path)?.read_to_string(&mut text).map_err(|error| Error::call("read", path, error))?;
+    open_file(path)?.read_to_string(&mut text).map_err(|error| Error::from_call("read", path, error))?;
     Ok(text)
 }
 
-fn write(path: &str, command: &str) -> Result<(), Error> {
-    // The kernel takes the last byte of `start` for a newline.
-    let written = open(path)?.write_all(format!("{command}\n").as_bytes());
-    written.map_err(|error| Error::call("write", format!("{path}: {command}"), error).with_rights(RIGHTS))
+fn write_command(path: &str, command: &str) -> Result<(), Error> {
+    // The kernel takes the last byte of `start_devices` for a newline.
+    let written = open_file(path)?.write_all(format!("{command}\n").as_bytes());
+    written
+        .map_err(|error| Error::from_call("write", format!("{path}: {command}"), error).with_rights(RIGHTS))
 }
 
 /// Returns true if a kernel thread's file names any device.
@@ -243,7 +248,7 @@ fn number_after(text: &str, key: &str) -> u64 {
     digits.parse().unwrap_or(0)
 }
 
-fn parse(text: &str) -> DeviceProgress {
+fn parse_progress(text: &str) -> DeviceProgress {
     let result = text.split_once("Result:").map_or("", |(_, result)| result.trim());
     DeviceProgress {
         sent: number_after(text, "pkts-sofar:"),
@@ -264,11 +269,11 @@ mod tests {
 
     #[test]
     fn progress_is_read_from_what_the_kernel_shows() {
-        let progress = parse(SHOWN);
+        let progress = parse_progress(SHOWN);
         assert_eq!((progress.sent, progress.errors), (864, 3));
         assert_eq!((progress.started_us, progress.stopped_us), (5_636_643, 5_722_838));
         assert!(progress.result.starts_with("OK: 7("), "{}", progress.result);
-        assert_eq!(parse("Result: No such parameter \"x\"\n").result, "No such parameter \"x\"");
+        assert_eq!(parse_progress("Result: No such parameter \"x\"\n").result, "No such parameter \"x\"");
     }
 
     #[test]
@@ -283,7 +288,7 @@ mod tests {
         if std::path::Path::new(DIRECTORY).exists() {
             return;
         }
-        let refused = NetNs::current().and_then(|netns| Pktgen::open(&netns)).err();
+        let refused = NetNs::current().and_then(|netns| Pktgen::open_in(&netns)).err();
         assert!(refused.is_some_and(|error| error.to_string().contains("modprobe pktgen")));
     }
 }

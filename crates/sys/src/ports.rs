@@ -27,7 +27,7 @@ pub struct HeldPort {
 
 impl HeldPort {
     /// Holds a port of the address in `netns`; port 0 lets the kernel choose a free one.
-    pub fn hold(netns: &NetNs, protocol: PortProtocol, address: SocketAddr) -> Result<Self, Error> {
+    pub fn hold_at(netns: &NetNs, protocol: PortProtocol, address: SocketAddr) -> Result<Self, Error> {
         let family = match address.ip() {
             IpAddr::V4(_) => AddressFamily::INET,
             IpAddr::V6(_) => AddressFamily::INET6,
@@ -37,16 +37,16 @@ impl HeldPort {
             PortProtocol::Udp => SocketType::DGRAM,
         };
         let opened = netns.run_in(|| rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None))?;
-        let socket = opened.map_err(|errno| refused("socket", address, errno))?;
+        let socket = opened.map_err(|errno| port_error("socket", address, errno))?;
         // Before the socket is bound, so that nothing gets past the filter.
-        socket::filter(&socket, &NOTHING)
-            .map_err(|errno| refused("setsockopt(SO_ATTACH_FILTER)", address, errno))?;
-        rustix::net::bind(&socket, &address).map_err(|errno| refused("bind", address, errno))?;
+        socket::attach_filter(&socket, &NOTHING)
+            .map_err(|errno| port_error("setsockopt(SO_ATTACH_FILTER)", address, errno))?;
+        rustix::net::bind(&socket, &address).map_err(|errno| port_error("bind", address, errno))?;
         if protocol == PortProtocol::Tcp {
             // For TCP the kernel looks only at sockets that listen or are connected: a bound one alone would not keep it from answering.
-            rustix::net::listen(&socket, 1).map_err(|errno| refused("listen", address, errno))?;
+            rustix::net::listen(&socket, 1).map_err(|errno| port_error("listen", address, errno))?;
         }
-        let port = port_of(&socket).map_err(|errno| refused("getsockname", address, errno))?;
+        let port = port_of(&socket).map_err(|errno| port_error("getsockname", address, errno))?;
         Ok(Self { _socket: socket, port })
     }
 
@@ -55,12 +55,12 @@ impl HeldPort {
     }
 }
 
-fn refused(call: &'static str, address: SocketAddr, errno: Errno) -> Error {
+fn port_error(call: &'static str, address: SocketAddr, errno: Errno) -> Error {
     match errno {
         Errno::ADDRINUSE => {
             Error::Busy { object: format!("port {} of {}", address.port(), address.ip()), holder: None }
         }
-        errno => Error::call(call, address.to_string(), errno),
+        errno => Error::from_call(call, address.to_string(), errno),
     }
 }
 
@@ -77,18 +77,18 @@ pub struct ReservedPort {
 
 impl ReservedPort {
     /// Reserves any free port of an address in `netns`.
-    pub fn tcp(netns: &NetNs, ip: IpAddr) -> Result<Self, Error> {
-        Self::tcp_at(netns, SocketAddr::new(ip, 0))
+    pub fn reserve_any_tcp(netns: &NetNs, ip: IpAddr) -> Result<Self, Error> {
+        Self::reserve_tcp_at(netns, SocketAddr::new(ip, 0))
     }
 
     /// Reserves a port of an address in `netns`; [`Error::Busy`] if a socket has it.
-    pub fn tcp_at(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
+    pub fn reserve_tcp_at(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let opened = netns
             .run_in(|| rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None))?;
-        let socket = opened.map_err(|errno| refused("socket", address, errno))?;
-        rustix::net::bind(&socket, &address).map_err(|errno| refused("bind", address, errno))?;
-        let port = port_of(&socket).map_err(|errno| refused("getsockname", address, errno))?;
+        let socket = opened.map_err(|errno| port_error("socket", address, errno))?;
+        rustix::net::bind(&socket, &address).map_err(|errno| port_error("bind", address, errno))?;
+        let port = port_of(&socket).map_err(|errno| port_error("getsockname", address, errno))?;
         Ok(Self { _socket: socket, port })
     }
 
@@ -110,7 +110,7 @@ pub fn users_of_port(protocol: PortProtocol, port: u16) -> Result<Vec<u32>, Erro
             Ok(text) => users.extend(text.lines().skip(1).filter_map(|line| user_in_row(line, port))),
             // A kernel without IPv6 has no sockets of it.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(Error::call("read", path, error)),
+            Err(error) => return Err(Error::from_call("read", path, error)),
         }
     }
     users.sort_unstable();
@@ -135,7 +135,7 @@ mod tests {
 
     fn held(protocol: PortProtocol) -> (HeldPort, SocketAddr) {
         let any = "127.0.0.1:0".parse().unwrap();
-        let held = HeldPort::hold(&NetNs::current().unwrap(), protocol, any).unwrap();
+        let held = HeldPort::hold_at(&NetNs::current().unwrap(), protocol, any).unwrap();
         let address = SocketAddr::new("127.0.0.1".parse().unwrap(), held.port());
         (held, address)
     }
@@ -184,19 +184,19 @@ mod tests {
     #[test]
     fn a_reserved_port_is_closed_and_nobody_elses() {
         let here = "127.0.0.1".parse().unwrap();
-        let reserved = ReservedPort::tcp(&NetNs::current().unwrap(), here).unwrap();
+        let reserved = ReservedPort::reserve_any_tcp(&NetNs::current().unwrap(), here).unwrap();
         let address = SocketAddr::new(here, reserved.port());
         let asked = TcpStream::connect_timeout(&address, Duration::from_secs(10));
         assert_eq!(asked.unwrap_err().kind(), ErrorKind::ConnectionRefused);
         assert_eq!(std::net::TcpListener::bind(address).unwrap_err().kind(), ErrorKind::AddrInUse);
-        let again = ReservedPort::tcp_at(&NetNs::current().unwrap(), address);
+        let again = ReservedPort::reserve_tcp_at(&NetNs::current().unwrap(), address);
         assert!(matches!(again, Err(Error::Busy { .. })), "{again:?}");
     }
 
     #[test]
     fn a_port_is_held_once() {
         let (_held, address) = held(PortProtocol::Udp);
-        let again = HeldPort::hold(&NetNs::current().unwrap(), PortProtocol::Udp, address);
+        let again = HeldPort::hold_at(&NetNs::current().unwrap(), PortProtocol::Udp, address);
         assert!(matches!(again, Err(Error::Busy { .. })), "{again:?}");
     }
 }

@@ -11,7 +11,7 @@ mod opening;
 pub use opening::on_exposed;
 
 use crate::error::best_effort;
-use opening::{FileOpening, open};
+use opening::{FileOpening, open_private};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -29,28 +29,28 @@ pub fn tighten_process() {
 }
 
 /// Makes the file, or empties the existing one.
-pub fn create(path: &Path) -> io::Result<File> {
-    open(path, FileOpening::Emptied)
+pub fn create_file(path: &Path) -> io::Result<File> {
+    open_private(path, FileOpening::Emptied)
 }
 
 /// Makes the file; an error if there is one.
 pub fn create_new(path: &Path) -> io::Result<File> {
-    open(path, FileOpening::New)
+    open_private(path, FileOpening::New)
 }
 
 /// Opens the file for writing at its end, making it if there is none.
-pub fn append(path: &Path) -> io::Result<File> {
-    open(path, FileOpening::Append)
+pub fn open_to_append(path: &Path) -> io::Result<File> {
+    open_private(path, FileOpening::Append)
 }
 
 /// Opens the file for reading and writing as it is, making it if there is none.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
-    open(path, FileOpening::ReadWrite)
+    open_private(path, FileOpening::ReadWrite)
 }
 
 /// Makes the file with these bytes, or replaces the content of the existing one.
-pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
-    create(path)?.write_all(bytes.as_ref())
+pub fn write_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    create_file(path)?.write_all(bytes.as_ref())
 }
 
 /// Reason why a file with a secret is not read.
@@ -82,7 +82,7 @@ pub fn read_secret(path: &Path, most: u64) -> Result<String, SecretFileError> {
 
 /// Gives the file this content. Readers find the old or the new content, whole, also after a power cut; when this returns the new one
 /// lasts. If several processes replace the file at once, one of them is the last.
-pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+pub fn replace_file(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     static DRAFTS: AtomicU32 = AtomicU32::new(0);
     let mut draft = path.as_os_str().to_owned();
     // Two threads of this process must not share a draft.
@@ -101,7 +101,7 @@ pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
 
 /// Writes the file and waits until the disk has it.
 fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = create(path)?;
+    let mut file = create_file(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
@@ -127,7 +127,7 @@ pub fn create_public_directories(path: &Path) -> io::Result<()> {
 }
 
 /// Takes away what others may do with a file or directory that an earlier version made.
-pub fn tighten(path: &Path) -> io::Result<()> {
+pub fn tighten_path(path: &Path) -> io::Result<()> {
     let facts = fs::symlink_metadata(path)?;
     let wanted = if facts.is_dir() { DIRECTORY_MODE } else { FILE_MODE };
     if facts.is_symlink() || facts.permissions().mode() & PERMISSIONS & !wanted == 0 {
@@ -151,11 +151,11 @@ mod tests {
     fn a_file_that_several_replace_at_once_is_always_whole() {
         let base = tempfile::tempdir().unwrap();
         let file = base.path().join("state.json");
-        replace(&file, [b'0'; 5000]).unwrap();
+        replace_file(&file, [b'0'; 5000]).unwrap();
         std::thread::scope(|scope| {
             for letter in *b"123" {
                 let file = &file;
-                scope.spawn(move || (0..20).try_for_each(|_| replace(file, [letter; 5000])).unwrap());
+                scope.spawn(move || (0..20).try_for_each(|_| replace_file(file, [letter; 5000])).unwrap());
             }
             for _ in 0..200 {
                 let found = fs::read(&file).unwrap();
@@ -167,9 +167,9 @@ mod tests {
             (1, 0o600),
             "no drafts are left"
         );
-        replace(&base.path().join("absent/state"), "x").unwrap_err();
+        replace_file(&base.path().join("absent/state"), "x").unwrap_err();
         fs::create_dir(base.path().join("d")).unwrap();
-        replace(&base.path().join("d"), "x").unwrap_err();
+        replace_file(&base.path().join("d"), "x").unwrap_err();
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), 2, "of a failure, too");
     }
 
@@ -183,8 +183,8 @@ mod tests {
         let file = deep.join("f");
         fs::write(&file, "old").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
-        write(&file, "new").unwrap();
-        append(&file).unwrap().write_all(b"er").unwrap();
+        write_file(&file, "new").unwrap();
+        open_to_append(&file).unwrap().write_all(b"er").unwrap();
         create_new(&file).unwrap_err();
         drop(open_or_create(&file).unwrap());
         assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
@@ -201,19 +201,19 @@ mod tests {
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        tighten(&link).unwrap();
+        tighten_path(&link).unwrap();
         assert_eq!(mode(&file), 0o644);
-        tighten(&file).unwrap();
+        tighten_path(&file).unwrap();
         assert_eq!(mode(&file), 0o600);
         fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
-        tighten(&file).unwrap();
+        tighten_path(&file).unwrap();
         assert_eq!(mode(&file), 0o400, "nothing is given");
     }
 
     #[test]
     fn a_device_stays_as_it_is() {
         let before = mode(Path::new("/dev/null"));
-        write(Path::new("/dev/null"), "x").unwrap();
+        write_file(Path::new("/dev/null"), "x").unwrap();
         assert_eq!(mode(Path::new("/dev/null")), before);
     }
 

@@ -7,17 +7,17 @@ use crate::Error;
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 
 /// Has the kernel end this process when its parent dies. Nothing happens for a parent that is dead already: compare
-/// [`parent`] with what it should be afterwards.
+/// [`parent_id`] with what it should be afterwards.
 pub fn end_with_parent() -> Result<(), Error> {
     set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(|errno| Error::call("prctl PR_SET_PDEATHSIG", "this process", errno))
+        .map_err(|errno| Error::from_call("prctl PR_SET_PDEATHSIG", "this process", errno))
 }
 
-pub fn parent() -> Option<u32> {
+pub fn parent_id() -> Option<u32> {
     rustix::process::getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok())
 }
 
-pub fn own() -> u32 {
+pub fn own_id() -> u32 {
     std::process::id()
 }
 
@@ -26,7 +26,8 @@ pub fn ask_to_end(number: u32) -> Result<(), Error> {
     let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
     // No process can have this number, so there is none to end.
     let Some(pid) = pid else { return Ok(()) };
-    kill_process(pid, Signal::TERM).map_err(|errno| Error::call("kill", format!("process {number}"), errno))
+    kill_process(pid, Signal::TERM)
+        .map_err(|errno| Error::from_call("kill", format!("process {number}"), errno))
 }
 
 #[cfg(test)]

@@ -54,13 +54,13 @@ const FQ_TIMER_SLACK: u16 = 13;
 const FQ_HORIZON: u16 = 14;
 
 /// Reads the queueing disciplines of the interface with this number, the root first.
-pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<QueueingDiscipline>, Error> {
-    let mut netlink = NetlinkConversation::open(netns, NETLINK_ROUTE)?;
+pub fn read_qdiscs(netns: &NetNs, index: u32, name: &str) -> Result<Vec<QueueingDiscipline>, Error> {
+    let mut netlink = NetlinkConversation::open_in(netns, NETLINK_ROUTE)?;
     // The kernel's numbers of interfaces are positive numbers of 31 bits.
     let number = index.cast_signed();
     let mut found = Vec::new();
     let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(number));
-    let asked = netlink.ask(request, NLM_F_DUMP, &mut |answer| {
+    let asked = netlink.request_answers(request, NLM_F_DUMP, &mut |answer| {
         // A dump names the qdiscs of all interfaces, whatever index the request has.
         if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer
             && message.header.index == number
@@ -68,7 +68,7 @@ pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<QueueingDisciplin
             found.push(qdisc_of(&message));
         }
     });
-    asked.map_err(|error| Error::call("RTM_GETQDISC", name, error))?;
+    asked.map_err(|error| Error::from_call("RTM_GETQDISC", name, error))?;
     found.sort_by_key(|qdisc| !qdisc.root);
     Ok(found)
 }
@@ -112,7 +112,7 @@ fn etf_settings(attributes: &[QdiscAttribute]) -> Option<EtfSettings> {
 }
 
 /// The attributes in a piece: length, type, value, filled up to four bytes.
-fn attributes(mut piece: &[u8]) -> Vec<QdiscAttribute> {
+fn parse_attributes(mut piece: &[u8]) -> Vec<QdiscAttribute> {
     const HEADER: usize = 4;
     /// Bits above the type say how the value is to be read.
     const TYPE: u16 = 0x3fff;
@@ -136,7 +136,7 @@ fn read_options(qdisc: &mut QueueingDiscipline, options: &[TcOption]) {
         }
         _ => None,
     });
-    let options = attributes(whole.as_deref().unwrap_or_default());
+    let options = parse_attributes(whole.as_deref().unwrap_or_default());
     match qdisc.kind.as_str() {
         "etf" => qdisc.etf = etf_settings(&options),
         "fq" => {
@@ -158,16 +158,16 @@ mod tests {
 
     #[test]
     fn a_virtual_cable_has_no_queue() {
-        let netns = match NetNs::create() {
+        let netns = match NetNs::create_unnamed() {
             Ok(netns) => netns,
             Err(error) => return assert!(error.is_permission(), "{error}"),
         };
         let end = |name| VethEnd { name, netns: None, mac: None };
-        let mut links = NamespaceLinks::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open_in(&netns).unwrap();
         links.create_veth(end("a"), end("b")).unwrap();
         let index = links.by_name("a").unwrap().index;
         links.set_up(index, true).unwrap();
-        let found = of(&netns, index, "a").unwrap();
+        let found = read_qdiscs(&netns, index, "a").unwrap();
         assert_eq!(found, [QueueingDiscipline { kind: "noqueue".into(), root: true, etf: None, fq: None }]);
     }
 

@@ -19,21 +19,21 @@ pub struct ResidentThread {
 
 impl ResidentThread {
     /// Starts it in the caller's namespace and with the caller's rights.
-    pub fn start(name: &str) -> Result<Self, Error> {
+    pub fn start_here(name: &str) -> Result<Self, Error> {
         let (jobs, inbox) = channel();
         let thread = std::thread::Builder::new().name(name.to_owned());
         let started = thread.spawn(move || start_jobs(&inbox));
-        started.map_err(|error| Error::call("spawn", name, error))?;
+        started.map_err(|error| Error::from_call("spawn", name, error))?;
         Ok(Self { jobs: Mutex::new(jobs), name: name.to_owned() })
     }
 
     /// Starts it in a namespace.
     pub fn start_in(netns: &NetNs, name: &str) -> Result<Self, Error> {
-        netns.run_in(|| Self::start(name))?
+        netns.run_in(|| Self::start_here(name))?
     }
 
     /// Runs `work` on a thread of its own in the namespace of this one and with its rights. A panic of `work` goes on in the caller.
-    pub fn run<'a, T: Send + 'a>(&self, work: impl FnOnce() -> T + Send + 'a) -> Result<T, Error> {
+    pub fn run_job<'a, T: Send + 'a>(&self, work: impl FnOnce() -> T + Send + 'a) -> Result<T, Error> {
         let (done, result) = sync_channel(1);
         let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
             let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
@@ -51,7 +51,7 @@ impl ResidentThread {
 
     /// Error for a job for which the kernel had no thread.
     fn no_thread(&self) -> Error {
-        Error::call("spawn", self.name.clone(), rustix::io::Errno::AGAIN)
+        Error::from_call("spawn", self.name.clone(), rustix::io::Errno::AGAIN)
     }
 }
 
@@ -69,9 +69,9 @@ mod tests {
 
     #[test]
     fn work_is_done_with_what_the_caller_lends() {
-        let resident = ResidentThread::start("resident").unwrap();
+        let resident = ResidentThread::start_here("resident").unwrap();
         let mut numbers = vec![1, 2];
-        let length = resident.run(|| {
+        let length = resident.run_job(|| {
             numbers.push(std::thread::current().name().unwrap().len());
             numbers.len()
         });
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn a_panic_goes_on_in_the_caller() {
-        let resident = ResidentThread::start("resident").unwrap();
-        let panicked = std::thread::spawn(move || resident.run(|| panic!("no"))).join();
+        let resident = ResidentThread::start_here("resident").unwrap();
+        let panicked = std::thread::spawn(move || resident.run_job(|| panic!("no"))).join();
         assert!(panicked.is_err());
     }
 }

@@ -87,10 +87,10 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// Writes a file whole or not at all, because readers may come at any time, and makes its directory.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    let name = name_of(path)?;
+    let name = file_name_of(path)?;
     let mut draft = name.to_owned();
     // Each process has a draft of its own, so that two writers do not mix.
-    draft.push(format!(".{}", process::own()));
+    draft.push(format!(".{}", process::own_id()));
     let mut file = open_file(&directory, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
     file.write_all(bytes)?;
     // Atomic: a reader finds the old or the new file, whole.
@@ -101,10 +101,10 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     // NONBLOCK (open_file): a pipe would keep the reader waiting before its kind is known.
-    let file = open_file(&directory, name_of(path)?, OFlags::RDONLY)?;
+    let file = open_file(&directory, file_name_of(path)?, OFlags::RDONLY)?;
     let found = file.metadata()?;
     if !found.is_file() || found.len() > LONGEST_FILE {
-        return Err(refused(path));
+        return Err(ownership_error(path));
     }
     check_owner(path, &found)?;
     let mut bytes = Vec::new();
@@ -132,7 +132,7 @@ pub fn identify_directory(directory: &Path) -> io::Result<(u64, u64)> {
 
 /// Locks a file for a caller that reads it, changes it and writes it again, until the returned handle is dropped. `None` if it stays locked
 /// for half a second: the process that holds it may be stopped.
-pub fn hold(path: &Path) -> Option<File> {
+pub fn hold_file(path: &Path) -> Option<File> {
     let file = open_lock_file(&lock_path(path)).ok()?;
     let is_held = (0..HOLD_TRIES).any(|attempt| {
         if attempt > 0 {
@@ -143,14 +143,14 @@ pub fn hold(path: &Path) -> Option<File> {
     is_held.then_some(file)
 }
 
-/// Returns true if a process has locked a file with [`hold`].
+/// Returns true if a process has locked a file with [`hold_file`].
 pub fn is_held(path: &Path) -> bool {
     // Takes a shared lock for a moment: a process that wants to hold the file just then tries again.
     open_existing_lock_file(&lock_path(path))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-/// The file that [`hold`] locks.
+/// The file that [`hold_file`] locks.
 pub fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
@@ -160,7 +160,7 @@ pub fn lock_path(path: &Path) -> PathBuf {
 /// Opens a file of one directory to be locked, and makes both if need be.
 pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
     let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    let file = open_file(&directory, name_of(path)?, OFlags::RDWR | OFlags::CREATE)?;
+    let file = open_file(&directory, file_name_of(path)?, OFlags::RDWR | OFlags::CREATE)?;
     check_owner(path, &file.metadata()?)?;
     Ok(file)
 }
@@ -169,12 +169,12 @@ pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
 pub(crate) fn open_existing_lock_file(path: &Path) -> io::Result<File> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     // Looking at a lock takes no right to write, which a program in a sandbox may lack.
-    let file = open_file(&directory, name_of(path)?, OFlags::RDONLY)?;
+    let file = open_file(&directory, file_name_of(path)?, OFlags::RDONLY)?;
     check_owner(path, &file.metadata()?)?;
     Ok(file)
 }
 
-fn name_of(path: &Path) -> io::Result<&OsStr> {
+fn file_name_of(path: &Path) -> io::Result<&OsStr> {
     path.file_name().ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
@@ -183,7 +183,7 @@ fn open_file(directory: &OwnedFd, name: &OsStr, flags: OFlags) -> io::Result<Fil
     Ok(File::from(rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
-fn refused(path: &Path) -> io::Error {
+fn ownership_error(path: &Path) -> io::Error {
     let text = format!(
         "{} must belong to this user alone; correct its owner and mode, or set {OVERRIDE} to another directory",
         path.display()
@@ -192,7 +192,7 @@ fn refused(path: &Path) -> io::Error {
 }
 
 fn check_owner(path: &Path, found: &Metadata) -> io::Result<()> {
-    if is_own(found.uid(), found.mode()) { Ok(()) } else { Err(refused(path)) }
+    if is_own(found.uid(), found.mode()) { Ok(()) } else { Err(ownership_error(path)) }
 }
 
 fn is_own(user: u32, mode: u32) -> bool {
@@ -202,14 +202,14 @@ fn is_own(user: u32, mode: u32) -> bool {
 /// Renames a file within one directory that is this user's own.
 pub fn rename_file(from: &Path, to: &Path) -> io::Result<()> {
     let directory = open_directory(from.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
-    Ok(rustix::fs::renameat(&directory, name_of(from)?, &directory, name_of(to)?)?)
+    Ok(rustix::fs::renameat(&directory, file_name_of(from)?, &directory, file_name_of(to)?)?)
 }
 
 /// Removes a file that may be gone already, and with it its directory.
 pub fn remove_file(path: &Path) -> io::Result<()> {
     let directory = open_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?);
     let removed = directory
-        .and_then(|directory| Ok(rustix::fs::unlinkat(&directory, name_of(path)?, AtFlags::empty())?));
+        .and_then(|directory| Ok(rustix::fs::unlinkat(&directory, file_name_of(path)?, AtFlags::empty())?));
     match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -220,7 +220,7 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
 fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
     let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
     let opened = open_own(CWD, base, base)?;
-    open_own(opened.as_fd(), Path::new(name_of(directory)?), directory)
+    open_own(opened.as_fd(), Path::new(file_name_of(directory)?), directory)
 }
 
 /// Opens the directory as [`open_directory`] does, and makes both if need be.
@@ -228,23 +228,23 @@ fn create_directory(directory: &Path) -> io::Result<OwnedFd> {
     let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
     // Directories above are the system's, or named by this user.
     if let Some(above) = base.parent().filter(|above| !above.as_os_str().is_empty()) {
-        DirBuilder::new().recursive(true).create(above).map_err(|error| unmade(directory, error))?;
+        DirBuilder::new().recursive(true).create(above).map_err(|error| creation_error(directory, error))?;
     }
-    make(CWD, base).map_err(|error| unmade(directory, error))?;
+    make_directory(CWD, base).map_err(|error| creation_error(directory, error))?;
     // Opened and checked even if it was there already: another user may have made it.
     let opened = open_own(CWD, base, base)?;
-    let name = Path::new(name_of(directory)?);
-    make(opened.as_fd(), name).map_err(|error| unmade(directory, error))?;
+    let name = Path::new(file_name_of(directory)?);
+    make_directory(opened.as_fd(), name).map_err(|error| creation_error(directory, error))?;
     open_own(opened.as_fd(), name, directory)
 }
 
 /// Error of making a directory. Nothing can be made where another user was first.
-fn unmade(directory: &Path, error: io::Error) -> io::Error {
-    if error.kind() == io::ErrorKind::PermissionDenied { refused(directory) } else { error }
+fn creation_error(directory: &Path, error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::PermissionDenied { ownership_error(directory) } else { error }
 }
 
 /// Makes a directory unless something has its name. A link is not followed.
-fn make(parent: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+fn make_directory(parent: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
@@ -258,11 +258,11 @@ fn open_own(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> io::Result<Owne
     let opened = match rustix::fs::openat(parent, name, flags, Mode::empty()) {
         Ok(opened) => opened,
         // A link, or something else that is no directory.
-        Err(Errno::NOTDIR | Errno::LOOP) => return Err(refused(path)),
+        Err(Errno::NOTDIR | Errno::LOOP) => return Err(ownership_error(path)),
         Err(error) => return Err(error.into()),
     };
     let found = rustix::fs::fstat(&opened)?;
-    if is_own(found.st_uid, found.st_mode) { Ok(opened) } else { Err(refused(path)) }
+    if is_own(found.st_uid, found.st_mode) { Ok(opened) } else { Err(ownership_error(path)) }
 }
 
 #[cfg(test)]
@@ -326,7 +326,9 @@ mod tests {
         std::fs::create_dir(&strangers).unwrap();
         symlink(&strangers, place.path().join("packetrig-1000")).unwrap();
         let path = place.path().join("packetrig-1000/locks/x");
-        assert!(write_file(&path, b"").is_err() && open_lock_file(&path).is_err() && hold(&path).is_none());
+        assert!(
+            write_file(&path, b"").is_err() && open_lock_file(&path).is_err() && hold_file(&path).is_none()
+        );
         assert_eq!(std::fs::read_dir(&strangers).unwrap().count(), 0, "made through the link");
         // Nor in a directory that others can write to, and not through a link in it.
         let open = place.path().join("open");

@@ -2,9 +2,9 @@
 //!
 //! Entering has two stages, because opening sockets and rings takes rights and Landlock has to stand before the second thread:
 //!
-//! 1. [`Sandbox::begin`], while the process has one thread: `no_new_privs`, an empty ambient set, a small bounding set, locked
+//! 1. [`Sandbox::begin_opening`], while the process has one thread: `no_new_privs`, an empty ambient set, a small bounding set, locked
 //!    securebits, the capabilities that opening needs, and Landlock. Every later thread inherits all of it.
-//! 2. [`Sandbox::close`], after opening: another user, the capabilities that stay, and a seccomp filter, in *every* thread.
+//! 2. [`Sandbox::confine_process`], after opening: another user, the capabilities that stay, and a seccomp filter, in *every* thread.
 //!
 //! [`confine_thread`] gives a class of threads less than the process has. Threads share their memory: this stops a thread that is
 //! led astray, not one whose code an attacker has replaced.
@@ -56,30 +56,34 @@ pub struct Sandbox {
 
 impl Sandbox {
     /// Enters the first stage. Must be called while the process has one thread.
-    pub fn begin(policy: &SandboxPolicy) -> Result<Self, Error> {
-        // The rights that opening needs; `close` gives up all but `kept`.
-        let opening = policy.opening.and(ProcessCapabilities::permitted()?);
-        let kept = policy.kept.and(opening);
+    pub fn begin_opening(policy: &SandboxPolicy) -> Result<Self, Error> {
+        // The rights that opening needs; `confine_process` gives up all but `kept`.
+        let opening = policy.opening.intersect_with(ProcessCapabilities::read_permitted()?);
+        let kept = policy.kept.intersect_with(opening);
         // First: changing the bounding set takes CAP_SETPCAP, which may be given up below.
         capabilities::give_up_gaining(kept, false)?;
         capabilities::reduce_to(opening)?;
-        let landlock = landlock::enter(policy)?;
+        let landlock = landlock::restrict_self(policy)?;
         Ok(Self { kept, landlock })
     }
 
     /// Enters the second stage: from now on every thread of the process is of this class, and so is every thread it starts.
-    pub fn close(self, class: ThreadClass, user: Option<ProcessUser>) -> Result<ActiveWalls, Error> {
+    pub fn confine_process(
+        self,
+        class: ThreadClass,
+        user: Option<ProcessUser>,
+    ) -> Result<ActiveWalls, Error> {
         // First: the filter does not allow the calls that drop rights.
         every_thread::drop_rights(self.kept, user)?;
-        let filter = seccomp::install(class, seccomp::FilteredThreads::EveryThread)?;
-        Ok(ActiveWalls::read(self.landlock, filter))
+        let filter = seccomp::install_filter(class, seccomp::FilteredThreads::EveryThread)?;
+        Ok(ActiveWalls::read_process(self.landlock, filter))
     }
 }
 
 /// Leaves the calling thread these capabilities, of those it has, and gives it the filter of a class. Threads that it starts inherit both.
 pub fn confine_thread(class: ThreadClass, kept: ProcessCapabilities) -> Result<(), Error> {
-    capabilities::reduce_to(kept.and(ProcessCapabilities::permitted()?))?;
-    seccomp::install(class, seccomp::FilteredThreads::ThisThread).map(drop)
+    capabilities::reduce_to(kept.intersect_with(ProcessCapabilities::read_permitted()?))?;
+    seccomp::install_filter(class, seccomp::FilteredThreads::ThisThread).map(drop)
 }
 
 /// Runs `work` on a thread of its own that has been [confined](confine_thread): the threads that it starts are confined, too. A panic
@@ -97,7 +101,7 @@ pub fn run_confined<T: Send>(
 
 /// Leaves the calling thread, and programs that it starts, these capabilities at most.
 pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
-    let most = most.and(ProcessCapabilities::permitted()?);
+    let most = most.intersect_with(ProcessCapabilities::read_permitted()?);
     capabilities::give_up_gaining(most, true)?;
     capabilities::reduce_to(most)
 }
@@ -105,8 +109,8 @@ pub fn limit_rights(most: ProcessCapabilities) -> Result<(), Error> {
 /// Restricts the calling thread, and programs that it starts, to the files and TCP ports of the policy. Returns the version of Landlock.
 pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
     rustix::thread::set_no_new_privs(true)
-        .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
-    landlock::enter(policy)
+        .map_err(|errno| Error::from_call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
+    landlock::restrict_self(policy)
 }
 
 /// Returns true if the calling thread is root of some user namespace.

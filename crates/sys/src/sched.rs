@@ -6,9 +6,9 @@ use crate::Error;
 use rustix::thread::CpuSet;
 
 /// Processors the calling thread may run on.
-pub fn cpus() -> Result<Vec<usize>, Error> {
+pub fn allowed_cpus() -> Result<Vec<usize>, Error> {
     let set = rustix::thread::sched_getaffinity(None)
-        .map_err(|errno| Error::call("sched_getaffinity", "this thread", errno))?;
+        .map_err(|errno| Error::from_call("sched_getaffinity", "this thread", errno))?;
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
@@ -21,21 +21,21 @@ pub fn possible_cpus() -> u32 {
 }
 
 /// Keeps the calling thread on one processor.
-pub fn pin(cpu: usize) -> Result<(), Error> {
+pub fn pin_thread(cpu: usize) -> Result<(), Error> {
     let object = format!("processor {cpu}");
     if cpu >= CpuSet::MAX_CPU {
-        return Err(Error::call("sched_setaffinity", object, rustix::io::Errno::INVAL));
+        return Err(Error::from_call("sched_setaffinity", object, rustix::io::Errno::INVAL));
     }
     let mut set = CpuSet::new();
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)
-        .map_err(|errno| Error::call("sched_setaffinity", object, errno))
+        .map_err(|errno| Error::from_call("sched_setaffinity", object, errno))
 }
 
 /// Asks that the calling thread goes before ordinary ones (niceness -15); needs CAP_SYS_NICE.
 pub fn request_precedence() -> Result<(), Error> {
     rustix::process::setpriority_process(None, -15)
-        .map_err(|errno| Error::call("setpriority", "this thread", errno))
+        .map_err(|errno| Error::from_call("setpriority", "this thread", errno))
 }
 
 /// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.
@@ -53,7 +53,7 @@ pub fn return_to_ordinary() -> Result<(), Error> {
 fn set_class(class: libc::c_int, priority: i32) -> Result<(), Error> {
     // SAFETY: 0 is the calling thread; the kernel reads one number, the whole of its `struct sched_param`, from a live value.
     let done = unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, class, &raw const priority) };
-    if done == 0 { Ok(()) } else { Err(Error::last("sched_setscheduler", "this thread")) }
+    if done == 0 { Ok(()) } else { Err(Error::last_os_error("sched_setscheduler", "this thread")) }
 }
 
 /// The time that real-time threads may run in each period, and the period, in microseconds. `None`: no limit, or the kernel does not say.
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn a_pinned_thread_has_one_processor() {
-        let first = cpus().unwrap()[0];
+        let first = allowed_cpus().unwrap()[0];
         std::thread::spawn(move || {
-            pin(first).unwrap();
-            assert_eq!(cpus().unwrap(), [first]);
+            pin_thread(first).unwrap();
+            assert_eq!(allowed_cpus().unwrap(), [first]);
         })
         .join()
         .unwrap();
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn an_impossible_processor_is_an_error() {
-        assert!(pin(usize::MAX).is_err());
-        assert!(pin(CpuSet::MAX_CPU - 1).is_err());
+        assert!(pin_thread(usize::MAX).is_err());
+        assert!(pin_thread(CpuSet::MAX_CPU - 1).is_err());
     }
 
     #[test]

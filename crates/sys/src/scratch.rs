@@ -25,18 +25,18 @@ pub struct ScratchDirectory {
 impl ScratchDirectory {
     /// Makes a directory that only this user can enter, `KIND-PROCESS-NUMBER` in `base`, and removes leftovers of this kind and
     /// user if their processes are gone.
-    pub fn create(base: &Path, kind: &str) -> io::Result<Self> {
+    pub fn create_in(base: &Path, kind: &str) -> io::Result<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         remove_leftovers(base, kind);
         for _ in 0..MOST_TRIES {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-            let path = base.join(format!("{kind}-{}-{number}", process::own()));
+            let path = base.join(format!("{kind}-{}-{number}", process::own_id()));
             match private_files::create_directory(&path) {
                 // The directory of a process that had the same number in another container.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 made => made?,
             }
-            if let Some(lock) = lock(&path)? {
+            if let Some(lock) = lock_directory(&path)? {
                 return Ok(Self { path, _lock: lock });
             }
         }
@@ -56,7 +56,7 @@ impl Drop for ScratchDirectory {
 }
 
 /// Locks a directory; `None` if another process has it, or the directory is not at its path any more.
-fn lock(path: &Path) -> io::Result<Option<File>> {
+fn lock_directory(path: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = match rustix::fs::open(path, flags, Mode::empty()) {
         Ok(directory) => File::from(directory),
@@ -81,7 +81,7 @@ fn remove_leftovers(base: &Path, kind: &str) {
     let Ok(entries) = fs::read_dir(base) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
         if is_leftover(&path, kind)
-            && let Ok(Some(_lock)) = lock(&path)
+            && let Ok(Some(_lock)) = lock_directory(&path)
         {
             drop(fs::remove_dir_all(&path));
         }
@@ -115,7 +115,7 @@ mod tests {
         let left = base.path().join(format!("{KIND}-1-0"));
         fs::create_dir(&left).unwrap();
         fs::write(left.join("0.pcap"), "frames").unwrap();
-        let made = ScratchDirectory::create(base.path(), KIND).unwrap();
+        let made = ScratchDirectory::create_in(base.path(), KIND).unwrap();
         assert!(!left.exists() && made.path().is_dir());
         let path = made.path().to_owned();
         drop(made);
@@ -131,18 +131,18 @@ mod tests {
             fs::create_dir(path).unwrap();
         }
         fs::write(base.path().join(format!("{KIND}-1-7")), "a file").unwrap();
-        let owner = lock(&locked).unwrap();
+        let owner = lock_directory(&locked).unwrap();
         assert!(owner.is_some());
         let before = fs::read_dir(base.path()).unwrap().count();
-        drop(ScratchDirectory::create(base.path(), KIND).unwrap());
+        drop(ScratchDirectory::create_in(base.path(), KIND).unwrap());
         assert_eq!(fs::read_dir(base.path()).unwrap().count(), before);
     }
 
     #[test]
     fn directories_of_one_process_are_apart() {
         let base = tempfile::tempdir().unwrap();
-        let one = ScratchDirectory::create(base.path(), KIND).unwrap();
-        let other = ScratchDirectory::create(base.path(), KIND).unwrap();
+        let one = ScratchDirectory::create_in(base.path(), KIND).unwrap();
+        let other = ScratchDirectory::create_in(base.path(), KIND).unwrap();
         assert!(one.path() != other.path() && one.path().exists() && other.path().exists());
     }
 }

@@ -3,7 +3,7 @@
 //! A [`SeqpacketListener`] owns its socket and the name of it in the file system, which it removes when dropped. A
 //! [`SeqpacketStream`] owns its socket. Only functions that take a time limit ever wait.
 
-use crate::packet::socket::{failed, length_of};
+use crate::packet::socket::{call_error, length_of};
 use crate::{Error, clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Mode;
@@ -38,7 +38,7 @@ pub enum ReceivedMessage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketAccess {
     OwnUser,
-    /// Every user; the caller checks [`SeqpacketStream::peer`].
+    /// Every user; the caller checks [`SeqpacketStream::peer_process`].
     AllUsers,
 }
 
@@ -51,32 +51,32 @@ pub struct SeqpacketListener {
 impl SeqpacketListener {
     /// Listens at a path. A socket that nobody listens to any more is replaced; one that is in use is an error. The directory
     /// must be one in which no other user can replace the socket.
-    pub fn bind(path: &Path, access: SocketAccess) -> Result<Self, Error> {
+    pub fn listen_at(path: &Path, access: SocketAccess) -> Result<Self, Error> {
         let object = path.display().to_string();
         check_directory(path, &object)?;
-        let address = SocketAddrUnix::new(path).map_err(failed("bind", &object))?;
+        let address = SocketAddrUnix::new(path).map_err(call_error("bind", &object))?;
         if let Ok(facts) = std::fs::symlink_metadata(path) {
             // Only a connection shows whether somebody listens there.
-            if SeqpacketStream::connect(path).is_ok() {
+            if SeqpacketStream::connect_to(path).is_ok() {
                 return Err(Error::Busy { object, holder: None });
             }
             if !facts.file_type().is_socket() {
-                return Err(Error::call("bind", object, Errno::EXIST));
+                return Err(Error::from_call("bind", object, Errno::EXIST));
             }
-            std::fs::remove_file(path).map_err(|error| Error::call("unlink", object.clone(), error))?;
+            std::fs::remove_file(path).map_err(|error| Error::from_call("unlink", object.clone(), error))?;
         }
-        let socket = open(&object)?;
+        let socket = open_socket(&object)?;
         // The mode of the unbound socket becomes that of its name: at no moment is the name open to others.
-        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("fchmod", &object))?;
-        rustix::net::bind(&socket, &address).map_err(failed("bind", &object))?;
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(call_error("fchmod", &object))?;
+        rustix::net::bind(&socket, &address).map_err(call_error("bind", &object))?;
         let listener = Self { socket, path: path.to_owned() };
         if access == SocketAccess::AllUsers {
             // Changed by its name: in this directory nobody else can have put another file there.
             let mode = std::fs::Permissions::from_mode(0o666);
             std::fs::set_permissions(path, mode)
-                .map_err(|error| Error::call("chmod", object.clone(), error))?;
+                .map_err(|error| Error::from_call("chmod", object.clone(), error))?;
         }
-        rustix::net::listen(&listener.socket, BACKLOG).map_err(failed("listen", &object))?;
+        rustix::net::listen(&listener.socket, BACKLOG).map_err(call_error("listen", &object))?;
         Ok(listener)
     }
 
@@ -85,19 +85,19 @@ impl SeqpacketListener {
     }
 
     /// Waits for a connection, at most `within_ns`.
-    pub fn accept(&self, within_ns: u64) -> Result<Option<SeqpacketStream>, Error> {
+    pub fn accept_within(&self, within_ns: u64) -> Result<Option<SeqpacketStream>, Error> {
         let object = || self.path.display().to_string();
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
-        match poll(&mut polled, Some(&clock::timespec(within_ns))) {
+        match poll(&mut polled, Some(&clock::to_timespec(within_ns))) {
             Ok(0) | Err(Errno::INTR) => return Ok(None),
             Ok(_) => {}
-            Err(errno) => return Err(Error::call("poll", object(), errno)),
+            Err(errno) => return Err(Error::from_call("poll", object(), errno)),
         }
         match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => Ok(Some(SeqpacketStream { socket })),
             // The other end may have given up meanwhile.
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
-            Err(errno) => Err(Error::call("accept", object(), errno)),
+            Err(errno) => Err(Error::from_call("accept", object(), errno)),
         }
     }
 }
@@ -115,15 +115,15 @@ pub struct SeqpacketStream {
 }
 
 impl SeqpacketStream {
-    pub fn connect(path: &Path) -> Result<Self, Error> {
+    pub fn connect_to(path: &Path) -> Result<Self, Error> {
         let object = path.display().to_string();
-        let address = SocketAddrUnix::new(path).map_err(failed("connect", &object))?;
-        let socket = open(&object)?;
-        rustix::net::connect(&socket, &address).map_err(failed("connect", &object))?;
+        let address = SocketAddrUnix::new(path).map_err(call_error("connect", &object))?;
+        let socket = open_socket(&object)?;
+        rustix::net::connect(&socket, &address).map_err(call_error("connect", &object))?;
         Ok(Self { socket })
     }
 
-    pub fn peer(&self) -> Result<PeerProcess, Error> {
+    pub fn peer_process(&self) -> Result<PeerProcess, Error> {
         let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
         let mut length = length_of::<libc::ucred>();
         // SAFETY: the pointers are to a live structure and to its length, both of which the kernel may write within that length.
@@ -137,26 +137,26 @@ impl SeqpacketStream {
             )
         };
         if done != 0 {
-            return Err(Error::last("getsockopt(SO_PEERCRED)", "a connection"));
+            return Err(Error::last_os_error("getsockopt(SO_PEERCRED)", "a connection"));
         }
         // A process of another PID namespace has the number 0.
         Ok(PeerProcess { user: found.uid, process: found.pid })
     }
 
     /// Sends a whole message, or returns `false` if there is no space for it now.
-    pub fn send(&self, message: &[u8]) -> Result<bool, Error> {
+    pub fn send_message(&self, message: &[u8]) -> Result<bool, Error> {
         loop {
             match rustix::net::send(&self.socket, message, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(_) => return Ok(true),
                 Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(Error::call("send", "a connection", errno)),
+                Err(errno) => return Err(Error::from_call("send", "a connection", errno)),
             }
         }
     }
 
     /// Takes a message that waits. The length is that of the whole message, also if the buffer is shorter.
-    pub fn receive(&self, buffer: &mut [u8]) -> Result<ReceivedMessage, Error> {
+    pub fn receive_message(&self, buffer: &mut [u8]) -> Result<ReceivedMessage, Error> {
         loop {
             return match rustix::net::recv(&self.socket, &mut *buffer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)
             {
@@ -165,35 +165,35 @@ impl SeqpacketStream {
                 Err(Errno::AGAIN) => Ok(ReceivedMessage::Nothing),
                 // The other end closed with messages that it had not read. Those that it sent are still here, behind this error.
                 Err(Errno::CONNRESET | Errno::INTR) => continue,
-                Err(errno) => Err(Error::call("recv", "a connection", errno)),
+                Err(errno) => Err(Error::from_call("recv", "a connection", errno)),
             };
         }
     }
 
     /// Waits until a message can be received, or sent if `to_send`, at most `within_ns`.
-    pub fn wait(&self, to_send: bool, within_ns: u64) -> Result<(), Error> {
+    pub fn wait_until_ready(&self, to_send: bool, within_ns: u64) -> Result<(), Error> {
         let events = if to_send { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        self.poll(events, within_ns).map(drop)
+        self.poll_socket(events, within_ns).map(drop)
     }
 
     /// Waits until a message can be sent, at most `within_ns`.
     pub fn wait_for_room(&self, within_ns: u64) -> Result<(), Error> {
-        self.poll(PollFlags::OUT, within_ns).map(drop)
+        self.poll_socket(PollFlags::OUT, within_ns).map(drop)
     }
 
     /// Waits at most `within_ns`, or until the other end closes the connection, or a message can be sent if `to_send`. Messages that come
     /// do not end it. Says whether the connection is open.
     pub fn wait_without_reading(&self, to_send: bool, within_ns: u64) -> Result<bool, Error> {
         let events = if to_send { PollFlags::OUT } else { PollFlags::empty() };
-        Ok(!self.poll(events, within_ns)?.contains(PollFlags::HUP))
+        Ok(!self.poll_socket(events, within_ns)?.contains(PollFlags::HUP))
     }
 
-    fn poll(&self, events: PollFlags, within_ns: u64) -> Result<PollFlags, Error> {
+    fn poll_socket(&self, events: PollFlags, within_ns: u64) -> Result<PollFlags, Error> {
         let mut polled = [PollFd::new(&self.socket, events)];
-        match poll(&mut polled, Some(&clock::timespec(within_ns))) {
+        match poll(&mut polled, Some(&clock::to_timespec(within_ns))) {
             Ok(_) => Ok(polled[0].revents()),
             Err(Errno::INTR) => Ok(PollFlags::empty()),
-            Err(errno) => Err(Error::call("poll", "a connection", errno)),
+            Err(errno) => Err(Error::from_call("poll", "a connection", errno)),
         }
     }
 }
@@ -205,7 +205,7 @@ fn check_directory(path: &Path, object: &str) -> Result<(), Error> {
     let parent =
         path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let facts = std::fs::metadata(parent)
-        .map_err(|error| Error::call("stat", parent.display().to_string(), error))?;
+        .map_err(|error| Error::from_call("stat", parent.display().to_string(), error))?;
     let own = rustix::process::geteuid().as_raw();
     let is_ours = facts.uid() == own || facts.uid() == 0;
     if is_ours && (facts.mode() & WRITABLE_BY_OTHERS == 0 || facts.mode() & STICKY != 0) {
@@ -215,12 +215,12 @@ fn check_directory(path: &Path, object: &str) -> Result<(), Error> {
         std::io::ErrorKind::PermissionDenied,
         "another user could replace the socket; choose a directory that only root or this user can write to",
     );
-    Err(Error::call("bind", object, source))
+    Err(Error::from_call("bind", object, source))
 }
 
-fn open(object: &str) -> Result<OwnedFd, Error> {
+fn open_socket(object: &str) -> Result<OwnedFd, Error> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-        .map_err(failed("socket", object))
+        .map_err(call_error("socket", object))
 }
 
 #[cfg(test)]
@@ -233,38 +233,38 @@ mod tests {
     fn messages_stay_apart_and_the_peer_is_known() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
+        let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
-        let client = SeqpacketStream::connect(&path).unwrap();
-        let server = listener.accept(SECOND).unwrap().unwrap();
-        assert_eq!(server.peer().unwrap().process, i32::try_from(std::process::id()).unwrap());
-        assert!(client.send(b"one").unwrap() && client.send(b"three").unwrap());
+        let client = SeqpacketStream::connect_to(&path).unwrap();
+        let server = listener.accept_within(SECOND).unwrap().unwrap();
+        assert_eq!(server.peer_process().unwrap().process, i32::try_from(std::process::id()).unwrap());
+        assert!(client.send_message(b"one").unwrap() && client.send_message(b"three").unwrap());
         let mut buffer = [0; 4];
-        assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Message(3));
+        assert_eq!(server.receive_message(&mut buffer).unwrap(), ReceivedMessage::Message(3));
         assert_eq!(
-            server.receive(&mut buffer).unwrap(),
+            server.receive_message(&mut buffer).unwrap(),
             ReceivedMessage::Message(5),
             "it says that it was cut"
         );
-        assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Nothing);
+        assert_eq!(server.receive_message(&mut buffer).unwrap(), ReceivedMessage::Nothing);
         drop(client);
-        server.wait(false, SECOND).unwrap();
-        assert_eq!(server.receive(&mut buffer).unwrap(), ReceivedMessage::Closed);
+        server.wait_until_ready(false, SECOND).unwrap();
+        assert_eq!(server.receive_message(&mut buffer).unwrap(), ReceivedMessage::Closed);
     }
 
     #[test]
     fn what_was_sent_before_the_other_end_closed_is_received() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
-        let client = SeqpacketStream::connect(&path).unwrap();
-        assert!(client.send(b"hello").unwrap());
-        let server = listener.accept(SECOND).unwrap().unwrap();
-        assert!(server.send(b"refused").unwrap());
+        let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
+        let client = SeqpacketStream::connect_to(&path).unwrap();
+        assert!(client.send_message(b"hello").unwrap());
+        let server = listener.accept_within(SECOND).unwrap().unwrap();
+        assert!(server.send_message(b"refused").unwrap());
         drop(server);
         let mut buffer = [0; 9];
-        assert_eq!(client.receive(&mut buffer).unwrap(), ReceivedMessage::Message(7));
-        assert_eq!(client.receive(&mut buffer).unwrap(), ReceivedMessage::Closed);
+        assert_eq!(client.receive_message(&mut buffer).unwrap(), ReceivedMessage::Message(7));
+        assert_eq!(client.receive_message(&mut buffer).unwrap(), ReceivedMessage::Closed);
     }
 
     #[test]
@@ -273,7 +273,7 @@ mod tests {
         let path = directory.path().join("socket");
         for (mode, is_fine) in [(0o777, false), (0o770, false), (0o1777, true), (0o755, true)] {
             std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-            let bound = SeqpacketListener::bind(&path, SocketAccess::AllUsers);
+            let bound = SeqpacketListener::listen_at(&path, SocketAccess::AllUsers);
             assert_eq!(bound.is_ok(), is_fine, "{mode:o}");
         }
     }
@@ -282,32 +282,36 @@ mod tests {
     fn a_closed_connection_is_noticed_without_reading_what_waits() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
-        let client = SeqpacketStream::connect(&path).unwrap();
-        let server = listener.accept(SECOND).unwrap().unwrap();
-        assert!(client.send(b"one").unwrap());
+        let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
+        let client = SeqpacketStream::connect_to(&path).unwrap();
+        let server = listener.accept_within(SECOND).unwrap().unwrap();
+        assert!(client.send_message(b"one").unwrap());
         assert!(
             server.wait_without_reading(false, 1).unwrap()
                 && server.wait_without_reading(true, SECOND).unwrap()
         );
         drop(client);
         assert!(!server.wait_without_reading(false, SECOND).unwrap());
-        assert_eq!(server.receive(&mut [0; 4]).unwrap(), ReceivedMessage::Message(3), "it is still there");
+        assert_eq!(
+            server.receive_message(&mut [0; 4]).unwrap(),
+            ReceivedMessage::Message(3),
+            "it is still there"
+        );
     }
 
     #[test]
     fn a_full_connection_takes_nothing_and_does_not_wait() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let listener = SeqpacketListener::bind(&path, SocketAccess::AllUsers).unwrap();
+        let listener = SeqpacketListener::listen_at(&path, SocketAccess::AllUsers).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o666);
-        let client = SeqpacketStream::connect(&path).unwrap();
-        let sent = (0..10_000).take_while(|_| client.send(&[0; 1_000]).unwrap()).count();
+        let client = SeqpacketStream::connect_to(&path).unwrap();
+        let sent = (0..10_000).take_while(|_| client.send_message(&[0; 1_000]).unwrap()).count();
         assert!(sent > 0 && sent < 10_000, "{sent}");
-        let server = listener.accept(SECOND).unwrap().unwrap();
+        let server = listener.accept_within(SECOND).unwrap().unwrap();
         let mut buffer = [0; 2_000];
         let mut received = 0;
-        while server.receive(&mut buffer).unwrap() == ReceivedMessage::Message(1_000) {
+        while server.receive_message(&mut buffer).unwrap() == ReceivedMessage::Message(1_000) {
             received += 1;
         }
         assert_eq!(received, sent);
@@ -317,15 +321,15 @@ mod tests {
     fn a_socket_in_use_is_busy_and_one_that_was_left_behind_is_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
-        let listener = SeqpacketListener::bind(&path, SocketAccess::OwnUser).unwrap();
-        let second = SeqpacketListener::bind(&path, SocketAccess::OwnUser);
+        let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
+        let second = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser);
         assert!(matches!(second, Err(Error::Busy { .. })));
         std::fs::hard_link(&path, directory.path().join("left")).unwrap();
         drop(listener);
         assert!(!path.exists());
-        SeqpacketListener::bind(&directory.path().join("left"), SocketAccess::OwnUser).unwrap();
+        SeqpacketListener::listen_at(&directory.path().join("left"), SocketAccess::OwnUser).unwrap();
         std::fs::write(&path, b"not a socket").unwrap();
-        assert!(SeqpacketListener::bind(&path, SocketAccess::OwnUser).is_err());
+        assert!(SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"not a socket");
     }
 }

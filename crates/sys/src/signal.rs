@@ -16,25 +16,25 @@ static HANGUPS: AtomicU32 = AtomicU32::new(0);
 const LATCHED: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
 
 /// Starts latching SIGINT, SIGTERM and SIGHUP. The first of a kind is noted, the second kills as usual.
-pub fn latch() -> Result<(), Error> {
-    LATCHED.into_iter().try_for_each(install)
+pub fn latch_end_signals() -> Result<(), Error> {
+    LATCHED.into_iter().try_for_each(install_latch)
 }
 
 /// Number of the first signal that came, if any has.
-pub fn received() -> Option<i32> {
+pub fn first_received() -> Option<i32> {
     match FIRST.load(Ordering::Acquire) {
         0 => None,
         signal => Some(signal),
     }
 }
 
-/// Counts SIGHUP from now on, which then no longer asks for an end. Must be called after [`latch`].
+/// Counts SIGHUP from now on, which then no longer asks for an end. Must be called after [`latch_end_signals`].
 pub fn count_hangups() -> Result<(), Error> {
-    handle(libc::SIGHUP, hang_up, libc::SA_RESTART)
+    set_handler(libc::SIGHUP, hang_up, libc::SA_RESTART)
 }
 
 /// SIGHUPs that came since they are counted.
-pub fn hangups() -> u32 {
+pub fn hangup_count() -> u32 {
     HANGUPS.load(Ordering::Acquire)
 }
 
@@ -43,40 +43,40 @@ fn nudge_signal() -> i32 {
     libc::SIGRTMIN() + 7
 }
 
-/// Makes [`nudge`] possible; to be called once before.
+/// Makes [`nudge_thread`] possible; to be called once before.
 pub fn allow_nudges() -> Result<(), Error> {
-    handle(nudge_signal(), ignore, 0)
+    set_handler(nudge_signal(), ignore_signal, 0)
 }
 
 /// Interrupts the system call that a thread is in. Before the thread has entered it, a nudge has no effect: repeat
 /// it until the thread has noticed.
-pub fn nudge<T>(thread: &JoinHandle<T>) {
+pub fn nudge_thread<T>(thread: &JoinHandle<T>) {
     // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the signal has a
     // handler.
     unsafe { libc::pthread_kill(thread.as_pthread_t() as _, nudge_signal()) };
 }
 
-extern "C" fn ignore(_signal: i32) {}
+extern "C" fn ignore_signal(_signal: i32) {}
 
 extern "C" fn hang_up(_signal: i32) {
     // Async-signal-safe: one atomic operation.
     HANGUPS.fetch_add(1, Ordering::Release);
 }
 
-extern "C" fn note(signal: i32) {
+extern "C" fn note_first(signal: i32) {
     // Async-signal-safe: atomic operations, no allocation, no lock. Should two signals race, either may be the first.
     if FIRST.load(Ordering::Acquire) == 0 {
         FIRST.store(signal, Ordering::Release);
     }
 }
 
-fn install(signal: i32) -> Result<(), Error> {
+fn install_latch(signal: i32) -> Result<(), Error> {
     // RESETHAND: the second one meets the default action.
-    handle(signal, note, libc::SA_RESETHAND | libc::SA_RESTART)
+    set_handler(signal, note_first, libc::SA_RESETHAND | libc::SA_RESTART)
 }
 
 /// Sets a handler, which must be async-signal-safe.
-pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Result<(), Error> {
+pub(crate) fn set_handler(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Result<(), Error> {
     let object = format!("signal {signal}");
     // SAFETY: sigaction is plain data for which all zeros is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -85,11 +85,11 @@ pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Re
     // SAFETY: the set is a live field of our own structure.
     let emptied = unsafe { libc::sigemptyset(&raw mut action.sa_mask) };
     if emptied != 0 {
-        return Err(Error::last("sigemptyset", object));
+        return Err(Error::last_os_error("sigemptyset", object));
     }
     // SAFETY: the action is fully initialised, its handler is async-signal-safe and lives as long as the program.
     let done = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-    if done == 0 { Ok(()) } else { Err(Error::last("sigaction", object)) }
+    if done == 0 { Ok(()) } else { Err(Error::last_os_error("sigaction", object)) }
 }
 
 #[cfg(test)]
@@ -98,24 +98,24 @@ mod tests {
 
     #[test]
     fn the_first_signal_is_latched_and_its_number_kept() {
-        latch().unwrap();
-        assert_eq!(received(), None);
+        latch_end_signals().unwrap();
+        assert_eq!(first_received(), None);
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
         // Delivered before kill returns, or to another thread soon after.
         let end = crate::clock::monotonic_ns() + 5_000_000_000;
-        while received().is_none() && crate::clock::monotonic_ns() < end {
+        while first_received().is_none() && crate::clock::monotonic_ns() < end {
             std::thread::yield_now();
         }
-        assert_eq!(received(), Some(libc::SIGHUP));
+        assert_eq!(first_received(), Some(libc::SIGHUP));
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
-        assert_eq!(received(), Some(libc::SIGHUP), "the first one stays");
+        assert_eq!(first_received(), Some(libc::SIGHUP), "the first one stays");
         count_hangups().unwrap();
         for wanted in 1..=2 {
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
-            while hangups() < wanted && crate::clock::monotonic_ns() < end {
+            while hangup_count() < wanted && crate::clock::monotonic_ns() < end {
                 std::thread::yield_now();
             }
-            assert_eq!(hangups(), wanted, "as often as it comes");
+            assert_eq!(hangup_count(), wanted, "as often as it comes");
         }
     }
 }

@@ -15,7 +15,7 @@ mod report;
 
 pub use card::CardStamping;
 pub(crate) use control::{ControlMessages, ControlledMessage, STAMP_NS, STAMPING};
-pub use report::{KernelReport, SendStage, reports};
+pub use report::{KernelReport, SendStage, drain_reports};
 
 use crate::Error;
 use crate::packet::socket::length_of;
@@ -39,29 +39,29 @@ pub struct WantedStamps {
 }
 
 impl WantedStamps {
-    fn flags(self) -> u32 {
+    fn to_flags(self) -> u32 {
         let departures = self.queued || self.sent || self.wire;
-        when(self.queued, libc::SOF_TIMESTAMPING_TX_SCHED)
-            | when(self.sent, libc::SOF_TIMESTAMPING_TX_SOFTWARE)
-            | when(self.wire, libc::SOF_TIMESTAMPING_TX_HARDWARE)
-            | when(self.arrival, libc::SOF_TIMESTAMPING_RX_SOFTWARE)
-            | when(self.arrival_by_device, libc::SOF_TIMESTAMPING_RX_HARDWARE)
-            | when(self.queued || self.sent || self.arrival, libc::SOF_TIMESTAMPING_SOFTWARE)
-            | when(self.wire || self.arrival_by_device, libc::SOF_TIMESTAMPING_RAW_HARDWARE)
+        flags_if(self.queued, libc::SOF_TIMESTAMPING_TX_SCHED)
+            | flags_if(self.sent, libc::SOF_TIMESTAMPING_TX_SOFTWARE)
+            | flags_if(self.wire, libc::SOF_TIMESTAMPING_TX_HARDWARE)
+            | flags_if(self.arrival, libc::SOF_TIMESTAMPING_RX_SOFTWARE)
+            | flags_if(self.arrival_by_device, libc::SOF_TIMESTAMPING_RX_HARDWARE)
+            | flags_if(self.queued || self.sent || self.arrival, libc::SOF_TIMESTAMPING_SOFTWARE)
+            | flags_if(self.wire || self.arrival_by_device, libc::SOF_TIMESTAMPING_RAW_HARDWARE)
             // Numbered, without the packet itself, and one report for each of both kinds.
-            | when(departures, libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY)
-            | when(self.sent && self.wire, libc::SOF_TIMESTAMPING_OPT_TX_SWHW)
+            | flags_if(departures, libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY)
+            | flags_if(self.sent && self.wire, libc::SOF_TIMESTAMPING_OPT_TX_SWHW)
     }
 }
 
 /// Has the kernel stamp the packets that this socket sends and receives from now on. Sent packets are numbered from 0.
-pub fn request(socket: &impl AsFd, wanted: WantedStamps) -> Result<(), Error> {
+pub fn request_stamps(socket: &impl AsFd, wanted: WantedStamps) -> Result<(), Error> {
     // Off first: the kernel restarts the numbers (OPT_ID) only when the option is switched on.
     set_flags(socket, 0)?;
-    set_flags(socket, wanted.flags())
+    set_flags(socket, wanted.to_flags())
 }
 
-const fn when(is_wanted: bool, flags: u32) -> u32 {
+const fn flags_if(is_wanted: bool, flags: u32) -> u32 {
     if is_wanted { flags } else { 0 }
 }
 
@@ -71,7 +71,7 @@ fn set_flags(socket: &impl AsFd, flags: u32) -> Result<(), Error> {
     let value = (&raw const flags).cast();
     // SAFETY: the socket is open while it is borrowed; the pointer is to a live value of the length given, which is only read.
     let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, STAMPING, value, length) };
-    if done == 0 { Ok(()) } else { Err(Error::last("setsockopt SO_TIMESTAMPING", "a socket")) }
+    if done == 0 { Ok(()) } else { Err(Error::last_os_error("setsockopt SO_TIMESTAMPING", "a socket")) }
 }
 
 /// Times of an event of a packet, by the kernel's clock and by the device's.
@@ -83,7 +83,7 @@ pub struct PacketStamps {
     pub hardware_ns: Option<u64>,
 }
 
-/// A received packet, as [`receive`] gives it.
+/// A received packet, as [`receive_packet`] gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceivedPacket {
     /// Length in bytes; what did not fit is cut off.
@@ -98,20 +98,20 @@ pub struct ReceivedPacket {
 }
 
 /// Takes a packet that waits in the socket. `None`: there is none, or ICMP has reported that nothing listens where one was sent to.
-pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
+pub fn receive_packet(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<ReceivedPacket>, Error> {
     let mut message = ControlledMessage::new();
-    let Some(length) = message.receive(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };
+    let Some(length) = message.receive_from(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };
     let mut stamps = PacketStamps::default();
     let mut hops = None;
     let mut class = None;
-    for control in message.controls() {
-        if let Some(found) = control.stamps() {
+    for control in message.control_messages() {
+        if let Some(found) = control.read_stamps() {
             stamps = found;
         }
-        hops = hops.or_else(|| control.hops());
-        class = class.or_else(|| control.class());
+        hops = hops.or_else(|| control.read_hops());
+        class = class.or_else(|| control.read_class());
     }
-    Ok(Some(ReceivedPacket { length, from: address_of(message.name()), stamps, hops, class }))
+    Ok(Some(ReceivedPacket { length, from: address_of(message.sender_address()), stamps, hops, class }))
 }
 
 fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {

@@ -5,13 +5,13 @@ use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
 /// Returns the number of bytes that were written to a connection and that the other end's kernel has not acknowledged yet.
-pub fn unacknowledged(socket: &TcpStream) -> Result<u64, Error> {
+pub fn unacknowledged_bytes(socket: &TcpStream) -> Result<u64, Error> {
     // SIOCOUTQ has the number of TIOCOUTQ (linux/sockios.h).
     let mut bytes: libc::c_int = 0;
     // SAFETY: the descriptor is borrowed for the call, and the kernel writes one `int` to a live value of ours.
     let got = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     if got != 0 {
-        return Err(Error::call("ioctl SIOCOUTQ", "a TCP connection", std::io::Error::last_os_error()));
+        return Err(Error::from_call("ioctl SIOCOUTQ", "a TCP connection", std::io::Error::last_os_error()));
     }
     Ok(u64::try_from(bytes).unwrap_or_default())
 }
@@ -32,10 +32,10 @@ mod tests {
         while let Ok(length) = near.write(&[7; 4096]) {
             written += length as u64;
         }
-        assert!((1..written).contains(&unacknowledged(&near).unwrap()));
+        assert!((1..written).contains(&unacknowledged_bytes(&near).unwrap()));
         let mut taken = vec![0; usize::try_from(written).unwrap()];
         far.read_exact(&mut taken).unwrap();
-        while unacknowledged(&near).unwrap() > 0 {
+        while unacknowledged_bytes(&near).unwrap() > 0 {
             std::thread::yield_now();
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! [`UdpReceiver`] owns its socket and one buffer.
 //!
-//! Invariant: a datagram is given out whole, or it was dropped before and is in [`UdpReceiver::dropped`].
+//! Invariant: a datagram is given out whole, or it was dropped before and is in [`UdpReceiver::dropped_datagrams`].
 
 mod peers;
 mod stamped;
@@ -14,7 +14,7 @@ pub use watched::WatchedSocket;
 
 use crate::Error;
 use crate::clock::timespec_of;
-use crate::packet::socket::{failed, filter, length_of};
+use crate::packet::socket::{attach_filter, call_error, length_of};
 use crate::ports::NOTHING;
 use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
@@ -37,36 +37,37 @@ pub struct UdpReceiver {
 
 impl UdpReceiver {
     /// Listens at an address, with a buffer of `bytes` if the kernel grants it.
-    pub fn bind(address: SocketAddr, bytes: usize) -> Result<Self, Error> {
+    pub fn bind_with_buffer(address: SocketAddr, bytes: usize) -> Result<Self, Error> {
         let socket = UdpSocket::bind(address).map_err(|error| {
-            Error::call("bind", address.to_string(), error)
+            Error::from_call("bind", address.to_string(), error)
                 .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE")
         })?;
         // The limit for everyone (net.core.rmem_max) is low; with CAP_NET_ADMIN it does not hold.
         let sized = sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, bytes));
-        sized.map_err(|errno| Error::call("setsockopt SO_RCVBUF", address.to_string(), errno))?;
+        sized.map_err(|errno| Error::from_call("setsockopt SO_RCVBUF", address.to_string(), errno))?;
         let socket = OwnedFd::from(socket);
         Ok(Self { socket, buffer: vec![0; LONGEST].into_boxed_slice(), seen: 0, dropped: 0 })
     }
 
     pub fn address(&self) -> Result<SocketAddr, Error> {
         let address = rustix::net::getsockname(&self.socket).and_then(SocketAddr::try_from);
-        address.map_err(failed("getsockname", "a UDP socket"))
+        address.map_err(call_error("getsockname", "a UDP socket"))
     }
 
     /// Stops taking datagrams in: those that come from now on are dropped and counted. Those in the socket can still be received.
-    pub fn shut(&self) -> Result<(), Error> {
-        filter(&self.socket, &NOTHING).map_err(failed("setsockopt(SO_ATTACH_FILTER)", "a UDP socket"))
+    pub fn stop_intake(&self) -> Result<(), Error> {
+        attach_filter(&self.socket, &NOTHING)
+            .map_err(call_error("setsockopt(SO_ATTACH_FILTER)", "a UDP socket"))
     }
 
     /// Size of the buffer that the kernel granted, in bytes, its own overhead included.
-    pub fn room(&self) -> usize {
+    pub fn granted_bytes(&self) -> usize {
         sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
     }
 
     /// Waits until a datagram comes, for `wait` at most, then gives out those that are there, at most `most`. Returns how many it gave out.
-    pub fn receive(
+    pub fn receive_datagrams(
         &mut self,
         wait: Duration,
         most: usize,
@@ -76,7 +77,7 @@ impl UdpReceiver {
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timespec_of(wait))) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(0),
             Ok(_) => {}
-            Err(errno) => return Err(Error::call("poll", "a UDP socket", errno)),
+            Err(errno) => return Err(Error::from_call("poll", "a UDP socket", errno)),
         }
         for received in 0..most {
             let flags = rustix::net::RecvFlags::DONTWAIT;
@@ -89,14 +90,14 @@ impl UdpReceiver {
                 Err(rustix::io::Errno::AGAIN) => return Ok(received),
                 // A datagram without an address; a signal; an ICMP error about a datagram that was sent before.
                 Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNREFUSED) => {}
-                Err(errno) => return Err(Error::call("recvfrom", "a UDP socket", errno)),
+                Err(errno) => return Err(Error::from_call("recvfrom", "a UDP socket", errno)),
             }
         }
         Ok(most)
     }
 
     /// Datagrams dropped so far because the buffer was full or their checksum was wrong.
-    pub fn dropped(&mut self) -> Result<u64, Error> {
+    pub fn dropped_datagrams(&mut self) -> Result<u64, Error> {
         let mut numbers = [0_u32; NUMBERS];
         let mut length = length_of::<[u32; NUMBERS]>();
         // SAFETY: the socket is open while `self` lives; both pointers are to live values that may be written, and `length` is
@@ -111,7 +112,7 @@ impl UdpReceiver {
             )
         };
         if done != 0 {
-            return Err(Error::last("getsockopt SO_MEMINFO", "a UDP socket"));
+            return Err(Error::last_os_error("getsockopt SO_MEMINFO", "a UDP socket"));
         }
         // The kernel counts modulo 2^32.
         self.dropped += u64::from(numbers[DROPS].wrapping_sub(self.seen));
@@ -126,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_datagram_is_received_or_counted_as_dropped() {
-        let mut receiver = UdpReceiver::bind("127.0.0.1:0".parse().unwrap(), 8192).unwrap();
+        let mut receiver = UdpReceiver::bind_with_buffer("127.0.0.1:0".parse().unwrap(), 8192).unwrap();
         let address = receiver.address().unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sent = 1000;
@@ -136,24 +137,24 @@ mod tests {
         let mut received = 0;
         let from = sender.local_addr().unwrap();
         while receiver
-            .receive(Duration::ZERO, 7, |bytes, source| {
+            .receive_datagrams(Duration::ZERO, 7, |bytes, source| {
                 assert_eq!((bytes.len(), source), (500, from));
                 received += 1;
             })
             .unwrap()
             > 0
         {}
-        let dropped = receiver.dropped().unwrap();
+        let dropped = receiver.dropped_datagrams().unwrap();
         assert!(received > 0 && dropped > 0, "{received} received, {dropped} dropped");
         assert_eq!(received + dropped, sent);
         // Datagrams from before the socket was shut are given out, later ones are counted.
         sender.send_to(&[1; 9], address).unwrap();
-        receiver.shut().unwrap();
+        receiver.stop_intake().unwrap();
         sender.send_to(&[2; 9], address).unwrap();
         let mut left = Vec::new();
-        while receiver.receive(Duration::ZERO, 7, |bytes, _| left.push(bytes[0])).unwrap() > 0 {}
-        assert_eq!((left, receiver.dropped().unwrap()), (vec![1], dropped + 1));
+        while receiver.receive_datagrams(Duration::ZERO, 7, |bytes, _| left.push(bytes[0])).unwrap() > 0 {}
+        assert_eq!((left, receiver.dropped_datagrams().unwrap()), (vec![1], dropped + 1));
         let dropped = dropped + 1;
-        assert_eq!(receiver.dropped().unwrap(), dropped);
+        assert_eq!(receiver.dropped_datagrams().unwrap(), dropped);
     }
 }

@@ -23,21 +23,21 @@ pub struct EnteredLab {
 /// up. An ordinary user gets a user namespace first, in which it is root.
 pub fn enter_lab() -> Result<EnteredLab, Error> {
     let rights = ThreadRights::current();
-    let user_namespace = !(rights.has("CAP_SYS_ADMIN") && rights.has("CAP_NET_ADMIN"));
+    let user_namespace = !(rights.has_capability("CAP_SYS_ADMIN") && rights.has_capability("CAP_NET_ADMIN"));
     if user_namespace {
         enter_user_namespace()?;
     }
-    unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET, "mount and network namespaces")?;
+    unshare_process(UnshareFlags::NEWNS | UnshareFlags::NEWNET, "mount and network namespaces")?;
     // Mounts made here must not reach the rest of the machine.
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
-        .map_err(|errno| Error::call("mount(private)", "/", errno))?;
+        .map_err(|errno| Error::from_call("mount(private)", "/", errno))?;
     let directory = Path::new(netns::DIRECTORY);
     if user_namespace && !directory.exists() {
         // /run belongs to the machine's root, who has no user number here, so nothing can be made in it: a new one covers it.
         mount_tmpfs("/run")?;
     }
     private_files::create_public_directories(directory)
-        .map_err(|error| Error::call("mkdir", netns::DIRECTORY, error))?;
+        .map_err(|error| Error::from_call("mkdir", netns::DIRECTORY, error))?;
     mount_tmpfs(netns::DIRECTORY)?;
     raise_loopback()?;
     Ok(EnteredLab { user_namespace })
@@ -47,7 +47,7 @@ fn enter_user_namespace() -> Result<(), Error> {
     // Asked before: inside, both are the overflow number until the maps are written.
     let user = rustix::process::geteuid().as_raw();
     let group = rustix::process::getegid().as_raw();
-    unshare(UnshareFlags::NEWUSER, "a user namespace")?;
+    unshare_process(UnshareFlags::NEWUSER, "a user namespace")?;
     // The kernel accepts an ordinary user's group map only once setgroups is given up (user_namespaces(7)).
     write_own("/proc/self/setgroups", "deny")?;
     write_own("/proc/self/uid_map", &format!("0 {user} 1"))?;
@@ -57,26 +57,26 @@ fn enter_user_namespace() -> Result<(), Error> {
 /// Writes a file of this process's own directory in `/proc`.
 fn write_own(path: &str, text: &str) -> Result<(), Error> {
     let opened = File::options().write(true).open(path);
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refused(path, &error))
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| lab_error(path, &error))
 }
 
-fn unshare(flags: UnshareFlags, what: &'static str) -> Result<(), Error> {
+fn unshare_process(flags: UnshareFlags, what: &'static str) -> Result<(), Error> {
     // SAFETY: the descriptor table is not among the flags, so no descriptor changes behind anybody's back.
     unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|errno| match errno {
         rustix::io::Errno::PERM | rustix::io::Errno::ACCESS | rustix::io::Errno::NOSPC => {
-            refused(what, &errno.into())
+            lab_error(what, &errno.into())
         }
         // The kernel's answer to a process with several threads.
         rustix::io::Errno::INVAL => {
-            Error::call("unshare", format!("{what} in a process with threads"), errno)
+            Error::from_call("unshare", format!("{what} in a process with threads"), errno)
         }
-        errno => Error::call("unshare", what, errno),
+        errno => Error::from_call("unshare", what, errno),
     })
 }
 
 /// The setting of this machine, if there is one, that keeps an ordinary user from [`enter_lab`]. Other obstacles, such as
 /// a sandbox's filter, show only when it is tried.
-pub fn obstacle() -> Option<UnsupportedFeature> {
+pub fn lab_obstacle() -> Option<UnsupportedFeature> {
     SETTINGS.iter().find_map(|(path, forbidding, cure)| {
         let found = std::fs::read_to_string(path).ok()?;
         (found.trim() == *forbidding).then(|| UnsupportedFeature {
@@ -103,8 +103,8 @@ const SETTINGS: [(&str, &str, &str); 3] = [
 ];
 
 /// Error for a refused user namespace, with the setting to change.
-fn refused(what: &str, error: &std::io::Error) -> Error {
-    let known = obstacle();
+fn lab_error(what: &str, error: &std::io::Error) -> Error {
+    let known = lab_obstacle();
     let refusal = known.unwrap_or_else(|| UnsupportedFeature {
         feature: "a private lab for ordinary users",
         needs: "a kernel and a sandbox that allow user namespaces, or root".into(),
@@ -115,11 +115,11 @@ fn refused(what: &str, error: &std::io::Error) -> Error {
 
 fn mount_tmpfs(path: &str) -> Result<(), Error> {
     rustix::mount::mount("tmpfs", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0755"))
-        .map_err(|errno| Error::call("mount(tmpfs)", path, errno))
+        .map_err(|errno| Error::from_call("mount(tmpfs)", path, errno))
 }
 
 fn raise_loopback() -> Result<(), Error> {
-    let mut links = NamespaceLinks::open(&NetNs::current()?)?;
+    let mut links = NamespaceLinks::open_in(&NetNs::current()?)?;
     let loopback = links.by_name("lo")?;
     links.set_up(loopback.index, true)
 }

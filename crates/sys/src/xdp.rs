@@ -23,8 +23,8 @@ static SEND: BpfObject<'static> = BpfObject::new(include_bytes!(concat!(env!("OU
 const DISCARD: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Drops everything that arrives, in the driver: the least that receiving can cost.
-pub fn discard(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
-    BpfProgram::load("discard", &DISCARD, true)?.attach(netns, index, true, object)
+pub fn attach_discard(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
+    BpfProgram::load_xdp("discard", &DISCARD, true)?.attach_xdp(netns, index, true, object)
 }
 
 /// `return XDP_PASS`.
@@ -32,13 +32,13 @@ const PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
 
 /// Lets an interface take live frames from the other end of its virtual cable: a veth receives them only while it has a
 /// program or merges frames (GRO), and this program changes nothing.
-pub fn pass(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
-    BpfProgram::load("pass", &PASS, true)?.attach(netns, index, true, object)
+pub fn attach_pass(netns: &NetNs, index: u32, object: &str) -> Result<BpfAttachment, Error> {
+    BpfProgram::load_xdp("pass", &PASS, true)?.attach_xdp(netns, index, true, object)
 }
 
 /// Returns the reason why BPF programs cannot be loaded here, if they cannot.
-pub fn obstacle() -> Option<Error> {
-    BpfProgram::load("probe", &PASS, true).err()
+pub fn bpf_obstacle() -> Option<Error> {
+    BpfProgram::load_xdp("probe", &PASS, true).err()
 }
 
 /// Bytes of a ring in `bpf/rings.h`.

@@ -16,4 +16,4 @@ mod slots;
 mod socket;
 
 pub use slots::TxCounts;
-pub use socket::{CopyMode, XskOptions, XskTx, obstacle};
+pub use socket::{CopyMode, XskOptions, XskTx, af_xdp_obstacle};

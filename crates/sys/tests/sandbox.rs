@@ -119,7 +119,7 @@ fn main() {
     if let Some(attempt) = std::env::var_os(ATTEMPT) {
         return inside(attempt.to_str().unwrap());
     }
-    let offer = OfferedWalls::read();
+    let offer = OfferedWalls::probe_kernel();
     if !offer.seccomp {
         return println!("skipped: {}", offer.missing[0]);
     }
@@ -136,7 +136,7 @@ fn main() {
 /// Makes one attempt in a child.
 fn try_it(what: &str, outcome: Outcome) {
     let own = tempfile::tempdir().unwrap();
-    if let Ok(user) = ProcessUser::find("nobody") {
+    if let Ok(user) = ProcessUser::find_by_name("nobody") {
         // Best effort: this process may lack the right.
         drop(std::os::unix::fs::chown(own.path(), Some(user.uid), Some(user.gid)));
     }
@@ -179,21 +179,22 @@ fn inside(what: &str) {
 /// Enters the sandbox with a thread from before, which has to give up its rights, too.
 fn enter(own: &Path) -> ActiveWalls {
     let policy = SandboxPolicy {
-        opening: ProcessCapabilities::NET_RAW.with(ProcessCapabilities::SWITCH_USER),
+        opening: ProcessCapabilities::NET_RAW.union_with(ProcessCapabilities::SWITCH_USER),
         kept: ProcessCapabilities::NONE,
-        files: FileRules { write: vec![own.to_owned()], ..FileRules::system() },
+        files: FileRules { write: vec![own.to_owned()], ..FileRules::system_files() },
         tcp: TcpRules { listen: Some(vec![0]), connect: Some(vec![]) },
         ..SandboxPolicy::default()
     };
-    let sandbox = Sandbox::begin(&policy).unwrap();
+    let sandbox = Sandbox::begin_opening(&policy).unwrap();
     let (end, ending) = mpsc::channel::<()>();
     let earlier = std::thread::spawn(move || {
         // It waits in the kernel when the signal comes.
         ending.recv().unwrap_or(());
         ThreadRights::current()
     });
-    let user = if ThreadRights::current().user == 0 { ProcessUser::find("nobody").ok() } else { None };
-    let walls = sandbox.close(ThreadClass::Parser, user).unwrap();
+    let user =
+        if ThreadRights::current().user == 0 { ProcessUser::find_by_name("nobody").ok() } else { None };
+    let walls = sandbox.confine_process(ThreadClass::Parser, user).unwrap();
     drop(end);
     let rights = earlier.join().unwrap();
     assert_eq!(rights.user, walls.user);
@@ -203,9 +204,9 @@ fn enter(own: &Path) -> ActiveWalls {
 
 fn assert_walls(walls: &ActiveWalls) {
     assert!(walls.capabilities.is_empty() && walls.no_new_privs && walls.seccomp, "{walls}");
-    if ProcessUser::find("nobody").is_ok() {
+    if ProcessUser::find_by_name("nobody").is_ok() {
         assert_ne!(walls.user, 0, "{walls}");
-        let group = ProcessUser::find("nobody").unwrap().gid;
+        let group = ProcessUser::find_by_name("nobody").unwrap().gid;
         for thread in threads_of(std::process::id()).unwrap() {
             let mut all = thread.own_groups.iter().chain(&thread.groups);
             assert!(all.all(|of| *of == group), "{thread:?}");
@@ -226,7 +227,7 @@ fn write_own(own: &Path) -> Result<(), Error> {
 
 /// In here the system calls are answered as a kernel without them does.
 fn name_missing(_own: &Path) -> Result<(), Error> {
-    let offer = OfferedWalls::read();
+    let offer = OfferedWalls::probe_kernel();
     let missing = offer.missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
     let is_named = missing.contains("Landlock: this kernel does not have it")
         && missing.contains("seccomp: this kernel");

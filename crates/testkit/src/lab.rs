@@ -69,53 +69,59 @@ impl LabPort {
 
 impl Lab {
     /// Builds two ports and a cable.
-    pub fn pair() -> Result<Self, device::Error> {
-        Self::build(&unique(), &["a", "b"], Middle::Cable)
+    pub fn cabled_pair() -> Result<Self, device::Error> {
+        Self::build_named(&unique_prefix(), &["a", "b"], Middle::Cable)
     }
 
     /// Builds `count` ports around a kernel bridge.
-    pub fn bridged(count: usize) -> Result<Self, device::Error> {
+    pub fn with_bridge(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build(&unique(), &names, Middle::Bridge)
+        Self::build_named(&unique_prefix(), &names, Middle::Bridge)
     }
 
     /// Builds `count` ports with unconnected neighbours, `port0` … in a namespace of their own.
-    pub fn apart(count: usize) -> Result<Self, device::Error> {
+    pub fn with_unconnected_ports(count: usize) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build(&unique(), &names, Middle::Nothing)
+        Self::build_named(&unique_prefix(), &names, Middle::Nothing)
     }
 
     /// Builds `count` ports around the reference device; device port n is the neighbour of lab port n.
     pub fn with_device(count: usize, plan: FaultPlan) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
-        Self::build(&unique(), &names, Middle::Reference(plan))
+        Self::build_named(&unique_prefix(), &names, Middle::Reference(plan))
     }
 
     /// Builds ports in namespaces `prefix` + name. With an empty prefix the names are meant for users (`tx/eth0`), and two such
     /// labs cannot exist side by side.
-    pub fn build<S: AsRef<str>>(prefix: &str, names: &[S], middle: Middle) -> Result<Self, device::Error> {
+    pub fn build_named<S: AsRef<str>>(
+        prefix: &str,
+        names: &[S],
+        middle: Middle,
+    ) -> Result<Self, device::Error> {
         // On a failure below, everything made so far is dropped, and each namespace removes itself with its content.
         let spaces: Vec<Space> = names
             .iter()
-            .map(|name| Space::create(&format!("{prefix}{}", name.as_ref())))
+            .map(|name| Space::create_quiet(&format!("{prefix}{}", name.as_ref())))
             .collect::<Result<_, _>>()?;
         if middle == Middle::Cable {
-            return Ok(Self::cabled(spaces)?);
+            return Ok(Self::connect_pair(spaces)?);
         }
-        let device_space = Space::create(&format!("{prefix}dut"))?;
+        let device_space = Space::create_quiet(&format!("{prefix}dut"))?;
         let mut ports = Vec::new();
         for (index, space) in spaces.into_iter().enumerate() {
             let near = CableEnd { space: &space, name: INTERFACE, number: index };
             let far = CableEnd { space: &device_space, name: &device_port(index), number: index + 0x80 };
-            cable(near, far)?;
-            ports.push(LabPort::open(space)?);
+            create_cable(near, far)?;
+            ports.push(LabPort::from_space(space)?);
         }
         let device_ports: Vec<String> = (0..ports.len()).map(device_port).collect();
         let device = match middle {
-            Middle::Reference(plan) => Some(Device::start(&device_space.netns, &device_ports, &plan)?),
+            Middle::Reference(plan) => {
+                Some(Device::start_forwarding(&device_space.netns, &device_ports, &plan)?)
+            }
             Middle::Nothing => None,
             Middle::Bridge | Middle::Cable => {
-                bridge(&device_space.netns, &device_ports)?;
+                bridge_ports(&device_space.netns, &device_ports)?;
                 ready::await_forwarding(&ports)?;
                 None
             }
@@ -123,12 +129,12 @@ impl Lab {
         Ok(Self { device, passes: Vec::new(), ports, device_space: Some(device_space) })
     }
 
-    fn cabled(spaces: Vec<Space>) -> Result<Self, Error> {
+    fn connect_pair(spaces: Vec<Space>) -> Result<Self, Error> {
         if let [a, b] = spaces.as_slice() {
             let near = CableEnd { space: a, name: INTERFACE, number: 0 };
-            cable(near, CableEnd { space: b, name: INTERFACE, number: 1 })?;
+            create_cable(near, CableEnd { space: b, name: INTERFACE, number: 1 })?;
         }
-        let ports = spaces.into_iter().map(LabPort::open).collect::<Result<_, _>>()?;
+        let ports = spaces.into_iter().map(LabPort::from_space).collect::<Result<_, _>>()?;
         Ok(Self { device: None, passes: Vec::new(), ports, device_space: None })
     }
 
@@ -155,26 +161,26 @@ impl Lab {
     /// Makes the device's end of every cable take the live frames of back end `xdp`.
     pub fn take_live_frames(&mut self) -> Result<(), Error> {
         let Some(space) = &self.device_space else { return Ok(()) };
-        let mut links = NamespaceLinks::open(&space.netns)?;
-        let ethtool = EthtoolCalls::open(&space.netns)?;
+        let mut links = NamespaceLinks::open_in(&space.netns)?;
+        let ethtool = EthtoolCalls::open_in(&space.netns)?;
         for port in (0..self.ports.len()).map(device_port) {
             let index = links.by_name(&port)?.index;
             // A VLAN tag that travels beside its frame is not seen by a program at the other end.
             ethtool.set_offload(&port, Offload::TxVlan, false)?;
-            self.passes.push(xdp::pass(&space.netns, index, &port)?);
+            self.passes.push(xdp::attach_pass(&space.netns, index, &port)?);
         }
         Ok(())
     }
 
     /// Stops the reference device and takes its report; an empty one if there is none.
     pub fn stop_device(&mut self) -> Result<DeviceReport, device::Error> {
-        self.device.take().map_or_else(|| Ok(DeviceReport::default()), Device::stop)
+        self.device.take().map_or_else(|| Ok(DeviceReport::default()), Device::stop_and_report)
     }
 }
 
 impl LabPort {
-    fn open(space: Space) -> Result<Self, Error> {
-        let link = NamespaceLinks::open(&space.netns)?.by_name(INTERFACE)?;
+    fn from_space(space: Space) -> Result<Self, Error> {
+        let link = NamespaceLinks::open_in(&space.netns)?.by_name(INTERFACE)?;
         Ok(Self { space, link })
     }
 }
@@ -187,7 +193,7 @@ struct Space {
 }
 
 impl Space {
-    fn create(name: &str) -> Result<Self, Error> {
+    fn create_quiet(name: &str) -> Result<Self, Error> {
         let netns = NetNs::create_named(name)?;
         let space = Self { name: name.to_owned(), netns };
         // IPv6 off: packets that the kernel sends by itself would be counted as foreign frames.
@@ -222,13 +228,13 @@ fn device_port(index: usize) -> String {
 }
 
 /// Prefix that no other lab of this machine has: process and counter.
-fn unique() -> String {
+fn unique_prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("pr{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Locally administered address that identifies the end.
-fn mac(number: usize) -> Mac {
+fn local_mac(number: usize) -> Mac {
     let [.., low] = number.to_be_bytes();
     [0x02, 0x50, 0x52, 0, 0, low]
 }
@@ -242,15 +248,15 @@ struct CableEnd<'a> {
     number: usize,
 }
 
-fn cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
+fn create_cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
     // Both ends in one request, the far one directly in its namespace: both may have the same name.
-    let mut links = NamespaceLinks::open(&near.space.netns)?;
+    let mut links = NamespaceLinks::open_in(&near.space.netns)?;
     links.create_veth(
-        VethEnd { name: near.name, netns: None, mac: Some(mac(near.number)) },
-        VethEnd { name: far.name, netns: Some(&far.space.netns), mac: Some(mac(far.number)) },
+        VethEnd { name: near.name, netns: None, mac: Some(local_mac(near.number)) },
+        VethEnd { name: far.name, netns: Some(&far.space.netns), mac: Some(local_mac(far.number)) },
     )?;
     for end in [near, far] {
-        let mut links = NamespaceLinks::open(&end.space.netns)?;
+        let mut links = NamespaceLinks::open_in(&end.space.netns)?;
         let index = links.by_name(end.name)?.index;
         links.set_mtu(index, MTU)?;
         links.set_up(index, true)?;
@@ -258,8 +264,8 @@ fn cable(near: CableEnd<'_>, far: CableEnd<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn bridge(netns: &NetNs, ports: &[String]) -> Result<(), Error> {
-    let mut links = NamespaceLinks::open(netns)?;
+fn bridge_ports(netns: &NetNs, ports: &[String]) -> Result<(), Error> {
+    let mut links = NamespaceLinks::open_in(netns)?;
     links.create_bridge(BRIDGE)?;
     let bridge = links.by_name(BRIDGE)?.index;
     for port in ports {

@@ -37,13 +37,14 @@ struct Arrivals {
 
 impl Arrivals {
     fn listen(port: &LabPort) -> Self {
-        let ring = RxRing::open(port.netns(), port.link.index, INTERFACE, RxOptions::default()).unwrap();
+        let ring = RxRing::open_on_interface(port.netns(), port.link.index, INTERFACE, RxOptions::default())
+            .unwrap();
         Self { ring, frames: Vec::new() }
     }
 
     fn take(&mut self) {
         let frames = &mut self.frames;
-        self.ring.receive(usize::MAX, &mut |frame| {
+        self.ring.receive_frames(usize::MAX, &mut |frame| {
             let at = frame.bytes.len() - 10;
             let key = u16::from_be_bytes(frame.bytes[10..12].try_into().unwrap());
             frames.push((key, u64::from_be_bytes(frame.bytes[at..at + 8].try_into().unwrap())));
@@ -54,13 +55,13 @@ impl Arrivals {
     fn await_frames(&mut self, count: usize) {
         let until = clock::monotonic_ns() + LONG_NS;
         while self.frames.len() < count && clock::monotonic_ns() < until {
-            self.ring.wait(10_000_000).unwrap();
+            self.ring.wait_for_frames(10_000_000).unwrap();
             self.take();
         }
-        self.ring.wait(20_000_000).unwrap();
+        self.ring.wait_for_frames(20_000_000).unwrap();
         self.take();
         assert_eq!(self.frames.len(), count, "frames have arrived");
-        let stats = self.ring.stats().unwrap();
+        let stats = self.ring.read_stats().unwrap();
         assert_eq!((stats.received, stats.dropped), (count as u64, 0));
     }
 
@@ -70,7 +71,7 @@ impl Arrivals {
 }
 
 fn sender(port: &LabPort) -> TxRing {
-    TxRing::open(port.netns(), port.link.index, INTERFACE, TxOptions::default()).unwrap()
+    TxRing::open_on_interface(port.netns(), port.link.index, INTERFACE, TxOptions::default()).unwrap()
 }
 
 fn frame(key: u16, position: u64) -> Vec<u8> {
@@ -89,35 +90,35 @@ fn exchange(from: &LabPort, to: &LabPort, keys: u16, count: u64) -> Arrivals {
         for key in 0..keys {
             let frame = frame(key, position);
             while tx.next_slot().is_none() {
-                tx.kick().unwrap();
+                tx.kick_kernel().unwrap();
             }
             tx.next_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
-            tx.commit(frame.len());
+            tx.commit_frame(frame.len());
         }
-        tx.kick().unwrap();
+        tx.kick_kernel().unwrap();
         arrivals.take();
     }
-    while tx.pending() > 0 {
-        tx.kick().unwrap();
+    while tx.pending_frames() > 0 {
+        tx.kick_kernel().unwrap();
     }
     arrivals
 }
 
 #[test]
 fn a_cable_carries_frames_and_is_gone_when_dropped() {
-    let Some(lab) = lab(Lab::pair()) else { return };
+    let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let mut arrivals = exchange(&lab.ports()[0], &lab.ports()[1], 1, 500);
     arrivals.await_frames(500);
     assert_eq!(arrivals.positions(0), (0..500).collect::<Vec<_>>());
     let names: Vec<String> = lab.ports().iter().map(|port| port.namespace().to_owned()).collect();
-    assert!(names.iter().all(|name| netns::names().contains(name)));
+    assert!(names.iter().all(|name| netns::list_named().contains(name)));
     drop(lab);
-    assert!(!names.iter().any(|name| netns::names().contains(name)));
+    assert!(!names.iter().any(|name| netns::list_named().contains(name)));
 }
 
 #[test]
 fn a_bridge_floods_to_all_other_ports_and_says_nothing_itself() {
-    let Some(lab) = lab(Lab::bridged(3)) else { return };
+    let Some(lab) = lab(Lab::with_bridge(3)) else { return };
     let third = Arrivals::listen(&lab.ports()[2]);
     let second = exchange(&lab.ports()[0], &lab.ports()[1], 1, 200);
     for mut arrivals in [second, third] {
@@ -129,9 +130,9 @@ fn a_bridge_floods_to_all_other_ports_and_says_nothing_itself() {
 #[test]
 fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
     let rules = vec![
-        FaultRule::new(RulePositions::scattered(1, 20, 0..1900), FrameFault::Drop).for_key(0),
+        FaultRule::new(RulePositions::draw_exactly(1, 20, 0..1900), FrameFault::Drop).for_key(0),
         FaultRule::new(RulePositions::Within(100..107), FrameFault::Drop).for_key(0),
-        FaultRule::new(RulePositions::scattered(2, 15, 0..1900), FrameFault::Duplicate { copies: 2 })
+        FaultRule::new(RulePositions::draw_exactly(2, 15, 0..1900), FrameFault::Duplicate { copies: 2 })
             .for_key(1),
         FaultRule::new(
             RulePositions::At((0..15).map(|n| n * 100 + 7).collect()),
@@ -145,7 +146,8 @@ fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
         .for_key(3),
         FaultRule::new(RulePositions::All, FrameFault::Delay(Nanos::new(3_000_000))).for_key(4),
     ];
-    let plan = FaultPlan { seed: 9, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::none() };
+    let plan =
+        FaultPlan { seed: 9, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::without_faults() };
     let Some(mut lab) = lab(Lab::with_device(2, plan)) else { return };
     let mut arrivals = exchange(&lab.ports()[0], &lab.ports()[1], 6, 2000);
     // It forwards first what has arrived by now. Nothing else says how many frames have to come.
@@ -157,7 +159,7 @@ fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
         assert_eq!(truth.received, 2000, "key {key}");
         assert_eq!(arrivals.positions(key), truth.departures, "key {key}");
     }
-    let accounts: Vec<ExpectedCounts> = truths.iter().map(KeyTruth::accounts).collect();
+    let accounts: Vec<ExpectedCounts> = truths.iter().map(KeyTruth::expected_counts).collect();
     assert!((20..=27).contains(&accounts[0].lost) && accounts[0].longest_burst >= 7);
     assert_eq!((accounts[1].duplicates, accounts[2].reordered, accounts[2].max_extent), (30, 15, 9));
     assert_eq!((accounts[3].altered, truths[4].delayed, accounts[5].unique), (2000, 2000, 2000));
@@ -166,10 +168,10 @@ fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
 #[test]
 fn a_second_lab_of_the_same_names_is_refused_and_leaves_the_first_alone() {
     let prefix = format!("twice{}-", std::process::id());
-    let build = || Lab::build(&prefix, &["a", "b"], packetrig_testkit::Middle::Cable);
+    let build = || Lab::build_named(&prefix, &["a", "b"], packetrig_testkit::Middle::Cable);
     let Some(first) = lab(build()) else { return };
     assert!(build().is_err());
     let port = &first.ports()[0];
-    assert!(NamespaceLinks::open(port.netns()).unwrap().by_name(INTERFACE).unwrap().carrier);
-    assert!(netns::names().contains(&port.namespace().to_owned()));
+    assert!(NamespaceLinks::open_in(port.netns()).unwrap().by_name(INTERFACE).unwrap().carrier);
+    assert!(netns::list_named().contains(&port.namespace().to_owned()));
 }

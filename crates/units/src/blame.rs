@@ -34,7 +34,7 @@ pub enum Blame {
 
 impl Blame {
     /// Classifies a failed system call on a file, socket or process.
-    pub fn of_io(error: &io::Error) -> Self {
+    pub fn from_io(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::PermissionDenied => Self::Rights,
             io::ErrorKind::AddrInUse => Self::Busy,
@@ -43,14 +43,14 @@ impl Blame {
     }
 
     /// Classifies a failure on a file or directory that the user named: a name that does not exist is the user's error.
-    pub fn of_named_file(error: &io::Error) -> Self {
+    pub fn from_named_file(error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound
             | io::ErrorKind::NotADirectory
             | io::ErrorKind::IsADirectory
             | io::ErrorKind::InvalidInput
             | io::ErrorKind::InvalidData => Self::Usage,
-            _ => Self::of_io(error),
+            _ => Self::from_io(error),
         }
     }
 }
@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn rights_and_addresses_in_use_are_told_from_other_failures() {
-        let blame = |kind: io::ErrorKind| Blame::of_io(&kind.into());
+        let blame = |kind: io::ErrorKind| Blame::from_io(&kind.into());
         assert_eq!(blame(io::ErrorKind::PermissionDenied), Blame::Rights);
         assert_eq!(blame(io::ErrorKind::AddrInUse), Blame::Busy);
         assert_eq!(blame(io::ErrorKind::NotFound), Blame::World);
-        let named = |kind: io::ErrorKind| Blame::of_named_file(&kind.into());
+        let named = |kind: io::ErrorKind| Blame::from_named_file(&kind.into());
         assert_eq!(named(io::ErrorKind::NotFound), Blame::Usage);
         assert_eq!(named(io::ErrorKind::PermissionDenied), Blame::Rights);
         assert_eq!(named(io::ErrorKind::StorageFull), Blame::World);

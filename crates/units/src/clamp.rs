@@ -20,6 +20,6 @@ pub fn clamp_to_usize(value: impl TryInto<usize>) -> usize {
 }
 
 /// `value` modulo `divisor`, which is above zero: always fits, because the divisor does.
-pub fn remainder(value: u64, divisor: usize) -> usize {
+pub fn remainder_as_usize(value: u64, divisor: usize) -> usize {
     clamp_to_usize(value % divisor as u64)
 }

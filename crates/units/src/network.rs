@@ -28,13 +28,13 @@ impl Network {
 
     /// Returns whether an address is in the network.
     pub fn contains(self, ip: IpAddr) -> bool {
-        let ends = self.ends();
+        let ends = self.first_and_last();
         let ip = ip.to_canonical();
-        ip.is_ipv4() == self.first.is_ipv4() && (ends.0..=ends.1).contains(&number(ip))
+        ip.is_ipv4() == self.first.is_ipv4() && (ends.0..=ends.1).contains(&address_number(ip))
     }
 
     /// The same network as one of IPv4, if it is that.
-    fn canonical(self) -> Self {
+    fn to_canonical(self) -> Self {
         const MAPPED: u8 = 96;
         match (self.first.to_canonical(), self.bits.checked_sub(MAPPED)) {
             (IpAddr::V4(first), Some(bits)) if self.first.is_ipv6() => Self { first: first.into(), bits },
@@ -42,14 +42,14 @@ impl Network {
         }
     }
 
-    const fn width(self) -> u8 {
+    const fn address_width(self) -> u8 {
         if self.first.is_ipv4() { 32 } else { 128 }
     }
 
     /// First and last address as numbers.
-    pub fn ends(self) -> (u128, u128) {
-        let first = number(self.first);
-        let host = u32::from(self.width() - self.bits);
+    pub fn first_and_last(self) -> (u128, u128) {
+        let first = address_number(self.first);
+        let host = u32::from(self.address_width() - self.bits);
         (first, first | if host >= 128 { u128::MAX } else { (1 << host) - 1 })
     }
 }
@@ -71,12 +71,12 @@ impl FromStr for Network {
         let host = u32::from(width - bits);
         // A shift by the full width would overflow: ::/0 has 128 bits of host.
         let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
-        if network.ends().0 & mask != 0 {
+        if network.first_and_last().0 & mask != 0 {
             // A user who writes a host address here may not see how many addresses the prefix covers.
             return Err(not_a_network(text, " (it has bits behind its prefix)"));
         }
         // Two spellings of one network must compare equal.
-        Ok(network.canonical())
+        Ok(network.to_canonical())
     }
 }
 
@@ -90,7 +90,7 @@ fn not_a_network(text: &str, why: &str) -> String {
     format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48")
 }
 
-fn number(ip: IpAddr) -> u128 {
+fn address_number(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(ip) => ip.to_bits().into(),
         IpAddr::V6(ip) => ip.to_bits(),

@@ -35,7 +35,7 @@ struct Decimal {
 
 impl Decimal {
     /// Splits `1.5ms` into 1.5 and `ms`.
-    fn split(text: &str) -> Option<(Self, &str)> {
+    fn split_unit(text: &str) -> Option<(Self, &str)> {
         let text = text.trim();
         // No sign and no exponent: no quantity here is negative, and people write units rather than powers.
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
@@ -51,7 +51,7 @@ impl Decimal {
     }
 
     /// The value times `factor`, if that is a whole number that fits.
-    fn times(self, factor: u64) -> Option<u64> {
+    fn checked_times(self, factor: u64) -> Option<u64> {
         let scaled = u128::from(self.digits) * u128::from(factor);
         // Integers only: 0.1 Gbit/s must be exactly 100 000 000 bit/s. A value that is not whole in the smallest
         // unit is refused rather than rounded.
@@ -64,7 +64,7 @@ impl FromStr for Nanos {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let parsed = Decimal::split(text).and_then(|(value, unit)| {
+        let parsed = Decimal::split_unit(text).and_then(|(value, unit)| {
             let factor = match unit {
                 "ns" => 1,
                 "us" | "µs" => 1_000,
@@ -74,7 +74,7 @@ impl FromStr for Nanos {
                 "h" => 3_600_000_000_000,
                 _ => return None,
             };
-            value.times(factor)
+            value.checked_times(factor)
         });
         parsed.map(Self::new).ok_or_else(|| Error {
             text: text.to_owned(),
@@ -89,8 +89,8 @@ impl FromStr for Share {
 
     /// A percentage, with or without the sign.
     fn from_str(text: &str) -> Result<Self, Error> {
-        let parsed = Decimal::split(text).and_then(|(value, unit)| match unit {
-            "" | "%" => value.times(10_000_000).map(Self::from_billionths),
+        let parsed = Decimal::split_unit(text).and_then(|(value, unit)| match unit {
+            "" | "%" => value.checked_times(10_000_000).map(Self::from_billionths),
             _ => None,
         });
         parsed.filter(|share| *share <= Self::WHOLE).ok_or_else(|| Error {
@@ -105,8 +105,8 @@ impl FromStr for FrameSize {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let parsed = Decimal::split(text).and_then(|(value, unit)| match unit {
-            "" | "B" => value.times(1),
+        let parsed = Decimal::split_unit(text).and_then(|(value, unit)| match unit {
+            "" | "B" => value.checked_times(1),
             _ => None,
         });
         parsed.and_then(|bytes| u32::try_from(bytes).ok()).map(Self::new).ok_or_else(|| Error {
@@ -121,7 +121,8 @@ impl FromStr for BitRate {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let parsed = Decimal::split(text).and_then(|(value, unit)| value.times(bit_factor(unit)?));
+        let parsed =
+            Decimal::split_unit(text).and_then(|(value, unit)| value.checked_times(bit_factor(unit)?));
         parsed.map(Self::new).ok_or_else(|| Error {
             text: text.to_owned(),
             kind: "bit rate",
@@ -134,12 +135,12 @@ impl FromStr for Rate {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let parsed = Decimal::split(text).and_then(|(value, unit)| {
+        let parsed = Decimal::split_unit(text).and_then(|(value, unit)| {
             if let Some(factor) = bit_factor(unit) {
-                return value.times(factor).filter(|bps| *bps > 0).map(BitRate::new).map(Self::Bits);
+                return value.checked_times(factor).filter(|bps| *bps > 0).map(BitRate::new).map(Self::Bits);
             }
             let factor = match unit {
-                "%" => return value.times(10_000_000).map(Share::from_billionths).map(Self::Share),
+                "%" => return value.checked_times(10_000_000).map(Share::from_billionths).map(Self::Share),
                 "" | "pps" | "fps" | "frames/s" => 1,
                 "kpps" => 1_000,
                 "Mpps" => 1_000_000,

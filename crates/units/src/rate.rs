@@ -74,7 +74,7 @@ pub struct FrameRate {
 impl FrameRate {
     /// `frames` in every `seconds`; `None` if either is zero.
     pub fn new(frames: u64, seconds: u64) -> Option<Self> {
-        Self::reduced(u128::from(frames), u128::from(seconds))
+        Self::from_fraction(u128::from(frames), u128::from(seconds))
     }
 
     /// `pps` frames per second; `None` for zero.
@@ -85,17 +85,17 @@ impl FrameRate {
     /// The rate that fills `bits` with frames whose sizes add up to `bytes` over `count` frames.
     /// Pass L2 bytes for an L2 rate and L1 bytes for an L1 rate.
     pub fn from_bits(bits: BitRate, bytes: u64, count: u64) -> Option<Self> {
-        Self::reduced(u128::from(bits.bits_per_second()) * u128::from(count), u128::from(bytes) * 8)
+        Self::from_fraction(u128::from(bits.bits_per_second()) * u128::from(count), u128::from(bytes) * 8)
     }
 
     /// The rate that fills a share of a link with frames; like [`Self::from_bits`].
     pub fn from_share(link: BitRate, share: Share, l1_bytes: u64, count: u64) -> Option<Self> {
         let bits = u128::from(link.bits_per_second()) * u128::from(share.billionths());
         let frames = bits.checked_mul(u128::from(count))?;
-        Self::reduced(frames, u128::from(l1_bytes) * 8 * 1_000_000_000)
+        Self::from_fraction(frames, u128::from(l1_bytes) * 8 * 1_000_000_000)
     }
 
-    fn reduced(frames: u128, seconds: u128) -> Option<Self> {
+    fn from_fraction(frames: u128, seconds: u128) -> Option<Self> {
         if frames == 0 || seconds == 0 {
             return None;
         }
@@ -112,11 +112,11 @@ impl FrameRate {
 
     /// One of `parts` equal parts of it; `None` for no parts.
     pub fn part_of(self, parts: u64) -> Option<Self> {
-        Self::reduced(u128::from(self.frames), u128::from(self.seconds) * u128::from(parts))
+        Self::from_fraction(u128::from(self.frames), u128::from(self.seconds) * u128::from(parts))
     }
 
     /// When frame `n` is due, counted from frame 0: `n / rate`, rounded once. No error accumulates.
-    pub fn due(self, n: u64) -> Nanos {
+    pub fn due_time(self, n: u64) -> Nanos {
         // From the number of the frame and not from the frame before it: rounding cannot add up, and any frame can be
         // asked for.
         let ns = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
@@ -147,7 +147,7 @@ impl FrameRate {
     }
 
     /// Bits per second when every frame takes `bytes` (a mean over `count` frames: pass their sum), rounded down.
-    pub fn bits(self, bytes: u64, count: u64) -> BitRate {
+    pub fn bit_rate(self, bytes: u64, count: u64) -> BitRate {
         let bits = u128::from(bytes) * 8 * u128::from(self.frames);
         // A count of zero has no mean; one avoids a division by zero.
         let per = u128::from(count.max(1)) * u128::from(self.seconds);
@@ -155,8 +155,8 @@ impl FrameRate {
     }
 
     /// Bits per second on the line for frames of one size.
-    pub fn l1_bits(self, size: FrameSize) -> BitRate {
-        self.bits(u64::from(size.l1_bytes()), 1)
+    pub fn l1_bit_rate(self, size: FrameSize) -> BitRate {
+        self.bit_rate(u64::from(size.l1_bytes()), 1)
     }
 }
 

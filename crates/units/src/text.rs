@@ -15,7 +15,7 @@ pub fn one_line(text: &str, most: usize) -> String {
         let added = shown.chars().count();
         // Counted in characters and not in bytes: tables align by characters.
         if length + added > most {
-            return cut(&line, most);
+            return truncate_line(&line, most);
         }
         length += added;
         line.push_str(&shown);
@@ -24,7 +24,7 @@ pub fn one_line(text: &str, most: usize) -> String {
 }
 
 /// The beginning of a line that was longer.
-fn cut(line: &str, most: usize) -> String {
+fn truncate_line(line: &str, most: usize) -> String {
     line.chars().take(most.saturating_sub(1)).chain((most > 0).then_some('…')).collect()
 }
 

@@ -31,8 +31,8 @@ fn line_rate_of_a_gigabit_is_1488095_frames_of_64_bytes() {
     let link = BitRate::new(1_000_000_000);
     let rate = FrameRate::from_share(link, Share::WHOLE, u64::from(FrameSize::MIN.l1_bytes()), 1).unwrap();
     assert_eq!(rate.frames_within(Nanos::from_secs(1)), 1_488_096); // 1 488 095.2: one more has begun
-    assert_eq!(rate.due(1_488_095 * 21).as_u64() / 1_000_000_000, 20);
-    assert_eq!(rate.l1_bits(FrameSize::MIN), link);
+    assert_eq!(rate.due_time(1_488_095 * 21).as_u64() / 1_000_000_000, 20);
+    assert_eq!(rate.l1_bit_rate(FrameSize::MIN), link);
 }
 
 #[test]
@@ -53,14 +53,14 @@ proptest! {
         let rate = FrameRate::new(frames, seconds).unwrap();
         let exact = u128::from(n) * u128::from(seconds) * 1_000_000_000 / u128::from(frames);
         prop_assume!(exact < u128::from(u64::MAX));
-        prop_assert_eq!(u128::from(rate.due(n).as_u64()), exact);
+        prop_assert_eq!(u128::from(rate.due_time(n).as_u64()), exact);
     }
 
     #[test]
     fn frames_within_counts_those_due_before(frames in 1u64..1_000_000, seconds in 1u64..100, ns in 1u64..10_000_000_000) {
         let rate = FrameRate::new(frames, seconds).unwrap();
         let within = rate.frames_within(Nanos::new(ns));
-        prop_assert!(rate.due(within - 1).as_u64() < ns);
-        prop_assert!(rate.due(within).as_u64() + 1 >= ns);
+        prop_assert!(rate.due_time(within - 1).as_u64() < ns);
+        prop_assert!(rate.due_time(within).as_u64() + 1 >= ns);
     }
 }

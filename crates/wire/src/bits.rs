@@ -1,7 +1,7 @@
 //! Bit fields in bytes, most significant bit first, as the standards draw them.
 
 /// Writes the low `bits` bits of `value` at bit offset `at`. Fields that are whole bytes take the short way.
-pub(crate) fn write(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
+pub(crate) fn write_bits(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
     let first = (at / 8) as usize;
     if at.is_multiple_of(8) && bits.is_multiple_of(8) {
         let len = (bits / 8) as usize;
@@ -22,7 +22,7 @@ pub(crate) fn write(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
 }
 
 /// Reads `bits` bits at bit offset `at`; `None` beyond the end.
-pub(crate) fn read(bytes: &[u8], at: u64, bits: u32) -> Option<u128> {
+pub(crate) fn read_bits(bytes: &[u8], at: u64, bits: u32) -> Option<u128> {
     let mut value = 0u128;
     for bit in 0..u64::from(bits) {
         let place = at + bit;
@@ -41,10 +41,10 @@ mod tests {
         #[test]
         fn what_is_written_is_read_and_nothing_else_changes(at in 0u32..60, bits in 1u32..100, value: u128, fill: u8) {
             let mut bytes = [fill; 24];
-            write(&mut bytes, at, bits, value);
+            write_bits(&mut bytes, at, bits, value);
             let wanted = value & crate::pattern::low_mask(bits);
-            prop_assert_eq!(read(&bytes, at.into(), bits), Some(wanted));
-            write(&mut bytes, at, bits, read(&[fill; 24], at.into(), bits).unwrap());
+            prop_assert_eq!(read_bits(&bytes, at.into(), bits), Some(wanted));
+            write_bits(&mut bytes, at, bits, read_bits(&[fill; 24], at.into(), bits).unwrap());
             prop_assert_eq!(bytes, [fill; 24]);
         }
     }

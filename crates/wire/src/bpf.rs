@@ -1,8 +1,8 @@
 //! Capture filters as programs: classic BPF, which the filter language of tcpdump compiles to.
 //!
-//! A [`FilterProgram`] is classic BPF that was checked to be sound. It can be run on a frame ([`FilterProgram::matches`]),
+//! A [`FilterProgram`] is classic BPF that was checked to be sound. It can be run on a frame ([`FilterProgram::matches_frame`]),
 //! and translated into the body of an eBPF program that does the same to the frame in front of an XDP hook
-//! ([`FilterProgram::translate`]). `sys::pcap` compiles text; this module makes no system calls.
+//! ([`FilterProgram::translate_to_ebpf`]). `sys::pcap` compiles text; this module makes no system calls.
 //!
 //! Semantics are those of libpcap: 32-bit arithmetic, a load outside the frame and a division by zero end the program with
 //! "no match". The kernel's own extensions (negative offsets) are not supported; such a load is outside the frame.
@@ -65,7 +65,7 @@ pub enum ProgramRefusal {
 impl FilterProgram {
     /// Checks a compiled program: its instructions, and the targets of its jumps.
     pub fn new(insns: Vec<ClassicInsn>) -> Result<Self, ProgramRefusal> {
-        let ops = decode::decode(&insns)?;
+        let ops = decode::decode_program(&insns)?;
         Ok(Self { insns, ops })
     }
 
@@ -75,7 +75,7 @@ impl FilterProgram {
     }
 
     /// Reports whether a whole frame (without FCS) passes.
-    pub fn matches(&self, frame: &[u8]) -> bool {
+    pub fn matches_frame(&self, frame: &[u8]) -> bool {
         // No frame is as long as 32 bits can say; a longer input counts as the longest.
         self.matches_cut(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
     }
@@ -83,7 +83,7 @@ impl FilterProgram {
     /// Reports whether a frame passes of which only the first bytes are known. Loads from the cut part count as outside the
     /// frame, but its length is `full_len`.
     pub fn matches_cut(&self, bytes: &[u8], full_len: u32) -> bool {
-        run::run(&self.ops, bytes, full_len) != 0
+        run::run_program(&self.ops, bytes, full_len) != 0
     }
 
     /// Translates the filter into the body of an XDP program, which goes to one ending for frames that pass, and to another
@@ -91,8 +91,8 @@ impl FilterProgram {
     ///
     /// On entry R1 is the `struct xdp_md *`; at the endings it is in R6. All other registers are the body's, and so are
     /// the 64 bytes of the stack below R10. An expression about `len` needs CAP_PERFMON to load: it subtracts pointers.
-    pub fn translate(&self, endings: FilterEndings<'_>) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
-        translate::translate(&self.ops, endings)
+    pub fn translate_to_ebpf(&self, endings: FilterEndings<'_>) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
+        translate::translate_program(&self.ops, endings)
     }
 }
 

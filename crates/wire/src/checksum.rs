@@ -10,8 +10,8 @@ pub struct ChecksumSum {
 
 impl ChecksumSum {
     /// Adds the bytes that follow what was added before.
-    pub fn add(&mut self, bytes: &[u8]) {
-        self.add_folded(sum(bytes), bytes.len());
+    pub fn add_bytes(&mut self, bytes: &[u8]) {
+        self.add_folded(ones_complement_sum(bytes), bytes.len());
     }
 
     /// Adds a piece of `len` bytes whose own folded sum is known.
@@ -21,13 +21,13 @@ impl ChecksumSum {
     }
 
     /// Returns the folded sum so far, not inverted.
-    pub fn folded(self) -> u16 {
-        fold(self.total)
+    pub fn folded_sum(self) -> u16 {
+        fold_carries(self.total)
     }
 }
 
 /// One's-complement sum of `bytes` as big-endian 16-bit words, folded and not inverted. An odd last byte is padded with zero.
-pub fn sum(bytes: &[u8]) -> u16 {
+pub fn ones_complement_sum(bytes: &[u8]) -> u16 {
     // Four words at a time: 2^16 = 1 modulo 2^16 - 1, so 32-bit halves may be added and folded at the end.
     let mut chunks = bytes.chunks_exact(8);
     let mut total: u64 = 0;
@@ -44,10 +44,10 @@ pub fn sum(bytes: &[u8]) -> u16 {
     if let [last] = rest.remainder() {
         total += u64::from(*last) << 8;
     }
-    fold(total)
+    fold_carries(total)
 }
 
-fn fold(mut total: u64) -> u16 {
+fn fold_carries(mut total: u64) -> u16 {
     while total > 0xffff {
         total = (total >> 16) + (total & 0xffff);
     }
@@ -146,16 +146,16 @@ mod tests {
         #[test]
         fn the_fast_sum_is_the_plain_one(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             // 0 and 0xffff are the same number in one's complement, but a sum of non-zero words is never 0.
-            prop_assert_eq!(sum(&bytes), naive(&bytes));
+            prop_assert_eq!(ones_complement_sum(&bytes), naive(&bytes));
         }
 
         #[test]
         fn pieces_add_up_to_the_whole(bytes in prop::collection::vec(any::<u8>(), 0..200), cut in 0usize..200) {
             let cut = cut.min(bytes.len());
             let mut pieces = ChecksumSum::default();
-            pieces.add(&bytes[..cut]);
-            pieces.add(&bytes[cut..]);
-            prop_assert_eq!(pieces.folded(), sum(&bytes));
+            pieces.add_bytes(&bytes[..cut]);
+            pieces.add_bytes(&bytes[cut..]);
+            prop_assert_eq!(pieces.folded_sum(), ones_complement_sum(&bytes));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Capture filters as OTG defines them: value, mask and negate on bits of the frame. Mask bit 0 = must match.
 //!
-//! A filter can be applied to a frame directly ([`FrameFilter::accepts`]), which defines its meaning, or compiled
-//! ([`FrameFilter::compile`]), which captures do.
+//! A filter can be applied to a frame directly ([`FrameFilter::accepts_frame`]), which defines its meaning, or compiled
+//! ([`FrameFilter::compile_program`]), which captures do.
 //!
 //! Invariant: both give the same result for every frame.
 
@@ -9,7 +9,7 @@ mod compile;
 
 use crate::bits;
 use crate::bpf::{FilterProgram, ProgramRefusal};
-use crate::tag::word;
+use crate::tag::word_at;
 use serde::{Deserialize, Serialize};
 
 /// One condition on a frame: `bits` bits from `bit_offset` equal `value` where `mask` is 0.
@@ -48,22 +48,26 @@ pub struct FrameFilter {
 
 impl FrameFilter {
     /// Reports whether `frame` (without FCS) passes.
-    pub fn accepts(&self, frame: &[u8]) -> bool {
-        self.conditions.iter().all(|condition| condition.holds(frame))
+    pub fn accepts_frame(&self, frame: &[u8]) -> bool {
+        self.conditions.iter().all(|condition| condition.holds_for(frame))
     }
 
     /// Compiles the filter to classic BPF; `None` if every frame passes.
-    pub fn compile(&self) -> Result<Option<FilterProgram>, ProgramRefusal> {
-        if self.conditions.is_empty() { Ok(None) } else { compile::compile(&self.conditions).map(Some) }
+    pub fn compile_program(&self) -> Result<Option<FilterProgram>, ProgramRefusal> {
+        if self.conditions.is_empty() {
+            Ok(None)
+        } else {
+            compile::compile_conditions(&self.conditions).map(Some)
+        }
     }
 }
 
 impl FieldCondition {
-    fn holds(&self, frame: &[u8]) -> bool {
+    fn holds_for(&self, frame: &[u8]) -> bool {
         // A frame without the header, or too short, fails the condition even if it is negated: nothing was compared.
-        let Some(start) = self.base.find(frame) else { return false };
+        let Some(start) = self.base.find_offset(frame) else { return false };
         let at = start as u64 * 8 + u64::from(self.bit_offset);
-        let Some(found) = bits::read(frame, at, self.bits.min(128)) else { return false };
+        let Some(found) = bits::read_bits(frame, at, self.bits.min(128)) else { return false };
         ((found ^ self.value) & !self.mask & crate::pattern::low_mask(self.bits) == 0) != self.negate
     }
 }
@@ -77,11 +81,11 @@ const MOST_TAGS: usize = 8;
 
 /// Reports whether the type at this offset announces a VLAN tag.
 fn is_tag(frame: &[u8], at: usize) -> bool {
-    word(frame, at).is_some_and(|found| TAGS.contains(&found))
+    word_at(frame, at).is_some_and(|found| TAGS.contains(&found))
 }
 
 impl FilterBase {
-    fn find(self, frame: &[u8]) -> Option<usize> {
+    fn find_offset(self, frame: &[u8]) -> Option<usize> {
         match self {
             Self::Frame => Some(0),
             Self::Vlan => is_tag(frame, ETHER_TYPE).then_some(ETHER_TYPE + 2),
@@ -89,7 +93,7 @@ impl FilterBase {
                 // Bounded, because the compiled filter writes this loop out.
                 let tags = (0..MOST_TAGS).take_while(|tag| is_tag(frame, ETHER_TYPE + 4 * tag)).count();
                 let at = ETHER_TYPE + 4 * tags;
-                (word(frame, at)? == self.ether_type()).then_some(at + 2)
+                (word_at(frame, at)? == self.ether_type()).then_some(at + 2)
             }
         }
     }
@@ -118,20 +122,20 @@ mod tests {
     #[test]
     fn zero_in_the_mask_must_match_and_one_need_not() {
         let mut filter = FrameFilter { conditions: vec![condition(FilterBase::Frame, 40, 8, 0xac)] };
-        assert!(!filter.accepts(&frame()));
+        assert!(!filter.accepts_frame(&frame()));
         filter.conditions[0].mask = 0x07;
-        assert!(filter.accepts(&frame()));
+        assert!(filter.accepts_frame(&frame()));
         filter.conditions[0].negate = true;
-        assert!(!filter.accepts(&frame()));
+        assert!(!filter.accepts_frame(&frame()));
     }
 
     #[test]
     fn headers_are_found_behind_vlan_tags_and_missing_ones_fail() {
-        let holds = |condition| FrameFilter { conditions: vec![condition] }.accepts(&frame());
+        let holds = |condition| FrameFilter { conditions: vec![condition] }.accepts_frame(&frame());
         assert!(holds(condition(FilterBase::Vlan, 4, 12, 100)));
         assert!(holds(condition(FilterBase::Ipv4, 0, 4, 4)));
         assert!(!holds(condition(FilterBase::Ipv6, 0, 4, 0)));
         assert!(!holds(condition(FilterBase::Frame, 8 * 60, 8, 0)));
-        assert!(FrameFilter::default().accepts(&[]));
+        assert!(FrameFilter::default().accepts_frame(&[]));
     }
 }

@@ -18,22 +18,22 @@ mod tests;
 pub use content::content_hash;
 pub use layers::{IpLayer, PacketLayers, TransportLayer};
 pub use other_run::{KnownRun, OtherRun, other_run};
-pub use place::{TagPlace, verify};
+pub use place::{TagPlace, verify_payload};
 pub use rewrite::{AddressMap, FrameRewrite, RewriteError, VlanEdit};
 
-use crate::checksum::sum;
-use crate::tag::word;
+use crate::checksum::ones_complement_sum;
+use crate::tag::word_at;
 
 /// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624), which lie at an odd distance from where the
 /// sum begins if `odd`. `never_zero`: zero would mean that there is none.
-fn correct(frame: &mut [u8], at: usize, old: &[u8], new: &[u8], odd: bool, never_zero: bool) {
+fn correct_checksum(frame: &mut [u8], at: usize, old: &[u8], new: &[u8], odd: bool, never_zero: bool) {
     let Some(place) = frame.get_mut(at..at + 2) else { return };
     let before = u16::from_be_bytes([place[0], place[1]]);
     // Bytes at an odd distance are the other halves of their words in the sum: the same as swapping their own sum.
-    let removed = if odd { sum(old).swap_bytes() } else { sum(old) };
-    let added = if odd { sum(new).swap_bytes() } else { sum(new) };
+    let removed = if odd { ones_complement_sum(old).swap_bytes() } else { ones_complement_sum(old) };
+    let added = if odd { ones_complement_sum(new).swap_bytes() } else { ones_complement_sum(new) };
     // HC' = ~(~HC + ~m + m'), RFC 1624 equation 3.
-    let after = !sum([!before, !removed, added].map(u16::to_be_bytes).as_flattened());
+    let after = !ones_complement_sum([!before, !removed, added].map(u16::to_be_bytes).as_flattened());
     let after = if never_zero && after == 0 { 0xffff } else { after };
     place.copy_from_slice(&after.to_be_bytes());
 }

@@ -136,26 +136,26 @@ impl PacketHeader {
 
     /// Sets a field by name. A name the header does not have is a mistake in the caller's table.
     #[must_use]
-    pub fn with(mut self, name: &str, pattern: impl Into<FieldPattern>) -> Self {
-        self.set(name, FieldSetting::Pattern(pattern.into()));
+    pub fn with_field(mut self, name: &str, pattern: impl Into<FieldPattern>) -> Self {
+        self.set_field(name, FieldSetting::Pattern(pattern.into()));
         self
     }
 
     /// Sets a field by name; `false` if there is no such field.
-    pub fn set(&mut self, name: &str, setting: FieldSetting) -> bool {
+    pub fn set_field(&mut self, name: &str, setting: FieldSetting) -> bool {
         let Some(index) = self.kind.fields().iter().position(|field| field.name == name) else {
             // Names come from this program's own tables, so a wrong one is a defect of the caller.
             debug_assert!(false, "{:?} has no field {name}", self.kind);
             return false;
         };
-        // The last setting wins: `with` calls may correct each other.
+        // The last setting wins: `with_field` calls may correct each other.
         self.settings.retain(|(set, _)| *set != index);
         self.settings.push((index, setting));
         true
     }
 
     /// Removes the setting of a field.
-    pub fn unset(&mut self, name: &str) {
+    pub fn unset_field(&mut self, name: &str) {
         let kind = self.kind;
         self.settings.retain(|(set, _)| kind.fields()[*set].name != name);
     }
@@ -173,13 +173,13 @@ impl PacketHeader {
     }
 
     /// Returns the document's setting of a field, if there is one.
-    pub fn setting(&self, name: &str) -> Option<&FieldSetting> {
+    pub fn field_setting(&self, name: &str) -> Option<&FieldSetting> {
         let index = self.kind.fields().iter().position(|field| field.name == name)?;
         self.settings.iter().find(|(set, _)| *set == index).map(|(_, setting)| setting)
     }
 
     /// Iterates over all settings of the document.
-    pub fn settings(&self) -> impl Iterator<Item = (&'static FieldDef, &FieldSetting)> {
+    pub fn field_settings(&self) -> impl Iterator<Item = (&'static FieldDef, &FieldSetting)> {
         self.settings.iter().map(|(index, setting)| (&self.kind.fields()[*index], setting))
     }
 
@@ -199,12 +199,12 @@ impl PacketHeader {
     }
 
     /// Bytes that follow the fixed part, or all of a custom header.
-    pub(crate) fn trailing(&self) -> &[u8] {
+    pub(crate) fn trailing_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     fn has_gre_checksum(&self) -> bool {
-        matches!(self.setting("checksum_present"), Some(FieldSetting::Pattern(FieldPattern::Value(1))))
+        matches!(self.field_setting("checksum_present"), Some(FieldSetting::Pattern(FieldPattern::Value(1))))
     }
 }
 
@@ -250,7 +250,7 @@ impl HeaderKind {
 
     /// Its fields; settings of later ones win where bits are shared.
     pub fn fields(self) -> &'static [FieldDef] {
-        tables::fields(self)
+        tables::field_table(self)
     }
 
     /// Bytes of the fixed part.
@@ -276,7 +276,7 @@ impl HeaderKind {
     }
 
     /// Protocol number with which an IP header announces it.
-    pub(crate) fn protocol(self) -> Option<u8> {
+    pub(crate) fn ip_protocol(self) -> Option<u8> {
         match self {
             Self::Icmp => Some(1),
             Self::Ipv4 => Some(4),
@@ -299,7 +299,7 @@ mod tests {
     fn every_header_has_the_length_its_standard_gives() {
         let lengths = HeaderKind::ALL.map(|kind| PacketHeader::new(kind).len());
         assert_eq!(lengths, [14, 4, 20, 40, 20, 8, 8, 8, 28, 4, 8, 4, 18, 34, 0]);
-        assert_eq!(PacketHeader::new(HeaderKind::Gre).with("checksum_present", 1).len(), 8);
+        assert_eq!(PacketHeader::new(HeaderKind::Gre).with_field("checksum_present", 1).len(), 8);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! It does no I/O, reads no clock and allocates nothing while rendering or verifying.
 //!
-//! Invariant: `render(n)` depends on the spec and `n` (and the stamp) alone.
+//! Invariant: `render_frame(n)` depends on the spec and `n` (and the stamp) alone.
 #![forbid(unsafe_code)]
 
 mod bits;

@@ -32,7 +32,7 @@ pub enum FieldPattern {
 
 impl FieldPattern {
     /// Returns the value in frame `n`, within `bits` bits.
-    pub fn at(&self, n: u64, bits: u32) -> u128 {
+    pub fn value_at(&self, n: u64, bits: u32) -> u128 {
         let value = match self {
             Self::Value(value) => *value,
             Self::Values(values) => values[index_of(n, values.len() as u64)],
@@ -40,14 +40,14 @@ impl FieldPattern {
                 let distance = step.wrapping_mul(u128::from(n % (*count).max(1)));
                 if *down { start.wrapping_sub(distance) } else { start.wrapping_add(distance) }
             }
-            Self::Random { min, max, seed, count } => draw(*min, *max, *seed, n % (*count).max(1)),
+            Self::Random { min, max, seed, count } => draw_value(*min, *max, *seed, n % (*count).max(1)),
         };
         value & low_mask(bits)
     }
 
     /// Makes a pattern of the values in the frames `index`, `index + of`, `index + 2 * of` …, for one of `of` senders that
     /// share a stream. `None`: it would take a list of more than [`MOST_DEALT`] values.
-    pub fn dealt(&self, index: u64, of: u64) -> Option<Self> {
+    pub fn every_nth(&self, index: u64, of: u64) -> Option<Self> {
         // Every `of`th frame of a pattern of period p repeats after p / gcd(p, of) frames.
         let period = self.period() / gcd(self.period(), of);
         match self {
@@ -61,7 +61,7 @@ impl FieldPattern {
             _ if period > MOST_DEALT => None,
             _ => {
                 let frames = (0..period).map(|n| index.wrapping_add(n.wrapping_mul(of)) % self.period());
-                Some(Self::Values(frames.map(|frame| self.at(frame, 128)).collect()))
+                Some(Self::Values(frames.map(|frame| self.value_at(frame, 128)).collect()))
             }
         }
     }
@@ -81,7 +81,7 @@ impl FieldPattern {
     }
 }
 
-/// Longest list that [`FieldPattern::dealt`] makes.
+/// Longest list that [`FieldPattern::every_nth`] makes.
 pub const MOST_DEALT: u64 = 65_536;
 
 const fn gcd(mut a: u64, mut b: u64) -> u64 {
@@ -107,26 +107,28 @@ const fn index_of(n: u64, len: u64) -> usize {
     (n % len) as usize
 }
 
-fn draw(min: u128, max: u128, seed: u64, n: u64) -> u128 {
+fn draw_value(min: u128, max: u128, seed: u64, n: u64) -> u128 {
     // The sum overflows if the range is all of 128 bits; then any value is inside.
     let Some(span) = max.saturating_sub(min).checked_add(1) else {
-        return u128::from(mix(seed, n)) << 64 | u128::from(mix(!seed, n));
+        return u128::from(keyed_mix(seed, n)) << 64 | u128::from(keyed_mix(!seed, n));
     };
     if let Ok(span) = u64::try_from(span) {
         // The high half of a product spreads 64 random bits over the span with a bias below 2^-32 for 32-bit fields.
-        return min + ((u128::from(mix(seed, n)) * u128::from(span)) >> 64);
+        return min + ((u128::from(keyed_mix(seed, n)) * u128::from(span)) >> 64);
     }
-    min + (u128::from(mix(seed, n)) << 64 | u128::from(mix(!seed, n))) % span
+    min + (u128::from(keyed_mix(seed, n)) << 64 | u128::from(keyed_mix(!seed, n))) % span
 }
 
 /// A keyed, statistically good 64-bit mix of `(seed, n)`: the only source of randomness in a frame.
 /// The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), applied to both words.
-pub fn mix(seed: u64, n: u64) -> u64 {
+pub fn keyed_mix(seed: u64, n: u64) -> u64 {
     // The seed is finalised by itself first, so that neighbouring seeds have nothing in common.
-    finalise(finalise(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    finalise_word(
+        finalise_word(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+    )
 }
 
-fn finalise(mut word: u64) -> u64 {
+fn finalise_word(mut word: u64) -> u64 {
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ (word >> 31)
@@ -140,15 +142,15 @@ mod tests {
     #[test]
     fn steps_wrap_at_the_width_of_the_field_and_start_again_after_count() {
         let up = FieldPattern::Step { start: 254, step: 1, count: 4, down: false };
-        assert_eq!((0..6).map(|n| up.at(n, 8)).collect::<Vec<_>>(), [254, 255, 0, 1, 254, 255]);
+        assert_eq!((0..6).map(|n| up.value_at(n, 8)).collect::<Vec<_>>(), [254, 255, 0, 1, 254, 255]);
         let down = FieldPattern::Step { start: 1, step: 2, count: 3, down: true };
-        assert_eq!((0..4).map(|n| down.at(n, 16)).collect::<Vec<_>>(), [1, 65535, 65533, 1]);
+        assert_eq!((0..4).map(|n| down.value_at(n, 16)).collect::<Vec<_>>(), [1, 65535, 65533, 1]);
     }
 
     #[test]
     fn values_cycle() {
         let list = FieldPattern::Values(vec![5, 7]);
-        assert_eq!((0..3).map(|n| list.at(n, 16)).collect::<Vec<_>>(), [5, 7, 5]);
+        assert_eq!((0..3).map(|n| list.value_at(n, 16)).collect::<Vec<_>>(), [5, 7, 5]);
     }
 
     #[test]
@@ -156,7 +158,7 @@ mod tests {
         let random = FieldPattern::Random { min: 10, max: 19, seed: 1, count: u64::MAX };
         let mut hits = [0u32; 10];
         for n in 0..10_000 {
-            hits[usize::try_from(random.at(n, 16)).unwrap() - 10] += 1;
+            hits[usize::try_from(random.value_at(n, 16)).unwrap() - 10] += 1;
         }
         assert!(hits.iter().all(|h| (850..1150).contains(h)), "{hits:?}");
     }
@@ -173,17 +175,17 @@ mod tests {
             ],
             of in 1u64..9, n in 0u64..500
         ) {
-            let part = pattern.dealt(n % of, of).unwrap();
-            prop_assert_eq!(part.at(n / of, 32), pattern.at(n, 32));
+            let part = pattern.every_nth(n % of, of).unwrap();
+            prop_assert_eq!(part.value_at(n / of, 32), pattern.value_at(n, 32));
         }
 
         #[test]
         fn random_values_stay_inside_and_repeat(min: u64, span in 0u64..1000, seed: u64, count in 1u64..50, n: u64) {
             let max = u128::from(min) + u128::from(span);
             let random = FieldPattern::Random { min: min.into(), max, seed, count };
-            let value = random.at(n, 128);
+            let value = random.value_at(n, 128);
             prop_assert!(value >= u128::from(min) && value <= max);
-            prop_assert_eq!(value, random.at(n % count, 128));
+            prop_assert_eq!(value, random.value_at(n % count, 128));
         }
     }
 }

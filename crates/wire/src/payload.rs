@@ -29,7 +29,7 @@ impl Default for PayloadPattern {
 
 impl PayloadPattern {
     /// Returns the first `len` bytes of the fill.
-    pub fn fill(&self, len: usize) -> Vec<u8> {
+    pub fn fill_bytes(&self, len: usize) -> Vec<u8> {
         match self {
             Self::Fixed { pattern, .. } if pattern.is_empty() => vec![0; len],
             Self::Fixed { pattern, repeat: true } => pattern.iter().copied().cycle().take(len).collect(),
@@ -65,11 +65,14 @@ mod tests {
 
     #[test]
     fn each_kind_fills_as_otg_says() {
-        assert_eq!(PayloadPattern::Fixed { pattern: vec![1, 2], repeat: true }.fill(5), [1, 2, 1, 2, 1]);
-        assert_eq!(PayloadPattern::Fixed { pattern: vec![1, 2], repeat: false }.fill(4), [1, 2, 0, 0]);
-        assert_eq!(PayloadPattern::IncrementByte.fill(258)[254..], [254, 255, 0, 1]);
-        assert_eq!(PayloadPattern::DecrementByte.fill(2), [255, 254]);
-        assert_eq!(PayloadPattern::IncrementWord.fill(5), [0, 0, 0, 1, 0]);
-        assert_eq!(PayloadPattern::DecrementWord.fill(4), [255, 255, 255, 254]);
+        assert_eq!(
+            PayloadPattern::Fixed { pattern: vec![1, 2], repeat: true }.fill_bytes(5),
+            [1, 2, 1, 2, 1]
+        );
+        assert_eq!(PayloadPattern::Fixed { pattern: vec![1, 2], repeat: false }.fill_bytes(4), [1, 2, 0, 0]);
+        assert_eq!(PayloadPattern::IncrementByte.fill_bytes(258)[254..], [254, 255, 0, 1]);
+        assert_eq!(PayloadPattern::DecrementByte.fill_bytes(2), [255, 254]);
+        assert_eq!(PayloadPattern::IncrementWord.fill_bytes(5), [0, 0, 0, 1, 0]);
+        assert_eq!(PayloadPattern::DecrementWord.fill_bytes(4), [255, 255, 255, 254]);
     }
 }

@@ -1,7 +1,7 @@
 //! Capture files, classic pcap and pcapng: bytes become records. [`block`] has the functions for writers of pcapng.
 //!
 //! ```text
-//!  bytes so far -> CaptureDecoder::next -> Record (borrows from them) | Skip bytes | More bytes are needed
+//!  bytes so far -> CaptureDecoder::next_step -> Record (borrows from them) | Skip bytes | More bytes are needed
 //! ```
 //! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MOST_NEEDED`] bytes, gives what it has and drops what
 //! was used, so a file of any size is read in constant memory. It does not interpret the bytes of a record.
@@ -91,17 +91,17 @@ enum ByteOrder {
 }
 
 impl ByteOrder {
-    fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
+    fn read_u16(self, bytes: &[u8], at: usize) -> Option<u16> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(if self == Self::Little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
     }
 
-    fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
+    fn read_u32(self, bytes: &[u8], at: usize) -> Option<u32> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(if self == Self::Little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
     }
 
-    fn u64(self, bytes: &[u8], at: usize) -> Option<u64> {
+    fn read_u64(self, bytes: &[u8], at: usize) -> Option<u64> {
         let bytes = *bytes.get(at..)?.first_chunk()?;
         Some(if self == Self::Little { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) })
     }
@@ -131,27 +131,27 @@ impl CaptureDecoder {
     }
 
     /// Decodes the front of `input`: the bytes that follow those used so far.
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+    pub fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         match &mut self.0 {
-            DecoderFormat::Unknown => self.begin(input),
-            DecoderFormat::Classic(file) => file.next(input),
-            DecoderFormat::Ng(section) => section.next(input),
+            DecoderFormat::Unknown => self.begin_file(input),
+            DecoderFormat::Classic(file) => file.next_step(input),
+            DecoderFormat::Ng(section) => section.next_step(input),
         }
     }
 
-    fn begin<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
-        let Some(magic) = ByteOrder::Big.u32(input, 0) else { return Ok(DecoderStep::More(4)) };
+    fn begin_file<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Big.read_u32(input, 0) else { return Ok(DecoderStep::More(4)) };
         // The magic of a section header reads the same in either byte order, so it is recognised before the order is known.
         if magic == ng::SECTION {
             let mut section = ng::PcapngSection::new();
-            let step = section.next(input)?;
+            let step = section.next_step(input)?;
             // Kept only once the header was read whole: until then the next call starts again from the front.
             if !matches!(step, DecoderStep::More(_)) {
                 self.0 = DecoderFormat::Ng(section);
             }
             return Ok(step);
         }
-        let Some(file) = classic::ClassicFile::begin(input)? else {
+        let Some(file) = classic::ClassicFile::read_header(input)? else {
             return Ok(DecoderStep::More(classic::FILE_HEADER));
         };
         self.0 = DecoderFormat::Classic(file);

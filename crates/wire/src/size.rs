@@ -1,6 +1,6 @@
 //! Returns the size of frame `n`.
 
-use crate::pattern::mix;
+use crate::pattern::keyed_mix;
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
 
@@ -66,7 +66,7 @@ impl SizeMix {
         self.sizes.last().map_or(1, |(_, end)| *end)
     }
 
-    fn at(&self, n: u64) -> FrameSize {
+    fn size_at(&self, n: u64) -> FrameSize {
         let period = self.period();
         let place = multiply_modulo(n, self.stride, period);
         let index = self.sizes.partition_point(|(_, end)| *end <= place);
@@ -86,24 +86,26 @@ impl SizeMix {
 
 impl SizePattern {
     /// Returns the size of frame `n`.
-    pub fn at(&self, n: u64) -> FrameSize {
+    pub fn size_at(&self, n: u64) -> FrameSize {
         match self {
             Self::Fixed(size) => *size,
             Self::Increment { start, step, .. } => {
-                let place = low_32(n % self.steps());
+                let place = low_32(n % self.step_count());
                 FrameSize::new(start.bytes() + place * step)
             }
             Self::Random { min, max, seed } => {
                 let span = u64::from(max.bytes() - min.bytes()) + 1;
                 // The high half of the product is below `span`, without the division of a remainder.
-                FrameSize::new(min.bytes() + low_32(high_half(u128::from(mix(*seed, n)) * u128::from(span))))
+                FrameSize::new(
+                    min.bytes() + low_32(high_half(u128::from(keyed_mix(*seed, n)) * u128::from(span))),
+                )
             }
-            Self::Weighted(sizes) => sizes.at(n),
+            Self::Weighted(sizes) => sizes.size_at(n),
         }
     }
 
     /// Number of different sizes that an increment goes through.
-    fn steps(&self) -> u64 {
+    fn step_count(&self) -> u64 {
         match self {
             Self::Increment { start, end, step } => {
                 u64::from((end.bytes() - start.bytes()) / (*step).max(1)) + 1
@@ -113,7 +115,7 @@ impl SizePattern {
     }
 
     /// Returns the smallest size that can occur.
-    pub fn min(&self) -> FrameSize {
+    pub fn min_size(&self) -> FrameSize {
         match self {
             Self::Fixed(size) | Self::Increment { start: size, .. } | Self::Random { min: size, .. } => *size,
             Self::Weighted(mix) => mix.shares().map(|(size, _)| size).min().unwrap_or(FrameSize::MIN),
@@ -121,20 +123,20 @@ impl SizePattern {
     }
 
     /// Returns the largest size that can occur.
-    pub fn max(&self) -> FrameSize {
+    pub fn max_size(&self) -> FrameSize {
         match self {
             Self::Fixed(size) | Self::Random { max: size, .. } => *size,
             // Not `end`: the last step may fall short of it.
-            Self::Increment { .. } => self.at(self.steps() - 1),
+            Self::Increment { .. } => self.size_at(self.step_count() - 1),
             Self::Weighted(mix) => mix.shares().map(|(size, _)| size).max().unwrap_or(FrameSize::MIN),
         }
     }
 
     /// Lists every size that can occur, each once.
-    pub fn all(&self) -> Vec<FrameSize> {
+    pub fn all_sizes(&self) -> Vec<FrameSize> {
         let mut sizes: Vec<FrameSize> = match self {
             Self::Fixed(size) => vec![*size],
-            Self::Increment { .. } => (0..self.steps()).map(|n| self.at(n)).collect(),
+            Self::Increment { .. } => (0..self.step_count()).map(|n| self.size_at(n)).collect(),
             Self::Random { min, max, .. } => (min.bytes()..=max.bytes()).map(FrameSize::new).collect(),
             Self::Weighted(mix) => mix.shares().map(|(size, _)| size).collect(),
         };
@@ -145,11 +147,11 @@ impl SizePattern {
 
     /// Returns the mean size as an exact fraction: (sum of bytes, number of frames) over one period or, for random
     /// sizes, of the distribution.
-    pub fn mean(&self) -> (u64, u64) {
+    pub fn mean_size(&self) -> (u64, u64) {
         match self {
             Self::Fixed(size) => (u64::from(size.bytes()), 1),
             Self::Increment { .. } | Self::Random { .. } => {
-                (u64::from(self.min().bytes() + self.max().bytes()), 2)
+                (u64::from(self.min_size().bytes() + self.max_size().bytes()), 2)
             }
             Self::Weighted(mix) => {
                 (mix.shares().map(|(size, share)| u64::from(size.bytes()) * share).sum(), mix.period())
@@ -190,10 +192,10 @@ mod tests {
     #[test]
     fn imix_has_seven_four_one_in_every_twelve_and_no_long_run() {
         let pattern = SizePattern::Weighted(SizeMix::new(&sizes(&[(64, 7), (570, 4), (1518, 1)])).unwrap());
-        let period: Vec<u32> = (24..36).map(|n| pattern.at(n).bytes()).collect();
+        let period: Vec<u32> = (24..36).map(|n| pattern.size_at(n).bytes()).collect();
         assert_eq!(period.iter().filter(|s| **s == 64).count(), 7);
         assert_eq!(period.iter().filter(|s| **s == 570).count(), 4);
-        assert_eq!(pattern.mean(), (7 * 64 + 4 * 570 + 1518, 12));
+        assert_eq!(pattern.mean_size(), (7 * 64 + 4 * 570 + 1518, 12));
         let longest = period.chunk_by(|a, b| a == b).map(<[u32]>::len).max();
         assert!(longest <= Some(3), "{period:?}");
     }
@@ -202,8 +204,8 @@ mod tests {
     fn an_increment_ends_at_the_last_step_that_fits() {
         let pattern =
             SizePattern::Increment { start: FrameSize::new(64), end: FrameSize::new(100), step: 20 };
-        assert_eq!((0..3).map(|n| pattern.at(n).bytes()).collect::<Vec<_>>(), [64, 84, 64]);
-        assert_eq!((pattern.max().bytes(), pattern.mean()), (84, (148, 2)));
+        assert_eq!((0..3).map(|n| pattern.size_at(n).bytes()).collect::<Vec<_>>(), [64, 84, 64]);
+        assert_eq!((pattern.max_size().bytes(), pattern.mean_size()), (84, (148, 2)));
     }
 
     proptest! {
@@ -213,14 +215,14 @@ mod tests {
             let Some(mix) = SizeMix::new(&list) else { return Ok(()) };
             let period = mix.period();
             let pattern = SizePattern::Weighted(mix);
-            let sum: u64 = (period..2 * period).map(|n| u64::from(pattern.at(n).bytes())).sum();
-            prop_assert_eq!((sum, period), pattern.mean());
+            let sum: u64 = (period..2 * period).map(|n| u64::from(pattern.size_at(n).bytes())).sum();
+            prop_assert_eq!((sum, period), pattern.mean_size());
         }
 
         #[test]
         fn random_sizes_stay_inside(min in 64u32..500, span in 0u32..1000, seed: u64, n: u64) {
             let pattern = SizePattern::Random { min: FrameSize::new(min), max: FrameSize::new(min + span), seed };
-            prop_assert!((min..=min + span).contains(&pattern.at(n).bytes()));
+            prop_assert!((min..=min + span).contains(&pattern.size_at(n).bytes()));
         }
     }
 }

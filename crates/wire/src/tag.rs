@@ -20,9 +20,9 @@
 //! ```
 //! *mark* is a keyed hash of the other fields but the check: it distinguishes a tag from chance and from tags of an earlier
 //! run. *check* is the complement of the one's-complement sum of the payload in front of the tag, for receivers that hold no
-//! template; those that do compare every byte (see [`crate::FrameTemplate::verify`]).
+//! template; those that do compare every byte (see [`crate::FrameTemplate::verify_frame`]).
 
-use crate::pattern::mix;
+use crate::pattern::keyed_mix;
 use serde::{Deserialize, Serialize};
 
 /// Number of streams that the short form can distinguish.
@@ -58,7 +58,7 @@ impl TagForm {
     }
 
     /// The largest form that fits into `room` payload bytes.
-    pub const fn fitting(room: usize) -> Option<Self> {
+    pub const fn largest_fitting(room: usize) -> Option<Self> {
         match room {
             0..6 => None,
             6..16 => Some(Self::Short),
@@ -103,7 +103,7 @@ impl FrameTag {
         Some(sent)
     }
 
-    fn mark(&self, key: TagKey) -> u16 {
+    fn compute_mark(&self, key: TagKey) -> u16 {
         let identity = u64::from(self.stream) << 32 | u64::from(self.sequence);
         let form = match self.form {
             TagForm::Full => 0,
@@ -111,13 +111,13 @@ impl FrameTag {
         };
         // The form belongs to the key, so that the end of a full tag is not taken for a short one. The time is rotated, so that
         // the bits of it that change fast do not meet those of the sequence.
-        let hash = mix(key.0 ^ form, identity ^ self.time.rotate_left(17));
+        let hash = keyed_mix(key.0 ^ form, identity ^ self.time.rotate_left(17));
         (hash >> 48) as u16
     }
 
     /// Writes the tag; `payload_sum` is the one's-complement sum of the payload in front of it.
-    pub(crate) fn write(&self, key: TagKey, payload_sum: u16, out: &mut [u8]) {
-        let mark = self.mark(key).to_be_bytes();
+    pub(crate) fn write_tag(&self, key: TagKey, payload_sum: u16, out: &mut [u8]) {
+        let mark = self.compute_mark(key).to_be_bytes();
         match self.form {
             TagForm::Full => {
                 out[0..2].copy_from_slice(&mark);
@@ -147,7 +147,7 @@ pub struct TagStamp {
 impl TagStamp {
     /// The tag of frame `n` in this form.
     #[expect(clippy::cast_possible_truncation, reason = "a form has at most 32 bits for the sequence")]
-    pub(crate) fn tag(&self, n: u64, form: TagForm) -> FrameTag {
+    pub(crate) fn make_tag(&self, n: u64, form: TagForm) -> FrameTag {
         let sequence = (n & ((1 << form.sequence_bits()) - 1)) as u32;
         FrameTag {
             form,
@@ -168,14 +168,14 @@ pub struct FoundTag {
     pub end: usize,
 }
 
-/// Looks for a tag of `key` in a frame without FCS: the first of its [`candidates`].
-pub fn find(frame: &[u8], key: TagKey) -> Option<FoundTag> {
-    candidates(frame, key).next()
+/// Looks for a tag of `key` in a frame without FCS: the first of its [`tag_candidates`].
+pub fn find_tag(frame: &[u8], key: TagKey) -> Option<FoundTag> {
+    tag_candidates(frame, key).next()
 }
 
 /// Everything in a frame without FCS that looks like a tag of `key`, the likeliest first. Chance makes a false one in front
-/// of a short tag about once in 65 536 frames, so count no frame before [`crate::FrameTemplate::verify`] has compared it.
-pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
+/// of a short tag about once in 65 536 frames, so count no frame before [`crate::FrameTemplate::verify_frame`] has compared it.
+pub fn tag_candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = FoundTag> {
     // The end of the frame first, where nearly every tag is. The end of the IP packet is looked for only if that fails.
     let padded = std::iter::once_with(|| ip_end(frame).filter(|end| *end < frame.len())).flatten();
     std::iter::once(frame.len()).chain(padded).flat_map(move |end| {
@@ -188,7 +188,7 @@ fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     // The mark covers all fields but the check: a tag with a damaged field is no tag of this run.
     let found = unverified_full_tag(frame, end)?;
     let mark = &frame[end - TagForm::LONGEST..][..2];
-    (found.tag.mark(key).to_be_bytes() == mark).then_some(found)
+    (found.tag.compute_mark(key).to_be_bytes() == mark).then_some(found)
 }
 
 /// Reads the bytes before `end` as a full tag, of any run.
@@ -208,28 +208,28 @@ fn short_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<FoundTag> {
     let word = u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
     let stream = u16::try_from(word >> 20).ok()?;
     let tag = FrameTag { form: TagForm::Short, stream, sequence: word & 0xf_ffff, time: 0 };
-    (tag.mark(key).to_be_bytes() == bytes[..2]).then_some(FoundTag { tag, check: None, end })
+    (tag.compute_mark(key).to_be_bytes() == bytes[..2]).then_some(FoundTag { tag, check: None, end })
 }
 
 /// Offset at which the IP packet of a frame ends, by its own length field.
 fn ip_end(frame: &[u8]) -> Option<usize> {
     let mut at = 12;
     for _ in 0..MAX_VLAN_TAGS {
-        match word(frame, at)? {
+        match word_at(frame, at)? {
             0x8100 | 0x88a8 | 0x9100 => at += 4,
             _ => break,
         }
     }
-    let length = match word(frame, at)? {
-        0x0800 => usize::from(word(frame, at + 4)?),
-        0x86dd => 40 + usize::from(word(frame, at + 6)?),
+    let length = match word_at(frame, at)? {
+        0x0800 => usize::from(word_at(frame, at + 4)?),
+        0x86dd => 40 + usize::from(word_at(frame, at + 6)?),
         _ => return None,
     };
     Some(at + 2 + length)
 }
 
 /// Reads a big-endian word, if the frame is long enough.
-pub(crate) fn word(frame: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn word_at(frame: &[u8], at: usize) -> Option<u16> {
     frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
@@ -243,22 +243,22 @@ mod tests {
     fn written(tag: FrameTag) -> Vec<u8> {
         let mut bytes = vec![0x55; 40];
         let at = bytes.len() - tag.form.bytes();
-        tag.write(KEY, 7, &mut bytes[at..]);
+        tag.write_tag(KEY, 7, &mut bytes[at..]);
         bytes
     }
 
     #[test]
     fn a_tag_of_another_run_is_not_ours() {
         let tag = FrameTag { form: TagForm::Full, stream: 3, sequence: 9, time: 5 };
-        assert!(find(&written(tag), KEY).is_some());
-        assert!(find(&written(tag), TagKey(43)).is_none());
+        assert!(find_tag(&written(tag), KEY).is_some());
+        assert!(find_tag(&written(tag), TagKey(43)).is_none());
     }
 
     #[test]
     fn chance_makes_a_tag_about_once_in_65536() {
         let hits = (0..200_000u64).filter(|n| {
-            let bytes: Vec<u8> = (0..6).flat_map(|i| mix(*n, i).to_be_bytes()).collect();
-            find(&bytes, KEY).is_some()
+            let bytes: Vec<u8> = (0..6).flat_map(|i| keyed_mix(*n, i).to_be_bytes()).collect();
+            find_tag(&bytes, KEY).is_some()
         });
         // Two forms, so 2 in 65536: about 6 expected.
         assert!(hits.count() < 30);
@@ -275,13 +275,13 @@ mod tests {
             };
             let bytes = written(tag);
             // Chance may put a full one in front of a short one.
-            let found = candidates(&bytes, KEY).find(|found| found.tag.form == form).unwrap();
+            let found = tag_candidates(&bytes, KEY).find(|found| found.tag.form == form).unwrap();
             prop_assert_eq!((found.tag, found.end), (tag, bytes.len()));
         }
 
         #[test]
         fn any_bytes_are_fine(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            find(&bytes, KEY);
+            find_tag(&bytes, KEY);
         }
 
         #[test]

@@ -14,7 +14,7 @@ pub mod parts;
 mod tests;
 
 use crate::bits;
-use crate::checksum::{ChecksumSum, sum};
+use crate::checksum::{ChecksumSum, ones_complement_sum};
 use crate::header::PacketHeader;
 use crate::pattern::FieldPattern;
 use crate::payload::PayloadPattern;
@@ -164,8 +164,8 @@ impl FrameTemplate {
     }
 
     /// Returns the size of frame `n`, FCS included.
-    pub fn size(&self, n: u64) -> FrameSize {
-        self.spec.size.at(n)
+    pub fn frame_size(&self, n: u64) -> FrameSize {
+        self.spec.size.size_at(n)
     }
 
     /// Returns the form of tag that a frame of this size carries; `None` if it is untagged, or if no form fits.
@@ -173,25 +173,25 @@ impl FrameTemplate {
         if !self.spec.tagged {
             return None;
         }
-        TagForm::fitting(size.kernel_len().saturating_sub(self.header_len))
+        TagForm::largest_fitting(size.kernel_len().saturating_sub(self.header_len))
     }
 
     /// Reports whether frames of this stream may carry a tag of this form.
     pub fn has_tag_form(&self, form: TagForm) -> bool {
-        let sizes = [self.spec.size.min(), self.spec.size.max()];
+        let sizes = [self.spec.size.min_size(), self.spec.size.max_size()];
         sizes.into_iter().any(|size| self.tag_form(size) == Some(form))
     }
 
     /// Writes the `nth` frame without FCS into `out` (at least `size(index).kernel_len()` bytes) and returns its length.
     /// `stamp` is used when the frame carries a tag.
-    pub fn render(&self, nth: impl Into<FrameIndex>, stamp: TagStamp, out: &mut [u8]) -> usize {
+    pub fn render_frame(&self, nth: impl Into<FrameIndex>, stamp: TagStamp, out: &mut [u8]) -> usize {
         let FrameIndex { number, index } = nth.into();
-        let size = self.size(index);
+        let size = self.frame_size(index);
         let len = size.kernel_len();
         let mut tail = [0; TagForm::LONGEST];
-        let tail = self.tail(number, size, stamp, &mut tail);
+        let tail = self.render_tag(number, size, stamp, &mut tail);
         let (head, rest) = out[..len].split_at_mut(self.header_len);
-        self.head(index, len, tail, head);
+        self.write_headers(index, len, tail, head);
         let fill = rest.len() - tail.len();
         rest[..fill].copy_from_slice(&self.image[self.header_len..self.header_len + fill]);
         rest[fill..].copy_from_slice(tail);
@@ -200,7 +200,7 @@ impl FrameTemplate {
 
     /// Compares an arrived frame, whose tag was `found` and which is the `nth`, with the frame that was sent. `scratch`
     /// must hold `header_len()` bytes.
-    pub fn verify(
+    pub fn verify_frame(
         &self,
         nth: impl Into<FrameIndex>,
         key: crate::tag::TagKey,
@@ -209,7 +209,7 @@ impl FrameTemplate {
         scratch: &mut [u8],
     ) -> FrameComparison {
         let FrameIndex { number, index } = nth.into();
-        let size = self.size(index);
+        let size = self.frame_size(index);
         let len = size.kernel_len();
         let fill = len - self.header_len - found.tag.form.bytes().min(len - self.header_len);
         // Counted from the end: headers that were pushed or popped move the start of the payload, not its end.
@@ -232,7 +232,7 @@ impl FrameTemplate {
         let head = &mut scratch[..self.header_len];
         let stamp = TagStamp { key, stream: found.tag.stream, time: found.tag.time };
         let mut tail = [0; TagForm::LONGEST];
-        self.head(index, len, self.tail(number, size, stamp, &mut tail), head);
+        self.write_headers(index, len, self.render_tag(number, size, stamp, &mut tail), head);
         if frame[..start] == *head { FrameComparison::Intact } else { FrameComparison::Altered }
     }
 
@@ -248,7 +248,7 @@ impl FrameTemplate {
     }
 
     /// Writes the tag of frame number `n` into `out` and returns it; empty if the frame carries none.
-    fn tail<'a>(
+    fn render_tag<'a>(
         &self,
         n: u64,
         size: FrameSize,
@@ -262,30 +262,30 @@ impl FrameTemplate {
         let Some(form) = form else { return &[] };
         let out = &mut out[..form.bytes()];
         let fill = size.kernel_len() - self.header_len - form.bytes();
-        stamp.tag(n, form).write(stamp.key, self.prefix_sums[fill], out);
+        stamp.make_tag(n, form).write_tag(stamp.key, self.prefix_sums[fill], out);
         out
     }
 
     /// Writes the headers of frame `n` of the patterns, which is `len` bytes long and ends in `tail`.
-    fn head(&self, n: u64, len: usize, tail: &[u8], out: &mut [u8]) {
+    fn write_headers(&self, n: u64, len: usize, tail: &[u8], out: &mut [u8]) {
         out.copy_from_slice(&self.image[..self.header_len]);
         for vary in &self.vary {
-            bits::write(out, vary.at, vary.bits, vary.pattern.at(n, vary.bits));
+            bits::write_bits(out, vary.at, vary.bits, vary.pattern.value_at(n, vary.bits));
         }
         for length in &self.lengths {
             out[length.at..length.at + 2].copy_from_slice(&low_16(len - length.minus).to_be_bytes());
         }
         // Inner checksums first, because the outer ones cover them.
         for check in &self.checks {
-            let value = self.checksum(check, len, tail, out);
+            let value = self.compute_checksum(check, len, tail, out);
             out[check.at..check.at + 2].copy_from_slice(&value.to_be_bytes());
         }
     }
 
     /// Computes the value of a checksum field, which is zero in `head` so far.
-    fn checksum(&self, check: &ChecksumField, len: usize, tail: &[u8], head: &[u8]) -> u16 {
+    fn compute_checksum(&self, check: &ChecksumField, len: usize, tail: &[u8], head: &[u8]) -> u16 {
         let good = !match check.covers {
-            ChecksumCover::Header { start, end } => sum(&head[start..end]),
+            ChecksumCover::Header { start, end } => ones_complement_sum(&head[start..end]),
             ChecksumCover::Rest { start, trim, pseudo } => {
                 let rest = self.sum_from(start, len - trim, len, tail, head);
                 pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head))
@@ -307,10 +307,10 @@ impl FrameTemplate {
         let covered = end - self.header_len;
         let of_fill = covered.min(fill);
         let mut total = ChecksumSum::default();
-        total.add(&head[start..]);
+        total.add_bytes(&head[start..]);
         total.add_folded(self.prefix_sums[of_fill], of_fill);
-        total.add(&tail[..covered - of_fill]);
-        total.folded()
+        total.add_bytes(&tail[..covered - of_fill]);
+        total.folded_sum()
     }
 }
 
@@ -318,12 +318,12 @@ impl PseudoHeader {
     /// Adds the pseudo-header (RFC 768, RFC 8200 section 8.1) of a segment of `len` bytes.
     fn add_to(self, rest: u16, len: usize, head: &[u8]) -> u16 {
         let mut total = ChecksumSum::default();
-        total.add(&rest.to_be_bytes());
-        total.add(&head[self.addresses..self.addresses + self.len]);
+        total.add_bytes(&rest.to_be_bytes());
+        total.add_bytes(&head[self.addresses..self.addresses + self.len]);
         // IPv6 has a length of 32 bits here. A sum of words is the same for both as long as the upper half is zero.
-        total.add(&low_16(len).to_be_bytes());
-        total.add(&[0, self.protocol]);
-        total.folded()
+        total.add_bytes(&low_16(len).to_be_bytes());
+        total.add_bytes(&[0, self.protocol]);
+        total.folded_sum()
     }
 }
 

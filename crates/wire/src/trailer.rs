@@ -7,7 +7,7 @@
 //! Copies of one direction are numbered from 1 without a gap, so a log of them shows which are missing. The length is
 //! that of the frame as it arrived, without FCS, also when the copy was cut.
 //!
-//! Invariant: [`split`] returns exactly the values that [`TapTrailer::encode`] wrote.
+//! Invariant: [`split_trailer`] returns exactly the values that [`TapTrailer::to_bytes`] wrote.
 //! `crates/sys/bpf/tap.bpf.c` writes the same.
 
 /// Bytes of a trailer.
@@ -28,7 +28,7 @@ pub struct TapTrailer {
 }
 
 impl TapTrailer {
-    pub fn encode(&self) -> [u8; LEN] {
+    pub fn to_bytes(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[..4].copy_from_slice(&MARK);
         bytes[4] = self.direction;
@@ -40,7 +40,7 @@ impl TapTrailer {
 }
 
 /// Splits a copy into the frame and its trailer; `None` for a frame that has none.
-pub fn split(copy: &[u8]) -> Option<(&[u8], TapTrailer)> {
+pub fn split_trailer(copy: &[u8]) -> Option<(&[u8], TapTrailer)> {
     let (frame, bytes) = copy.split_last_chunk::<LEN>()?;
     let [m0, m1, m2, m3, direction, reserved, l0, l1, numbers @ ..] = *bytes;
     // Any frame may end in these 24 bytes by chance. Four bytes of mark and two that are nearly fixed make that one in 2^47.
@@ -62,25 +62,25 @@ mod tests {
 
     #[test]
     fn what_was_put_behind_is_found_behind() {
-        let copy = [&[0xab; 60][..], &ONE.encode()].concat();
-        assert_eq!(split(&copy), Some((&[0xab; 60][..], ONE)));
-        assert_eq!(split(&ONE.encode()), Some((&[][..], ONE)), "of a frame cut to nothing");
+        let copy = [&[0xab; 60][..], &ONE.to_bytes()].concat();
+        assert_eq!(split_trailer(&copy), Some((&[0xab; 60][..], ONE)));
+        assert_eq!(split_trailer(&ONE.to_bytes()), Some((&[][..], ONE)), "of a frame cut to nothing");
     }
 
     #[test]
     fn other_frames_have_none() {
-        assert_eq!(split(&[0; 60]), None);
-        assert_eq!(split(&ONE.encode()[1..]), None);
+        assert_eq!(split_trailer(&[0; 60]), None);
+        assert_eq!(split_trailer(&ONE.to_bytes()[1..]), None);
         for (at, value) in [(0, b'q'), (3, b'2'), (4, 2), (5, 1)] {
-            let mut bytes = ONE.encode();
+            let mut bytes = ONE.to_bytes();
             bytes[at] = value;
-            assert_eq!(split(&bytes), None, "{at}");
+            assert_eq!(split_trailer(&bytes), None, "{at}");
         }
     }
 
     #[test]
     fn the_layout_is_the_documented_one() {
-        let bytes = ONE.encode();
+        let bytes = ONE.to_bytes();
         assert_eq!(bytes[..8], [b'p', b'r', b'T', b'1', 1, 0, 0x05, 0xea]);
         assert_eq!(bytes[8..16], [0, 0, 0, 0, 0, 0, 0, 7]);
     }

@@ -287,7 +287,7 @@ fn next_packet(mix: &Mix, flow: &FlowAtWork, draw: &mut Draw) -> PacketParts {
 }
 
 fn note(truth: &mut BTreeMap<FlowKey, FlowTruth>, wrapped: &Wrapped, packet: PacketParts) {
-    let canonical = wrapped.key.canonical();
+    let canonical = wrapped.key.to_canonical();
     let direction = usize::from(canonical != wrapped.key);
     let of_flow = truth.entry(canonical).or_default();
     of_flow.packets[direction] += 1;

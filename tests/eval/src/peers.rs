@@ -92,7 +92,7 @@ impl Bare {
         // return bpf_redirect(index, 0)
         let index = u64::from(port.link.index);
         let code = [0xb7_u64 | 1 << 8 | index << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
-        let program = BpfProgram::load("bare", &code, false)?;
+        let program = BpfProgram::load_xdp("bare", &code, false)?;
         signal::allow_nudges()?;
         let quit = Arc::new(AtomicBool::new(false));
         let (over, frame) = (Arc::clone(&quit), frame(size));
@@ -110,7 +110,7 @@ impl Bare {
         self.quit.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             while !thread.is_finished() {
-                signal::nudge(&thread);
+                signal::nudge_thread(&thread);
                 clock::sleep_until_ns(clock::monotonic_ns() + 1_000_000);
             }
         }
@@ -159,16 +159,16 @@ pub fn peer(lab: &Lab, command: &mut Command) -> anyhow::Result<Option<Child>> {
 /// Frames per second that arrive at the second port, once they do.
 pub fn count(lab: &Lab, window: u64) -> anyhow::Result<f64> {
     let port = &lab.ports()[1];
-    let mut links = NamespaceLinks::open(port.netns())?;
+    let mut links = NamespaceLinks::open_in(port.netns())?;
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
-    while links.counters(port.link.index)?.rx_frames < 1000 {
+    while links.read_counters(port.link.index)?.rx_frames < 1000 {
         anyhow::ensure!(clock::monotonic_ns() < deadline, "sends nothing");
         clock::sleep_until_ns(clock::monotonic_ns() + 10_000_000);
     }
     clock::sleep_until_ns(clock::monotonic_ns() + WARM_UP_NS);
-    let (before, start) = (links.counters(port.link.index)?.rx_frames, clock::monotonic_ns());
+    let (before, start) = (links.read_counters(port.link.index)?.rx_frames, clock::monotonic_ns());
     clock::sleep_until_ns(start + window);
-    let (after, end) = (links.counters(port.link.index)?.rx_frames, clock::monotonic_ns());
+    let (after, end) = (links.read_counters(port.link.index)?.rx_frames, clock::monotonic_ns());
     Ok((after - before) as f64 * 1e9 / (end - start) as f64)
 }
 

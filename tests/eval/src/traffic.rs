@@ -148,8 +148,8 @@ mod tests {
     fn a_record_says_what_its_frame_says() {
         let frame = frame(0x0102_0304, 60);
         let (mut of_frame, mut of_record) = (PacketInfo::default(), PacketInfo::default());
-        FrameParser::new(ParseOptions::default()).parse(&frame, 60, 5, 1, &mut of_frame).unwrap();
-        assert!(unified::read(&record(&frame), 60, 5, 1, &mut of_record));
+        FrameParser::new(ParseOptions::default()).parse_frame(&frame, 60, 5, 1, &mut of_frame).unwrap();
+        assert!(unified::read_record(&record(&frame), 60, 5, 1, &mut of_record));
         assert_eq!(of_frame, of_record);
     }
 }

@@ -117,7 +117,7 @@ fn honest_ns_per_byte() -> u64 {
             let mut collector = FlowCollector::new(CollectorOptions::default());
             processor_ns(|| {
                 for message in &messages {
-                    collector.receive(source, message, 1, &mut |_, _| {}).unwrap_or(());
+                    collector.receive_message(source, message, 1, &mut |_, _| {}).unwrap_or(());
                 }
             })
         });

@@ -64,16 +64,16 @@ fn collect_once(mut data: &[u8], head: &impl Fn(&mut [u8], [u8; 2])) {
         let said = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
         head(&mut message, said);
         now_ns += 700_000_000;
-        let taken = collector.receive(source, &message, now_ns, &mut |_, received| match received {
+        let taken = collector.receive_message(source, &message, now_ns, &mut |_, received| match received {
             ReceivedMessage::Record(_) => records += 1,
             ReceivedMessage::Sim(_) => events += 1,
             _ => {}
         });
         // Refused is as good as read.
         taken.unwrap_or(());
-        assert!(collector.memory() <= MEMORY, "more is kept than may be");
+        assert!(collector.memory_bytes() <= MEMORY, "more is kept than may be");
     }
-    let counts = collector.counts();
+    let counts = collector.total_counts();
     assert_eq!((counts.records, counts.events), (records, events));
-    assert_eq!(counts.imbalances(), []);
+    assert_eq!(counts.find_imbalances(), []);
 }

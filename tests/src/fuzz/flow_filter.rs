@@ -1,9 +1,9 @@
 //! Filters of flow records.
 
 use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, ForeignFields};
-use packetrig_store::flows::columns::columns;
+use packetrig_store::flows::columns::flow_columns;
 use packetrig_store::flows::filter::FlowFilter;
-use packetrig_store::flows::scan::{RowChunk, flow_files, scan};
+use packetrig_store::flows::scan::{RowChunk, flow_files, scan_records};
 use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
@@ -11,10 +11,10 @@ use std::sync::{Arc, LazyLock};
 /// Records of many kinds, half of them with fields that have no column.
 fn record(n: u8) -> FlowRecord {
     let mut foreign = ForeignFields::default();
-    foreign.others.add(0, 234, &u32::from(n).to_be_bytes());
-    foreign.others.add(0, 96, b"DNS query");
-    foreign.others.add(9, 8232, &[0, n]);
-    foreign.others.add(0, 320, &f64::from(n).to_be_bytes());
+    foreign.others.add_field(0, 234, &u32::from(n).to_be_bytes());
+    foreign.others.add_field(0, 96, b"DNS query");
+    foreign.others.add_field(9, 8232, &[0, n]);
+    foreign.others.add_field(0, 320, &f64::from(n).to_be_bytes());
     let half = |packets, first_ns| FlowHalf {
         packets,
         bytes: packets * 100,
@@ -44,12 +44,12 @@ static CHUNKS: LazyLock<Vec<RowChunk>> = LazyLock::new(|| {
     let read = || {
         let directory = tempfile::tempdir().ok()?;
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).ok()?;
-        sink.write(&(0..64).map(record).collect::<Vec<_>>(), RecordMaker::default()).ok()?;
-        sink.close().1.ok()?;
+        sink.write_records(&(0..64).map(record).collect::<Vec<_>>(), RecordMaker::default()).ok()?;
+        sink.close_sink().1.ok()?;
         let files = flow_files(&[directory.path().to_owned()]).ok()?;
-        let names: Vec<_> = columns().iter().map(|column| column.name).collect();
+        let names: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
         let mut chunks = Vec::new();
-        scan(&files, &FlowFilter::default(), &names, &mut |chunk, _| {
+        scan_records(&files, &FlowFilter::default(), &names, &mut |chunk, _| {
             chunks.push(chunk.clone());
             ControlFlow::Continue(())
         })
@@ -60,7 +60,7 @@ static CHUNKS: LazyLock<Vec<RowChunk>> = LazyLock::new(|| {
 });
 
 fn rows(filter: &FlowFilter) -> Vec<Vec<usize>> {
-    CHUNKS.iter().map(|chunk| filter.rows(chunk)).collect()
+    CHUNKS.iter().map(|chunk| filter.select_rows(chunk)).collect()
 }
 
 /// A text is a filter or is refused at a place. What it keeps are rows that there are, in order, and the same in parentheses and when

@@ -28,13 +28,13 @@ fn parse_once(data: &[u8]) {
     let mut parser = FrameParser::new(ParseOptions { depth, fragments: 16, ..ParseOptions::default() });
     for (at_ns, frame) in (0..).zip(frames(data)) {
         let mut packet = PacketInfo { tunnel: TunnelKind::Gre, flags: 0xff, ..PacketInfo::default() };
-        match parser.parse(frame, frame.len() + frame.len() / 3, at_ns, 7, &mut packet) {
+        match parser.parse_frame(frame, frame.len() + frame.len() / 3, at_ns, 7, &mut packet) {
             Ok(()) => assert_makes_sense(&packet, frame, depth),
             Err(cause) => assert_ne!(cause, IgnoredReason::Sampled, "nothing samples here"),
         }
-        unified::read(frame, frame.len(), at_ns, 7, &mut packet);
+        unified::read_record(frame, frame.len(), at_ns, 7, &mut packet);
     }
-    let counts = parser.fragments();
+    let counts = parser.fragment_counts();
     assert!(counts.joined == 0 || counts.first > 0);
     assert!(counts.evicted <= counts.first);
 }

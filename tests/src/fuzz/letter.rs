@@ -20,16 +20,16 @@ pub fn letter(data: &[u8]) {
 
 fn hear(seal: &str, bytes: &[u8]) {
     let mut reader = LetterReader::new([7; 32]);
-    assert!(reader.read(SUBJECT, seal, bytes).is_err(), "nobody guesses a seal");
+    assert!(reader.read_message(SUBJECT, seal, bytes).is_err(), "nobody guesses a seal");
     let own = reader.genuine_seal(SUBJECT, bytes);
-    if let Ok(envelope) = reader.read(SUBJECT, &own, bytes) {
-        let again = LetterReader::written(&envelope);
-        let read = again.map(|bytes| reader.read(AGAIN, &reader.genuine_seal(AGAIN, &bytes), &bytes));
+    if let Ok(envelope) = reader.read_message(SUBJECT, &own, bytes) {
+        let again = LetterReader::encode_message(&envelope);
+        let read = again.map(|bytes| reader.read_message(AGAIN, &reader.genuine_seal(AGAIN, &bytes), &bytes));
         assert!(
             read.is_none_or(|read| read.as_ref() == Ok(&envelope)),
             "what was read can be written and read"
         );
     }
-    assert!(reader.read(SUBJECT, &own, bytes).is_err(), "a message counts once");
-    assert!(reader.read("renew.stranger", &own, bytes).is_err(), "a seal is for one subject");
+    assert!(reader.read_message(SUBJECT, &own, bytes).is_err(), "a message counts once");
+    assert!(reader.read_message("renew.stranger", &own, bytes).is_err(), "a seal is for one subject");
 }

@@ -12,11 +12,11 @@ use std::sync::{Arc, OnceLock};
 struct NoRigs;
 
 impl RunSource for NoRigs {
-    fn open(&self, _: PlanDocument, _: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+    fn open_steered_run(&self, _: PlanDocument, _: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
         Err(OpenFailure::Fault(NodeFault { blame: Blame::World, text: "there is no rig here".to_owned() }))
     }
 
-    fn reading(&self) -> ReadOptions {
+    fn read_options(&self) -> ReadOptions {
         ReadOptions { seed: 1, ..ReadOptions::default() }
     }
 
@@ -52,10 +52,10 @@ const CALLS: [&str; 9] = [
 pub fn otg_http(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     if kind % 2 == 0 {
-        return check_http(data, &server().http(rest));
+        return check_http(data, &server().answer_http(rest));
     }
     let call = CALLS[usize::from(kind / 2) % CALLS.len()];
-    check_http(data, &server().http(&request(call, rest)));
+    check_http(data, &server().answer_http(&request(call, rest)));
 }
 
 /// Any document, as JSON over HTTP or as a message over gRPC, is a configuration or is refused with a reason.
@@ -63,10 +63,10 @@ pub fn otg_document(data: &[u8]) {
     let Some((kind, document)) = data.split_first() else { return };
     if kind % 2 == 1 {
         // What came of it is in compressed headers; a panic is one all the same.
-        server().grpc(&grpc_request(document));
+        server().answer_grpc(&grpc_request(document));
         return;
     }
-    let said = server().http(&request("POST /config", document));
+    let said = server().answer_http(&request("POST /config", document));
     check_http(data, &said);
     assert!(!said.is_empty(), "a whole request has an answer");
 }
@@ -82,7 +82,7 @@ pub fn request(call: &str, body: &[u8]) -> Vec<u8> {
 
 /// What the server says to a request in one call.
 pub fn answer_to(request: &[u8]) -> Vec<u8> {
-    server().http(request)
+    server().answer_http(request)
 }
 
 /// `SetConfig` of a configuration.

@@ -8,10 +8,10 @@ use packetrig_release::message::{ClientMessage, PacketKind, ServiceMessage};
 /// are compared from the second reading on.
 #[expect(clippy::expect_used, reason = "a finding of the fuzzer is a panic")]
 pub fn release(data: &[u8]) {
-    match ClientMessage::read(data) {
+    match ClientMessage::from_bytes(data) {
         Ok(message) => {
-            let again = ClientMessage::read(&message.write()).expect("what was written is read");
-            assert_eq!(ClientMessage::read(&again.write()), Ok(again));
+            let again = ClientMessage::from_bytes(&message.to_bytes()).expect("what was written is read");
+            assert_eq!(ClientMessage::from_bytes(&again.to_bytes()), Ok(again));
             if let ClientMessage::Submit { packets, .. } = message {
                 for packet in &packets {
                     check(packet.kind, &packet.bytes);
@@ -20,9 +20,9 @@ pub fn release(data: &[u8]) {
         }
         Err(broken) => assert!(broken.byte as usize <= data.len(), "{broken}"),
     }
-    if let Some(message) = ServiceMessage::read(data) {
-        let again = ServiceMessage::read(&message.write()).expect("what was written is read");
-        assert_eq!(ServiceMessage::read(&again.write()), Some(again));
+    if let Some(message) = ServiceMessage::from_bytes(data) {
+        let again = ServiceMessage::from_bytes(&message.to_bytes()).expect("what was written is read");
+        assert_eq!(ServiceMessage::from_bytes(&again.to_bytes()), Some(again));
     }
     check(PacketKind::Frame, data);
     check(PacketKind::IpPacket, data);

@@ -24,7 +24,7 @@ pub fn segment(data: &[u8]) {
 fn read(data: &[u8]) {
     let key = SegmentKey { run: RunId("fuzz".to_owned()), attempt: 1, number: 7 };
     // As it came: nobody guesses a checksum.
-    assert!(ResultSegment::decode(&key, data).is_err() || data.len() >= 64);
+    assert!(ResultSegment::from_bytes(&key, data).is_err() || data.len() >= 64);
     let (name, payload) = data.split_at(data.len().min(usize::from(data.first().copied().unwrap_or(0))));
     let kinds = [
         SegmentKind::Interval,
@@ -40,17 +40,17 @@ fn read(data: &[u8]) {
         last: data.len().is_multiple_of(2),
         payload: payload[..payload.len().min(PAYLOAD_ROOM)].to_vec(),
     };
-    if let Ok(bytes) = made.encode(&key) {
+    if let Ok(bytes) = made.to_bytes(&key) {
         assert_eq!(
-            ResultSegment::decode(&key, &bytes).as_ref(),
+            ResultSegment::from_bytes(&key, &bytes).as_ref(),
             Ok(&made),
             "one that was made is read as it was"
         );
     }
-    drop(value::unpack::<CountSample>(data));
-    if let Ok(result) = value::unpack::<NodeResult>(data) {
-        let again = value::pack(&result).expect("what was read can be written");
-        assert_eq!(value::unpack::<NodeResult>(&again).expect("what was written can be read"), result);
+    drop(value::unpack_value::<CountSample>(data));
+    if let Ok(result) = value::unpack_value::<NodeResult>(data) {
+        let again = value::pack_value(&result).expect("what was read can be written");
+        assert_eq!(value::unpack_value::<NodeResult>(&again).expect("what was written can be read"), result);
     }
     drop(serde_json::from_slice::<PartManifest>(data));
 }

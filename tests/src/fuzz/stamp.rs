@@ -30,26 +30,26 @@ pub fn stamp(data: &[u8]) {
         // Some inputs seal what they send, or nothing behind the seal would be looked at.
         let mut sealed = Vec::new();
         if let (Some(key), true) = (&key, mode & 4 == 4) {
-            let asked = StampRequest::read(bytes, None);
-            asked.map(|asked| asked.write(Some(key), &mut sealed)).unwrap_or_default();
+            let asked = StampRequest::read_packet(bytes, None);
+            asked.map(|asked| asked.write_packet(Some(key), &mut sealed)).unwrap_or_default();
             let from = sealed.len();
-            sealed.extend(bytes.get(packet::length(None)..).unwrap_or_default());
+            sealed.extend(bytes.get(packet::base_length(None)..).unwrap_or_default());
             if sealed.len() > from {
-                tlv::seal(&mut sealed, from, key);
+                tlv::push_digest(&mut sealed, from, key);
             }
         }
         let bytes = if sealed.is_empty() { bytes } else { &sealed };
         reflect(&mut reflector, bytes, (*low, *high), at, &mut out);
-        if let Some(reflection) = StampReflection::read(bytes, key.as_ref()) {
+        if let Some(reflection) = StampReflection::read_packet(bytes, key.as_ref()) {
             let mut written = Vec::new();
-            reflection.write(key.as_ref(), &mut written);
+            reflection.write_packet(key.as_ref(), &mut written);
             assert_eq!(
-                StampReflection::read(&written, key.as_ref()),
+                StampReflection::read_packet(&written, key.as_ref()),
                 Some(reflection),
                 "written as it was read"
             );
         }
-        let read: usize = tlv::read(bytes).count();
+        let read: usize = tlv::read_tlvs(bytes).count();
         assert!(read <= bytes.len(), "a TLV takes a byte at least");
     }
 }
@@ -72,9 +72,9 @@ fn reflect(
         hops: Some(low),
         class: Some(high),
     };
-    if let Ok(ready) = reflector.reflect(&arrived, out) {
-        reflector.finish(&ready, at.as_nanos() + 1, out);
+    if let Ok(ready) = reflector.reflect_request(&arrived, out) {
+        reflector.finish_reflection(&ready, at.as_nanos() + 1, out);
         assert!(out.len() <= bytes.len(), "{} of {}", out.len(), bytes.len());
-        reflector.departed(&ready, at.as_nanos() + 2, 0);
+        reflector.note_departure(&ready, at.as_nanos() + 2, 0);
     }
 }

@@ -36,7 +36,12 @@ fn flow(name: &str, key: u16) -> Flow {
 
 /// Runs flows from port 0 to port 1 through a device with these rules, sent by an engine; `None` without rights.
 fn through(engine: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Finished, DeviceReport)> {
-    let plan = FaultPlan { seed: 4711, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::none() };
+    let plan = FaultPlan {
+        seed: 4711,
+        classifier: FrameClassifier::SourceMac,
+        rules,
+        ..FaultPlan::without_faults()
+    };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
     let finished = Running::run(&document, &["--quiet", "--engine", engine, "--drain", LONG_DRAIN]).finish();
@@ -109,7 +114,7 @@ fn what_the_device_drops_is_found_exactly_whoever_sends() {
             return;
         }
         let rules = vec![
-            FaultRule::new(RulePositions::scattered(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
+            FaultRule::new(RulePositions::draw_exactly(1, 40, 0..FRAMES), FrameFault::Drop).for_key(1),
             FaultRule::new(RulePositions::Within(FRAMES - 7..FRAMES), FrameFault::Drop).for_key(2),
         ];
         let Some((finished, truth)) = through(engine, rules, vec![flow("scattered", 1), flow("tail", 2)])
@@ -144,7 +149,7 @@ fn what_an_engine_cannot_do_is_refused_by_name_and_another_one_does_it() {
 
 /// A run without an end of which an engine has sent 300 frames; `None` without rights.
 fn start_endless(engine: &str) -> Option<(OwnLab, Running)> {
-    let lab = skip::lab(|| Lab::with_device(2, FaultPlan::none()))?;
+    let lab = skip::lab(|| Lab::with_device(2, FaultPlan::without_faults()))?;
     let endless = Flow::new("f", 1)
         .with("metrics", json!({"enable": false}))
         .with("duration", json!({"choice": "continuous"}));
@@ -268,8 +273,8 @@ fn nothing_is_sent_any_more_when_packetrig_is_killed_and_the_next_run_tidies_up(
         let process = running.process();
         assert!(has_directory(process));
         running.signal(Signal::KILL);
-        let mut links = NamespaceLinks::open(lab.ports()[0].netns()).unwrap();
-        let mut sent = || links.counters(lab.ports()[0].link.index).unwrap().tx_frames;
+        let mut links = NamespaceLinks::open_in(lab.ports()[0].netns()).unwrap();
+        let mut sent = || links.read_counters(lab.ports()[0].link.index).unwrap().tx_frames;
         // An engine that went on would send a hundred frames in this time; one that was told to end may take a while.
         let deadline = clock::monotonic_ns() + 20_000_000_000;
         let mut before = sent();

@@ -23,7 +23,12 @@ fn through(rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Report, DeviceRep
 
 /// The same on a back end; `None` also where it cannot run.
 fn through_on(back_end: &str, rules: Vec<FaultRule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
-    let plan = FaultPlan { seed: 4711, classifier: FrameClassifier::SourceMac, rules, ..FaultPlan::none() };
+    let plan = FaultPlan {
+        seed: 4711,
+        classifier: FrameClassifier::SourceMac,
+        rules,
+        ..FaultPlan::without_faults()
+    };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
     if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
@@ -63,7 +68,7 @@ fn found_in_row(row: &Value) -> ExpectedCounts {
 
 /// Asserts that the program found what happened to the frames with `key`, and that something did if `faulty`.
 fn assert_found(report: &Report, stream: &str, truth: &DeviceReport, key: u32) -> ExpectedCounts {
-    let wanted = truth.truth(0, key).accounts();
+    let wanted = truth.truth(0, key).expected_counts();
     assert_eq!(found(report, stream), wanted, "stream {stream}");
     assert_eq!(report.0["imbalances"], serde_json::json!([]), "stream {stream}");
     wanted

@@ -18,8 +18,8 @@ fn four_thousand_streams_with_identical_headers_are_told_apart() {
     const STREAMS: u64 = 4096;
     const EACH: u64 = 3;
     // Keys cannot tell identical headers apart: the device drops by place among all frames.
-    let rules = vec![FaultRule::new(RulePositions::scattered(1, 50, 0..STREAMS * EACH), FrameFault::Drop)];
-    let plan = FaultPlan { seed: 1, rules, ..FaultPlan::none() };
+    let rules = vec![FaultRule::new(RulePositions::draw_exactly(1, 50, 0..STREAMS * EACH), FrameFault::Drop)];
+    let plan = FaultPlan { seed: 1, rules, ..FaultPlan::without_faults() };
     let Some(mut lab) = skip::lab(|| Lab::with_device(2, plan)) else { return };
     let flows = (0..STREAMS).map(|n| Flow::new(format!("s{n}"), 1).size(64).pps(2).packets(EACH));
     let document = Document::new(&locations(&lab)).flows(flows);
@@ -44,7 +44,7 @@ fn four_thousand_streams_with_identical_headers_are_told_apart() {
 fn every_port_sends_to_every_other_at_once() {
     const PORTS: usize = 4;
     const FRAMES: u64 = 400;
-    let Some(lab) = skip::lab(|| Lab::bridged(PORTS)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_bridge(PORTS)) else { return };
     let pairs =
         || (0..PORTS).flat_map(|from| (0..PORTS).filter(move |to| *to != from).map(move |to| (from, to)));
     let flow = |(key, (from, to)): (u16, (usize, usize))| {
@@ -66,7 +66,7 @@ fn every_port_sends_to_every_other_at_once() {
 #[test]
 fn a_flooded_frame_is_counted_at_each_receiver() {
     const FRAMES: u64 = 300;
-    let Some(lab) = skip::lab(|| Lab::bridged(4)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_bridge(4)) else { return };
     let metrics = json!({"enable": true, "loss": true, "rx_tx_ratio": {"choice": "rx_count"}});
     let flow = Flow::new("flooded", 1).between(0, &[1, 2, 3]).packets(FRAMES).with("metrics", metrics);
     let report = run(&Document::new(&locations(&lab)).flow(flow)).report();
@@ -80,7 +80,7 @@ fn a_flooded_frame_is_counted_at_each_receiver() {
 
 #[test]
 fn a_stream_without_receivers_ends_normally() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let document = Document::new(&locations(&lab))
         .flow(Flow::new("measured", 1))
         .flow(Flow::new("to nobody", 2).between(0, &[]));

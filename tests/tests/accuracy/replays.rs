@@ -24,7 +24,7 @@ fn through_on(back_end: &str, rule: FaultRule) -> Option<(Report, DeviceReport)>
         seed: 4711,
         classifier: FrameClassifier::SourceMac,
         rules: vec![rule],
-        ..FaultPlan::none()
+        ..FaultPlan::without_faults()
     };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let frame =
@@ -45,7 +45,7 @@ fn through_on(back_end: &str, rule: FaultRule) -> Option<(Report, DeviceReport)>
 #[test]
 fn lost_frames_are_lost_and_no_others() {
     let Some((report, truth)) =
-        through(FaultRule::new(RulePositions::scattered(1, 37, 0..FRAMES), FrameFault::Drop))
+        through(FaultRule::new(RulePositions::draw_exactly(1, 37, 0..FRAMES), FrameFault::Drop))
     else {
         return;
     };
@@ -56,9 +56,9 @@ fn lost_frames_are_lost_and_no_others() {
 
 #[test]
 fn through_xdp_a_replay_is_verified_frame_by_frame() {
-    let dropped = FaultRule::new(RulePositions::scattered(3, 41, 0..FRAMES), FrameFault::Drop);
+    let dropped = FaultRule::new(RulePositions::draw_exactly(3, 41, 0..FRAMES), FrameFault::Drop);
     let damage = FrameFault::Corrupt { from_end: 20, mask: 0x10 };
-    let damaged = FaultRule::new(RulePositions::scattered(6, 20, 0..FRAMES), damage);
+    let damaged = FaultRule::new(RulePositions::draw_exactly(6, 20, 0..FRAMES), damage);
     let rules = [(dropped, (41, 0)), (damaged, (0, 20))];
     let cases: Vec<_> =
         ["xdp", "af-xdp"].into_iter().flat_map(|end| rules.clone().map(|rule| (end, rule))).collect();
@@ -75,15 +75,17 @@ fn through_xdp_a_replay_is_verified_frame_by_frame() {
 #[test]
 fn copies_are_found() {
     let rule =
-        FaultRule::new(RulePositions::scattered(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 });
+        FaultRule::new(RulePositions::draw_exactly(2, 25, 0..FRAMES), FrameFault::Duplicate { copies: 1 });
     let Some((report, truth)) = through(rule) else { return };
     assert_eq!(assert_found(&report, "replay", &truth, 1).duplicates, 25);
 }
 
 #[test]
 fn late_frames_are_found() {
-    let rule =
-        FaultRule::new(RulePositions::scattered(5, 30, 0..FRAMES - 100), FrameFault::HoldBack { frames: 3 });
+    let rule = FaultRule::new(
+        RulePositions::draw_exactly(5, 30, 0..FRAMES - 100),
+        FrameFault::HoldBack { frames: 3 },
+    );
     let Some((report, truth)) = through(rule) else { return };
     assert_eq!(assert_found(&report, "replay", &truth, 1).reordered, 30);
 }
@@ -91,7 +93,7 @@ fn late_frames_are_found() {
 #[test]
 fn a_damaged_payload_is_noticed_by_the_check_in_the_tag() {
     let rule = FaultRule::new(
-        RulePositions::scattered(6, 20, 0..FRAMES),
+        RulePositions::draw_exactly(6, 20, 0..FRAMES),
         FrameFault::Corrupt { from_end: 20, mask: 0x10 },
     );
     let Some((report, truth)) = through(rule) else { return };

@@ -23,15 +23,15 @@ fn compare(addresses: u32, messages: u32, message: impl Fn(u32) -> Vec<u8>) -> u
     let mut collector = FlowCollector::new(options);
     for n in 0..messages {
         let now_ns = u64::from(n) * 20_000_000;
-        collector.receive(source(n % addresses), &message(n), now_ns, &mut |_, _| {}).unwrap_or(());
+        collector.receive_message(source(n % addresses), &message(n), now_ns, &mut |_, _| {}).unwrap_or(());
         let held = usize::try_from(super::live() - before).unwrap();
-        let counted = collector.memory();
+        let counted = collector.memory_bytes();
         assert!(
             held <= counted + FIRST_NODES && counted <= MEMORY,
             "{held} held, {counted} counted, message {n}"
         );
     }
-    collector.memory()
+    collector.memory_bytes()
 }
 
 #[test]

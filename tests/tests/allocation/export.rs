@@ -11,7 +11,7 @@ const NOW: u64 = 1_790_000_000_000_000_000;
 struct Counted(u64);
 
 impl MessageSink for Counted {
-    fn message(&mut self, _: ExportMessage<'_>) {
+    fn on_message(&mut self, _: ExportMessage<'_>) {
         self.0 += 1;
     }
 }
@@ -46,13 +46,13 @@ fn records_of_all_shapes_are_encoded_without_allocating() {
                 MessageExporter::new(ExportOptions { format, biflow, ..ExportOptions::default() });
             let mut sink = Counted(0);
             // Templates are announced with the first one.
-            exporter.record(&records[0], NOW, &mut sink);
+            exporter.add_record(&records[0], NOW, &mut sink);
             let asked = allocations(|| {
                 for record in &records {
-                    exporter.record(record, NOW, &mut sink);
-                    exporter.tick(NOW, &mut sink);
+                    exporter.add_record(record, NOW, &mut sink);
+                    exporter.run_due(NOW, &mut sink);
                 }
-                exporter.flush(NOW, &mut sink);
+                exporter.flush_message(NOW, &mut sink);
             });
             assert_eq!(asked, 0, "{format:?}");
             assert!(sink.0 > 15, "{format:?}: {}", sink.0);
@@ -67,10 +67,10 @@ fn events_of_sim_are_encoded_without_allocating() {
     let asked = allocations(|| {
         for n in 0..10_000 {
             let key = record(n).key;
-            encoder.event(&SimEvent::Flow { flow_id: 1, key, at_ns: NOW }, NOW, &mut sink);
-            encoder.event(&SimEvent::Packet { flow_id: 1, bytes: 46, at_ns: NOW }, NOW, &mut sink);
+            encoder.add_event(&SimEvent::Flow { flow_id: 1, key, at_ns: NOW }, NOW, &mut sink);
+            encoder.add_event(&SimEvent::Packet { flow_id: 1, bytes: 46, at_ns: NOW }, NOW, &mut sink);
         }
-        encoder.flush(&mut sink);
+        encoder.flush_datagram(&mut sink);
     });
     assert_eq!(asked, 0);
     assert!(sink.0 > 400);

@@ -96,13 +96,16 @@ const LONGEST: usize = 1514;
 fn spec(number: u16) -> Arc<StreamSpec> {
     let port = FieldPattern::Random { min: 1, max: 65_535, seed: 3, count: 1000 };
     let address = FieldPattern::Step { start: 0xc612_0000, step: 1, count: 5000, down: false };
-    let mut headers =
-        vec![PacketHeader::new(HeaderKind::Ethernet).with("src", 0x0200_0000_0000 + u128::from(number))];
+    let mut headers = vec![
+        PacketHeader::new(HeaderKind::Ethernet).with_field("src", 0x0200_0000_0000 + u128::from(number)),
+    ];
     if number.is_multiple_of(3) {
-        headers.push(PacketHeader::new(HeaderKind::Vlan).with("id", FieldPattern::Values(vec![1, 2, 3])));
+        headers
+            .push(PacketHeader::new(HeaderKind::Vlan).with_field("id", FieldPattern::Values(vec![1, 2, 3])));
     }
-    headers.push(PacketHeader::new(HeaderKind::Ipv4).with("src", address).with("dst", 0xc613_0001));
-    headers.push(PacketHeader::new(HeaderKind::Udp).with("src_port", port).with("dst_port", 9));
+    headers
+        .push(PacketHeader::new(HeaderKind::Ipv4).with_field("src", address).with_field("dst", 0xc613_0001));
+    headers.push(PacketHeader::new(HeaderKind::Udp).with_field("src_port", port).with_field("dst_port", 9));
     let mix = SizeMix::new(&[(FrameSize::new(80), 7), (FrameSize::new(570), 4), (FrameSize::new(1518), 1)])
         .unwrap();
     let size = match number % 3 {
@@ -165,7 +168,7 @@ struct Recorder {
 }
 
 impl FrameTx for Recorder {
-    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+    fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
         self.calls += 1;
         let room = if self.calls.is_multiple_of(5) { 0 } else { want };
         for filled in 0..room {
@@ -176,15 +179,15 @@ impl FrameTx for Recorder {
         room
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush_frames(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    fn pending(&self) -> usize {
+    fn pending_frames(&self) -> usize {
         0
     }
 
-    fn counters(&mut self) -> Result<TxCounters, Error> {
+    fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
         Ok(TxCounters {
             handed_over: self.taken,
             on_wire: Some(self.taken),
@@ -201,22 +204,22 @@ struct Player {
 }
 
 impl FrameRx for Player {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let end = (self.next + most).min(self.tape.ends.len());
         for n in self.next..end {
             let (bytes, at) = self.tape.frame(n);
-            sink(RxFrame::single(bytes, bytes.len(), at, StampKind::Software));
+            sink(RxFrame::single_packet(bytes, bytes.len(), at, StampKind::Software));
         }
         let given = end - self.next;
         self.next = end;
         Ok(given)
     }
 
-    fn wait(&mut self, _within: Nanos) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, _within: Nanos) -> Result<(), Error> {
         Ok(())
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
         let seen = self.next as u64;
         Ok(RxCounters { arrived: Some(seen), seen, ..RxCounters::default() })
     }
@@ -244,19 +247,24 @@ fn send_these(streams: Vec<Arc<StreamSpec>>, total: u64) -> (Tape, u64) {
     };
     let mut sender = TestSender::new(recorder, clock.clone());
     sender
-        .arm(TxJob { key: KEY, streams, steered: false, gate: packetrig_engine::gate::SendGate::open() })
+        .arm_sender(TxJob {
+            key: KEY,
+            streams,
+            steered: false,
+            gate: packetrig_engine::gate::SendGate::without_lease(),
+        })
         .unwrap();
-    sender.control(StreamControl::StartAt(START));
+    sender.apply_control(StreamControl::StartAt(START));
     let allocated = allocations(|| {
         loop {
-            match sender.step(clock.now()).unwrap() {
+            match sender.send_due(clock.now()).unwrap() {
                 NextStep::Busy => {}
                 NextStep::IdleUntil(until) => clock.advance_to(until),
                 NextStep::Done => break,
             }
         }
     });
-    let sent: u64 = sender.finish().iter().map(|sent| sent.counts.frames).sum();
+    let sent: u64 = sender.finish_sending().iter().map(|sent| sent.counts.frames).sum();
     assert_eq!(sent, total);
     drop(sender);
     (Arc::into_inner(tape).unwrap().into_inner().unwrap(), allocated)
@@ -304,7 +312,7 @@ fn receiving_allocates_nothing() {
     let frames = tape.ends.len();
     let mut receiver = TestReceiver::new(Player { tape, next: 0 });
     receiver
-        .arm(RxJob {
+        .arm_receiver(RxJob {
             elsewhere: Vec::new(),
             earlier_runs: Vec::new(),
             port: 0,
@@ -314,15 +322,15 @@ fn receiving_allocates_nothing() {
             has_devices: false,
         })
         .unwrap();
-    receiver.control(StreamControl::StartAt(START));
+    receiver.apply_control(StreamControl::StartAt(START));
     let allocated = allocations(|| {
         // A bounded bite per step: more steps than frames is more than enough.
         for _ in 0..=frames {
-            receiver.step(START).unwrap();
+            receiver.take_arrivals(START).unwrap();
         }
     });
     let counters = receiver.port_counters().unwrap();
-    let results = receiver.finish(&vec![FRAMES; usize::from(STREAMS)]);
+    let results = receiver.finish_receiving(&vec![FRAMES; usize::from(STREAMS)]);
     let sum = |of: fn(&packetrig_stats::counts::StreamRxCounts) -> u64| {
         results.streams.iter().map(|r| of(&r.counts)).sum::<u64>()
     };
@@ -359,10 +367,10 @@ fn capturing_allocates_nothing() {
     let mut recorder =
         record::DirectionRecorder::start(spec, packetrig_sys::clock::realtime_offset(), start).unwrap();
     let bytes = [7; 1000];
-    let frame = RxFrame::single(&bytes, 1000, start, StampKind::Software);
-    let made = allocations(|| (0..100_000).for_each(|_| recorder.frame(&frame)));
+    let frame = RxFrame::single_packet(&bytes, 1000, start, StampKind::Software);
+    let made = allocations(|| (0..100_000).for_each(|_| recorder.record_frame(&frame)));
     assert_eq!(made, 0);
-    recorder.finish(start).unwrap();
+    recorder.finish_recording(start).unwrap();
 }
 
 #[test]

@@ -19,10 +19,10 @@ fn metering_allocates_nothing() {
     let mut seen = |until: u64| {
         while intake.counts().seen < until {
             intake.clear();
-            assert_eq!(source.take(&mut intake).unwrap(), TakeOutcome::Some);
-            let now_ns = source.now_ns(false);
-            table.meter(intake.packets(), now_ns, &mut outbox);
-            table.advance(now_ns, &mut outbox);
+            assert_eq!(source.take_packets(&mut intake).unwrap(), TakeOutcome::Some);
+            let now_ns = source.given_until_ns(false);
+            table.meter_packets(intake.packets(), now_ns, &mut outbox);
+            table.advance_to(now_ns, &mut outbox);
         }
         table.counts().metered
     };

@@ -26,7 +26,7 @@ struct Seen {
 struct Looking(Arc<Seen>);
 
 impl FrameTreatment for Looking {
-    fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
+    fn accept_frame(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
         out(frame, arrived_ns);
         let place = match self.0.frames.load(Ordering::Relaxed) + 1 {
             WARM => Some(&self.0.warm),
@@ -39,27 +39,27 @@ impl FrameTreatment for Looking {
         self.0.frames.fetch_add(1, Ordering::Release);
     }
 
-    fn release(&mut self, _: u64, _: &mut dyn FnMut(&[u8], u64)) {}
+    fn release_due(&mut self, _: u64, _: &mut dyn FnMut(&[u8], u64)) {}
 
     fn next_due(&self) -> Option<u64> {
         None
     }
 
-    fn finish(&mut self, _: &mut dyn FnMut(&[u8], u64)) {}
+    fn release_all(&mut self, _: &mut dyn FnMut(&[u8], u64)) {}
 
     fn note_lateness(&mut self, _: DepartureLateness) {}
 
-    fn counts(&self) -> (u64, u64) {
+    fn loss_and_copy_counts(&self) -> (u64, u64) {
         (0, 0)
     }
 }
 
 #[test]
 fn a_tap_in_its_process_forwards_and_copies_without_allocating() {
-    let Some(lab) = skip::quiet_lab(|| Lab::apart(3)) else { return };
+    let Some(lab) = skip::quiet_lab(|| Lab::with_unconnected_ports(3)) else { return };
     let at = |number: usize| lab.device_location(number).parse().unwrap();
     let text = "udp or not udp".to_owned();
-    let filter = packetrig_engine::filter::compile(&text).unwrap();
+    let filter = packetrig_engine::filter::compile_filter(&text).unwrap();
     let spec = TapSpec {
         name: format!("allocation-{}", std::process::id()),
         sides: [at(0), at(1)],
@@ -75,7 +75,7 @@ fn a_tap_in_its_process_forwards_and_copies_without_allocating() {
     };
     let seen = [(); 2].map(|()| Arc::<Seen>::default());
     let looking = seen.each_ref().map(|seen| Box::new(Looking(Arc::clone(seen))) as Box<dyn FrameTreatment>);
-    let tap = RunningTap::begin_with(&spec, Some(looking)).unwrap();
+    let tap = RunningTap::begin_with_treatments(&spec, Some(looking)).unwrap();
     let mut frame = vec![0x5a; 300];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     let frames = vec![frame; 500];
@@ -89,7 +89,7 @@ fn a_tap_in_its_process_forwards_and_copies_without_allocating() {
             clock::sleep_until_ns(clock::monotonic_ns() + 1_000_000);
         }
     }
-    let ended = tap.end().unwrap();
+    let ended = tap.end_tap().unwrap();
     assert_eq!(ended.imbalances, Vec::<String>::new());
     let there = &ended.accounts.directions[0];
     assert_eq!((there.received, there.wanted), (ALL, ALL), "{there:?}");

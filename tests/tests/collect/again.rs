@@ -32,7 +32,7 @@ fn finish(mut collector: Running) -> Value {
 /// is sent meanwhile, and gets both when it is back.
 #[test]
 fn a_collector_that_was_down_has_stored_the_same_afterwards() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let directory = tempfile::tempdir().unwrap();
     let places = ["one", "two"].map(|name| directory.path().join(name));
     let (one, target) = start("tcp://127.0.0.1:0", &places[0]);
@@ -62,7 +62,7 @@ fn a_collector_that_was_down_has_stored_the_same_afterwards() {
 /// Without a directory nobody knows what was stored, so what comes again is passed over and counted.
 #[test]
 fn a_collector_without_a_directory_takes_nothing_that_was_sent_before_its_start() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let listen = |place: &str| {
         let mut running = Running::start(&["collect", "--json", "--quiet", "--listen", place], "");
         running.await_remark("listening at ");

@@ -141,7 +141,7 @@ pub(super) fn kill(mut meter: Running) {
 /// missing and nothing is there twice, though no meter was there all the time.
 #[test]
 fn meters_that_are_killed_and_come_back_lose_nothing() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let collector = Collector::start("tcp", &[]);
     let mut link = MeteredLink::new(lab, collector.place.clone());
     let (one, mut other) = (link.start("1"), link.start("2"));

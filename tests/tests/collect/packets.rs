@@ -58,7 +58,7 @@ impl SimReceiver {
 
 fn events_of(mut bytes: &[u8]) -> Vec<SimEvent> {
     let mut events = Vec::new();
-    while let Ok(header) = SimDecoder::header(bytes)
+    while let Ok(header) = SimDecoder::read_header(bytes)
         && bytes.len() >= usize::from(header.length)
     {
         let (datagram, rest) = bytes.split_at(usize::from(header.length));
@@ -67,7 +67,7 @@ fn events_of(mut bytes: &[u8]) -> Vec<SimEvent> {
                 events.push(event);
             }
         };
-        SimDecoder::decode(datagram, &mut take).unwrap();
+        SimDecoder::decode_datagram(datagram, &mut take).unwrap();
         bytes = rest;
     }
     events

@@ -86,11 +86,11 @@ pub(super) struct Outcome {
 
 impl Pair {
     pub(super) fn new() -> Option<Self> {
-        let lab = skip::lab(|| Lab::bridged(3))?;
+        let lab = skip::lab(|| Lab::with_bridge(3))?;
         let collector = Collector::start("tcp", &[]);
         let directory = tempfile::tempdir().unwrap();
         let key = directory.path().join("group.key");
-        private_files::write(&key, "00112233445566778899aabbccddeeff\n").unwrap();
+        private_files::write_file(&key, "00112233445566778899aabbccddeeff\n").unwrap();
         let places = [(); 2].map(|()| own_place());
         let collects = collector.address().parse().unwrap();
         Some(Self {

@@ -14,7 +14,7 @@ const WORLD: i32 = 4;
 const BUSY: i32 = 6;
 
 fn outcome(point: Point) -> Option<Outcome> {
-    let lab = skip::lab(Lab::pair)?;
+    let lab = skip::lab(Lab::cabled_pair)?;
     run(&lab, point)
 }
 
@@ -98,7 +98,7 @@ fn a_killed_process_leaves_its_capture_where_it_is_found() {
 
 #[test]
 fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let place = tempfile::tempdir().unwrap();
     let store = place.path().join("store");
     let shown = store.display().to_string();
@@ -108,8 +108,8 @@ fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
     let mut running = Running::start(&arguments.concat(), "");
     running.await_remark("lost 0");
     let port = &lab.ports()[0];
-    let mut links = NamespaceLinks::open(port.netns()).unwrap();
-    links.delete(port.link.index).unwrap();
+    let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
+    links.delete_link(port.link.index).unwrap();
     let finished = running.finish();
     let report: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
     let named = report["captures"][0]["file"].as_str().unwrap_or_else(|| panic!("{}", finished.stderr));
@@ -120,7 +120,7 @@ fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
 
 #[test]
 fn a_run_under_way_is_shown_with_its_process_and_cannot_be_discarded() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let place = tempfile::tempdir().unwrap();
     let store = place.path().join("store");
     let shown = store.display().to_string();
@@ -143,7 +143,7 @@ fn a_run_under_way_is_shown_with_its_process_and_cannot_be_discarded() {
 
 #[test]
 fn a_run_whose_report_has_no_room_is_not_begun() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
     let store = disk.path().join("store");
     let shown = store.display().to_string();

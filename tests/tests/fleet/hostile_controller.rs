@@ -189,19 +189,19 @@ impl Hostile {
     fn take(keys: &Path) -> Self {
         let text = std::fs::read_to_string(keys.join("fleet.json")).expect("the fleet has addresses");
         let addresses: Value = serde_json::from_str(&text).expect("in JSON");
-        let authority = FleetAuthority::open(&keys.join("authority")).expect("the fleet has keys");
-        let (credentials, own) = authority.controller().expect("the controller's among them");
-        let mut access = ServerAccess::to(String::new(), Some(credentials));
+        let authority = FleetAuthority::open_or_create(&keys.join("authority")).expect("the fleet has keys");
+        let (credentials, own) = authority.controller_credentials().expect("the controller's among them");
+        let mut access = ServerAccess::for_server(String::new(), Some(credentials));
         let servers = addresses["servers"].as_array().expect("a list");
         access.servers = servers.iter().filter_map(Value::as_str).map(str::to_owned).collect();
         access.keys = Some(own);
         let fabric = NatsFabric::new(access).expect("the server is there");
-        let endpoint = fabric.join(NodeName::controller()).expect("nobody else is in charge");
+        let endpoint = fabric.open_endpoint(NodeName::controller()).expect("nobody else is in charge");
         Self { endpoint, victim: NodeName(VICTIM.into()) }
     }
 
     fn post(&mut self, body: MessageBody) {
-        self.endpoint.post(&self.victim, body).expect("the node is there");
+        self.endpoint.post_message(&self.victim, body).expect("the node is there");
     }
 
     /// Tells the node something and waits for the answer; renews every lease meanwhile.
@@ -217,7 +217,7 @@ impl Hostile {
     ) -> Option<NodeReply> {
         let until = now() + within;
         while now() < until {
-            let Some(letter) = self.endpoint.receive(until.since(now())) else { continue };
+            let Some(letter) = self.endpoint.receive_message(until.since(now())) else { continue };
             match letter.body {
                 MessageBody::Renew(head, nonce) => {
                     self.post(MessageBody::Granted(head, LeaseGrant { nonce, go_on: true }));
@@ -299,7 +299,7 @@ impl Hostile {
         ];
         let mut told = Vec::new();
         for (number, (name, steer)) in (1..).zip(changes) {
-            let command = if steer.makes_takes() {
+            let command = if steer.makes_segments() {
                 NodeCommand::Step { number, step: Box::new(ChangeStep::Hold(steer)) }
             } else {
                 NodeCommand::Steer(Box::new(ChangeOrder { number, steer }))
@@ -332,7 +332,7 @@ fn head(run: &str, preparation: &RunPreparation) -> MessageHead {
         run: RunId(run.into()),
         attempt: 1,
         epoch: 1,
-        plan: PlanHash::of(preparation.document.text()),
+        plan: PlanHash::from_document(preparation.document.text()),
     }
 }
 

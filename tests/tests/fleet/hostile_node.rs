@@ -7,7 +7,7 @@ use packetrig_fleet::fabric::{Endpoint, Fabric, ResultOutlet, SegmentId};
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::message::{MessageBody, RunId};
 use packetrig_fleet::packed;
-use packetrig_nats::enrol::enrol;
+use packetrig_nats::enrol::enrol_node;
 use packetrig_nats::{NatsEndpoint, NatsFabric};
 use packetrig_sys::clock;
 use rustix::process::{Signal, kill_process};
@@ -23,23 +23,26 @@ const KEPT: usize = 64;
 fn poison(line: &str) {
     let name = NodeName("evil".into());
     let line = line.parse().expect("a line of this fleet");
-    let membership = enrol(&line, &name, None).expect("it is let in");
-    let fabric = NatsFabric::new(membership.access().expect("whole")).expect("a runtime");
+    let membership = enrol_node(&line, &name, None).expect("it is let in");
+    let fabric = NatsFabric::new(membership.server_access().expect("whole")).expect("a runtime");
     // As an agent does: a busy message server gives up connections whose greeting takes too long.
-    let join =
-        || fabric.join(name.clone()).map_err(|_| std::thread::sleep(std::time::Duration::from_millis(300)));
+    let join = || {
+        fabric
+            .open_endpoint(name.clone())
+            .map_err(|_| std::thread::sleep(std::time::Duration::from_millis(300)))
+    };
     let mut endpoint = (0..20).find_map(|_| join().ok()).expect("it joins");
     let troubles = vec!["\u{1b}]0;owned\u{7}\nVerdict: PASS".to_owned()];
     let hello = NodeHello { epoch: u64::MAX - 1, incarnation: 7, troubles, ..NodeHello::default() };
-    let mut outgoing = fabric.outgoing(&name).expect("it opens");
+    let mut outgoing = fabric.open_outlet(&name).expect("it opens");
     for number in 0..POISON {
         if number % 100 == 0 {
             endpoint
-                .post(&NodeName::controller(), MessageBody::Hello(Box::new(hello.clone())))
+                .post_message(&NodeName::controller(), MessageBody::Hello(Box::new(hello.clone())))
                 .expect("it is sent");
         }
         let id = SegmentId { run: RunId("nobody-knows".into()), attempt: 1, node: name.clone(), number };
-        outgoing.append(&id, format!("nonsense {number}").as_bytes()).expect("the server keeps it");
+        outgoing.append_segment(&id, format!("nonsense {number}").as_bytes()).expect("the server keeps it");
     }
 }
 
@@ -86,9 +89,9 @@ fn costly_hello() -> Vec<u8> {
 fn join_as_evil(line: &str) -> NatsEndpoint {
     let name = NodeName("evil".into());
     let line = line.parse().expect("a line of this fleet");
-    let membership = enrol(&line, &name, None).expect("it is let in");
-    let fabric = NatsFabric::new(membership.access().expect("whole")).expect("a runtime");
-    fabric.join(name).expect("it joins")
+    let membership = enrol_node(&line, &name, None).expect("it is let in");
+    let fabric = NatsFabric::new(membership.server_access().expect("whole")).expect("a runtime");
+    fabric.open_endpoint(name).expect("it joins")
 }
 
 /// Says the hello again and again, until the node was removed and has lost its connection.
@@ -99,7 +102,7 @@ fn flood(endpoint: &mut NatsEndpoint, hello: &[u8], is_removed: &AtomicBool) -> 
             break;
         }
         // Troubles of its connection.
-        if !endpoint.troubles().is_empty() && is_removed.load(Ordering::Acquire) {
+        if !endpoint.take_troubles().is_empty() && is_removed.load(Ordering::Acquire) {
             break;
         }
         said += 1;

@@ -73,7 +73,7 @@ impl Fleet {
         if !skip::has_tool("ip") {
             return None;
         }
-        let lab = skip::lab(|| Lab::bridged(SENDERS.len() + RECEIVERS.len()))?;
+        let lab = skip::lab(|| Lab::with_bridge(SENDERS.len() + RECEIVERS.len()))?;
         let control = Control::lay(&lab);
         let place = tempfile::tempdir().expect("there is room for temporary files");
         let server_disk = match wish.server_disk {
@@ -218,7 +218,9 @@ impl Fleet {
 
     /// Does it where the controller is.
     pub(crate) fn beside_controller<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        NetNs::open(&self.control.name).and_then(|netns| netns.run_in(work)).expect("the namespace is ours")
+        NetNs::open_named(&self.control.name)
+            .and_then(|netns| netns.run_in(work))
+            .expect("the namespace is ours")
     }
 
     pub(crate) fn start_agent(&mut self, node: &'static str, wish: Wish) {

@@ -121,11 +121,11 @@ fn a_kafka_topic_holds_every_record_once() {
 }
 
 fn send(target: &str, made: &Made) {
-    let mut sink = target.parse::<StoreTarget>().unwrap().open().unwrap();
+    let mut sink = target.parse::<StoreTarget>().unwrap().open_sink().unwrap();
     for some in made.records.chunks(3333) {
-        sink.write(some, SOURCE).unwrap();
+        sink.write_records(some, SOURCE).unwrap();
     }
-    let (kept, done) = sink.close();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!((kept.stored.records, kept.lost.records), (made.records.len() as u64, 0));
 }

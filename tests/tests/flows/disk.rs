@@ -33,16 +33,16 @@ fn a_full_disk_holds_no_half_file_and_costs_nothing_once_there_is_room() {
     let mut sink = ParquetSink::new(ParquetOptions::new(disk.path())).unwrap();
     let made = Made::new(5000);
     let count = made.records.len() as u64;
-    sink.tick(MonoTime::from_nanos(1)).unwrap();
-    sink.write(&made.records, SOURCE).unwrap();
-    let error = sink.flush().unwrap_err();
+    sink.on_tick(MonoTime::from_nanos(1)).unwrap();
+    sink.write_records(&made.records, SOURCE).unwrap();
+    let error = sink.flush_records().unwrap_err();
     let Error::File { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), ErrorKind::StorageFull, "{error}");
-    assert_eq!((sink.kept().waiting.records, sink.kept().lost.records), (count, 0));
+    assert_eq!((sink.kept_counts().waiting.records, sink.kept_counts().lost.records), (count, 0));
     assert_eq!(files_below(disk.path()), ["ballast"]);
     fs::remove_file(ballast).unwrap();
-    sink.tick(MonoTime::from_nanos(60_000_000_000)).unwrap();
-    assert_eq!((sink.kept().stored.records, sink.kept().waiting.records), (count, 0));
+    sink.on_tick(MonoTime::from_nanos(60_000_000_000)).unwrap();
+    assert_eq!((sink.kept_counts().stored.records, sink.kept_counts().waiting.records), (count, 0));
     assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
 }
 
@@ -56,22 +56,22 @@ fn a_disk_that_fills_up_keeps_the_row_groups_that_it_has() {
     let made = Made::new(2000);
     let mut error = None;
     for _ in 0..100 {
-        if let Err(met) = sink.write(&made.records, SOURCE) {
+        if let Err(met) = sink.write_records(&made.records, SOURCE) {
             error = Some(met);
             break;
         }
     }
     let error = error.expect("100 times two thousand records do not fit").to_string();
     assert!(error.contains("No space left"), "{error}");
-    let stored_before = sink.kept().stored.records;
-    assert!(stored_before > 0 && sink.kept().balances(), "{:?}", sink.kept());
-    let (kept, done) = sink.close();
+    let stored_before = sink.kept_counts().stored.records;
+    assert!(stored_before > 0 && sink.kept_counts().is_balanced(), "{:?}", sink.kept_counts());
+    let (kept, done) = sink.close_sink();
     done.unwrap_err();
-    assert!(kept.balances() && kept.waiting.records == 0 && kept.lost.records >= 500, "{kept:?}");
+    assert!(kept.is_balanced() && kept.waiting.records == 0 && kept.lost.records >= 500, "{kept:?}");
     assert!(kept.stored.records >= stored_before, "{kept:?}");
     assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
     let files = packetrig_store::flows::scan::flow_files(&[disk.path().to_owned()]).unwrap();
     let filter = packetrig_store::flows::filter::FlowFilter::default();
-    let totals = packetrig_store::flows::totals::totals(&files, &filter, None).unwrap();
+    let totals = packetrig_store::flows::totals::flow_totals(&files, &filter, None).unwrap();
     assert_eq!(totals.records, kept.stored.records);
 }

@@ -28,14 +28,14 @@ fn store(directory: &Path, made: &Made) {
     options.group_rows = 700;
     let mut sink = ParquetSink::new(options).unwrap();
     for (second, some) in (1..).zip(made.records.chunks(1500)) {
-        sink.write(some, SOURCE).unwrap();
+        sink.write_records(some, SOURCE).unwrap();
         // Files of several minutes.
-        sink.tick(MonoTime::from_nanos(second * 50_000_000_000)).unwrap();
+        sink.on_tick(MonoTime::from_nanos(second * 50_000_000_000)).unwrap();
     }
     let mut ledger = MeterLedger::default();
     ledger.packets.seen = SEEN;
-    sink.ledger(&ledger, SOURCE, made.first_ns).unwrap();
-    let (kept, done) = sink.close();
+    sink.write_ledger(&ledger, SOURCE, made.first_ns).unwrap();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!((kept.stored.records, kept.lost.records), (made.records.len() as u64, 0));
 }

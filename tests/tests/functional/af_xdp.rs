@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 /// A lab, if BPF programs may be loaded.
 fn lab(make: impl FnOnce() -> Result<Lab, packetrig_testkit::device::Error>) -> Option<skip::OwnLab> {
-    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return None;
     }
     skip::lab(make)
@@ -60,7 +60,7 @@ fn the_same_bytes_leave_as_through_rings() {
     let frames = mixture(1200, 100_000);
     let recorded: Vec<Vec<u8>> = frames.iter().map(|frame| frame.bytes.clone()).collect();
     for back_end in ["packet", "af-xdp"] {
-        let Some(lab) = lab(Lab::pair) else { return };
+        let Some(lab) = lab(Lab::cabled_pair) else { return };
         let (_directory, file) = stored(&frames);
         let (tx, rx) = (lab.location(0), lab.location(1));
         let flags = ["--tx", &tx, "--rx", &rx, "--capture", "--no-tag", "--back-end", back_end];
@@ -72,7 +72,7 @@ fn the_same_bytes_leave_as_through_rings() {
 #[test]
 fn frames_too_long_for_live_ones_go_through_af_xdp() {
     for_all(&[3304, 3305, 4100, 9000], |&size| {
-        let Some(lab) = lab(Lab::pair) else { return };
+        let Some(lab) = lab(Lab::cabled_pair) else { return };
         let report = run(&lab, Flow::new("f", 1).size(size).pps(5000).packets(2000), "xdp");
         report.assert_clean();
         assert_all_arrived(&report);
@@ -86,7 +86,7 @@ fn frames_too_long_for_live_ones_go_through_af_xdp() {
 
 #[test]
 fn a_far_end_that_takes_no_live_frames_gets_them_through_af_xdp() {
-    let Some(lab) = lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = lab(|| Lab::with_bridge(2)) else { return };
     let report = run(&lab, Flow::new("f", 1).size(500).pps(5000).packets(2000), "xdp");
     report.assert_clean();
     assert_ran(&report, "af-xdp", &["the far end of its cable, does not accept them"]);
@@ -95,7 +95,7 @@ fn a_far_end_that_takes_no_live_frames_gets_them_through_af_xdp() {
 /// Faster than the receiver takes them: its queue is full all the time.
 #[test]
 fn a_full_queue_loses_nothing() {
-    let Some(lab) = lab(Lab::pair) else { return };
+    let Some(lab) = lab(Lab::cabled_pair) else { return };
     for (size, count) in [(64, 300_000), (9000, 60_000)] {
         let report = run(&lab, Flow::new("f", 1).size(size).pps(5_000_000).packets(count), "af-xdp");
         assert_ran(&report, "af-xdp", &["asked for", "AF_XDP (copy)"]);
@@ -109,7 +109,7 @@ fn a_full_queue_loses_nothing() {
 #[test]
 fn a_run_can_follow_at_once_also_on_one_that_was_stopped() {
     for_all(&[(); 3], |()| {
-        let Some(lab) = lab(Lab::pair) else { return };
+        let Some(lab) = lab(Lab::cabled_pair) else { return };
         let endless = Flow::new("f", 1).pps(50_000).with("duration", json!({"choice": "continuous"}));
         let mut running = Running::run(&document(&lab).flow(endless), &["--quiet", "--back-end", "af-xdp"]);
         await_traffic(&lab);
@@ -125,7 +125,7 @@ fn a_run_can_follow_at_once_also_on_one_that_was_stopped() {
 
 #[test]
 fn where_the_far_end_takes_live_frames_they_are_live() {
-    let Some(mut lab) = lab(|| Lab::bridged(2)) else { return };
+    let Some(mut lab) = lab(|| Lab::with_bridge(2)) else { return };
     lab.take_live_frames().unwrap();
     let report = run(&lab, Flow::new("f", 1).size(500).pps(5000).packets(2000), "xdp");
     report.assert_clean();
@@ -135,9 +135,9 @@ fn where_the_far_end_takes_live_frames_they_are_live() {
 /// A bridge has no XDP of its own: programs run in the kernel's generic path, and no live frame leaves through it.
 #[test]
 fn an_interface_without_native_xdp_sends_and_receives_in_the_generic_path() {
-    let Some(lab) = lab(Lab::pair) else { return };
+    let Some(lab) = lab(Lab::cabled_pair) else { return };
     let port = &lab.ports()[1];
-    let mut links = NamespaceLinks::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
     links.create_bridge("br0").unwrap();
     let bridge = links.by_name("br0").unwrap().index;
     links.set_master(port.link.index, Some(bridge)).unwrap();

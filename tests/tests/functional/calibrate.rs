@@ -9,7 +9,7 @@ use serde_json::json;
 
 #[test]
 fn a_run_above_the_calibrated_limit_names_it() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let store = tempfile::tempdir().unwrap();
     let store = store.path().to_str().unwrap();
     let (tx, rx) = (lab.location(0), lab.location(1));

@@ -52,18 +52,18 @@ fn limit(back_end: BackEnd, frames_per_second: u64) -> RigLimit {
         latency_floor: None,
         send_error_p99: None,
         clock_reading: Nanos::new(20),
-        kernel: kernel::release(),
+        kernel: kernel::release_name(),
         measured_wall_ns: 1,
     }
 }
 
 #[test]
 fn without_a_calibration_load_and_rights_decide() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let store = tempfile::tempdir().unwrap();
     assert_chosen(&run(&lab, slow(), store.path(), &[]), "packet", "the default");
     let report = run(&lab, fast(), store.path(), &[]);
-    match xdp::obstacle() {
+    match xdp::bpf_obstacle() {
         None => assert_chosen(&report, "xdp", "the plan asks for 400000 frames/s, more than the 200000"),
         Some(_) => assert_chosen(&report, "packet", "back end xdp would be faster, but"),
     }
@@ -72,11 +72,11 @@ fn without_a_calibration_load_and_rights_decide() {
 
 #[test]
 fn a_calibration_decides_where_there_is_one() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
-    let may_use_bpf = skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err));
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
+    let may_use_bpf = skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err));
     let with = |limits: &[RigLimit], more: &[&str]| {
         let store = tempfile::tempdir().unwrap();
-        let catalogue = RunCatalogue::open(store.path()).unwrap();
+        let catalogue = RunCatalogue::open_or_create(store.path()).unwrap();
         for limit in limits {
             catalogue.keep_limit(limit).unwrap();
         }
@@ -101,8 +101,8 @@ fn a_calibration_decides_where_there_is_one() {
 
 #[test]
 fn what_calibrate_finds_is_what_decides() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
-    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
+    if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }
     let store = tempfile::tempdir().unwrap();
@@ -111,7 +111,10 @@ fn what_calibrate_finds_is_what_decides() {
     let short = ["--time", "100ms", "--repeats", "1", "--store", store.path().to_str().unwrap()];
     let calibrated = Running::start(&[&calibrate[..], &short].concat(), "").finish();
     assert_eq!(calibrated.code, Some(0), "{}", calibrated.stderr);
-    let limits = RunCatalogue::open(store.path()).unwrap().limits(&kernel::release()).unwrap();
+    let limits = RunCatalogue::open_or_create(store.path())
+        .unwrap()
+        .limits_of_kernel(&kernel::release_name())
+        .unwrap();
     let mut back_ends: Vec<_> = limits.iter().map(|limit| limit.back_end).collect();
     back_ends.sort_unstable();
     assert_eq!(back_ends, [BackEnd::Packet, BackEnd::Xdp, BackEnd::AfXdp]);

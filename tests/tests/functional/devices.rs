@@ -37,7 +37,7 @@ fn flow(name: &str, from: &str, to: &str, header: &str) -> Value {
 #[test]
 fn interfaces_find_each_other_through_vlan_tags_and_send_both_ways() {
     for vlans in [0, 2] {
-        let Some(lab) = skip::lab(Lab::pair) else { return };
+        let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
         let tags = |name: &str| {
             let tags = [("outer", "x88A8", 7), ("inner", "x8100", 8)];
             json!(
@@ -61,7 +61,7 @@ fn interfaces_find_each_other_through_vlan_tags_and_send_both_ways() {
 
 #[test]
 fn a_neighbour_that_is_not_there_is_named() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let devices = json!([ethernet("a", 0, 1, 99, &json!([])), ethernet("b", 1, 2, 1, &json!([]))]);
     let mut flow = flow("lonely", "a 4", "b 4", "ipv4");
     flow["packet"][1] = json!({"ipv4": {"dst": {"value": "198.19.0.1"}}});
@@ -72,7 +72,7 @@ fn a_neighbour_that_is_not_there_is_named() {
 fn kernel_side(port: &LabPort) {
     for (ip, prefix) in [("198.18.0.2", 24), ("2001:2::2", 64)] {
         kernel::write_setting(port.netns(), "net/ipv6/conf/eth0/disable_ipv6", "0").unwrap();
-        let mut links = NamespaceLinks::open(port.netns()).unwrap();
+        let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
         links.add_address(port.link.index, ip.parse().unwrap(), prefix).unwrap();
     }
 }
@@ -100,7 +100,7 @@ fn kernel_pings(port: &LabPort, to: IpAddr, attempts: u32, wait: Duration) -> bo
     rustix::net::connect(&socket, &SocketAddr::new(to, 0)).unwrap();
     let mut echo = [request, 0, 0, 0, 0x12, 0x34, 0, 1, 1, 2, 3, 4];
     if to.is_ipv4() {
-        let sum = !packetrig_wire::checksum::sum(&echo);
+        let sum = !packetrig_wire::checksum::ones_complement_sum(&echo);
         echo[2..4].copy_from_slice(&sum.to_be_bytes());
     }
     (0..attempts).any(|_| {
@@ -120,7 +120,7 @@ fn kernel_pings(port: &LabPort, to: IpAddr, attempts: u32, wait: Duration) -> bo
 
 #[test]
 fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let [ours, theirs] = lab.ports() else { panic!("two ports") };
     kernel_side(theirs);
     let devices = json!([ethernet("a", 0, 1, 2, &json!([]))]);
@@ -133,19 +133,19 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         confirmed: std::collections::BTreeSet::new(),
         capture_dir: None,
         site: packetrig_engine::rig::RigSite::EveryPortHere,
-        gate: SendGate::open(),
+        gate: SendGate::without_lease(),
     };
-    let mut rig = TestRig::prepare(Plan::read(&text).unwrap(), &options).unwrap();
+    let mut rig = TestRig::prepare(Plan::from_text(&text).unwrap(), &options).unwrap();
     eventually("the kernel answers ARP and neighbour discovery", || {
-        rig.neighbours().iter().all(|neighbour| neighbour.mac.is_some())
+        rig.neighbour_states().iter().all(|neighbour| neighbour.mac.is_some())
     });
-    let found = rig.neighbours();
+    let found = rig.neighbour_states();
     let wanted =
         [IpAddr::from(Ipv4Addr::new(198, 18, 0, 2)), Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2).into()];
     assert_eq!(found.iter().map(|neighbour| neighbour.address).collect::<Vec<_>>(), wanted);
     assert!(found.iter().all(|neighbour| neighbour.mac == theirs.link.mac && neighbour.interface == "a e"));
     for to in wanted {
-        let ping = rig.ping("a e", to).unwrap().unwrap();
+        let ping = rig.start_ping("a e", to).unwrap().unwrap();
         let mut state = PingState::Waiting;
         eventually("a ping ends", || {
             state = rig.ping_state(ping).unwrap();
@@ -156,8 +156,8 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
     let own: [IpAddr; 2] = ["198.18.0.1".parse().unwrap(), "2001:2::1".parse().unwrap()];
     let patience = Duration::from_millis(500);
     assert!(own.iter().all(|own| kernel_pings(theirs, *own, 20, patience)));
-    assert_eq!(rig.ping("nobody", wanted[0]).unwrap(), None);
-    rig.protocols(false).unwrap();
-    assert!(rig.neighbours().iter().all(|neighbour| neighbour.mac.is_none()));
+    assert_eq!(rig.start_ping("nobody", wanted[0]).unwrap(), None);
+    rig.switch_protocols(false).unwrap();
+    assert!(rig.neighbour_states().iter().all(|neighbour| neighbour.mac.is_none()));
     assert!(!kernel_pings(theirs, own[0], 3, Duration::from_millis(250)), "what is off does not answer");
 }

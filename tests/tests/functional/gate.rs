@@ -45,7 +45,7 @@ fn slow_down(lab: &Lab) {
 
 #[test]
 fn the_gate_lets_a_good_device_pass_and_stops_a_slow_one() {
-    let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::quiet_lab(|| Lab::with_bridge(2)) else { return };
     let place = tempfile::tempdir().unwrap();
     let read = |name: &str| std::fs::read_to_string(place.path().join("results").join(name)).unwrap();
 
@@ -80,7 +80,7 @@ fn the_gate_lets_a_good_device_pass_and_stops_a_slow_one() {
 
 #[test]
 fn the_gate_judges_the_throughput_that_a_test_method_finds() {
-    let Some(lab) = skip::quiet_lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::quiet_lab(|| Lab::with_bridge(2)) else { return };
     let place = tempfile::tempdir().unwrap();
     let [tx, rx] = [lab.location(0), lab.location(1)];
     let test =

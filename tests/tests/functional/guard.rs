@@ -11,13 +11,13 @@ use std::net::IpAddr;
 
 fn give_address(lab: &Lab, port: usize, address: &str, prefix: u8) {
     let port = &lab.ports()[port];
-    let mut links = NamespaceLinks::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
     links.add_address(port.link.index, address.parse::<IpAddr>().unwrap(), prefix).unwrap();
 }
 
 #[test]
 fn a_foreign_address_is_refused_until_that_interface_is_confirmed() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     give_address(&lab, 0, "192.0.2.1", 24);
     let document = document(&lab).flow(Flow::new("f", 1));
     let (sender, receiver) = (lab.location(0), lab.location(1));
@@ -31,14 +31,14 @@ fn a_foreign_address_is_refused_until_that_interface_is_confirmed() {
 
 #[test]
 fn the_receiving_side_is_guarded_too() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     give_address(&lab, 1, "203.0.113.9", 24);
     run(&document(&lab).flow(Flow::new("f", 1))).assert_refused(8, &[&lab.location(1), "203.0.113.9"]);
 }
 
 #[test]
 fn benchmark_addresses_are_welcome() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     give_address(&lab, 0, "198.18.0.1", 15);
     let finished = run(&document(&lab).flow(Flow::new("f", 1)));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -46,7 +46,7 @@ fn benchmark_addresses_are_welcome() {
 
 #[test]
 fn a_second_run_on_a_busy_port_is_refused_and_the_first_is_not_disturbed() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let endless = serde_json::json!({"choice": "continuous"});
     let mut first =
         Running::run(&document(&lab).flow(Flow::new("first", 1).with("duration", endless)), &["--quiet"]);

@@ -10,7 +10,7 @@ use serde_json::json;
 
 #[test]
 fn every_kind_of_duration_sends_its_number_of_frames() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let between =
         |gap| json!({"choice": "burst", "burst": {"bursts": 5, "packets": 40, "inter_burst_gap": gap}});
     let durations = [
@@ -44,7 +44,7 @@ fn every_kind_of_duration_sends_its_number_of_frames() {
 
 #[test]
 fn a_slow_stream_keeps_its_schedule() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let flow = Flow::new("slow", 1).with("rate", json!({"choice": "pps", "pps": 2})).packets(4);
     let report = run(&document(&lab).flow(flow)).report();
     report.assert_clean();
@@ -74,7 +74,7 @@ fn was_behind(finished: &Finished) -> bool {
 
 #[test]
 fn a_plan_without_end_is_ended_by_ctrl_c_and_reported() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let finished = (0..10).map(|_| interrupted(&lab)).find(|finished| !was_behind(finished));
     let finished = finished.expect("a machine that is in time once in ten runs");
     let report = finished.report();
@@ -90,7 +90,7 @@ fn a_plan_without_end_is_ended_by_ctrl_c_and_reported() {
 #[test]
 fn a_run_cut_short_is_reported_with_what_was_not_sent() {
     for signal in [Signal::INT, Signal::TERM] {
-        let Some(lab) = skip::lab(Lab::pair) else { return };
+        let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
         let flow = Flow::new("long", 1).packets(1_000_000);
         let mut running = Running::run(&document(&lab).flow(flow), &["--quiet"]);
         await_traffic(&lab);

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 #[test]
 fn every_unit_of_rate_means_what_it_says() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     // Frames of 1000 bytes are 8000 bits, and 8160 bits on the line.
     let rates = [
         (json!({"choice": "pps", "pps": 1000}), 1000),
@@ -75,7 +75,7 @@ fn sizes() -> Vec<(&'static str, Value, Option<u64>)> {
 
 #[test]
 fn every_kind_of_size_adds_up_at_both_ends() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let flows = (1u16..)
         .zip(sizes())
         .map(|(key, (name, size, _))| Flow::new(name, key).with("size", size).packets(120));

@@ -25,11 +25,11 @@ fn document(lab: &Lab) -> Document {
 /// Waits until the sending interface has sent something.
 fn await_traffic(lab: &Lab) {
     let port = &lab.ports()[0];
-    let mut links = NamespaceLinks::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
     let index = port.link.index;
-    let before = links.counters(index).unwrap().tx_frames;
+    let before = links.read_counters(index).unwrap().tx_frames;
     let deadline = clock::monotonic_ns() + 60_000_000_000;
-    while links.counters(index).unwrap().tx_frames < before + 100 {
+    while links.read_counters(index).unwrap().tx_frames < before + 100 {
         assert!(clock::monotonic_ns() < deadline, "nothing is sent");
         clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
     }

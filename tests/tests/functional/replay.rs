@@ -9,7 +9,7 @@ use packetrig_tests::skip;
 
 /// Replays `frames` from port 0 to port 1 with these flags, captured there; `None` without rights.
 fn replayed(frames: &[Recorded], flags: &[&str]) -> Option<Finished> {
-    let lab = skip::lab(Lab::pair)?;
+    let lab = skip::lab(Lab::cabled_pair)?;
     let (_directory, file) = stored(frames);
     let (tx, rx) = (lab.location(0), lab.location(1));
     let usual = ["--tx", &tx, "--rx", &rx, "--capture"];
@@ -42,7 +42,7 @@ fn every_byte_arrives_as_it_is_in_the_file_without_tags() {
 
 #[test]
 fn without_a_receiver_a_warning_comes_first_and_the_verdict_is_inconclusive() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&mixture(12, 100_000));
     let (file, tx) = (file.display().to_string(), lab.location(0));
     let arguments = ["replay", &file, "--tx", &tx, "--out", "{out}", "--store", "{out}-store"];
@@ -117,7 +117,7 @@ fn a_loop_sends_the_file_again_and_numbers_go_on() {
 
 #[test]
 fn an_endless_loop_ends_with_ctrl_c_and_is_judged() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&mixture(100, 100_000));
     let flags = ["--tx", &lab.location(0), "--rx", &lab.location(1), "--loop", "0"];
     let mut running = Running::replay(&file, &flags);
@@ -136,9 +136,9 @@ fn an_endless_loop_ends_with_ctrl_c_and_is_judged() {
 /// What the kernel says of a frame is more than a test of ours can: a tag beyond the MTU is taken, nothing else is.
 #[test]
 fn frames_of_full_size_are_sent_with_a_tag() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     for port in lab.ports() {
-        NamespaceLinks::open(port.netns()).unwrap().set_mtu(port.link.index, 1500).unwrap();
+        NamespaceLinks::open_in(port.netns()).unwrap().set_mtu(port.link.index, 1500).unwrap();
     }
     let frames: Vec<_> = (0..50)
         .map(|n| Recorded { at: n * 100_000, bytes: udp(1, n, if n % 2 == 0 { 1472 } else { 60 }) })
@@ -150,7 +150,7 @@ fn frames_of_full_size_are_sent_with_a_tag() {
         Running::replay(&file, &[&usual[..], flags].concat()).finish()
     };
     let mut back_ends = vec!["packet"];
-    if skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         back_ends.push("af-xdp");
     }
     for back_end in back_ends {
@@ -160,14 +160,14 @@ fn frames_of_full_size_are_sent_with_a_tag() {
         assert_eq!(frames_of(&finished), frames.iter().map(pushed).collect::<Vec<_>>(), "{back_end}");
     }
     for port in lab.ports() {
-        NamespaceLinks::open(port.netns()).unwrap().set_mtu(port.link.index, 1499).unwrap();
+        NamespaceLinks::open_in(port.netns()).unwrap().set_mtu(port.link.index, 1499).unwrap();
     }
     replay("packet", &["--vlan", "push:7"]).assert_refused(3, &["are too long for port", "1522 B"]);
 }
 
 #[test]
 fn a_cut_file_is_replayed_to_the_cut_and_the_report_says_so() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&mixture(100, 100_000));
     let whole = std::fs::read(&file).unwrap();
     std::fs::write(&file, &whole[..whole.len() - 1]).unwrap();
@@ -180,7 +180,7 @@ fn a_cut_file_is_replayed_to_the_cut_and_the_report_says_so() {
 
 #[test]
 fn what_cannot_be_replayed_is_refused_with_the_reason() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&[]);
     let (tx, rx) = (lab.location(0), lab.location(1));
     let refused =

@@ -24,19 +24,19 @@ struct State {
 }
 
 fn state(port: &LabPort) -> State {
-    let ethtool = EthtoolCalls::open(port.netns()).unwrap();
+    let ethtool = EthtoolCalls::open_in(port.netns()).unwrap();
     let kinds = [Offload::Gro, Offload::Gso, Offload::Tso, Offload::Lro];
     State {
-        link: NamespaceLinks::open(port.netns()).unwrap().by_name(INTERFACE).unwrap(),
+        link: NamespaceLinks::open_in(port.netns()).unwrap().by_name(INTERFACE).unwrap(),
         ipv6_off: read_setting(port.netns(), IPV6_OFF).unwrap(),
-        offloads: kinds.map(|kind| (kind, ethtool.offload(INTERFACE, kind).ok())).to_vec(),
+        offloads: kinds.map(|kind| (kind, ethtool.is_offload_on(INTERFACE, kind).ok())).to_vec(),
     }
 }
 
 /// Makes a port as unquiet as an ordinary one.
 fn unquiet(port: &LabPort) {
     write_setting(port.netns(), IPV6_OFF, "0").unwrap();
-    EthtoolCalls::open(port.netns()).unwrap().set_offload(INTERFACE, Offload::Gro, true).unwrap();
+    EthtoolCalls::open_in(port.netns()).unwrap().set_offload(INTERFACE, Offload::Gro, true).unwrap();
 }
 
 /// Starts a run and waits until it has changed both ports.
@@ -54,7 +54,7 @@ fn start_and_await_changes(lab: &Lab, before: &[State], duration: &Value) -> Run
 
 /// Runs until the port has changed, then sends signals, and expects the old state.
 fn assert_restored(signals: &[Signal], code: Option<i32>) {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     lab.ports().iter().for_each(unquiet);
     let before: Vec<State> = lab.ports().iter().map(state).collect();
     let duration = if signals.is_empty() {
@@ -95,7 +95,7 @@ fn after_the_terminal_is_gone() {
 
 /// Starts a run on two ports and ends it at once, as SIGKILL and the second Ctrl-C do: nothing is restored.
 fn killed_run() -> Option<(OwnLab, Vec<State>)> {
-    let lab = skip::lab(Lab::pair)?;
+    let lab = skip::lab(Lab::cabled_pair)?;
     lab.ports().iter().for_each(unquiet);
     let before: Vec<State> = lab.ports().iter().map(state).collect();
     let duration = json!({"choice": "fixed_packets", "fixed_packets": {"packets": 1_000_000}});
@@ -148,7 +148,7 @@ fn after_sigkill_doctor_restores_the_interfaces_that_it_is_told_to() {
 
 #[test]
 fn doctor_does_not_restore_what_a_living_run_has_changed() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     lab.ports().iter().for_each(unquiet);
     let before: Vec<State> = lab.ports().iter().map(state).collect();
     let duration = json!({"choice": "fixed_packets", "fixed_packets": {"packets": 1_000_000}});

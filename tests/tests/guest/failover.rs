@@ -56,9 +56,10 @@ fn frame(flow: u16) -> Vec<u8> {
 
 impl SteppedPair {
     fn start() -> Option<Self> {
-        let lab = skip::quiet_lab(|| Lab::bridged(3))?;
+        let lab = skip::quiet_lab(|| Lab::with_bridge(3))?;
         let directory = tempfile::tempdir().unwrap();
-        private_files::write(&directory.path().join("key"), "00112233445566778899aabbccddeeff\n").unwrap();
+        private_files::write_file(&directory.path().join("key"), "00112233445566778899aabbccddeeff\n")
+            .unwrap();
         let records = directory.path().join("records").display().to_string();
         let flags =
             ["collect", "--json", "--quiet", "--directory", &records, "--listen", "tcp://127.0.0.1:0"];

@@ -11,7 +11,7 @@ const DELAY_NS: u64 = 10_000_000;
 
 /// A run over a bridge whose way to the second port goes through netem.
 fn through(settings: &str) -> Option<packetrig_tests::program::Report> {
-    let lab = skip::lab(|| Lab::bridged(2))?;
+    let lab = skip::lab(|| Lab::with_bridge(2))?;
     let device = lab.device_netns().unwrap();
     // On the device under test: our own frames pass by the queueing discipline of the port they leave from.
     inside(device, &format!("tc qdisc add dev port1 root netem limit 10000 {settings}"));

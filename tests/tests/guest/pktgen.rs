@@ -42,10 +42,10 @@ fn prepare(document: &Document, captures: &Path) -> Result<TestRig, Error> {
         confirmed: std::collections::BTreeSet::default(),
         capture_dir: Some(captures.to_owned()),
         site: packetrig_engine::rig::RigSite::EveryPortHere,
-        gate: SendGate::open(),
+        gate: SendGate::without_lease(),
     };
-    let mut rig = TestRig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
-    rig.arm()?;
+    let mut rig = TestRig::prepare(Plan::from_text(&document.text()).unwrap(), &options)?;
+    rig.arm_ports()?;
     Ok(rig)
 }
 
@@ -55,14 +55,14 @@ fn run(document: &Document, captures: &Path, enough: impl Fn(u64) -> bool) -> No
     let clock = RealClock::new();
     rig.start_at(clock.now());
     let give_up = clock.now() + PATIENCE;
-    while !rig.senders_done() && !enough(rig.sent().unwrap().iter().map(|sent| sent.frames).sum()) {
+    while !rig.senders_done() && !enough(rig.sent_totals().unwrap().iter().map(|sent| sent.frames).sum()) {
         assert!(clock.now() < give_up, "the run is stuck");
-        clock.wait(clock.now() + Nanos::from_millis(10));
+        clock.wait_until(clock.now() + Nanos::from_millis(10));
     }
     rig.stop_senders();
     // What is on its way arrives before the receivers stop.
-    clock.wait(clock.now() + Nanos::from_millis(300));
-    rig.finish("guest", &[]).unwrap()
+    clock.wait_until(clock.now() + Nanos::from_millis(300));
+    rig.finish_run("guest", &[]).unwrap()
 }
 
 /// What holds of every run of the generator from the first port to the second.
@@ -73,7 +73,7 @@ fn assert_sound(result: &NodeResult) {
     assert_eq!((tx.tx.handed_over, tx.tx.on_wire, tx.tx.dropped), (sent, Some(sent), Some(0)));
     assert_eq!(rx.rx.foreign + rx.rx.unnumbered, sent, "all arrive, and none has our tag");
     for port in [tx, rx] {
-        assert_eq!(port.ledger.balance(), [], "{:?}", port.ledger);
+        assert_eq!(port.ledger.find_imbalances(), [], "{:?}", port.ledger);
     }
     let grave: Vec<_> = result.caveats.iter().filter(|caveat| caveat.matters).collect();
     assert!(grave.is_empty(), "{grave:?}");
@@ -81,8 +81,8 @@ fn assert_sound(result: &NodeResult) {
 
 /// Offloads of the sending port that are on.
 fn offloads(lab: &Lab) -> Vec<Offload> {
-    let ethtool = EthtoolCalls::open(lab.ports()[0].netns()).unwrap();
-    let on = |offload: &Offload| ethtool.offload(INTERFACE, *offload).unwrap_or(false);
+    let ethtool = EthtoolCalls::open_in(lab.ports()[0].netns()).unwrap();
+    let on = |offload: &Offload| ethtool.is_offload_on(INTERFACE, *offload).unwrap_or(false);
     Offload::ALL.into_iter().filter(on).collect()
 }
 
@@ -96,7 +96,7 @@ fn frames_are_as_the_plan_says() {
     if !skip::has_tool("tshark") {
         return;
     }
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let ip = json!({"choice": "ipv4", "ipv4": {"src": value("198.18.0.1"), "dst": counting("198.19.0.1", "0.0.0.1", 5),
         "priority": {"choice": "dscp", "dscp": {"phb": value(46)}}, "time_to_live": value(32)}});
     let ports = json!({"choice": "udp", "udp": {"src_port": counting(1000, 1, 4), "dst_port": value(2000)}});
@@ -150,7 +150,7 @@ fn frames_are_as_the_plan_says() {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn ipv6_is_sent_as_well() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let flow = flow(1).packets(10).packet([ethernet(1), packetrig_tests::document::ipv6(), udp()]);
     let directory = tempfile::tempdir().unwrap();
     let result = run(&document(&lab).flow(flow).capture(1, "pcap"), directory.path(), |_| false);
@@ -164,7 +164,7 @@ fn ipv6_is_sent_as_well() {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn several_streams_share_a_port() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let flows = [flow(1).pps(2000).packets(700), flow(2).packets(30), flow(3).packets(1)];
     let directory = tempfile::tempdir().unwrap();
     let result = run(&document(&lab).flows(flows), directory.path(), |_| false);
@@ -175,7 +175,7 @@ fn several_streams_share_a_port() {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn a_stream_with_a_time_limit_ends_by_itself() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let second = json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": 1}});
     let directory = tempfile::tempdir().unwrap();
     let document = document(&lab).flow(flow(1).pps(500).with("duration", second));
@@ -185,13 +185,13 @@ fn a_stream_with_a_time_limit_ends_by_itself() {
     assert_eq!(result.send[0].planned, 500);
     assert!((1..=500).contains(&sent), "{sent}");
     assert_eq!(result.ports[0].tx.on_wire, Some(sent));
-    assert_eq!(result.ports[0].ledger.balance(), []);
+    assert_eq!(result.ports[0].ledger.find_imbalances(), []);
 }
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn an_endless_stream_ends_when_it_is_stopped() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let directory = tempfile::tempdir().unwrap();
     let result = run(&document(&lab).flow(endless(1).pps(1000)), directory.path(), |sent| sent >= 300);
     assert!(result.send[0].counts.frames >= 300);
@@ -206,31 +206,31 @@ fn an_endless_stream_ends_when_it_is_stopped() {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let before = offloads(&lab);
     let directory = tempfile::tempdir().unwrap();
     let mut rig = prepare(&document(&lab).flow(endless(1).pps(1000)), directory.path()).unwrap();
     let clock = RealClock::new();
     rig.start_at(clock.now());
     let give_up = clock.now() + PATIENCE;
-    while rig.sent().unwrap().iter().all(|sent| sent.frames == 0) {
+    while rig.sent_totals().unwrap().iter().all(|sent| sent.frames == 0) {
         assert!(clock.now() < give_up, "nothing is sent");
-        clock.wait(clock.now() + Nanos::from_millis(10));
+        clock.wait_until(clock.now() + Nanos::from_millis(10));
     }
     drop(rig);
     let port = &lab.ports()[0];
     inside(port.netns(), "! grep -q eth0 /proc/thread-self/net/pktgen/kpktgend_*");
-    let mut links = NamespaceLinks::open(port.netns()).unwrap();
-    let sent = links.counters(port.link.index).unwrap().tx_frames;
-    clock.wait(clock.now() + Nanos::from_millis(200));
-    assert_eq!(links.counters(port.link.index).unwrap().tx_frames, sent);
+    let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
+    let sent = links.read_counters(port.link.index).unwrap().tx_frames;
+    clock.wait_until(clock.now() + Nanos::from_millis(200));
+    assert_eq!(links.read_counters(port.link.index).unwrap().tx_frames, sent);
     assert_eq!(offloads(&lab), before);
 }
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn what_it_cannot_send_is_refused_by_name_and_leaves_no_trace() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let before = offloads(&lab);
     let directory = tempfile::tempdir().unwrap();
     let wrong = Flow::new("f", 1).packet([ethernet(1), packetrig_tests::document::ipv4(), tcp()]);
@@ -254,17 +254,17 @@ fn what_it_cannot_send_is_refused_by_name_and_leaves_no_trace() {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn the_generator_of_a_namespace_has_one_user() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let directory = tempfile::tempdir().unwrap();
     let document = document(&lab).flow(flow(1));
     let first = prepare(&document, directory.path()).unwrap();
     let netns = lab.ports()[0].netns();
-    let second = Pktgen::open(netns).unwrap_err().to_string();
+    let second = Pktgen::open_in(netns).unwrap_err().to_string();
     assert!(second.contains("in use by process"), "{second}");
     drop(first);
     inside(netns, "echo add_device eth0 > /proc/thread-self/net/pktgen/kpktgend_0");
-    let third = Pktgen::open(netns).unwrap_err().to_string();
+    let third = Pktgen::open_in(netns).unwrap_err().to_string();
     assert!(third.contains("rem_device_all"), "{third}");
     inside(netns, "echo rem_device_all > /proc/thread-self/net/pktgen/kpktgend_0");
-    Pktgen::open(netns).unwrap();
+    Pktgen::open_in(netns).unwrap();
 }

@@ -38,14 +38,14 @@ fn release(
     from_ms: i64,
 ) -> Result<(Vec<DepartedFrame>, Vec<u64>), Error> {
     let manner = ReleaseOptions { ahead: Nanos::from_millis(50), priority: None, ..ReleaseOptions::usual() };
-    let mut open = release::open(location, mechanism, manner)?;
+    let mut open = release::open_release(location, mechanism, manner)?;
     let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
     let start = clock::monotonic_ns().saturating_add_signed(from_ms * 1_000_000);
     let at = |n: u64| MonoTime::from_nanos(start + GAP.as_u64() * n);
     let train: Vec<DueFrame<'_>> =
         (0..).zip(&frames).map(|(n, frame)| DueFrame { at: at(n), frame }).collect();
     let mut gone = Vec::new();
-    open.release(&train, &mut gone)?;
+    open.release_train(&train, &mut gone)?;
     assert_eq!(gone.len(), usize::from(FRAMES));
     Ok((gone, train.iter().map(|due| due.at.as_nanos()).collect()))
 }
@@ -60,8 +60,8 @@ fn arrived(ring: &mut RxRing, wanted: usize) -> Vec<(u8, u64)> {
     let mut found = Vec::new();
     let end = clock::monotonic_ns() + 3_000_000_000;
     while found.len() < wanted && clock::monotonic_ns() < end {
-        ring.wait(100_000_000).unwrap();
-        ring.receive(usize::MAX, &mut |frame| {
+        ring.wait_for_frames(100_000_000).unwrap();
+        ring.receive_frames(usize::MAX, &mut |frame| {
             if frame.bytes.len() == 100 && frame.bytes[23] == 253 {
                 found.push((frame.bytes[60], frame.realtime_ns));
             }
@@ -77,7 +77,7 @@ fn reported_before_true(gone: &[DepartedFrame], arrived: &[(u8, u64)]) {
     let mut reports = 0;
     for (number, at) in arrived {
         let gone = &gone[usize::from(*number)];
-        let Some(reported) = DepartureStamp::of(&gone.departures, DepartureStage::Driver) else {
+        let Some(reported) = DepartureStamp::find_stage(&gone.departures, DepartureStage::Driver) else {
             assert!(gone.flags.contains(&ProbeFlag::StampMissing), "{gone:?}");
             continue;
         };
@@ -89,12 +89,12 @@ fn reported_before_true(gone: &[DepartedFrame], arrived: &[(u8, u64)]) {
 
 fn far(lab: &Lab) -> RxRing {
     let port = &lab.ports()[1];
-    RxRing::open(port.netns(), port.link.index, INTERFACE, RxOptions::default()).unwrap()
+    RxRing::open_on_interface(port.netns(), port.link.index, INTERFACE, RxOptions::default()).unwrap()
 }
 
 /// A cable with this discipline at its near end.
 fn cable(discipline: &str) -> Option<OwnLab> {
-    let lab = skip::lab(Lab::pair)?;
+    let lab = skip::lab(Lab::cabled_pair)?;
     if !discipline.is_empty() {
         inside(lab.ports()[0].netns(), &format!("tc qdisc replace dev {INTERFACE} root {discipline}"));
     }
@@ -160,12 +160,12 @@ fn etf_releases_within_its_delta_and_reports_what_is_past() {
 /// Two cards with clocks and a hub between them; `igb` where QEMU has it (8.1), which stamps, else `e1000e`, which only says so.
 fn cards() -> (NetNs, [(String, u32); 2], bool) {
     let here = NetNs::current().unwrap();
-    let ethtool = EthtoolCalls::open(&here).unwrap();
-    let mut links = NamespaceLinks::open(&here).unwrap();
+    let ethtool = EthtoolCalls::open_in(&here).unwrap();
+    let mut links = NamespaceLinks::open_in(&here).unwrap();
     let mut found = Vec::new();
     let mut stamps = false;
-    for link in links.list().unwrap() {
-        let driver = ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default();
+    for link in links.list_links().unwrap() {
+        let driver = ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default();
         if driver == "igb" || driver == "e1000e" {
             stamps = driver == "igb";
             links.set_up(link.index, true).unwrap();
@@ -183,17 +183,17 @@ fn cards() -> (NetNs, [(String, u32); 2], bool) {
 #[ignore = "runs in the guest: make test-vm"]
 fn a_card_stamps_departures_or_that_is_said() {
     let (here, [(near, _), (far, index)], stamps) = cards();
-    let mut ring = RxRing::open(&here, index, &far, RxOptions::default()).unwrap();
+    let mut ring = RxRing::open_on_interface(&here, index, &far, RxOptions::default()).unwrap();
     let location = PortLocation { namespace: None, interface: near.clone() };
-    let ethtool = EthtoolCalls::open(&here).unwrap();
-    let before = ethtool.card_stamping(&near).unwrap();
+    let ethtool = EthtoolCalls::open_in(&here).unwrap();
+    let before = ethtool.read_card_stamping(&near).unwrap();
     let (gone, _) = release(&location, ReleaseMechanism::Sleep, 100).unwrap();
-    assert_eq!(ethtool.card_stamping(&near).unwrap(), before, "the card is left as it was");
+    assert_eq!(ethtool.read_card_stamping(&near).unwrap(), before, "the card is left as it was");
     assert_eq!(arrived(&mut ring, usize::from(FRAMES)).len(), usize::from(FRAMES));
     let mut on_wire = 0;
     let mut last = 0;
     for gone in &gone {
-        let of = |stage| DepartureStamp::of(&gone.departures, stage);
+        let of = |stage| DepartureStamp::find_stage(&gone.departures, stage);
         assert!(of(DepartureStage::Driver).is_some(), "{gone:?}");
         match of(DepartureStage::Wire) {
             Some(stamp) => {
@@ -216,9 +216,10 @@ fn arrivals_are_stamped_by_the_stack() {
     assert!(gone.iter().all(|gone| gone.released.is_some()));
     let mut by_stack = 0;
     while by_stack < usize::from(FRAMES) - 5 {
-        ring.wait(1_000_000_000).unwrap();
-        let took = ring
-            .receive(usize::MAX, &mut |frame| by_stack += usize::from(frame.stamp == ArrivalStamp::Software));
+        ring.wait_for_frames(1_000_000_000).unwrap();
+        let took = ring.receive_frames(usize::MAX, &mut |frame| {
+            by_stack += usize::from(frame.stamp == ArrivalStamp::Software)
+        });
         assert!(took > 0, "{by_stack} of {FRAMES} stamped by the stack");
     }
 }

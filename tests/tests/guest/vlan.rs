@@ -27,7 +27,7 @@ fn location(port: &LabPort) -> String {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let far = &lab.ports()[1];
     with_device(far);
     let flow = Flow::new("tagged", 1).packets(FRAMES).packet([ethernet(1), vlan(100), ipv4(), udp()]);
@@ -35,15 +35,15 @@ fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
     assert_eq!(report.number("tagged", "/loss/lost"), 0);
     assert_eq!(report.number("tagged", "/received/frames"), FRAMES);
     assert_eq!(report.number("tagged", "/received/altered"), 0, "the tags came through");
-    let mut links = NamespaceLinks::open(far.netns()).unwrap();
+    let mut links = NamespaceLinks::open_in(far.netns()).unwrap();
     let device = links.by_name(DEVICE).unwrap().index;
-    assert_eq!(links.counters(device).unwrap().rx_frames, FRAMES, "the kernel saw the same tags");
+    assert_eq!(links.read_counters(device).unwrap().rx_frames, FRAMES, "the kernel saw the same tags");
 }
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn a_vlan_device_is_a_port_like_any_other() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     lab.ports().iter().for_each(with_device);
     let ends: Vec<String> = lab.ports().iter().map(location).collect();
     let report = run(&Document::new(&ends).flow(Flow::new("inside", 1).packets(FRAMES))).report();
@@ -55,7 +55,7 @@ fn a_vlan_device_is_a_port_like_any_other() {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn what_leaves_a_vlan_device_is_tagged_on_the_cable() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     with_device(&lab.ports()[0]);
     let ends = [location(&lab.ports()[0]), lab.location(1)];
     let finished =
@@ -71,13 +71,13 @@ fn what_leaves_a_vlan_device_is_tagged_on_the_cable() {
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
 fn vlans_on_the_card_with_the_default_route_are_refused_through_every_layer() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let port = &lab.ports()[0];
     with_device(port);
     inside(port.netns(), &format!("ip link set {INTERFACE} up"));
     inside(port.netns(), &format!("ip addr add 198.18.9.1/24 dev {INTERFACE}"));
     let refusal = |name: &str| {
-        let index = NamespaceLinks::open(port.netns()).unwrap().by_name(name).unwrap().index;
+        let index = NamespaceLinks::open_in(port.netns()).unwrap().by_name(name).unwrap().index;
         permit_port(port.netns(), index, name, false).err().map(|error| error.to_string())
     };
     assert_eq!(refusal(DEVICE), None);

@@ -24,7 +24,7 @@ struct Bench {
 }
 
 fn bench() -> Option<Bench> {
-    let lab = skip::lab(|| Lab::apart(2))?;
+    let lab = skip::lab(|| Lab::with_unconnected_ports(2))?;
     let sides = [lab.device_location(0), lab.device_location(1)];
     Some(Bench { lab, sides })
 }
@@ -148,7 +148,8 @@ fn a_frame_that_waited_in_the_ring_was_late_by_that() {
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
     let mut station = Station::open(&bench.lab.ports()[0]);
     let far = &bench.lab.ports()[1];
-    let mut ear = RxRing::open(far.netns(), far.link.index, "test", RxOptions::default()).unwrap();
+    let mut ear =
+        RxRing::open_on_interface(far.netns(), far.link.index, "test", RxOptions::default()).unwrap();
     tap.signal(Signal::STOP);
     station.send(std::iter::once(&frame));
     let sent_ns = clock::wall_clock_ns();
@@ -161,8 +162,8 @@ fn a_frame_that_waited_in_the_ring_was_late_by_that() {
     let mut arrivals = Vec::new();
     let give_up_ns = clock::monotonic_ns() + PATIENCE_NS;
     while (arrivals.len() as u64) < WAITING && clock::monotonic_ns() < give_up_ns {
-        ear.wait(5_000_000).unwrap();
-        ear.receive(usize::MAX, &mut |frame| arrivals.push(frame.realtime_ns));
+        ear.wait_for_frames(5_000_000).unwrap();
+        ear.receive_frames(usize::MAX, &mut |frame| arrivals.push(frame.realtime_ns));
     }
     tap.signal(Signal::TERM);
     let ended: Value = serde_json::from_str(&tap.finish().stdout).unwrap();

@@ -13,7 +13,7 @@ use std::process::Command;
 
 /// A lab, if tshark is there to judge.
 fn lab() -> Option<OwnLab> {
-    if skip::has_tool("tshark") { skip::lab(Lab::pair) } else { None }
+    if skip::has_tool("tshark") { skip::lab(Lab::cabled_pair) } else { None }
 }
 
 /// Captures at the second port what the first sends, then is interrupted like by Ctrl-C.
@@ -203,9 +203,9 @@ fn capturing_leaves_the_interface_as_it_is() {
     let Some(lab) = lab() else { return };
     let port = &lab.ports()[1];
     let look = || {
-        let link = NamespaceLinks::open(port.netns()).unwrap().by_name(&port.link.name).unwrap();
-        let ethtool = EthtoolCalls::open(port.netns()).unwrap();
-        let offloads = LOUD.map(|offload| ethtool.offload(&link.name, offload).ok());
+        let link = NamespaceLinks::open_in(port.netns()).unwrap().by_name(&port.link.name).unwrap();
+        let ethtool = EthtoolCalls::open_in(port.netns()).unwrap();
+        let offloads = LOUD.map(|offload| ethtool.is_offload_on(&link.name, offload).ok());
         // Promiscuous mode is the exception.
         (Link { promiscuous: false, ..link }, offloads)
     };

@@ -72,10 +72,10 @@ fn a_filter_of_the_plan_keeps_what_a_display_filter_shows_with_or_without_stream
     ];
     for (filters, display, wanted) in cases {
         for (back_end, receivers) in [("packet", &[1][..]), ("packet", &[]), ("xdp", &[1]), ("xdp", &[])] {
-            if back_end == "xdp" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+            if back_end == "xdp" && !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
                 continue;
             }
-            let Some(lab) = skip::lab(Lab::pair) else { return };
+            let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
             let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
             let capture =
                 json!([{"name": "c", "port_names": ["port 1"], "format": "pcapng", "filters": filters}]);

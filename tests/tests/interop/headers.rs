@@ -214,7 +214,7 @@ fn captured_unmeasured(flow: Flow) -> Option<packetrig_tests::program::Finished>
     if !packetrig_tests::skip::has_tool("tshark") {
         return None;
     }
-    let lab = packetrig_tests::skip::lab(Lab::pair)?;
+    let lab = packetrig_tests::skip::lab(Lab::cabled_pair)?;
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let document = packetrig_tests::document::Document::new(&locations).flow(flow).capture(1, "pcapng");
     let finished = packetrig_tests::program::run(&document);

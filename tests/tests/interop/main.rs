@@ -25,7 +25,7 @@ fn captured_with(flow: Flow, format: &str, more: &[&str]) -> Option<Finished> {
     if !skip::has_tool("tshark") {
         return None;
     }
-    let lab = skip::lab(Lab::pair)?;
+    let lab = skip::lab(Lab::cabled_pair)?;
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let document = Document::new(&locations).flow(flow).capture(1, format);
     let finished = Running::run(&document, &[&["--quiet"], more].concat()).finish();

@@ -11,7 +11,7 @@ fn rewritten_frames_have_the_new_addresses_and_right_checksums() {
         return;
     }
     for (vlan, ids) in [("push:77", ["77", "77,9"]), ("set:300", ["", "300"]), ("pop", ["", ""])] {
-        let Some(lab) = skip::lab(Lab::pair) else { return };
+        let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
         let (_directory, file) = stored(&mixture(600, 100_000));
         let (tx, rx) = (lab.location(0), lab.location(1));
         let maps = "10.1.0.0/16=198.18.0.0/16,10.0.0.0/8=198.0.0.0/8,2000::/8=2100::/8";

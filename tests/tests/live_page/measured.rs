@@ -114,7 +114,7 @@ const LOOK_NS: u64 = 20_000_000;
 
 impl TappedLink {
     fn start(name: &str, into: &Path) -> Option<Self> {
-        let lab = skip::lab(|| Lab::apart(3))?;
+        let lab = skip::lab(|| Lab::with_unconnected_ports(3))?;
         let (a, b, mirror) = (lab.device_location(0), lab.device_location(1), lab.device_location(2));
         let mut tap = Running::start(
             &["tap", &a, &b, "--back-end", "packet", "--no-link-state", "--name", name, "--mirror", &mirror],

@@ -123,7 +123,7 @@ fn without_a_terminal_there_are_lines_and_json() {
 
 #[test]
 fn a_token_for_viewers_and_a_self_made_certificate_are_said() {
-    if skip::lab(|| packetrig_testkit::Lab::bridged(2)).is_none() {
+    if skip::lab(|| packetrig_testkit::Lab::with_bridge(2)).is_none() {
         return;
     }
     let arguments = [

@@ -20,7 +20,7 @@ use std::path::Path;
 const COPY: usize = 1000;
 
 fn lab() -> Option<OwnLab> {
-    skip::lab(Lab::pair)
+    skip::lab(Lab::cabled_pair)
 }
 
 /// Starts a log at the second port.
@@ -57,20 +57,23 @@ fn check(directory: &Path, more: &[&str]) -> (i32, Value) {
 /// Sends copies as a tap does, of the direction from A to B, with these numbers.
 fn send(port: &LabPort, numbers: impl IntoIterator<Item = u64>) {
     let options = TxOptions { longest: 2000, ..TxOptions::default() };
-    let mut ring = TxRing::open(port.netns(), port.link.index, "test", options).unwrap();
+    let mut ring = TxRing::open_on_interface(port.netns(), port.link.index, "test", options).unwrap();
     for number in numbers {
         let trailer =
             TapTrailer { direction: 0, full_len: 976, number, at_ns: 1_700_000_000_000_000_000 + number };
-        let copy =
-            [&[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..], &[7; COPY - 14 - 24], &trailer.encode()]
-                .concat();
+        let copy = [
+            &[2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x88, 0xb5][..],
+            &[7; COPY - 14 - 24],
+            &trailer.to_bytes(),
+        ]
+        .concat();
         while ring.next_slot().is_none() {
-            ring.kick().unwrap();
+            ring.kick_kernel().unwrap();
         }
         ring.next_slot().unwrap()[..COPY].copy_from_slice(&copy);
-        ring.commit(COPY);
+        ring.commit_frame(COPY);
     }
-    while ring.pending() > 0 {
-        ring.kick().unwrap();
+    while ring.pending_frames() > 0 {
+        ring.kick_kernel().unwrap();
     }
 }

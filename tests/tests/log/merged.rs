@@ -6,7 +6,7 @@ use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 use packetrig_tests::tools::tshark;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -16,19 +16,19 @@ use std::process::Command;
 /// Frames that differ in their number only, which stands behind the Ethernet header.
 fn send_numbered(port: &LabPort, numbers: impl IntoIterator<Item = u64>) {
     let options = TxOptions { longest: 2000, ..TxOptions::default() };
-    let mut ring = TxRing::open(port.netns(), port.link.index, "test", options).unwrap();
+    let mut ring = TxRing::open_on_interface(port.netns(), port.link.index, "test", options).unwrap();
     for number in numbers {
         let header = [2, 0, 0, 0, 0, 9, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
         let frame = [&header[..], &number.to_be_bytes(), &[7; 78]].concat();
         while ring.next_slot().is_none() {
-            ring.kick().unwrap();
+            ring.kick_kernel().unwrap();
         }
         ring.next_slot().unwrap()[..frame.len()].copy_from_slice(&frame);
-        ring.commit(frame.len());
-        ring.kick().unwrap();
+        ring.commit_frame(frame.len());
+        ring.kick_kernel().unwrap();
     }
-    while ring.pending() > 0 {
-        ring.kick().unwrap();
+    while ring.pending_frames() > 0 {
+        ring.kick_kernel().unwrap();
     }
 }
 
@@ -203,7 +203,7 @@ fn jitter_of_a_path_is_no_step_and_no_drift_of_a_clock() {
     const BEGIN: u64 = 1_790_000_000_000_000_000;
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let delay = |number: u64| 200_000 + mix(number, 5) % 1_000_000;
+    let delay = |number: u64| 200_000 + keyed_mix(number, 5) % 1_000_000;
     let before = |number: u64| BEGIN + 2_000_000 * number;
     write_pcap(&path("before.pcap"), (0..5000).map(|number| (number, before(number))));
     write_pcap(&path("after.pcap"), (0..5000).map(|number| (number, before(number) + delay(number))));

@@ -158,7 +158,7 @@ fn a_status_that_is_older_than_the_log_is_called_that_and_no_loss() {
 
 #[test]
 fn a_log_by_xdp_has_every_frame_or_says_that_its_ring_was_full() {
-    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }
     let Some(lab) = lab() else { return };

@@ -15,14 +15,14 @@ const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// Sends frames both ways through a tap with a log behind its mirror, which may begin late. What a check of the log finds.
 fn tapped(way: &str, directory: &Path, flags: &[&str], is_late: bool) -> Option<(i32, Value)> {
-    if way == "xdp" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if way == "xdp" && !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return None;
     }
-    let lab = skip::lab(|| Lab::apart(3))?;
+    let lab = skip::lab(|| Lab::with_unconnected_ports(3))?;
     let _passes: Vec<_> = lab
         .ports()
         .iter()
-        .map(|port| xdp::pass(port.netns(), port.link.index, &port.location()))
+        .map(|port| xdp::attach_pass(port.netns(), port.link.index, &port.location()))
         .filter_map(Result::ok)
         .collect();
     let (a, b, mirror) = (lab.device_location(0), lab.device_location(1), lab.device_location(2));

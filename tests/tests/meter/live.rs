@@ -12,10 +12,10 @@ use std::net::TcpStream;
 const FRAMES: usize = 12_000;
 
 fn lab(source: &str) -> Option<OwnLab> {
-    if source != "packet" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if source != "packet" && !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return None;
     }
-    skip::lab(Lab::pair)
+    skip::lab(Lab::cabled_pair)
 }
 
 /// Meters at the second port what the first sends, until it is told to end.

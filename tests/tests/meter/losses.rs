@@ -22,10 +22,10 @@ const RING: &str = "1MiB";
 
 /// A meter that does not run while its ring fills up.
 fn overload(source: &[&str], frames: usize) {
-    if source[1] != "packet" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if source[1] != "packet" && !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let mut running =
         Running::start(&[&["meter", &location, "--direction", "in", "--json"], source].concat(), "");
@@ -44,9 +44,9 @@ fn overload(source: &[&str], frames: usize) {
 
 /// Each processor has a ring in the driver: a sender that changes its own fills several, and none of them to the end.
 fn send_from_one_processor(port: &LabPort, frames: usize) {
-    let first = sched::cpus().unwrap()[0];
+    let first = sched::allowed_cpus().unwrap()[0];
     let sending = || {
-        sched::pin(first).unwrap();
+        sched::pin_thread(first).unwrap();
         send(port, &mixture(), frames);
     };
     thread::scope(|scope| scope.spawn(sending).join().unwrap());
@@ -70,7 +70,7 @@ fn what_full_rings_of_the_driver_drop_is_counted() {
 
 /// A port at which nobody listens, and that no other test gets.
 fn closed_port() -> ReservedPort {
-    ReservedPort::tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap()
+    ReservedPort::reserve_any_tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap()
 }
 
 /// That port as the target of an export.
@@ -80,7 +80,7 @@ fn target_at(closed: &ReservedPort) -> String {
 
 #[test]
 fn a_collector_that_is_gone_costs_counted_records_and_nothing_else() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let closed = closed_port();
     let target = target_at(&closed);
@@ -99,7 +99,7 @@ fn a_collector_that_is_gone_costs_counted_records_and_nothing_else() {
 
 #[test]
 fn a_table_that_is_full_ends_flows_early_and_loses_none() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let flags = ["--flows", "16", "--direction", "in", "--json"];
     let mut running = Running::start(&[&["meter", location.as_str()], &flags[..]].concat(), "");
@@ -130,7 +130,7 @@ fn fate(result: &Value, output: usize) -> [u64; 3] {
 
 #[test]
 fn flows_that_are_left_at_the_end_are_exported_whole() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let flows: u64 = 100_000;
     let frames = frames_of_flows(100_000);
@@ -166,7 +166,7 @@ fn read_slowly(listener: &TcpListener) -> usize {
 /// It takes several times as long as an output may take nothing.
 #[test]
 fn a_collector_that_is_slow_gets_all_that_is_left_after_a_signal() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     set_socket_recv_buffer_size(&listener, 64 << 10).unwrap();
@@ -185,7 +185,7 @@ fn a_collector_that_is_slow_gets_all_that_is_left_after_a_signal() {
 
 #[test]
 fn an_output_that_takes_nothing_costs_the_others_nothing_at_the_end() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let closed = closed_port();
     let targets = [target_at(&closed), "file:out.ipfix".to_owned()];

@@ -20,7 +20,7 @@ fn hosts() -> Option<OwnLab> {
     if !["python3", "ip", "ethtool"].into_iter().all(skip::has_tool) {
         return None;
     }
-    let lab = skip::lab(Lab::pair)?;
+    let lab = skip::lab(Lab::cabled_pair)?;
     for (port, own, other) in [(0, 1, 2), (1, 2, 1)] {
         let netns = lab.ports()[port].netns();
         kernel::write_setting(netns, "net/ipv6/conf/eth0/disable_ipv6", "0").unwrap();
@@ -132,7 +132,7 @@ fn packets_count_as_on_the_wire_whoever_cuts_and_merges_them() {
 
 #[test]
 fn programs_in_the_driver_see_packets_as_on_the_wire() {
-    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }
     let Some(lab) = hosts() else { return };

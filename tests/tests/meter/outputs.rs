@@ -63,7 +63,8 @@ fn a_disk_that_stands_still_costs_a_meter_of_files_time_and_no_record() {
 #[test]
 fn a_file_for_nobody_is_a_failure_with_its_reason() {
     let (_directory, file) = file_of(300);
-    let closed = ReservedPort::tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap();
+    let closed =
+        ReservedPort::reserve_any_tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap();
     let target = format!("tcp://127.0.0.1:{}", closed.port());
     let of_connections = start(&file, &["--export", &target]);
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -138,7 +138,7 @@ impl Cluster {
 
 #[test]
 fn a_collector_of_several_meters_has_every_packet_once() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let cluster = Cluster::start(&lab);
     send(&lab.ports()[0], &hosts(), 6000);
     let (ledgers, said) = cluster.finish();
@@ -151,7 +151,7 @@ fn a_collector_of_several_meters_has_every_packet_once() {
 
 #[test]
 fn a_meter_that_is_killed_takes_its_own_share_and_no_more() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let mut cluster = Cluster::start(&lab);
     send(&lab.ports()[0], &hosts(), 6000);
     let mut killed = cluster.meters.remove(1);

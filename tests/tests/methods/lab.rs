@@ -25,7 +25,7 @@ pub(crate) fn limited_alone(frames_per_second: u64, size: u64) -> Option<OwnLab>
 fn device(frames_per_second: u64, size: u64) -> Result<Lab, Error> {
     let rate = BitRate::new(frames_per_second * size * 8);
     let queue = Some(RateQueue { rate, room: QueueLimit::Frames(QUEUE) });
-    let plan = FaultPlan { queue, ..FaultPlan::none() };
+    let plan = FaultPlan { queue, ..FaultPlan::without_faults() };
     Lab::with_device(2, plan)
 }
 

@@ -41,7 +41,7 @@ fn sent_at_most(finished: &Finished) -> u64 {
 
 #[test]
 fn both_directions_of_a_plan_carry_its_rates_and_no_more() {
-    let Some(lab) = skip::lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let plan = plan_of_both_directions(&lab);
     let bisect = ["test", "bisect", "{plan}", "--time", "300ms", "--resolution", "20%"];
     let rfc2544 = [
@@ -106,7 +106,7 @@ fn mlrsearch_finds_the_limit_for_two_goals() {
 
 #[test]
 fn convergence_is_the_time_that_the_event_cost() {
-    let Some(lab) = skip::lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let device = lab.device_location(1);
     let (space, interface) = device.split_once('/').unwrap();
     let state = |state: u8| format!("bridge -n {space} link set dev {interface} state {state}");
@@ -145,7 +145,7 @@ fn converge(lab: &Lab, event: impl Fn(&str, &str) -> String, more: &[&str]) -> R
 
 #[test]
 fn a_device_that_takes_the_carrier_away_is_measured() {
-    let Some(lab) = skip::lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let flap = |space: &str, interface: &str| {
         let link = format!("ip -n {space} link set {interface}");
         format!("{link} down; sleep 1.5; {link} up")
@@ -163,7 +163,7 @@ fn a_device_that_takes_the_carrier_away_is_measured() {
 
 #[test]
 fn a_rig_that_stood_still_inside_an_outage_does_not_make_it_shorter() {
-    let Some(lab) = skip::lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let block = |space: &str, interface: &str| {
         let state = |state: u8| format!("bridge -n {space} link set dev {interface} state {state}");
         // The shell's parent is packetrig.
@@ -181,7 +181,7 @@ fn a_rig_that_stood_still_inside_an_outage_does_not_make_it_shorter() {
 
 #[test]
 fn a_change_that_makes_the_device_slower_is_found() {
-    let Some(lab) = skip::lab(|| Lab::bridged(2)) else { return };
+    let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let device = lab.device_location(1);
     let (space, interface) = device.split_once('/').unwrap();
     let shape = |what: &str| format!("tc -n {space} qdisc {what}");

@@ -14,13 +14,13 @@ const RUNS: u64 = 3;
 
 /// The same measurement, made several times; the newest last.
 fn store_runs(place: &Path) -> RunReport {
-    let catalogue = RunCatalogue::open(place).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place).unwrap();
     let mut report = sample::page_of_probes(4).report;
     let first = report.started_wall_ns;
     for number in 0..RUNS {
         report.run = RunId(format!("20261126-08000{number}-aaaaaa"));
         report.started_wall_ns = first + number * 3_600_000_000_000;
-        catalogue.record(&report, "flows: []").unwrap();
+        catalogue.store_finished_run(&report, "flows: []").unwrap();
     }
     report
 }

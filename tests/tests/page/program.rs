@@ -18,7 +18,7 @@ fn run(lab: &Lab, store: &Path, more: &[&str]) -> Finished {
 
 #[test]
 fn a_run_has_a_page_unless_it_is_left_out_and_report_makes_it_again() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let store = tempfile::tempdir().unwrap();
     let with = run(&lab, store.path(), &[]);
     let page = fs::read_to_string(with.out().join("report.html")).unwrap();
@@ -49,7 +49,7 @@ fn a_run_has_a_page_unless_it_is_left_out_and_report_makes_it_again() {
 
 #[test]
 fn open_gives_the_page_to_the_desktop_and_is_refused_without_one() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let store = tempfile::tempdir().unwrap();
     run(&lab, store.path(), &[]);
     let desktop = tempfile::tempdir().unwrap();

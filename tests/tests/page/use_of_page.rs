@@ -195,7 +195,7 @@ fn four_thousand_streams_are_sorted_searched_and_scrolled() {
     let first = column(&mut browser, table, 6)[0].clone();
     assert_eq!(
         first,
-        packetrig_page::quantity::time(slowest.latency.unwrap().p99),
+        packetrig_page::quantity::format_time(slowest.latency.unwrap().p99),
         "script and page write alike"
     );
     search(&mut browser, "stream 4095");

@@ -5,8 +5,8 @@ use packetrig_engine::packet::lock_name;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, PlanHash, PortPlace, RunId, RunPreparation, SentTotal};
 use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
-use packetrig_fleet_io::{EnginePlane, MachineLoan, PlaneSource, ProbeLoan};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble_report};
+use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_stats::terms::RunTerms;
@@ -52,44 +52,44 @@ pub(crate) fn places(lab: &Lab) -> Vec<PortPlace> {
 pub(crate) struct Generous;
 
 impl OwnerPermit for Generous {
-    fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
+    fn list_objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
         Vec::new()
     }
-    fn allows(&self, _: IpAddr) -> bool {
+    fn allows_address(&self, _: IpAddr) -> bool {
         true
     }
 }
 
 /// A machine that lends everything.
 fn lent(node: &str, captures: &Path) -> EnginePlane {
-    EnginePlane::lent(MachineLoan {
+    EnginePlane::for_lent_machine(LentMachine {
         node: NodeName(node.into()),
-        gate: SendGate::open(),
+        gate: SendGate::without_lease(),
         permit: Arc::new(Generous),
         confirmed: BTreeSet::new(),
         captures: captures.into(),
         limits: Vec::new(),
         back_end: None,
-        probes: ProbeLoan::default(),
+        probes: ProbePolicy::default(),
     })
 }
 
 fn plan(preparation: &RunPreparation) -> Arc<Plan> {
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
-    Arc::clone(preparation.document.read(reading).unwrap().plan())
+    Arc::clone(preparation.document.read_document(reading).unwrap().plan())
 }
 
 /// Both halves from preparing to their accounts.
 fn run(preparation: &RunPreparation, captures: &Path) -> Vec<NodeResult> {
     let prepare = |node: &str| {
         let mut planes = lent(node, captures);
-        let (plane, ports) = planes.prepare(preparation, plan(preparation)).unwrap();
+        let (plane, ports) = planes.prepare_plane(preparation, plan(preparation)).unwrap();
         assert_eq!(ports.len(), 1, "one of the two ports is here");
         plane
     };
     let mut rigs: Vec<Box<dyn DataPlane>> = NODES.into_iter().map(prepare).collect();
     for rig in &mut rigs {
-        rig.arm().unwrap();
+        rig.arm_ports().unwrap();
     }
     let start = MonoTime::from_nanos(clock::monotonic_ns() + 50_000_000);
     for rig in &mut rigs {
@@ -100,14 +100,14 @@ fn run(preparation: &RunPreparation, captures: &Path) -> Vec<NodeResult> {
         assert!(clock::monotonic_ns() < give_up, "the run is stuck");
         wait_ms(5);
     }
-    let sent: Vec<SentTotal> = rigs.iter_mut().flat_map(|rig| rig.sent().unwrap()).collect();
+    let sent: Vec<SentTotal> = rigs.iter_mut().flat_map(|rig| rig.sent_totals().unwrap()).collect();
     wait_ms(100);
-    rigs.into_iter().zip(NODES).map(|(mut rig, node)| rig.finish(node, &sent).unwrap()).collect()
+    rigs.into_iter().zip(NODES).map(|(mut rig, node)| rig.finish_run(node, &sent).unwrap()).collect()
 }
 
 #[test]
 fn two_planes_make_one_run_over_a_cable() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let captures = tempfile::tempdir().unwrap();
     let document = document(&lab);
     let preparation = RunPreparation {
@@ -124,7 +124,7 @@ fn two_planes_make_one_run_over_a_cable() {
     let facts = RunFacts {
         run: RunId("r".into()),
         name: "two planes".into(),
-        plan: PlanHash::of(&document),
+        plan: PlanHash::from_document(&document),
         started_wall_ns: 0,
         seed: 0,
         nodes: NODES.map(|node| NodeName(node.into())).to_vec(),
@@ -133,8 +133,9 @@ fn two_planes_make_one_run_over_a_cable() {
         limits: Vec::new(),
         steered: false,
     };
-    let plan = Plan::read_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
-    let report = assemble(&facts, &plan, results, RunOutcome::Complete { stopped: false });
+    let plan =
+        Plan::from_text_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+    let report = assemble_report(&facts, &plan, results, RunOutcome::Complete { stopped: false });
     assert_eq!((report.imbalances.as_slice(), report.unchecked.as_slice()), (&[][..], &[][..]));
     for (stream, frames) in report.streams.iter().zip([3000, 2000]) {
         let (sent, received) = (stream.sent.as_ref().unwrap(), stream.received.as_ref().unwrap());
@@ -151,12 +152,12 @@ fn is_locked(lab: &Lab) -> bool {
 
 /// A run that is prepared and goes no further.
 fn prepare_and_drop(planes: &mut EnginePlane, wanted: &RunPreparation) {
-    drop(planes.prepare(wanted, plan(wanted)).unwrap());
+    drop(planes.prepare_plane(wanted, plan(wanted)).unwrap());
 }
 
 #[test]
 fn a_node_keeps_its_ports_for_the_next_run_as_long_as_that_asked_for() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let captures = tempfile::tempdir().unwrap();
     let (document, run) = (document(&lab).into(), "halves".to_owned());
     let plain = RunPreparation { document, places: places(&lab), run, ..RunPreparation::default() };
@@ -184,13 +185,13 @@ fn a_node_keeps_its_ports_for_the_next_run_as_long_as_that_asked_for() {
 
 #[test]
 fn one_interface_is_not_two_ports_of_a_node() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let mut places = places(&lab);
     places[1] = places[0].clone();
     let (document, run) = (document(&lab).into(), "halves".to_owned());
     let preparation = RunPreparation { document, places, run, ..RunPreparation::default() };
     let place = tempfile::tempdir().unwrap();
-    let refused = lent("east", place.path()).prepare(&preparation, plan(&preparation));
+    let refused = lent("east", place.path()).prepare_plane(&preparation, plan(&preparation));
     let error = refused.err().unwrap().to_string();
     assert!(error.contains("is port `port 0` already"), "{error}");
 }

@@ -62,19 +62,19 @@ struct Outcome {
 
 /// Sends without an end under a lease that ends `ms` after the start. `meanwhile` is done once frames leave.
 fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outcome {
-    let plan = Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
-    let gate = SendGate::leased();
+    let plan = Plan::from_text(&document(&[lab.location(0), lab.location(1)])).unwrap();
+    let gate = SendGate::under_lease();
     let mut rig = TestRig::prepare(plan, &options(back_end, gate.clone())).unwrap();
     let opened: Vec<_> = rig.ports().into_iter().map(|(_, info)| info.back_end).collect();
     assert_eq!(opened[0], back_end);
-    rig.arm().unwrap();
+    rig.arm_ports().unwrap();
     let start = MonoTime::from_nanos(clock::monotonic_ns() + 50 * MS);
     let left = 50 * MS + ms * MS;
     gate.set_deadline(clock::boottime_ns() + left);
     let deadline = clock::monotonic_ns() + left;
     rig.start_at(start);
     let give_up = clock::monotonic_ns() + 60_000 * MS;
-    while rig.sent().unwrap().iter().map(|sent| sent.frames).sum::<u64>() == 0 {
+    while rig.sent_totals().unwrap().iter().map(|sent| sent.frames).sum::<u64>() == 0 {
         assert!(clock::monotonic_ns() < give_up, "nothing is sent");
         wait_ms(5);
     }
@@ -88,7 +88,7 @@ fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outco
     gate.set_deadline(clock::boottime_ns() + 60_000 * MS);
     wait_ms(100);
     let due = rig.plan().streams[0].timeline.due_before(MonoTime::from_nanos(deadline).since(start));
-    Outcome { result: rig.finish("node", &[]).unwrap(), due }
+    Outcome { result: rig.finish_run("node", &[]).unwrap(), due }
 }
 
 /// What every back end must make of it.
@@ -109,7 +109,7 @@ fn demand(outcome: &Outcome, what: &str) {
     let told = outcome.result.caveats.iter().find(|caveat| caveat.doubt == CaveatKind::LeaseEnded).unwrap();
     assert!(told.matters && told.text.contains("the lease expired"), "{told:?}");
     for port in &outcome.result.ports {
-        assert_eq!(port.ledger.balance(), vec![], "{what}");
+        assert_eq!(port.ledger.find_imbalances(), vec![], "{what}");
     }
 }
 
@@ -117,10 +117,10 @@ const BACK_ENDS: [BackEnd; 3] = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp];
 
 /// A lab in which every back end can send.
 fn lab(back_end: BackEnd) -> Option<skip::OwnLab> {
-    if back_end != BackEnd::Packet && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+    if back_end != BackEnd::Packet && !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return None;
     }
-    skip::lab(Lab::pair)
+    skip::lab(Lab::cabled_pair)
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_process_that_slept_through_the_end_of_its_lease_sends_one_batch_at_most() {
 fn child() {
     let name = std::env::var(CHILD).unwrap();
     let back_end = BACK_ENDS.into_iter().find(|back_end| back_end.name() == name).unwrap();
-    let lab = Lab::pair().unwrap();
+    let lab = Lab::cabled_pair().unwrap();
     let outcome = run(&lab, back_end, 1_000, || {
         println!("sending");
         std::io::stdout().flush().unwrap();
@@ -175,12 +175,12 @@ fn child() {
 
 #[test]
 fn what_cannot_be_stopped_without_a_message_is_refused() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
-    let plan = || Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
+    let plan = || Plan::from_text(&document(&[lab.location(0), lab.location(1)])).unwrap();
     for back_end in [BackEnd::Pktgen, BackEnd::Process] {
         // Also with a program that could be started: a lease and another program do not go together.
         let engine = Some(EngineCommand::Program("/bin/true".into()));
-        let options = RigOptions { engine, ..options(back_end, SendGate::leased()) };
+        let options = RigOptions { engine, ..options(back_end, SendGate::under_lease()) };
         let error = TestRig::prepare(plan(), &options).unwrap_err();
         assert!(matches!(error, Error::NoLease { .. }), "{error}");
         assert!(error.to_string().contains(back_end.name()), "{error}");
@@ -189,9 +189,9 @@ fn what_cannot_be_stopped_without_a_message_is_refused() {
 
 #[test]
 fn a_message_that_asks_for_an_engine_starts_none() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
-    let plan = Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
-    let error = TestRig::prepare(plan, &options(BackEnd::Process, SendGate::open())).unwrap_err();
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
+    let plan = Plan::from_text(&document(&[lab.location(0), lab.location(1)])).unwrap();
+    let error = TestRig::prepare(plan, &options(BackEnd::Process, SendGate::without_lease())).unwrap_err();
     assert!(matches!(error, Error::NoEngine { .. }), "{error}");
 }
 
@@ -208,15 +208,15 @@ fn devices(lab: &Lab) -> Plan {
     let text = document(&[lab.location(0), lab.location(1)]);
     let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
     document["devices"] = json!([device(1), device(2)]);
-    Plan::read(&document.to_string()).unwrap()
+    Plan::from_text(&document.to_string()).unwrap()
 }
 
 #[test]
 fn emulated_interfaces_fall_silent_with_the_lease_and_speak_with_the_next() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
-    let gate = SendGate::leased();
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
+    let gate = SendGate::under_lease();
     let mut rig = TestRig::prepare(devices(&lab), &options(BackEnd::Packet, gate.clone())).unwrap();
-    let found = |rig: &TestRig| rig.neighbours().iter().all(|neighbour| neighbour.mac.is_some());
+    let found = |rig: &TestRig| rig.neighbour_states().iter().all(|neighbour| neighbour.mac.is_some());
     let eventually = |rig: &TestRig, is_found: bool| {
         let give_up = clock::monotonic_ns() + 20_000 * MS;
         while found(rig) != is_found {
@@ -225,9 +225,9 @@ fn emulated_interfaces_fall_silent_with_the_lease_and_speak_with_the_next() {
         }
     };
     let sent = |port: &packetrig_testkit::lab::LabPort| {
-        let mut links = NamespaceLinks::open(port.netns()).unwrap();
+        let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
         let index = links.by_name(packetrig_testkit::lab::INTERFACE).unwrap().index;
-        links.counters(index).unwrap().tx_frames
+        links.read_counters(index).unwrap().tx_frames
     };
     let count = || lab.ports().iter().map(sent).sum::<u64>();
     let quiet = count();
@@ -239,7 +239,7 @@ fn emulated_interfaces_fall_silent_with_the_lease_and_speak_with_the_next() {
     eventually(&rig, false);
     let before = count();
     assert!(before > quiet);
-    rig.ping("i1", "198.18.0.2".parse().unwrap()).unwrap().unwrap();
+    rig.start_ping("i1", "198.18.0.2".parse().unwrap()).unwrap().unwrap();
     wait_ms(1_000);
     assert_eq!(count(), before, "neither questions nor answers nor echoes");
     gate.set_deadline(clock::boottime_ns() + 60_000 * MS);

@@ -4,7 +4,7 @@ use crate::halves::{Generous, NODES, places, wait_ms};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::DataPlane;
 use packetrig_fleet::message::{NodeName, RunPreparation};
-use packetrig_fleet_io::{EnginePlane, MachineLoan, PlaneSource, ProbeLoan};
+use packetrig_fleet_io::{EnginePlane, LentMachine, PlaneSource, ProbePolicy};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_probe::ProbePermit;
 use packetrig_stats::probe::{ProbeLineEnd, ProbeNodeResult};
@@ -21,10 +21,10 @@ use std::sync::Arc;
 
 /// Two ports with a cable between them, 198.18.0.1 and 198.18.0.2.
 fn cable() -> Option<skip::OwnLab> {
-    let lab = skip::lab(Lab::pair)?;
+    let lab = skip::lab(Lab::cabled_pair)?;
     for (port, address) in lab.ports().iter().zip(["198.18.0.1", "198.18.0.2"]) {
-        let netns = NetNs::open(port.namespace()).unwrap();
-        let mut links = NamespaceLinks::open(&netns).unwrap();
+        let netns = NetNs::open_named(port.namespace()).unwrap();
+        let mut links = NamespaceLinks::open_in(&netns).unwrap();
         let index = links.by_name(INTERFACE).unwrap().index;
         links.add_address(index, address.parse().unwrap(), 24).unwrap();
     }
@@ -52,7 +52,7 @@ fn prepared(preparation: &RunPreparation, node: &str, gate: &SendGate) -> Box<dy
         "[[target]]\nnetwork = \"198.18.0.0/24\"\nprobes_per_s = 1000\nloss_percent = 100\n",
     )
     .unwrap();
-    let mut planes = EnginePlane::lent(MachineLoan {
+    let mut planes = EnginePlane::for_lent_machine(LentMachine {
         node: NodeName(node.into()),
         gate: gate.clone(),
         permit: Arc::new(Generous),
@@ -60,11 +60,11 @@ fn prepared(preparation: &RunPreparation, node: &str, gate: &SendGate) -> Box<dy
         captures: PathBuf::new(),
         limits: Vec::new(),
         back_end: None,
-        probes: ProbeLoan { permit, ..ProbeLoan::default() },
+        probes: ProbePolicy { permit, ..ProbePolicy::default() },
     });
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
-    let plan: Arc<Plan> = Arc::clone(preparation.document.read(reading).unwrap().plan());
-    planes.prepare(preparation, plan).unwrap().0
+    let plan: Arc<Plan> = Arc::clone(preparation.document.read_document(reading).unwrap().plan());
+    planes.prepare_plane(preparation, plan).unwrap().0
 }
 
 /// Both planes from arming to their results; `meanwhile` happens when they have begun.
@@ -76,7 +76,7 @@ fn run(
     let mut planes: Vec<Box<dyn DataPlane>> =
         NODES.iter().zip(gates).map(|(node, gate)| prepared(preparation, node, gate)).collect();
     for plane in &mut planes {
-        plane.arm().unwrap();
+        plane.arm_ports().unwrap();
     }
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(50);
     for plane in &mut planes {
@@ -88,14 +88,15 @@ fn run(
         assert!(clock::monotonic_ns() < give_up, "the probes are stuck");
         wait_ms(5);
     }
-    let finished = planes.into_iter().zip(NODES).map(|(mut plane, node)| plane.finish(node, &[]).unwrap());
+    let finished =
+        planes.into_iter().zip(NODES).map(|(mut plane, node)| plane.finish_run(node, &[]).unwrap());
     finished.map(|result| result.probes.unwrap()).collect()
 }
 
 #[test]
 fn two_planes_probe_each_other_over_a_cable() {
     let Some(lab) = cable() else { return };
-    let open = SendGate::open();
+    let open = SendGate::without_lease();
     for method in ["oneway", "stamp", "ping", "send"] {
         let preparation = preparation(&lab, &format!("method: {method}, count: 5, interval: 20ms"));
         for result in run(&preparation, [&open, &open], || ()) {
@@ -120,11 +121,11 @@ fn two_planes_probe_each_other_over_a_cable() {
 fn a_plane_whose_lease_has_ended_neither_probes_nor_answers() {
     let Some(lab) = cable() else { return };
     let preparation = preparation(&lab, "method: oneway, count: 260, interval: 5ms, wait: 100ms");
-    let leased = SendGate::leased();
+    let leased = SendGate::under_lease();
     // However long a busy machine takes to begin, the lease ends when the probes have begun.
     let renew = |nanos: u64| leased.set_deadline(clock::boottime_ns() + nanos);
     renew(3_600_000_000_000);
-    let results = run(&preparation, [&leased, &SendGate::open()], || renew(300_000_000));
+    let results = run(&preparation, [&leased, &SendGate::without_lease()], || renew(300_000_000));
     let (stopped, other) = (&results[0].lines[0], &results[1].lines[0]);
     assert_eq!(stopped.end, ProbeLineEnd::LeaseEnded, "{stopped:?}");
     assert!(stopped.counts.sent < 260, "{stopped:?}");
@@ -141,7 +142,7 @@ fn a_target_that_is_not_there_fails_alone() {
         // The kernel asks three times; a second each is its default.
         kernel::write_setting(port.netns(), "net/ipv4/neigh/eth0/retrans_time_ms", "200").unwrap();
     }
-    let open = SendGate::open();
+    let open = SendGate::without_lease();
     let preparation = preparation(&lab, "method: ping, count: 3, interval: 20ms, targets: [198.18.0.77]");
     for result in run(&preparation, [&open, &open], || ()) {
         let (there, nowhere): (Vec<_>, Vec<_>) = result.lines.iter().partition(|line| line.counts.sent > 0);

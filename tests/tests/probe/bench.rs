@@ -29,7 +29,7 @@ pub(crate) fn routed() -> Option<Bench> {
 
 impl Bench {
     fn new(address: fn(&Lab) -> anyhow::Result<()>) -> Option<Self> {
-        let lab = skip::lab(|| Lab::apart(2))?;
+        let lab = skip::lab(|| Lab::with_unconnected_ports(2))?;
         address(&lab).unwrap();
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("owner.toml"), OWNERS).unwrap();
@@ -38,7 +38,7 @@ impl Bench {
 
     /// The namespace of a host.
     pub(crate) fn host(&self, index: usize) -> NetNs {
-        NetNs::open(self.lab.ports()[index].namespace()).unwrap()
+        NetNs::open_named(self.lab.ports()[index].namespace()).unwrap()
     }
 
     /// `tc` between the hosts.

@@ -39,7 +39,8 @@ fn flood_arrivals(bench: &Bench, frames: usize) -> Vec<u64> {
     let _taker = bench.host(1).run_in(|| UdpSocket::bind("198.18.2.2:9000").unwrap()).unwrap();
     let near = bench.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
     let port = &bench.lab.ports()[1];
-    let mut far = RxRing::open(port.netns(), port.link.index, "flood", RxOptions::default()).unwrap();
+    let mut far =
+        RxRing::open_on_interface(port.netns(), port.link.index, "flood", RxOptions::default()).unwrap();
     let flood = std::thread::spawn(move || {
         for _ in 0..frames {
             near.send_to(&[0; PAYLOAD], "198.18.2.2:9000").unwrap();
@@ -50,8 +51,8 @@ fn flood_arrivals(bench: &Bench, frames: usize) -> Vec<u64> {
         // Before the ring is read: what the sender sent last may still come.
         let is_over = flood.is_finished();
         let before = arrivals.len();
-        far.wait(LOOK_NS).unwrap();
-        far.receive(usize::MAX, &mut |frame| {
+        far.wait_for_frames(LOOK_NS).unwrap();
+        far.receive_frames(usize::MAX, &mut |frame| {
             let is_flood = frame.bytes.len() == PAYLOAD + HEADERS && frame.bytes[36..38] == FLOOD_PORT;
             arrivals.extend(is_flood.then_some(frame.realtime_ns));
         });

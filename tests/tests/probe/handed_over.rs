@@ -66,7 +66,7 @@ impl Released {
         service.await_remark("listening on");
         let port = &stations.lab.ports()[1];
         let options = RxOptions { blocks: 256, retire_ms: RETIRE_MS, ..RxOptions::default() };
-        let far = RxRing::open(port.netns(), port.link.index, "far", options).unwrap();
+        let far = RxRing::open_on_interface(port.netns(), port.link.index, "far", options).unwrap();
         Some(Self { stations, service, far, files })
     }
 
@@ -127,14 +127,14 @@ impl Released {
     fn datagrams(&mut self) -> usize {
         let (mut found, mut quiet) = (0, 0);
         while quiet < 5 {
-            self.far.wait(u64::from(RETIRE_MS) * 1_000_000).unwrap();
-            let taken = self.far.receive(usize::MAX, &mut |frame| {
+            self.far.wait_for_frames(u64::from(RETIRE_MS) * 1_000_000).unwrap();
+            let taken = self.far.receive_frames(usize::MAX, &mut |frame| {
                 let bytes = frame.bytes;
                 let is_ip = bytes.len() >= 42 && bytes[12..14] == [8, 0];
                 found += usize::from(is_ip && (bytes[23], [bytes[36], bytes[37]]) == UDP_TO_DISCARD);
             });
             // A frame that has come may be in a block that the kernel still fills.
-            let is_quiet = taken == 0 && self.far.progress().unwrap().is_read();
+            let is_quiet = taken == 0 && self.far.read_progress().unwrap().is_read();
             quiet = if is_quiet { quiet + 1 } else { 0 };
         }
         found

@@ -87,7 +87,7 @@ fn what_a_device_does_to_probes_and_answers_is_found() {
             back(RulePositions::At([12, 50].into()), FrameFault::HoldBack { frames: 1 }),
         ],
         classifier: FrameClassifier::SourceMac,
-        ..FaultPlan::none()
+        ..FaultPlan::without_faults()
     };
     let Some(mut stations) = Stations::around(plan) else { return };
     let (finished, said) = stations.probe(&["ping", FAR, "-c", &PROBES.to_string(), "-i", "50ms"]);
@@ -125,7 +125,7 @@ fn one_way_delay_to_another_node_is_found_by_comparing_clocks() {
     let plan = FaultPlan {
         rules: vec![FaultRule::new(RulePositions::Every { nth: 2 }, added).for_key(0)],
         classifier: FrameClassifier::SourceMac,
-        ..FaultPlan::none()
+        ..FaultPlan::without_faults()
     };
     let Some(stations) = Stations::around(plan) else { return };
     // A device made of rings does not see to checksums that a card would have written.
@@ -170,7 +170,7 @@ fn a_target_that_loses_too_much_is_left_alone() {
     let plan = FaultPlan {
         rules: vec![FaultRule::new(RulePositions::Every { nth: 4 }, FrameFault::Drop).for_key(0)],
         classifier: FrameClassifier::SourceMac,
-        ..FaultPlan::none()
+        ..FaultPlan::without_faults()
     };
     let Some(stations) = Stations::around(plan) else { return };
     let (finished, said) = stations.probe(&["ping", FAR, "-c", "200", "-i", "50ms", "--wait", "200ms"]);

@@ -23,16 +23,16 @@ struct Bench {
 impl Bench {
     /// `None` without the rights it takes.
     fn new() -> Option<Self> {
-        let lab = skip::lab(Lab::pair)?;
+        let lab = skip::lab(Lab::cabled_pair)?;
         for (port, ip) in lab.ports().iter().zip([NEAR, FAR]) {
-            NamespaceLinks::open(port.netns())
+            NamespaceLinks::open_in(port.netns())
                 .unwrap()
                 .add_address(port.link.index, ip.parse().unwrap(), 24)
                 .unwrap();
         }
         let port = &lab.ports()[1];
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
-        let far = RxRing::open(port.netns(), port.link.index, "far", options).unwrap();
+        let far = RxRing::open_on_interface(port.netns(), port.link.index, "far", options).unwrap();
         Some(Self { lab, far })
     }
 
@@ -48,8 +48,8 @@ impl Bench {
         let offset = clock::realtime_offset();
         let mut found = Vec::new();
         for _ in 0..5 {
-            self.far.wait(20_000_000).unwrap();
-            self.far.receive(usize::MAX, &mut |frame| {
+            self.far.wait_for_frames(20_000_000).unwrap();
+            self.far.receive_frames(usize::MAX, &mut |frame| {
                 let is_probe = frame.bytes.get(12..14) == Some(&[8, 0]) && frame.bytes[23] == 17;
                 if is_probe {
                     let at = offset.to_monotonic(frame.realtime_ns) + offset.bound_ns;
@@ -116,7 +116,7 @@ fn probes_arrive_numbered_attributed_and_recorded_with_their_departures() {
 fn packets(mut file: &[u8]) -> Vec<Vec<u8>> {
     let (mut decoder, mut found) = (CaptureDecoder::new(), Vec::new());
     loop {
-        match decoder.next(file).unwrap() {
+        match decoder.next_step(file).unwrap() {
             DecoderStep::Record { record, used } => {
                 assert!(record.at_ns.is_some());
                 found.push(record.bytes.to_vec());
@@ -209,17 +209,17 @@ fn mechanisms_are_listed_and_calibrated_and_the_choice_is_kept() {
 fn a_sender_that_slept_warms_up_over_the_loopback_interface_unless_told_not_to() {
     let Some(mut bench) = Bench::new() else { return };
     let port = &bench.lab.ports()[0];
-    let mut links = NamespaceLinks::open(port.netns()).unwrap();
+    let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
     let loopback = links.by_name("lo").unwrap().index;
     links.set_up(loopback, true).unwrap();
     let options = RxOptions { retire_ms: 1, ..RxOptions::default() };
-    let mut ring = RxRing::open(port.netns(), loopback, "lo", options).unwrap();
+    let mut ring = RxRing::open_on_interface(port.netns(), loopback, "lo", options).unwrap();
     let schedule = ["--count", "5", "--every", "50ms", "--mechanism", "spin"];
     for (more, warms) in [(&[][..], true), (&["--no-warm-up"], false)] {
         assert_done(&bench.send(&[&schedule[..], more].concat()));
-        ring.wait(20_000_000).unwrap();
+        ring.wait_for_frames(20_000_000).unwrap();
         let mut seen = 0;
-        ring.receive(usize::MAX, &mut |frame| {
+        ring.receive_frames(usize::MAX, &mut |frame| {
             assert_eq!(&frame.bytes[12..32], b"\x88\xb5packetrig warms up");
             seen += 1;
         });

@@ -67,10 +67,10 @@ pub(crate) fn packet(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 
 /// A datagram from a port: each client has its own.
 pub(crate) fn datagram(port: u16, cookie: u64, at_ns: u64, target: &str) -> PacketToRelease {
-    PacketToRelease::ip(
+    PacketToRelease::ip_packet(
         cookie,
         at_ns,
-        packet(|frame| ends(target).udp(port, 9, b"a probe of another", frame)),
+        packet(|frame| ends(target).write_udp(port, 9, b"a probe of another", frame)),
     )
 }
 
@@ -95,13 +95,13 @@ pub(crate) fn reports(
 fn packets_of_another_program_leave_on_time_and_both_ends_of_a_round_trip_are_of_one_clock() {
     let Some(service) = Service::start(&[]) else { return };
     let mut client = service.client("echo", 0);
-    client.listen(Some(AnswerFilter::default())).unwrap();
+    client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
-    let echo = |n: u16| packet(|frame| ends(FAR).echo(77, n, b"", frame));
+    let echo = |n: u16| packet(|frame| ends(FAR).write_echo(77, n, b"", frame));
     let packets = (0..10)
-        .map(|n| PacketToRelease::ip(n.into(), begin + u64::from(n) * 20 * MILLISECOND, echo(n)))
+        .map(|n| PacketToRelease::ip_packet(n.into(), begin + u64::from(n) * 20 * MILLISECOND, echo(n)))
         .collect();
-    assert_eq!(client.submit(packets).unwrap().1.accepted, 10);
+    assert_eq!(client.submit_packets(packets).unwrap().1.accepted, 10);
     let (reports, mut answers) = reports(&mut client, 10);
     while answers.len() < 10 {
         match client.next_event(SOON).unwrap() {
@@ -131,12 +131,14 @@ fn answers_to_others_are_nobodys_business() {
     let Some(service) = Service::start(&[]) else { return };
     let (mut asking, mut curious) = (service.client("asking", 0), service.client("curious", 7));
     for client in [&mut asking, &mut curious] {
-        client.listen(Some(AnswerFilter::default())).unwrap();
+        client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
     }
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
-    let echo = |identifier| packet(|frame| ends(FAR).echo(identifier, 1, b"", frame));
-    curious.submit(vec![PacketToRelease::ip(1, begin, echo(5))]).unwrap();
-    asking.submit((0..5).map(|n| PacketToRelease::ip(n, begin + n * 100_000, echo(6))).collect()).unwrap();
+    let echo = |identifier| packet(|frame| ends(FAR).write_echo(identifier, 1, b"", frame));
+    curious.submit_packets(vec![PacketToRelease::ip_packet(1, begin, echo(5))]).unwrap();
+    asking
+        .submit_packets((0..5).map(|n| PacketToRelease::ip_packet(n, begin + n * 100_000, echo(6))).collect())
+        .unwrap();
     let (mut answers, mut others) = (0, 0);
     while answers < 5 {
         match asking.next_event(SOON).unwrap() {
@@ -166,10 +168,10 @@ fn ten_programs_stay_inside_their_shares_although_one_of_them_wants_all() {
         (0..count).map(|n| datagram(port, n, begin + n * gap, FAR)).collect()
     };
     for part in every(7_000, 3_000, MILLISECOND / 3).chunks(500) {
-        greedy.submit(part.to_vec()).unwrap();
+        greedy.submit_packets(part.to_vec()).unwrap();
     }
     for (client, port) in modest.iter_mut().zip(7_001..) {
-        assert_eq!(client.submit(every(port, 50, 20 * MILLISECOND)).unwrap().1.accepted, 50);
+        assert_eq!(client.submit_packets(every(port, 50, 20 * MILLISECOND)).unwrap().1.accepted, 50);
     }
     let mut sent = Vec::new();
     for client in &mut modest {
@@ -196,9 +198,9 @@ fn a_program_that_is_killed_leaves_nothing_behind_and_the_service_goes_on() {
     let Some(service) = Service::start(&[]) else { return };
     let (dying, begin) = killed_in_time(&service);
     let mut other = service.client("other", 0);
-    let refused = other.submit(vec![datagram(7_001, 1, begin, "198.18.0.3")]).unwrap().1;
+    let refused = other.submit_packets(vec![datagram(7_001, 1, begin, "198.18.0.3")]).unwrap().1;
     assert_eq!((refused.accepted, refused.refused), (0, 1), "the permit names one address");
-    other.submit(vec![datagram(7_001, 2, begin + 200 * MILLISECOND, FAR)]).unwrap();
+    other.submit_packets(vec![datagram(7_001, 2, begin + 200 * MILLISECOND, FAR)]).unwrap();
     let (reports, _) = reports(&mut other, 2);
     let outcomes: Vec<_> = reports.iter().map(|report| report.outcome).collect();
     assert_eq!(outcomes, [PacketOutcome::NotPermitted, PacketOutcome::Sent]);
@@ -216,7 +218,9 @@ fn killed_in_time(service: &Service) -> (String, u64) {
     for port in 8_000..8_005 {
         let (name, begin) = (format!("dying {port}"), clock::monotonic_ns() + 500 * MILLISECOND);
         let mut dying = service.client(&name, 0);
-        dying.submit((0..100).map(|n| datagram(port, n, begin + n * MILLISECOND, FAR)).collect()).unwrap();
+        dying
+            .submit_packets((0..100).map(|n| datagram(port, n, begin + n * MILLISECOND, FAR)).collect())
+            .unwrap();
         drop(dying);
         // The service holds the port of a client that it has.
         let is_free = || UdpSocket::bind((NEAR, port)).is_ok();
@@ -238,11 +242,11 @@ fn a_source_port_is_reserved_in_the_sandbox_too() {
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
     let segment = |port| {
         let segment = TcpSegment { source_port: port, target_port: 9, flags: 2, ..TcpSegment::default() };
-        PacketToRelease::ip(1, begin, packet(|frame| ends(FAR).tcp(&segment, frame)))
+        PacketToRelease::ip_packet(1, begin, packet(|frame| ends(FAR).write_tcp(&segment, frame)))
     };
     for (port, packet) in [(7_000, datagram(7_000, 1, begin, FAR)), (7_001, segment(7_001))] {
         let outcome = |client: &mut ReleaseClient| {
-            client.submit(vec![packet.clone()]).unwrap();
+            client.submit_packets(vec![packet.clone()]).unwrap();
             reports(client, 1).0[0].outcome
         };
         assert_eq!(outcome(&mut first), PacketOutcome::Sent);

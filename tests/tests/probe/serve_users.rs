@@ -62,8 +62,8 @@ fn users_with_all_their_programs_leave_places_to_others() {
 }
 
 fn echo(target: &str, at_ns: u64, sequence: u16, payload: &[u8]) -> PacketToRelease {
-    let echo = packet(|frame| ends(target).echo(77, sequence, payload, frame));
-    PacketToRelease::ip(sequence.into(), at_ns, echo)
+    let echo = packet(|frame| ends(target).write_echo(77, sequence, payload, frame));
+    PacketToRelease::ip_packet(sequence.into(), at_ns, echo)
 }
 
 /// Payloads of the echoes that a client is given: of `count`, or of all that come soon.
@@ -87,22 +87,22 @@ fn a_user_who_sends_with_the_identifier_of_another_takes_none_of_its_answers() {
     let Some(service) = start() else { return };
     let [mut spy, mut honest] = [USERS[0], USERS[1]].map(|user| client_of(&service, user));
     for client in [&mut spy, &mut honest] {
-        client.listen(Some(AnswerFilter::default())).unwrap();
+        client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
     }
     // First, with the identifier and all sequence numbers of the other.
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;
     let of = |payload: &'static [u8]| {
         (0..10).map(|n| echo(FAR, begin + u64::from(n) * MILLISECOND, n, payload)).collect::<Vec<_>>()
     };
-    spy.submit(of(b"I listen")).unwrap();
+    spy.submit_packets(of(b"I listen")).unwrap();
     assert_eq!(payloads(&mut spy, Some(10)), vec![b"I listen".to_vec(); 10]);
-    honest.submit(of(b"a secret")).unwrap();
+    honest.submit_packets(of(b"a secret")).unwrap();
     assert_eq!(payloads(&mut honest, Some(10)), vec![b"a secret".to_vec(); 10]);
     let overheard = payloads(&mut spy, None);
     println!("answers to another user: {} of 10 overheard, 0 of 10 lost", overheard.len());
     assert!(overheard.is_empty(), "answers to another user");
     // What is the same in every byte could be told from its own by nobody: it is not sent.
-    spy.submit(vec![echo(FAR, clock::monotonic_ns(), 3, b"a secret")]).unwrap();
+    spy.submit_packets(vec![echo(FAR, clock::monotonic_ns(), 3, b"a secret")]).unwrap();
     assert_eq!(reports(&mut spy, 1).0[0].outcome, PacketOutcome::WrongSource);
 }
 
@@ -115,7 +115,7 @@ fn one_user_with_many_programs_leaves_source_ports_to_others() {
     let mut greedy = all_clients_of(&service, USERS[0]);
     for (client, first) in greedy.iter_mut().zip((10_000..).step_by(64)) {
         let packets = (first..first + 64).map(|port| datagram(port, 1, far_ahead, FAR)).collect();
-        accepted += client.submit(packets).unwrap().1.accepted;
+        accepted += client.submit_packets(packets).unwrap().1.accepted;
     }
     println!("{accepted} of 512 ports are held by {} programs of one user", greedy.len());
     assert!((8..=128).contains(&accepted), "{accepted} ports of one user");
@@ -123,7 +123,7 @@ fn one_user_with_many_programs_leaves_source_ports_to_others() {
         let mut other = client_of(&service, *user);
         let begin = clock::monotonic_ns() + 50 * MILLISECOND;
         let first = 20_000 + u16::try_from(user - USERS[0]).unwrap() * 100;
-        other.submit((0..10).map(|n| datagram(first + n, n.into(), begin, FAR)).collect()).unwrap();
+        other.submit_packets((0..10).map(|n| datagram(first + n, n.into(), begin, FAR)).collect()).unwrap();
         let (reports, _) = reports(&mut other, 10);
         assert!(reports.iter().all(|report| report.outcome == PacketOutcome::Sent), "{reports:?}");
     }
@@ -131,7 +131,9 @@ fn one_user_with_many_programs_leaves_source_ports_to_others() {
 
 /// Sends one packet to the network that refuses.
 fn send_to_refusing(client: &mut ReleaseClient, number: u16) {
-    client.submit(vec![echo(REFUSING, clock::monotonic_ns() + 20 * MILLISECOND, number, b"single")]).unwrap();
+    client
+        .submit_packets(vec![echo(REFUSING, clock::monotonic_ns() + 20 * MILLISECOND, number, b"single")])
+        .unwrap();
     let outcome = reports(client, 1).0[0].outcome;
     // The error for the packet before may come while this one waits.
     assert!(matches!(outcome, PacketOutcome::Sent | PacketOutcome::NotPermitted), "{outcome:?}");
@@ -157,7 +159,7 @@ fn a_target_that_refuses_a_user_closes_for_that_user_and_for_all_after_several()
     }
     let target = REFUSING.parse().unwrap();
     let [mut first, mut second, mut third, mut fourth] = USERS.map(|user| client_of(&service, user));
-    let is_closed = |client: &mut ReleaseClient| client.limits(target).unwrap().is_none();
+    let is_closed = |client: &mut ReleaseClient| client.query_limits(target).unwrap().is_none();
     // A single packet, after a pause.
     send_to_refusing(&mut first, 0);
     assert!((0..2_000).any(|_| is_closed(&mut first) || pause()), "the target is not closed");
@@ -170,11 +172,11 @@ fn a_target_that_refuses_a_user_closes_for_that_user_and_for_all_after_several()
         assert!((0..20).any(is_closed_after), "the target is not closed");
     };
     let mut same_user = client_of(&service, USERS[0]);
-    assert!(same_user.limits(target).unwrap().is_none(), "all programs of the user");
-    assert!(second.limits(target).unwrap().is_some() && fourth.limits(target).unwrap().is_some());
+    assert!(same_user.query_limits(target).unwrap().is_none(), "all programs of the user");
+    assert!(second.query_limits(target).unwrap().is_some() && fourth.query_limits(target).unwrap().is_some());
     send_until_closed(&mut second, 100);
-    assert!(fourth.limits(target).unwrap().is_some());
+    assert!(fourth.query_limits(target).unwrap().is_some());
     send_until_closed(&mut third, 200);
-    assert!(fourth.limits(target).unwrap().is_none(), "it has refused packets of three users");
-    assert!(fourth.limits(FAR.parse().unwrap()).unwrap().is_some(), "other targets stay open");
+    assert!(fourth.query_limits(target).unwrap().is_none(), "it has refused packets of three users");
+    assert!(fourth.query_limits(FAR.parse().unwrap()).unwrap().is_some(), "other targets stay open");
 }

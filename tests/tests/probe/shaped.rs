@@ -30,7 +30,7 @@ pub(crate) fn others(bench: &Bench, payload: usize, bits_per_s: f64) -> (Arc<Ato
             // Nobody listens there: an error message comes back now and then.
             drop(near.send_to(&packet, "198.18.2.2:9"));
             n += 1;
-            let share = ((packetrig_wire::pattern::mix(3, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+            let share = ((packetrig_wire::pattern::keyed_mix(3, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
             at += -share.ln() * (payload + HEADERS) as f64 * 8e9 / bits_per_s;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an instant")]
             clock::sleep_until_ns(at as u64);

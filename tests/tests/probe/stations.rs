@@ -21,7 +21,7 @@ pub(crate) struct Stations {
 impl Stations {
     /// On one cable.
     pub(crate) fn cabled() -> Option<Self> {
-        skip::lab(Lab::pair).map(Self::with)
+        skip::lab(Lab::cabled_pair).map(Self::with)
     }
 
     /// Around the reference device.
@@ -33,7 +33,7 @@ impl Stations {
         let stations = Self { lab };
         for (index, ip) in [(0, NEAR), (1, FAR)] {
             let netns = stations.netns(index);
-            let mut links = NamespaceLinks::open(&netns).unwrap();
+            let mut links = NamespaceLinks::open_in(&netns).unwrap();
             let link = links.by_name("eth0").unwrap().index;
             links.add_address(link, ip.parse().unwrap(), 24).unwrap();
             let loopback = links.by_name("lo").unwrap().index;
@@ -54,7 +54,7 @@ impl Stations {
     }
 
     pub(crate) fn netns(&self, index: usize) -> NetNs {
-        NetNs::open(self.lab.ports()[index].namespace()).unwrap()
+        NetNs::open_named(self.lab.ports()[index].namespace()).unwrap()
     }
 
     /// `packetrig probe …` at the first station, as JSON.

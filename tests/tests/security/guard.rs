@@ -55,8 +55,8 @@ impl Machines {
 
     /// Why a port of the machine `which` is refused.
     fn refusal_on(&self, which: usize, name: &str) -> Option<String> {
-        let netns = NetNs::open(&self.0[which]).unwrap();
-        let index = NamespaceLinks::open(&netns).unwrap().by_name(name).unwrap().index;
+        let netns = NetNs::open_named(&self.0[which]).unwrap();
+        let index = NamespaceLinks::open_in(&netns).unwrap().by_name(name).unwrap().index;
         assert!(permit_port(&netns, index, name, true).is_ok(), "the user's word counts");
         permit_port(&netns, index, name, false).err().map(|error| error.to_string())
     }
@@ -64,7 +64,7 @@ impl Machines {
     /// Takes the second machine its name; it lives as long as the process.
     fn hide_second(&self) -> Held {
         let name = &self.0[1];
-        let inside = NetNs::open(name).unwrap();
+        let inside = NetNs::open_named(name).unwrap();
         let held = inside.run_in(|| Command::new("sleep").arg("60").spawn()).unwrap();
         delete_named(name).unwrap();
         Held(held.unwrap())

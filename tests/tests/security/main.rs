@@ -72,7 +72,7 @@ fn all_problems_are_reported_at_once() {
 
 #[test]
 fn a_port_asked_for_more_than_its_speed_is_refused() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let speed = json!([{"name": "l1", "port_names": ["port 0", "port 1"], "speed": "speed_10_fd_mbps"}]);
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let halves = ["a", "b"]
@@ -82,7 +82,7 @@ fn a_port_asked_for_more_than_its_speed_is_refused() {
 
 #[test]
 fn a_frame_longer_than_the_port_takes_is_refused() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let finished = run(&Document::new(&locations).flow(Flow::new("f", 1).size(13_000)));
     assert!(matches!(finished.code, Some(PLAN | WORLD)), "{:?} {}", finished.code, finished.stderr);
@@ -166,7 +166,7 @@ fn a_reader_that_goes_away_is_no_panic() {
 
 #[test]
 fn without_rights_a_run_says_which() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     if !skip::has_tool("setpriv") {
         return;
     }

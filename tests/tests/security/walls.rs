@@ -41,13 +41,13 @@ fn a_collector_holds_nothing_and_is_nobody() {
 
 #[test]
 fn a_collector_that_writes_is_the_owner_of_its_directory() {
-    if !is_root() || ProcessUser::find("nobody").is_err() {
+    if !is_root() || ProcessUser::find_by_name("nobody").is_err() {
         return;
     }
     let place = tempfile::tempdir().unwrap();
     let owned = place.path().join("owned");
     std::fs::create_dir(&owned).unwrap();
-    let nobody = ProcessUser::find("nobody").unwrap();
+    let nobody = ProcessUser::find_by_name("nobody").unwrap();
     std::os::unix::fs::chown(&owned, Some(nobody.uid), Some(nobody.gid)).unwrap();
     let mut permissions = std::fs::metadata(place.path()).unwrap().permissions();
     std::os::unix::fs::PermissionsExt::set_mode(&mut permissions, 0o755);
@@ -66,9 +66,9 @@ fn a_collector_that_writes_is_the_owner_of_its_directory() {
 
 #[test]
 fn a_meter_holds_nothing_by_whichever_way_it_listens() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = LabPort::location(&lab.ports()[0]);
-    let has_bpf = skip::may_use_bpf(packetrig_sys::xdp::obstacle().map_or(Ok(()), Err));
+    let has_bpf = skip::may_use_bpf(packetrig_sys::xdp::bpf_obstacle().map_or(Ok(()), Err));
     for source in ["packet", "xdp", "headers"].into_iter().take(if has_bpf { 3 } else { 1 }) {
         let mut running = start(&["meter", &location, "--source", source, "--time", "60s"]);
         let held = holding("meter", &mut running);
@@ -93,7 +93,7 @@ fn a_reflector_holds_nothing() {
 
 #[test]
 fn a_server_keeps_what_runs_need_away_from_requests() {
-    let Some(_lab) = skip::lab(Lab::pair) else { return };
+    let Some(_lab) = skip::lab(Lab::cabled_pair) else { return };
     let mut running = start(&["serve", "--plain-http", "--http", "127.0.0.1:0", "--no-grpc"]);
     // By then the threads that read requests are there.
     running.await_printed("OTG over HTTP");
@@ -112,7 +112,7 @@ fn a_page_of_results_holds_nothing() {
 
 #[test]
 fn a_run_in_another_namespace_needs_no_right_to_enter_it() {
-    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     if !skip::has_tool("curl") {
         return;
     }

@@ -28,10 +28,10 @@ pub(crate) struct Bench {
 impl Bench {
     /// Stations around a tap that goes this way; `None` without the rights it takes.
     pub(crate) fn new(way: &str, stations: usize) -> Option<Self> {
-        if way == "xdp" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        if way == "xdp" && !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
             return None;
         }
-        let lab = skip::lab(|| Lab::apart(stations))?;
+        let lab = skip::lab(|| Lab::with_unconnected_ports(stations))?;
         let mut bench = Self { lab, passes: Vec::new() };
         if way == "xdp" {
             bench.take_redirected();
@@ -42,7 +42,7 @@ impl Bench {
     /// Lets the far end of every cable take frames that were redirected.
     fn take_redirected(&mut self) {
         let pass = |port: &packetrig_testkit::lab::LabPort| {
-            xdp::pass(port.netns(), port.link.index, &port.location()).unwrap()
+            xdp::attach_pass(port.netns(), port.link.index, &port.location()).unwrap()
         };
         self.passes = self.lab.ports().iter().map(pass).collect();
     }
@@ -64,18 +64,18 @@ impl Bench {
 
     /// The interface of the tap that is the neighbour of a station.
     pub(crate) fn side_link(&self, station: usize) -> Link {
-        NamespaceLinks::open(self.netns()).unwrap().by_name(&format!("port{station}")).unwrap()
+        NamespaceLinks::open_in(self.netns()).unwrap().by_name(&format!("port{station}")).unwrap()
     }
 
     /// The interface of a station.
     pub(crate) fn link(&self, station: usize) -> Link {
         let port = &self.lab.ports()[station];
-        NamespaceLinks::open(port.netns()).unwrap().by_index(port.link.index).unwrap()
+        NamespaceLinks::open_in(port.netns()).unwrap().by_index(port.link.index).unwrap()
     }
 
     pub(crate) fn set_up(&self, station: usize, up: bool) {
         let port = &self.lab.ports()[station];
-        NamespaceLinks::open(port.netns()).unwrap().set_up(port.link.index, up).unwrap();
+        NamespaceLinks::open_in(port.netns()).unwrap().set_up(port.link.index, up).unwrap();
     }
 
     /// Starts a tap between stations 0 and 1.
@@ -92,7 +92,7 @@ impl Bench {
     pub(crate) fn listen(&self, station: usize) -> Ear {
         let port = &self.lab.ports()[station];
         let options = RxOptions { retire_ms: RETIRE_MS, ..RxOptions::default() };
-        Ear(RxRing::open(port.netns(), port.link.index, "test", options).unwrap())
+        Ear(RxRing::open_on_interface(port.netns(), port.link.index, "test", options).unwrap())
     }
 
     /// A sender at a station.
@@ -118,7 +118,7 @@ impl Ear {
     pub(crate) fn await_frames(&mut self) -> usize {
         let mut frames = 0;
         until("frames come", || {
-            frames = self.0.receive(usize::MAX, &mut |_| {});
+            frames = self.0.receive_frames(usize::MAX, &mut |_| {});
             frames > 0
         });
         frames
@@ -131,16 +131,16 @@ impl Ear {
         let mut silent_since = clock::monotonic_ns();
         loop {
             let now = clock::monotonic_ns();
-            if self.0.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec())) > 0 {
+            if self.0.receive_frames(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec())) > 0 {
                 silent_since = now;
                 continue;
             }
             let is_silent = frames.len() >= least && now >= silent_since + SILENCE_NS;
             // A frame that has come may be in a block that the kernel still fills.
-            if (is_silent && self.0.progress().unwrap().is_read()) || now >= deadline {
+            if (is_silent && self.0.read_progress().unwrap().is_read()) || now >= deadline {
                 return frames;
             }
-            self.0.wait(5_000_000).unwrap();
+            self.0.wait_for_frames(5_000_000).unwrap();
         }
     }
 }

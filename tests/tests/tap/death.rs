@@ -128,7 +128,7 @@ fn left_behind_and_without_a_side_it_forwards_no_more_and_can_be_ended() {
         (&status(&name)["forwarding"], &status(&name)["gone"]),
         (&true.into(), &serde_json::json!([]))
     );
-    NamespaceLinks::open(bench.netns()).unwrap().delete(bench.side_link(1).index).unwrap();
+    NamespaceLinks::open_in(bench.netns()).unwrap().delete_link(bench.side_link(1).index).unwrap();
     let found = status(&name);
     assert_eq!(
         (&found["forwarding"], &found["gone"]),

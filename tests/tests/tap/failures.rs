@@ -43,7 +43,7 @@ fn a_mirror_that_goes_down() {
     for way in WAYS {
         let down = |bench: &Bench| {
             let link = bench.side_link(2);
-            NamespaceLinks::open(bench.netns()).unwrap().set_up(link.index, false).unwrap();
+            NamespaceLinks::open_in(bench.netns()).unwrap().set_up(link.index, false).unwrap();
         };
         let Some(direction) = forwarded_in_spite_of(way, 100, &down) else { continue };
         assert_eq!(missing(&direction), u64::from(FRAMES) / 3 * 2, "{way}: {direction}");
@@ -66,7 +66,7 @@ fn a_mirror_that_is_deleted() {
     for way in WAYS {
         let delete = |bench: &Bench| {
             let link = bench.side_link(2);
-            NamespaceLinks::open(bench.netns()).unwrap().delete(link.index).unwrap();
+            NamespaceLinks::open_in(bench.netns()).unwrap().delete_link(link.index).unwrap();
         };
         let Some(direction) = forwarded_in_spite_of(way, 100, &delete) else { continue };
         assert_eq!(missing(&direction), u64::from(FRAMES) / 3 * 2, "{way}: {direction}");
@@ -78,7 +78,7 @@ fn a_mirror_with_too_small_an_mtu() {
     for way in WAYS {
         let Some(bench) = Bench::new(way, 3) else { continue };
         let link = bench.side_link(2);
-        NamespaceLinks::open(bench.netns()).unwrap().set_mtu(link.index, 500).unwrap();
+        NamespaceLinks::open_in(bench.netns()).unwrap().set_mtu(link.index, 500).unwrap();
         let mut b = bench.listen(1);
         let mirror = bench.side(2);
         let mut tap = bench.tap(way, &["--mirror", &mirror]);
@@ -104,7 +104,7 @@ fn a_mirror_whose_mtu_becomes_too_small() {
         let mut sent = 20;
         bench.send(0, &many(20, 512));
         let link = bench.side_link(2);
-        NamespaceLinks::open(bench.netns()).unwrap().set_mtu(link.index, 256).unwrap();
+        NamespaceLinks::open_in(bench.netns()).unwrap().set_mtu(link.index, 256).unwrap();
         until("copies are given up", || {
             bench.send(0, &many(20, 512));
             sent += 20;
@@ -127,8 +127,8 @@ fn a_mirror_made_anew_is_said_not_to_be_taken_up() {
         let (mirror, name, link) = (bench.side(2), name(), bench.side_link(2));
         let mut tap = bench.tap(way, &["--mirror", &mirror, "--name", &name]);
         assert_eq!(status(&name)["gone"], serde_json::json!([]), "{way}");
-        let mut links = NamespaceLinks::open(bench.netns()).unwrap();
-        links.delete(link.index).unwrap();
+        let mut links = NamespaceLinks::open_in(bench.netns()).unwrap();
+        links.delete_link(link.index).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end(&link.name), end("other")).unwrap();
         tap.await_remark(&format!("{mirror} is gone"));
@@ -158,11 +158,11 @@ fn a_peer_that_is_down_is_the_cause_of_what_is_dropped() {
         let Some(bench) = Bench::new(way, 2) else { continue };
         let tap = bench.tap(way, &["--no-link-state"]);
         let link = bench.side_link(1);
-        NamespaceLinks::open(bench.netns()).unwrap().set_up(link.index, false).unwrap();
+        NamespaceLinks::open_in(bench.netns()).unwrap().set_up(link.index, false).unwrap();
         bench.send(0, &many(100, 60));
         let port = bench.side_link(0).index;
-        let mut links = NamespaceLinks::open(bench.netns()).unwrap();
-        until("all have arrived", || links.counters(port).unwrap().rx_frames >= 100);
+        let mut links = NamespaceLinks::open_in(bench.netns()).unwrap();
+        until("all have arrived", || links.read_counters(port).unwrap().rx_frames >= 100);
         let result = stop(tap);
         let direction = &result["accounts"]["directions"][0];
         assert_eq!(number(direction, "/received"), 100, "{way}");

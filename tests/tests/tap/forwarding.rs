@@ -122,12 +122,12 @@ fn without_link_state_the_other_side_stays_up() {
 
 fn restored(way: &str) {
     let Some(bench) = Bench::new(way, 3) else { return };
-    let ethtool = EthtoolCalls::open(bench.netns()).unwrap();
+    let ethtool = EthtoolCalls::open_in(bench.netns()).unwrap();
     for port in ["port0", "port1"] {
         ethtool.set_offload(port, Offload::Gro, true).unwrap();
     }
     let state = || {
-        let offload = |port: &str| ethtool.offload(port, Offload::Gro).unwrap();
+        let offload = |port: &str| ethtool.is_offload_on(port, Offload::Gro).unwrap();
         let links: Vec<_> = (0..3).map(|station| bench.side_link(station)).collect();
         (links, offload("port0"), offload("port1"))
     };

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 fn an_interface_of_a_real_network_is_refused_until_confirmed() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let link = bench.side_link(0);
-    NamespaceLinks::open(bench.netns())
+    NamespaceLinks::open_in(bench.netns())
         .unwrap()
         .add_address(link.index, "192.0.2.1".parse().unwrap(), 24)
         .unwrap();
@@ -64,7 +64,7 @@ fn a_mirror_that_takes_no_redirected_frames_decides_the_way() {
 }
 
 fn may_use_bpf() -> bool {
-    skip::may_use_bpf(packetrig_sys::xdp::obstacle().map_or(Ok(()), Err))
+    skip::may_use_bpf(packetrig_sys::xdp::bpf_obstacle().map_or(Ok(()), Err))
 }
 
 /// Bridges have no XDP in their drivers.
@@ -74,7 +74,7 @@ fn without_xdp_in_a_driver_the_generic_path_forwards_and_says_what_it_does_not_k
     if !may_use_bpf() {
         return;
     }
-    let mut links = NamespaceLinks::open(bench.netns()).unwrap();
+    let mut links = NamespaceLinks::open_in(bench.netns()).unwrap();
     let locations = [0, 1].map(|station| {
         let (name, port) = (format!("side{station}"), bench.side_link(station));
         links.create_bridge(&name).unwrap();

@@ -1,6 +1,6 @@
 //! `packetrig capture` as typed.
 
-use super::quantities::{BytesArg, positive, positive_time};
+use super::quantities::{BytesArg, parse_positive, parse_positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_engine::capture::record;
 use packetrig_plan::PortLocation;
@@ -39,11 +39,11 @@ pub(crate) struct CaptureArgs {
     pub(crate) ring_size: Option<BytesArg>,
     /// Keep the newest N files and delete older ones [default: all]
     #[arg(long, value_name = "N", requires = "write", conflicts_with = "count_only",
-        value_parser = positive::<u32>)]
+        value_parser = parse_positive::<u32>)]
     pub(crate) ring_files: Option<u32>,
     /// Start a new file after this time
     #[arg(long, value_name = "TIME", requires = "write", conflicts_with = "count_only",
-        value_parser = positive_time)]
+        value_parser = parse_positive_time)]
     pub(crate) rotate_every: Option<Nanos>,
     /// Compress with zstd at this level, 1 to 19 (3 if none is given). A file name ending in `.zst` does the
     /// same; size limits apply before compression
@@ -52,10 +52,10 @@ pub(crate) struct CaptureArgs {
         require_equals = true, default_missing_value = "3", value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
     /// Stop after N frames
-    #[arg(short, long, value_name = "N", value_parser = positive::<u64>)]
+    #[arg(short, long, value_name = "N", value_parser = parse_positive::<u64>)]
     pub(crate) count: Option<u64>,
     /// Stop after this time; a number alone is seconds [default: when interrupted]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Frames to capture: only arriving ones (in), or also those that this machine sends through its network
     /// stack (both; not with --back-end xdp) [default: both; in with xdp]

@@ -1,6 +1,6 @@
 //! `packetrig collect` as typed.
 
-use super::quantities::{BytesArg, positive_time};
+use super::quantities::{BytesArg, parse_positive_time};
 use clap::Args;
 use packetrig_flow::collect::ExporterNetwork;
 use packetrig_flow_io::collect::ListenAddress;
@@ -68,7 +68,7 @@ pub(crate) struct CollectArgs {
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) template_life: Nanos,
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]

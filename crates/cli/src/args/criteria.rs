@@ -1,6 +1,6 @@
 //! Criteria that a run must keep to pass.
 
-use super::quantities::{LatencyBound, PercentArg, time_with_unit};
+use super::quantities::{LatencyBound, PercentArg, parse_time_with_unit};
 use clap::Args;
 use packetrig_plan::criteria::{AcceptanceCriteria, CarrierLossCause};
 use packetrig_units::{Nanos, Share};
@@ -32,10 +32,10 @@ pub(crate) struct CriteriaFlags {
     #[arg(long, value_name = "FIGURE=TIME,…", value_delimiter = ',')]
     pub(crate) max_latency: Vec<LatencyBound>,
     /// Largest interarrival jitter (RFC 3550) [default: any]
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_jitter: Option<Nanos>,
     /// Longest time in which a stream loses frames and receives none [default: any]
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_outage: Option<Nanos>,
     /// Smallest received rate, as a share of the requested rate [default: any]
     #[arg(long, value_name = "PERCENT")]
@@ -46,10 +46,10 @@ pub(crate) struct CriteriaFlags {
     pub(crate) min_verified: Option<PercentArg>,
     /// Largest delay of a frame behind its schedule; beyond it there is no PASS, and losses during the delay are
     /// not blamed on the device [default: 200ms]
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_late: Option<Nanos>,
     /// Largest difference between the start times of senders on different nodes [default: any]
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_skew: Option<Nanos>,
     /// Who caused it when a port loses its carrier: `device` if the device is expected to do it, as in a reset; then
     /// losses at that time are the device's [default: unknown]
@@ -59,7 +59,7 @@ pub(crate) struct CriteriaFlags {
 
 impl CriteriaFlags {
     /// The plan's criteria, with each value that a flag overrides.
-    pub(crate) fn over(&self, plan: &AcceptanceCriteria) -> AcceptanceCriteria {
+    pub(crate) fn with_plan_defaults(&self, plan: &AcceptanceCriteria) -> AcceptanceCriteria {
         // A flag replaces the plan's limit of the same figure and leaves its other limits in force.
         let mut latency = plan.latency.clone();
         for bound in &self.max_latency {

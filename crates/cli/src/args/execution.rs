@@ -35,7 +35,7 @@ pub(crate) struct PageFlags {
 }
 
 impl PageFlags {
-    pub(crate) const fn choice(self) -> PageChoice {
+    pub(crate) const fn page_choice(self) -> PageChoice {
         if self.no_html { PageChoice::LeaveOut } else { PageChoice::Write }
     }
 }

@@ -1,6 +1,8 @@
 //! `packetrig fleet` and `packetrig agent` as typed.
 
-use super::quantities::{PercentArg, host_and_port, positive, positive_time, socket_address};
+use super::quantities::{
+    PercentArg, parse_host_and_port, parse_positive, parse_positive_time, parse_socket_address,
+};
 use super::{FleetProbeCommand, StoreArgs};
 use clap::{Args, Subcommand};
 use packetrig_fleet::controller::StartPolicy;
@@ -75,23 +77,23 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "HOST")]
     pub(crate) address: Option<String>,
     /// Address that the message server listens on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4222", value_parser = socket_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4222", value_parser = parse_socket_address)]
     pub(crate) listen: SocketAddr,
     /// Address that admits new nodes
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4223", value_parser = socket_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4223", value_parser = parse_socket_address)]
     pub(crate) enrol: SocketAddr,
     /// Path of the nats-server program [default: searched in PATH and ~/.local/share/packetrig/bin]
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
     /// Use this NATS cluster instead of starting a server
-    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = host_and_port)]
+    #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = parse_host_and_port)]
     pub(crate) cluster: Vec<String>,
     /// Number of nodes that may join with the printed line
     // A line that leaks admits this many strangers, so the default is the least.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) uses: u32,
     /// How long the line is valid
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
     pub(crate) valid: Nanos,
 }
 
@@ -146,10 +148,10 @@ pub(crate) struct InviteArgs {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     /// Number of nodes that may join with the printed line
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) uses: u32,
     /// How long the line is valid
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
     pub(crate) valid: Nanos,
     /// Revoke all printed lines instead
     #[arg(long)]

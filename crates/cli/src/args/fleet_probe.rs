@@ -1,6 +1,6 @@
 //! `packetrig fleet probe` as typed.
 
-use super::quantities::{port, positive};
+use super::quantities::{parse_port, parse_positive};
 use super::{FleetPlace, MechanismArg, RunRecordArgs, StartWith};
 use clap::{Args, Subcommand};
 use packetrig_units::{FrameSize, Nanos};
@@ -46,7 +46,7 @@ pub(crate) struct MeshProbes {
     packetrig fleet probe stamp --from left --to any-rack=2")]
 pub(crate) struct TargetProbes {
     /// Addresses of hosts that are no nodes; with a port for STAMP if that is not 862 [default: the nodes in --to]
-    #[arg(value_name = "ADDRESS[:PORT]", value_parser = host)]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_host)]
     pub(crate) targets: Vec<ProbedHost>,
     #[command(flatten)]
     pub(crate) probing: ProbingOptions,
@@ -57,7 +57,7 @@ pub(crate) struct TargetProbes {
     packetrig fleet probe send 192.0.2.1 --from left,right --train 2 --interval 500ms")]
 pub(crate) struct TrainProbes {
     /// Addresses of hosts that are no nodes; with a UDP port if that is not 9 [default: the nodes in --to]
-    #[arg(value_name = "ADDRESS[:PORT]", value_parser = host)]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_host)]
     pub(crate) targets: Vec<ProbedHost>,
     /// Number of probes in a train; 2 makes a pair
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
@@ -75,7 +75,7 @@ pub(crate) struct TrainProbes {
     packetrig fleet probe capacity --from left --to right --count 100 --interval 20ms --json")]
 pub(crate) struct CapacityProbes {
     /// STAMP reflectors of hosts that are no nodes; with a port if that is not 862 [default: the nodes in --to]
-    #[arg(value_name = "ADDRESS[:PORT]", value_parser = host)]
+    #[arg(value_name = "ADDRESS[:PORT]", value_parser = parse_host)]
     pub(crate) targets: Vec<ProbedHost>,
     /// Longest train in probes; the limits of a node's owner may shorten it
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(8..=1_000))]
@@ -115,7 +115,7 @@ pub(crate) struct ProbesOfOneMachine {
 #[derive(Clone, Debug)]
 pub(crate) struct ProbedHost(pub(crate) String);
 
-fn host(text: &str) -> Result<ProbedHost, String> {
+fn parse_host(text: &str) -> Result<ProbedHost, String> {
     let is_address = text.parse::<std::net::IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok();
     let error =
         || format!("`{text}` is not an IP address; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862");
@@ -151,7 +151,7 @@ pub(crate) struct ProbingNodes {
 #[command(next_help_heading = "Schedule")]
 pub(crate) struct ProbingSchedule {
     /// Number of probes, or of trains, of each pair
-    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
+    #[arg(short, long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub(crate) count: u32,
     /// Time between two probes of the same pair
     // The usual limit of a target is 20 probes/s.
@@ -179,7 +179,7 @@ pub(crate) struct ProbeExchange {
     pub(crate) wait: Nanos,
     /// UDP port of the reflectors that the nodes run for each other, and of hosts without a port of their own
     /// [default: 18620 for nodes]
-    #[arg(long, value_name = "PORT", value_parser = port)]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub(crate) port: Option<u16>,
     /// How probes are released on time; see `packetrig probe send --help`
     #[arg(long, value_name = "NAME", default_value = "auto")]

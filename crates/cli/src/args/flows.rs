@@ -1,10 +1,10 @@
 //! `packetrig flows` as typed.
 
-use super::quantities::{moment, port, positive_time};
+use super::quantities::{parse_port, parse_positive_time, parse_utc_time};
 use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
-use packetrig_store::flows::columns::{FlowColumn, columns, find_column};
+use packetrig_store::flows::columns::{FlowColumn, find_column, flow_columns};
 use packetrig_store::flows::filter::{AddressPrefix, FlowFilter};
 use packetrig_store::flows::grouping::FlowGrouping;
 use packetrig_store::flows::order::RecordOrder;
@@ -79,7 +79,7 @@ pub(crate) struct ShowFlows {
     pub(crate) order: Option<RecordOrder>,
     /// Columns to show, comma-separated, by name or short name [default: the usual ones; all with --json or
     /// --csv]
-    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = column)]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = parse_column)]
     pub(crate) columns: Vec<&'static FlowColumn>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
@@ -96,7 +96,7 @@ pub(crate) struct FlowStats {
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
     /// Time step of the timeline [default: chosen for about 24 steps]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) bucket: Option<Nanos>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
@@ -124,36 +124,36 @@ pub(crate) struct RecordFilter {
     /// Select with a filter in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`. If
     /// repeated, all filters must match
     #[arg(long, value_name = "EXPRESSION")]
-    // Read in `filter`: clap would repeat the whole expression above the place of the error.
+    // Read in `to_flow_filter`: clap would repeat the whole expression above the place of the error.
     pub(crate) filter: Vec<String>,
     /// Select flows with this address or prefix at either end. If repeated, one of them must match
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Vec<AddressPrefix>,
     /// Select flows with this port at either end. If repeated, one of them must match
-    #[arg(long, value_name = "N", value_parser = port)]
+    #[arg(long, value_name = "N", value_parser = parse_port)]
     pub(crate) port: Vec<u16>,
     /// Select flows of this protocol, by name or number. If repeated, one of them must match
-    #[arg(long, value_name = "NAME", value_parser = protocols::parse)]
+    #[arg(long, value_name = "NAME", value_parser = protocols::parse_protocol)]
     pub(crate) protocol: Vec<u8>,
     /// Select flows that began at or after this UTC time: 2026-11-21, 2026-11-21T13:00 or 2026-11-21T13:00:00.5
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
     pub(crate) from: Option<u64>,
     /// Select flows that began before this UTC time
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
     pub(crate) to: Option<u64>,
 }
 
 impl RecordFilter {
     /// Builds the filter that the flags describe.
-    pub(crate) fn filter(&self) -> Result<FlowFilter, Error> {
+    pub(crate) fn to_flow_filter(&self) -> Result<FlowFilter, Error> {
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(Error::Usage("--from must be earlier than --to".into()));
         }
         // `--port 53 --port 853 --protocol udp`: either port, and the protocol.
-        let options = FlowFilter::started(TimeSpan { from_ns: self.from, to_ns: self.to })
+        let options = FlowFilter::started_in(TimeSpan { from_ns: self.from, to_ns: self.to })
             .and(FlowFilter::either_address(&self.address))
             .and(FlowFilter::either_port(&self.port))
-            .and(FlowFilter::protocol(&self.protocol));
+            .and(FlowFilter::any_protocol(&self.protocol));
         self.filter.iter().try_fold(options, |filter, text| {
             let more: FlowFilter =
                 text.parse().map_err(|error| Error::Usage(format!("--filter: {error}")))?;
@@ -203,9 +203,9 @@ impl From<OrderBy> for TopOrder {
     }
 }
 
-fn column(word: &str) -> Result<&'static FlowColumn, String> {
+fn parse_column(word: &str) -> Result<&'static FlowColumn, String> {
     find_column(word.trim()).ok_or_else(|| {
-        let all: Vec<_> = columns().iter().map(|column| column.short).collect();
+        let all: Vec<_> = flow_columns().iter().map(|column| column.short).collect();
         format!("records have no column `{word}`; known columns are {}", all.join(", "))
     })
 }

@@ -1,7 +1,7 @@
 //! `packetrig log` as typed.
 
 use super::capture::ReceiverArg;
-use super::quantities::{BytesArg, positive_time};
+use super::quantities::{BytesArg, parse_positive_time};
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_link_io::log;
 use packetrig_plan::PortLocation;
@@ -58,14 +58,14 @@ pub(crate) struct BeginLog {
     #[arg(long, value_name = "SIZE", default_value = "100MB")]
     pub(crate) rotate_size: BytesArg,
     /// Start a new file after this time [default: never]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) rotate_every: Option<Nanos>,
     /// Delete the oldest files so that all files together stay below this size [default: delete none until the
     /// disk is full]
     #[arg(long, value_name = "SIZE")]
     pub(crate) keep: Option<BytesArg>,
     /// Delete files that are older than this, such as 72h [default: delete none]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) keep_for: Option<Nanos>,
     /// Delete the oldest files so that this much of the disk stays free [default: 0]
     #[arg(long, value_name = "SIZE")]
@@ -82,7 +82,7 @@ pub(crate) struct BeginLog {
         value_parser = clap::value_parser!(i32).range(1..=19))]
     pub(crate) zstd: Option<i32>,
     /// Stop after this time; a number alone is seconds [default: when interrupted]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Do not put the interface into promiscuous mode
     #[arg(short = 'p', long)]

@@ -1,6 +1,6 @@
 //! `packetrig merge` as typed.
 
-use super::quantities::{BytesArg, positive_time};
+use super::quantities::{BytesArg, parse_positive_time};
 use clap::Args;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub(crate) struct MergeArgs {
     pub(crate) write: PathBuf,
     /// How far apart the times of one packet may be after the clocks have been brought together [default: 1ms, or four times what
     /// is found]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) tolerance: Option<Nanos>,
     /// Most memory for packets that wait to be found in the other captures
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]

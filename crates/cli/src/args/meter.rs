@@ -1,7 +1,7 @@
 //! `packetrig meter` as typed.
 
 use super::meter_group::MeterGroupArgs;
-use super::quantities::{BytesArg, positive, positive_time};
+use super::quantities::{BytesArg, parse_positive, parse_positive_time};
 use clap::{Args, ValueEnum};
 use packetrig_flow_io::FlowShareFilter;
 use packetrig_plan::recording::ReplaySpeed;
@@ -66,7 +66,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(16..=1 << 28))]
     pub(crate) flows: u32,
     /// Meter one packet in N
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) sample: u32,
     /// Largest depth of tunnels to decode (GRE, VXLAN, GTP-U, IP in IP); 0 meters the outermost packet
     #[arg(long, value_name = "N", default_value_t = 2)]
@@ -114,7 +114,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Serve the counters to Prometheus at /metrics on ADDRESS:PORT, or on a port of 127.0.0.1
     #[arg(long, value_name = "ADDRESS")]

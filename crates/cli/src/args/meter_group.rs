@@ -1,6 +1,6 @@
 //! The part of `packetrig meter` that is about groups of meters, as typed.
 
-use super::quantities::{BytesArg, positive};
+use super::quantities::{BytesArg, parse_positive};
 use clap::Args;
 use packetrig_flow_io::group::{GroupOptions, RoleOrders};
 use packetrig_units::Nanos;
@@ -32,7 +32,7 @@ pub(crate) struct MeterGroupArgs {
     #[arg(long, value_name = "IF", requires = "peer")]
     pub(crate) peer_interface: Option<String>,
     /// Of several standbys, the one with the highest priority takes over
-    #[arg(long, value_name = "1…255", default_value_t = 100, value_parser = positive::<u8>, requires = "peer")]
+    #[arg(long, value_name = "1…255", default_value_t = 100, value_parser = parse_positive::<u8>, requires = "peer")]
     pub(crate) priority: u8,
     /// Take over from an active meter of lower priority
     #[arg(long, requires = "peer")]
@@ -90,7 +90,7 @@ impl FromStr for RoleSourceArg {
 
 impl MeterGroupArgs {
     /// Source of this meter's role; without `--role-from`, the meters elect the active one.
-    pub(crate) fn orders(&self) -> RoleOrders {
+    pub(crate) fn role_orders(&self) -> RoleOrders {
         self.role_from.clone().map_or(RoleOrders::Election, |source| source.0)
     }
 }

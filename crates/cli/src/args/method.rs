@@ -1,6 +1,8 @@
 //! Arguments of the test methods: those that all share, and those of each method.
 
-use super::quantities::{load, positive, positive_time, time_with_unit, vlan};
+use super::quantities::{
+    parse_load, parse_positive, parse_positive_time, parse_time_with_unit, parse_vlan_id,
+};
 use super::{BackEndName, FleetPlace, PageFlags, PatternArg, PercentArg, PortText, SizeArg, StoreArgs};
 use clap::{Args, ValueEnum};
 use packetrig_method::mlrsearch::Goal;
@@ -29,17 +31,17 @@ pub(crate) struct MethodTraffic {
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) streams: Option<u32>,
     /// Tag frames with this VLAN ID, 1 to 4094
-    #[arg(long, value_name = "ID", requires = "tx", conflicts_with = "plan", value_parser = vlan)]
+    #[arg(long, value_name = "ID", requires = "tx", conflicts_with = "plan", value_parser = parse_vlan_id)]
     pub(crate) vlan: Option<u16>,
     /// Send IPv6 instead of IPv4
     #[arg(long, requires = "tx", conflicts_with = "plan")]
     pub(crate) ipv6: bool,
     /// Speed of the link of each sender, such as 1Gbit/s [default: what its driver reports]
-    #[arg(long, value_name = "RATE", value_parser = link_speed)]
+    #[arg(long, value_name = "RATE", value_parser = parse_link_speed)]
     pub(crate) link: Option<BitRate>,
     /// Highest load of each sender: 500Mbit/s (layer 2), 200kpps, or 50% (of the link, layer 1). The rates of a plan are a
     /// limit, too [default: the rates of the plan, or what the link carries]
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load)]
     pub(crate) max_rate: Option<Rate>,
 }
 
@@ -108,7 +110,7 @@ pub(crate) struct Rfc2544Args {
     pub(crate) traffic: MethodTraffic,
     /// Frame sizes in bytes, FCS included [default: 64,128,256,512,1024,1280,1518, from the size on that has room for the
     /// headers and the test tag]
-    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = frame_size)]
+    #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = parse_single_size)]
     pub(crate) size: Vec<FrameSize>,
     /// Tests to make [default: throughput, latency, frame-loss and back-to-back]
     #[arg(long, value_name = "TEST,…", value_delimiter = ',')]
@@ -117,19 +119,19 @@ pub(crate) struct Rfc2544Args {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Duration of the trials that confirm the throughput [default: 60s, with --quick 2s]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) trial_time: Option<Nanos>,
     /// How close to search the throughput, in percent of the highest load [default: 0.1%, with --quick 1%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) resolution: Option<PercentArg>,
     /// Number of trials that measure latency, for each size [default: 20, with --quick 5]
-    #[arg(long, value_name = "N", value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
     pub(crate) latency_trials: Option<u32>,
     /// Number of searches for the longest burst, for each size [default: 50, with --quick 3]
-    #[arg(long, value_name = "N", value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
     pub(crate) burst_searches: Option<u32>,
     /// Longest burst to try, as the time that it takes at the highest load [default: 30s, with --quick 2s]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) longest_burst: Option<Nanos>,
     /// Report latency from the last bit in to the first bit out, for devices that store frames before they forward them
     #[arg(long)]
@@ -141,13 +143,13 @@ pub(crate) struct Rfc2544Args {
     #[arg(long, value_name = "[SIZE=]RATE,…", value_delimiter = ',')]
     pub(crate) min_throughput: Vec<ThroughputBound>,
     /// Longest mean latency that passes
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_latency: Option<Nanos>,
     /// Longest recovery from overload that passes
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_recovery: Option<Nanos>,
     /// Longest reset that passes
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_reset: Option<Nanos>,
     #[command(flatten)]
     pub(crate) terms: MethodTerms,
@@ -182,10 +184,10 @@ impl std::str::FromStr for ThroughputBound {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (size, rate) = match text.split_once('=') {
-            Some((size, rate)) => (Some(frame_size(size)?), rate),
+            Some((size, rate)) => (Some(parse_single_size(size)?), rate),
             None => (None, text),
         };
-        Ok(Self { size, rate: load(rate)? })
+        Ok(Self { size, rate: parse_load(rate)? })
     }
 }
 
@@ -205,10 +207,10 @@ pub(crate) struct MlrsearchArgs {
     #[arg(long, value_name = "GOAL")]
     pub(crate) goal: Vec<Goal>,
     /// Lowest load of each sender [default: a thousandth of the highest]
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load)]
     pub(crate) min_rate: Option<Rate>,
     /// Least conditional throughput that passes, for every goal
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
     pub(crate) terms: MethodTerms,
@@ -225,13 +227,13 @@ pub(crate) struct BisectArgs {
     #[command(flatten)]
     pub(crate) frames: MethodFrames,
     /// Duration of each trial
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
     /// Loss that passes
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) accept_loss: PercentArg,
     /// Number of trials that a load may fail before it is too high; 1 is plain bisection
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = parse_positive::<u32>)]
     pub(crate) tries: u32,
     /// Loss beyond which a load is not tried again [default: none]
     #[arg(long, value_name = "PERCENT")]
@@ -240,7 +242,7 @@ pub(crate) struct BisectArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0.5%")]
     pub(crate) resolution: PercentArg,
     /// Least load that passes
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load)]
     pub(crate) min_throughput: Option<Rate>,
     #[command(flatten)]
     pub(crate) terms: MethodTerms,
@@ -258,25 +260,25 @@ pub(crate) struct ConvergenceArgs {
     pub(crate) frames: MethodFrames,
     /// Load of each sender: the outage of a stream is measured to one frame interval [default: 10kpps, or the rates of the
     /// plan]
-    #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
+    #[arg(long, value_name = "RATE", value_parser = parse_load, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Shell command that causes the change
     #[arg(long, value_name = "COMMAND")]
     pub(crate) event: String,
     /// When the command is started, after the first frame
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_positive_time)]
     pub(crate) event_at: Nanos,
     /// Shell command that undoes the change before the next repetition
     #[arg(long, value_name = "COMMAND")]
     pub(crate) undo: Option<String>,
     /// Duration of each repetition
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
     /// Number of repetitions
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) repetitions: u32,
     /// Longest loss of connectivity that passes, for every stream
-    #[arg(long, value_name = "TIME", value_parser = time_with_unit)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time_with_unit)]
     pub(crate) max_outage: Option<Nanos>,
     #[command(flatten)]
     pub(crate) terms: MethodTerms,
@@ -309,13 +311,13 @@ pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) frames: MethodFrames,
     /// Load of each sender [default: 1kpps, or the rates of the plan]
-    #[arg(long, value_name = "RATE", value_parser = load, conflicts_with = "plan")]
+    #[arg(long, value_name = "RATE", value_parser = parse_load, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Duration of each trial
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_positive_time)]
     pub(crate) time: Nanos,
     /// Number of pairs of trials, one of A and one of B; --max-worse needs 5 that the rig holds
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub(crate) pairs: u32,
     /// Most by which B may be worse than A, in percent of A: in loss, latency and rate [default: any]
     #[arg(long, value_name = "PERCENT")]
@@ -335,13 +337,13 @@ pub(crate) struct LossShareArgs {
     #[command(flatten)]
     pub(crate) frames: MethodFrames,
     /// Loads of each sender
-    #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = load)]
+    #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = parse_load)]
     pub(crate) rates: Vec<Rate>,
     /// Packets of each run
-    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = positive::<u64>)]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_positive::<u64>)]
     pub(crate) packets: u64,
     /// Number of runs at each rate
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub(crate) repetitions: u32,
     #[command(flatten)]
     pub(crate) terms: MethodTerms,
@@ -369,14 +371,14 @@ pub(crate) struct ResumeArgs {
     pub(crate) quiet: bool,
 }
 
-fn link_speed(text: &str) -> Result<BitRate, String> {
+fn parse_link_speed(text: &str) -> Result<BitRate, String> {
     match text.parse::<Rate>().map_err(|error| error.to_string())? {
         Rate::Bits(bits) if bits.bits_per_second() > 0 => Ok(bits),
         _ => Err("write a link speed like 1Gbit/s".into()),
     }
 }
 
-fn frame_size(text: &str) -> Result<FrameSize, String> {
+fn parse_single_size(text: &str) -> Result<FrameSize, String> {
     match text.parse::<SizeArg>()? {
         SizeArg::Fixed(size) => Ok(size),
         SizeArg::Range(..) | SizeArg::Imix => {

@@ -1,6 +1,6 @@
 //! `packetrig page` as typed.
 
-use super::quantities::{host_name, socket_address, user_number};
+use super::quantities::{parse_host_name, parse_socket_address, parse_user_number};
 use super::{FleetPlace, MeasuredPlaces, StoreArgs};
 use clap::Args;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ Examples:\n  \
 )]
 pub(crate) struct PageArgs {
     /// Address to serve the page on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = socket_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = parse_socket_address)]
     pub(crate) listen: SocketAddr,
     /// Certificate chain of this server (PEM) [default: self-signed, made at start]
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -33,10 +33,10 @@ pub(crate) struct PageArgs {
     pub(crate) token_file: Option<PathBuf>,
     /// Admit this local user (number) over the loopback interface without the token, like root and the
     /// server's own user
-    #[arg(long, value_name = "UID,…", value_parser = user_number, value_delimiter = ',')]
+    #[arg(long, value_name = "UID,…", value_parser = parse_user_number, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Host name that clients may use, besides the server's addresses and `localhost`
-    #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = host_name)]
+    #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_host_name)]
     pub(crate) host_names: Vec<String>,
     #[command(flatten)]
     pub(crate) measured: MeasuredPlaces,

@@ -1,6 +1,6 @@
 //! Parsers for the quantities that only the command line accepts.
 
-pub(crate) use packetrig_program::quantities::{port, positive, positive_time};
+pub(crate) use packetrig_program::quantities::{parse_port, parse_positive, parse_positive_time};
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -32,11 +32,11 @@ impl FromStr for SizeArg {
             return Ok(Self::Imix);
         }
         let Some((least, most)) = text.split_once("..") else {
-            return size(text).map(Self::Fixed);
+            return parse_frame_size(text).map(Self::Fixed);
         };
-        let least = size(least)?;
+        let least = parse_frame_size(least)?;
         // `64..=1518` means the same: both ends are always included.
-        let most = size(most.trim_start_matches('='))?;
+        let most = parse_frame_size(most.trim_start_matches('='))?;
         if least > most {
             return Err(format!("`{text}` ends before it starts; write {}..{}", most.bytes(), least.bytes()));
         }
@@ -44,7 +44,7 @@ impl FromStr for SizeArg {
     }
 }
 
-fn size(text: &str) -> Result<FrameSize, String> {
+fn parse_frame_size(text: &str) -> Result<FrameSize, String> {
     let size: FrameSize = text.parse().map_err(|_| {
         format!("`{text}` is not a frame size; write it like 64, 64..1518 or imix (FCS included)")
     })?;
@@ -80,13 +80,13 @@ impl FromStr for LatencyBound {
         let figure = known.map(|(_, figure)| figure).ok_or_else(|| {
             format!("`{name}` is not one of {}", LatencyFigure::ALL.map(|(name, _)| name).join(", "))
         })?;
-        let limit = time_with_unit(time)?;
+        let limit = parse_time_with_unit(time)?;
         Ok(Self(LatencyLimit { figure, limit }))
     }
 }
 
 /// Parses a time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
-pub(crate) fn time_with_unit(text: &str) -> Result<Nanos, String> {
+pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
     if number.parse::<f64>().is_ok() {
         return Err(format!("a unit is missing; write {number}us, {number}ms or {number}s"));
@@ -95,7 +95,7 @@ pub(crate) fn time_with_unit(text: &str) -> Result<Nanos, String> {
 }
 
 /// Parses a load that a link can carry.
-pub(crate) fn load(text: &str) -> Result<Rate, String> {
+pub(crate) fn parse_load(text: &str) -> Result<Rate, String> {
     let rate: Rate = text.parse().map_err(|error: Error| error.to_string())?;
     match rate {
         Rate::Share(share) if share > Share::WHOLE => {
@@ -109,19 +109,19 @@ pub(crate) fn load(text: &str) -> Result<Rate, String> {
 }
 
 /// Parses a VLAN ID. 0 and 4095 are reserved (IEEE 802.1Q).
-pub(crate) fn vlan(text: &str) -> Result<u16, String> {
+pub(crate) fn parse_vlan_id(text: &str) -> Result<u16, String> {
     let number = text.parse().ok().filter(|number| (1..=4094).contains(number));
     number.ok_or_else(|| "not a VLAN ID; write a number from 1 to 4094".into())
 }
 
-pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn parse_socket_address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| {
         "write an address in numbers and a port, such as 127.0.0.1:8443 or [2001:db8::1]:8443".into()
     })
 }
 
 /// Checks `HOST:PORT` of another machine; the host may be a name.
-pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
+pub(crate) fn parse_host_and_port(text: &str) -> Result<String, String> {
     // The last colon separates the port: IPv6 addresses have colons, too.
     let parts = text.rsplit_once(':').filter(|(host, _)| {
         let name = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -131,13 +131,13 @@ pub(crate) fn host_and_port(text: &str) -> Result<String, String> {
     if is_port { Ok(text.to_owned()) } else { Err("write HOST:PORT, such as nats1.example:4222".into()) }
 }
 
-pub(crate) fn host_name(text: &str) -> Result<String, String> {
+pub(crate) fn parse_host_name(text: &str) -> Result<String, String> {
     let is_name = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || ".-_:[]".contains(c));
     if is_name { Ok(text.to_owned()) } else { Err("not a host name; write it like rack2.example".into()) }
 }
 
 /// Parses the number of a user. Names would have to be looked up again after every change of the users.
-pub(crate) fn user_number(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_user_number(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "not the number of a user; `id -u NAME` prints it".into())
 }
 
@@ -149,13 +149,13 @@ impl FromStr for BytesArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let bytes = bytes(text.trim()).map(Self);
+        let bytes = parse_bytes(text.trim()).map(Self);
         bytes.ok_or_else(|| format!("`{text}` is not a size; write it like 500kB, 100MB or 1GiB"))
     }
 }
 
 /// Parses a size. Returns `None` also for zero, which no option can mean, and for more than 64 bits hold.
-fn bytes(text: &str) -> Option<u64> {
+fn parse_bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let factor: u64 = match text[end..].trim() {
         "" | "B" => 1,
@@ -174,7 +174,7 @@ fn bytes(text: &str) -> Option<u64> {
 }
 
 /// Parses a time in UTC and returns nanoseconds since 1970.
-pub(crate) fn moment(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_utc_time(text: &str) -> Result<u64, String> {
     utc_nanoseconds(text).ok_or_else(|| {
         format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)")
     })
@@ -189,12 +189,12 @@ fn utc_nanoseconds(text: &str) -> Option<u64> {
 }
 
 /// Parses a limit of a figure: the share by which it may be worse, an amount in its unit, or `any`.
-pub(crate) fn figure_limit(text: &str) -> Result<FigureLimit, String> {
+pub(crate) fn parse_figure_limit(text: &str) -> Result<FigureLimit, String> {
     text.parse().map_err(|error: BadLimit| error.to_string())
 }
 
 /// Parses days, written `30` or `30d`.
-pub(crate) fn days(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_days(text: &str) -> Result<u64, String> {
     let number = text.trim().trim_end_matches('d').trim();
     number.parse().map_err(|_| format!("`{text}` is not a number of days; write it like 30"))
 }
@@ -234,36 +234,36 @@ mod tests {
     #[test]
     fn a_limit_without_a_unit_is_refused() {
         for text in ["5", "0.5", " 5 "] {
-            assert!(time_with_unit(text).unwrap_err().contains("a unit is missing"), "{text}");
+            assert!(parse_time_with_unit(text).unwrap_err().contains("a unit is missing"), "{text}");
             assert!(format!("p99={text}").parse::<LatencyBound>().is_err(), "{text}");
         }
-        assert_eq!(time_with_unit("5us"), Ok(Nanos::new(5_000)));
-        assert_eq!(positive_time("5"), Ok(Nanos::from_secs(5)));
-        assert!(positive_time("0s").is_err());
+        assert_eq!(parse_time_with_unit("5us"), Ok(Nanos::new(5_000)));
+        assert_eq!(parse_positive_time("5"), Ok(Nanos::from_secs(5)));
+        assert!(parse_positive_time("0s").is_err());
     }
 
     #[test]
     fn reserved_vlans_and_empty_numbers_are_refused() {
-        assert_eq!((vlan("1"), vlan("4094")), (Ok(1), Ok(4094)));
-        assert!(["0", "4095", "5000", "x"].iter().all(|text| vlan(text).is_err()));
-        assert!(positive::<u32>("0").is_err() && positive::<u32>("4294967296").is_err());
-        assert_eq!(positive::<u32>("1"), Ok(1));
-        assert!(port("http").unwrap_err().contains("65535"));
+        assert_eq!((parse_vlan_id("1"), parse_vlan_id("4094")), (Ok(1), Ok(4094)));
+        assert!(["0", "4095", "5000", "x"].iter().all(|text| parse_vlan_id(text).is_err()));
+        assert!(parse_positive::<u32>("0").is_err() && parse_positive::<u32>("4294967296").is_err());
+        assert_eq!(parse_positive::<u32>("1"), Ok(1));
+        assert!(parse_port("http").unwrap_err().contains("65535"));
     }
 
     #[test]
     fn a_load_fits_the_link() {
-        assert!(load("200%").unwrap_err().contains("100%") && load("0%").is_err());
-        assert!(load("100%").is_ok() && load("0.1pps").is_ok());
+        assert!(parse_load("200%").unwrap_err().contains("100%") && parse_load("0%").is_err());
+        assert!(parse_load("100%").is_ok() && parse_load("0.1pps").is_ok());
     }
 
     #[test]
     fn a_server_has_a_host_and_a_port() {
         for right in ["nats1:4222", "192.0.2.1:4222", "[2001:db8::1]:4222"] {
-            assert_eq!(host_and_port(right).as_deref(), Ok(right));
+            assert_eq!(parse_host_and_port(right).as_deref(), Ok(right));
         }
         for wrong in ["nats1", "nats1:99999", "nats1:0", ":4222", "a b:1", ""] {
-            assert!(host_and_port(wrong).is_err(), "{wrong}");
+            assert!(parse_host_and_port(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -281,18 +281,18 @@ mod tests {
 
     #[test]
     fn times_are_read_as_utc() {
-        assert_eq!(moment("1970-01-01"), Ok(0));
-        assert_eq!(moment("1970-01-02T00:00"), Ok(86_400_000_000_000));
-        assert_eq!(moment("1970-01-01T00:00:01.5"), Ok(1_500_000_000));
-        assert_eq!(moment("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
+        assert_eq!(parse_utc_time("1970-01-01"), Ok(0));
+        assert_eq!(parse_utc_time("1970-01-02T00:00"), Ok(86_400_000_000_000));
+        assert_eq!(parse_utc_time("1970-01-01T00:00:01.5"), Ok(1_500_000_000));
+        assert_eq!(parse_utc_time("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
         for wrong in ["", "yesterday", "1969-12-31", "2026-13-01", "13:00"] {
-            assert!(moment(wrong).is_err(), "{wrong}");
+            assert!(parse_utc_time(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn days_have_a_unit_or_none() {
-        assert_eq!((days("30"), days("7d"), days("0")), (Ok(30), Ok(7), Ok(0)));
-        assert!(days("a week").is_err() && days("-1").is_err());
+        assert_eq!((parse_days("30"), parse_days("7d"), parse_days("0")), (Ok(30), Ok(7), Ok(0)));
+        assert!(parse_days("a week").is_err() && parse_days("-1").is_err());
     }
 }

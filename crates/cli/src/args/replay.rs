@@ -1,10 +1,10 @@
 //! Arguments of `packetrig replay`.
 
 use super::ExecutionArgs;
-use super::quantities::load;
+use super::quantities::parse_load;
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_plan::recording::{ReplaySpeed, mac};
+use packetrig_plan::recording::{ReplaySpeed, parse_mac};
 use packetrig_units::Rate;
 use packetrig_wire::foreign::{AddressMap, VlanEdit};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) speed: Option<PaceArg>,
     /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1); a number alone
     /// is frames/s
-    #[arg(long, value_name = "RATE", value_parser = load)]
+    #[arg(long, value_name = "RATE", value_parser = parse_load)]
     pub(crate) rate: Option<Rate>,
     /// Send the file this many times; 0 repeats until interrupted
     #[arg(long = "loop", value_name = "N", default_value_t = 1)]
@@ -82,7 +82,7 @@ impl FromStr for MacArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        mac(text)
+        parse_mac(text)
             .map(Self)
             .ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
     }

@@ -1,7 +1,7 @@
 //! Arguments of `packetrig report`.
 
 use super::StoreArgs;
-use super::quantities::{days, figure_limit, moment};
+use super::quantities::{parse_days, parse_figure_limit, parse_utc_time};
 use clap::{ArgGroup, Args, Subcommand};
 use packetrig_stats::figure::FigureLimit;
 use std::path::PathBuf;
@@ -190,7 +190,7 @@ pub(crate) struct DiffArgs {
 pub(crate) struct FigureLimitFlags {
     /// How much worse figures may be: 5% for all, throughput=2% for one; also latency-p99=20us, loss=0.1 (in the unit of the
     /// figure) and latency-max=any [default: nothing is judged]
-    #[arg(long, value_name = "LIMIT,…", value_delimiter = ',', value_parser = figure_limit)]
+    #[arg(long, value_name = "LIMIT,…", value_delimiter = ',', value_parser = parse_figure_limit)]
     pub(crate) max_worse: Vec<FigureLimit>,
     /// Show and judge only these figures, such as throughput,loss [default: all]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -222,10 +222,10 @@ pub(crate) struct TrendArgs {
     #[arg(value_name = "NAME")]
     pub(crate) name: String,
     /// Use at most this many results, the newest
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = super::quantities::positive::<usize>)]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = super::quantities::parse_positive::<usize>)]
     pub(crate) most: usize,
     /// Use only results since this UTC time: 2026-11-21 or 2026-11-21T13:00
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
     pub(crate) since: Option<u64>,
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
@@ -257,10 +257,10 @@ pub(crate) struct PruneArgs {
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<usize>,
     /// Remove only results that are older than this many days
-    #[arg(long, value_name = "DAYS", value_parser = days, conflicts_with = "before")]
+    #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "before")]
     pub(crate) older: Option<u64>,
     /// Remove only results from before this UTC time: 2026-11-21 or 2026-11-21T13:00
-    #[arg(long, value_name = "TIME", value_parser = moment)]
+    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
     pub(crate) before: Option<u64>,
     /// Remove only results with this name
     #[arg(long, value_name = "NAME")]

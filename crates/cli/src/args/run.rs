@@ -1,6 +1,6 @@
 //! Arguments of `packetrig run`.
 
-use super::quantities::{load, positive, positive_time, vlan};
+use super::quantities::{parse_load, parse_positive, parse_positive_time, parse_vlan_id};
 use super::{ExecutionArgs, SizeArg};
 use clap::{Args, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -52,15 +52,15 @@ pub(crate) struct FromFlags {
     pub(crate) size: Option<SizeArg>,
     /// Load of each sender, over all its streams: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1); a
     /// number alone is frames/s [default: 1kpps]
-    #[arg(long, value_name = "RATE", requires = "tx", conflicts_with = "plan", value_parser = load)]
+    #[arg(long, value_name = "RATE", requires = "tx", conflicts_with = "plan", value_parser = parse_load)]
     pub(crate) rate: Option<Rate>,
     /// Send for this long, such as 30s or 72h; a number alone is seconds [default: 10s]
     #[arg(long, value_name = "TIME", requires = "tx", conflicts_with = "plan", group = "length",
-        value_parser = positive_time)]
+        value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Send this many frames per stream
     #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan", group = "length",
-        value_parser = positive::<u64>)]
+        value_parser = parse_positive::<u64>)]
     pub(crate) packets: Option<u64>,
     /// Send until Ctrl-C
     #[arg(long, requires = "tx", conflicts_with = "plan", group = "length")]
@@ -71,7 +71,7 @@ pub(crate) struct FromFlags {
     pub(crate) streams: Option<u32>,
     /// Tag frames with this VLAN ID, 1 to 4094
     #[arg(long, value_name = "ID", requires = "tx", conflicts_with = "plan",
-        value_parser = vlan)]
+        value_parser = parse_vlan_id)]
     pub(crate) vlan: Option<u16>,
     /// Send IPv6 instead of IPv4
     #[arg(long, requires = "tx", conflicts_with = "plan")]

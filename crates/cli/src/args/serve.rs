@@ -1,6 +1,6 @@
 //! `packetrig serve` as typed.
 
-use super::quantities::{host_name, socket_address, user_number};
+use super::quantities::{parse_host_name, parse_socket_address, parse_user_number};
 use super::{BackEndName, FleetPlace, MeasuredPlaces, StoreArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
@@ -25,7 +25,7 @@ pub(crate) struct ServeArgs {
     pub(crate) ports: Vec<LocationAlias>,
     /// Address to serve HTTP on
     // Loopback by default: an address that others reach needs a token and encryption (docs/decisions/0018-who-may-use-serve.md).
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = socket_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8443", value_parser = parse_socket_address)]
     pub(crate) http: SocketAddr,
     /// Do not serve the API over HTTP
     #[arg(long, conflicts_with_all = ["http", "plain_http"])]
@@ -34,7 +34,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) plain_http: bool,
     /// Address to serve gRPC on
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:40051", value_parser = socket_address)]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:40051", value_parser = parse_socket_address)]
     pub(crate) grpc: SocketAddr,
     /// Do not serve the API over gRPC
     // One of the two must be left.
@@ -62,7 +62,7 @@ pub(crate) struct ServeArgs {
     pub(crate) view_token_file: Option<PathBuf>,
     /// Admit this local user (number) over the loopback interface without the token, like root and the
     /// server's own user
-    #[arg(long, value_name = "UID,…", value_parser = user_number, value_delimiter = ',')]
+    #[arg(long, value_name = "UID,…", value_parser = parse_user_number, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Require the token from local users too, for example behind a local proxy
     #[arg(long, requires = "token_file", conflicts_with = "allow_user")]
@@ -71,7 +71,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, conflicts_with_all = ["token_file", "allow_user", "client_ca"])]
     pub(crate) let_anyone_in: bool,
     /// Host name that clients without the token may use, besides the server's addresses and `localhost`
-    #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = host_name)]
+    #[arg(long = "host-name", value_name = "NAME,…", value_delimiter = ',', value_parser = parse_host_name)]
     pub(crate) host_names: Vec<String>,
     /// Confirm that this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]

@@ -1,7 +1,7 @@
 //! `packetrig tap` as typed.
 
 use super::impair::ImpairArgs;
-use super::quantities::positive_time;
+use super::quantities::parse_positive_time;
 use super::replay::MacArg;
 use clap::{Args, Subcommand, ValueEnum};
 use packetrig_plan::PortLocation;
@@ -75,7 +75,7 @@ pub(crate) struct BeginTap {
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) confirm: Vec<PortLocation>,
     /// Stop after this time; a number alone is seconds [default: when interrupted]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Print the result as JSON instead of tables
     #[arg(long)]

@@ -10,7 +10,7 @@ use crate::args::AgentArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, remark, warn};
+use crate::output::{CommandOutput, print_remark, print_warning};
 use crate::sandbox;
 use packetrig_fleet::NodeName;
 use packetrig_fleet_io::supervisor::{self, SendDeadlineFile, SupervisionEnd};
@@ -25,7 +25,7 @@ use std::process::Command;
 struct NodeHome(PathBuf);
 
 impl NodeHome {
-    fn of(arguments: &AgentArgs) -> Result<Self, Error> {
+    fn from_arguments(arguments: &AgentArgs) -> Result<Self, Error> {
         let home = match &arguments.home {
             Some(home) => home.clone(),
             None => packetrig_store::default_place()?.join("agent"),
@@ -35,7 +35,7 @@ impl NodeHome {
         Ok(Self(home))
     }
 
-    fn membership(&self) -> PathBuf {
+    fn membership_file(&self) -> PathBuf {
         self.0.join("membership.json")
     }
 
@@ -43,42 +43,43 @@ impl NodeHome {
         &self.0
     }
 
-    fn watch(&self) -> Result<SendDeadlineFile, Error> {
+    fn open_deadline_file(&self) -> Result<SendDeadlineFile, Error> {
         let path = self.0.join("watch");
-        SendDeadlineFile::open(&path)
+        SendDeadlineFile::open_file(&path)
             .map_err(|source| Error::Write { what: path.display().to_string(), source })
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    fn file_path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }
 
-pub(crate) fn perform(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // Senders run before ordinary threads. What renews their lease, and what kills a worker that outlives it, must not wait
     // behind them. Without CAP_SYS_NICE this fails, but then senders have no precedence either.
     drop(sched::request_precedence());
-    let home = NodeHome::of(arguments)?;
+    let home = NodeHome::from_arguments(arguments)?;
     if arguments.supervised {
-        return worker::perform(arguments, &home, output);
+        return worker::run_worker(arguments, &home, output);
     }
     // The worker reads it, too. Reading it here first ends the command at once if the user has to correct the file.
-    let permit = worker::permit(arguments, &home)?;
-    worker::probe_loan(&permit)?;
-    sandbox::limit_supervisor(&arguments.sandbox, !worker::namespaces(&permit).is_empty())?;
+    let permit = worker::read_permit(arguments, &home)?;
+    worker::read_probe_policy(&permit)?;
+    sandbox::limit_supervisor(&arguments.sandbox, !worker::lent_namespaces(&permit).is_empty())?;
     // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
-    sandbox::run_confined(&arguments.sandbox, || join(arguments, &home))??;
+    sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
     // Latched only after enrolment, which tries until it succeeds: before this, a signal ends the process at once.
-    signal::latch()?;
+    signal::latch_end_signals()?;
     let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
-    let watch = home.watch()?;
-    let ended = supervisor::supervise(&watch, &mut || worker_command(&own), &is_interrupted, &mut |text| {
-        remark(text);
-    });
+    let watch = home.open_deadline_file()?;
+    let ended =
+        supervisor::supervise_worker(&watch, &mut || worker_command(&own), &is_interrupted, &mut |text| {
+            print_remark(text);
+        });
     match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
         SupervisionEnd::Told => Ok(CommandExit::Ok),
         // The worker has printed its error itself.
-        SupervisionEnd::Worker(status) => Ok(CommandExit::of_child(status)),
+        SupervisionEnd::Worker(status) => Ok(CommandExit::from_child_status(status)),
     }
 }
 
@@ -90,13 +91,16 @@ fn worker_command(program: &Path) -> Command {
 }
 
 /// Joins with the line on the command line, unless this node has used it already. Without a line, it must have joined before.
-fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
-    let file = home.membership();
-    let earlier = file.exists().then(|| FleetMembership::load(&file)).transpose()?;
+fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
+    let file = home.membership_file();
+    let earlier = file.exists().then(|| FleetMembership::load_from(&file)).transpose()?;
     // A unit file may always contain `--join FILE`: once the node has joined, a missing or used line is no error.
-    let line = match read_line(arguments) {
+    let line = match read_join_line(arguments) {
         Err(error) if earlier.is_some() => {
-            warn("agent", format_args!("ignoring the join line ({error}): this node has joined already"));
+            print_warning(
+                "agent",
+                format_args!("ignoring the join line ({error}): this node has joined already"),
+            );
             return Ok(());
         }
         line => line?,
@@ -106,16 +110,16 @@ fn join(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
             up` printed";
         return earlier.map(drop).ok_or_else(|| Error::Usage(none.into()));
     };
-    let Some(earlier) = earlier else { return enter(arguments, home, &line, None) };
+    let Some(earlier) = earlier else { return enrol_node(arguments, home, &line, None) };
     if earlier.came_by(&line) {
         return Ok(());
     }
     // Another line of the fleet that this node is in already, under the same name.
     let is_its_own = earlier.fleet == line.authority && is_called(arguments, &earlier);
-    match enter(arguments, home, &line, Some(&earlier)) {
+    match enrol_node(arguments, home, &line, Some(&earlier)) {
         // A line of its own fleet that is used up does not end the membership.
         Err(Error::Enrol(error)) if is_its_own => {
-            warn(
+            print_warning(
                 "agent",
                 format_args!("ignoring the join line ({error}): this node is in the fleet already"),
             );
@@ -137,7 +141,7 @@ fn name_from_host(host: &str) -> String {
 
 /// Joins the fleet of the line. The key is saved before it is sent: if the answer is lost, the node asks again with the same
 /// key, and the fleet admits it as the same node.
-fn enter(
+fn enrol_node(
     arguments: &AgentArgs,
     home: &NodeHome,
     line: &JoinLine,
@@ -145,35 +149,35 @@ fn enter(
 ) -> Result<(), Error> {
     let name = arguments.name.clone().or_else(|| earlier.map(|it| it.name.0.clone()));
     let name = NodeName(name.unwrap_or_else(|| name_from_host(&kernel::host_name())));
-    let joining = home.file("joining.key");
+    let joining = home.file_path("joining.key");
     let key = match earlier.filter(|earlier| earlier.name == name) {
-        Some(earlier) => NodeKey::of(earlier)?,
-        None => NodeKey::kept_in(&joining)?,
+        Some(earlier) => NodeKey::from_membership(earlier)?,
+        None => NodeKey::load_or_create(&joining)?,
     };
     // It tries until it succeeds; only the first failure is reported.
     let mut is_first = true;
-    let membership = enrol::enrol_patiently(line, &name, &key, &mut |error| {
+    let membership = enrol::enrol_with_retries(line, &name, &key, &mut |error| {
         if std::mem::take(&mut is_first) {
-            warn("agent", format_args!("cannot join the fleet yet: {error}; trying again"));
+            print_warning("agent", format_args!("cannot join the fleet yet: {error}; trying again"));
         }
     })?;
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
-        leave(home, earlier)?;
+        set_aside_fleet(home, earlier)?;
     }
-    membership.save(&home.membership())?;
+    membership.save_to(&home.membership_file())?;
     // The membership has the key now. The file does not exist if the node kept the key of an earlier membership.
     drop(fs::remove_file(&joining));
-    remark(format_args!("agent: joined the fleet at {} as {name}", membership.address));
+    print_remark(format_args!("agent: joined the fleet at {} as {name}", membership.address));
     Ok(())
 }
 
 /// Sets aside the files of another fleet. Its epochs could be higher than those of the new fleet, whose commands the node
 /// would then refuse; its results are not for the new fleet's operator.
-fn leave(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
+fn set_aside_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     let print: String = earlier.fleet.chars().take(16).collect();
     for name in ["epoch", "epoch-proof", "spool", "captures"] {
-        let from = home.file(name);
-        let to = home.file(&format!("{name}-of-{print}"));
+        let from = home.file_path(name);
+        let to = home.file_path(&format!("{name}-of-{print}"));
         match fs::rename(&from, &to) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 return Err(Error::Write { what: from.display().to_string(), source });
@@ -185,7 +189,7 @@ fn leave(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
     Ok(())
 }
 
-fn read_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
+fn read_join_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
     let Some(file) = &arguments.join else { return Ok(None) };
     let name = file.display().to_string();
     // /proc/PID/cmdline shows arguments to every user, and the line contains a secret.
@@ -202,14 +206,14 @@ fn read_line(arguments: &AgentArgs) -> Result<Option<JoinLine>, Error> {
 }
 
 /// Renews the certificate when little of its time is left; returns the membership with the new one. Callers try again later.
-fn renew(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
-    let file = home.membership();
-    let membership = FleetMembership::load(&file)?;
+fn renew_membership(home: &NodeHome) -> Result<Option<FleetMembership>, Error> {
+    let file = home.membership_file();
+    let membership = FleetMembership::load_from(&file)?;
     if !membership.is_due(clock::wall_clock_ns() / 1_000_000_000) {
         return Ok(None);
     }
-    let renewed = enrol::renew(&membership)?;
-    renewed.save(&file)?;
+    let renewed = enrol::renew_membership(&membership)?;
+    renewed.save_to(&file)?;
     Ok(Some(renewed))
 }
 

@@ -10,9 +10,9 @@ use crate::args::{BackEndName, CalibrateArgs as Arguments};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::numbers::{count, time};
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::numbers::{format_count, format_time};
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{AcceptanceCriteria, RunReport};
 use packetrig_fleet_io::RunOptions;
@@ -56,12 +56,15 @@ struct CalibrationTrial {
 }
 
 impl CalibrationTrial {
-    fn passed(&self) -> bool {
+    fn has_passed(&self) -> bool {
         self.lost == 0 && self.unsent == 0 && self.sent > 0
     }
 }
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_calibration(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     if let Some(tx) = arguments.tx.as_ref().filter(|tx| arguments.rx.as_ref() == Some(*tx)) {
         return Err(Error::Usage(format!("{tx} is given as --tx and as --rx; name both ends of a cable")));
     }
@@ -72,28 +75,28 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     } else {
         // unshare(2): only a process with one thread may change its user namespace, and no thread has been started yet.
         userns::enter_lab()?;
-        Some(Lab::build("", &["a", "b"], Middle::Cable)?)
+        Some(Lab::build_named("", &["a", "b"], Middle::Cable)?)
     };
     let tx = arguments.tx.as_ref().map_or_else(|| "a/eth0".to_owned(), ToString::to_string);
     let rx = arguments.rx.as_ref().map_or_else(|| "b/eth0".to_owned(), ToString::to_string);
-    signal::latch()?;
-    let mut bench = TrialBench { arguments, tx, rx, trials: Vec::new() };
+    signal::latch_end_signals()?;
+    let mut calibrator = Calibrator { arguments, tx, rx, trials: Vec::new() };
     let mut limits = Vec::new();
     for back_end in back_ends(&arguments.back_end) {
         for size in &arguments.size {
             if is_interrupted() {
                 return Ok(CommandExit::Interrupted);
             }
-            let limit = bench.limit(back_end, *size)?;
+            let limit = calibrator.find_limit(back_end, *size)?;
             // At once: an interruption keeps the limits that are complete.
             catalogue.keep_limit(&limit)?;
             limits.push(limit);
         }
     }
-    output.text(show(&limits));
-    output.text(show_rates(&bench.trials));
+    output.write_text(limits_table(&limits));
+    output.write_text(trials_table(&calibrator.trials));
     if let Some(file) = &arguments.trials {
-        private_files::write(file, csv(&bench.trials))
+        private_files::write_file(file, trials_csv(&calibrator.trials))
             .map_err(|source| Error::Write { what: format!("to {}", file.display()), source })?;
     }
     Ok(CommandExit::Ok)
@@ -104,30 +107,30 @@ fn back_ends(asked: &[BackEndName]) -> Vec<BackEnd> {
     if !asked.is_empty() {
         return asked.iter().copied().map(Into::into).collect();
     }
-    match packetrig_sys::xdp::obstacle() {
+    match packetrig_sys::xdp::bpf_obstacle() {
         None => vec![BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp],
         Some(why) => {
-            remark(format_args!("calibrate: back end packet only, because {why}"));
+            print_remark(format_args!("calibrate: back end packet only, because {why}"));
             vec![BackEnd::Packet]
         }
     }
 }
 
-struct TrialBench<'a> {
+struct Calibrator<'a> {
     arguments: &'a Arguments,
     tx: String,
     rx: String,
     trials: Vec<CalibrationTrial>,
 }
 
-impl TrialBench<'_> {
-    fn limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
-        remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
+impl Calibrator<'_> {
+    fn find_limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
+        print_remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
         // Latency is measured far below every limit: near it, frames wait in queues, and that is no property of the rig.
-        let slow = self.trial(back_end, size, SLOW)?;
+        let slow = self.run_trial(back_end, size, SLOW)?;
         // One trial far above every limit shows how fast the rig sends at all. Without it, the first steps of the bisection
         // would be trials at rates that cannot pass.
-        let fastest = self.trial(back_end, size, as_fast_as_it_goes(size))?;
+        let fastest = self.run_trial(back_end, size, fastest_plan_rate(size))?;
         let reached = fastest.streams[0].sent.as_ref().and_then(|sent| sent.rate);
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
         let mut search = self.zero_loss_search(reached);
@@ -136,9 +139,9 @@ impl TrialBench<'_> {
             if is_interrupted() {
                 break;
             }
-            self.trial(back_end, size, load)?;
-            let has_passed = self.trials.last().is_some_and(CalibrationTrial::passed);
-            search.tell_loss(if has_passed { 0.0 } else { 1.0 }, false);
+            self.run_trial(back_end, size, load)?;
+            let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_passed);
+            search.on_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
         // The plan of a trial has exactly one stream.
         let stream = &slow.streams[0];
@@ -152,8 +155,8 @@ impl TrialBench<'_> {
             frames_per_second: search.bounds().lower.unwrap_or(0),
             latency_floor: stream.latency.as_ref().map(|latency| latency.min),
             send_error_p99: stream.sent.as_ref().and_then(|sent| sent.send_error).map(|error| error.p99),
-            clock_reading: clock_reading(),
-            kernel: kernel::release(),
+            clock_reading: measure_clock_reading(),
+            kernel: kernel::release_name(),
             measured_wall_ns: clock::wall_clock_ns(),
         })
     }
@@ -164,19 +167,19 @@ impl TrialBench<'_> {
         Bisection::new(BisectionOptions {
             relative_resolution_permille: WIDTH,
             passes: self.arguments.repeats,
-            ..BisectionOptions::plain(0, reached * ABOVE_REACHED / 100, 1)
+            ..BisectionOptions::without_retries(0, reached * ABOVE_REACHED / 100, 1)
         })
     }
 
-    fn trial(&mut self, back_end: BackEnd, size: u32, asked: u64) -> Result<RunReport, Error> {
+    fn run_trial(&mut self, back_end: BackEnd, size: u32, asked: u64) -> Result<RunReport, Error> {
         let started = clock::wall_clock_ns();
         let options = RunOptions {
-            run: RunId(identity::run_id(started, identity::entropy())),
+            run: RunId(identity::run_id(started, identity::random_number())),
             name: "calibrate".into(),
             started_wall_ns: started,
             // Limits of earlier calibrations must not influence this one, so there are none.
             terms: RunTerms {
-                tag_key: identity::entropy(),
+                tag_key: identity::random_number(),
                 seed: 1,
                 back_end: Some(back_end),
                 ..RunTerms::default()
@@ -186,7 +189,7 @@ impl TrialBench<'_> {
             drain: execution::DRAIN,
             criteria: AcceptanceCriteria::default(),
         };
-        let document = document(&self.tx, &self.rx, size, asked, self.arguments.time)?;
+        let document = trial_document(&self.tx, &self.rx, size, asked, self.arguments.time)?;
         let report = packetrig_fleet_io::run_local(&document, options, &is_interrupted, &mut |_| {})?;
         let stream = &report.streams[0];
         let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
@@ -200,7 +203,7 @@ impl TrialBench<'_> {
 }
 
 /// The plan of a trial.
-fn document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
+fn trial_document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
     let rate =
         FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a trial needs a rate above zero".into()))?;
     let quick = QuickPlan {
@@ -214,19 +217,19 @@ fn document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Result<Stri
         vlan: None,
         ipv6: false,
     };
-    let mut document = quick.document();
+    let mut document = quick.to_document();
     // Trials search the limit of the rig, not of the link between the two interfaces.
     document["layer1"] = serde_json::json!([{"name": "any", "port_names": ["tx", "rx"], "speed": LINK}]);
     Ok(document.to_string())
 }
 
 /// Frames per second of the first trial. A plan that asks more than its link can carry would be refused.
-fn as_fast_as_it_goes(size: u32) -> u64 {
+fn fastest_plan_rate(size: u32) -> u64 {
     AS_FAST_AS_IT_GOES.min(LINK_BITS / 8 / (u64::from(size) + BETWEEN_FRAMES))
 }
 
 /// Mean cost of one reading of the clock.
-fn clock_reading() -> Nanos {
+fn measure_clock_reading() -> Nanos {
     const READINGS: u64 = 10_000;
     let start = clock::monotonic_ns();
     for _ in 0..READINGS {
@@ -235,16 +238,16 @@ fn clock_reading() -> Nanos {
     Nanos::new((clock::monotonic_ns() - start) / READINGS)
 }
 
-fn show(limits: &[RigLimit]) -> String {
+fn limits_table(limits: &[RigLimit]) -> String {
     let rows = limits.iter().map(|limit| {
         vec![
             limit.back_end.name().to_owned(),
             limit.driver.clone(),
             format!("{} B", limit.size),
-            count(limit.frames_per_second),
-            time(limit.latency_floor),
-            time(limit.send_error_p99),
-            time(Some(limit.clock_reading)),
+            format_count(limit.frames_per_second),
+            format_time(limit.latency_floor),
+            format_time(limit.send_error_p99),
+            format_time(Some(limit.clock_reading)),
         ]
     });
     let head = [
@@ -256,32 +259,32 @@ fn show(limits: &[RigLimit]) -> String {
         "send error p99",
         "clock reading",
     ];
-    format!("This rig's own limits\n{}", table(&head, rows))
+    format!("This rig's own limits\n{}", format_table(&head, rows))
 }
 
 /// Share of trials with any loss, by rate.
-fn show_rates(trials: &[CalibrationTrial]) -> String {
+fn trials_table(trials: &[CalibrationTrial]) -> String {
     let mut loads: Vec<TrialLoad> = trials.iter().map(|trial| trial.load).collect();
     loads.sort_unstable();
     loads.dedup();
     let rows = loads.into_iter().map(|load| {
         let same: Vec<&CalibrationTrial> = trials.iter().filter(|trial| trial.load == load).collect();
-        let failed = same.iter().filter(|trial| !trial.passed()).count() as u64;
+        let failed = same.iter().filter(|trial| !trial.has_passed()).count() as u64;
         vec![
             load.back_end.name().to_owned(),
             format!("{} B", load.size),
-            count(load.frames_per_second),
+            format_count(load.frames_per_second),
             same.len().to_string(),
             Ratio::new(failed, same.len() as u64).to_string(),
-            count(same.iter().map(|trial| trial.lost).sum()),
-            count(same.iter().map(|trial| trial.unsent).sum()),
+            format_count(same.iter().map(|trial| trial.lost).sum()),
+            format_count(same.iter().map(|trial| trial.unsent).sum()),
         ]
     });
     let head = ["back end", "size", "frames/s", "trials", "with loss or unsent", "lost", "unsent"];
-    format!("\nTrials\n{}", table(&head, rows))
+    format!("\nTrials\n{}", format_table(&head, rows))
 }
 
-fn csv(trials: &[CalibrationTrial]) -> String {
+fn trials_csv(trials: &[CalibrationTrial]) -> String {
     let rows = trials.iter().map(|trial| {
         let CalibrationTrial { load: TrialLoad { back_end, size, frames_per_second }, sent, unsent, lost } =
             trial;
@@ -298,12 +301,14 @@ mod tests {
     #[test]
     fn the_first_trial_of_every_size_is_a_plan_its_link_can_carry() {
         for size in [64, 128, 512, 1500, 1518, 4096, 9000] {
-            let text = document("a/eth0", "b/eth0", size, as_fast_as_it_goes(size), Nanos::from_millis(100));
+            let text =
+                trial_document("a/eth0", "b/eth0", size, fastest_plan_rate(size), Nanos::from_millis(100));
             let plan =
-                Plan::read_with(&text.unwrap(), ReadOptions { seed: 1, ..ReadOptions::default() }).unwrap();
+                Plan::from_text_with(&text.unwrap(), ReadOptions { seed: 1, ..ReadOptions::default() })
+                    .unwrap();
             let speeds: Vec<_> = plan.ports.iter().map(|port| port.speed).collect();
             assert!(speeds.iter().all(Option::is_some));
-            plan.bind(&speeds).unwrap_or_else(|problems| panic!("{size} B: {problems}"));
+            plan.bind_to_links(&speeds).unwrap_or_else(|problems| panic!("{size} B: {problems}"));
         }
     }
 }

@@ -6,9 +6,9 @@ use crate::args::{CaptureArgs as Arguments, DirectionArg, ReceiverArg};
 use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::{count, scaled};
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::numbers::{format_count, format_scaled};
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_engine::capture::record::{
     self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
     RecordSummary, RecordTarget, RecordingOutcome,
@@ -28,7 +28,7 @@ const ZSTD_LEVEL: i32 = 3;
 /// Age at which every frame has been counted: the kernel holds frames back until it closes their block of the ring.
 const SETTLED: Nanos = Nanos::from_millis(200);
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
         return Err(Error::Usage("--ring-files needs --ring-size or --rotate-every".into()));
     }
@@ -48,33 +48,34 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         ));
     }
     let expression = arguments.expression.join(" ");
-    let program = if expression.trim().is_empty() { None } else { Some(filter::compile(&expression)?) };
-    signal::latch()?;
+    let program =
+        if expression.trim().is_empty() { None } else { Some(filter::compile_filter(&expression)?) };
+    signal::latch_end_signals()?;
     let summary = match arguments.back_end {
         ReceiverArg::Packet => {
-            let tap = PacketTap::open(&arguments.port, options(arguments, program))?;
+            let tap = PacketTap::open_interface(&arguments.port, tap_options(arguments, program))?;
             let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
-            listen(arguments, &expression, open, output)?
+            capture_until_end(arguments, &expression, open, output)?
         }
         ReceiverArg::Xdp => {
             let options = XdpTapOptions { filter: program, snap_len: arguments.snap, pass: arguments.pass };
-            let tap = XdpTap::open(&arguments.port, &options)?;
+            let tap = XdpTap::open_interface(&arguments.port, &options)?;
             let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
-            listen(arguments, &expression, open, output)?
+            capture_until_end(arguments, &expression, open, output)?
         }
     };
-    let text = if arguments.json { json(&summary) } else { result(arguments, &summary) };
+    let text = if arguments.json { summary_json(&summary) } else { result_text(arguments, &summary) };
     // Standard output has the frames; anything else there would damage the capture.
     if is_standard_output {
-        remark(text.trim_end());
+        print_remark(text.trim_end());
     } else {
-        output.text(text);
+        output.write_text(text);
     }
-    Ok(exit(summary.recorded.as_ref()))
+    Ok(capture_exit(summary.recorded.as_ref()))
 }
 
 /// Captures until a limit or a signal.
-fn listen<R: FrameRx>(
+fn capture_until_end<R: FrameRx>(
     arguments: &Arguments,
     expression: &str,
     open: OpenReceiver<R>,
@@ -83,27 +84,30 @@ fn listen<R: FrameRx>(
     let OpenReceiver { mut receiver, offset, is_up } = open;
     let clock = RealClock::new();
     if !is_up {
-        remark(format_args!("capture: warning: {} is down; nothing arrives until it is up", arguments.port));
+        print_remark(format_args!(
+            "capture: warning: {} is down; nothing arrives until it is up",
+            arguments.port
+        ));
     }
-    let recorder = match spec(arguments, expression) {
+    let recorder = match record_spec(arguments, expression) {
         Some(spec) => Some(DirectionRecorder::start(spec, offset, clock.now())?),
         None => None,
     };
     if !arguments.quiet {
-        remark(format_args!("capture: listening on {}", arguments.port));
+        print_remark(format_args!("capture: listening on {}", arguments.port));
     }
     // A live line would overwrite the lines of seconds.
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
     let mut live = CaptureProgress::new(!arguments.quiet && !by_second);
     let mut seconds = SecondLines::default();
     let limits = RecordLimits { frames: arguments.count, time: arguments.time };
-    let summary = record::record(
+    let summary = record::record_frames(
         &mut receiver,
         &clock,
         recorder,
         (limits, &is_interrupted),
         &mut |counts: &RecordCounts, series: &RateSeries| {
-            live.show(counts);
+            live.show_counts(counts);
             if by_second {
                 // A second is printed once: only when no frame can be added to it any more.
                 let complete = counts.elapsed.as_u64().saturating_sub(SETTLED.as_u64()) / 1_000_000_000;
@@ -112,7 +116,7 @@ fn listen<R: FrameRx>(
         },
     );
     // Before `?`: an error must not be printed on the live line.
-    live.finish();
+    live.clear_line();
     let summary = summary?;
     if by_second {
         seconds.print_until(summary.series.seconds.len(), &summary.series, output);
@@ -131,18 +135,18 @@ impl SecondLines {
     fn print_until(&mut self, seconds: usize, series: &RateSeries, output: &mut CommandOutput) {
         for second in self.printed..seconds {
             let (frames, bytes) = series.seconds.get(second).copied().unwrap_or_default();
-            let bits = scaled(bytes as f64 * 8.0, "bit/s");
-            output.text(format!(
+            let bits = format_scaled(bytes as f64 * 8.0, "bit/s");
+            output.write_text(format!(
                 "{:>6} s  {:>14} frames  {bytes:>16} B  {bits}\n",
                 second + 1,
-                count(frames)
+                format_count(frames)
             ));
         }
         self.printed = seconds.max(self.printed);
     }
 }
 
-fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProgram>) -> TapOptions {
+fn tap_options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProgram>) -> TapOptions {
     TapOptions {
         filter,
         snap_len: arguments.snap,
@@ -153,7 +157,7 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::FilterProg
 }
 
 /// Target and format of the recording; `None` if frames are only counted.
-fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
+fn record_spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     let file = arguments.write.as_deref()?;
     // `a.pcap.zst` is compressed and in the format of `a.pcap`.
     let is_compressed = file.extension().is_some_and(|extension| extension == "zst");
@@ -186,59 +190,59 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     })
 }
 
-fn exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
+fn capture_exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let failure = recorded.and_then(|recorded| recorded.failure.as_ref());
     // `packetrig capture -w - | head`: the reader has seen enough and closed the pipe.
     if failure.is_some_and(|(_, error)| error.kind() == std::io::ErrorKind::BrokenPipe) {
         return CommandExit::Ok;
     }
-    recorded::judge(recorded)
+    recorded::report_failure(recorded)
 }
 
 /// One row per account: every frame that passed the filter is in one of them.
-fn result(arguments: &Arguments, summary: &RecordSummary) -> String {
+fn result_text(arguments: &Arguments, summary: &RecordSummary) -> String {
     let counts = &summary.counts;
     let passed = counts.frames + counts.kernel_dropped;
-    let mut rows = vec![row("passed the filter", passed, "")];
+    let mut rows = vec![account_row("passed the filter", passed, "")];
     if let Some(recorded) = &summary.recorded {
-        rows.push(row("written", recorded.written, ""));
+        rows.push(account_row("written", recorded.written, ""));
     } else {
-        rows.push(row("counted", counts.frames, ""));
+        rows.push(account_row("counted", counts.frames, ""));
     }
-    rows.push(row("dropped: kernel ring", counts.kernel_dropped, "we were too slow"));
+    rows.push(account_row("dropped: kernel ring", counts.kernel_dropped, "we were too slow"));
     if summary.recorded.is_some() {
-        rows.push(row("dropped: our queue", counts.queue_dropped, "the disk was too slow"));
-        rows.push(row("dropped: disk", counts.disk_lost, "writing failed"));
+        rows.push(account_row("dropped: our queue", counts.queue_dropped, "the disk was too slow"));
+        rows.push(account_row("dropped: disk", counts.disk_lost, "writing failed"));
     }
     if let Some(dropped) = summary.port.dropped {
-        rows.push(row("interface: dropped", dropped, "before the filter"));
+        rows.push(account_row("interface: dropped", dropped, "before the filter"));
     }
-    let mut text = recorded::sums(&arguments.port, counts);
-    text.push_str(&table(&["", "frames", "because"], rows));
-    text.push_str(&recorded::merges(counts, spec(arguments, "").map(|spec| spec.format)));
-    text.push_str(&files(summary));
+    let mut text = recorded::sums_line(&arguments.port, counts);
+    text.push_str(&format_table(&["", "frames", "because"], rows));
+    text.push_str(&recorded::merges_line(counts, record_spec(arguments, "").map(|spec| spec.format)));
+    text.push_str(&files_text(summary));
     text
 }
 
-fn row(what: &str, frames: u64, why: &str) -> Vec<String> {
+fn account_row(what: &str, frames: u64, why: &str) -> Vec<String> {
     let why = if frames > 0 { why } else { "" };
-    vec![what.to_owned(), count(frames), why.to_owned()]
+    vec![what.to_owned(), format_count(frames), why.to_owned()]
 }
 
-fn files(summary: &RecordSummary) -> String {
+fn files_text(summary: &RecordSummary) -> String {
     let Some(recorded) = &summary.recorded else { return String::new() };
     let removed = match recorded.removed {
         0 => String::new(),
-        files => format!("{} older files were removed, with the frames in them\n", count(files)),
+        files => format!("{} older files were removed, with the frames in them\n", format_count(files)),
     };
     let way = if recorded.direct { "past the page cache" } else { "through the page cache" };
     let wrote = recorded.files.iter().map(|file| format!("wrote {} ({way})\n", file.display()));
     std::iter::once(removed).chain(wrote).collect()
 }
 
-fn json(summary: &RecordSummary) -> String {
+fn summary_json(summary: &RecordSummary) -> String {
     let recorded = summary.recorded.as_ref();
-    let mut value = recorded::value(summary);
+    let mut value = recorded::summary_value(summary);
     value["seconds"] = serde_json::json!(recorded.is_none().then_some(&summary.series.seconds));
     value["files"] = serde_json::json!(recorded.map(|recorded| &recorded.files));
     value["files_removed"] = serde_json::json!(recorded.map(|recorded| recorded.removed));

@@ -10,14 +10,14 @@ use crate::args::CollectArgs as Arguments;
 use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, remark};
+use crate::output::{CommandOutput, TextStyle, print_remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{
     CollectorOptions, GroupOptions, GroupedFlows, MessageTransport, SessionOptions,
 };
 use packetrig_flow_io::collect::{
-    CollectLedger, CollectOptions, IntakeCounts, LedgerReading, ListenAddress, RunningCollector, TlsFiles,
+    CollectLedger, CollectOptions, IntakeCounts, LedgerReader, ListenAddress, RunningCollector, TlsFiles,
 };
 use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_store::flows::{self, recall::RecentRecords};
@@ -39,48 +39,48 @@ const REFUSALS_EVERY_NS: u64 = 10_000_000_000;
 /// Interval between two checks for signals and for the end of `--time`.
 const POLL: Duration = Duration::from_millis(20);
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let opening = sandbox::begin(&arguments.user.sandbox, needs::collect(arguments)?)?;
+pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::collect_needs(arguments)?)?;
     // A password on the command line or in the environment would be readable by other programs: only its file is named.
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
     let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
-    let sinks = CollectSinks::open(&SinkKinds {
+    let sinks = CollectSinks::open_sinks(&SinkKinds {
         directory: arguments.directory.as_deref(),
         is_live: arguments.files.is_empty() || !arguments.listen.is_empty(),
         kafka: arguments.kafka.as_deref(),
         clickhouse: arguments.clickhouse.as_deref(),
         clickhouse_password_file: password_file.map(PathBuf::as_path),
     })?;
-    let mut options = options(arguments)?;
+    let mut options = collect_options(arguments)?;
     if sinks.is_empty() && !arguments.quiet {
-        remark(
+        print_remark(
             "collect: records are counted but not stored; give --directory, --kafka or --clickhouse to store them",
         );
     }
     let accounts = sinks.accounts();
-    signal::latch()?;
+    signal::latch_end_signals()?;
     let known = known_flows(arguments, &mut options);
-    let collecting = RunningCollector::start_with(&options, sinks, known)?;
-    remark(bounds(&options, arguments));
-    for bound in collecting.bound() {
-        remark(format_args!("collect: listening at {bound}"));
+    let collecting = RunningCollector::start_with_groups(&options, sinks, known)?;
+    print_remark(limits_text(&options, arguments));
+    for bound in collecting.bound_addresses() {
+        print_remark(format_args!("collect: listening at {bound}"));
     }
-    let reading = collecting.reading();
+    let reading = collecting.ledger_reader();
     let responder = match serve_metrics(arguments, &reading, &accounts) {
         Ok(responder) => responder,
         Err(error) => {
             // Ends the threads and the sinks first, so that nothing writes after the error message.
-            drop(collecting.stop());
+            drop(collecting.stop_and_join());
             return Err(error);
         }
     };
     // Sockets are bound, keys are read and sinks are open: from here on nothing needs rights any more.
-    opening.close()?;
-    wait(&collecting, &accounts, arguments);
+    opening.drop_rights()?;
+    wait_for_end(&collecting, &accounts, arguments);
     drop(responder);
     // The order matters: the ledger is complete when the listeners have ended, the sinks when they have stored what waits.
-    let (ledger, sinks) = collecting.stop()?;
-    told(&ledger, &sinks.close(), arguments, output)
+    let (ledger, sinks) = collecting.stop_and_join()?;
+    print_result(&ledger, &sinks.close_all(), arguments, output)
 }
 
 /// Reads the flows of meter groups that the directory has: records that meters send again after a restart must not be stored twice.
@@ -88,13 +88,13 @@ fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFl
     let now_ns = clock::wall_clock_ns();
     let nothing = || GroupedFlows::new(options.groups, now_ns);
     let Some(directory) = arguments.directory.as_deref() else { return nothing() };
-    match recall(directory, options.groups, now_ns) {
+    match recall_flows(directory, options.groups, now_ns) {
         Ok(known) => known.unwrap_or_else(nothing),
         // One damaged file must not keep a collector from collecting.
         Err(error) => {
             let known = nothing();
             options.has_memory = false;
-            remark(format_args!(
+            print_remark(format_args!(
                 "collect: warning: what was stored before cannot be read, so records of groups that were sent before this start are passed over: {error}"
             ));
             known
@@ -103,16 +103,20 @@ fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFl
 }
 
 /// Rebuilds the flows of meter groups from recent records. Returns `None` if the directory has none.
-fn recall(directory: &Path, groups: GroupOptions, now_ns: u64) -> Result<Option<GroupedFlows>, flows::Error> {
-    let Some(recent) = RecentRecords::find(directory, groups.memory)? else { return Ok(None) };
+fn recall_flows(
+    directory: &Path,
+    groups: GroupOptions,
+    now_ns: u64,
+) -> Result<Option<GroupedFlows>, flows::Error> {
+    let Some(recent) = RecentRecords::find_in(directory, groups.memory)? else { return Ok(None) };
     let mut known = GroupedFlows::new(groups, recent.since_ns());
-    recent.for_each_of_groups(&mut |record| known.recall(record, now_ns))?;
+    recent.for_each_of_groups(&mut |record| known.recall_record(record, now_ns))?;
     Ok(Some(known))
 }
 
 /// Waits for the end of the collector and shows its progress.
-fn wait(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
-    let reading = collecting.reading();
+fn wait_for_end(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, arguments: &Arguments) {
+    let reading = collecting.ledger_reader();
     let mut live = LiveLine::new(!arguments.quiet);
     let mut last = None;
     let mut refusals = SaidRefusals::default();
@@ -122,14 +126,17 @@ fn wait(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAccounts, ar
         && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
     {
         std::thread::sleep(POLL);
-        refusals.say(&reading);
-        if live.is_due(reading.elapsed()) {
-            let ledger = reading.ledger();
-            live.show(Nanos::new(ledger.elapsed_ns), show::line(&ledger, last.as_ref(), &accounts.read()));
+        refusals.remark_refusals(&reading);
+        if live.is_due(reading.elapsed_time()) {
+            let ledger = reading.read_ledger();
+            live.show_line(
+                Nanos::new(ledger.elapsed_ns),
+                show::progress_line(&ledger, last.as_ref(), &accounts.read_counts()),
+            );
             last = Some(ledger);
         }
     }
-    live.finish();
+    live.clear_line();
 }
 
 /// Refused handshakes that were reported.
@@ -141,7 +148,7 @@ struct SaidRefusals {
 
 impl SaidRefusals {
     /// Reports why connections are refused, at most once in `REFUSALS_EVERY_NS`: a refused exporter tries again and again.
-    fn say(&mut self, reading: &LedgerReading) {
+    fn remark_refusals(&mut self, reading: &LedgerReader) {
         let now_ns = clock::monotonic_ns();
         if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSALS_EVERY_NS {
             return;
@@ -150,7 +157,7 @@ impl SaidRefusals {
         let sum = failures.iter().map(|(_, times, _)| times).sum();
         if sum > self.sum {
             for (place, _, why) in failures {
-                remark(format_args!("collect: warning: {place} refused a connection of {why}"));
+                print_remark(format_args!("collect: warning: {place} refused a connection of {why}"));
             }
             *self = Self { sum, at_ns: now_ns };
         }
@@ -158,38 +165,43 @@ impl SaidRefusals {
 }
 
 /// Prints the result and returns the exit code.
-fn told(
+fn print_result(
     ledger: &CollectLedger,
     stored: &[StoredCounts],
     arguments: &Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     if arguments.json {
-        output.json(&show::json(ledger, stored))?;
+        output.write_json(&show::collect_report(ledger, stored))?;
     } else {
-        output.text(show::tables(ledger, stored));
+        output.write_text(show::report_tables(ledger, stored));
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
-        remark(format_args!("{} {}", TextStyle::of_remarks().bad("error:"), show::damage(intake)));
+        print_remark(format_args!(
+            "{} {}",
+            TextStyle::for_remarks().bad("error:"),
+            show::damage_text(intake)
+        ));
     }
     let has_failed =
         ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(StoredCounts::has_failed);
-    let is_whole =
-        counters::missing(ledger, stored).is_empty() && counters::imbalances(ledger, stored).is_empty();
-    Ok(exit(ledger, CollectEnd { has_failed, is_whole, has_signal: is_interrupted() }))
+    let is_whole = counters::missing_data(ledger, stored).is_empty()
+        && counters::find_imbalances(ledger, stored).is_empty();
+    Ok(collect_exit(ledger, CollectEnd { has_failed, is_whole, has_signal: is_interrupted() }))
 }
 
 fn serve_metrics(
     arguments: &Arguments,
-    reading: &LedgerReading,
+    reading: &LedgerReader,
     accounts: &SinkAccounts,
 ) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
     let reading = reading.clone();
     let accounts = accounts.clone();
-    let responder =
-        MetricsResponder::start(listen.0, move || show::metrics(&reading.ledger(), &accounts.read()))?;
-    remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
+    let responder = MetricsResponder::start_serving(listen.0, move || {
+        show::metrics_text(&reading.read_ledger(), &accounts.read_counts())
+    })?;
+    print_remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
     Ok(Some(responder))
 }
 
@@ -204,7 +216,7 @@ struct CollectEnd {
 }
 
 /// Exit code; not zero if anything is missing. A signal is the regular end of listening, but an interruption of reading files.
-fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
+fn collect_exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
     if end.has_failed {
         return CommandExit::World;
     }
@@ -219,7 +231,7 @@ fn exit(ledger: &CollectLedger, end: CollectEnd) -> CommandExit {
 }
 
 /// Describes the limits on what senders can make this collector hold.
-fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
+fn limits_text(options: &CollectOptions, arguments: &Arguments) -> String {
     let who = match &arguments.allow_exporter[..] {
         [] => "from any sender (--allow-exporter admits only some)".to_owned(),
         named => {
@@ -229,12 +241,12 @@ fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
     format!(
         "collect: holds at most {} MiB (--memory) for {} exporters, {} per address, {who}",
         arguments.memory.0 >> 20,
-        options.collector.places(),
+        options.collector.exporter_limit(),
         options.collector.exporters_per_address,
     )
 }
 
-fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
+fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
     let local = ListenAddress {
         transport: MessageTransport::Udp,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
@@ -266,7 +278,7 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
             key,
             client_ca: arguments.client_ca.clone(),
         }),
-        room: clamp_to_usize(arguments.receive_buffer.0),
+        receive_buffer_bytes: clamp_to_usize(arguments.receive_buffer.0),
         connections: arguments.max_connections.into(),
         collector: CollectorOptions {
             exporters: arguments.max_exporters as usize,
@@ -312,16 +324,19 @@ mod tests {
         let (whole, cut, stopped) = (ledger(of(0, false)), ledger(of(1, false)), ledger(of(0, true)));
         let end = CollectEnd { has_failed: false, is_whole: true, has_signal: false };
         let by_signal = CollectEnd { has_signal: true, ..end };
-        assert_eq!(exit(&whole, by_signal), CommandExit::Ok, "it was read before the signal");
-        assert_eq!(exit(&cut, by_signal), CommandExit::Usage);
-        assert_eq!(exit(&stopped, by_signal), CommandExit::Interrupted);
-        assert_eq!(exit(&stopped, end), CommandExit::Ok, "--time is what the user asked for");
-        assert_eq!(exit(&whole, CollectEnd { has_failed: true, ..by_signal }), CommandExit::World);
-        assert_eq!(exit(&whole, CollectEnd { is_whole: false, ..by_signal }), CommandExit::Inconclusive);
-        assert!(show::tables(&stopped, &[]).contains("a.ipfix: not read to its end"));
-        assert!(show::tables(&cut, &[]).contains("a.ipfix holds no whole IPFIX or SIM message"));
+        assert_eq!(collect_exit(&whole, by_signal), CommandExit::Ok, "it was read before the signal");
+        assert_eq!(collect_exit(&cut, by_signal), CommandExit::Usage);
+        assert_eq!(collect_exit(&stopped, by_signal), CommandExit::Interrupted);
+        assert_eq!(collect_exit(&stopped, end), CommandExit::Ok, "--time is what the user asked for");
+        assert_eq!(collect_exit(&whole, CollectEnd { has_failed: true, ..by_signal }), CommandExit::World);
+        assert_eq!(
+            collect_exit(&whole, CollectEnd { is_whole: false, ..by_signal }),
+            CommandExit::Inconclusive
+        );
+        assert!(show::report_tables(&stopped, &[]).contains("a.ipfix: not read to its end"));
+        assert!(show::report_tables(&cut, &[]).contains("a.ipfix holds no whole IPFIX or SIM message"));
         let mut later = of(1, false);
         later.messages = 3;
-        assert!(show::tables(&ledger(later), &[]).contains("ends within a message, or is damaged"));
+        assert!(show::report_tables(&ledger(later), &[]).contains("ends within a message, or is damaged"));
     }
 }

@@ -9,8 +9,8 @@ use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::faults::FaultShares;
-use crate::numbers::count;
-use crate::output::{CommandOutput, remark};
+use crate::numbers::format_count;
+use crate::output::{CommandOutput, print_remark};
 use packetrig_plan::Plan;
 use packetrig_sys::userns::{self, EnteredLab};
 use packetrig_testkit::device::{DeviceReport, FaultPlan, FaultRule, FrameFault, RulePositions};
@@ -26,7 +26,7 @@ const HELD_BACK: u32 = 60;
 /// The byte to damage, counted from the end of the frame: in the payload, before the test tag.
 const DAMAGED_BYTE: usize = 17;
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let faults = arguments.faults.unwrap_or_default();
     if faults != FaultShares::default() && arguments.device != DemoDevice::Reference {
         return Err(Error::Usage(
@@ -35,23 +35,23 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     // unshare(2): only a process with one thread may change its user namespace, and no thread has been started yet.
     let entered = userns::enter_lab()?;
-    let document = document(arguments.time);
-    let middle = middle(arguments, faults, &document);
-    announce(arguments, entered);
-    let mut lab = Lab::build("", &PORTS, middle)?;
+    let document = demo_document(arguments.time);
+    let middle = lab_middle(arguments, faults, &document);
+    announce_demo(arguments, entered);
+    let mut lab = Lab::build_named("", &PORTS, middle)?;
     // A veth receives redirected frames only while its peer has an XDP program or GRO.
     if matches!(arguments.back_end, Some(DemoBackEnd::Xdp | DemoBackEnd::AfXdp)) {
         lab.take_live_frames()?;
     }
-    let exit = execution::execute(&request(arguments, document), output)?;
+    let exit = execution::execute_request(&execution_request(arguments, document), output)?;
     let report = lab.stop_device()?;
     if arguments.device == DemoDevice::Reference && !arguments.json {
-        output.text(truth(&report));
+        output.write_text(device_report_text(&report));
     }
     Ok(exit)
 }
 
-fn announce(arguments: &Arguments, entered: EnteredLab) {
+fn announce_demo(arguments: &Arguments, entered: EnteredLab) {
     let device = match arguments.device {
         DemoDevice::Bridge => "a bridge of the Linux kernel",
         DemoDevice::Reference => "packetrig's reference device",
@@ -61,47 +61,49 @@ fn announce(arguments: &Arguments, entered: EnteredLab) {
     } else {
         "as root, in namespaces of its own"
     };
-    remark(format_args!("demo: tx/eth0 -> {device} -> rx/eth0, {rights}"));
+    print_remark(format_args!("demo: tx/eth0 -> {device} -> rx/eth0, {rights}"));
     match arguments.back_end {
-        Some(DemoBackEnd::Packet) => remark("demo: back end packet, because you asked for it"),
-        Some(DemoBackEnd::Xdp) => remark("demo: back end xdp, because you asked for it"),
-        Some(DemoBackEnd::AfXdp) => remark("demo: back end af-xdp, because you asked for it"),
-        None => remark(
+        Some(DemoBackEnd::Packet) => print_remark("demo: back end packet, because you asked for it"),
+        Some(DemoBackEnd::Xdp) => print_remark("demo: back end xdp, because you asked for it"),
+        Some(DemoBackEnd::AfXdp) => print_remark("demo: back end af-xdp, because you asked for it"),
+        None => print_remark(
             "demo: back end packet, because AF_PACKET rings work on virtual cables without any rights on the machine",
         ),
     }
 }
 
 /// The plan's text for this lab.
-fn document(time: Nanos) -> PlanText {
+fn demo_document(time: Nanos) -> PlanText {
     let text = TEMPLATE
         .replace("@TX@", &format!("{}/eth0", PORTS[0]))
         .replace("@RX@", &format!("{}/eth0", PORTS[1]))
-        .replace("@SECONDS@", &seconds(time));
+        .replace("@SECONDS@", &decimal_seconds(time));
     PlanText { name: "the demo's plan".into(), text, is_from_options: true }
 }
 
 /// Seconds as a decimal number without rounding: 1.5 s is `1.500000000`.
-fn seconds(time: Nanos) -> String {
+fn decimal_seconds(time: Nanos) -> String {
     let ns = time.as_u64();
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }
 
-fn middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> Middle {
+fn lab_middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -> Middle {
     match arguments.device {
         DemoDevice::Bridge => Middle::Bridge,
-        DemoDevice::Reference => Middle::Reference(fault_plan(faults, arguments.seed, frames(document))),
+        DemoDevice::Reference => {
+            Middle::Reference(fault_plan(faults, arguments.seed, planned_frames(document)))
+        }
     }
 }
 
 /// Number of frames that the plan sends in total: faults are scattered over all of them.
-fn frames(document: &PlanText) -> u64 {
-    let bound = Plan::read(&document.text).and_then(|plan| {
+fn planned_frames(document: &PlanText) -> u64 {
+    let bound = Plan::from_text(&document.text).and_then(|plan| {
         let speeds = vec![None; plan.ports.len()];
-        plan.bind(&speeds)
+        plan.bind_to_links(&speeds)
     });
     // A plan with errors has no frames to hit; the run refuses it with all its problems.
-    bound.map_or(0, |bound| bound.streams.iter().filter_map(|stream| stream.timeline.total()).sum())
+    bound.map_or(0, |bound| bound.streams.iter().filter_map(|stream| stream.timeline.total_frames()).sum())
 }
 
 /// Exactly as many faults as requested, at positions drawn from the seed among the frames that enter at the transmitter.
@@ -120,40 +122,41 @@ fn fault_plan(faults: FaultShares, seed: u64, frames: u64) -> FaultPlan {
         .filter(|((count, _), _)| *count > 0)
         .map(|((count, fault), salt)| {
             // Each kind of fault draws from a seed of its own. With the same one, all kinds would hit the same frames.
-            let select = RulePositions::scattered(seed.wrapping_add(salt), u64::from(count), among.clone());
+            let select =
+                RulePositions::draw_exactly(seed.wrapping_add(salt), u64::from(count), among.clone());
             FaultRule::new(select, fault).on_port(0)
         })
         .collect();
     if faults.delay > Nanos::ZERO {
         rules.push(FaultRule::new(RulePositions::All, FrameFault::Delay(faults.delay)).on_port(0));
     }
-    FaultPlan { seed, rules, ..FaultPlan::none() }
+    FaultPlan { seed, rules, ..FaultPlan::without_faults() }
 }
 
-fn request(arguments: &Arguments, document: PlanText) -> ExecutionRequest {
+fn execution_request(arguments: &Arguments, document: PlanText) -> ExecutionRequest {
     let mut request = ExecutionRequest::new(document);
     request.name = Some("demo".into());
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
     // On virtual cables no other back end is faster, and the demo must show the same on every machine, calibrated or not.
     request.back_end = Some(arguments.back_end.unwrap_or(DemoBackEnd::Packet).into());
-    request.format = ResultFormat::of_flags(arguments.json, false);
+    request.format = ResultFormat::from_flags(arguments.json, false);
     request
 }
 
 /// Describes the faults that the device reports, for comparison with the result of the run.
-fn truth(report: &DeviceReport) -> String {
+fn device_report_text(report: &DeviceReport) -> String {
     let truth = report.truth(0, 0);
-    let accounts = truth.accounts();
+    let accounts = truth.expected_counts();
     format!(
         "\nThe reference device says: {} frames in, {} dropped, {} copies made, {} put behind later ones, {} damaged, \
          {} lost by its own fault\n",
-        count(accounts.sent),
-        count(truth.dropped.len() as u64),
-        count(accounts.duplicates),
-        count(truth.held.len() as u64),
-        count(truth.corrupted.len() as u64),
-        count(report.own_losses)
+        format_count(accounts.sent),
+        format_count(truth.dropped.len() as u64),
+        format_count(accounts.duplicates),
+        format_count(truth.held.len() as u64),
+        format_count(truth.corrupted.len() as u64),
+        format_count(report.own_losses)
     )
 }
 
@@ -164,12 +167,12 @@ mod tests {
     #[test]
     fn the_plan_is_one_that_can_run_for_any_time() {
         for time in [Nanos::from_secs(10), Nanos::from_millis(1_500), Nanos::new(1)] {
-            let document = document(time);
-            let plan = Plan::read(&document.text).unwrap_or_else(|problems| panic!("{problems}"));
+            let document = demo_document(time);
+            let plan = Plan::from_text(&document.text).unwrap_or_else(|problems| panic!("{problems}"));
             assert_eq!((plan.ports.len(), plan.streams.len()), (2, 4));
             assert_eq!(plan.warnings, []);
         }
-        assert!(frames(&document(Nanos::from_secs(1))) > 10_000);
+        assert!(planned_frames(&demo_document(Nanos::from_secs(1))) > 10_000);
     }
 
     #[test]
@@ -177,20 +180,20 @@ mod tests {
         let faults: FaultShares = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
         let planned = |wanted: &dyn Fn(&FrameFault) -> bool| {
-            let mut course = plan.course(0, 0);
-            (0..100_000).filter(|_| course.next(&plan).any(wanted)).count()
+            let mut course = plan.course_of_key(0, 0);
+            (0..100_000).filter(|_| course.next_faults(&plan).any(wanted)).count()
         };
         assert_eq!(planned(&|fault| *fault == FrameFault::Drop), 10);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::Duplicate { .. })), 5);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::HoldBack { .. })), 3);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::Corrupt { .. })), 2);
         assert_eq!(planned(&|fault| matches!(fault, FrameFault::Delay(_))), 100_000);
-        assert_eq!(plan.course(1, 0).next(&plan).count(), 0, "the way back is faultless");
+        assert_eq!(plan.course_of_key(1, 0).next_faults(&plan).count(), 0, "the way back is faultless");
     }
 
     #[test]
     fn times_are_written_without_rounding() {
-        assert_eq!(seconds(Nanos::from_millis(1_500)), "1.500000000");
-        assert_eq!(seconds(Nanos::new(1)), "0.000000001");
+        assert_eq!(decimal_seconds(Nanos::from_millis(1_500)), "1.500000000");
+        assert_eq!(decimal_seconds(Nanos::new(1)), "0.000000001");
     }
 }

@@ -5,11 +5,11 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle};
 use packetrig_engine::doctor::{
-    DoctorFinding, FindingLevel, FindingSubject, judge, judge_engine, judge_unrestored,
+    DoctorFinding, FindingLevel, FindingSubject, judge_all, judge_engine, judge_unrestored,
     judge_unrestored_loopback,
 };
 use packetrig_engine::packet::guard;
-use packetrig_engine::packet::saved_settings::unrestored;
+use packetrig_engine::packet::saved_settings::find_unrestored;
 use packetrig_engine::process::ADAPTERS;
 use packetrig_plan::PortLocation;
 use packetrig_sys::facts::{self, InterfaceFacts, MachineFacts};
@@ -35,44 +35,48 @@ struct ExaminedInterface {
     findings: Vec<DoctorFinding>,
 }
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // First, so that the examination shows the restored settings.
     if arguments.restore {
-        restore(&arguments.interfaces, arguments.json, output)?;
+        restore_interfaces(&arguments.interfaces, arguments.json, output)?;
     }
-    let examination = examine(&wanted(&arguments.interfaces))?;
+    let examination = examine_machine(&group_by_namespace(&arguments.interfaces))?;
     if arguments.json {
-        output.json(&examination)?;
+        output.write_json(&examination)?;
     } else {
-        output.text(render(&examination, output.style()));
+        output.write_text(render_examination(&examination, output.style()));
     }
     Ok(CommandExit::Ok)
 }
 
 /// Restores the named interfaces that a killed process left changed; all of them if none is named.
-fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut CommandOutput) -> Result<(), Error> {
+fn restore_interfaces(
+    interfaces: &[PortLocation],
+    quiet: bool,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
     let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
-    let unrestored = unrestored();
+    let unrestored = find_unrestored();
     let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let chosen: Vec<_> = chosen.collect();
-    let loopbacks = loopback::unrestored();
+    let loopbacks = loopback::find_unrestored();
     let loopbacks = loopbacks.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let loopbacks: Vec<_> = loopbacks.collect();
     let mut tell_restored = |location: String| {
         if !quiet {
-            output.line(format_args!("{location} is restored"));
+            output.write_line(format_args!("{location} is restored"));
         }
     };
     for interface in &chosen {
-        interface.restore()?;
+        interface.restore_interface()?;
         tell_restored(interface.location());
     }
     for found in &loopbacks {
-        found.restore()?;
+        found.restore_settings()?;
         tell_restored(found.location());
     }
     if chosen.is_empty() && loopbacks.is_empty() && !quiet {
-        output.line("there is no interface to restore");
+        output.write_line("there is no interface to restore");
     }
     Ok(())
 }
@@ -80,7 +84,7 @@ fn restore(interfaces: &[PortLocation], quiet: bool, output: &mut CommandOutput)
 /// Interfaces to examine, by namespace, so that each namespace is entered once. No names means all interfaces.
 type WantedInterfaces = BTreeMap<Option<String>, Vec<String>>;
 
-fn wanted(interfaces: &[PortLocation]) -> WantedInterfaces {
+fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
     if interfaces.is_empty() {
         return WantedInterfaces::from([(None, Vec::new())]);
     }
@@ -91,21 +95,21 @@ fn wanted(interfaces: &[PortLocation]) -> WantedInterfaces {
     wanted
 }
 
-fn examine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
-    let machine = facts::machine();
-    let mut findings = judge(&machine, &[], &BTreeMap::new());
+fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
+    let machine = facts::read_machine_facts();
+    let mut findings = judge_all(&machine, &[], &BTreeMap::new());
     findings.extend(ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
     let mut interfaces: Vec<ExaminedInterface> = Vec::new();
     for (namespace, names) in wanted {
         interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine)?);
     }
-    for unrestored in unrestored() {
+    for unrestored in find_unrestored() {
         let location = unrestored.location();
         let examined = interfaces.iter_mut().find(|examined| examined.location == location);
         // One in another namespace is a finding of the machine: the user would not look for it there.
         examined.map_or(&mut findings, |examined| &mut examined.findings).push(judge_unrestored(&unrestored));
     }
-    findings.extend(loopback::unrestored().iter().map(judge_unrestored_loopback));
+    findings.extend(loopback::find_unrestored().iter().map(judge_unrestored_loopback));
     Ok(MachineExamination { schema_version: 1, machine, findings, interfaces })
 }
 
@@ -115,15 +119,18 @@ fn examine_namespace(
     machine: &MachineFacts,
 ) -> Result<Vec<ExaminedInterface>, Error> {
     let netns = NetNs::open_or_current(namespace)?;
-    let interfaces = facts::interfaces(&netns)?;
+    let interfaces = facts::read_interface_facts(&netns)?;
     let present: BTreeSet<&str> = interfaces.iter().map(|interface| interface.link.name.as_str()).collect();
     if let Some(name) = names.iter().find(|name| !present.contains(name.as_str())) {
         let remedy = "`packetrig doctor` without a name lists the interfaces";
         let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
-    let findings =
-        judge(machine, &interfaces, &guard::refusals(&netns).map_err(packetrig_engine::Error::from)?);
+    let findings = judge_all(
+        machine,
+        &interfaces,
+        &guard::find_refusals(&netns).map_err(packetrig_engine::Error::from)?,
+    );
     let chosen = interfaces.into_iter().filter(|interface| {
         // The loopback interface is of no use to a rig, so it is shown only if it is named.
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
@@ -138,17 +145,17 @@ fn examine_namespace(
     Ok(examined.collect())
 }
 
-fn render(examination: &MachineExamination, style: TextStyle) -> String {
+fn render_examination(examination: &MachineExamination, style: TextStyle) -> String {
     let machine = &examination.machine;
     let mut text = format!("{}\n", style.bold("this machine"));
-    text.push_str(&fact("kernel", &machine.kernel));
-    text.push_str(&fact("processors", &machine.processors.to_string()));
-    text.push_str(&fact("rights", &rights(machine)));
-    text.extend(examination.findings.iter().map(|finding| remark(finding, style)));
+    text.push_str(&fact_line("kernel", &machine.kernel));
+    text.push_str(&fact_line("processors", &machine.processors.to_string()));
+    text.push_str(&fact_line("rights", &rights_text(machine)));
+    text.extend(examination.findings.iter().map(|finding| finding_line(finding, style)));
     for interface in &examination.interfaces {
         text.extend(["\n", &style.bold(&interface.location), "\n"]);
-        text.extend(facts_of(&interface.facts).iter().map(|(name, value)| fact(name, value)));
-        text.extend(interface.findings.iter().map(|finding| remark(finding, style)));
+        text.extend(interface_facts(&interface.facts).iter().map(|(name, value)| fact_line(name, value)));
+        text.extend(interface.findings.iter().map(|finding| finding_line(finding, style)));
     }
     if examination.interfaces.is_empty() {
         text.push_str(
@@ -158,7 +165,7 @@ fn render(examination: &MachineExamination, style: TextStyle) -> String {
     text
 }
 
-fn rights(machine: &MachineFacts) -> String {
+fn rights_text(machine: &MachineFacts) -> String {
     let who = match machine.rights.user {
         0 if machine.rights.in_user_namespace => "root of a user namespace".to_owned(),
         0 => "root".to_owned(),
@@ -171,7 +178,7 @@ fn rights(machine: &MachineFacts) -> String {
 }
 
 /// Facts in the order in which a person asks for them; unknown ones are left out.
-fn facts_of(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
+fn interface_facts(interface: &InterfaceFacts) -> Vec<(&'static str, String)> {
     let link = &interface.link;
     let state = match (link.up, link.carrier) {
         (true, true) => "up",
@@ -235,11 +242,11 @@ fn or_none(names: impl Iterator<Item = String>) -> String {
     }
 }
 
-fn fact(name: &str, value: &str) -> String {
+fn fact_line(name: &str, value: &str) -> String {
     format!("  {name:<12} {value}\n")
 }
 
-fn remark(finding: &DoctorFinding, style: TextStyle) -> String {
+fn finding_line(finding: &DoctorFinding, style: TextStyle) -> String {
     let mark = match finding.level {
         FindingLevel::Good => style.good("ok     "),
         FindingLevel::Note => style.doubtful("note   "),
@@ -256,7 +263,7 @@ mod tests {
 
     #[test]
     fn names_are_sorted_into_their_namespaces() {
-        let wanted = wanted(&["eth1", "lab/eth0", "lab/eth2"].map(|name| name.parse().unwrap()));
+        let wanted = group_by_namespace(&["eth1", "lab/eth0", "lab/eth2"].map(|name| name.parse().unwrap()));
         assert_eq!(wanted[&None], ["eth1"]);
         assert_eq!(wanted[&Some("lab".to_owned())], ["eth0", "eth2"]);
     }
@@ -265,7 +272,7 @@ mod tests {
     fn the_loopback_is_shown_when_asked_for_and_not_otherwise() {
         let here = |names: &[&str]| {
             let names: Vec<PortLocation> = names.iter().map(|name| name.parse().unwrap()).collect();
-            examine(&wanted(&names)).unwrap().interfaces
+            examine_machine(&group_by_namespace(&names)).unwrap().interfaces
         };
         assert!(here(&[]).iter().all(|interface| interface.location != "lo"));
         assert_eq!(here(&["lo"]).len(), 1);
@@ -273,15 +280,17 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_is_named() {
-        let Err(error) = examine(&wanted(&["nosuch0".parse().unwrap()])) else { panic!("found") };
+        let Err(error) = examine_machine(&group_by_namespace(&["nosuch0".parse().unwrap()])) else {
+            panic!("found")
+        };
         assert!(error.to_string().contains("nosuch0"));
-        assert_eq!(packetrig_program::CommandError::exit(&error), CommandExit::World);
+        assert_eq!(packetrig_program::CommandError::command_exit(&error), CommandExit::World);
     }
 
     #[test]
     fn the_text_names_kernel_facts_and_remedies() {
-        let examination = examine(&wanted(&["lo".parse().unwrap()])).unwrap();
-        let text = render(&examination, TextStyle::PLAIN);
+        let examination = examine_machine(&group_by_namespace(&["lo".parse().unwrap()])).unwrap();
+        let text = render_examination(&examination, TextStyle::PLAIN);
         assert!(text.contains(&examination.machine.kernel) && text.contains("\nlo\n"), "{text}");
         assert!(text.contains("state") && text.contains("offloads on"), "{text}");
     }

@@ -4,7 +4,7 @@ mod on_fleet;
 mod request;
 
 pub(crate) use on_fleet::{TakenFleet, TrialFleet};
-pub(crate) use request::{DRAIN, ExecutionRequest, ResultFormat, policies};
+pub(crate) use request::{DRAIN, ExecutionRequest, ResultFormat, fleet_policies};
 
 use super::kept::{name_kept, name_uncounted};
 use super::{is_interrupted, plan};
@@ -13,7 +13,7 @@ use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{CommandOutput, TextStyle, remark, tell_error};
+use crate::output::{CommandOutput, TextStyle, print_error, print_remark};
 use crate::page_opener::PageOpener;
 use crate::progress::RunProgressLine;
 use crate::{fleet_place, results, speeds};
@@ -22,7 +22,7 @@ use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{RunReport, RunVerdict};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_fleet_io::served::report_size;
-use packetrig_fleet_io::{EnginePlane, LocalGround, OpenRun, RunGround, RunOptions};
+use packetrig_fleet_io::{EnginePlane, LocalExecutor, OpenRun, RunExecutor, RunOptions};
 use packetrig_plan::{Plan, PortHost, ReadOptions};
 use packetrig_stats::caveat::CaveatKind;
 use packetrig_stats::limit::RigLimit;
@@ -33,44 +33,47 @@ use packetrig_units::Blame;
 use std::path::{Path, PathBuf};
 
 /// Runs the plan, stores the result and shows it. The verdict decides the exit code.
-pub(crate) fn execute(request: &ExecutionRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    if let Some(place) = fleet_of(&request.fleet, &request.document.text)? {
+pub(crate) fn execute_request(
+    request: &ExecutionRequest,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    if let Some(place) = find_fleet(&request.fleet, &request.document.text)? {
         if !request.quiet && !fleet_place::is_named(&request.fleet) {
             let directory = place.directory().display();
-            remark(format_args!(
+            print_remark(format_args!(
                 "run: a port of the plan is not on this machine, so this is a run of the fleet in {directory}"
             ));
         }
         refuse_engine(request)?;
-        return on_fleet::on_fleet(request, &place, output);
+        return on_fleet::execute_on_fleet(request, &place, output);
     }
-    let plan = plan::read(&request.document)?;
+    let plan = plan::read_plan(&request.document)?;
     refuse_unknown_namespaces(&request.fleet, &plan)?;
     warn_if_nothing_is_measured(request, &plan);
     // Before the run: one whose result cannot be stored is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
-    let limits = catalogue.limits(&kernel::release())?;
-    let mut options = options(request, &plan, limits);
+    let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
+    let mut options = run_options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
     let opener = page_opener(request)?;
     // The draft reserves space for the report, so that a disk that fills up during the run cannot cost the result.
     let mut draft =
-        catalogue.begin(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
-    draft.set_page(request.page.choice());
+        catalogue.begin_run(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
+    draft.set_page(request.page.page_choice());
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
     // From here on the first Ctrl-C ends the run properly, with a report. A second one kills the process.
-    signal::latch()?;
+    signal::latch_end_signals()?;
     let progress = RunProgressLine::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
     let plane = EnginePlane::default().with_engine(request.engine.clone());
-    match run(&mut LocalGround(plane), request, options, progress) {
+    match run_with_progress(&mut LocalExecutor(plane), request, options, progress) {
         Ok(FinishedRun { mut report, .. }) => {
-            let stored = draft.commit(&catalogue, &mut report, &request.document.text);
+            let stored = draft.commit_run(&catalogue, &mut report, &request.document.text);
             show_result(request, &report, stored, opener.as_ref(), output)
         }
         // Captures may be the only result of the measurement: the user must learn where they are.
         Err(error) => {
-            match draft.leave() {
+            match draft.end_without_report() {
                 Some(kept) => name_kept(Some(&kept)),
                 None => name_uncounted(&captures, &[]),
             }
@@ -92,8 +95,8 @@ fn refuse_engine(request: &ExecutionRequest) -> Result<(), Error> {
 /// Such a run is allowed, but its verdict can only be INCONCLUSIVE: the warning comes before it starts.
 fn warn_if_nothing_is_measured(request: &ExecutionRequest, plan: &Plan) {
     if !request.quiet && plan::is_nothing_measured(plan) {
-        let warning = TextStyle::of_remarks().doubtful("warning:");
-        remark(format_args!("{warning} {}", plan::NOTHING_MEASURED));
+        let warning = TextStyle::for_remarks().doubtful("warning:");
+        print_remark(format_args!("{warning} {}", plan::NOTHING_MEASURED));
     }
 }
 
@@ -103,27 +106,27 @@ pub(crate) fn print_plan(
     fleet: &FleetPlace,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let fleet = fleet_of(fleet, &document.text)?.is_some();
-    plan::read_with(document, ReadOptions { fleet, ..ReadOptions::default() })?;
-    output.text(&document.text);
+    let fleet = find_fleet(fleet, &document.text)?.is_some();
+    plan::read_plan_with(document, ReadOptions { fleet, ..ReadOptions::default() })?;
+    output.write_text(&document.text);
     Ok(CommandExit::Ok)
 }
 
 /// Finds the fleet of a plan: the named one; or the default one, if it exists and a port of the plan is not on this machine.
-pub(crate) fn fleet_of(
+pub(crate) fn find_fleet(
     arguments: &FleetPlace,
     document: &str,
 ) -> Result<Option<fleet_place::FleetPlace>, Error> {
-    let place = fleet_place::FleetPlace::of(arguments)?;
+    let place = fleet_place::FleetPlace::from_arguments(arguments)?;
     if fleet_place::is_named(arguments) {
-        return place.existing().map(Some);
+        return place.require_existing().map(Some);
     }
     if !place.exists() {
         return Ok(None);
     }
     // A plan that cannot be read counts as one for this machine: its problems are shown when it is read for the run.
-    let read = Plan::read_with(document, ReadOptions { fleet: true, ..ReadOptions::default() });
-    let namespaces = netns::names();
+    let read = Plan::from_text_with(document, ReadOptions { fleet: true, ..ReadOptions::default() });
+    let namespaces = netns::list_named();
     let needs_fleet =
         read.is_ok_and(|plan| plan.ports.iter().any(|port| is_elsewhere(&port.site, &namespaces)));
     Ok(needs_fleet.then_some(place))
@@ -131,10 +134,10 @@ pub(crate) fn fleet_of(
 
 /// Refuses `left/eth1` if there is no such namespace. The error also names the fleet, for users that meant a node.
 fn refuse_unknown_namespaces(arguments: &FleetPlace, plan: &Plan) -> Result<(), Error> {
-    let known = netns::names();
+    let known = netns::list_named();
     let mut namespaces = plan.ports.iter().filter_map(|port| port.location.namespace.as_ref());
     let Some(unknown) = namespaces.find(|namespace| !known.contains(namespace)) else { return Ok(()) };
-    let fleet = fleet_place::FleetPlace::of(arguments)?;
+    let fleet = fleet_place::FleetPlace::from_arguments(arguments)?;
     Err(Error::NoSuchPlace { namespace: unknown.clone(), fleet: fleet.directory().display().to_string() })
 }
 
@@ -147,15 +150,15 @@ fn is_elsewhere(site: &PortHost, namespaces: &[String]) -> bool {
     }
 }
 
-fn options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -> RunOptions {
+fn run_options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -> RunOptions {
     let started = clock::wall_clock_ns();
     RunOptions {
-        run: RunId(identity::run_id(started, identity::entropy())),
+        run: RunId(identity::run_id(started, identity::random_number())),
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
         terms: RunTerms {
-            tag_key: identity::entropy(),
-            seed: request.seed.unwrap_or_else(identity::seed),
+            tag_key: identity::random_number(),
+            seed: request.seed.unwrap_or_else(identity::random_seed),
             capture_all: request.capture,
             back_end: request.back_end,
             limits,
@@ -164,7 +167,7 @@ fn options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -> Ru
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
         capture_dir: None,
         drain: request.drain,
-        criteria: request.criteria.over(&plan.criteria),
+        criteria: request.criteria.with_plan_defaults(&plan.criteria),
     }
 }
 
@@ -176,56 +179,56 @@ fn show_result(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     // A full disk must not hide the result: it is shown first, and the error comes after it.
-    let copied = request.out.as_deref().map_or(Ok(()), |out| copy_to(out, request, report));
+    let copied = request.out.as_deref().map_or(Ok(()), |out| copy_files_to(out, request, report));
     if request.format == ResultFormat::Json {
-        output.text(files::json(report));
+        output.write_text(files::report_json(report));
     } else {
-        output.text(results::render(
+        output.write_text(results::render_report(
             report,
             output.style_for_tables(request.format == ResultFormat::WideTables),
         ));
         let directory = request.out.as_deref().filter(|_| copied.is_ok()).or_else(|| stored.as_deref().ok());
         if let Some(directory) = directory {
-            output.line(format_args!("Files: {}", directory.display()));
+            output.write_line(format_args!("Files: {}", directory.display()));
         }
     }
     for directory in stored.iter().chain(&request.out) {
         name_uncounted(&directory.join("captures"), &report.captures);
     }
     let opened = match (opener, &stored) {
-        (Some(opener), Ok(directory)) => opener.open(&directory.join(files::PAGE)),
+        (Some(opener), Ok(directory)) => opener.open_page(&directory.join(files::PAGE)),
         _ => Ok(()),
     };
     let failures = [stored.map(drop).map_err(unusable_store), copied, opened];
-    let exit = exit(report);
+    let exit = verdict_exit(report);
     // One error can be the result of the command, if the verdict leaves the exit code free; others are only printed.
     let mut failures = failures.into_iter().filter_map(Result::err).peekable();
     while let Some(error) = failures.next() {
         if exit == CommandExit::Ok && failures.peek().is_none() {
             return Err(error);
         }
-        tell_error("run", error.chain());
+        print_error("run", error.full_message());
     }
     Ok(exit)
 }
 
 /// Finds the program that opens the page of the run, if the user asked for the page.
 fn page_opener(request: &ExecutionRequest) -> Result<Option<PageOpener>, Error> {
-    request.page.open.then(PageOpener::find).transpose()
+    request.page.open.then(PageOpener::find_program).transpose()
 }
 
 /// Writes the files of the run to the directory that the user named.
-fn copy_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> Result<(), Error> {
+fn copy_files_to(out: &Path, request: &ExecutionRequest, report: &RunReport) -> Result<(), Error> {
     private_files::create_directories(out)
         .map_err(|source| Error::Write { what: format!("to {}", out.display()), source })?;
-    Ok(files::write_run(out, report, &request.document.text, request.page.choice())?)
+    Ok(files::write_run(out, report, &request.document.text, request.page.page_choice())?)
 }
 
 /// Opens the catalogue in this directory, or the default one.
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<RunCatalogue, Error> {
     let place =
         directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
-    RunCatalogue::open(&place).map_err(unusable_store)
+    RunCatalogue::open_or_create(&place).map_err(unusable_store)
 }
 
 /// Opens the catalogue for reading past runs. Creates nothing; returns `None` if there is no catalogue yet.
@@ -261,36 +264,36 @@ struct FinishedRun {
     open: Option<OpenRun>,
 }
 
-fn run(
-    ground: &mut dyn RunGround,
+fn run_with_progress(
+    executor: &mut dyn RunExecutor,
     request: &ExecutionRequest,
     options: RunOptions,
     mut progress: RunProgressLine,
 ) -> Result<FinishedRun, Error> {
     let ran = packetrig_fleet_io::run_to_end(
-        ground,
+        executor,
         &request.document.text,
         options,
-        (&is_interrupted, &mut |event: &RunEvent| show(&mut progress, event)),
+        (&is_interrupted, &mut |event: &RunEvent| show_event(&mut progress, event)),
     );
     // Before `?`: an error must not be printed on the progress line.
-    progress.finish();
-    let (report, open) = ran.map_err(|error| refused(request, error))?;
+    progress.clear_line();
+    let (report, open) = ran.map_err(|error| explain_run_error(request, error))?;
     Ok(FinishedRun { report, open })
 }
 
-fn refused(request: &ExecutionRequest, error: packetrig_fleet_io::Error) -> Error {
+fn explain_run_error(request: &ExecutionRequest, error: packetrig_fleet_io::Error) -> Error {
     match error {
         // Problems that need the link speeds to be found; they are shown like those that were found when the plan was read.
         packetrig_fleet_io::Error::Plan(problems)
         | packetrig_fleet_io::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
-            plan::refused(&request.document, &problems.0, Blame::Plan)
+            plan::plan_error(&request.document, &problems.0, Blame::Plan)
         }
         packetrig_fleet_io::Error::NotPlaced(problems) => {
-            plan::refused(&request.document, &problems.0, Blame::World)
+            plan::plan_error(&request.document, &problems.0, Blame::World)
         }
         error @ packetrig_fleet_io::Error::NodesTaken(_) if !request.waits_for_nodes => {
-            remark("`--wait-for-nodes` waits until they are free");
+            print_remark("`--wait-for-nodes` waits until they are free");
             error.into()
         }
         error => error.into(),
@@ -298,7 +301,7 @@ fn refused(request: &ExecutionRequest, error: packetrig_fleet_io::Error) -> Erro
 }
 
 /// Exit code by the verdict. A run that was stopped before its plan ended is interrupted, whatever its verdict.
-fn exit(report: &RunReport) -> CommandExit {
+fn verdict_exit(report: &RunReport) -> CommandExit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {
         _ if cut_short => CommandExit::Interrupted,
@@ -313,20 +316,20 @@ fn has_line(state: RunState) -> bool {
     !state.is_final() && !matches!(state, RunState::Armed | RunState::Committed)
 }
 
-fn show(progress: &mut RunProgressLine, event: &RunEvent) {
+fn show_event(progress: &mut RunProgressLine, event: &RunEvent) {
     match &event.kind {
         RunEventKind::StateChanged(state) if !has_line(*state) => {}
-        RunEventKind::StateChanged(state) => progress.state(state.activity()),
-        RunEventKind::StartSet { at } => progress.started(*at),
-        RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
-        RunEventKind::Finding(text) => progress.say(text),
+        RunEventKind::StateChanged(state) => progress.show_state(state.activity()),
+        RunEventKind::StartSet { at } => progress.set_start(*at),
+        RunEventKind::Counters { node, sample } => progress.show_counters(&node.0, event.at, sample),
+        RunEventKind::Finding(text) => progress.print_line(text),
         RunEventKind::Ports { node, ports } => {
             let on_node = if *node == NodeName::local() { String::new() } else { format!("{node}/") };
             for port in ports {
                 let back_end = port.back_end.name();
                 let location = format!("{on_node}{}", port.location);
                 let name = &port.name;
-                progress.say(&format!("port {name} ({location}): back end {back_end}: {}", port.why));
+                progress.print_line(&format!("port {name} ({location}): back end {back_end}: {}", port.why));
             }
         }
         RunEventKind::Steered { .. } | RunEventKind::Ended(_) => {}

@@ -1,7 +1,7 @@
 //! `packetrig fleet`: the centre of a fleet, and the commands that show and change its nodes.
 
-mod charge;
 mod collect;
+mod controller;
 mod fetch;
 mod history;
 mod label;
@@ -11,8 +11,8 @@ mod probe;
 mod status;
 mod up;
 
-pub(crate) use charge::{LateResults, request_precedence, served_runs, take};
-pub(crate) use status::{shown_nodes, who_belongs};
+pub(crate) use controller::{LateResults, request_precedence, served_runs, take_fleet};
+pub(crate) use status::{nodes_json, read_fleet_members};
 
 use crate::args::{FleetCommand, InviteArgs, RemoveArgs};
 use crate::error::Error;
@@ -29,36 +29,39 @@ use packetrig_units::Nanos;
 /// Label of the secrets in join lines; `invite --revoke` revokes all secrets with it.
 const LABEL: &str = "join";
 
-pub(crate) fn perform(arguments: &FleetCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_fleet_command(
+    arguments: &FleetCommand,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     match arguments {
-        FleetCommand::Up(arguments) => up::perform(arguments, output),
-        FleetCommand::Status(arguments) => status::perform(arguments, output),
-        FleetCommand::History(arguments) => history::perform(arguments, output),
-        FleetCommand::Label(arguments) => label::perform(arguments, output),
-        FleetCommand::Invite(arguments) => invite(arguments, output),
-        FleetCommand::Remove(arguments) => remove(arguments, output),
-        FleetCommand::Probe(arguments) => probe::perform(arguments, output),
-        FleetCommand::Fetch(arguments) => fetch::perform(arguments, output),
-        FleetCommand::Collect(arguments) => collect::perform(arguments, output),
+        FleetCommand::Up(arguments) => up::run_fleet_centre(arguments, output),
+        FleetCommand::Status(arguments) => status::show_status(arguments, output),
+        FleetCommand::History(arguments) => history::show_history(arguments, output),
+        FleetCommand::Label(arguments) => label::label_node(arguments, output),
+        FleetCommand::Invite(arguments) => invite_nodes(arguments, output),
+        FleetCommand::Remove(arguments) => remove_node(arguments, output),
+        FleetCommand::Probe(arguments) => probe::run_fleet_probe(arguments, output),
+        FleetCommand::Fetch(arguments) => fetch::fetch_captures(arguments, output),
+        FleetCommand::Collect(arguments) => collect::collect_unfinished(arguments, output),
     }
 }
 
-fn invite(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let place = FleetPlace::of(&arguments.place)?.existing()?;
-    let authority = place.authority()?;
-    let addresses = place.addresses()?;
+fn invite_nodes(arguments: &InviteArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
+    let authority = place.open_authority()?;
+    let addresses = place.read_addresses()?;
     if arguments.revoke {
-        let taken = authority.revoke(LABEL)?;
-        output.line(format_args!("{taken} join lines revoked; no node can join with them"));
+        let taken = authority.revoke_secrets(LABEL)?;
+        output.write_line(format_args!("{taken} join lines revoked; no node can join with them"));
         return Ok(CommandExit::Ok);
     }
-    let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
-    output.line(format_args!("{line}"));
+    let line = make_join_line(&authority, &addresses, arguments.uses, arguments.valid)?;
+    output.write_line(format_args!("{line}"));
     Ok(CommandExit::Ok)
 }
 
 /// A new join line for this number of nodes, valid for this long.
-fn line(
+fn make_join_line(
     authority: &FleetAuthority,
     addresses: &FleetAddresses,
     uses: u32,
@@ -67,22 +70,22 @@ fn line(
     let now = clock::wall_clock_ns() / 1_000_000_000;
     // Secrets expire by whole seconds since 1970, like certificates.
     let until = now + valid.as_u64() / 1_000_000_000;
-    let secret = authority.allow(LABEL, Some(uses), Some(until))?;
+    let secret = authority.create_secret(LABEL, Some(uses), Some(until))?;
     Ok(join_line(authority, addresses.servers.join(","), addresses.enrol.clone(), secret)?)
 }
 
-fn remove(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let place = FleetPlace::of(&arguments.place)?.existing()?;
+fn remove_node(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let node = NodeName(arguments.node.clone());
-    if !place.authority()?.nodes()?.contains(&node) {
+    if !place.open_authority()?.node_names()?.contains(&node) {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
         )));
     }
     // `fleet up` watches the authority's directory and disconnects the node; without it the server still knows the node.
-    place.authority()?.remove(&node)?;
+    place.open_authority()?.remove_node(&node)?;
     place.note_history(vec![(node.clone(), NodeEvent::Removed)]);
-    output.line(format_args!(
+    output.write_line(format_args!(
         "{node} removed; `packetrig fleet up` disconnects it and does not admit it again"
     ));
     Ok(CommandExit::Ok)

@@ -12,31 +12,34 @@ use crate::exit::CommandExit;
 use crate::output::CommandOutput;
 use jiff::Timestamp;
 use packetrig_store::flows::RecordMaker;
-use packetrig_store::flows::filter::address;
+use packetrig_store::flows::filter::canonical_address;
 
 pub(super) use recover::recover_before;
 pub(crate) use values::group_json;
 
-pub(crate) fn perform(arguments: &FlowsCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn query_flows(
+    arguments: &FlowsCommand,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     match arguments {
-        FlowsCommand::Top(arguments) => top::perform(arguments, output)?,
-        FlowsCommand::Show(arguments) => show::perform(arguments, output)?,
-        FlowsCommand::Stats(arguments) => stats::perform(arguments, output)?,
-        FlowsCommand::Recover(arguments) => return recover::perform(arguments, output),
+        FlowsCommand::Top(arguments) => top::show_top_flows(arguments, output)?,
+        FlowsCommand::Show(arguments) => show::show_flows(arguments, output)?,
+        FlowsCommand::Stats(arguments) => stats::show_flow_stats(arguments, output)?,
+        FlowsCommand::Recover(arguments) => return recover::recover_directory(arguments, output),
     }
     Ok(CommandExit::Ok)
 }
 
 /// Formats a time in UTC with milliseconds.
-fn moment(at_ns: u64) -> String {
+fn utc_time_text(at_ns: u64) -> String {
     // 64 bits of nanoseconds end in the year 2554, jiff's range in 9999: the largest time is never shown.
     let time = Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX);
     time.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
 }
 
 /// Formats an address and, if it is not 0, a port.
-fn end(bytes: [u8; 16], port: u64) -> String {
-    match (address(bytes), port) {
+fn endpoint_text(bytes: [u8; 16], port: u64) -> String {
+    match (canonical_address(bytes), port) {
         (address, 0) => address.to_string(),
         (address, port) if address.is_ipv4() => format!("{address}:{port}"),
         (address, port) => format!("[{address}]:{port}"),
@@ -44,9 +47,10 @@ fn end(bytes: [u8; 16], port: u64) -> String {
 }
 
 /// Name of the exporter that made a record.
-pub(crate) fn exporter(source: RecordMaker) -> String {
+pub(crate) fn exporter_name(source: RecordMaker) -> String {
     let RecordMaker { exporter, domain } = source;
     // A meter that writes files itself has no exporter address.
-    let name = if exporter == [0; 16] { "this machine".to_owned() } else { address(exporter).to_string() };
+    let name =
+        if exporter == [0; 16] { "this machine".to_owned() } else { canonical_address(exporter).to_string() };
     if domain == 0 { name } else { format!("{name}, domain {domain}") }
 }

@@ -4,9 +4,9 @@ use super::is_interrupted;
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
-use crate::numbers::{count, scaled};
-use crate::output::{CommandOutput, remark};
-use crate::table::{fitted_table, table};
+use crate::numbers::{format_count, format_scaled};
+use crate::output::{CommandOutput, print_remark};
+use crate::table::{fitted_table, format_table};
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet_io::RunOperator;
 use packetrig_stats::result::CaptureResult;
@@ -29,14 +29,14 @@ impl RunRemarks {
 
 impl RunOperator for RunRemarks {
     fn remark(&self, text: fmt::Arguments<'_>) {
-        remark(text);
+        print_remark(text);
     }
 
-    fn left_files(&self, kept: &KeptRun) {
+    fn on_left_files(&self, kept: &KeptRun) {
         name_kept(Some(kept));
     }
 
-    fn reported(&self, report: &RunReport) {
+    fn on_report(&self, report: &RunReport) {
         if let Some(place) = &self.place {
             place.note_run(report);
         }
@@ -50,11 +50,11 @@ impl RunOperator for RunRemarks {
 /// Names the files of a run that ended without a report.
 pub(crate) fn name_kept(kept: Option<&KeptRun>) {
     let Some(kept) = kept else { return };
-    remark(format_args!(
+    print_remark(format_args!(
         "run {} has no report; its captures are in {} ({}); `packetrig report discard {}` removes them",
         kept.run,
         kept.directory.display(),
-        content(kept),
+        content_text(kept),
         kept.run
     ));
 }
@@ -70,7 +70,7 @@ pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
         // `.pcapng` and `.pcap.zst` contain it, too.
         if bytes > 0 && name.to_string_lossy().contains(".pcap") && !counted.contains(&name.as_os_str()) {
             let size = bytes_text(bytes);
-            remark(format_args!(
+            print_remark(format_args!(
                 "captured, but not counted in a report: {} ({size})",
                 entry.path().display()
             ));
@@ -79,15 +79,15 @@ pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
 }
 
 /// Shows runs without a report, if there are any.
-pub(crate) fn list(kept: &[KeptRun], output: &mut CommandOutput) {
+pub(crate) fn list_kept_runs(kept: &[KeptRun], output: &mut CommandOutput) {
     if kept.is_empty() {
         return;
     }
-    output.line("\nWithout a report (`packetrig report discard ID` removes one):");
+    output.write_line("\nWithout a report (`packetrig report discard ID` removes one):");
     // The contents stay in the narrowest table: they decide whether the user discards a run.
     let header = ["run", "begun (UTC)", "process", "holds", "directory"];
-    let rows: Vec<_> = kept.iter().map(row).collect();
-    output.text(fitted_table(
+    let rows: Vec<_> = kept.iter().map(kept_run_row).collect();
+    output.write_text(fitted_table(
         output.style().width(),
         &header,
         &rows,
@@ -96,22 +96,22 @@ pub(crate) fn list(kept: &[KeptRun], output: &mut CommandOutput) {
     ));
 }
 
-fn row(kept: &KeptRun) -> Vec<String> {
+fn kept_run_row(kept: &KeptRun) -> Vec<String> {
     vec![
         kept.run.0.clone(),
-        identity::date(kept.begun_wall_ns),
+        identity::utc_date_time(kept.begun_wall_ns),
         kept.process.map_or_else(|| "ended".to_owned(), |process| format!("{process}, alive")),
-        content(kept),
+        content_text(kept),
         kept.directory.display().to_string(),
     ]
 }
 
-fn content(kept: &KeptRun) -> String {
+fn content_text(kept: &KeptRun) -> String {
     let mut parts: Vec<String> = kept.captures.iter().take(NAMED).map(capture_text).collect();
     let more = kept.captures.len().saturating_sub(NAMED);
     if more > 0 {
         let rest = kept.captures.iter().skip(NAMED).map(|capture| capture.bytes).sum();
-        parts.push(format!("{} more captures {}", count(more as u64), bytes_text(rest)));
+        parts.push(format!("{} more captures {}", format_count(more as u64), bytes_text(rest)));
     }
     if kept.segment_bytes > 0 {
         parts.push(format!("results of nodes {}", bytes_text(kept.segment_bytes)));
@@ -131,56 +131,68 @@ fn capture_text(capture: &KeptCapture) -> String {
 }
 
 fn bytes_text(bytes: u64) -> String {
-    scaled(bytes as f64, "B")
+    format_scaled(bytes as f64, "B")
 }
 
 /// `packetrig report discard`.
-pub(crate) fn discard(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
-    let gone = catalogue.discard(id)?;
-    output.line(format_args!("Removed run {} ({}).", gone.run, content(&gone)));
+pub(crate) fn discard_run(
+    catalogue: &RunCatalogue,
+    id: &str,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
+    let gone = catalogue.discard_run(id)?;
+    output.write_line(format_args!("Removed run {} ({}).", gone.run, content_text(&gone)));
     Ok(())
 }
 
 /// Names late results below a list of runs, if there are any.
-pub(crate) fn name_late(catalogue: Option<&RunCatalogue>, output: &mut CommandOutput) -> Result<(), Error> {
-    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
+pub(crate) fn name_late_results(
+    catalogue: Option<&RunCatalogue>,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
+    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late_results)?;
     if !late.is_empty() {
         let bytes = late.iter().map(|late| late.bytes).sum();
         let refused: u64 = late.iter().map(|late| late.refused).sum();
-        output.line(format_args!(
+        output.write_line(format_args!(
             "\nLate results of {} nodes: {} kept, {} segments refused; see `packetrig report late`",
             late.len(),
             bytes_text(bytes),
-            count(refused)
+            format_count(refused)
         ));
     }
     Ok(())
 }
 
 /// `packetrig report late`.
-pub(crate) fn late(
+pub(crate) fn show_late_results(
     catalogue: Option<&RunCatalogue>,
     discard: bool,
     json: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     // Read before they are deleted: `--discard` shows the deleted ones.
-    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late)?;
+    let late = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::late_results)?;
     if let Some(catalogue) = catalogue.filter(|_| discard) {
         catalogue.discard_late()?;
     }
     if json {
-        return Ok(output.json(&late)?);
+        return Ok(output.write_json(&late)?);
     }
     if late.is_empty() {
-        output.line("no late results");
+        output.write_line("no late results");
         return Ok(());
     }
     let rows = late.iter().map(|late| {
-        vec![late.node.0.clone(), count(late.segments), bytes_text(late.bytes), count(late.refused)]
+        vec![
+            late.node.0.clone(),
+            format_count(late.segments),
+            bytes_text(late.bytes),
+            format_count(late.refused),
+        ]
     });
-    output.text(table(&["node", "segments", "kept", "refused"], rows));
-    output.line(format_args!(
+    output.write_text(format_table(&["node", "segments", "kept", "refused"], rows));
+    output.write_line(format_args!(
         "At most {} per node and {} in all are kept.",
         bytes_text(MOST_LATE_OF_NODE),
         bytes_text(MOST_LATE)

@@ -11,9 +11,9 @@ use crate::args::{BeginLog, LogAction, LogArgs as Arguments, ReceiverArg};
 use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::count;
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::numbers::format_count;
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_engine::capture::record::{
     self, CaptureFileFormat, DirectionRecorder, FileRotation, RecordCounts, RecordLimits, RecordSpec,
@@ -32,9 +32,9 @@ use packetrig_sys::signal;
 use std::cell::Cell;
 use std::path::Path;
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if let Some(LogAction::Check(arguments)) = &arguments.action {
-        return check::perform(arguments, output);
+        return check::check_log(arguments, output);
     }
     let arguments = &arguments.begin;
     let Some((interface, directory)) = arguments.interface.as_ref().zip(arguments.into.as_ref()) else {
@@ -49,24 +49,24 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     }
     let job = LogJob { arguments, interface, expression: arguments.expression.join(" ") };
     // In this order: after `count_hangups`, `latch` would make HUP a wish to end again.
-    signal::latch()?;
+    signal::latch_end_signals()?;
     signal::count_hangups()?;
-    let keeper = LogKeeper::open(directory, &interface.to_string(), retention(arguments))?;
+    let keeper = LogKeeper::open_directory(directory, &interface.to_string(), log_retention(arguments))?;
     let first_file = keeper.last_file() + 1;
     let first_frame = keeper.next_frame();
     let outcome = job.open_and_listen(keeper, directory)?;
     if arguments.json {
-        let mut value = json(&outcome);
+        let mut value = outcome_json(&outcome);
         value["first_file"] = first_file.into();
         value["first_frame"] = first_frame.into();
-        output.json(&value)?;
+        output.write_json(&value)?;
     } else {
-        output.text(result(&job, &outcome));
+        output.write_text(result_text(&job, &outcome));
     }
-    Ok(recorded::judge(outcome.summary.recorded.as_ref()))
+    Ok(recorded::report_failure(outcome.summary.recorded.as_ref()))
 }
 
-fn retention(arguments: &BeginLog) -> LogRetention {
+fn log_retention(arguments: &BeginLog) -> LogRetention {
     LogRetention {
         bytes: arguments.keep.map(|size| size.0),
         age: arguments.keep_for,
@@ -90,8 +90,11 @@ struct LogJob<'a> {
 
 impl LogJob<'_> {
     fn open_and_listen(&self, keeper: LogKeeper, directory: &Path) -> Result<LogOutcome, Error> {
-        let program =
-            if self.expression.trim().is_empty() { None } else { Some(filter::compile(&self.expression)?) };
+        let program = if self.expression.trim().is_empty() {
+            None
+        } else {
+            Some(filter::compile_filter(&self.expression)?)
+        };
         match self.arguments.back_end {
             ReceiverArg::Packet => {
                 // The kernel must not cut frames: the trailer of a tap is behind them. The recorder cuts them to `--snap`.
@@ -102,21 +105,21 @@ impl LogJob<'_> {
                     outgoing: false,
                     blocks: packet::BLOCKS,
                 };
-                let tap = PacketTap::open(self.interface, options)?;
+                let tap = PacketTap::open_interface(self.interface, options)?;
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
-                self.listen(open, keeper, directory)
+                self.log_until_end(open, keeper, directory)
             }
             ReceiverArg::Xdp => {
                 // Uncut, as above: the trailer of a tap is the end of its frame.
                 let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
-                let tap = XdpTap::open(self.interface, &options)?;
+                let tap = XdpTap::open_interface(self.interface, &options)?;
                 let open = OpenReceiver { offset: tap.offset(), is_up: tap.is_up(), receiver: tap };
-                self.listen(open, keeper, directory)
+                self.log_until_end(open, keeper, directory)
             }
         }
     }
 
-    fn listen<R: FrameRx>(
+    fn log_until_end<R: FrameRx>(
         &self,
         open: OpenReceiver<R>,
         keeper: LogKeeper,
@@ -125,39 +128,45 @@ impl LogJob<'_> {
         let OpenReceiver { mut receiver, offset, is_up } = open;
         let clock = RealClock::new();
         if !is_up {
-            remark(format_args!("log: warning: {} is down; nothing arrives until it is up", self.interface));
+            print_remark(format_args!(
+                "log: warning: {} is down; nothing arrives until it is up",
+                self.interface
+            ));
         }
-        if keeper.mended() > 0 {
-            remark("log: the previous log was killed; its last file was repaired and added to the index");
+        if keeper.mended_files() > 0 {
+            print_remark(
+                "log: the previous log was killed; its last file was repaired and added to the index",
+            );
         }
         // Numbers of the tap's trailers continue from the earlier files of this log: a restart of the log must not look like a gap.
         let first = keeper.last_file() + 1;
-        let known = keeper.numbers();
-        let spec = self.spec(directory, keeper.last_file());
-        let recorder = DirectionRecorder::shelved(spec, (Box::new(keeper), known), offset, clock.now())?;
+        let known = keeper.tap_numbers();
+        let spec = self.record_spec(directory, keeper.last_file());
+        let recorder =
+            DirectionRecorder::start_with_keeper(spec, (Box::new(keeper), known), offset, clock.now())?;
         if !self.arguments.quiet {
-            remark(format_args!("log: listening on {}, first file {first}", self.interface));
+            print_remark(format_args!("log: listening on {}, first file {first}", self.interface));
         }
         // Only now: units that are ordered after this one may start the traffic.
-        notify::say("READY=1");
+        notify::notify_manager("READY=1");
         let limits = RecordLimits { frames: None, time: self.arguments.time };
         let hangups = Cell::new(0);
         let mut live = CaptureProgress::new(!self.arguments.quiet);
-        let done = record::record_as_wished(
+        let done = record::record_with_rotation(
             &mut receiver,
             &clock,
             Some(recorder),
-            (limits, &|| wish(&hangups)),
-            &mut |counts: &RecordCounts, _: &RateSeries| live.show(counts),
+            (limits, &|| signal_wish(&hangups)),
+            &mut |counts: &RecordCounts, _: &RateSeries| live.show_counts(counts),
         );
-        live.finish();
-        notify::say("STOPPING=1");
+        live.clear_line();
+        notify::notify_manager("STOPPING=1");
         let summary = done?;
         let numbers = summary.recorded.as_ref().map_or(known, |recorded| recorded.numbers);
         Ok(LogOutcome { summary, numbers })
     }
 
-    fn spec(&self, directory: &Path, before: u64) -> RecordSpec {
+    fn record_spec(&self, directory: &Path, before: u64) -> RecordSpec {
         let arguments = self.arguments;
         let extension = if arguments.zstd.is_some() { "pcapng.zst" } else { "pcapng" };
         RecordSpec {
@@ -183,41 +192,41 @@ impl LogJob<'_> {
 }
 
 /// Action that signals ask for. Several HUPs since the last look make one new file.
-fn wish(hangups: &Cell<u32>) -> RecordWish {
-    match (signal::received(), signal::hangups()) {
+fn signal_wish(hangups: &Cell<u32>) -> RecordWish {
+    match (signal::first_received(), signal::hangup_count()) {
         (Some(_), _) => RecordWish::End,
         (None, now) if now != hangups.replace(now) => RecordWish::Rotate,
         (None, _) => RecordWish::GoOn,
     }
 }
 
-fn row(what: &str, frames: u64) -> Vec<String> {
-    vec![what.to_owned(), count(frames)]
+fn account_row(what: &str, frames: u64) -> Vec<String> {
+    vec![what.to_owned(), format_count(frames)]
 }
 
 /// One row per account, and one for each direction of a tap.
-fn result(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
+fn result_text(job: &LogJob<'_>, outcome: &LogOutcome) -> String {
     let LogOutcome { summary, numbers } = outcome;
     let counts = &summary.counts;
     let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
-    let mut text = recorded::sums(job.interface, counts);
-    text.push_str(&table(
+    let mut text = recorded::sums_line(job.interface, counts);
+    text.push_str(&format_table(
         &["", "frames"],
         [
-            row("passed the filter", counts.frames + counts.kernel_dropped),
-            row("written", written),
-            row("dropped: kernel ring", counts.kernel_dropped),
-            row("dropped: our queue", counts.queue_dropped),
-            row("dropped: disk", counts.disk_lost),
+            account_row("passed the filter", counts.frames + counts.kernel_dropped),
+            account_row("written", written),
+            account_row("dropped: kernel ring", counts.kernel_dropped),
+            account_row("dropped: our queue", counts.queue_dropped),
+            account_row("dropped: disk", counts.disk_lost),
         ],
     ));
-    text.push_str(&recorded::merges(counts, Some(CaptureFileFormat::Pcapng)));
-    text.push_str(&trailers(*numbers));
+    text.push_str(&recorded::merges_line(counts, Some(CaptureFileFormat::Pcapng)));
+    text.push_str(&trailers_table(*numbers));
     text
 }
 
 /// The numbers in the trailers of a tap; empty if no frame has a trailer.
-fn trailers(numbers: TapNumbers) -> String {
+fn trailers_table(numbers: TapNumbers) -> String {
     let rows = DIRECTIONS.iter().zip(numbers).filter_map(|(direction, numbered)| {
         let numbered = numbered?;
         let cells = [
@@ -228,18 +237,18 @@ fn trailers(numbers: TapNumbers) -> String {
             numbered.absent,
             numbered.duplicates,
         ];
-        Some(std::iter::once((*direction).to_owned()).chain(cells.map(count)).collect::<Vec<_>>())
+        Some(std::iter::once((*direction).to_owned()).chain(cells.map(format_count)).collect::<Vec<_>>())
     });
     let rows: Vec<_> = rows.collect();
     if rows.is_empty() {
         return String::new();
     }
-    table(&["of the tap", "first", "last", "seen", "missing", "not logged", "twice"], rows)
+    format_table(&["of the tap", "first", "last", "seen", "missing", "not logged", "twice"], rows)
 }
 
-fn json(outcome: &LogOutcome) -> serde_json::Value {
+fn outcome_json(outcome: &LogOutcome) -> serde_json::Value {
     let LogOutcome { summary, numbers } = outcome;
-    let mut value = recorded::value(summary);
+    let mut value = recorded::summary_value(summary);
     value["files"] = serde_json::json!(summary.recorded.as_ref().map(|recorded| recorded.files.len()));
     value["numbers"] = serde_json::json!(numbers);
     value

@@ -4,48 +4,51 @@ use crate::args::MergeArgs as Arguments;
 use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::count;
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::numbers::format_count;
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_link::merge::ClockDrift;
 use packetrig_link_io::merge::{self, CaptureClock, CaptureReport, MergeOptions, MergeReport};
 use packetrig_units::Nanos;
 use serde_json::{Value, json};
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn merge_captures(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let options = MergeOptions {
         captures: arguments.captures.clone(),
         into: arguments.write.clone(),
         tolerance: arguments.tolerance,
         memory: clamp_to_usize(arguments.memory.0),
     };
-    let report = merge::merge(&options)?;
+    let report = merge::merge_captures(&options)?;
     if arguments.json {
-        output.json(&as_json(&report))?;
+        output.write_json(&report_json(&report))?;
     } else {
-        output.text(shown(&report, arguments));
+        output.write_text(report_text(&report, arguments));
     }
     let remarks = report.captures.iter().flat_map(|capture| &capture.remarks);
-    remarks.for_each(|text| remark(format_args!("merge: warning: {text}")));
+    remarks.for_each(|text| print_remark(format_args!("merge: warning: {text}")));
     if report.early > 0 {
-        remark(format_args!(
+        print_remark(format_args!(
             "merge: warning: --memory was too small for {} packets; some of them may be in the result twice",
-            count(report.early)
+            format_count(report.early)
         ));
     }
     let mut exit = CommandExit::Ok;
     for damage in report.captures.iter().flat_map(|capture| &capture.damages) {
-        remark(format_args!("error: {damage}"));
+        print_remark(format_args!("error: {damage}"));
         // A damaged capture is the user's to replace; the result holds all packets that could be read.
         exit = CommandExit::Usage;
     }
     Ok(exit)
 }
 
-fn shown(report: &MergeReport, arguments: &Arguments) -> String {
-    let mut text = table(
+fn report_text(report: &MergeReport, arguments: &Arguments) -> String {
+    let mut text = format_table(
         &["capture", "packets", "only here", "missing", "before or after", "clock", "drift", "jitter"],
-        report.captures.iter().map(row),
+        report.captures.iter().map(capture_row),
     );
     for capture in &report.captures {
         let steps = capture.clock.iter().flat_map(|clock| &clock.steps);
@@ -58,16 +61,16 @@ fn shown(report: &MergeReport, arguments: &Arguments) -> String {
         }));
     }
     let file = arguments.write.display();
-    let (packets, in_all) = (count(report.packets), count(report.in_all));
+    let (packets, in_all) = (format_count(report.packets), format_count(report.in_all));
     text + &format!(
         "{file}: {packets} packets, {in_all} of them in all captures (tolerance {})\n",
         report.tolerance
     )
 }
 
-fn row(capture: &CaptureReport) -> Vec<String> {
+fn capture_row(capture: &CaptureReport) -> Vec<String> {
     let clock = capture.clock.as_ref();
-    let counts = [capture.packets, capture.only_here, capture.missing, capture.outside].map(count);
+    let counts = [capture.packets, capture.only_here, capture.missing, capture.outside].map(format_count);
     let clocks = [
         clock.map_or_else(|| "used".to_owned(), |clock| signed_time(clock.ahead_ns)),
         clock.and_then(|clock| clock.drift).map_or_else(|| "–".to_owned(), drift_text),
@@ -90,7 +93,7 @@ fn signed_time(ns: i64) -> String {
     format!("{}{}", if ns < 0 { "-" } else { "+" }, Nanos::new(ns.unsigned_abs()))
 }
 
-fn as_json(report: &MergeReport) -> Value {
+fn report_json(report: &MergeReport) -> Value {
     let captures: Vec<Value> = report.captures.iter().map(capture_json).collect();
     json!({
         "packets": report.packets,

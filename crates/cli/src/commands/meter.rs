@@ -10,13 +10,13 @@ use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::losses;
-use crate::output::{CommandOutput, TextStyle, remark};
+use crate::output::{CommandOutput, TextStyle, print_remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use outputs::MeterOutputs;
 use packetrig_flow::RecordLosses;
 use packetrig_flow_io::group::GroupReport;
-use packetrig_flow_io::ledger::{LedgerReport, MeterBooks, OutputReport, exposition};
+use packetrig_flow_io::ledger::{LedgerReport, MeterAccounts, OutputReport, prometheus_text};
 use packetrig_flow_io::metrics::MetricsResponder;
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, RunningMeter};
@@ -31,42 +31,43 @@ const POLL_NS: u64 = 20_000_000;
 /// Interval between two lines of progress.
 const SHOW_NS: u64 = 1_000_000_000;
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let options = options::meter_options(arguments)?;
-    signal::latch()?;
-    let opening = sandbox::begin(&arguments.user.sandbox, needs::meter(arguments)?)?;
-    let books = MeterBooks::new();
+    signal::latch_end_signals()?;
+    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::meter_needs(arguments)?)?;
+    let accounts = MeterAccounts::new();
     // Before the meter, so that an output that cannot be opened is reported before anything is metered.
-    let outputs = MeterOutputs::open(arguments, &options, &books)?;
-    let started = serve_metrics(arguments, &books)
-        .and_then(|metrics| Ok(StartedMeter { metrics, meter: RunningMeter::start(&options, &books)? }));
+    let outputs = MeterOutputs::open_outputs(arguments, &options, &accounts)?;
+    let started = serve_metrics(arguments, &accounts).and_then(|metrics| {
+        Ok(StartedMeter { metrics, meter: RunningMeter::start_metering(&options, &accounts)? })
+    });
     let StartedMeter { metrics, meter } = match started {
         Ok(started) => started,
         Err(error) => {
-            outputs.abandon(&books);
+            outputs.abandon_all(&accounts);
             return Err(error);
         }
     };
-    say_start(arguments, &options.input, metrics.as_ref());
-    opening.close()?;
-    watch(arguments, &meter, &books, output);
+    remark_start(arguments, &options.input, metrics.as_ref());
+    opening.drop_rights()?;
+    show_until_end(arguments, &meter, &accounts, output);
     // In this order: workers hand over their last records, outputs send them, and only then the ledger is final.
-    meter.stop();
-    await_end(&books, || meter.has_ended());
-    let metered = meter.join();
-    await_end(&books, || outputs.has_ended());
-    let failures = outputs.join();
-    let report = books.report(true);
+    meter.stop_sources();
+    await_end(&accounts, || meter.has_ended());
+    let metered = meter.join_workers();
+    await_end(&accounts, || outputs.has_ended());
+    let failures = outputs.join_threads();
+    let report = accounts.build_report(true);
     drop(metrics);
     // If the meter failed before it saw a packet, the error alone says more than a table of zeros.
     let is_worth_it = metered.is_ok() || report.ledger.capture.delivered > 0;
     if arguments.json && is_worth_it {
-        output.json(&report)?;
+        output.write_json(&report)?;
     } else if is_worth_it {
-        output.text(show::result(&arguments.inputs.join(", "), &report));
+        output.write_text(show::result_text(&arguments.inputs.join(", "), &report));
     }
     metered?;
-    Ok(judge(&report, &failures, is_interrupted()))
+    Ok(judge_ledger(&report, &failures, is_interrupted()))
 }
 
 /// A meter at work, with the server of its metrics.
@@ -75,35 +76,50 @@ struct StartedMeter {
     meter: RunningMeter,
 }
 
-fn serve_metrics(arguments: &Arguments, books: &Arc<MeterBooks>) -> Result<Option<MetricsResponder>, Error> {
+fn serve_metrics(
+    arguments: &Arguments,
+    books: &Arc<MeterAccounts>,
+) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
-    let books = Arc::clone(books);
-    Ok(Some(MetricsResponder::start(listen.0, move || exposition(&books.report(false)))?))
+    let accounts = Arc::clone(books);
+    Ok(Some(MetricsResponder::start_serving(listen.0, move || {
+        prometheus_text(&accounts.build_report(false))
+    })?))
 }
 
-fn say_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
-    say_down(input);
+fn remark_start(arguments: &Arguments, input: &MeterInput, metrics: Option<&MetricsResponder>) {
+    remark_interfaces_down(input);
     if arguments.quiet {
         return;
     }
     let doing = if matches!(input, MeterInput::Files(_)) { "reading" } else { "listening on" };
-    remark(format_args!("meter: {doing} {}", arguments.inputs.join(", ")));
+    print_remark(format_args!("meter: {doing} {}", arguments.inputs.join(", ")));
     if let Some(metrics) = metrics {
-        remark(format_args!("meter: metrics at http://{}/metrics", metrics.address()));
+        print_remark(format_args!("meter: metrics at http://{}/metrics", metrics.address()));
     }
 }
 
 /// Nothing arrives at an interface that is down. This is reported also with `--quiet`.
-fn say_down(input: &MeterInput) {
+fn remark_interfaces_down(input: &MeterInput) {
     let MeterInput::Interfaces(locations, _) = input else { return };
     // An interface that is gone by now is left out here: the meter itself reports it.
-    for interface in locations.iter().flat_map(InterfaceCounts::open).filter(|interface| !interface.is_up) {
-        remark(format_args!("meter: warning: {} is down; nothing arrives until it is up", interface.name));
+    for interface in
+        locations.iter().flat_map(InterfaceCounts::start_counting).filter(|interface| !interface.is_up)
+    {
+        print_remark(format_args!(
+            "meter: warning: {} is down; nothing arrives until it is up",
+            interface.name
+        ));
     }
 }
 
 /// Shows progress until the source ends, the time is up, or a signal comes.
-fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output: &mut CommandOutput) {
+fn show_until_end(
+    arguments: &Arguments,
+    meter: &RunningMeter,
+    books: &MeterAccounts,
+    output: &mut CommandOutput,
+) {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
     let mut live = LiveLine::new(!arguments.quiet && !arguments.top);
@@ -115,22 +131,22 @@ fn watch(arguments: &Arguments, meter: &RunningMeter, books: &MeterBooks, output
     while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
-            said.say(books);
+            said.remark_changes(books);
         }
         if now_ns >= show_ns {
             // By the schedule and not by `now_ns`: a late line does not move the next one.
             show_ns += SHOW_NS;
-            let report = books.report(false);
-            troubles.say(&report);
-            live.show(Nanos::new(report.elapsed_ns), show::line(&report, last.as_ref()));
+            let report = books.build_report(false);
+            troubles.remark_troubles(&report);
+            live.show_line(Nanos::new(report.elapsed_ns), show::progress_line(&report, last.as_ref()));
             if let Some(screen) = &mut screen {
-                output.text(screen.draw(meter, &report));
+                output.write_text(screen.draw_screen(meter, &report));
             }
             last = Some(report);
         }
         clock::sleep_until_ns((now_ns + POLL_NS).min(show_ns).min(end_ns));
     }
-    live.finish();
+    live.clear_line();
 }
 
 /// The last reported trouble of each output.
@@ -139,11 +155,11 @@ struct SaidTroubles(Vec<Option<String>>);
 
 impl SaidTroubles {
     /// Reports the failure of an output if it is a new one, also with `--quiet`: a meter may run for days.
-    fn say(&mut self, report: &LedgerReport) {
+    fn remark_troubles(&mut self, report: &LedgerReport) {
         self.0.resize(report.outputs.len(), None);
         for (said, output) in self.0.iter_mut().zip(&report.outputs) {
             if let Some(failure) = output.failure.as_ref().filter(|failure| said.as_ref() != Some(*failure)) {
-                remark(format_args!("meter: warning: {}: {failure}", output.to));
+                print_remark(format_args!("meter: warning: {}: {failure}", output.to));
                 *said = Some(failure.clone());
             }
         }
@@ -159,26 +175,26 @@ struct SaidOfGroup {
 
 impl SaidOfGroup {
     /// Reports changes since the last call.
-    fn say(&mut self, books: &MeterBooks) {
-        let Some(group) = books.group() else { return };
+    fn remark_changes(&mut self, accounts: &MeterAccounts) {
+        let Some(group) = accounts.group_report() else { return };
         // The report remembers only the newest switches: of very many, the oldest are not reported.
         let new = usize::try_from(group.switch_count.saturating_sub(self.switches)).unwrap_or(usize::MAX);
         let known = group.switches.len();
         for switch in &group.switches[known.saturating_sub(new)..] {
             let active = switch.term.as_ref().map(|term| format!("active, term {term}"));
             let role = active.unwrap_or_else(|| "a standby".to_owned());
-            remark(format_args!("meter: group {}: meter {} is {role}", group.name, group.meter));
+            print_remark(format_args!("meter: group {}: meter {} is {role}", group.name, group.meter));
         }
         if group.is_ready != self.is_ready {
-            let state = if group.is_ready { "ready".to_owned() } else { not_ready(&group) };
-            remark(format_args!("meter: group {}: meter {} is {state}", group.name, group.meter));
+            let state = if group.is_ready { "ready".to_owned() } else { not_ready_text(&group) };
+            print_remark(format_args!("meter: group {}: meter {} is {state}", group.name, group.meter));
         }
         *self = Self { switches: group.switch_count, is_ready: group.is_ready };
     }
 }
 
 /// Describes why a meter cannot take over any more without a gap.
-fn not_ready(group: &GroupReport) -> String {
+fn not_ready_text(group: &GroupReport) -> String {
     let why = if group.is_blind {
         "its copy of the link is cut"
     } else if !group.can_export {
@@ -191,10 +207,10 @@ fn not_ready(group: &GroupReport) -> String {
 
 /// Waits until the workers have handed over their records, or the outputs have sent them. After a signal, an output that takes nothing
 /// is given up sooner: the user wants the end.
-fn await_end(books: &MeterBooks, has_ended: impl Fn() -> bool) {
+fn await_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     while !has_ended() {
         if is_interrupted() {
-            books.patience().hurry();
+            accounts.backpressure().shorten_waits();
         }
         clock::sleep_until_ns(clock::monotonic_ns() + POLL_NS);
     }
@@ -202,18 +218,18 @@ fn await_end(books: &MeterBooks, has_ended: impl Fn() -> bool) {
 
 /// Reports imbalances of the ledger and losses of outputs, and returns the exit code. A signal interrupts the reading of files;
 /// `--time` does not, because the user asked for it. A meter at an interface always ends by one of the two.
-fn judge(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
-    let style = TextStyle::of_remarks();
+fn judge_ledger(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
+    let style = TextStyle::for_remarks();
     for rule in &report.imbalances {
-        remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
+        print_remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
     }
     let mut losses = RecordLosses::default();
-    report.outputs.iter().for_each(|output| losses.add_all(&output.losses));
+    report.outputs.iter().for_each(|output| losses.add_losses(&output.losses));
     let lost: Vec<String> = report.outputs.iter().flat_map(OutputReport::loss_lines).collect();
     for failure in report.damages.iter().chain(failures).chain(&lost) {
-        remark(format_args!("{} {failure}", style.bad("error:")));
+        print_remark(format_args!("{} {failure}", style.bad("error:")));
     }
-    let of_outputs = losses::exit_of(&losses);
+    let of_outputs = losses::losses_exit(&losses);
     // An imbalance is worse than a failed output: then no number in the result can be trusted.
     if !report.imbalances.is_empty() {
         CommandExit::Inconclusive

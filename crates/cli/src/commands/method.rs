@@ -3,12 +3,12 @@
 //! The method orders trials; this module makes them, keeps each in the journal, and stores the result. An interrupted method
 //! resumes from its journal, which holds everything that its trials need.
 
-mod bench;
 mod hook;
 mod served;
 mod show;
 mod start;
 mod traffic;
+mod trial_runner;
 mod watch;
 
 use super::execution::{TakenFleet, TrialFleet, open_catalogue};
@@ -20,10 +20,9 @@ use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::CommandOutput;
 use crate::page_opener::PageOpener;
-use bench::{TrialBench, TrialGround};
 use hook::ShellCommands;
 use packetrig_fleet::controller::RunPolicies;
-use packetrig_fleet_io::{EnginePlane, LocalGround};
+use packetrig_fleet_io::{EnginePlane, LocalExecutor};
 use packetrig_method::journal::{self, JournalEntry};
 use packetrig_method::{MethodOptions, MethodSession, StartedMethod};
 use packetrig_stats::port::BackEnd;
@@ -35,10 +34,11 @@ use packetrig_units::BitRate;
 use serde::{Deserialize, Serialize};
 pub(crate) use served::{MethodRunner, ServedTestTerms};
 use show::{MethodForm, StoredTest};
-pub(crate) use start::{MethodRequest, perform};
+pub(crate) use start::{MethodRequest, run_method};
 use std::fs;
 use std::path::{Path, PathBuf};
 use traffic::DeviceTraffic;
+use trial_runner::{TrialExecutor, TrialRunner};
 use watch::{NextTrial, TerminalWatcher, TestWatcher};
 
 /// Version of the journal's first line and of `result.json`.
@@ -64,7 +64,7 @@ impl MethodHead {
         Self {
             schema_version: SCHEMA_VERSION,
             packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
-            id: identity::run_id(started_wall_ns, identity::entropy()),
+            id: identity::run_id(started_wall_ns, identity::random_number()),
             name,
             started_wall_ns,
             options,
@@ -113,7 +113,7 @@ struct ResultCopies<'a> {
 }
 
 /// Begins a test: from here on it is in the catalogue.
-fn begin(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Error> {
+fn begin_test(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Error> {
     let catalogue = open_catalogue(store)?;
     let line = serde_json::to_value(&head).map_err(|error| Error::Usage(error.to_string()))?;
     let draft = catalogue.begin_method(&NewMethod {
@@ -123,15 +123,15 @@ fn begin(head: MethodHead, store: Option<&Path>) -> Result<RunningTest, Error> {
         method: head.options.name(),
         head: &line,
     })?;
-    Ok(RunningTest { session: MethodSession::new(head.options.start()?), head, draft, catalogue })
+    Ok(RunningTest { session: MethodSession::new(head.options.start_method()?), head, draft, catalogue })
 }
 
 /// `packetrig test resume`.
-pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let store = arguments.store.directory.as_deref();
     let catalogue = open_catalogue(store)?;
     let (draft, _) = catalogue.resume_method(&arguments.id)?;
-    let journal = draft.journal::<MethodHead>()?;
+    let journal = draft.read_journal::<MethodHead>()?;
     let head = journal.head;
     if head.schema_version > SCHEMA_VERSION {
         return Err(Error::Usage(format!(
@@ -139,37 +139,37 @@ pub(crate) fn resume(arguments: &ResumeArgs, output: &mut CommandOutput) -> Resu
             head.id, head.packetrig_version
         )));
     }
-    let mut session = MethodSession::new(head.options.start()?);
+    let mut session = MethodSession::new(head.options.start_method()?);
     for entry in &journal.trials {
-        session.replay(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
+        session.replay_trial(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
     }
     let usage = ResultUse {
         form: if arguments.json { MethodForm::Json } else { MethodForm::Tables },
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
         page: arguments.page,
-        opener: arguments.page.open.then(PageOpener::find).transpose()?,
+        opener: arguments.page.open.then(PageOpener::find_program).transpose()?,
     };
-    carry_on(RunningTest { session, head, draft, catalogue }, store, &usage, output)
+    finish_and_print(RunningTest { session, head, draft, catalogue }, store, &usage, output)
 }
 
 /// Carries a test to its end and prints its result. The first Ctrl-C stops it properly; a second one kills the process.
-fn carry_on(
+fn finish_and_print(
     test: RunningTest,
     store: Option<&Path>,
     usage: &ResultUse<'_>,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    signal::latch()?;
+    signal::latch_end_signals()?;
     let mut watcher = TerminalWatcher { quiet: usage.quiet };
-    let kept = ResultCopies { out: usage.out, page: usage.page.choice() };
+    let kept = ResultCopies { out: usage.out, page: usage.page.page_choice() };
     match test.carry_out(store, kept, &mut watcher)? {
         TestEnd::Complete { test, directory } => {
-            test.print(usage.form, &directory, output);
+            test.print_result(usage.form, &directory, output);
             if let Some(opener) = &usage.opener {
-                opener.open(&directory.join(PAGE))?;
+                opener.open_page(&directory.join(PAGE))?;
             }
-            Ok(test.exit())
+            Ok(test.verdict_exit())
         }
         TestEnd::Stopped => Ok(CommandExit::Interrupted),
     }
@@ -201,47 +201,47 @@ impl RunningTest {
         kept: ResultCopies<'_>,
         watcher: &mut dyn TestWatcher,
     ) -> Result<TestEnd, Error> {
-        let mut bench = self.bench(store)?;
-        if let Err(error) = self.make_trials(&mut bench, watcher) {
-            self.tell_unfinished(watcher);
+        let mut runner = self.open_trial_runner(store)?;
+        if let Err(error) = self.make_trials(&mut runner, watcher) {
+            self.report_unfinished(watcher);
             // The error of the trials is the cause; a failure to close the draft would hide it.
-            drop(self.draft.leave(&self.catalogue));
+            drop(self.draft.end_without_result(&self.catalogue));
             return Err(error);
         }
         if self.session.next_order().is_some() {
-            self.tell_unfinished(watcher);
-            self.draft.leave(&self.catalogue)?;
+            self.report_unfinished(watcher);
+            self.draft.end_without_result(&self.catalogue)?;
             return Ok(TestEnd::Stopped);
         }
-        self.finish(&bench, kept)
+        self.finish_test(&runner, kept)
     }
 
     /// A test without trials is not worth resuming.
-    fn tell_unfinished(&self, watcher: &mut dyn TestWatcher) {
+    fn report_unfinished(&self, watcher: &mut dyn TestWatcher) {
         if self.draft.trials() > 0 {
             watcher.leave_unfinished(&self.head.id);
         }
     }
 
-    fn bench(&self, store: Option<&Path>) -> Result<TrialBench, Error> {
+    fn open_trial_runner(&self, store: Option<&Path>) -> Result<TrialRunner, Error> {
         let setup = &self.head.setup;
         let fleet = FleetArgs { fleet_directory: setup.fleet.clone() };
         let mut traffic = Vec::with_capacity(setup.documents.len());
         for text in &setup.documents {
             let name = "the plan of the test".to_owned();
             let document = PlanText { name, text: text.clone(), is_from_options: false };
-            traffic.push(DeviceTraffic::of_document(document, &fleet, setup.link)?);
+            traffic.push(DeviceTraffic::from_document(document, &fleet, setup.link)?);
         }
-        let place = traffic.first().map(|first| first.fleet(&fleet)).transpose()?.flatten();
+        let place = traffic.first().map(|first| first.find_fleet(&fleet)).transpose()?.flatten();
         let (ground, limits) = match place {
-            Some(place) => self.fleet_ground(&place, store)?,
+            Some(place) => self.fleet_executor(&place, store)?,
             None => (
-                TrialGround::Here(Box::new(LocalGround(EnginePlane::default().keeping_ports()))),
-                self.catalogue.limits(&kernel::release())?,
+                TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().keeping_ports()))),
+                self.catalogue.limits_of_kernel(&kernel::release_name())?,
             ),
         };
-        Ok(TrialBench {
-            ground,
+        Ok(TrialRunner {
+            executor: ground,
             traffic: traffic.into_iter().map(|device| device.traffic).collect(),
             confirmed: setup.confirmed.clone(),
             back_end: setup.back_end,
@@ -251,52 +251,57 @@ impl RunningTest {
         })
     }
 
-    fn fleet_ground(
+    fn fleet_executor(
         &self,
         place: &FleetPlace,
         store: Option<&Path>,
-    ) -> Result<(TrialGround, Vec<packetrig_stats::limit::RigLimit>), Error> {
-        let taken = TakenFleet::take(place, store, RunPolicies::default())?;
-        let fleet = TrialFleet::of(taken, self.head.setup.waits_for_nodes);
+    ) -> Result<(TrialExecutor, Vec<packetrig_stats::limit::RigLimit>), Error> {
+        let taken = TakenFleet::take_control(place, store, RunPolicies::default())?;
+        let fleet = TrialFleet::from_taken(taken, self.head.setup.waits_for_nodes);
         let limits = fleet.limits().to_vec();
-        Ok((TrialGround::Fleet(Box::new(fleet)), limits))
+        Ok((TrialExecutor::Fleet(Box::new(fleet)), limits))
     }
 
     /// Makes trials until the method is over or the test is stopped.
-    fn make_trials(&mut self, bench: &mut TrialBench, watcher: &mut dyn TestWatcher) -> Result<(), Error> {
+    fn make_trials(&mut self, bench: &mut TrialRunner, watcher: &mut dyn TestWatcher) -> Result<(), Error> {
         while let Some(order) = self.session.next_order() {
-            let number = self.session.trials() + 1;
+            let number = self.session.trial_count() + 1;
             let method = self.session.method();
             watcher.begin_trial(&NextTrial { number, order: &order, options: &self.head.options, method });
             let started_wall_ns = clock::wall_clock_ns();
-            let waits = self.head.options.waits(&order);
-            let performed = bench.perform(&order, &waits, &|| watcher.is_stopped())?;
+            let waits = self.head.options.trial_waits(&order);
+            let performed = bench.make_trial(&order, &waits, &|| watcher.is_stopped())?;
             let Some(result) = performed else { return Ok(()) };
             watcher.end_trial(&result);
             // Appended before the method receives it: the journal has every result that the method has.
-            self.draft.append(&JournalEntry { number, started_wall_ns, order, result: result.clone() })?;
-            self.session.tell(&result);
+            self.draft.append_trial(&JournalEntry {
+                number,
+                started_wall_ns,
+                order,
+                result: result.clone(),
+            })?;
+            self.session.on_result(&result);
         }
         Ok(())
     }
 
-    fn finish(self, bench: &TrialBench, kept: ResultCopies<'_>) -> Result<TestEnd, Error> {
-        let journal = self.draft.journal::<MethodHead>()?;
-        let test = Box::new(StoredTest::new(&self.head, &self.session, bench, &journal.trials));
-        let mut files = test.files();
+    fn finish_test(self, runner: &TrialRunner, kept: ResultCopies<'_>) -> Result<TestEnd, Error> {
+        let journal = self.draft.read_journal::<MethodHead>()?;
+        let test = Box::new(StoredTest::new(&self.head, &self.session, runner, &journal.trials));
+        let mut files = test.result_files();
         if kept.page == PageChoice::Write {
-            files.push((PAGE, test.page(&journal.trials, &self.head.setup.documents)));
+            files.push((PAGE, test.render_page(&journal.trials, &self.head.setup.documents)));
         }
         let named: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         if let Some(out) = kept.out {
-            copy_to(out, &named)?;
+            copy_files_to(out, &named)?;
         }
         let outcome = MethodOutcome {
             state: packetrig_store::MethodState::Complete,
             verdict: test.verdict_word(),
             files: &named,
         };
-        let directory = self.draft.finish(&self.catalogue, &outcome)?;
+        let directory = self.draft.finish_method(&self.catalogue, &outcome)?;
         Ok(TestEnd::Complete { test, directory })
     }
 }
@@ -305,21 +310,22 @@ impl RunningTest {
 pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
     let read = |name: &str| {
         let path = directory.join(name);
-        fs::read_to_string(&path).map_err(|error| Error::unreadable(&path, error))
+        fs::read_to_string(&path).map_err(|error| Error::unreadable_file(&path, error))
     };
     let damaged = |name: &str, error: &dyn std::fmt::Display| {
         Error::Usage(format!("{} is damaged: {error}", directory.join(name).display()))
     };
     let result: StoredTest = serde_json::from_str(&read(RESULT)?).map_err(|error| damaged(RESULT, &error))?;
-    let journal = journal::read::<MethodHead>(&read(JOURNAL)?).map_err(|error| damaged(JOURNAL, &error))?;
-    Ok(result.page(&journal.trials, &journal.head.setup.documents))
+    let journal =
+        journal::read_journal::<MethodHead>(&read(JOURNAL)?).map_err(|error| damaged(JOURNAL, &error))?;
+    Ok(result.render_page(&journal.trials, &journal.head.setup.documents))
 }
 
-fn copy_to(out: &Path, files: &[(&str, &str)]) -> Result<(), Error> {
+fn copy_files_to(out: &Path, files: &[(&str, &str)]) -> Result<(), Error> {
     let failed = |source| Error::Write { what: format!("to {}", out.display()), source };
     private_files::create_directories(out).map_err(failed)?;
     for (name, text) in files {
-        private_files::write(&out.join(name), text.as_bytes()).map_err(failed)?;
+        private_files::write_file(&out.join(name), text.as_bytes()).map_err(failed)?;
     }
     Ok(())
 }

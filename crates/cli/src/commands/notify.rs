@@ -5,13 +5,13 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Sends the line if a service manager asks for it. The log works the same if nobody receives it.
-pub(super) fn say(line: &str) {
+pub(super) fn notify_manager(line: &str) {
     if let Some(name) = std::env::var_os("NOTIFY_SOCKET") {
-        say_to(&name, line);
+        send_to(&name, line);
     }
 }
 
-fn say_to(name: &OsStr, line: &str) {
+fn send_to(name: &OsStr, line: &str) {
     let Ok(socket) = UnixDatagram::unbound() else { return };
     let name = name.to_string_lossy().into_owned();
     // sd_notify(3): a name that begins with `@` is in the abstract namespace.
@@ -40,12 +40,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();
-        say_to(path.as_os_str(), "READY=1");
+        send_to(path.as_os_str(), "READY=1");
         assert_eq!(heard(&socket), b"READY=1");
         let name = format!("packetrig-test-{}", std::process::id());
         let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        say_to(OsStr::new(&format!("@{name}")), "STOPPING=1");
+        send_to(OsStr::new(&format!("@{name}")), "STOPPING=1");
         assert_eq!(heard(&socket), b"STOPPING=1");
-        say_to(OsStr::new("/no/such/socket"), "READY=1");
+        send_to(OsStr::new("/no/such/socket"), "READY=1");
     }
 }

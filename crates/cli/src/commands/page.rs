@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{self, FleetPlace};
 use crate::measured::measured_parts;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_program::check_allowed_users;
 use packetrig_server::{
@@ -19,14 +19,14 @@ use packetrig_sys::owner::overflow_user;
 use packetrig_sys::signal;
 use std::sync::Arc;
 
-pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn serve_page(arguments: &PageArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
-    let options = options(arguments)?;
+    let options = server_options(arguments)?;
     access::check_somebody(&options)?;
-    let nodes = nodes(arguments)?;
-    let opening = sandbox::begin(&arguments.sandbox, needs::page(arguments)?)?;
-    signal::latch()?;
-    opening.close()?;
+    let nodes = fleet_nodes(arguments)?;
+    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::page_needs(arguments)?)?;
+    signal::latch_end_signals()?;
+    opening.drop_rights()?;
     let rig = ServedRig {
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
         nodes,
@@ -34,14 +34,14 @@ pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Resul
     };
     let open_to = access::describe_who(options.local_users.as_ref(), arguments.token_file.as_deref(), None);
     let scheme = if options.http_tls { "https" } else { "http" };
-    packetrig_server::run(
+    packetrig_server::run_server(
         options,
         rig,
         |bound: BoundAddresses| {
             if let Some(http) = bound.http {
-                output.line(format_args!("Page: {scheme}://{http}/ui/"));
+                output.write_line(format_args!("Page: {scheme}://{http}/ui/"));
             }
-            output.line(open_to);
+            output.write_line(open_to);
         },
         await_interrupt,
     )?;
@@ -50,16 +50,16 @@ pub(crate) fn perform(arguments: &PageArgs, output: &mut CommandOutput) -> Resul
 }
 
 /// Nodes of the named fleet, or of the default one if it exists.
-fn nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
-    let place = FleetPlace::of(&arguments.fleet)?;
+fn fleet_nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
+    let place = FleetPlace::from_arguments(&arguments.fleet)?;
     if fleet_place::is_named(&arguments.fleet) {
-        return Ok(Some(Arc::new(FleetNodes(place.existing()?))));
+        return Ok(Some(Arc::new(FleetNodes(place.require_existing()?))));
     }
     Ok(place.exists().then(|| Arc::new(FleetNodes(place)) as Arc<dyn FactSource>))
 }
 
-fn options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
-    let token = arguments.token_file.as_deref().map(access::token).transpose()?;
+fn server_options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
+    let token = arguments.token_file.as_deref().map(access::read_or_create_token).transpose()?;
     let files = arguments.cert.clone().zip(arguments.key.clone());
     let is_local = arguments.listen.ip().to_canonical().is_loopback();
     Ok(ServerOptions {
@@ -72,7 +72,7 @@ fn options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
         token,
         host_names: arguments.host_names.clone(),
         on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
-            remark(format_args!("page: refused so far: {counts}"));
+            print_remark(format_args!("page: refused so far: {counts}"));
         }))),
         ..ServerOptions::default()
     })

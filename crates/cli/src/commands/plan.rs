@@ -5,7 +5,7 @@ use crate::diagnostics;
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, remark};
+use crate::output::{CommandOutput, TextStyle, print_remark};
 use crate::{explanation, speeds};
 use packetrig_plan::explain::{self, PlanExplanation};
 use packetrig_plan::{BoundPlan, Plan, PlanProblem, PlanProblems, ProblemSeverity, ReadOptions};
@@ -19,10 +19,13 @@ pub(super) const NOTHING_MEASURED: &str = "no flow has both a receiving port (`r
 /// Speed of a link that does not report one, for explaining only.
 const ASSUMED: BitRate = BitRate::new(10_000_000_000);
 
-pub(crate) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_plan_command(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     match arguments {
-        Arguments::Check(file) => check(file, output),
-        Arguments::Explain(file) => explain(file, output),
+        Arguments::Check(file) => check_plan(file, output),
+        Arguments::Explain(file) => explain_plan(file, output),
     }
 }
 
@@ -35,11 +38,11 @@ struct CheckedPlan<'a> {
     problems: &'a [PlanProblem],
 }
 
-fn check(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let document = PlanText::read(&file.file)?;
-    let read = Plan::read(&document.text);
+fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let document = PlanText::read_file(&file.file)?;
+    let read = Plan::from_text(&document.text);
     let problems = match &read {
-        Ok(plan) => warnings(plan),
+        Ok(plan) => run_warnings(plan),
         Err(problems) => problems.0.clone(),
     };
     if file.json {
@@ -49,17 +52,21 @@ fn check(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Err
             can_run: read.is_ok(),
             problems: &problems,
         };
-        output.json(&checked)?;
+        output.write_json(&checked)?;
     } else {
-        output.text(diagnostics::render(document.source(), &problems, output.style()));
-        output.line(summary(&document, &read, &problems));
+        output.write_text(diagnostics::render_problems(
+            document.quoted_document(),
+            &problems,
+            output.style(),
+        ));
+        output.write_line(summary_line(&document, &read, &problems));
     }
     // Warnings do not keep a plan from running.
     Ok(if read.is_ok() { CommandExit::Ok } else { CommandExit::Plan })
 }
 
 /// Warnings about the plan; a run of it prints the same ones.
-fn warnings(plan: &Plan) -> Vec<PlanProblem> {
+fn run_warnings(plan: &Plan) -> Vec<PlanProblem> {
     let mut warnings = plan.warnings.clone();
     if is_nothing_measured(plan) {
         warnings.push(PlanProblem::warning("flows", NOTHING_MEASURED));
@@ -73,7 +80,7 @@ pub(super) fn is_nothing_measured(plan: &Plan) -> bool {
         && plan.streams.iter().all(|stream| !stream.metrics.enable || stream.rx.is_empty())
 }
 
-fn summary<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
+fn summary_line<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProblem]) -> String {
     match read {
         Ok(plan) => format!(
             "{}: a plan that can run: {} ports, {} streams, {} captures ({})",
@@ -81,9 +88,11 @@ fn summary<E>(document: &PlanText, read: &Result<Plan, E>, problems: &[PlanProbl
             plan.ports.len(),
             plan.streams.len(),
             plan.captures.len(),
-            diagnostics::tally(problems)
+            diagnostics::tally_text(problems)
         ),
-        Err(_) => format!("{}: not a plan that can run ({})", document.name, diagnostics::tally(problems)),
+        Err(_) => {
+            format!("{}: not a plan that can run ({})", document.name, diagnostics::tally_text(problems))
+        }
     }
 }
 
@@ -98,21 +107,21 @@ struct ExplainedPlan<'a> {
     explanation: PlanExplanation,
 }
 
-fn explain(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let document = PlanText::read(&file.file)?;
-    let plan = read(&document)?;
+fn explain_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let document = PlanText::read_file(&file.file)?;
+    let plan = read_plan(&document)?;
     let ExplainablePlan { bound, assumed } =
-        bind(&plan).map_err(|problems| refused(&document, &problems.0, Blame::Plan))?;
-    let explanation = explain::explain(&bound);
+        bind_with_assumed(&plan).map_err(|problems| plan_error(&document, &problems.0, Blame::Plan))?;
+    let explanation = explain::explain_plan(&bound);
     if file.json {
-        output.json(&ExplainedPlan {
+        output.write_json(&ExplainedPlan {
             schema_version: 1,
             file: &document.name,
             assumed: &assumed,
             explanation,
         })?;
     } else {
-        output.text(explanation::render(&explanation, &assumed, output.style()));
+        output.write_text(explanation::render_explanation(&explanation, &assumed, output.style()));
     }
     Ok(CommandExit::Ok)
 }
@@ -124,41 +133,41 @@ struct ExplainablePlan {
 }
 
 /// Binds the plan to the links of this machine. If it needs a speed that no link reports, it assumes one.
-fn bind(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
-    let speeds = speeds::of_ports(plan);
-    let refusal = match plan.clone().bind(&speeds) {
+fn bind_with_assumed(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
+    let speeds = speeds::port_speeds(plan);
+    let refusal = match plan.clone().bind_to_links(&speeds) {
         Ok(bound) => return Ok(ExplainablePlan { bound, assumed: Vec::new() }),
         Err(refusal) => refusal,
     };
     let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED))).collect();
     // If it does not fit with an assumed speed either, the first problems are the true ones.
-    let bound = plan.clone().bind(&with_assumed).map_err(|_| refusal)?;
+    let bound = plan.clone().bind_to_links(&with_assumed).map_err(|_| refusal)?;
     let unknown = plan.ports.iter().zip(&speeds).filter(|(_, speed)| speed.is_none());
     Ok(ExplainablePlan { bound, assumed: unknown.map(|(port, _)| port.name.clone()).collect() })
 }
 
 /// Reads a plan to use it: errors end the command, warnings are shown.
-pub(crate) fn read(document: &PlanText) -> Result<Plan, Error> {
-    read_with(document, ReadOptions::default())
+pub(crate) fn read_plan(document: &PlanText) -> Result<Plan, Error> {
+    read_plan_with(document, ReadOptions::default())
 }
 
-/// Like [`read`], for ports of this machine or of a fleet.
-pub(crate) fn read_with(document: &PlanText, options: ReadOptions) -> Result<Plan, Error> {
-    match Plan::read_with(&document.text, options) {
+/// Like [`read_plan`], for ports of this machine or of a fleet.
+pub(crate) fn read_plan_with(document: &PlanText, options: ReadOptions) -> Result<Plan, Error> {
+    match Plan::from_text_with(&document.text, options) {
         Ok(plan) => {
-            warn(document, &plan.warnings);
+            print_warnings(document, &plan.warnings);
             Ok(plan)
         }
-        Err(problems) => Err(refused(document, &problems.0, Blame::Plan)),
+        Err(problems) => Err(plan_error(document, &problems.0, Blame::Plan)),
     }
 }
 
-fn warn(document: &PlanText, warnings: &[PlanProblem]) {
-    let style = TextStyle::of_remarks();
+fn print_warnings(document: &PlanText, warnings: &[PlanProblem]) {
+    let style = TextStyle::for_remarks();
     for warning in warnings.iter().filter(|problem| problem.severity == ProblemSeverity::Warning) {
         // FILE:LINE, which editors and CI systems turn into links.
         let place = warning.position.map_or_else(String::new, |(line, _)| format!(":{line}"));
-        remark(format_args!(
+        print_remark(format_args!(
             "{} {}{place}: {}: {}",
             style.doubtful("warning:"),
             document.name,
@@ -169,15 +178,15 @@ fn warn(document: &PlanText, warnings: &[PlanProblem]) {
 }
 
 /// Makes the error for a document with these problems.
-pub(crate) fn refused(document: &PlanText, problems: &[PlanProblem], blame: Blame) -> Error {
+pub(crate) fn plan_error(document: &PlanText, problems: &[PlanProblem], blame: Blame) -> Error {
     let blame = match blame {
         Blame::Plan if document.is_from_options => Blame::Usage,
         other => other,
     };
     Error::BadPlan {
         name: document.name.clone(),
-        shown: diagnostics::render(document.source(), problems, TextStyle::of_remarks()),
-        tally: diagnostics::tally(problems),
+        shown: diagnostics::render_problems(document.quoted_document(), problems, TextStyle::for_remarks()),
+        tally: diagnostics::tally_text(problems),
         blame,
     }
 }

@@ -6,9 +6,9 @@ use crate::output::CommandOutput;
 use packetrig_probe_cli::RecordFiles;
 use packetrig_probe_cli::args::ProbeCommand;
 
-pub(super) fn perform(command: &ProbeCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(super) fn run_probe(command: &ProbeCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let parquet = |header: &_, records: &[_]| {
-        packetrig_store::probes::parquet(header, records).map_err(|error| error.to_string())
+        packetrig_store::probes::encode_parquet(header, records).map_err(|error| error.to_string())
     };
-    Ok(packetrig_probe_cli::perform(command, RecordFiles { parquet: Some(parquet) }, output)?)
+    Ok(packetrig_probe_cli::run_probe_command(command, RecordFiles { parquet: Some(parquet) }, output)?)
 }

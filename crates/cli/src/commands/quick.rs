@@ -3,7 +3,7 @@
 use crate::args::{FromFlags, PortText, SizeArg};
 use crate::document::PlanText;
 use crate::error::Error;
-use crate::output::remark;
+use crate::output::print_remark;
 use packetrig_plan::PortLocation;
 use packetrig_plan::quick::{self, QuickLength, QuickPattern, QuickPlan, QuickSize};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
@@ -18,23 +18,23 @@ const TIME: Nanos = Nanos::from_secs(10);
 pub(crate) type HowMany<'a> = &'a dyn Fn(&str) -> Option<usize>;
 
 /// Makes the document that these flags describe. `fleet` counts the ports that `*all` stands for; without a fleet it is `None`.
-pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<PlanText, Error> {
+pub(crate) fn make_document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<PlanText, Error> {
     Ok(PlanText {
         name: "the plan made from the options".into(),
-        text: quick(flags, fleet)?.yaml(),
+        text: make_quick_plan(flags, fleet)?.to_yaml(),
         is_from_options: true,
     })
 }
 
-fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Error> {
-    let tx = ports(&flags.tx, fleet)?;
-    let rx = ports(&flags.rx, fleet)?;
+fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Error> {
+    let tx = port_locations(&flags.tx, fleet)?;
+    let rx = port_locations(&flags.rx, fleet)?;
     if tx.is_empty() {
         return Err(Error::Usage("neither a plan nor --tx was given".into()));
     }
-    distinct(&tx, &rx)?;
+    refuse_repeated(&tx, &rx)?;
     let pattern = flags.pattern.map_or(QuickPattern::ToAll, QuickPattern::from);
-    if let Some(objection) = pattern.objection(tx.len(), rx.len()) {
+    if let Some(objection) = pattern.explain_mismatch(tx.len(), rx.len()) {
         return Err(Error::Usage(objection));
     }
     Ok(QuickPlan {
@@ -64,19 +64,19 @@ fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<QuickPlan, Err
 pub(crate) fn remark_on_sizes(size: Option<SizeArg>, has_vlan: bool, is_ipv6: bool) {
     let least = quick::least_imix_size(has_vlan, is_ipv6);
     if matches!(size, Some(SizeArg::Imix)) && least > FrameSize::MIN {
-        remark(format_args!(
+        print_remark(format_args!(
             "the smallest frames of imix have {least}, not 64 B: the headers and the test tag need as much"
         ));
     }
 }
 
 /// Locations of the typed ports. Without a fleet they are interfaces of this machine.
-fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, Error> {
+fn port_locations(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, Error> {
     let mut locations = Vec::new();
     for PortText(text) in typed {
         match fleet {
             // Repeats are written out, because a document lists its ports one by one.
-            Some(how_many) => locations.extend(quick::repeated(text, how_many).map_err(Error::Usage)?),
+            Some(how_many) => locations.extend(quick::expand_copies(text, how_many).map_err(Error::Usage)?),
             None if text.starts_with("any-") && !is_interface(text) => {
                 return Err(Error::Usage(format!(
                     "`{text}` stands for ports of a fleet, but there is none (--fleet, $PACKETRIG_FLEET); \
@@ -95,7 +95,7 @@ fn is_interface(name: &str) -> bool {
 }
 
 /// Refuses repeated locations. Groups of a fleet may be repeated: each time they stand for another port.
-fn distinct(tx: &[String], rx: &[String]) -> Result<(), Error> {
+fn refuse_repeated(tx: &[String], rx: &[String]) -> Result<(), Error> {
     let mut seen = BTreeSet::new();
     let mut named = tx.iter().chain(rx).filter(|location| !location.starts_with("any-"));
     match named.find(|location| !seen.insert(*location)) {
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_flag_reaches_the_plan() {
-        let quick = quick(&flags(
+        let quick = make_quick_plan(&flags(
             "--tx a/eth0 --rx b/eth0,eth7 --size 64..1518 --rate 200kpps --packets 5 --streams 3 --vlan 7 --ipv6",
         ), None)
         .unwrap();
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_usual() {
-        let quick = quick(&flags("--tx eth1 --rx eth2"), None).unwrap();
+        let quick = make_quick_plan(&flags("--tx eth1 --rx eth2"), None).unwrap();
         assert_eq!((quick.size, quick.length), (QuickSize::Fixed(SIZE), QuickLength::Time(TIME)));
         assert_eq!(quick.rate, "1kpps".parse().unwrap());
         assert_eq!((quick.streams, quick.vlan, quick.ipv6), (1, None, false));
@@ -150,21 +150,24 @@ mod tests {
     #[test]
     fn groups_need_a_fleet_and_a_pattern_that_fits() {
         let three: HowMany<'_> = &|_| Some(3);
-        let grouped = |line: &str| quick(&flags(line), Some(three));
+        let grouped = |line: &str| make_quick_plan(&flags(line), Some(three));
         let mesh = grouped("--tx any-tx*2,node7/eth1 --rx any-rx*all --pattern mesh").unwrap();
         assert_eq!((mesh.tx.join(" "), mesh.rx.len()), ("any-tx any-tx node7/eth1".to_owned(), 3));
         assert_eq!(mesh.pattern, QuickPattern::Mesh);
         assert_eq!(grouped("--tx a/ns/eth1 --rx any-rx").unwrap().tx, ["a/ns/eth1"]);
         assert!(grouped("--tx any-tx*2 --rx any-rx*3 --pattern n-to-n").is_err());
-        let alone = quick(&flags("--tx any-tx*2 --rx eth1"), None);
+        let alone = make_quick_plan(&flags("--tx any-tx*2 --rx eth1"), None);
         assert!(matches!(alone, Err(Error::Usage(_))), "{alone:?}");
-        assert_eq!(quick(&flags("--tx eth1,eth3 --rx eth2 --pattern n-to-one"), None).unwrap().tx.len(), 2);
+        assert_eq!(
+            make_quick_plan(&flags("--tx eth1,eth3 --rx eth2 --pattern n-to-one"), None).unwrap().tx.len(),
+            2
+        );
     }
 
     #[test]
     fn the_document_reads_as_a_plan() {
-        let document = document(&flags("--tx eth1 --rx eth2 --size imix --continuous"), None).unwrap();
-        let plan = Plan::read(&document.text).unwrap();
+        let document = make_document(&flags("--tx eth1 --rx eth2 --size imix --continuous"), None).unwrap();
+        let plan = Plan::from_text(&document.text).unwrap();
         assert_eq!((plan.ports.len(), plan.streams.len()), (2, 1));
     }
 }

@@ -1,8 +1,8 @@
 //! Functions that `capture`, `log` and `tap` share about frames in files: the live line, sums, failures.
 
 use crate::exit::CommandExit;
-use crate::numbers::{count, per_second, scaled};
-use crate::output::{TextStyle, remark};
+use crate::numbers::{format_count, format_scaled, per_second};
+use crate::output::{TextStyle, print_remark};
 use crate::progress::LiveLine;
 use packetrig_engine::capture::record::{CaptureFileFormat, RecordCounts, RecordSummary, RecordingOutcome};
 use packetrig_sys::clock::RealtimeOffset;
@@ -29,28 +29,28 @@ impl CaptureProgress {
         Self { live: LiveLine::new(is_wanted), last: RecordCounts::default() }
     }
 
-    pub(super) fn show(&mut self, counts: &RecordCounts) {
+    pub(super) fn show_counts(&mut self, counts: &RecordCounts) {
         if self.live.is_due(counts.elapsed) {
-            self.live.show(counts.elapsed, line(counts, &self.last));
+            self.live.show_line(counts.elapsed, progress_line(counts, &self.last));
             self.last = *counts;
         }
     }
 
-    pub(super) fn finish(self) {
-        self.live.finish();
+    pub(super) fn clear_line(self) {
+        self.live.clear_line();
     }
 }
 
-fn line(counts: &RecordCounts, last: &RecordCounts) -> String {
+fn progress_line(counts: &RecordCounts, last: &RecordCounts) -> String {
     let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
     let frames_per_second = per_second(counts.frames - last.frames, length);
     let bytes_per_second = per_second(counts.bytes - last.bytes, length);
     let seen = format!(
         "{} frames ({}), {} ({})",
-        count(counts.frames),
-        scaled(frames_per_second, "frames/s"),
-        scaled(counts.bytes as f64, "B"),
-        scaled(bytes_per_second * 8.0, "bit/s"),
+        format_count(counts.frames),
+        format_scaled(frames_per_second, "frames/s"),
+        format_scaled(counts.bytes as f64, "B"),
+        format_scaled(bytes_per_second * 8.0, "bit/s"),
     );
     let dropped = [
         (counts.kernel_dropped, "kernel ring"),
@@ -58,19 +58,19 @@ fn line(counts: &RecordCounts, last: &RecordCounts) -> String {
         (counts.disk_lost, "disk"),
     ];
     let dropped = dropped.into_iter().filter(|(frames, _)| *frames > 0);
-    let dropped = dropped.map(|(frames, who)| format!(", dropped by {who}: {}", count(frames)));
+    let dropped = dropped.map(|(frames, who)| format!(", dropped by {who}: {}", format_count(frames)));
     std::iter::once(seen).chain(dropped).collect()
 }
 
 /// Sums of a recording, as a line of text.
-pub(super) fn sums(at: impl Display, counts: &RecordCounts) -> String {
-    let frames = count(counts.frames);
-    let bytes = scaled(counts.bytes as f64, "B");
+pub(super) fn sums_line(at: impl Display, counts: &RecordCounts) -> String {
+    let frames = format_count(counts.frames);
+    let bytes = format_scaled(counts.bytes as f64, "B");
     format!("{at}: {frames} frames, {bytes} in {:.3} s\n", counts.elapsed.as_secs_f64())
 }
 
 /// Describes merged frames and their mark in the file; empty if there were none.
-pub(super) fn merges(counts: &RecordCounts, format: Option<CaptureFileFormat>) -> String {
+pub(super) fn merges_line(counts: &RecordCounts, format: Option<CaptureFileFormat>) -> String {
     let marked = match format {
         None => "",
         Some(CaptureFileFormat::Pcapng) => "; in the file, each has a comment that says so",
@@ -82,13 +82,13 @@ pub(super) fn merges(counts: &RecordCounts, format: Option<CaptureFileFormat>) -
         0 => String::new(),
         merged => format!(
             "{} of the frames were merged from several packets, by this machine or its card{marked}\n",
-            count(merged)
+            format_count(merged)
         ),
     }
 }
 
 /// Sums of a recording, as JSON.
-pub(super) fn value(summary: &RecordSummary) -> Value {
+pub(super) fn summary_value(summary: &RecordSummary) -> Value {
     let counts = &summary.counts;
     json!({
         "elapsed_ns": counts.elapsed.as_u64(),
@@ -106,12 +106,12 @@ pub(super) fn value(summary: &RecordSummary) -> Value {
 }
 
 /// Reports a file that could not be written, and returns the exit code.
-pub(super) fn judge(recorded: Option<&RecordingOutcome>) -> CommandExit {
+pub(super) fn report_failure(recorded: Option<&RecordingOutcome>) -> CommandExit {
     let Some((path, error)) = recorded.and_then(|recorded| recorded.failure.as_ref()) else {
         return CommandExit::Ok;
     };
     // Printed and not returned: the counts of written frames are still worth printing.
-    let style = TextStyle::of_remarks();
-    remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
+    let style = TextStyle::for_remarks();
+    print_remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
     CommandExit::World
 }

@@ -6,28 +6,28 @@ use crate::args::{PaceArg, ReplayArgs as Arguments};
 use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, remark};
-use packetrig_engine::replay::{ReplaySurvey, survey};
+use crate::output::{CommandOutput, TextStyle, print_remark};
+use packetrig_engine::replay::{ReplaySurvey, survey_file};
 use packetrig_plan::recording::{PlannedRecording, ReplaySpeed, ReplayTiming};
 use packetrig_plan::replay::ReplayRequest;
 use packetrig_units::Nanos;
 use packetrig_wire::foreign::FrameRewrite;
 
-pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let rewrite = rewrite(&arguments);
-    let survey = survey(&arguments.file, &rewrite).map_err(packetrig_fleet_io::Error::Engine)?;
-    let document = document(&arguments, rewrite, &survey)?;
+pub(crate) fn replay_file(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let rewrite = frame_rewrite(&arguments);
+    let survey = survey_file(&arguments.file, &rewrite).map_err(packetrig_fleet_io::Error::Engine)?;
+    let document = replay_document(&arguments, rewrite, &survey)?;
     check_fleet_options(&arguments.execution, &document)?;
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
     if !arguments.execution.quiet {
-        say(&arguments, &survey);
+        remark_survey(&arguments, &survey);
     }
-    execution::execute(&ExecutionRequest::from_arguments(document, arguments.execution), output)
+    execution::execute_request(&ExecutionRequest::from_arguments(document, arguments.execution), output)
 }
 
-fn rewrite(arguments: &Arguments) -> FrameRewrite {
+fn frame_rewrite(arguments: &Arguments) -> FrameRewrite {
     FrameRewrite {
         src_mac: arguments.rewrite_src_mac.map(|mac| mac.0),
         dst_mac: arguments.rewrite_dst_mac.map(|mac| mac.0),
@@ -41,7 +41,11 @@ fn is_tagged(arguments: &Arguments) -> bool {
     arguments.tag || (!arguments.rx.is_empty() && !arguments.no_tag)
 }
 
-fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey) -> Result<PlanText, Error> {
+fn replay_document(
+    arguments: &Arguments,
+    rewrite: FrameRewrite,
+    survey: &ReplaySurvey,
+) -> Result<PlanText, Error> {
     // `--print-plan` can be run later, from another directory: the path in the plan is absolute.
     let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
     let Some(file) = file.to_str().map(Into::into) else {
@@ -63,19 +67,19 @@ fn document(arguments: &Arguments, rewrite: FrameRewrite, survey: &ReplaySurvey)
         recording,
         rate: arguments.rate,
     };
-    let text = replay.yaml().map_err(|error| Error::Usage(error.to_string()))?;
+    let text = replay.to_yaml().map_err(|error| Error::Usage(error.to_string()))?;
     Ok(PlanText { name: "the plan made from the file".into(), text, is_from_options: false })
 }
 
 /// Prints the facts and doubts about the file before anything is sent.
-fn say(arguments: &Arguments, survey: &ReplaySurvey) {
-    let style = TextStyle::of_remarks();
+fn remark_survey(arguments: &Arguments, survey: &ReplaySurvey) {
+    let style = TextStyle::for_remarks();
     let facts = &survey.facts;
     let file = arguments.file.display();
     let frames = facts.frames;
     let fcs = if facts.has_fcs { ", FCS taken off" } else { "" };
-    remark(format_args!("{file}: {frames} frames, {} bytes, over {}{fcs}", facts.bytes, facts.span));
-    let doubts = survey.skipped.reasons().into_iter().chain(survey.ending.remark());
+    print_remark(format_args!("{file}: {frames} frames, {} bytes, over {}{fcs}", facts.bytes, facts.span));
+    let doubts = survey.skipped.describe_reasons().into_iter().chain(survey.ending.replay_remark());
     // Some tools write files with the same time for all frames.
     let is_timeless = arguments.rate.is_none() && facts.frames > 1 && facts.span == Nanos::ZERO;
     let timeless =
@@ -84,7 +88,7 @@ fn say(arguments: &Arguments, survey: &ReplaySurvey) {
         format!("{} of {frames} frames have no room for a tag and are sent without one", survey.untaggable)
     });
     for doubt in doubts.chain(timeless).chain(untagged) {
-        remark(format_args!("{} {doubt}", style.doubtful("warning:")));
+        print_remark(format_args!("{} {doubt}", style.doubtful("warning:")));
     }
 }
 
@@ -119,7 +123,7 @@ mod tests {
     #[test]
     fn rewrites_are_read() {
         let line = "--tx a --rewrite-src-mac 02:00:00:00:00:0A --vlan push:7 --map-ip 10.0.0.0/8=198.18.0.0/8,::/0=2001::/0";
-        let rewrite = rewrite(&arguments(line));
+        let rewrite = frame_rewrite(&arguments(line));
         assert_eq!((rewrite.src_mac, rewrite.dst_mac), (Some([2, 0, 0, 0, 0, 10]), None));
         assert_eq!((rewrite.addresses.len(), rewrite.vlan), (2, "push:7".parse().ok()));
     }

@@ -6,14 +6,14 @@ mod methods;
 mod prune;
 mod trend;
 
-pub(crate) use html::page_of;
+pub(crate) use html::render_stored_page;
 
 use super::execution::open_catalogue_to_read;
 use super::kept;
 use crate::args::{ListResults, OutputForm, ReportAction, ReportArgs as Arguments, UnfinishedArgs};
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::count;
+use crate::numbers::format_count;
 use crate::output::{CommandOutput, TextStyle};
 use crate::table::fitted_table;
 use crate::{identity, results};
@@ -24,111 +24,120 @@ use std::path::Path;
 /// Results that `report` lists without `--most`.
 const MOST: usize = 50;
 
-pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let Some(action) = arguments.action else {
         let default = ListResults { store: arguments.store, most: MOST, methods: false, json: false };
-        return list(&default, output).map(|()| CommandExit::Ok);
+        return list_results(&default, output).map(|()| CommandExit::Ok);
     };
     match action {
-        ReportAction::List(arguments) => list(&arguments, output)?,
+        ReportAction::List(arguments) => list_results(&arguments, output)?,
         ReportAction::Show { id, form, wide, store } => {
             let style = output.style_for_tables(wide);
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
-            show(&catalogue, &id, &form, style, output)?;
+            show_result(&catalogue, &id, &form, style, output)?;
         }
         ReportAction::Html { id, file, open, store } => {
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
-            html::perform(&catalogue, &id, file, open, output)?;
+            html::write_page(&catalogue, &id, file, open, output)?;
         }
         ReportAction::Path { id, store } => {
             let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
-            output.line(directory(&catalogue, &id)?.display());
+            output.write_line(result_directory(&catalogue, &id)?.display());
         }
-        ReportAction::Diff(arguments) => return diff::perform(&arguments, output),
-        ReportAction::Trend(arguments) => return trend::perform(&arguments, output),
-        ReportAction::Prune(arguments) => prune::prune(&arguments, output)?,
-        ReportAction::Pin { id, store } => prune::pin(&id, store.directory.as_deref(), output)?,
-        ReportAction::Unpin { id, store } => prune::unpin(&id, store.directory.as_deref(), output)?,
-        ReportAction::Unfinished(arguments) => unfinished(&arguments, output)?,
+        ReportAction::Diff(arguments) => return diff::compare_results(&arguments, output),
+        ReportAction::Trend(arguments) => return trend::show_trend(&arguments, output),
+        ReportAction::Prune(arguments) => prune::prune_results(&arguments, output)?,
+        ReportAction::Pin { id, store } => prune::pin_result(&id, store.directory.as_deref(), output)?,
+        ReportAction::Unpin { id, store } => prune::unpin_result(&id, store.directory.as_deref(), output)?,
+        ReportAction::Unfinished(arguments) => list_unfinished(&arguments, output)?,
         ReportAction::Late { store, discard, json } => {
-            kept::late(catalogue_to_list(store.directory.as_deref())?.as_ref(), discard, json, output)?;
+            kept::show_late_results(
+                catalogue_to_list(store.directory.as_deref())?.as_ref(),
+                discard,
+                json,
+                output,
+            )?;
         }
         ReportAction::Discard { id, store } => {
-            discard(&existing_catalogue(store.directory.as_deref(), &id)?, &id, output)?;
+            discard_result(&existing_catalogue(store.directory.as_deref(), &id)?, &id, output)?;
         }
     }
     Ok(CommandExit::Ok)
 }
 
-fn list(arguments: &ListResults, output: &mut CommandOutput) -> Result<(), Error> {
+fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(), Error> {
     let store = arguments.store.directory.as_deref();
     let catalogue = catalogue_to_list(store)?;
     let most = arguments.most;
-    let methods = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.methods(most))?;
+    let methods =
+        catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_methods(most))?;
     if arguments.methods {
         return methods::list_only(&methods, arguments.json, output);
     }
-    let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
+    let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_runs(most))?;
     // Runs with a report only; `report unfinished --json` has the others.
     if arguments.json {
-        return Ok(output.json(&runs)?);
+        return Ok(output.write_json(&runs)?);
     }
     if runs.is_empty() && methods.is_empty() {
         let place = store.map_or_else(packetrig_store::default_place, |place| Ok(place.to_owned()))?;
-        output.line(format_args!("there are no runs in {} yet; `packetrig demo` makes one", place.display()));
+        output.write_line(format_args!(
+            "there are no runs in {} yet; `packetrig demo` makes one",
+            place.display()
+        ));
     } else if !runs.is_empty() {
         let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
-        let rows: Vec<_> = runs.iter().map(row).collect();
+        let rows: Vec<_> = runs.iter().map(run_row).collect();
         let least_important = ["streams", "ended", "sent", "lost", "name"];
-        output.text(fitted_table(output.style().width(), &header, &rows, &least_important, "`--json`"));
+        output.write_text(fitted_table(output.style().width(), &header, &rows, &least_important, "`--json`"));
     }
-    methods::list(&methods, output);
-    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?;
-    kept::list(&kept, output);
-    kept::name_late(catalogue.as_ref(), output)
+    methods::list_methods(&methods, output);
+    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?;
+    kept::list_kept_runs(&kept, output);
+    kept::name_late_results(catalogue.as_ref(), output)
 }
 
-fn unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<(), Error> {
+fn list_unfinished(arguments: &UnfinishedArgs, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = catalogue_to_list(arguments.store.directory.as_deref())?;
     let catalogue = catalogue.as_ref();
     let methods = catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::unfinished_methods)?;
     if arguments.methods && arguments.json {
-        return Ok(output.json(&methods::resumable(&methods))?);
+        return Ok(output.write_json(&methods::resumable_methods(&methods))?);
     }
     let kept = if arguments.methods {
         Vec::new()
     } else {
-        catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::kept)?
+        catalogue.map_or_else(|| Ok(Vec::new()), RunCatalogue::kept_runs)?
     };
     if arguments.json {
-        return Ok(output.json(&kept)?);
+        return Ok(output.write_json(&kept)?);
     }
     if kept.is_empty() && methods.is_empty() {
-        output.line("every run has its report, and every method its result");
+        output.write_line("every run has its report, and every method its result");
     }
-    kept::list(&kept, output);
+    kept::list_kept_runs(&kept, output);
     methods::list_unfinished(&methods, output);
     Ok(())
 }
 
-fn row(run: &RunSummary) -> Vec<String> {
+fn run_row(run: &RunSummary) -> Vec<String> {
     vec![
         run.run.0.clone(),
-        identity::date(run.started_wall_ns),
+        identity::utc_date_time(run.started_wall_ns),
         name_or_dash(&run.name),
         run.verdict.clone(),
         run.outcome.clone(),
-        count(run.streams),
-        count(run.sent),
-        count(run.lost),
+        format_count(run.streams),
+        format_count(run.sent),
+        format_count(run.lost),
     ]
 }
 
 fn name_or_dash(name: &str) -> String {
-    if name.is_empty() { "–".into() } else { results::short(name) }
+    if name.is_empty() { "–".into() } else { results::shorten_name(name) }
 }
 
-fn show(
+fn show_result(
     catalogue: &RunCatalogue,
     id: &str,
     form: &OutputForm,
@@ -137,35 +146,35 @@ fn show(
 ) -> Result<(), Error> {
     let id = match find_stored(catalogue, id)? {
         StoredSummary::Run(run) => run.run.0,
-        StoredSummary::Method(method) => return methods::show(&method, form, output),
+        StoredSummary::Method(method) => return methods::show_method(&method, form, output),
     };
-    let (summary, report) = catalogue.show(&id)?;
+    let (summary, report) = catalogue.load_report(&id)?;
     if form.json {
-        output.text(files::json(&report));
+        output.write_text(files::report_json(&report));
     } else if form.csv {
-        output.text(files::table_csv::<StreamTable>(&report));
+        output.write_text(files::table_csv::<StreamTable>(&report));
     } else if form.junit {
-        output.text(files::junit(&report));
+        output.write_text(files::report_junit(&report));
     } else if form.markdown {
-        output.text(files::markdown(&report));
+        output.write_text(files::report_markdown(&report));
     } else {
-        output.text(results::render(&report, style));
-        output.line(format_args!("Files: {}", summary.directory.display()));
+        output.write_text(results::render_report(&report, style));
+        output.write_line(format_args!("Files: {}", summary.directory.display()));
     }
     Ok(())
 }
 
 /// Directory with the files of a result. A run that is still running, or was killed, has files but no row with a report.
-fn directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
+fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
     match find_stored(catalogue, id) {
         Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept(id)?.directory),
         found => Ok(found?.directory().to_owned()),
     }
 }
 
-fn discard(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
-    match kept::discard(catalogue, id, output) {
-        Err(Error::Store(StoreError::Unknown(_))) => methods::discard(catalogue, id, output),
+fn discard_result(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
+    match kept::discard_run(catalogue, id, output) {
+        Err(Error::Store(StoreError::Unknown(_))) => methods::discard_method(catalogue, id, output),
         done => done,
     }
 }
@@ -195,11 +204,11 @@ fn unknown_run(id: &str) -> Error {
 }
 
 /// Finds the run with that id, or the newest for `last`.
-pub(crate) fn find(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary, Error> {
+pub(crate) fn find_run(catalogue: &RunCatalogue, id: &str) -> Result<RunSummary, Error> {
     if id != "last" {
-        return Ok(catalogue.find(id)?);
+        return Ok(catalogue.find_run(id)?);
     }
-    let newest = catalogue.list(1)?.pop();
+    let newest = catalogue.list_runs(1)?.pop();
     newest.ok_or_else(|| unknown_run(id))
 }
 

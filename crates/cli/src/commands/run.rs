@@ -6,27 +6,28 @@ use crate::document::PlanText;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{FleetPlace, is_named};
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use packetrig_fleet::places;
 
-pub(crate) fn perform(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_plan(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     if let Some(file) = &arguments.plan {
-        let document = PlanText::read(file)?;
-        return perform_document(document, arguments, output);
+        let document = PlanText::read_file(file)?;
+        return execute_document(document, arguments, output);
     }
     match fleet_of_all(&arguments)? {
         // `*all` needs all nodes of the fleet. To print a plan it is enough to listen to them; to run it, this process leads them.
-        None => perform_document(from_flags(&arguments)?, arguments, output),
+        None => execute_document(document_from_flags(&arguments)?, arguments, output),
         Some(place) if arguments.execution.print_plan => {
-            let members = super::fleet::who_belongs(&place)?;
-            let document = for_members(&arguments, &|label| places::labelled(label, &members))?;
-            perform_document(document, arguments, output)
+            let members = super::fleet::read_fleet_members(&place)?;
+            let document =
+                document_for_members(&arguments, &|label| places::count_labelled(label, &members))?;
+            execute_document(document, arguments, output)
         }
-        Some(place) => perform_with_all(&place, arguments, output),
+        Some(place) => execute_with_all_nodes(&place, arguments, output),
     }
 }
 
-fn perform_document(
+fn execute_document(
     document: PlanText,
     arguments: Arguments,
     output: &mut CommandOutput,
@@ -39,7 +40,7 @@ fn perform_document(
         seed: arguments.seed,
         ..ExecutionRequest::from_arguments(document, arguments.execution)
     };
-    execution::execute(&request, output)
+    execution::execute_request(&request, output)
 }
 
 /// Refuses options that only a fleet obeys if the plan runs on this machine.
@@ -50,7 +51,7 @@ pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText
         (arguments.wait_for_nodes, "--wait-for-nodes"),
     ];
     let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) else { return Ok(()) };
-    match execution::fleet_of(&arguments.fleet, &document.text)? {
+    match execution::find_fleet(&arguments.fleet, &document.text)? {
         Some(_) => Ok(()),
         None => Err(Error::Usage(format!("{option} has no effect without a fleet; name one with --fleet"))),
     }
@@ -59,51 +60,53 @@ pub(crate) fn check_fleet_options(arguments: &ExecutionArgs, document: &PlanText
 /// The fleet, if the flags contain `any-LABEL*all`: its nodes decide the number of ports.
 fn fleet_of_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let flags = &arguments.flags;
-    let place = fleet_place(arguments)?;
+    let place = find_fleet_place(arguments)?;
     let says_all = flags.tx.iter().chain(&flags.rx).any(|port| port.0.ends_with("*all"));
     Ok(place.filter(|_| says_all))
 }
 
-fn fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
+fn find_fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let fleet = &arguments.execution.fleet;
-    let place = FleetPlace::of(fleet)?;
-    let place = if is_named(fleet) { place.existing()? } else { place };
+    let place = FleetPlace::from_arguments(fleet)?;
+    let place = if is_named(fleet) { place.require_existing()? } else { place };
     Ok(Some(place).filter(FleetPlace::exists))
 }
 
 /// The document for flags that do not contain `any-LABEL*all`.
-fn from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
+fn document_from_flags(arguments: &Arguments) -> Result<PlanText, Error> {
     let flags = &arguments.flags;
     super::quick::remark_on_sizes(flags.size, flags.vlan.is_some(), flags.ipv6);
-    match fleet_place(arguments)? {
-        None => super::quick::document(&arguments.flags, None),
-        Some(_) => super::quick::document(&arguments.flags, Some(&|_| None)),
+    match find_fleet_place(arguments)? {
+        None => super::quick::make_document(&arguments.flags, None),
+        Some(_) => super::quick::make_document(&arguments.flags, Some(&|_| None)),
     }
 }
 
-fn for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<PlanText, Error> {
-    super::quick::document(
+fn document_for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<PlanText, Error> {
+    super::quick::make_document(
         &arguments.flags,
         Some(&|group: &str| Some(how_many(group.trim_start_matches("any-")))),
     )
 }
 
 /// Takes the fleet first: only after it has asked all nodes does a controller know which of them belong to a group.
-fn perform_with_all(
+fn execute_with_all_nodes(
     place: &FleetPlace,
     arguments: Arguments,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let policies = execution::policies(&arguments.execution);
+    let policies = execution::fleet_policies(&arguments.execution);
     let store = arguments.execution.record.store.directory.clone();
-    let taken = TakenFleet::take(place, store.as_deref(), policies)?;
+    let taken = TakenFleet::take_control(place, store.as_deref(), policies)?;
     for node in taken.fleet().never_heard() {
-        remark(format_args!("node {node} was admitted but has never reported; no group includes it yet"));
+        print_remark(format_args!(
+            "node {node} was admitted but has never reported; no group includes it yet"
+        ));
     }
-    let document = for_members(&arguments, &|label| taken.fleet().labelled_ports(label))?;
+    let document = document_for_members(&arguments, &|label| taken.fleet().labelled_ports(label))?;
     let request = ExecutionRequest {
         seed: arguments.seed,
         ..ExecutionRequest::from_arguments(document, arguments.execution)
     };
-    taken.execute_new(&request, output)
+    taken.execute_new_plan(&request, output)
 }

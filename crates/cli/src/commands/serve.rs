@@ -14,7 +14,7 @@ use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::measured::measured_parts;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::AcceptanceCriteria;
@@ -38,37 +38,37 @@ const DRAIN: Nanos = Nanos::from_millis(20);
 /// Time for late frames on a fleet, where frames and messages take longer.
 const FLEET_DRAIN: Nanos = Nanos::from_millis(100);
 
-pub(crate) fn perform(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // Threads come and go with runs. One heap for all keeps the process from growing; frames never wait for its lock, since they
     // are sent and received without allocation.
-    memory::one_heap();
+    memory::limit_to_one_heap();
     check_allowed_users(&arguments.allow_user, overflow_user(), Some("--token-file"))?;
     check_arguments(arguments)?;
-    let options = options(arguments)?;
+    let options = server_options(arguments)?;
     access::check_somebody(&options)?;
     if arguments.on_fleet {
         fleet::request_precedence();
     }
-    let opening = sandbox::begin(&arguments.sandbox, needs::serve(arguments)?)?;
-    signal::latch()?;
+    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments)?)?;
+    signal::latch_end_signals()?;
     // Before clients are served: a server that cannot store results must not run tests.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     // A controller of a fleet opens no ports, so it gives up all rights; runs on this machine need a thread that keeps them.
     if arguments.on_fleet {
-        let place = FleetPlace::of(&arguments.fleet)?.existing()?;
-        opening.close()?;
+        let place = FleetPlace::from_arguments(&arguments.fleet)?.require_existing()?;
+        opening.drop_rights()?;
         // The threads of the API have fewer rights, and so would those that they start.
-        let thread = Arc::new(ResidentThread::start("methods")?);
-        let runs = fleet::served_runs(&place, catalogue, terms(arguments, FLEET_DRAIN))?;
+        let thread = Arc::new(ResidentThread::start_here("methods")?);
+        let runs = fleet::served_runs(&place, catalogue, served_terms(arguments, FLEET_DRAIN))?;
         let methods = method_runner(arguments, Some(&place), thread);
-        return offer(arguments, options, (runs, methods), output);
+        return serve_until_signal(arguments, options, (runs, methods), output);
     }
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
-    let thread = Arc::new(opening.close_beside_rigs(&netns::names())?);
-    let terms = terms(arguments, DRAIN);
+    let thread = Arc::new(opening.close_beside_rigs(&netns::list_named())?);
+    let terms = served_terms(arguments, DRAIN);
     let methods = method_runner(arguments, None, Arc::clone(&thread));
     let runs = MachineRuns::new(thread, [catalogue, keeping], terms, Arc::new(RunRemarks::default()));
-    offer(arguments, options, (runs, methods), output)
+    serve_until_signal(arguments, options, (runs, methods), output)
 }
 
 /// Makes the runner of the test methods that clients start.
@@ -82,25 +82,25 @@ fn method_runner(
         fleet: fleet.map(|place| place.directory().to_owned()),
         confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
         back_end: arguments.back_end.map(Into::into),
-        aliases: aliases(arguments),
+        aliases: location_aliases(arguments),
     };
     Arc::new(MethodRunner::new(terms, thread))
 }
 
 /// Options that all runs of this server share.
-fn terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
-    let seed = arguments.seed.unwrap_or_else(identity::seed);
+fn served_terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
+    let seed = arguments.seed.unwrap_or_else(identity::random_seed);
     let back_end = arguments.back_end.map(Into::into);
     // On a fleet, each node's owner confirms its interfaces.
     let confirmed: Vec<String> = arguments.confirm.iter().map(ToString::to_string).collect();
     let options = move || {
         let started = clock::wall_clock_ns();
         RunOptions {
-            run: RunId(identity::run_id(started, identity::entropy())),
+            run: RunId(identity::run_id(started, identity::random_number())),
             name: "serve".to_owned(),
             started_wall_ns: started,
             terms: RunTerms {
-                tag_key: identity::entropy(),
+                tag_key: identity::random_number(),
                 seed,
                 back_end,
                 steered: true,
@@ -116,50 +116,50 @@ fn terms(arguments: &ServeArgs, drain: Nanos) -> ServedTerms {
 }
 
 /// Interfaces by the locations that documents use for them.
-fn aliases(arguments: &ServeArgs) -> BTreeMap<String, String> {
+fn location_aliases(arguments: &ServeArgs) -> BTreeMap<String, String> {
     let ports = arguments.ports.iter();
     ports.map(|alias| (alias.location.clone(), alias.interface.to_string())).collect()
 }
 
 /// Serves until a signal comes.
-fn offer<R: RunSource>(
+fn serve_until_signal<R: RunSource>(
     arguments: &ServeArgs,
     options: ServerOptions,
     (runs, methods): (R, Arc<MethodRunner>),
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let console = Arc::new(TestConsole::new(runs, aliases(arguments)));
+    let console = Arc::new(TestConsole::new(runs, location_aliases(arguments)));
     let rig = ServedRig {
         tester: Some(Arc::clone(&console) as _),
         live: Some(Arc::clone(&console) as _),
         results: Some(Arc::new(CatalogueArchive::new(arguments.store.directory.clone()))),
-        nodes: nodes(arguments)?,
+        nodes: fleet_nodes(arguments)?,
         methods: Some(Arc::clone(&methods) as _),
         ..measured_parts(&arguments.measured, arguments.store.directory.as_deref())
     };
-    let open_to = access::describe(arguments, options.local_users.as_ref());
-    let served = packetrig_server::run(
+    let open_to = access::describe_access(arguments, options.local_users.as_ref());
+    let served = packetrig_server::run_server(
         options,
         rig,
         |bound: BoundAddresses| {
             show_addresses(arguments, bound, output);
-            output.line(open_to);
+            output.write_line(open_to);
         },
         await_interrupt,
     );
     // Also after an error: the last run ends properly, and its result is stored.
-    methods.finish();
-    console.close();
+    methods.stop_and_wait();
+    console.shut_down();
     served?;
     Ok(CommandExit::Ok)
 }
 
 /// Nodes of the fleet whose ports are served; `None` without a fleet.
-fn nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
+fn fleet_nodes(arguments: &ServeArgs) -> Result<Option<Arc<dyn FactSource>>, Error> {
     if !arguments.on_fleet {
         return Ok(None);
     }
-    Ok(Some(Arc::new(FleetNodes(FleetPlace::of(&arguments.fleet)?.existing()?))))
+    Ok(Some(Arc::new(FleetNodes(FleetPlace::from_arguments(&arguments.fleet)?.require_existing()?))))
 }
 
 /// Refuses options that contradict each other or have no effect.
@@ -177,9 +177,9 @@ fn check_arguments(arguments: &ServeArgs) -> Result<(), Error> {
     Ok(())
 }
 
-fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
+fn server_options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
     let usual = ServerOptions::default();
-    let token = arguments.token_file.as_deref().map(access::token).transpose()?;
+    let token = arguments.token_file.as_deref().map(access::read_or_create_token).transpose()?;
     let files = arguments.cert.clone().zip(arguments.key.clone());
     Ok(ServerOptions {
         http: (!arguments.no_http).then_some(arguments.http),
@@ -190,11 +190,11 @@ fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
         client_ca: arguments.client_ca.clone(),
         local_users: access::local_users(arguments),
         token,
-        view_token: arguments.view_token_file.as_deref().map(access::token).transpose()?,
+        view_token: arguments.view_token_file.as_deref().map(access::read_or_create_token).transpose()?,
         let_anyone_in: arguments.let_anyone_in,
         host_names: arguments.host_names.clone(),
         on_rejections: Some(RejectionObserver(Arc::new(|counts: &_| {
-            remark(format_args!("serve: refused so far: {counts}"));
+            print_remark(format_args!("serve: refused so far: {counts}"));
         }))),
         ..usual
     })
@@ -203,14 +203,14 @@ fn options(arguments: &ServeArgs) -> Result<ServerOptions, Error> {
 fn show_addresses(arguments: &ServeArgs, bound: BoundAddresses, output: &mut CommandOutput) {
     if let Some(http) = bound.http {
         let scheme = if arguments.plain_http { "http" } else { "https" };
-        output.line(format_args!("OTG over HTTP: {scheme}://{http}"));
-        output.line(format_args!("Live page: {scheme}://{http}/ui/"));
+        output.write_line(format_args!("OTG over HTTP: {scheme}://{http}"));
+        output.write_line(format_args!("Live page: {scheme}://{http}/ui/"));
     }
     if let Some(grpc) = bound.grpc {
         let note = if arguments.grpc_tls { " (TLS)" } else { "" };
-        output.line(format_args!("OTG over gRPC: {grpc}{note}"));
+        output.write_line(format_args!("OTG over gRPC: {grpc}{note}"));
     }
     for alias in &arguments.ports {
-        output.line(format_args!("Location {} is {}", alias.location, alias.interface));
+        output.write_line(format_args!("Location {} is {}", alias.location, alias.interface));
     }
 }

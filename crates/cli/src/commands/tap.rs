@@ -1,69 +1,69 @@
 //! `packetrig tap`: copies the frames of a link without changing them, and shows or stops taps that run
 //! (docs/decisions/0013-the-tap.md).
 
-mod deaf;
 mod found;
 mod impair;
+mod refusing;
 mod show;
 
 use super::{is_interrupted, notify, recorded};
 use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorText, TapAction, TapArgs as Command};
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, remark};
+use crate::output::{CommandOutput, TextStyle, print_remark};
 use crate::progress::LiveLine;
-use deaf::TapDeafness;
 use impair::TapImpairments;
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_engine::filter;
 use packetrig_link_io::tap::{MirrorSpec, RunningTap, TapAccounts, TapEnd, TapMethod, TapSpec, TapState};
 use packetrig_sys::{clock, signal};
+use refusing::RefusingSides;
 
 /// Interval between two checks of the tap's links.
 const TEND_NS: u64 = 20_000_000;
 /// Interval between two lines of its accounts.
 const SHOW_NS: u64 = 1_000_000_000;
 /// Longest wait for carriers of a tap that is left to the kernel.
-const DETACH_PATIENCE_NS: u64 = 5_000_000_000;
+const DETACH_TIMEOUT_NS: u64 = 5_000_000_000;
 
-pub(crate) fn perform(command: &Command, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_tap(command: &Command, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     match &command.action {
-        None => begin(&command.begin, output),
-        Some(TapAction::Status(named)) => found::status(named, output),
-        Some(TapAction::Stop(named)) => found::stop(named, output),
+        None => begin_tap(&command.begin, output),
+        Some(TapAction::Status(named)) => found::show_status(named, output),
+        Some(TapAction::Stop(named)) => found::stop_tap(named, output),
     }
 }
 
-fn begin(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let spec = spec(arguments)?;
-    let prepared = TapImpairments::prepare(&arguments.impair)?;
+fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let spec = tap_spec(arguments)?;
+    let prepared = TapImpairments::prepare_impairments(&arguments.impair)?;
     let (impairments, treatments) = prepared.map(|all| (all.impairments, all.treatments)).unzip();
     // Before the interfaces change: from here on a signal ends the tap, and the interfaces are restored.
-    signal::latch()?;
-    let mut tap = RunningTap::begin_with(&spec, treatments)?;
+    signal::latch_end_signals()?;
+    let mut tap = RunningTap::begin_with_treatments(&spec, treatments)?;
     let state = tap.state().clone();
-    say_start(arguments, &state);
+    remark_start(arguments, &state);
     if arguments.detach {
-        return leave(arguments, tap, &state);
+        return leave_to_kernel(arguments, tap, &state);
     }
-    watch(arguments, &mut tap)?;
-    let mut ended = tap.end()?;
+    run_until_end(arguments, &mut tap)?;
+    let mut ended = tap.end_tap()?;
     // After `end`, which drops the treatments: only then are their accounts final.
-    let impaired = impairments.map(TapImpairments::finish).transpose()?;
+    let impaired = impairments.map(TapImpairments::finish_accounts).transpose()?;
     ended.imbalances.extend(impaired.iter().flat_map(|impaired| impaired.imbalances.iter().cloned()));
     let impaired = impaired.as_ref().map(|impaired| &impaired.accounts);
     if arguments.json {
-        let mut value = value(&state, &ended.accounts, Some(&ended));
-        value["impairments"] = impair::value(impaired);
-        output.json(&value)?;
+        let mut value = result_json(&state, &ended.accounts, Some(&ended));
+        value["impairments"] = impair::accounts_json(impaired);
+        output.write_json(&value)?;
     } else {
-        output.text(show::result(&state, &ended.accounts, ended.recorded.as_ref()));
-        output.text(impaired.map_or_else(String::new, impair::shown));
+        output.write_text(show::accounts_text(&state, &ended.accounts, ended.recorded.as_ref()));
+        output.write_text(impaired.map_or_else(String::new, impair::accounts_table));
     }
-    Ok(judge(&ended))
+    Ok(judge_tap(&ended))
 }
 
-fn spec(arguments: &Arguments) -> Result<TapSpec, Error> {
+fn tap_spec(arguments: &Arguments) -> Result<TapSpec, Error> {
     let Some((a, b)) = arguments.a.as_ref().zip(arguments.b.as_ref()) else {
         return Err(Error::Usage("a tap needs two interfaces: packetrig tap A B".into()));
     };
@@ -73,7 +73,7 @@ fn spec(arguments: &Arguments) -> Result<TapSpec, Error> {
     let mirrors =
         mirrors.map(|MirrorText { at, to }| MirrorSpec { at: at.clone(), to: to.or(station) }).collect();
     let filter = match &arguments.filter {
-        Some(text) => Some((text.clone(), filter::compile(text)?)),
+        Some(text) => Some((text.clone(), filter::compile_filter(text)?)),
         None => None,
     };
     Ok(TapSpec {
@@ -94,15 +94,15 @@ fn spec(arguments: &Arguments) -> Result<TapSpec, Error> {
     })
 }
 
-fn say_start(arguments: &Arguments, state: &TapState) {
+fn remark_start(arguments: &Arguments, state: &TapState) {
     for caveat in &state.caveats {
-        remark(format_args!("tap: {caveat}"));
+        print_remark(format_args!("tap: {caveat}"));
     }
     if arguments.quiet {
         return;
     }
     let [a, b] = &state.sides;
-    remark(format_args!("tap: {} between {} and {}", state.name, a.location, b.location));
+    print_remark(format_args!("tap: {} between {} and {}", state.name, a.location, b.location));
 }
 
 /// Reports once that the tap is ready and, before that, once which carriers it waits for.
@@ -121,25 +121,27 @@ impl<'a> TapReadiness<'a> {
     }
 
     /// Reports the state if it is new. Called after each check of the links.
-    fn look(&mut self, tap: &RunningTap) {
+    fn report_state(&mut self, tap: &RunningTap) {
         if self.is_told {
             return;
         }
         if tap.is_ready() {
             self.is_told = true;
-            say_ready(self.state, self.is_quiet);
+            remark_ready(self.state, self.is_quiet);
         } else if clock::monotonic_ns() >= self.tell_waiting_ns {
             self.tell_waiting_ns = u64::MAX;
-            let sides = tap.waiting().join(" and ");
-            remark(format_args!("tap: not ready: {sides} has no carrier; frames for it or from it are lost"));
+            let sides = tap.waiting_sides().join(" and ");
+            print_remark(format_args!(
+                "tap: not ready: {sides} has no carrier; frames for it or from it are lost"
+            ));
         }
     }
 }
 
 /// Scripts and tests begin to send after this line, so it comes only when a frame would be forwarded.
-fn say_ready(state: &TapState, is_quiet: bool) {
+fn remark_ready(state: &TapState, is_quiet: bool) {
     // `--quiet` suppresses lines for people, not the notice to the service manager.
-    notify::say("READY=1");
+    notify::notify_manager("READY=1");
     if is_quiet {
         return;
     }
@@ -149,62 +151,68 @@ fn say_ready(state: &TapState, is_quiet: bool) {
         "keeps forwarding if this \
         process dies"
     };
-    remark(format_args!("tap: forwarding with back end {}: {}; it {death}", state.way, state.why));
+    print_remark(format_args!("tap: forwarding with back end {}: {}; it {death}", state.way, state.why));
 }
 
 /// Leaves the forwarding to the kernel, if the back end can do that, as soon as it is ready.
-fn leave(arguments: &Arguments, mut tap: RunningTap, state: &TapState) -> Result<CommandExit, Error> {
+fn leave_to_kernel(
+    arguments: &Arguments,
+    mut tap: RunningTap,
+    state: &TapState,
+) -> Result<CommandExit, Error> {
     if state.way == TapMethod::Packet {
         // Ended properly first, so that the interfaces are as before.
         let why = state.why.clone();
-        tap.end()?;
+        tap.end_tap()?;
         let refusal = packetrig_link_io::tap::TapRefusal::NeedsProcess(why);
         return Err(packetrig_link_io::Error::from(refusal).into());
     }
     let mut readiness = TapReadiness::new(arguments, state);
-    let give_up_ns = clock::monotonic_ns() + DETACH_PATIENCE_NS;
+    let give_up_ns = clock::monotonic_ns() + DETACH_TIMEOUT_NS;
     while !tap.is_ready() && !is_interrupted() && clock::monotonic_ns() < give_up_ns {
-        tap.tend()?;
-        readiness.look(&tap);
+        tap.poll_once()?;
+        readiness.report_state(&tap);
         clock::sleep_until_ns(clock::monotonic_ns() + TEND_NS);
     }
-    tap.leave()?;
-    remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
+    tap.leave_to_kernel()?;
+    print_remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
     Ok(CommandExit::Ok)
 }
 
 /// Keeps the tap running until the time is up or a signal comes.
-fn watch(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
+fn run_until_end(arguments: &Arguments, tap: &mut RunningTap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
     let mut live = LiveLine::new(!arguments.quiet);
     let state = tap.state().clone();
     let mut readiness = TapReadiness::new(arguments, &state);
-    let mut deafness = TapDeafness::default();
+    let mut refusing = RefusingSides::default();
     let mut last = None;
     let mut show_ns = start_ns + SHOW_NS;
     while !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
-        tap.tend()?;
-        readiness.look(tap);
+        tap.poll_once()?;
+        readiness.report_state(tap);
         if now_ns >= show_ns {
             // By the schedule and not by `now_ns`: a late line does not move the next one.
             show_ns += SHOW_NS;
-            let accounts = tap.accounts()?;
-            for text in [deafness.losses(tap.gone()), deafness.remarks(&accounts)].concat() {
-                remark(format_args!("tap: {text}"));
+            let accounts = tap.read_accounts()?;
+            for text in
+                [refusing.loss_remarks(tap.gone_interfaces()), refusing.refusal_remarks(&accounts)].concat()
+            {
+                print_remark(format_args!("tap: {text}"));
             }
-            live.show(accounts.elapsed, show::line(&accounts, last.as_ref()));
+            live.show_line(accounts.elapsed, show::progress_line(&accounts, last.as_ref()));
             last = Some(accounts);
         }
         clock::sleep_until_ns((now_ns + TEND_NS).min(show_ns).min(end_ns));
     }
-    live.finish();
+    live.clear_line();
     Ok(())
 }
 
 /// The result of a tap, for `--json`.
-fn value(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>) -> serde_json::Value {
+fn result_json(state: &TapState, accounts: &TapAccounts, ended: Option<&TapEnd>) -> serde_json::Value {
     serde_json::json!({
         "state": state,
         "accounts": accounts,
@@ -220,11 +228,11 @@ fn recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
 
 /// Reports accounts that do not balance and a file that could not be written, and returns the exit code. A signal is the
 /// regular end of a tap.
-fn judge(ended: &TapEnd) -> CommandExit {
-    let style = TextStyle::of_remarks();
+fn judge_tap(ended: &TapEnd) -> CommandExit {
+    let style = TextStyle::for_remarks();
     for rule in &ended.imbalances {
-        remark(format_args!("{} the counters do not balance: {rule}", style.bad("error:")));
+        print_remark(format_args!("{} the counters do not balance: {rule}", style.bad("error:")));
     }
-    let written = recorded::judge(ended.recorded.as_ref());
+    let written = recorded::report_failure(ended.recorded.as_ref());
     if ended.imbalances.is_empty() { written } else { CommandExit::Inconclusive }
 }

@@ -29,9 +29,9 @@ use serde_json::Value;
 use state::{StreamWindow, WatchState};
 use std::io::{IsTerminal, stdin, stdout};
 
-pub(crate) fn perform(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let client = client(arguments)?;
-    signal::latch()?;
+pub(crate) fn watch_server(arguments: &WatchArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let client = make_client(arguments)?;
+    signal::latch_end_signals()?;
     // Before the screen changes: a failure to connect at all is an error, and later losses are shown on the screen.
     let server = client.get("/api/v1/state")?;
     if !server["has"]["live"].as_bool().unwrap_or_default() {
@@ -41,26 +41,26 @@ pub(crate) fn perform(arguments: &WatchArgs, output: &mut CommandOutput) -> Resu
         )));
     }
     if arguments.json {
-        lines::print_json(&ServerLink::start(client, EventRequest::everything()), output)?;
+        lines::print_json(&ServerLink::start_threads(client, EventRequest::all_rows()), output)?;
     } else if arguments.lines || !has_screen() {
-        lines::print_lines(&ServerLink::start(client, EventRequest::totals()), output)?;
+        lines::print_lines(&ServerLink::start_threads(client, EventRequest::totals_only()), output)?;
     } else {
-        return show(client, &server, output);
+        return show_screen(client, &server, output);
     }
     Ok(CommandExit::Ok)
 }
 
 /// Shows the screen until the user or a signal ends it.
-fn show(client: ApiClient, server: &Value, output: &CommandOutput) -> Result<CommandExit, Error> {
+fn show_screen(client: ApiClient, server: &Value, output: &CommandOutput) -> Result<CommandExit, Error> {
     let may_control = server["may"]["control"].as_bool().unwrap_or_default();
     let mut state = WatchState::new(client.address().to_string(), may_control);
-    let link = ServerLink::start(client, EventRequest::screen(StreamWindow::default()));
-    terminal::show(&link, &mut state, output.style().is_coloured())?;
+    let link = ServerLink::start_threads(client, EventRequest::for_screen(StreamWindow::default()));
+    terminal::show_in_terminal(&link, &mut state, output.style().is_coloured())?;
     Ok(CommandExit::Ok)
 }
 
-fn client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
-    let token = arguments.token_file.as_deref().map(access::read).transpose()?;
+fn make_client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
+    let token = arguments.token_file.as_deref().map(access::read_token).transpose()?;
     let trust = match &arguments.ca {
         Some(file) => CertificateTrust::Authorities(file.clone()),
         None if arguments.insecure => CertificateTrust::Anything,

@@ -1,6 +1,6 @@
 //! Calibration of this machine: limits of the rig and errors of release mechanisms, from the last measurements.
 
-use super::{SCHEMA_VERSION, failed, ms};
+use super::{SCHEMA_VERSION, to_ms, view_failure};
 use crate::commands::open_catalogue_to_read;
 use packetrig_server::{FactSource, ViewRefusal};
 use packetrig_stats::limit::RigLimit;
@@ -14,13 +14,14 @@ pub(super) struct MachineCalibration {
 }
 
 impl FactSource for MachineCalibration {
-    fn facts(&self) -> Result<Value, ViewRefusal> {
-        let catalogue = open_catalogue_to_read(self.store.as_deref()).map_err(|error| failed(&error))?;
+    fn read_facts(&self) -> Result<Value, ViewRefusal> {
+        let catalogue =
+            open_catalogue_to_read(self.store.as_deref()).map_err(|error| view_failure(&error))?;
         let limits = match catalogue {
-            Some(catalogue) => catalogue.all_limits().map_err(|error| failed(&error))?,
+            Some(catalogue) => catalogue.all_limits().map_err(|error| view_failure(&error))?,
             None => Vec::new(),
         };
-        let kernel = kernel::release();
+        let kernel = kernel::release_name();
         Ok(json!({
             "schema_version": SCHEMA_VERSION,
             "rig": limits.iter().map(|limit| limit_json(limit, &kernel)).collect::<Vec<_>>(),
@@ -44,7 +45,7 @@ fn limit_json(limit: &RigLimit, kernel: &str) -> Value {
         "send_error_p99": limit.send_error_p99,
         "clock_reading": limit.clock_reading,
         "kernel": limit.kernel,
-        "measured_ms": ms(limit.measured_wall_ns),
+        "measured_ms": to_ms(limit.measured_wall_ns),
         "is_of_this_kernel": limit.kernel == kernel,
     })
 }

@@ -1,8 +1,8 @@
 //! Queries of stored flow records, like those of `packetrig flows`.
 
-use super::{SCHEMA_VERSION, failed, ms};
+use super::{SCHEMA_VERSION, to_ms, view_failure};
 use crate::args::OrderBy;
-use crate::commands::{exporter, group_json};
+use crate::commands::{exporter_name, group_json};
 use crate::protocols;
 use clap::ValueEnum as _;
 use packetrig_server::{
@@ -29,13 +29,13 @@ impl FlowDirectories {
     }
 
     /// Files of the directories. A directory without files belongs to a collector that has stored nothing yet.
-    fn files(&self) -> Result<Vec<PathBuf>, ViewRefusal> {
+    fn stored_files(&self) -> Result<Vec<PathBuf>, ViewRefusal> {
         let mut files = Vec::new();
         for directory in &self.directories {
             match flow_files(std::slice::from_ref(directory)) {
                 Ok(found) => files.extend(found),
                 Err(Error::Nothing { .. }) => {}
-                Err(error) => return Err(failed(&error)),
+                Err(error) => return Err(view_failure(&error)),
             }
         }
         Ok(files)
@@ -43,17 +43,18 @@ impl FlowDirectories {
 }
 
 impl FlowArchive for FlowDirectories {
-    fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
-        let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid("by", error))?;
-        let order = OrderBy::from_str(&query.order, true).map_err(|error| invalid("order", error))?;
-        let filter = filter(&query.selection)?;
+    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
+        let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid_parameter("by", error))?;
+        let order =
+            OrderBy::from_str(&query.order, true).map_err(|error| invalid_parameter("order", error))?;
+        let filter = to_flow_filter(&query.selection)?;
         let question = TopQuestion::new(grouping.clone(), TopOrder::from(order), query.most);
-        let top = top::top_with(&terms(is_given_up), &self.files()?, &filter, &question);
-        let top = top.map_err(|error| failed(&error))?;
+        let top = top::top_groups_with(&scan_terms(is_given_up), &self.stored_files()?, &filter, &question);
+        let top = top.map_err(|error| view_failure(&error))?;
         let parts = grouping.parts();
         Ok(exact_counts(json!({
             "schema_version": SCHEMA_VERSION,
-            "directories": self.names(),
+            "directories": self.directory_names(),
             "by": parts.iter().map(GroupPart::name).collect::<Vec<_>>(),
             "order": order.to_possible_value().map(|value| value.get_name().to_owned()),
             "groups": top.groups.iter().map(|group| top_json(parts, group)).collect::<Vec<_>>(),
@@ -64,34 +65,34 @@ impl FlowArchive for FlowDirectories {
         })))
     }
 
-    fn totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
-        let files = self.files()?;
-        let filter = filter(&query.selection)?;
-        let totals = totals::totals_with(&terms(is_given_up), &files, &filter, query.bucket);
-        let totals = totals.map_err(|error| failed(&error))?;
+    fn flow_totals(&self, query: &FlowTotalsQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
+        let files = self.stored_files()?;
+        let filter = to_flow_filter(&query.selection)?;
+        let totals = totals::flow_totals_with(&scan_terms(is_given_up), &files, &filter, query.bucket);
+        let totals = totals.map_err(|error| view_failure(&error))?;
         let mut json = totals_json(&totals);
         json["schema_version"] = SCHEMA_VERSION.into();
-        json["directories"] = self.names();
+        json["directories"] = self.directory_names();
         json["files"] = files.len().into();
-        json["meters"] = self.meters()?;
+        json["meters"] = self.newest_ledgers()?;
         Ok(exact_counts(json))
     }
 }
 
 impl FlowDirectories {
     /// Names of the directories as text: a name need not be UTF-8, which JSON must be.
-    fn names(&self) -> Value {
+    fn directory_names(&self) -> Value {
         self.directories.iter().map(|directory| directory.display().to_string()).collect()
     }
 
     /// The newest ledger of each meter.
-    fn meters(&self) -> Result<Value, ViewRefusal> {
-        let ledgers = ledgers::newest(&self.directories).map_err(|error| failed(&error))?;
+    fn newest_ledgers(&self) -> Result<Value, ViewRefusal> {
+        let ledgers = ledgers::newest_ledgers(&self.directories).map_err(|error| view_failure(&error))?;
         let rows = ledgers.into_iter().map(|(source, (at_ns, ledger))| {
-            let imbalances: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
+            let imbalances: Vec<String> = ledger.find_imbalances().iter().map(ToString::to_string).collect();
             json!({
-                "exporter": exporter(source),
-                "at_ms": ms(at_ns),
+                "exporter": exporter_name(source),
+                "at_ms": to_ms(at_ns),
                 "ledger": ledger,
                 "imbalances": imbalances,
             })
@@ -101,20 +102,20 @@ impl FlowDirectories {
 }
 
 /// Terms of a scan. With one reader, a rig that measures keeps its other processors.
-fn terms<'a>(is_given_up: &'a GivenUp<'a>) -> ScanTerms<'a> {
+fn scan_terms<'a>(is_given_up: &'a GivenUp<'a>) -> ScanTerms<'a> {
     ScanTerms { readers: 1, is_given_up }
 }
 
-fn invalid(name: &str, error: impl Display) -> ViewRefusal {
+fn invalid_parameter(name: &str, error: impl Display) -> ViewRefusal {
     ViewRefusal::Invalid(format!("{name}: {error}"))
 }
 
-fn filter(selection: &FlowSelection) -> Result<FlowFilter, ViewRefusal> {
-    let span = FlowFilter::started(TimeSpan { from_ns: selection.since_ns, to_ns: selection.before_ns });
+fn to_flow_filter(selection: &FlowSelection) -> Result<FlowFilter, ViewRefusal> {
+    let span = FlowFilter::started_in(TimeSpan { from_ns: selection.since_ns, to_ns: selection.before_ns });
     if selection.filter.trim().is_empty() {
         return Ok(span);
     }
-    let filter: FlowFilter = selection.filter.parse().map_err(|error| invalid("filter", error))?;
+    let filter: FlowFilter = selection.filter.parse().map_err(|error| invalid_parameter("filter", error))?;
     Ok(span.and(filter))
 }
 
@@ -123,24 +124,24 @@ fn top_json(parts: &[GroupPart], group: &TopGroup) -> Value {
     let named =
         parts.iter().zip(values).map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let mut json: Map<String, Value> = named.collect();
-    json.extend(measures(has).map(|(name, value)| (name.to_owned(), value.into())));
+    json.extend(group_measures(has).map(|(name, value)| (name.to_owned(), value.into())));
     Value::Object(json)
 }
 
-fn measures(has: &GroupSum) -> [(&'static str, Option<u64>); 9] {
-    let duration_ns = has.of(TopOrder::Duration);
+fn group_measures(has: &GroupSum) -> [(&'static str, Option<u64>); 9] {
+    let duration_ns = has.order_value(TopOrder::Duration);
     // A single packet has no rate.
     let rate = (duration_ns > 0).then_some(has);
     [
         ("flows", Some(has.sum.flows)),
         ("packets", Some(has.sum.packets)),
         ("bytes", Some(has.sum.bytes)),
-        ("first_ms", Some(ms(has.first_ns))),
-        ("last_ms", Some(ms(has.last_ns))),
+        ("first_ms", Some(to_ms(has.first_ns))),
+        ("last_ms", Some(to_ms(has.last_ns))),
         ("duration_ns", Some(duration_ns)),
-        ("packets_per_second", rate.map(|has| has.of(TopOrder::PacketRate))),
-        ("bits_per_second", rate.map(|has| has.of(TopOrder::BitRate))),
-        ("bytes_per_packet", Some(has.of(TopOrder::PacketSize))),
+        ("packets_per_second", rate.map(|has| has.order_value(TopOrder::PacketRate))),
+        ("bits_per_second", rate.map(|has| has.order_value(TopOrder::BitRate))),
+        ("bytes_per_packet", Some(has.order_value(TopOrder::PacketSize))),
     ]
 }
 
@@ -148,7 +149,7 @@ fn totals_json(totals: &FlowTotals) -> Value {
     let protocols = totals.protocols.iter().map(|(number, row)| {
         json!({
             "protocol": number,
-            "name": protocols::name(*number),
+            "name": protocols::protocol_name(*number),
             "records": row.records,
             "flows": row.sum.flows,
             "packets": row.sum.packets,
@@ -163,12 +164,12 @@ fn totals_json(totals: &FlowTotals) -> Value {
         "frame_bytes": totals.frame_bytes,
         "records_with_loss": totals.records_with_loss,
         "records_with_merges": totals.records_with_merges,
-        "first_ms": totals.first_ns.map(ms),
-        "last_ms": totals.last_ns.map(ms),
+        "first_ms": totals.first_ns.map(to_ms),
+        "last_ms": totals.last_ns.map(to_ms),
         "protocols": protocols.collect::<Vec<_>>(),
-        "bucket_ms": ms(totals.bucket_ns),
+        "bucket_ms": to_ms(totals.bucket_ns),
         "timeline": {
-            "at_ms": totals.timeline.keys().map(|at| ms(*at)).collect::<Vec<_>>(),
+            "at_ms": totals.timeline.keys().map(|at| to_ms(*at)).collect::<Vec<_>>(),
             "flows": over_time(totals, |row| row.sum.flows),
             "packets": over_time(totals, |row| row.sum.packets),
             "bytes": over_time(totals, |row| row.sum.bytes),

@@ -1,6 +1,6 @@
 //! Logs, from their indexes. No capture file is read.
 
-use super::{SCHEMA_VERSION, ms};
+use super::{SCHEMA_VERSION, to_ms};
 use packetrig_link_io::log::{FileEntry, LogFollower, LogSummary};
 use packetrig_server::{FactSource, ViewRefusal, exact_counts};
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ impl LogDirectories {
 }
 
 impl FactSource for LogDirectories {
-    fn facts(&self) -> Result<Value, ViewRefusal> {
+    fn read_facts(&self) -> Result<Value, ViewRefusal> {
         let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let logs: Vec<Value> = logs.iter_mut().map(log_json).collect();
         Ok(exact_counts(json!({ "schema_version": SCHEMA_VERSION, "logs": logs })))
@@ -30,7 +30,7 @@ impl FactSource for LogDirectories {
 /// Describes a log. One that cannot be read has an error; the others are shown all the same.
 fn log_json(log: &mut LogFollower) -> Value {
     let directory = log.directory().display().to_string();
-    match log.look() {
+    match log.read_summary() {
         Ok(summary) => summary_json(&directory, summary),
         Err(error) => json!({
             "directory": directory,
@@ -44,30 +44,30 @@ fn summary_json(directory: &str, log: &LogSummary) -> Value {
         "directory": directory,
         "error": null,
         "interface": log.interface,
-        "began_ms": log.began_ns.map(ms),
-        "ended_ms": log.ended_ns.map(ms),
+        "began_ms": log.began_ns.map(to_ms),
+        "ended_ms": log.ended_ns.map(to_ms),
         "is_growing": log.is_growing,
         "files": log.files.len(),
-        "frames": sum(log, |file| file.frames),
-        "bytes": sum(log, |file| file.size),
+        "frames": sum_files(log, |file| file.frames),
+        "bytes": sum_files(log, |file| file.size),
         "removed_files": log.removed_files,
         "removed_frames": log.removed_frames,
-        "dropped_kernel": sum(log, |file| file.dropped_kernel),
-        "dropped_queue": sum(log, |file| file.dropped_queue),
-        "dropped_disk": sum(log, |file| file.dropped_disk),
+        "dropped_kernel": sum_files(log, |file| file.dropped_kernel),
+        "dropped_queue": sum_files(log, |file| file.dropped_queue),
+        "dropped_disk": sum_files(log, |file| file.dropped_disk),
         "mended_files": log.files.values().filter(|file| file.mended).count(),
-        "first_ms": log.files.values().filter_map(|file| Some(ms(file.arrivals_ns?.0))).min(),
-        "last_ms": log.files.values().filter_map(|file| Some(ms(file.arrivals_ns?.1))).max(),
+        "first_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.0))).min(),
+        "last_ms": log.files.values().filter_map(|file| Some(to_ms(file.arrivals_ns?.1))).max(),
         "newest": log.files.values().rev().take(NEWEST).map(file_json).collect::<Vec<_>>(),
     })
 }
 
 /// Converts a time that may be unknown: a mended file without frames has no times.
-fn known_moment(at_ns: u64) -> Option<u64> {
-    (at_ns > 0).then(|| ms(at_ns))
+fn known_ms(at_ns: u64) -> Option<u64> {
+    (at_ns > 0).then(|| to_ms(at_ns))
 }
 
-fn sum(log: &LogSummary, count: fn(&FileEntry) -> u64) -> u64 {
+fn sum_files(log: &LogSummary, count: fn(&FileEntry) -> u64) -> u64 {
     log.files.values().map(count).sum()
 }
 
@@ -76,8 +76,8 @@ fn file_json(file: &FileEntry) -> Value {
         "name": file.name,
         "frames": file.frames,
         "bytes": file.size,
-        "begun_ms": known_moment(file.span_ns.0),
-        "ended_ms": known_moment(file.span_ns.1),
+        "begun_ms": known_ms(file.span_ns.0),
+        "ended_ms": known_ms(file.span_ns.1),
         // The losses of a log that was killed are not known.
         "dropped": (!file.mended).then(|| file.dropped_kernel + file.dropped_queue + file.dropped_disk),
         "mended": file.mended,

@@ -1,7 +1,7 @@
 //! Taps of this user, from the last descriptions of their processes.
 
-use super::{SCHEMA_VERSION, ms};
-use packetrig_link_io::tap::{DescribedTap, described};
+use super::{SCHEMA_VERSION, to_ms};
+use packetrig_link_io::tap::{DescribedTap, describe_taps};
 use packetrig_server::{FactSource, ViewRefusal, exact_counts};
 use packetrig_sys::clock;
 use serde_json::{Value, json};
@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 pub(super) struct MachineTaps;
 
 impl FactSource for MachineTaps {
-    fn facts(&self) -> Result<Value, ViewRefusal> {
-        let taps: Vec<Value> = described().iter().map(tap_json).collect();
+    fn read_facts(&self) -> Result<Value, ViewRefusal> {
+        let taps: Vec<Value> = describe_taps().iter().map(tap_json).collect();
         Ok(exact_counts(json!({
             "schema_version": SCHEMA_VERSION,
             "user": packetrig_sys::owner::own_user(),
-            "now_ms": ms(clock::wall_clock_ns()),
+            "now_ms": to_ms(clock::wall_clock_ns()),
             "taps": taps,
         })))
     }
@@ -26,14 +26,14 @@ fn tap_json(tap: &DescribedTap) -> Value {
         "name": state.name,
         "method": state.way,
         "why": state.why,
-        "since_ms": ms(state.since_ns),
+        "since_ms": to_ms(state.since_ns),
         "process": state.process,
         "process_runs": tap.process_runs,
         "sides": state.sides.iter().map(|side| &side.location).collect::<Vec<_>>(),
         "mirrors": state.mirrors.iter().map(|mirror| &mirror.location).collect::<Vec<_>>(),
         "filter": state.filter,
         "caveats": state.caveats,
-        "counted_ms": tap.counted.as_ref().map(|(at_ns, _)| ms(*at_ns)),
+        "counted_ms": tap.counted.as_ref().map(|(at_ns, _)| to_ms(*at_ns)),
         "accounts": tap.counted.as_ref().map(|(_, accounts)| accounts),
     })
 }

@@ -2,9 +2,9 @@
 //!
 //! The caller makes the text; this module decides when it is due. Invariant: nothing is printed if nothing is wanted.
 
-use crate::output::remark;
+use crate::output::print_remark;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use packetrig_program::safe;
+use packetrig_program::make_safe;
 use packetrig_units::Nanos;
 use std::fmt::Display;
 use std::io::IsTerminal;
@@ -31,7 +31,7 @@ impl LiveLine {
     pub(crate) fn new(is_wanted: bool) -> Self {
         let view = match is_wanted {
             false => LiveView::Nothing,
-            true if std::io::stderr().is_terminal() => LiveView::Bar(bar()),
+            true if std::io::stderr().is_terminal() => LiveView::Bar(progress_spinner()),
             true => LiveView::Lines,
         };
         Self { view, last_due: Nanos::ZERO }
@@ -43,28 +43,28 @@ impl LiveLine {
     }
 
     /// Shows a line for the time `elapsed` after the start.
-    pub(crate) fn show(&mut self, elapsed: Nanos, text: impl Display) {
+    pub(crate) fn show_line(&mut self, elapsed: Nanos, text: impl Display) {
         match &self.view {
             LiveView::Nothing => {}
             LiveView::Bar(bar) => {
-                bar.set_message(safe(&text.to_string()).into_owned());
+                bar.set_message(make_safe(&text.to_string()).into_owned());
                 bar.tick();
             }
-            LiveView::Lines => remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
+            LiveView::Lines => print_remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
         }
         // A line that came late does not delay the next one.
         self.last_due = Nanos::new(elapsed.as_u64() / EVERY.as_u64() * EVERY.as_u64());
     }
 
     /// Removes the line before results are printed.
-    pub(crate) fn finish(self) {
+    pub(crate) fn clear_line(self) {
         if let LiveView::Bar(bar) = self.view {
             bar.finish_and_clear();
         }
     }
 }
 
-fn bar() -> ProgressBar {
+fn progress_spinner() -> ProgressBar {
     // A wrong template must not end the command: it only changes the look of the line.
     let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
         .unwrap_or_else(|_| ProgressStyle::default_spinner());
@@ -80,7 +80,7 @@ mod tests {
         let mut live = LiveLine { view: LiveView::Lines, last_due: Nanos::ZERO };
         assert!(!live.is_due(Nanos::from_millis(999)));
         assert!(live.is_due(Nanos::from_millis(1_300)));
-        live.show(Nanos::from_millis(1_300), "late");
+        live.show_line(Nanos::from_millis(1_300), "late");
         assert!(!live.is_due(Nanos::from_millis(1_999)));
         assert!(live.is_due(Nanos::from_millis(2_000)));
         assert!(!LiveLine::new(false).is_due(Nanos::from_secs(9)));

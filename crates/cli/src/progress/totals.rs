@@ -1,7 +1,7 @@
 //! Counts of a run so far: the sum of the newest counts of every node, and its rates over the last second.
 
 use crate::clamp::clamp_to_u64;
-use crate::numbers::{count, per_second, percent, scaled};
+use crate::numbers::{format_count, format_percent, format_scaled, per_second};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::live_loss::LiveLoss;
 use packetrig_stats::result::{CountSample, ProbeProgress};
@@ -47,7 +47,7 @@ struct FrameTotals {
 }
 
 impl FrameTotals {
-    fn of(sample: &CountSample) -> Self {
+    fn from_sample(sample: &CountSample) -> Self {
         Self {
             sent: sample.tx.iter().map(|(_, tx)| tx.frames).sum(),
             sent_bytes: sample.tx.iter().map(|(_, tx)| tx.bytes).sum(),
@@ -70,10 +70,10 @@ impl FrameTotals {
 
 impl ProgressTotals {
     /// Takes the newest counts of a node.
-    pub(crate) fn take(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
+    pub(crate) fn take_sample(&mut self, node: &str, at: MonoTime, sample: &CountSample) {
         // Counts are cumulative: a sample that was lost or comes twice changes nothing, since the newest one replaces the others.
         let progress = self.nodes.entry(node.to_owned()).or_default();
-        progress.totals = FrameTotals::of(sample);
+        progress.totals = FrameTotals::from_sample(sample);
         progress.probes = sample.probes;
         if let Some((least, mean, most)) = sample.latency {
             progress.latency = Some(LatencyRange { least, mean, most });
@@ -87,7 +87,7 @@ impl ProgressTotals {
     }
 
     /// The latency over all nodes. Each node's mean counts by the frames that it received.
-    fn latency(&self) -> Option<LatencyRange> {
+    fn latency_range(&self) -> Option<LatencyRange> {
         let measured: Vec<(LatencyRange, u128)> = self
             .nodes
             .values()
@@ -105,27 +105,28 @@ impl ProgressTotals {
     }
 
     /// Texts for sent frames, received frames, and losses with the latency.
-    pub(crate) fn parts(&self) -> Vec<String> {
+    pub(crate) fn text_parts(&self) -> Vec<String> {
         if let Some(probes) = self.nodes.values().filter_map(|node| node.probes).reduce(ProbeProgress::plus) {
             return vec![
-                format!("sent {} probes", count(probes.sent)),
-                format!("{} answered", count(probes.answered)),
+                format!("sent {} probes", format_count(probes.sent)),
+                format!("{} answered", format_count(probes.answered)),
             ];
         }
         let Some(((then, before), (at, now))) = self.past.front().zip(self.past.back()) else {
             return vec!["nothing yet".to_owned()];
         };
         let length = at.since(*then);
-        let share = now.loss.share(now.received);
-        let mut lost = format!("lost {} ({})", count(now.loss.lost), percent(share.part, share.whole));
-        if let Some(LatencyRange { least, mean, most }) = self.latency() {
+        let share = now.loss.loss_share(now.received);
+        let mut lost =
+            format!("lost {} ({})", format_count(now.loss.lost), format_percent(share.part, share.whole));
+        if let Some(LatencyRange { least, mean, most }) = self.latency_range() {
             lost.extend([format!("  latency {least}/{mean}/{most}")]);
         }
         vec![
             format!(
                 "sent {} ({})",
-                count(now.sent),
-                rates(
+                format_count(now.sent),
+                rates_text(
                     now.sent.saturating_sub(before.sent),
                     now.sent_bytes.saturating_sub(before.sent_bytes),
                     length
@@ -133,8 +134,8 @@ impl ProgressTotals {
             ),
             format!(
                 "received {} ({})",
-                count(now.received),
-                rates(
+                format_count(now.received),
+                rates_text(
                     now.received.saturating_sub(before.received),
                     now.received_bytes.saturating_sub(before.received_bytes),
                     length
@@ -150,14 +151,14 @@ fn seen_loss(rx: &StreamRxCounts) -> LiveLoss {
     LiveLoss::new(rx.sequence.unique, rx.sequence.unique, rx.sequence.lost, true)
 }
 
-fn rates(frames: u64, bytes: u64, length: Nanos) -> String {
+fn rates_text(frames: u64, bytes: u64, length: Nanos) -> String {
     let bits = per_second(bytes, length) * 8.0;
-    format!("{}, {}", scaled(per_second(frames, length), "fps"), scaled(bits, "bit/s"))
+    format!("{}, {}", format_scaled(per_second(frames, length), "fps"), format_scaled(bits, "bit/s"))
 }
 
 impl fmt::Display for ProgressTotals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.parts().join("  "))
+        f.write_str(&self.text_parts().join("  "))
     }
 }
 
@@ -181,9 +182,9 @@ mod tests {
     fn rates_are_those_of_the_last_second() {
         let mut totals = ProgressTotals::default();
         assert_eq!(totals.to_string(), "nothing yet");
-        totals.take("local", at(0), &sample(0, 0, 0));
-        totals.take("local", at(1_000), &sample(1_000, 990, 10));
-        totals.take("local", at(2_000), &sample(4_000, 3_900, 100));
+        totals.take_sample("local", at(0), &sample(0, 0, 0));
+        totals.take_sample("local", at(1_000), &sample(1_000, 990, 10));
+        totals.take_sample("local", at(2_000), &sample(4_000, 3_900, 100));
         assert_eq!(
             totals.to_string(),
             "sent 4 000 (3 kfps, 3 Mbit/s)  received 3 900 (2.91 kfps, 2.91 Mbit/s)  lost 100 (2.5 %)"
@@ -193,9 +194,9 @@ mod tests {
     #[test]
     fn nodes_add_up_and_a_repeated_sample_changes_nothing() {
         let mut totals = ProgressTotals::default();
-        totals.take("a", at(0), &sample(10, 0, 0));
-        totals.take("b", at(1), &sample(0, 8, 2));
-        totals.take("b", at(2), &sample(0, 8, 2));
+        totals.take_sample("a", at(0), &sample(10, 0, 0));
+        totals.take_sample("b", at(1), &sample(0, 8, 2));
+        totals.take_sample("b", at(2), &sample(0, 8, 2));
         assert!(totals.to_string().starts_with("sent 10 ("), "{totals}");
         assert!(totals.to_string().contains("received 8 (") && totals.to_string().contains("lost 2 (20 %)"));
     }
@@ -205,7 +206,7 @@ mod tests {
         let mut totals = ProgressTotals::default();
         for (node, sent, answered) in [("a", 1200, 1150), ("b", 0, 0), ("a", 1300, 1250)] {
             let probes = Some(ProbeProgress { sent, answered });
-            totals.take(node, at(0), &CountSample { probes, ..CountSample::default() });
+            totals.take_sample(node, at(0), &CountSample { probes, ..CountSample::default() });
         }
         assert_eq!(totals.to_string(), "sent 1 300 probes  1 250 answered");
     }
@@ -214,8 +215,8 @@ mod tests {
     fn latency_stays_when_a_node_does_not_measure_it() {
         let mut totals = ProgressTotals::default();
         let times = (Nanos::from_micros(1), Nanos::from_micros(2), Nanos::from_micros(3));
-        totals.take("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
-        totals.take("tx", at(1), &sample(1, 0, 0));
+        totals.take_sample("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
+        totals.take_sample("tx", at(1), &sample(1, 0, 0));
         assert!(totals.to_string().ends_with("latency 1us/2us/3us"), "{totals}");
     }
 
@@ -223,8 +224,8 @@ mod tests {
     fn latency_is_that_of_all_nodes_and_not_of_the_one_that_reported_last() {
         let mut totals = ProgressTotals::default();
         let times = |least, mean, most| Some((Nanos::new(least), Nanos::new(mean), Nanos::new(most)));
-        totals.take("a", at(0), &CountSample { latency: times(10, 20, 90), ..sample(0, 300, 0) });
-        totals.take("b", at(1), &CountSample { latency: times(5, 60, 70), ..sample(0, 100, 0) });
+        totals.take_sample("a", at(0), &CountSample { latency: times(10, 20, 90), ..sample(0, 300, 0) });
+        totals.take_sample("b", at(1), &CountSample { latency: times(5, 60, 70), ..sample(0, 100, 0) });
         assert!(totals.to_string().ends_with("latency 5ns/30ns/90ns"), "{totals}");
     }
 }

@@ -1,7 +1,7 @@
 //! Tables of a report for the terminal: their columns, headings, and the order in which columns are left out of narrow tables.
 
-use super::{ALL_COLUMNS, MOST_ROWS, left_out, short};
-use crate::numbers::{count, percent, scaled, signed};
+use super::{ALL_COLUMNS, MOST_ROWS, left_out_line, shorten_name};
+use crate::numbers::{format_count, format_percent, format_scaled, format_signed};
 use crate::output::TextStyle;
 use crate::table::fitted_table;
 use packetrig_fleet::report::columns::{CellValue, ColumnKind, ReportTable};
@@ -25,12 +25,16 @@ pub(super) struct ShownColumn {
 }
 
 /// A column that is never left out.
-pub(super) const fn always(column: &'static str, heading: &'static str) -> ShownColumn {
-    if_room(column, heading, u8::MAX)
+pub(super) const fn always_shown(column: &'static str, heading: &'static str) -> ShownColumn {
+    shown_if_fits(column, heading, u8::MAX)
 }
 
 /// A column that is left out of narrow tables, those of the smallest `importance` first.
-pub(super) const fn if_room(column: &'static str, heading: &'static str, importance: u8) -> ShownColumn {
+pub(super) const fn shown_if_fits(
+    column: &'static str,
+    heading: &'static str,
+    importance: u8,
+) -> ShownColumn {
     ShownColumn { column, heading, prefix: "", importance, is_hidden_when_empty: false }
 }
 
@@ -41,7 +45,7 @@ impl ShownColumn {
     }
 
     /// Puts `prefix` before every value.
-    pub(super) const fn prefixed(self, prefix: &'static str) -> Self {
+    pub(super) const fn with_prefix(self, prefix: &'static str) -> Self {
         Self { prefix, ..self }
     }
 
@@ -50,10 +54,10 @@ impl ShownColumn {
         Self { is_hidden_when_empty: true, ..self }
     }
 
-    fn cell<T: ReportTable>(&self, row: &T::Row<'_>) -> Option<String> {
+    fn cell_text<T: ReportTable>(&self, row: &T::Row<'_>) -> Option<String> {
         // Names of columns are those of the CSV files, so a value is computed in one place only.
-        let column = T::column(self.column)?;
-        let shown = shown(&column.value(row)?, column.kind);
+        let column = T::find_column(self.column)?;
+        let shown = value_text(&column.value_in(row)?, column.kind);
         Some(format!("{}{shown}", self.prefix))
     }
 }
@@ -72,7 +76,7 @@ pub(super) fn report_table<T: ReportTable>(
     let columns: Vec<&ShownColumn> = columns
         .iter()
         .filter(|column| {
-            !column.is_hidden_when_empty || shown.iter().any(|row| column.cell::<T>(row).is_some())
+            !column.is_hidden_when_empty || shown.iter().any(|row| column.cell_text::<T>(row).is_some())
         })
         .collect();
     let header: Vec<&str> = columns.iter().map(|column| column.heading).collect();
@@ -80,12 +84,12 @@ pub(super) fn report_table<T: ReportTable>(
     let cells: Vec<Vec<String>> = shown
         .iter()
         .map(|row| {
-            let cells = columns.iter().map(|column| column.cell::<T>(row));
+            let cells = columns.iter().map(|column| column.cell_text::<T>(row));
             cells.map(|cell| cell.unwrap_or_else(|| UNKNOWN.to_owned())).collect()
         })
         .collect();
     let text = fitted_table(style.width(), &header, &cells, &least_important(&columns), ALL_COLUMNS);
-    text + &left_out(rows.len(), subjects, T::FILE)
+    text + &left_out_line(rows.len(), subjects, T::FILE)
 }
 
 /// The headings of the columns that may be left out, the least important first.
@@ -97,18 +101,20 @@ fn least_important(columns: &[&ShownColumn]) -> Vec<&'static str> {
 }
 
 /// Formats a value for people.
-fn shown(value: &CellValue, kind: ColumnKind) -> String {
+fn value_text(value: &CellValue, kind: ColumnKind) -> String {
     match (value, kind) {
-        (CellValue::Text(text), _) => short(text),
+        (CellValue::Text(text), _) => shorten_name(text),
         (CellValue::YesNo(value), _) => if *value { "yes" } else { "no" }.to_owned(),
-        (CellValue::Share { part, whole, .. }, _) => percent(*part, *whole),
+        (CellValue::Share { part, whole, .. }, _) => format_percent(*part, *whole),
         (CellValue::Count(ns), ColumnKind::Nanoseconds) => Nanos::new(*ns).to_string(),
-        (CellValue::Count(rate), ColumnKind::BitsPerSecond) => scaled(*rate as f64, "bit/s"),
-        (CellValue::Count(milli), ColumnKind::MilliFramesPerSecond) => scaled(*milli as f64 / 1000.0, ""),
-        (CellValue::Count(number), _) => count(*number),
+        (CellValue::Count(rate), ColumnKind::BitsPerSecond) => format_scaled(*rate as f64, "bit/s"),
+        (CellValue::Count(milli), ColumnKind::MilliFramesPerSecond) => {
+            format_scaled(*milli as f64 / 1000.0, "")
+        }
+        (CellValue::Count(number), _) => format_count(*number),
         (CellValue::Signed(ns), ColumnKind::SignedNanoseconds) => signed_time(*ns),
-        (CellValue::Signed(ppm), ColumnKind::PartsPerMillion) => format!("{} ppm", signed(*ppm)),
-        (CellValue::Signed(number), _) => signed(*number),
+        (CellValue::Signed(ppm), ColumnKind::PartsPerMillion) => format!("{} ppm", format_signed(*ppm)),
+        (CellValue::Signed(number), _) => format_signed(*number),
     }
 }
 

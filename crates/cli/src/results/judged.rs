@@ -1,8 +1,8 @@
 //! The basis of the verdict: the line of each criterion, the longest outages, events of ports, frames that went
 //! astray and frames of other runs.
 
-use super::{left_out, short};
-use crate::numbers::count;
+use super::{left_out_line, shorten_name};
+use crate::numbers::format_count;
 use crate::output::TextStyle;
 use packetrig_fleet::report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
 
@@ -12,11 +12,11 @@ const MOST_OUTAGES: usize = 10;
 const MOST_SHOWN: usize = 8;
 
 /// One line for each criterion, and for each subject that decides it.
-pub(super) fn criteria(report: &RunReport, style: TextStyle) -> String {
-    report.judged.iter().map(|line| criterion(line, style)).collect()
+pub(super) fn criteria_text(report: &RunReport, style: TextStyle) -> String {
+    report.judged.iter().map(|line| criterion_text(line, style)).collect()
 }
 
-fn criterion(line: &CriterionLine, style: TextStyle) -> String {
+fn criterion_text(line: &CriterionLine, style: TextStyle) -> String {
     let result = match line.result {
         CriterionResult::Pass => style.good("PASS        "),
         CriterionResult::Fail => style.bad("FAIL        "),
@@ -41,7 +41,7 @@ fn criterion(line: &CriterionLine, style: TextStyle) -> String {
 }
 
 /// The longest outages of all streams, in the order of time.
-pub(super) fn outages(report: &RunReport) -> String {
+pub(super) fn outages_text(report: &RunReport) -> String {
     let all = report.streams.iter().filter_map(|stream| Some((stream, stream.outages.as_ref()?)));
     let mut rows: Vec<(&str, &OutageRow)> = all
         .clone()
@@ -51,17 +51,17 @@ pub(super) fn outages(report: &RunReport) -> String {
     rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.frames));
     rows.truncate(MOST_OUTAGES);
     rows.sort_by_key(|(_, row)| row.begin);
-    let mut text: String = rows.iter().map(|(stream, row)| outage(stream, row)).collect();
+    let mut text: String = rows.iter().map(|(stream, row)| outage_line(stream, row)).collect();
     let outages: u64 = all.map(|(_, of)| of.count).sum();
     // A row can stand for several gaps that follow each other closely.
     let shown: u64 = rows.iter().map(|(_, row)| row.gaps).sum();
     if outages > shown {
-        text.extend([format!("  … and {} more, see outages.csv\n", count(outages - shown))]);
+        text.extend([format!("  … and {} more, see outages.csv\n", format_count(outages - shown))]);
     }
     text
 }
 
-fn outage(stream: &str, row: &OutageRow) -> String {
+fn outage_line(stream: &str, row: &OutageRow) -> String {
     // A stream that loses its first or last frames has no frame that would date that end of the outage.
     let begin = row.begin.map_or_else(|| "the start".to_owned(), |begin| begin.to_string());
     let end = row.end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
@@ -70,18 +70,19 @@ fn outage(stream: &str, row: &OutageRow) -> String {
         .zip(row.end)
         .map_or_else(String::new, |(begin, end)| format!(" ({})", end.saturating_sub(begin)));
     let joined = if row.gaps > 1 { format!(" in {} gaps", row.gaps) } else { String::new() };
-    let doubt = if row.in_doubt > 0 { format!(", {} in doubt", count(row.in_doubt)) } else { String::new() };
+    let doubt =
+        if row.in_doubt > 0 { format!(", {} in doubt", format_count(row.in_doubt)) } else { String::new() };
     format!(
         "  {}: from {begin} to {end}{length}: {} frames{joined}, numbers {} to {}{doubt}\n",
-        short(stream),
-        count(row.frames),
+        shorten_name(stream),
+        format_count(row.frames),
         row.first,
         row.last
     )
 }
 
 /// Events of ports during the run, in time since the start.
-pub(super) fn events(report: &RunReport) -> String {
+pub(super) fn events_text(report: &RunReport) -> String {
     let mut text = String::new();
     for port in &report.ports {
         for event in port.events.iter().take(MOST_SHOWN) {
@@ -97,13 +98,13 @@ pub(super) fn events(report: &RunReport) -> String {
 }
 
 /// Largest numbers of frames that ports sent within short times.
-pub(super) fn peaks(report: &RunReport) -> String {
-    report.ports.iter().filter_map(peak).take(super::MOST_ROWS).collect()
+pub(super) fn peaks_text(report: &RunReport) -> String {
+    report.ports.iter().filter_map(peak_line).take(super::MOST_ROWS).collect()
 }
 
-fn peak(port: &PortReport) -> Option<String> {
+fn peak_line(port: &PortReport) -> Option<String> {
     let peaks = port.peaks?;
-    let [one, ten, hundred] = [peaks.in_1ms, peaks.in_10ms, peaks.in_100ms].map(count);
+    let [one, ten, hundred] = [peaks.in_1ms, peaks.in_10ms, peaks.in_100ms].map(format_count);
     Some(format!(
         "  {}: at most {one} frames in 1 ms, {ten} in 10 ms, {hundred} in 100 ms\n",
         port.full_name()
@@ -111,19 +112,20 @@ fn peak(port: &PortReport) -> Option<String> {
 }
 
 /// Frames that arrived where none were expected, and frames of other runs.
-pub(super) fn astray(report: &RunReport) -> String {
+pub(super) fn astray_text(report: &RunReport) -> String {
     let misdelivered =
         report.streams.iter().filter_map(|stream| Some((stream, stream.misdelivery.as_ref()?)));
-    let mut lines: Vec<String> =
-        misdelivered.map(|(stream, astray)| format!("  {}: {astray}\n", short(&stream.name))).collect();
+    let mut lines: Vec<String> = misdelivered
+        .map(|(stream, astray)| format!("  {}: {astray}\n", shorten_name(&stream.name)))
+        .collect();
     for port in &report.ports {
         lines.extend(port.other_runs.iter().map(|other| {
             let run =
                 other.run.as_ref().map_or_else(|| "an earlier run".to_owned(), |run| format!("run {run}"));
-            format!("  {}: {} frames of {run}\n", port.full_name(), count(other.frames))
+            format!("  {}: {} frames of {run}\n", port.full_name(), format_count(other.frames))
         }));
     }
-    let more = left_out(lines.len(), "lines", "report.json");
+    let more = left_out_line(lines.len(), "lines", "report.json");
     lines.truncate(super::MOST_ROWS);
     lines.concat() + &more
 }

@@ -1,7 +1,7 @@
 //! Merges remarks of one kind about many streams, ports or nodes into one line: otherwise one kind would hide the others. The
 //! JSON report has every remark on its own.
 
-use crate::numbers::count;
+use crate::numbers::format_count;
 use packetrig_fleet::report::RunReport;
 
 /// Largest number of remarks of one kind on separate lines, and number of subjects that a merged line names.
@@ -15,54 +15,59 @@ pub(super) struct ReportRemark<'a> {
 }
 
 /// The lines for these remarks. Kinds are in the order of their first remark.
-pub(super) fn merge(report: &RunReport, remarks: &[ReportRemark<'_>]) -> Vec<String> {
+pub(super) fn merge_remarks(report: &RunReport, remarks: &[ReportRemark<'_>]) -> Vec<String> {
     // A list and not a map: it keeps the order, and a report has few kinds.
     let mut kinds: Vec<(String, Vec<ReportRemark<'_>>)> = Vec::new();
     for remark in remarks {
-        let kind = kind(remark.text);
+        let kind = remark_kind(remark.text);
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, same)) => same.push(*remark),
             None => kinds.push((kind, vec![*remark])),
         }
     }
-    kinds.iter().flat_map(|(_, same)| lines(report, same)).collect()
+    kinds.iter().flat_map(|(_, same)| kind_lines(report, same)).collect()
 }
 
-fn lines(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
+fn kind_lines(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
     if same.len() <= FEW {
         return same.iter().map(|remark| format!("{}: {}", remark.subject, remark.text)).collect();
     }
-    let names: Vec<&str> = same.iter().take(FEW).map(|remark| name(report, remark.subject)).collect();
+    let names: Vec<&str> = same.iter().take(FEW).map(|remark| subject_name(report, remark.subject)).collect();
     let subjects = format!(
         "{} {} ({} and {} more)",
-        count(same.len() as u64),
-        plural(report, names[0]),
+        format_count(same.len() as u64),
+        plural_noun(report, names[0]),
         names.join(", "),
-        count((same.len() - FEW) as u64)
+        format_count((same.len() - FEW) as u64)
     );
-    vec![format!("{subjects}: {}", summary(report, same))]
+    vec![format!("{subjects}: {}", summary_text(report, same))]
 }
 
 /// Summary of remarks: the total and the worst if each begins with a count, otherwise an example.
-fn summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
+fn summary_text(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     let ReportRemark { subject, text } = same[0];
     if same.iter().all(|remark| remark.text == text) {
         return text.to_owned();
     }
     let counts: Option<Vec<u64>> = same.iter().map(|remark| leading_count(remark.text)).collect();
     match counts {
-        None => format!("for example {}: {text}", name(report, subject)),
+        None => format!("for example {}: {text}", subject_name(report, subject)),
         Some(counts) => {
             let total = counts.iter().fold(0, |sum: u64, number| sum.saturating_add(*number));
             let worst =
                 (0..same.len()).max_by_key(|index| counts[*index]).map_or(same[0], |index| same[index]);
-            format!("{} in all, most for {}: {}", count(total), name(report, worst.subject), worst.text)
+            format!(
+                "{} in all, most for {}: {}",
+                format_count(total),
+                subject_name(report, worst.subject),
+                worst.text
+            )
         }
     }
 }
 
 /// The name of a subject, which reasons of a verdict call `stream NAME`.
-fn name<'a>(report: &RunReport, subject: &'a str) -> &'a str {
+fn subject_name<'a>(report: &RunReport, subject: &'a str) -> &'a str {
     let stream = subject.strip_prefix("stream ");
     stream.filter(|name| is_stream(report, name)).unwrap_or(subject)
 }
@@ -71,7 +76,7 @@ fn is_stream(report: &RunReport, name: &str) -> bool {
     report.streams.iter().any(|stream| stream.name == name)
 }
 
-fn plural(report: &RunReport, subject: &str) -> &'static str {
+fn plural_noun(report: &RunReport, subject: &str) -> &'static str {
     if is_stream(report, subject) {
         "streams"
     } else if report.ports.iter().any(|port| port.info.name == subject) {
@@ -87,7 +92,7 @@ fn leading_count(text: &str) -> Option<u64> {
 }
 
 /// The common part of texts that differ only in numbers: the text without numbers, their units, and shares.
-fn kind(text: &str) -> String {
+fn remark_kind(text: &str) -> String {
     let mut kind = String::with_capacity(text.len());
     let mut words = text.split(' ');
     while let Some(word) = words.next() {
@@ -110,8 +115,8 @@ mod tests {
     #[test]
     fn texts_are_of_one_kind_if_only_their_numbers_differ() {
         let late = "120 frames (1.2 %) left more than 1ms late";
-        assert_eq!(kind(late), kind("7 frames (< 0.0001 %) left more than 1ms late"));
-        assert_ne!(kind(late), kind("120 frames (1.2 %) seem to arrive before they were sent"));
+        assert_eq!(remark_kind(late), remark_kind("7 frames (< 0.0001 %) left more than 1ms late"));
+        assert_ne!(remark_kind(late), remark_kind("120 frames (1.2 %) seem to arrive before they were sent"));
         assert_eq!(leading_count(late), Some(120));
         assert_eq!(leading_count("LRO stays on"), None);
     }

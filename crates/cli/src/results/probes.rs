@@ -2,10 +2,10 @@
 //!
 //! A cell without a number has the reason; it never shows a zero for something that was not measured.
 
-use super::{MOST_ROWS, left_out, short};
-use crate::table::table;
+use super::{MOST_ROWS, left_out_line, shorten_name};
+use crate::table::format_table;
 use packetrig_fleet::report::{ProbeFindings, ProbeLineReport, ProbesReport, RunReport};
-use packetrig_program::numbers::scaled;
+use packetrig_program::numbers::format_scaled;
 use packetrig_stats::probe::{CapacityRange, ProbeTimes};
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ const MOST_FULL_COLUMNS: usize = 5;
 const MOST_COLUMNS: usize = 24;
 
 /// The tables of the probes; empty for a run without probes.
-pub(super) fn probes(report: &RunReport) -> String {
+pub(super) fn probes_text(report: &RunReport) -> String {
     let Some(probes) = &report.probes else { return String::new() };
     let (most, what, each) = match probes.method.as_str() {
         "send" => ("", "trains", "one each"),
@@ -31,7 +31,7 @@ pub(super) fn probes(report: &RunReport) -> String {
         probes.interval,
         probes.size
     );
-    let matrix = ProbeMatrix::of(probes);
+    let matrix = ProbeMatrix::from_report(probes);
     let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MOST_COLUMNS;
     match probes.method.as_str() {
         "oneway" | "stamp" if is_matrix => text.push_str(&one_way_tables(&matrix)),
@@ -39,9 +39,9 @@ pub(super) fn probes(report: &RunReport) -> String {
         "capacity" if is_matrix => text.push_str(&capacity_table(&matrix)),
         "capacity" => text.push_str(&capacity_list(probes)),
         "send" => text.push_str(&sending_list(probes)),
-        _ => text.push_str(&list(probes)),
+        _ => text.push_str(&pairs_list(probes)),
     }
-    text.push_str(&missing(probes));
+    text.push_str(&missing_lines(probes));
     text
 }
 
@@ -53,7 +53,7 @@ struct ProbeMatrix<'a> {
 }
 
 impl<'a> ProbeMatrix<'a> {
-    fn of(probes: &'a ProbesReport) -> Self {
+    fn from_report(probes: &'a ProbesReport) -> Self {
         let rows: BTreeSet<&str> = probes.lines.iter().map(|line| line.from.as_str()).collect();
         let columns: BTreeSet<&str> = probes.lines.iter().map(|line| line.to.as_str()).collect();
         let cells = probes.lines.iter().map(|line| ((line.from.as_str(), line.to.as_str()), line));
@@ -65,8 +65,8 @@ impl<'a> ProbeMatrix<'a> {
     }
 
     /// Table with the text that `cell` makes of each pair's findings.
-    fn table(&self, corner: &str, cell: impl Fn(&ProbeFindings) -> String) -> String {
-        let names: Vec<String> = self.columns.iter().map(|name| shown(name)).collect();
+    fn matrix_table(&self, corner: &str, cell: impl Fn(&ProbeFindings) -> String) -> String {
+        let names: Vec<String> = self.columns.iter().map(|name| short_name(name)).collect();
         let header: Vec<&str> = std::iter::once(corner).chain(names.iter().map(String::as_str)).collect();
         let rows = self.rows.iter().map(|from| {
             let cells = self.columns.iter().map(|to| match self.cells.get(&(from, to)) {
@@ -74,18 +74,18 @@ impl<'a> ProbeMatrix<'a> {
                 None => "·".to_owned(),
                 Some(line) => line.found.as_ref().map_or_else(|| "missing".to_owned(), &cell),
             });
-            std::iter::once(shown(from)).chain(cells).collect::<Vec<String>>()
+            std::iter::once(short_name(from)).chain(cells).collect::<Vec<String>>()
         });
-        table(&header, rows)
+        format_table(&header, rows)
     }
 
-    fn findings(&self) -> impl Iterator<Item = &'a ProbeFindings> {
+    fn all_findings(&self) -> impl Iterator<Item = &'a ProbeFindings> {
         self.cells.values().filter_map(|line| line.found.as_ref())
     }
 }
 
-fn shown(name: &str) -> String {
-    short(name)
+fn short_name(name: &str) -> String {
+    shorten_name(name)
 }
 
 fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
@@ -93,19 +93,23 @@ fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
     let mut text = if matrix.columns.len() <= MOST_FULL_COLUMNS {
         format!(
             "\n  One-way delay from row to column: median / p99 ± bound\n{}",
-            matrix.table("from", |found| cell(found, delay(found), full))
+            matrix.matrix_table("from", |found| time_cell(found, delay(found), full_times))
         )
     } else {
         format!(
             "\n  One-way delay from row to column: median\n{}\n  99th percentile\n{}",
-            matrix.table("from", |found| cell(found, delay(found), |times| length(times.p50_ns))),
-            matrix.table("from", |found| cell(found, delay(found), |times| known_length(times.p99_ns)))
+            matrix.matrix_table("from", |found| time_cell(found, delay(found), |times| length_text(
+                times.p50_ns
+            ))),
+            matrix.matrix_table("from", |found| time_cell(found, delay(found), |times| known_length(
+                times.p99_ns
+            )))
         )
     };
-    text.push_str(&bounds(matrix.findings(), delay));
+    text.push_str(&bounds_text(matrix.all_findings(), delay));
     text.extend([format!(
         "\n  Lost on the way from row to column\n{}",
-        matrix.table("from", |found| lost(found.lost_there, found.counts.sent))
+        matrix.matrix_table("from", |found| lost_cell(found.lost_there, found.counts.sent))
     )]);
     text
 }
@@ -114,11 +118,14 @@ fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
     let rtt = |found: &ProbeFindings| found.round_trip;
     let mut text = format!(
         "\n  Round trip from row to column and back: median / p99 ± bound\n{}",
-        matrix.table("from", |found| cell(found, rtt(found), full))
+        matrix.matrix_table("from", |found| time_cell(found, rtt(found), full_times))
     );
     text.extend([format!(
         "\n  Lost there or back\n{}",
-        matrix.table("from", |found| lost(Some(found.counts.lost + found.counts.refused), found.counts.sent))
+        matrix.matrix_table("from", |found| lost_cell(
+            Some(found.counts.lost + found.counts.refused),
+            found.counts.sent
+        ))
     )]);
     text
 }
@@ -126,7 +133,7 @@ fn ping_tables(matrix: &ProbeMatrix<'_>) -> String {
 fn capacity_table(matrix: &ProbeMatrix<'_>) -> String {
     format!(
         "\n  Rate of the narrowest link from row to column, in bits of frames: most likely (least to most)\n{}",
-        matrix.table("from", capacity)
+        matrix.matrix_table("from", capacity_text)
     )
 }
 
@@ -136,22 +143,22 @@ fn capacity_list(probes: &ProbesReport) -> String {
         let found = line.found.as_ref()?;
         let measured = found.capacity.as_ref();
         let trains = measured.map_or_else(String::new, |one| format!("{} of {}", one.used, one.trains));
-        let pair = format!("{} -> {}", shown(&line.from), shown(&line.to));
+        let pair = format!("{} -> {}", short_name(&line.from), short_name(&line.to));
         Some(vec![
             pair,
-            capacity(found),
+            capacity_text(found),
             trains,
             found.counts.sent.to_string(),
             found.counts.lost.to_string(),
         ])
     });
     let header = ["pair", "rate of frames (least to most)", "trains used", "probes", "lost"];
-    format!("\n{}{}", table(&header, rows), left_out(probes.lines.len(), "pairs", "report.json"))
+    format!("\n{}{}", format_table(&header, rows), left_out_line(probes.lines.len(), "pairs", "report.json"))
 }
 
 /// Formats the capacity of a pair, or the reason why there is none.
-fn capacity(found: &ProbeFindings) -> String {
-    let rate = |bits: u64| scaled(bits as f64, "bit/s");
+fn capacity_text(found: &ProbeFindings) -> String {
+    let rate = |bits: u64| format_scaled(bits as f64, "bit/s");
     match found.capacity_rate() {
         Some(CapacityRange { bits_per_s, low, high, .. }) => {
             format!("{} ({} to {})", rate(bits_per_s), rate(low), rate(high))
@@ -162,17 +169,17 @@ fn capacity(found: &ProbeFindings) -> String {
     }
 }
 
-fn full(times: ProbeTimes) -> String {
-    format!("{} / {} ± {}", length(times.p50_ns), known_length(times.p99_ns), Nanos::new(times.bound_ns))
+fn full_times(times: ProbeTimes) -> String {
+    format!("{} / {} ± {}", length_text(times.p50_ns), known_length(times.p99_ns), Nanos::new(times.bound_ns))
 }
 
 /// Formats a percentile; a dash if there are too few samples for it.
 fn known_length(ns: Option<i64>) -> String {
-    ns.map_or_else(|| "–".to_owned(), length)
+    ns.map_or_else(|| "–".to_owned(), length_text)
 }
 
 /// Formats a time with its sign, to three digits: a table shows magnitudes, the files have all digits.
-fn length(ns: i64) -> String {
+fn length_text(ns: i64) -> String {
     let size = ns.unsigned_abs();
     let digits = size.checked_ilog10().unwrap_or(0);
     let step = 10_u64.pow(digits.saturating_sub(2));
@@ -181,7 +188,11 @@ fn length(ns: i64) -> String {
 }
 
 /// Formats a time of a pair, or the reason why there is none.
-fn cell(found: &ProbeFindings, times: Option<ProbeTimes>, words: impl Fn(ProbeTimes) -> String) -> String {
+fn time_cell(
+    found: &ProbeFindings,
+    times: Option<ProbeTimes>,
+    words: impl Fn(ProbeTimes) -> String,
+) -> String {
     match times {
         Some(times) => words(times),
         None if found.counts.sent == 0 => "not sent".to_owned(),
@@ -190,7 +201,7 @@ fn cell(found: &ProbeFindings, times: Option<ProbeTimes>, words: impl Fn(ProbeTi
     }
 }
 
-fn lost(lost: Option<u64>, sent: u64) -> String {
+fn lost_cell(lost: Option<u64>, sent: u64) -> String {
     match lost {
         _ if sent == 0 => "not sent".to_owned(),
         None => "unknown".to_owned(),
@@ -199,7 +210,7 @@ fn lost(lost: Option<u64>, sent: u64) -> String {
 }
 
 /// Largest errors of the times of a table, by the relation of the clocks.
-fn bounds<'a>(
+fn bounds_text<'a>(
     findings: impl Iterator<Item = &'a ProbeFindings>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
 ) -> String {
@@ -217,11 +228,11 @@ fn bounds<'a>(
 }
 
 /// A row for each line.
-fn list(probes: &ProbesReport) -> String {
+fn pairs_list(probes: &ProbesReport) -> String {
     let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
     let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
-        let time = |times: Option<ProbeTimes>| times.map_or_else(|| "unknown".to_owned(), full);
+        let time = |times: Option<ProbeTimes>| times.map_or_else(|| "unknown".to_owned(), full_times);
         let direction =
             |lost: Option<u64>| lost.map_or_else(|| "unknown".to_owned(), |lost| lost.to_string());
         let [there, back] = match probes.method.as_str() {
@@ -229,10 +240,11 @@ fn list(probes: &ProbesReport) -> String {
             "ping" => [format!("{} in all", found.counts.lost), "–".to_owned()],
             _ => [direction(found.lost_there), direction(found.lost_back)],
         };
-        let delays = [cell(found, found.delay_there, full), cell(found, found.delay_back, full)];
+        let delays =
+            [time_cell(found, found.delay_there, full_times), time_cell(found, found.delay_back, full_times)];
         let [delay_there, delay_back] = delays;
         Some(vec![
-            format!("{} -> {}", shown(&line.from), shown(&line.to)),
+            format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
             found.counts.sent.to_string(),
             there,
             back,
@@ -241,11 +253,11 @@ fn list(probes: &ProbesReport) -> String {
             time(found.round_trip),
         ])
     });
-    let mut text = format!("\n{}", table(&header, rows));
-    text.push_str(&bounds(probes.lines.iter().filter_map(|line| line.found.as_ref()), |found| {
+    let mut text = format!("\n{}", format_table(&header, rows));
+    text.push_str(&bounds_text(probes.lines.iter().filter_map(|line| line.found.as_ref()), |found| {
         found.delay_there
     }));
-    text.push_str(&left_out(probes.lines.len(), "pairs", "report.json"));
+    text.push_str(&left_out_line(probes.lines.len(), "pairs", "report.json"));
     text
 }
 
@@ -257,7 +269,7 @@ fn sending_list(probes: &ProbesReport) -> String {
             found.release_error.as_ref().map_or_else(|| "unknown".to_owned(), |times| known_length(of(times)))
         };
         Some(vec![
-            format!("{} -> {}", shown(&line.from), shown(&line.to)),
+            format!("{} -> {}", short_name(&line.from), short_name(&line.to)),
             format!("{} of {}", found.counts.sent, found.counts.planned),
             error(|times| Some(times.p50_ns)),
             error(|times| times.p99_ns),
@@ -266,25 +278,25 @@ fn sending_list(probes: &ProbesReport) -> String {
         ])
     });
     let header = ["pair", "sent", "release error p50", "p99", "uncertain", "mechanism"];
-    format!("\n{}{}", table(&header, rows), left_out(probes.lines.len(), "pairs", "report.json"))
+    format!("\n{}{}", format_table(&header, rows), left_out_line(probes.lines.len(), "pairs", "report.json"))
 }
 
 /// Pairs without a result, and those that ended early, each with the reason.
-fn missing(probes: &ProbesReport) -> String {
+fn missing_lines(probes: &ProbesReport) -> String {
     let reasons: Vec<String> = probes
         .lines
         .iter()
         .filter_map(|line| {
             let of_found = |found: &ProbeFindings| {
-                found.end.words().or_else(|| found.capacity.as_ref()?.why_not.clone())
+                found.end.in_words().or_else(|| found.capacity.as_ref()?.why_not.clone())
             };
             let why = line.missing.clone().or_else(|| of_found(line.found.as_ref()?))?;
-            Some(format!("{}: {}", shown(&line.name()), why))
+            Some(format!("{}: {}", short_name(&line.name()), why))
         })
         .collect();
     let mut text = String::new();
     text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")));
-    text.push_str(&left_out(reasons.len(), "pairs", "report.json"));
+    text.push_str(&left_out_line(reasons.len(), "pairs", "report.json"));
     text
 }
 
@@ -358,7 +370,7 @@ mod tests {
     #[test]
     fn a_matrix_has_a_reason_where_it_has_no_number() {
         let mesh = mesh();
-        let text = [one_way_tables(&ProbeMatrix::of(&mesh)), missing(&mesh)].concat();
+        let text = [one_way_tables(&ProbeMatrix::from_report(&mesh)), missing_lines(&mesh)].concat();
         let wanted = "
   One-way delay from row to column: median / p99 ± bound
   from                        a                        b                        c
@@ -382,7 +394,7 @@ mod tests {
     fn a_time_is_shown_to_three_digits() {
         for (ns, text) in [(0, "0ns"), (7, "7ns"), (1_234, "1.23us"), (-98_765, "-98.8us"), (999_999, "1ms")]
         {
-            assert_eq!(length(ns), text, "{ns}");
+            assert_eq!(length_text(ns), text, "{ns}");
         }
     }
 }

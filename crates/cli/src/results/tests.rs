@@ -76,15 +76,15 @@ fn stream(name: &str) -> StreamReport {
 
 fn report() -> RunReport {
     let mut ledger = FrameLedger::default();
-    ledger.add(LedgerAccount::Planned, 1_000);
-    ledger.add(LedgerAccount::HandedOver, 1_000);
-    ledger.add(LedgerAccount::Counted, 990);
+    ledger.add_frames(LedgerAccount::Planned, 1_000);
+    ledger.add_frames(LedgerAccount::HandedOver, 1_000);
+    ledger.add_frames(LedgerAccount::Counted, 990);
     RunReport {
         schema_version: SCHEMA_VERSION,
         packetrig_version: "0.1.0".into(),
         run: RunId("20261121-081407-3fa9c1".into()),
         name: "first".into(),
-        plan_sha256: PlanHash::of(""),
+        plan_sha256: PlanHash::from_document(""),
         started_wall_ns: 0,
         seed: 3,
         sending: Some(Nanos::from_secs(10)),
@@ -124,7 +124,7 @@ fn report() -> RunReport {
 }
 
 fn rendered(report: &RunReport) -> String {
-    render(report, TextStyle::PLAIN)
+    render_report(report, TextStyle::PLAIN)
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn nodes_are_shown_when_there_are_several() {
         source: FitSource::InBand,
         offset_ns: Some(-2_000_000),
         bound: Some(Nanos::from_micros(35)),
-        record: ClockRecord::same(),
+        record: ClockRecord::same_clock(),
     };
     let mut report = report();
     report.nodes = vec![node("alpha", Some(clock))];
@@ -213,7 +213,7 @@ fn tables_are_as_wide_as_the_terminal_and_whole_where_there_is_none() {
     let mut report = report();
     report.streams.push(stream("a name of thirty-two characters!"));
     report.nodes = vec![node("alpha", None), node("beta", None)];
-    let narrow = render(&report, TextStyle::PLAIN.with_width(Some(80)));
+    let narrow = render_report(&report, TextStyle::PLAIN.with_width(Some(80)));
     let tables = narrow.split("Ledger").next().unwrap().lines().skip(1);
     for line in tables {
         assert!(line.chars().count() <= 80, "{} characters: {line}", line.chars().count());
@@ -304,8 +304,8 @@ fn thousands_of_streams_are_cut_short_and_counted() {
 
 #[test]
 fn long_names_are_shortened_whole_characters_at_a_time() {
-    assert_eq!(short("short"), "short");
-    assert_eq!(short(&"ü".repeat(50)).chars().count(), LONGEST_NAME);
+    assert_eq!(shorten_name("short"), "short");
+    assert_eq!(shorten_name(&"ü".repeat(50)).chars().count(), LONGEST_NAME);
 }
 
 #[test]

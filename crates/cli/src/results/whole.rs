@@ -1,9 +1,9 @@
 //! Results of the run as a whole: ports, the ledger, captures, caveats.
 
-use super::columns::{ShownColumn, always, if_room, report_table};
-use super::merged::{ReportRemark, merge};
-use super::{MOST_ROWS, left_out};
-use crate::numbers::count;
+use super::columns::{ShownColumn, always_shown, report_table, shown_if_fits};
+use super::merged::{ReportRemark, merge_remarks};
+use super::{MOST_ROWS, left_out_line};
+use crate::numbers::format_count;
 use crate::output::TextStyle;
 use packetrig_fleet::report::columns::{PortTable, ReportTable};
 use packetrig_fleet::report::{PortReport, RunReport};
@@ -11,51 +11,52 @@ use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::result::CaptureResult;
 
 const PORTS: &[ShownColumn] = &[
-    always("port", "port"),
-    always("node", "node"),
-    if_room("location", "location", 4),
-    if_room("back_end", "back end", 2),
-    if_room("driver", "driver", 0),
-    always("tx_handed_over", "sent"),
-    if_room("tx_l2_bps", "tx rate", 3),
-    always("rx_of_run", "received"),
-    if_room("rx_l2_bps", "rx rate", 3),
-    if_room("rx_foreign", "foreign", 5),
-    always("rx_ring_dropped", "ring drops"),
-    if_room("tx_stamp", "tx stamp", 1),
-    if_room("rx_stamp", "rx stamp", 1),
+    always_shown("port", "port"),
+    always_shown("node", "node"),
+    shown_if_fits("location", "location", 4),
+    shown_if_fits("back_end", "back end", 2),
+    shown_if_fits("driver", "driver", 0),
+    always_shown("tx_handed_over", "sent"),
+    shown_if_fits("tx_l2_bps", "tx rate", 3),
+    always_shown("rx_of_run", "received"),
+    shown_if_fits("rx_l2_bps", "rx rate", 3),
+    shown_if_fits("rx_foreign", "foreign", 5),
+    always_shown("rx_ring_dropped", "ring drops"),
+    shown_if_fits("tx_stamp", "tx stamp", 1),
+    shown_if_fits("rx_stamp", "rx stamp", 1),
 ];
 
 /// Table of the ports' counts, and the reasons for their back ends.
-pub(super) fn ports(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn ports_text(report: &RunReport, style: TextStyle) -> String {
     let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
     let columns: Vec<ShownColumn> =
         PORTS.iter().filter(|column| is_fleet || column.name() != "node").copied().collect();
-    let mut text = report_table::<PortTable>(&columns, &PortTable::rows(report), "ports", style);
+    let mut text = report_table::<PortTable>(&columns, &PortTable::report_rows(report), "ports", style);
     // On a fleet, most ports have the same back end for the same reason.
-    let mut reasons: Vec<String> = report.ports.iter().map(why).collect();
+    let mut reasons: Vec<String> = report.ports.iter().map(back_end_reason).collect();
     reasons.dedup();
     text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));
     text
 }
 
-fn why(port: &PortReport) -> String {
-    format!("back end {}: {}", word(&port.info.back_end), port.info.why)
+fn back_end_reason(port: &PortReport) -> String {
+    format!("back end {}: {}", json_word(&port.info.back_end), port.info.why)
 }
 
 /// Every account in the order in which frames pass, then the places of losses.
-pub(super) fn ledger(report: &RunReport) -> String {
+pub(super) fn ledger_text(report: &RunReport) -> String {
     let mut text = String::new();
     for (side, accounts) in SIDES {
         // An account that no counter feeds is left out; a zero would claim that it was counted.
         let known = accounts.iter().filter_map(|account| Some((account, report.ledger.get(*account)?)));
-        let parts = known.map(|(account, frames)| format!("{} {}", name(*account), count(frames)));
+        let parts =
+            known.map(|(account, frames)| format!("{} {}", account_name(*account), format_count(frames)));
         let line = parts.collect::<Vec<_>>().join("  ");
         if !line.is_empty() {
             text.extend([format!("  {side:<14}{line}\n")]);
         }
     }
-    text.push_str(&lost(report));
+    text.push_str(&lost_line(report));
     text.extend(report.imbalances.iter().map(|wrong| format!("  does not balance: {wrong}\n")));
     text.extend(
         report.unchecked.iter().map(|rule| format!("  not checked, because a counter is missing: {rule}\n")),
@@ -97,7 +98,7 @@ const SIDES: [(&str, &[LedgerAccount]); 3] = [
     ("end to end", &[LedgerAccount::Expected, LedgerAccount::Lost]),
 ];
 
-fn lost(report: &RunReport) -> String {
+fn lost_line(report: &RunReport) -> String {
     let places = report.lost;
     if places.total == 0 {
         return String::new();
@@ -105,51 +106,51 @@ fn lost(report: &RunReport) -> String {
     format!(
         "  {:<14}{}: in our sender {}, in our receiver {}, during an event at a port {} (in doubt), in the device under test or on the path {}\n",
         "lost",
-        count(places.total),
-        known(places.sender),
-        known(places.receiver),
-        count(places.in_doubt),
-        known(places.path)
+        format_count(places.total),
+        count_or_unknown(places.sender),
+        count_or_unknown(places.receiver),
+        format_count(places.in_doubt),
+        count_or_unknown(places.path)
     )
 }
 
-fn known(frames: Option<u64>) -> String {
-    frames.map_or_else(|| "not known".to_owned(), count)
+fn count_or_unknown(frames: Option<u64>) -> String {
+    frames.map_or_else(|| "not known".to_owned(), format_count)
 }
 
 /// Capture files and their missing frames.
-pub(super) fn captures(report: &RunReport) -> String {
+pub(super) fn captures_text(report: &RunReport) -> String {
     report.captures.iter().map(capture_line).collect()
 }
 
 fn capture_line(capture: &CaptureResult) -> String {
     let missing = match capture.dropped {
         0 => String::new(),
-        dropped => format!(", {} frames missing", count(dropped)),
+        dropped => format!(", {} frames missing", format_count(dropped)),
     };
-    format!("  {}: {} frames{missing}\n", capture.file, count(capture.written))
+    format!("  {}: {} frames{missing}\n", capture.file, format_count(capture.written))
 }
 
 /// Doubts, those that forbid PASS first.
-pub(super) fn caveats(report: &RunReport, style: TextStyle) -> String {
+pub(super) fn caveats_text(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
     for matters in [true, false] {
         let mark = if matters { style.doubtful("no PASS") } else { "note   ".to_owned() };
         let chosen = report.caveats.iter().filter(|caveat| caveat.matters == matters);
         let remarks: Vec<_> =
             chosen.map(|caveat| ReportRemark { subject: &caveat.subject, text: &caveat.text }).collect();
-        lines.extend(merge(report, &remarks).iter().map(|line| format!("  {mark}  {line}\n")));
+        lines.extend(merge_remarks(report, &remarks).iter().map(|line| format!("  {mark}  {line}\n")));
     }
-    let more = left_out(lines.len(), "caveats", "report.json");
+    let more = left_out_line(lines.len(), "caveats", "report.json");
     lines.into_iter().take(MOST_ROWS).chain([more]).collect()
 }
 
 /// Name of an account as in the ledger's rules: `handed over` for `handed_over`.
-fn name(account: LedgerAccount) -> String {
-    word(&account).replace('_', " ")
+fn account_name(account: LedgerAccount) -> String {
+    json_word(&account).replace('_', " ")
 }
 
 /// Word of a value in the report's JSON.
-fn word(value: &impl serde::Serialize) -> String {
+fn json_word(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }

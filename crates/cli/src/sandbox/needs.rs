@@ -7,7 +7,7 @@ use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
 use packetrig_flow_io::group::RoleOrders;
 use packetrig_program::sandbox::{
-    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, files_of, files_of_rigs, rights_for_files,
+    BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules, rights_for_files,
     rights_for_ports,
 };
 use packetrig_store::flows::linked_tables;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 /// Kernels before this one require CAP_BPF for every access to a map, unless unprivileged users may load programs.
 const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
 
-pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn collect_needs(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
     let CollectArgs { cert, key, client_ca, files, directory, .. } = arguments;
     let of_tls = [cert, key, client_ca].into_iter().flatten();
     let ports = arguments.listen.iter().filter(|listen| listen.transport != MessageTransport::Udp);
@@ -28,17 +28,17 @@ pub(crate) fn collect(arguments: &CollectArgs) -> Result<ProgramNeeds, Error> {
     let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
     Ok(ProgramNeeds {
         program: "collect",
-        opening: TO_START.with(ProcessCapabilities::NET_ADMIN),
+        opening: TO_START.union_with(ProcessCapabilities::NET_ADMIN),
         kept: ProcessCapabilities::NONE,
         at_door: ProcessCapabilities::NONE,
-        files: files_of(of_tls.chain(files).cloned(), made(directory.as_deref())?),
+        files: file_rules(of_tls.chain(files).cloned(), create_directory(directory.as_deref())?),
         tcp: TcpRules { listen: Some(ports.chain(metrics).collect()), connect: (!has_sinks).then(Vec::new) },
         class: ThreadClass::Parser,
         user: become_user(arguments.user.user.as_deref(), directory.as_deref(), !files.is_empty()),
     })
 }
 
-pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let MeterArgs { tls_ca, tls_cert, tls_key, directory, inputs, of_group, .. } = arguments;
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let of_tls = of_tls.chain(of_group.peer_key.clone()).chain(arguments.flow_id_key.clone());
@@ -49,7 +49,7 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
         arguments.export.iter().filter_map(|target| target.strip_prefix("file:")).map(PathBuf::from);
     let exports: Vec<PathBuf> = exports.collect();
     for file in &exports {
-        let made = private_files::append(file);
+        let made = private_files::open_to_append(file);
         made.map_err(|source| Error::Write { what: file.display().to_string(), source })?;
     }
     let exports_by_tcp =
@@ -60,7 +60,7 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     let has_maps = !matches!(arguments.source, MeterSourceArg::Packet);
     let namespaces = PathBuf::from(netns::DIRECTORY);
     // The directories: other programs replace the files in them.
-    let (role_file, role_pipe) = match of_group.orders() {
+    let (role_file, role_pipe) = match of_group.role_orders() {
         RoleOrders::Election => (None, None),
         RoleOrders::StateFile(path) => (path.parent().map(Path::to_owned), None),
         RoleOrders::Keepalived { fifo, .. } => (None, fifo.parent().map(Path::to_owned)),
@@ -68,16 +68,19 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     Ok(ProgramNeeds {
         program: "meter",
         // CAP_SYS_ADMIN to enter other network namespaces and open interfaces there.
-        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
-        kept: if has_maps && kernel::version() < MAPS_WITHOUT_RIGHTS {
+        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
+        kept: if has_maps && kernel::version_numbers() < MAPS_WITHOUT_RIGHTS {
             ProcessCapabilities::BPF
         } else {
             ProcessCapabilities::NONE
         },
         at_door: ProcessCapabilities::NONE,
-        files: files_of(
+        files: file_rules(
             of_tls.chain(inputs).chain([namespaces]).chain(role_file),
-            made(directory.as_deref())?.into_iter().chain(exports.iter().cloned()).chain(role_pipe),
+            create_directory(directory.as_deref())?
+                .into_iter()
+                .chain(exports.iter().cloned())
+                .chain(role_pipe),
         ),
         tcp: TcpRules {
             listen: Some(metrics.into_iter().collect()),
@@ -88,32 +91,32 @@ pub(crate) fn meter(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> {
     })
 }
 
-pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn serve_needs(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     let ServeArgs { cert, key, client_ca, .. } = arguments;
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let of_tls: Vec<PathBuf> = [cert, key, client_ca].into_iter().flatten().cloned().collect();
-    let read: Vec<PathBuf> = of_tls.into_iter().chain(measured(&arguments.measured)?).collect();
+    let read: Vec<PathBuf> = of_tls.into_iter().chain(measured_paths(&arguments.measured)?).collect();
     let mut written = vec![store];
     if arguments.on_fleet {
-        written.push(FleetPlace::of(&arguments.fleet)?.directory().to_owned());
+        written.push(FleetPlace::from_arguments(&arguments.fleet)?.directory().to_owned());
     } else {
         written.push(packetrig_sys::runtime_directory::runtime_directory());
     }
     for directory in &written {
-        made(Some(directory))?;
+        create_directory(Some(directory))?;
     }
     let http = (!arguments.no_http).then(|| arguments.http.port());
     let grpc = (!arguments.no_grpc).then(|| arguments.grpc.port());
     let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
     // The threads of the API open their sockets themselves, after the rights for opening are gone.
-    let at_door = rights_for_ports(&ports).with(rights_for_files(read.iter().chain(&written)));
+    let at_door = rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
     let rigs = if arguments.on_fleet { ProcessCapabilities::NONE } else { TO_OPEN_RINGS };
-    let files = if arguments.on_fleet { files_of(read, written) } else { files_of_rigs(read, written) };
+    let files = if arguments.on_fleet { file_rules(read, written) } else { rig_file_rules(read, written) };
     Ok(ProgramNeeds {
         program: "serve",
         // CAP_SYS_ADMIN to enter all namespaces that exist, once.
-        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
-        kept: rigs.with(at_door),
+        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
+        kept: rigs.union_with(at_door),
         at_door,
         files,
         tcp: TcpRules {
@@ -126,22 +129,22 @@ pub(crate) fn serve(arguments: &ServeArgs) -> Result<ProgramNeeds, Error> {
     })
 }
 
-pub(crate) fn page(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
+pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let of_tls = [&arguments.cert, &arguments.key].into_iter().flatten().cloned();
-    let fleet = FleetPlace::of(&arguments.fleet)?;
+    let fleet = FleetPlace::from_arguments(&arguments.fleet)?;
     let of_fleet = fleet.exists().then(|| fleet.directory().to_owned());
-    let read: Vec<PathBuf> = of_tls.chain(of_fleet).chain(measured(&arguments.measured)?).collect();
+    let read: Vec<PathBuf> = of_tls.chain(of_fleet).chain(measured_paths(&arguments.measured)?).collect();
     // Readers of the catalogue write to the index of its log.
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
     let ports = [arguments.listen.port()];
-    let at_door = rights_for_ports(&ports).with(rights_for_files(read.iter().chain(&written)));
+    let at_door = rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));
     Ok(ProgramNeeds {
         program: "page",
         opening: TO_START,
         kept: at_door,
         at_door,
-        files: files_of(read, written),
+        files: file_rules(read, written),
         tcp: TcpRules { listen: Some(ports.to_vec()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
         user: BecomeUser::Stay("the store of results may be root's"),
@@ -149,10 +152,10 @@ pub(crate) fn page(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
 }
 
 /// Directories that the page reads besides results: flow records, logs, files of taps, and the saved calibration.
-fn measured(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
+fn measured_paths(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
     let named = places.flows.iter().chain(&places.logs);
     for directory in named.clone() {
-        std::fs::read_dir(directory).map_err(|source| Error::unreadable(directory, source))?;
+        std::fs::read_dir(directory).map_err(|source| Error::unreadable_file(directory, source))?;
     }
     // Directories and not files: a tap or a calibration may be made later.
     let of_taps = packetrig_sys::runtime_directory::runtime_directory();
@@ -166,7 +169,7 @@ fn measured(places: &MeasuredPlaces) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// Needs of an agent's worker, which may read below the directory that its owner names for replays.
-pub(crate) fn agent(
+pub(crate) fn agent_needs(
     arguments: &AgentArgs,
     home: &Path,
     replays: Option<&Path>,
@@ -174,17 +177,17 @@ pub(crate) fn agent(
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let written = vec![home.to_owned(), store, packetrig_sys::runtime_directory::runtime_directory()];
     for directory in &written {
-        made(Some(directory))?;
+        create_directory(Some(directory))?;
     }
     let read: Vec<PathBuf> =
         replays.into_iter().chain(arguments.owner.as_deref()).map(Path::to_owned).collect();
     let at_door = rights_for_files(read.iter().chain(&written));
     Ok(ProgramNeeds {
         program: "agent",
-        opening: TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SYS_ADMIN),
-        kept: TO_OPEN_RINGS.with(at_door),
+        opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
+        kept: TO_OPEN_RINGS.union_with(at_door),
         at_door,
-        files: files_of_rigs(read, written),
+        files: rig_file_rules(read, written),
         // The message servers of a fleet name others, at ports of their choice.
         tcp: TcpRules { listen: Some(Vec::new()), connect: None },
         class: ThreadClass::Rig,
@@ -194,18 +197,18 @@ pub(crate) fn agent(
 
 /// Capabilities that an agent's supervisor keeps, because its worker starts with them. It can enter namespaces only if the owner
 /// lends ports in some.
-pub(crate) fn supervisor(has_namespaces: bool) -> ProcessCapabilities {
+pub(crate) fn supervisor_capabilities(has_namespaces: bool) -> ProcessCapabilities {
     let entering = if has_namespaces { ProcessCapabilities::SYS_ADMIN } else { ProcessCapabilities::NONE };
-    TO_START.with(TO_OPEN_RINGS).with(ProcessCapabilities::SETPCAP).with(entering)
+    TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SETPCAP).union_with(entering)
 }
 
 /// Capabilities of `fleet up` and its message server.
-pub(crate) fn broker(directory: &Path, ports: &[u16]) -> ProcessCapabilities {
-    rights_for_ports(ports).with(rights_for_files([directory.to_owned()].iter()))
+pub(crate) fn broker_capabilities(directory: &Path, ports: &[u16]) -> ProcessCapabilities {
+    rights_for_ports(ports).union_with(rights_for_files([directory.to_owned()].iter()))
 }
 
 /// Creates a directory: Landlock rules are for directories that exist.
-fn made(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+fn create_directory(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     let Some(directory) = directory else { return Ok(None) };
     let made = private_files::create_directories(directory);
     made.map_err(|source| Error::Write { what: directory.display().to_string(), source })?;

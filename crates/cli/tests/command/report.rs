@@ -20,14 +20,14 @@ fn result(throughput: Option<f64>, sizes: &[u32]) -> Value {
 
 /// Stores a method. `second` is when it was started.
 fn store(place: &Path, id: &str, second: u64, state: MethodState, result: &Value) {
-    let catalogue = RunCatalogue::open(place).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place).unwrap();
     let started_wall_ns = second * 1_000_000_000;
     let new = NewMethod { id, started_wall_ns, name: "nightly", method: "bisect", head: &Value::Null };
     let draft = catalogue.begin_method(&new).unwrap();
     let text = result.to_string();
     let files =
         [("result.json", &text[..]), ("result.txt", "64 B: 1 000 frames/s\n"), ("result.md", "| 64 B |\n")];
-    draft.finish(&catalogue, &MethodOutcome { state, verdict: "PASS", files: &files }).unwrap();
+    draft.finish_method(&catalogue, &MethodOutcome { state, verdict: "PASS", files: &files }).unwrap();
 }
 
 struct Store(TempDir);

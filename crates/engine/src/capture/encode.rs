@@ -3,11 +3,11 @@
 use packetrig_plan::CaptureFormat;
 use packetrig_units::clamp_to_u32;
 use packetrig_wire::pcap::ETHERNET;
-use packetrig_wire::pcap::block::{block, low, option, words};
+use packetrig_wire::pcap::block::{low_half, write_block, write_option, write_words};
 use packetrig_wire::pcap::merged::{self, MergeComment};
 
 const NO_LIMIT: u32 = 262_144;
-/// Upper bound of the bytes that [`begin`] and [`end`] add for one interface to the texts they are given.
+/// Upper bound of the bytes that [`write_file_header`] and [`write_statistics`] add for one interface to the texts they are given.
 pub(super) const FIXED: usize = 512;
 
 /// Encoding of a capture file.
@@ -90,21 +90,21 @@ pub(crate) struct FrameEnvelope {
 
 impl FrameEnvelope {
     /// Returns the bytes that precede the frame.
-    pub(crate) fn head(&self) -> &[u8] {
+    pub(crate) fn head_bytes(&self) -> &[u8] {
         &self.head[..self.head_len]
     }
 
     /// Returns the bytes that follow the frame.
-    pub(super) fn tail(&self) -> &[u8] {
+    pub(super) fn tail_bytes(&self) -> &[u8] {
         &self.tail[..self.tail_len]
     }
 
     /// Encodes the bytes around a frame. Allocates nothing.
-    pub(crate) fn around(format: CaptureFileFormat, record: FrameRecord) -> Self {
+    pub(crate) fn for_frame(format: CaptureFileFormat, record: FrameRecord) -> Self {
         let rest = record.at_ns % 1_000_000_000;
         match format {
-            CaptureFileFormat::Pcap => Self::classic(record, rest / 1000),
-            CaptureFileFormat::PcapNanos => Self::classic(record, rest),
+            CaptureFileFormat::Pcap => Self::for_classic_pcap(record, rest / 1000),
+            CaptureFileFormat::PcapNanos => Self::for_classic_pcap(record, rest),
             CaptureFileFormat::Pcapng => {
                 // pcapng pads the body of a block to 32 bits and repeats the total length behind it, so that readers
                 // can go backwards: 28 bytes of head, the frame, its padding, and the repeated length.
@@ -112,8 +112,8 @@ impl FrameEnvelope {
                 if let Some(segment_bytes) = record.merged {
                     envelope.put_comment(MergeComment::new(segment_bytes).as_bytes());
                 }
-                let total = low((28 + record.kept + envelope.tail_len + 4) as u64);
-                let [high, low] = halves(record.at_ns);
+                let total = low_half((28 + record.kept + envelope.tail_len + 4) as u64);
+                let [high, low] = split_timestamp(record.at_ns);
                 let captured = clamp_to_u32(record.kept);
                 envelope.put_head(&[6, total, record.interface, high, low, captured, record.full_len]);
                 envelope.put_tail(&total.to_le_bytes());
@@ -138,10 +138,10 @@ impl FrameEnvelope {
     }
 
     /// Encodes a classic pcap record header; `fraction` is the part of the second in the unit of the file.
-    fn classic(record: FrameRecord, fraction: u64) -> Self {
+    fn for_classic_pcap(record: FrameRecord, fraction: u64) -> Self {
         let seconds = record.at_ns / 1_000_000_000;
         let captured = clamp_to_u32(record.kept);
-        Self::new(&[low(seconds), low(fraction), captured, record.full_len], 0)
+        Self::new(&[low_half(seconds), low_half(fraction), captured, record.full_len], 0)
     }
 
     fn new(words: &[u32], padding: usize) -> Self {
@@ -161,88 +161,88 @@ impl FrameEnvelope {
 }
 
 /// Appends a file header.
-pub(crate) fn begin(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
+pub(crate) fn write_file_header(format: CaptureFileFormat, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
     match format {
-        CaptureFileFormat::Pcap => begin_classic(0xa1b2_c3d4, header, out),
-        CaptureFileFormat::PcapNanos => begin_classic(0xa1b2_3c4d, header, out),
+        CaptureFileFormat::Pcap => write_classic_header(0xa1b2_c3d4, header, out),
+        CaptureFileFormat::PcapNanos => write_classic_header(0xa1b2_3c4d, header, out),
         CaptureFileFormat::Pcapng => {
             let application = concat!("packetrig ", env!("CARGO_PKG_VERSION"));
             // Section header: the byte-order magic, version 1.0, and a section length of -1, which
             // means "not known yet".
-            block(out, 0x0a0d_0d0a, |body| {
-                words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
+            write_block(out, 0x0a0d_0d0a, |body| {
+                write_words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
                 // shb_os, shb_userappl and the comment.
-                text(body, 3, header.system);
-                text(body, 4, application);
-                text(body, 1, header.comment);
-                option(body, 0, &[]);
+                write_text_option(body, 3, header.system);
+                write_text_option(body, 4, application);
+                write_text_option(body, 1, header.comment);
+                write_option(body, 0, &[]);
             });
-            interface(header, header.interface, out);
-            header.further.iter().for_each(|name| interface(header, name, out));
+            write_interface_block(header, header.interface, out);
+            header.further.iter().for_each(|name| write_interface_block(header, name, out));
         }
     }
 }
 
 /// Appends the classic pcap header, version 2.4.
-fn begin_classic(magic: u32, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
+fn write_classic_header(magic: u32, header: &CaptureHeader<'_>, out: &mut Vec<u8>) {
     let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
     // Version 2.4; the two zeros are reserved fields, once time zone and accuracy.
-    words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
+    write_words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
 }
 
 /// Splits a time as pcapng stores it: the upper half first.
-fn halves(ns: u64) -> [u32; 2] {
-    [low(ns >> 32), low(ns)]
+fn split_timestamp(ns: u64) -> [u32; 2] {
+    [low_half(ns >> 32), low_half(ns)]
 }
 
 /// Appends an interface description block.
-fn interface(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u8>) {
-    block(out, 1, |body| {
-        words(body, &[ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
-        text(body, 2, name);
-        option(body, 9, &[9]); // resolution: 10^-9 s
+fn write_interface_block(header: &CaptureHeader<'_>, name: &str, out: &mut Vec<u8>) {
+    write_block(out, 1, |body| {
+        write_words(body, &[ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
+        write_text_option(body, 2, name);
+        write_option(body, 9, &[9]); // resolution: 10^-9 s
         if !header.filter.is_empty() {
             // A zero says that the filter is given as text.
-            option(body, 11, &[&[0], header.filter.as_bytes()].concat());
+            write_option(body, 11, &[&[0], header.filter.as_bytes()].concat());
         }
-        text(body, 12, header.system);
+        write_text_option(body, 12, header.system);
         if header.fcs {
-            option(body, 13, &[4]);
+            write_option(body, 13, &[4]);
         }
-        option(body, 0, &[]);
+        write_option(body, 0, &[]);
     });
 }
 
 /// Appends the interface statistics of a finished file. Classic pcap has no place for them.
-pub(super) fn end(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Vec<u8>) {
+pub(super) fn write_statistics(format: CaptureFileFormat, totals: CaptureTotals, out: &mut Vec<u8>) {
     if format == CaptureFileFormat::Pcapng {
-        block(out, 5, |body| {
+        write_block(out, 5, |body| {
             // Interface 0: one block carries the counts of all, because the recorder does not count per interface.
-            words(body, &[0]);
-            words(body, &halves(totals.to_ns));
+            write_words(body, &[0]);
+            write_words(body, &split_timestamp(totals.to_ns));
             if totals.of_all {
-                text(body, 1, "counts are of all interfaces together");
+                write_text_option(body, 1, "counts are of all interfaces together");
             }
             if let Some(from_ns) = totals.from_ns {
-                let [high, low] = halves(from_ns);
-                option(body, 2, &[high.to_le_bytes(), low.to_le_bytes()].concat());
-                let [high, low] = halves(totals.to_ns);
-                option(body, 3, &[high.to_le_bytes(), low.to_le_bytes()].concat());
+                let [high, low] = split_timestamp(from_ns);
+                write_option(body, 2, &[high.to_le_bytes(), low.to_le_bytes()].concat());
+                let [high, low] = split_timestamp(totals.to_ns);
+                write_option(body, 3, &[high.to_le_bytes(), low.to_le_bytes()].concat());
             }
             // isb_ifrecv, isb_ifdrop and isb_osdrop.
-            option(body, 4, &totals.received.to_le_bytes());
-            option(body, 5, &totals.dropped.to_le_bytes());
+            write_option(body, 4, &totals.received.to_le_bytes());
+            write_option(body, 5, &totals.dropped.to_le_bytes());
             if let Some(by_kernel) = totals.by_kernel {
-                option(body, 7, &by_kernel.to_le_bytes());
+                write_option(body, 7, &by_kernel.to_le_bytes());
             }
-            option(body, 0, &[]);
+            write_option(body, 0, &[]);
         });
     }
 }
 
-fn text(out: &mut Vec<u8>, code: u16, value: &str) {
+fn write_text_option(out: &mut Vec<u8>, code: u16, value: &str) {
     if !value.is_empty() {
-        option(out, code, value.as_bytes());
+        write_option(out, code, value.as_bytes());
     }
 }
 
@@ -254,7 +254,7 @@ mod tests {
 
     fn file(format: CaptureFileFormat) -> Vec<u8> {
         let mut out = Vec::new();
-        begin(
+        write_file_header(
             format,
             &CaptureHeader {
                 interface: "rx/eth0",
@@ -267,14 +267,18 @@ mod tests {
         for n in 0..3u8 {
             let bytes = vec![n; 61 + usize::from(n)];
             let at_ns = 1_700_000_000_123_456_789 + u64::from(n);
-            let frame = FrameEnvelope::around(
+            let frame = FrameEnvelope::for_frame(
                 format,
                 FrameRecord { at_ns, kept: bytes.len(), full_len: 1518, interface: 0, merged: None },
             );
-            out.extend([frame.head(), &bytes, frame.tail()].concat());
+            out.extend([frame.head_bytes(), &bytes, frame.tail_bytes()].concat());
         }
         let to_ns = 1_700_000_001_000_000_000;
-        end(format, CaptureTotals { to_ns, received: 10, dropped: 7, ..CaptureTotals::default() }, &mut out);
+        write_statistics(
+            format,
+            CaptureTotals { to_ns, received: 10, dropped: 7, ..CaptureTotals::default() },
+            &mut out,
+        );
         out
     }
 
@@ -286,10 +290,10 @@ mod tests {
             for (format, wanted) in [(CaptureFileFormat::Pcapng, Some(1448)), (CaptureFileFormat::Pcap, None)]
             {
                 let mut out = Vec::new();
-                begin(format, &CaptureHeader::default(), &mut out);
+                write_file_header(format, &CaptureHeader::default(), &mut out);
                 for record in [record, FrameRecord { merged: None, ..record }] {
-                    let envelope = FrameEnvelope::around(format, record);
-                    out.extend([envelope.head(), &bytes, envelope.tail()].concat());
+                    let envelope = FrameEnvelope::for_frame(format, record);
+                    out.extend([envelope.head_bytes(), &bytes, envelope.tail_bytes()].concat());
                 }
                 assert_eq!(merges(&out), [wanted, None]);
             }
@@ -302,7 +306,7 @@ mod tests {
         let mut decoder = CaptureDecoder::new();
         let mut found = Vec::new();
         while !bytes.is_empty() {
-            let used = match decoder.next(bytes).unwrap() {
+            let used = match decoder.next_step(bytes).unwrap() {
                 DecoderStep::Record { record, used } => {
                     found.push(record.merged);
                     used

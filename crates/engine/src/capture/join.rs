@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// Joins `parts`, oldest first, into one file and removes them. `head` is the number of bytes that all parts begin
 /// with. On failure the frames that were not appended are still in the parts.
-pub(super) fn join(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
+pub(super) fn join_parts(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
     let Some((oldest, others)) = parts.split_first() else { return Ok(()) };
     for part in others {
-        append(part, head, oldest)?;
+        append_part(part, head, oldest)?;
         fs::remove_file(part)?;
     }
     File::open(oldest)?.sync_all()?;
@@ -22,7 +22,7 @@ pub(super) fn join(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> 
     into.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-fn append(part: &Path, head: u64, all: &Path) -> io::Result<()> {
+fn append_part(part: &Path, head: u64, all: &Path) -> io::Result<()> {
     let mut all = OpenOptions::new().append(true).open(all)?;
     let before = all.metadata()?.len();
     let mut part = File::open(part)?;
@@ -48,10 +48,10 @@ mod tests {
         for part in parts.iter().filter(|part| !part.ends_with("missing")) {
             fs::write(part, format!("head{}", part.file_name().unwrap().display())).unwrap();
         }
-        join(&parts, 4, &path("all")).unwrap_err();
+        join_parts(&parts, 4, &path("all")).unwrap_err();
         assert_eq!(fs::read_to_string(&parts[0]).unwrap(), "head12");
         assert_eq!(fs::read_to_string(&parts[3]).unwrap(), "head4");
-        join(&[parts[0].clone(), parts[3].clone()], 4, &path("all")).unwrap();
+        join_parts(&[parts[0].clone(), parts[3].clone()], 4, &path("all")).unwrap();
         assert_eq!(fs::read_to_string(path("all")).unwrap(), "head124");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }

@@ -63,32 +63,32 @@ impl TrailerCounter {
     }
 
     /// Counts the trailer of a frame.
-    pub fn take(&mut self, trailer: &TapTrailer) {
+    pub fn count_trailer(&mut self, trailer: &TapTrailer) {
         if let Some(direction) = self.directions.get_mut(usize::from(trailer.direction)) {
-            direction.take(trailer.number, trailer.at_ns);
+            direction.count_number(trailer.number, trailer.at_ns);
         }
     }
 
     /// Returns the counters up to now.
-    pub fn numbers(&self) -> TapNumbers {
-        [self.directions[0].known(), self.directions[1].known()]
+    pub fn tap_numbers(&self) -> TapNumbers {
+        [self.directions[0].known_numbers(), self.directions[1].known_numbers()]
     }
 }
 
 impl DirectionState {
-    fn take(&mut self, number: u64, at_ns: u64) {
+    fn count_number(&mut self, number: u64, at_ns: u64) {
         // A lower number alone is only a late frame: copies overtake each other in mirrors and switches. After a
         // restart of the tap the time is much later, too.
         let known = if self.window.is_some() { (self.last, self.last_at_ns) } else { self.known_last() };
         let is_anew = number <= known.0 && at_ns > known.1.saturating_add(ANEW_NS);
         if self.window.is_none() || is_anew {
-            self.begin(number, is_anew);
+            self.begin_window(number, is_anew);
         }
         // The window counts from zero at `base`, the first number of this run of the tap or of the log.
         let Some(window) = &mut self.window else { return };
         // A frame before the first that was seen was not expected: it counts as one that came late, and as nothing else.
         let arrival =
-            number.checked_sub(self.base).map(|index| window.arrive(index, MonoTime::default(), |_| 0));
+            number.checked_sub(self.base).map(|index| window.on_arrival(index, MonoTime::default(), |_| 0));
         if matches!(arrival, Some(SequenceArrival::New)) {
             self.last = number;
             self.last_at_ns = self.last_at_ns.max(at_ns);
@@ -100,8 +100,8 @@ impl DirectionState {
     }
 
     /// Starts a new window whose zero is `number`.
-    fn begin(&mut self, number: u64, is_anew: bool) {
-        let mut before = self.known();
+    fn begin_window(&mut self, number: u64, is_anew: bool) {
+        let mut before = self.known_numbers();
         if let Some(before) = &mut before {
             if is_anew {
                 // The tap restarted with 1, either while this log ran or while none did.
@@ -118,7 +118,7 @@ impl DirectionState {
         *self = Self { before, window: Some(SequenceWindow::new()), base: number, last: 0, last_at_ns: 0 };
     }
 
-    fn known(&self) -> Option<NumberedDirection> {
+    fn known_numbers(&self) -> Option<NumberedDirection> {
         let Some(window) = &self.window else { return self.before };
         let counts = window.live_counts();
         let before = self
@@ -148,10 +148,10 @@ mod tests {
         let mut counter = TrailerCounter::new(known);
         for (index, number) in numbers.into_iter().enumerate() {
             let at_ns = at_ns + index as u64 * 1_000_000;
-            counter.take(&TapTrailer { direction: 1, full_len: 60, number, at_ns });
+            counter.count_trailer(&TapTrailer { direction: 1, full_len: 60, number, at_ns });
         }
-        assert_eq!(counter.numbers()[0], known[0]);
-        counter.numbers()
+        assert_eq!(counter.tap_numbers()[0], known[0]);
+        counter.tap_numbers()
     }
 
     fn rule(numbered: NumberedDirection) {
@@ -186,9 +186,9 @@ mod tests {
         for (number, at_ns) in
             [(1, SECOND), (2, SECOND + 1), (3, 9 * SECOND - 1), (2, 11 * SECOND), (3, 11 * SECOND)]
         {
-            counter.take(&TapTrailer { direction: 0, full_len: 60, number, at_ns });
+            counter.count_trailer(&TapTrailer { direction: 0, full_len: 60, number, at_ns });
         }
-        let known = counter.numbers()[0].unwrap();
+        let known = counter.tap_numbers()[0].unwrap();
         assert_eq!((known.seen, known.missing, known.duplicates, known.anew, known.last), (5, 1, 0, 1, 3));
     }
 }

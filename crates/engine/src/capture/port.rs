@@ -8,7 +8,7 @@
 //!
 //! Invariant: between two starts every call of `stop` returns the same file with the same counts.
 
-use super::join::join;
+use super::join::join_parts;
 use super::record::{
     CaptureFileFormat, DirectionRecorder, FileRotation, RecordSpec, RecordTarget, RecordingOutcome,
 };
@@ -28,7 +28,7 @@ const PARTS: u64 = 8;
 /// Memory of the queue between receiver and disk, bytes.
 const QUEUE: usize = 64 << 20;
 /// Time to wait for the recorder; longer than a receiver needs to notice the end of a capture.
-const PATIENCE: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Parameters of a capture.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl MissingFrames {
     }
 
     /// Describes the reasons in words; empty if no frame is missing.
-    pub fn reasons(&self) -> Vec<String> {
+    pub fn describe_reasons(&self) -> Vec<String> {
         let reasons = [
             (self.beyond_budget, "arrived after the file had reached its size limit"),
             (self.overwritten, "were overwritten by newer frames"),
@@ -116,7 +116,7 @@ impl std::fmt::Debug for PortCapture {
 impl PortCapture {
     /// Creates a capture that has not begun, and the tap that belongs into the port's receiver.
     pub fn new(spec: CaptureSpec) -> Result<(Self, CaptureTap), Error> {
-        let program = spec.filter.compile().map_err(|reason| {
+        let program = spec.filter.compile_program().map_err(|reason| {
             let expression = format!("the capture filter for {}", spec.interface);
             Error::Filter { expression, reason }
         })?;
@@ -131,28 +131,28 @@ impl PortCapture {
 
     /// Begins afresh: captures frames that arrive from now on. The frames captured before are replaced
     /// when this capture ends.
-    pub fn start(&self) -> Result<(), Error> {
-        let mut state = self.state();
+    pub fn start_capture(&self) -> Result<(), Error> {
+        let mut state = self.lock_state();
         if matches!(*state, CapturePhase::Running) {
-            *state = CapturePhase::Stopped(self.end()?);
+            *state = CapturePhase::Stopped(self.end_recording()?);
         }
-        let recorder = self.recorder()?;
+        let recorder = self.start_recorder()?;
         // The slot is empty: whatever was begun before has ended.
-        self.0.slot.put(CaptureOrder::Begin(Box::new(recorder), RealClock::new().now()));
+        self.0.slot.put_order(CaptureOrder::Begin(Box::new(recorder), RealClock::new().now()));
         *state = CapturePhase::Running;
         Ok(())
     }
 
     /// Stops a running capture and returns its result; further calls return the same result until the next start. A
     /// capture that was never begun produces a file without frames.
-    pub fn stop(&self) -> Result<CaptureOutcome, Error> {
-        let mut state = self.state();
+    pub fn stop_capture(&self) -> Result<CaptureOutcome, Error> {
+        let mut state = self.lock_state();
         // The lock is held while the recorder finishes: a second `stop` waits and gets the same result, and a `start`
         // cannot put its order into the slot between the end and the result.
         let captured = match &*state {
             CapturePhase::Stopped(captured) => return Ok(captured.clone()),
-            CapturePhase::Running => self.end(),
-            CapturePhase::Blank => self.recorder().and_then(|recorder| self.finish(recorder)),
+            CapturePhase::Running => self.end_recording(),
+            CapturePhase::Blank => self.start_recorder().and_then(|recorder| self.finish_recording(recorder)),
         };
         // A capture that could not be ended is over all the same.
         *state =
@@ -161,18 +161,18 @@ impl PortCapture {
     }
 
     /// Returns the outcome of a capture that could not be ended because of `error`.
-    pub(crate) fn failed(&self, error: &Error) -> CaptureOutcome {
+    pub(crate) fn failed_outcome(&self, error: &Error) -> CaptureOutcome {
         let failure = Some(error.to_string());
         CaptureOutcome { file: self.0.spec.file.clone(), failure, ..CaptureOutcome::default() }
     }
 
     /// Ends the capture of a failed run: the file gets its final name, and a file without frames is removed.
-    pub(crate) fn abandon(&self) {
+    pub(crate) fn abandon_capture(&self) {
         if !self.is_running() {
             return;
         }
         // Best effort: after an error the partial file stays as it is.
-        if let Ok(captured) = self.stop()
+        if let Ok(captured) = self.stop_capture()
             && captured.written == 0
         {
             drop(std::fs::remove_file(&captured.file));
@@ -180,33 +180,35 @@ impl PortCapture {
     }
 
     /// Returns the last result, unless the capture was started again since.
-    pub fn last(&self) -> Option<CaptureOutcome> {
-        if let CapturePhase::Stopped(captured) = &*self.state() { Some(captured.clone()) } else { None }
+    pub fn last_outcome(&self) -> Option<CaptureOutcome> {
+        if let CapturePhase::Stopped(captured) = &*self.lock_state() { Some(captured.clone()) } else { None }
     }
 
     /// Returns whether the capture is running.
     pub fn is_running(&self) -> bool {
-        matches!(*self.state(), CapturePhase::Running)
+        matches!(*self.lock_state(), CapturePhase::Running)
     }
 
-    fn state(&self) -> MutexGuard<'_, CapturePhase> {
+    fn lock_state(&self) -> MutexGuard<'_, CapturePhase> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn end(&self) -> Result<CaptureOutcome, Error> {
+    fn end_recording(&self) -> Result<CaptureOutcome, Error> {
         // `put` gives back an order that the receiving thread never took. If that is the beginning, the recorder has
         // not left this thread, and there is nothing to wait for.
-        let recorder = match self.0.slot.put(CaptureOrder::End(RealClock::new().now())) {
+        let recorder = match self.0.slot.put_order(CaptureOrder::End(RealClock::new().now())) {
             // The receiver has not run since the capture was begun.
             Some(CaptureOrder::Begin(recorder, _)) => recorder,
-            _ => {
-                self.0.back.recv_timeout(PATIENCE).map_err(|_| Error::Bug("a capture did not end in time"))?
-            }
+            _ => self
+                .0
+                .back
+                .recv_timeout(END_TIMEOUT)
+                .map_err(|_| Error::Bug("a capture did not end in time"))?,
         };
-        self.finish(*recorder)
+        self.finish_recording(*recorder)
     }
 
-    fn recorder(&self) -> Result<DirectionRecorder, Error> {
+    fn start_recorder(&self) -> Result<DirectionRecorder, Error> {
         let CaptureSpec { format, interface, comment, snap_len, budget, overwrite, file, .. } = &self.0.spec;
         let mut part = file.clone().into_os_string();
         part.push(".part");
@@ -234,24 +236,24 @@ impl PortCapture {
         DirectionRecorder::start(spec, clock::realtime_offset(), RealClock::new().now())
     }
 
-    fn finish(&self, recorder: DirectionRecorder) -> Result<CaptureOutcome, Error> {
+    fn finish_recording(&self, recorder: DirectionRecorder) -> Result<CaptureOutcome, Error> {
         let file = &self.0.spec.file;
-        let recorded = recorder.finish(RealClock::new().now())?;
-        let Err(error) = join(&recorded.files, recorded.head, file) else {
-            return Ok(captured(file.clone(), &recorded));
+        let recorded = recorder.finish_recording(RealClock::new().now())?;
+        let Err(error) = join_parts(&recorded.files, recorded.head, file) else {
+            return Ok(outcome_from_recording(file.clone(), &recorded));
         };
         // The run goes on to its report: frames in other files than intended are not lost. `join` removes each part
         // once its frames are in the first one, so the parts that still exist hold every frame.
         let parts: Vec<_> = recorded.files.iter().filter(|part| part.exists()).collect();
         let first = parts.first().map_or(file, |part| *part).clone();
-        let mut captured = captured(first, &recorded);
+        let mut captured = outcome_from_recording(first, &recorded);
         let why = format!("cannot write {}: {error}; {} partial files are kept", file.display(), parts.len());
         captured.failure = captured.failure.or(Some(why));
         Ok(captured)
     }
 }
 
-fn captured(file: PathBuf, recorded: &RecordingOutcome) -> CaptureOutcome {
+fn outcome_from_recording(file: PathBuf, recorded: &RecordingOutcome) -> CaptureOutcome {
     let failure = recorded.failure.as_ref();
     CaptureOutcome {
         file,

@@ -12,15 +12,15 @@
 mod compression;
 mod disk;
 mod feed;
+mod file_keeper;
 mod kept;
 mod recorder;
-mod shelf;
 mod spec;
 
 pub use super::encode::CaptureFileFormat;
 pub use disk::RecordTarget;
+pub use file_keeper::{FilePart, FullDiskPolicy, RecordedFileKeeper};
 pub use recorder::{DirectionRecorder, DroppedFrames, RecordingOutcome};
-pub use shelf::{FilePart, FileShelf, FullDiskPolicy};
 pub use spec::{FileRotation, RecordSpec};
 
 use super::tap::RecordingRest;
@@ -88,14 +88,14 @@ pub struct RecordSummary {
 
 /// Receives frames from `rx` until a limit is reached, `stop` returns true, or writing fails. `tell` receives the
 /// counters twice a second and, when nothing is written, the frames by the second of their arrival.
-pub fn record(
+pub fn record_frames(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
     recorder: Option<DirectionRecorder>,
     (limits, stop): (RecordLimits, &dyn Fn() -> bool),
     tell: &mut dyn FnMut(&RecordCounts, &RateSeries),
 ) -> Result<RecordSummary, Error> {
-    record_as_wished(
+    record_with_rotation(
         rx,
         clock,
         recorder,
@@ -104,8 +104,8 @@ pub fn record(
     )
 }
 
-/// Works like [`record`], and begins another file when `wish` returns `Rotate`.
-pub fn record_as_wished(
+/// Works like [`record_frames`], and begins another file when `wish` returns `Rotate`.
+pub fn record_with_rotation(
     rx: &mut impl FrameRx,
     clock: &dyn WorkerClock,
     recorder: Option<DirectionRecorder>,
@@ -126,9 +126,9 @@ pub fn record_as_wished(
         series: RateSeries::with_room(room),
     };
     while !session.is_over {
-        session.turn(rx, clock.now(), wish(), tell)?;
+        session.poll_once(rx, clock.now(), wish(), tell)?;
     }
-    session.finish(rx, clock.now())
+    session.finish_session(rx, clock.now())
 }
 
 struct RecordSession {
@@ -145,7 +145,7 @@ struct RecordSession {
 }
 
 impl RecordSession {
-    fn turn(
+    fn poll_once(
         &mut self,
         rx: &mut impl FrameRx,
         now: MonoTime,
@@ -155,15 +155,15 @@ impl RecordSession {
         // A recorder that cannot write any more ends the recording like a request of the caller.
         let has_failed = self.recorder.as_ref().is_some_and(DirectionRecorder::has_failed);
         if let Some(recorder) = self.recorder.as_mut().filter(|_| wish == RecordWish::Rotate) {
-            recorder.rotate(now);
+            recorder.rotate_file(now);
         }
         // The end is a time and not an order to stop at once: frames that arrived before it may still be in the ring,
         // and belong to the recording.
         if (wish == RecordWish::End || has_failed) && self.end.is_none_or(|end| now < end) {
             self.end = Some(now);
         }
-        let most = self.most();
-        let taken = rx.receive(most, &mut |frame| {
+        let most = self.batch_limit();
+        let taken = rx.receive_frames(most, &mut |frame| {
             if self.end.is_some_and(|end| frame.at > end) {
                 self.is_over = true;
                 return;
@@ -173,25 +173,25 @@ impl RecordSession {
             let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
             self.counts.bytes += bytes;
             match &mut self.recorder {
-                Some(recorder) => recorder.frame(&frame),
-                None => self.series.add(self.started, frame.at, 1, bytes),
+                Some(recorder) => recorder.record_frame(&frame),
+                None => self.series.add_frames(self.started, frame.at, 1, bytes),
             }
         })?;
         if now >= self.next_tell {
-            self.count(rx.counters()?, now);
+            self.update_counts(rx.read_rx_counters()?, now);
             if let Some(recorder) = &mut self.recorder {
-                recorder.mind_files(now);
+                recorder.rotate_due_files(now);
             }
             tell(&self.counts, &self.series);
             self.next_tell = now + TELL_EVERY;
         }
         // Both limits: no frame before the end is missing, or the number of frames is reached.
-        self.is_over |= (taken == 0 && self.is_drained(rx, now)?) || self.most() == 0;
+        self.is_over |= (taken == 0 && self.is_drained(rx, now)?) || self.batch_limit() == 0;
         if taken == 0 && !self.is_over {
             if let Some(recorder) = &mut self.recorder {
-                recorder.idle(now);
+                recorder.flush_when_idle(now);
             }
-            rx.wait(PAUSE)?;
+            rx.wait_for_frames(PAUSE)?;
         }
         Ok(())
     }
@@ -199,31 +199,31 @@ impl RecordSession {
     /// Returns whether every frame that arrived before the end has been read. The kernel hands over a partly filled
     /// block only after its timeout, so an empty ring is no proof.
     fn is_drained(&mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<bool, Error> {
-        Ok(RecordingRest::is_in_ring(self.end, now) && self.rest.is_read(rx.progress()?, self.end, now))
+        Ok(RecordingRest::is_in_ring(self.end, now) && self.rest.is_read(rx.ring_progress()?, self.end, now))
     }
 
     /// Returns how many frames may be received in one call.
-    fn most(&self) -> usize {
+    fn batch_limit(&self) -> usize {
         let left = self.limits.frames.map_or(u64::MAX, |most| most.saturating_sub(self.counts.frames));
         clamp_to_usize(left).min(BATCH)
     }
 
-    fn count(&mut self, port: RxCounters, now: MonoTime) {
+    fn update_counts(&mut self, port: RxCounters, now: MonoTime) {
         // Frames after the end do not count, so neither does the time after it.
         self.counts.elapsed = self.end.map_or(now, |end| now.min(end)).since(self.started);
         self.counts.kernel_dropped = port.ring_dropped;
         if let Some(recorder) = &mut self.recorder {
-            recorder.lost_before(port.ring_dropped);
-            let dropped = recorder.dropped();
+            recorder.set_kernel_dropped(port.ring_dropped);
+            let dropped = recorder.dropped_frames();
             self.counts.queue_dropped = dropped.queue;
             self.counts.disk_lost = dropped.disk;
         }
     }
 
-    fn finish(mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<RecordSummary, Error> {
-        let port = rx.counters()?;
-        self.count(port, now);
-        let recorded = self.recorder.take().map(|recorder| recorder.finish(now)).transpose()?;
+    fn finish_session(mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<RecordSummary, Error> {
+        let port = rx.read_rx_counters()?;
+        self.update_counts(port, now);
+        let recorded = self.recorder.take().map(|recorder| recorder.finish_recording(now)).transpose()?;
         // The disk's thread may lose frames until it has ended, so the counters are final only now.
         if let Some(recorded) = &recorded {
             self.counts.queue_dropped = recorded.queue_dropped;

@@ -50,7 +50,7 @@ pub(super) struct OrderSlot {
 
 impl OrderSlot {
     /// Puts an order into the slot. If the previous order was not taken yet, returns that one and drops the new one.
-    pub(super) fn put(&self, order: CaptureOrder) -> Option<CaptureOrder> {
+    pub(super) fn put_order(&self, order: CaptureOrder) -> Option<CaptureOrder> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let before = slot.take();
         if before.is_none() {
@@ -61,7 +61,7 @@ impl OrderSlot {
         before
     }
 
-    fn take(&self) -> Option<CaptureOrder> {
+    fn take_order(&self) -> Option<CaptureOrder> {
         let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_called.store(false, Ordering::Release);
         slot.take()
@@ -104,24 +104,24 @@ impl CaptureTap {
     }
 
     /// Marks this tap as the only reader of the port's frames.
-    pub(crate) fn alone(&mut self) {
+    pub(crate) fn set_alone(&mut self) {
         self.is_alone = true;
     }
 
     /// Returns the filter that may run before the ring, if any: nothing else needs the frames that fail it.
-    pub fn narrowing(&self) -> Option<&FilterProgram> {
+    pub fn ring_filter(&self) -> Option<&FilterProgram> {
         self.program.as_ref().filter(|_| self.is_alone)
     }
 
     /// Notes that the filter also runs before the ring.
-    pub fn filtered_before(&mut self) {
+    pub fn set_filtered_before(&mut self) {
         self.is_filtered_before = true;
     }
 
     /// Records a frame that passes the filter if a capture is running. Does not wait.
-    pub fn offer(&mut self, frame: &RxFrame<'_>) {
-        if self.is_called() {
-            self.follow();
+    pub fn offer_frame(&mut self, frame: &RxFrame<'_>) {
+        if self.has_order() {
+            self.follow_order();
         }
         let Some(active) = &mut self.active else { return };
         if active.end.is_some_and(|end| frame.at > end) {
@@ -134,19 +134,19 @@ impl CaptureTap {
         }
         let full_len = clamp_to_u32(frame.full_len);
         if self.program.as_ref().is_none_or(|program| program.matches_cut(frame.bytes, full_len)) {
-            active.recorder.frame(frame);
+            active.recorder.record_frame(frame);
         }
     }
 
     /// Updates the capture between batches; `is_idle` means that no frame is waiting. Returns whether
-    /// [`Self::ring_read`] and [`Self::ring_dropped`] are to be called.
-    pub fn attend(&mut self, now: MonoTime, is_idle: bool) -> bool {
-        if self.is_called() {
-            self.follow();
+    /// [`Self::on_ring_read`] and [`Self::on_ring_dropped`] are to be called.
+    pub fn attend_capture(&mut self, now: MonoTime, is_idle: bool) -> bool {
+        if self.has_order() {
+            self.follow_order();
         }
         let Some(active) = &mut self.active else { return false };
         if is_idle {
-            active.recorder.idle(now);
+            active.recorder.flush_when_idle(now);
         }
         active.is_over
             || active.lost_before.is_none()
@@ -155,7 +155,7 @@ impl CaptureTap {
 
     /// Updates how far the port's ring was read, when no frame was waiting. An empty ring does not prove
     /// that everything has arrived.
-    pub fn ring_read(&mut self, progress: RingProgress, now: MonoTime) {
+    pub fn on_ring_read(&mut self, progress: RingProgress, now: MonoTime) {
         let Some(active) = &mut self.active else { return };
         if RecordingRest::is_in_ring(active.end, now) {
             active.is_over |= active.rest.is_read(progress, active.end, now);
@@ -163,27 +163,27 @@ impl CaptureTap {
     }
 
     /// Updates how many frames the port's ring has dropped so far. A capture that is over ends here.
-    pub fn ring_dropped(&mut self, frames: u64) {
+    pub fn on_ring_dropped(&mut self, frames: u64) {
         let Some(active) = &mut self.active else { return };
         let before = *active.lost_before.get_or_insert(frames);
         // Without the filter before the ring, nobody knows whether the lost frames would have passed it.
         if self.is_filtered_before {
-            active.recorder.lost_before(frames.saturating_sub(before));
+            active.recorder.set_kernel_dropped(frames.saturating_sub(before));
         }
         if active.is_over {
-            self.give_back();
+            self.return_recorder();
         }
     }
 
     /// Returns whether an order waits.
-    pub(super) fn is_called(&self) -> bool {
+    pub(super) fn has_order(&self) -> bool {
         self.slot.is_called.load(Ordering::Acquire)
     }
 
-    fn follow(&mut self) {
-        match self.slot.take() {
+    fn follow_order(&mut self) {
+        match self.slot.take_order() {
             Some(CaptureOrder::Begin(recorder, begin)) => {
-                self.give_back();
+                self.return_recorder();
                 let rest = RecordingRest::default();
                 self.active = Some(ActiveCapture {
                     recorder,
@@ -203,7 +203,7 @@ impl CaptureTap {
         }
     }
 
-    fn give_back(&mut self) {
+    fn return_recorder(&mut self) {
         if let Some(active) = self.active.take() {
             // At most one recorder exists and the channel has room for it; without a receiver the recorder
             // finishes itself when dropped.
@@ -214,6 +214,6 @@ impl CaptureTap {
 
 impl Drop for CaptureTap {
     fn drop(&mut self) {
-        self.give_back();
+        self.return_recorder();
     }
 }

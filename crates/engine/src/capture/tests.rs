@@ -32,7 +32,7 @@ fn offer(tap: &mut CaptureTap, numbers: std::ops::Range<u32>) {
     for number in numbers {
         let mut bytes = [7; 60];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
-        tap.offer(&RxFrame::single(&bytes, 60, clock.now(), StampKind::User));
+        tap.offer_frame(&RxFrame::single_packet(&bytes, 60, clock.now(), StampKind::User));
     }
 }
 
@@ -41,7 +41,7 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
     let bytes = std::fs::read(file).unwrap();
     let (mut decoder, mut rest, mut found, mut right) = (CaptureDecoder::new(), &bytes[..], Vec::new(), true);
     while !rest.is_empty() {
-        match decoder.next(rest).unwrap() {
+        match decoder.next_step(rest).unwrap() {
             DecoderStep::Record { record, used } => {
                 assert_eq!((record.bytes.len(), record.full_len), (64, 64), "length with FCS");
                 found.push(u32::from_be_bytes(*record.bytes.first_chunk().unwrap()));
@@ -58,16 +58,16 @@ fn numbers(file: &Path) -> (Vec<u32>, bool) {
 /// Ends a capture in the way of a receiver.
 fn serve(tap: &mut CaptureTap) {
     let later = RealClock::new().now() + Nanos::from_secs(1);
-    if tap.attend(later, true) {
-        tap.ring_read(RingProgress::default(), later);
-        tap.ring_dropped(0);
+    if tap.attend_capture(later, true) {
+        tap.on_ring_read(RingProgress::default(), later);
+        tap.on_ring_dropped(0);
     }
 }
 
 /// Stops from another thread while this one receives.
 fn stop(capture: &PortCapture, tap: &mut CaptureTap) -> CaptureOutcome {
     std::thread::scope(|scope| {
-        let stopped = scope.spawn(|| capture.stop().unwrap());
+        let stopped = scope.spawn(|| capture.stop_capture().unwrap());
         while !stopped.is_finished() {
             serve(tap);
             std::thread::yield_now();
@@ -83,10 +83,10 @@ fn frames_get_an_fcs_and_every_one_is_accounted() {
         FieldCondition { base: FilterBase::Frame, bit_offset: 31, bits: 1, value: 1, mask: 0, negate: false };
     let filter = FrameFilter { conditions: vec![condition] };
     let (capture, mut tap) = PortCapture::new(CaptureSpec { filter, ..spec(dir.path()) }).unwrap();
-    capture.start().unwrap();
+    capture.start_capture().unwrap();
     offer(&mut tap, 0..20);
     drop(tap);
-    let captured = capture.stop().unwrap();
+    let captured = capture.stop_capture().unwrap();
     assert_eq!(
         (captured.written, captured.missing, &captured.failure),
         (10, MissingFrames::default(), &None)
@@ -103,10 +103,10 @@ fn a_snap_length_counts_the_fcs_and_keeps_the_length_on_the_wire() {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { snap_len: Some(snap), ..spec(dir.path()) };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
-        capture.start().unwrap();
+        capture.start_capture().unwrap();
         offer(&mut tap, 5..6);
         drop(tap);
-        let bytes = std::fs::read(capture.stop().unwrap().file).unwrap();
+        let bytes = std::fs::read(capture.stop_capture().unwrap().file).unwrap();
         let word = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().unwrap());
         assert_eq!((word(HEAD + 8), word(HEAD + 12)), (kept, 64));
         assert_eq!(bytes.len(), HEAD + RECORD + kept as usize);
@@ -117,10 +117,10 @@ fn a_snap_length_counts_the_fcs_and_keeps_the_length_on_the_wire() {
 fn a_full_budget_ends_the_file_and_the_rest_is_counted() {
     let dir = tempfile::tempdir().unwrap();
     let (capture, mut tap) = PortCapture::new(CaptureSpec { budget: 1500, ..spec(dir.path()) }).unwrap();
-    capture.start().unwrap();
+    capture.start_capture().unwrap();
     offer(&mut tap, 0..100);
     drop(tap);
-    let captured = capture.stop().unwrap();
+    let captured = capture.stop_capture().unwrap();
     let beyond_budget = 100 - captured.written;
     assert_eq!(captured.missing, MissingFrames { beyond_budget, ..MissingFrames::default() });
     assert!(captured.written > 5 && std::fs::metadata(&captured.file).unwrap().len() <= 1500);
@@ -134,11 +134,11 @@ fn a_capture_that_overwrites_is_one_file_of_the_newest_in_order() {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { format, budget: 2 << 20, overwrite: true, ..spec(dir.path()) };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
-        capture.start().unwrap();
+        capture.start_capture().unwrap();
         // A dozen files, which the queue holds if the disk does nothing: none depends on its speed.
         offer(&mut tap, 0..40_000);
         drop(tap);
-        let captured = capture.stop().unwrap();
+        let captured = capture.stop_capture().unwrap();
         let (found, right) = numbers(&captured.file);
         let first = 40_000 - u32::try_from(captured.written).unwrap();
         let ends = (found.first(), found.last());
@@ -157,7 +157,7 @@ fn a_capture_stops_and_begins_afresh_while_frames_keep_coming() {
     let (capture, mut tap) = PortCapture::new(spec(dir.path())).unwrap();
     offer(&mut tap, 0..10);
     assert!(!capture.is_running());
-    capture.start().unwrap();
+    capture.start_capture().unwrap();
     assert!(capture.is_running());
     offer(&mut tap, 10..20);
     let first = stop(&capture, &mut tap);
@@ -165,7 +165,7 @@ fn a_capture_stops_and_begins_afresh_while_frames_keep_coming() {
     assert_eq!(numbers(&first.file).0, (10..20).collect::<Vec<_>>());
     assert_eq!(stop(&capture, &mut tap), first, "again the same");
     assert_eq!(numbers(&first.file).0, (10..20).collect::<Vec<_>>());
-    capture.start().unwrap();
+    capture.start_capture().unwrap();
     assert_eq!(numbers(&first.file).0.len(), 10, "there until the new one is complete");
     offer(&mut tap, 30..33);
     assert_eq!(stop(&capture, &mut tap).written, 3);
@@ -176,16 +176,16 @@ fn a_capture_stops_and_begins_afresh_while_frames_keep_coming() {
 fn frames_on_their_way_when_it_stops_are_in_it_and_later_ones_are_not() {
     let dir = tempfile::tempdir().unwrap();
     let (capture, mut tap) = PortCapture::new(spec(dir.path())).unwrap();
-    capture.start().unwrap();
+    capture.start_capture().unwrap();
     let arrived = RealClock::new().now();
     serve(&mut tap);
     let show = |tap: &mut CaptureTap, at: MonoTime| {
-        tap.offer(&RxFrame::single(&[7; 60], 60, at, StampKind::User));
+        tap.offer_frame(&RxFrame::single_packet(&[7; 60], 60, at, StampKind::User));
     };
     let captured = std::thread::scope(|scope| {
-        let stopped = scope.spawn(|| capture.stop().unwrap());
+        let stopped = scope.spawn(|| capture.stop_capture().unwrap());
         // Until the order to stop is in the slot.
-        while !tap.is_called() {
+        while !tap.has_order() {
             std::thread::yield_now();
         }
         show(&mut tap, arrived);
@@ -204,14 +204,14 @@ fn a_capture_without_frames_is_a_file_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let (capture, tap) = PortCapture::new(spec(dir.path())).unwrap();
         if begins {
-            capture.start().unwrap();
-            capture.start().unwrap();
+            capture.start_capture().unwrap();
+            capture.start_capture().unwrap();
         }
         // No receiver serves the tap.
-        let captured = capture.stop().unwrap();
+        let captured = capture.stop_capture().unwrap();
         assert_eq!((captured.written, std::fs::read(&captured.file).unwrap().len()), (0, HEAD));
         drop(tap);
-        assert_eq!(capture.stop().unwrap(), captured);
+        assert_eq!(capture.stop_capture().unwrap(), captured);
     }
 }
 
@@ -221,13 +221,13 @@ fn pcapng_ends_with_what_was_dropped_where_that_is_known() {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { format: CaptureFileFormat::Pcapng, filter, ..spec(dir.path()) };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
-        capture.start().unwrap();
-        assert!(tap.attend(RealClock::new().now(), true), "wants to know where the count begins");
-        tap.ring_dropped(100);
+        capture.start_capture().unwrap();
+        assert!(tap.attend_capture(RealClock::new().now(), true), "wants to know where the count begins");
+        tap.on_ring_dropped(100);
         offer(&mut tap, 0..4);
-        tap.ring_dropped(107);
+        tap.on_ring_dropped(107);
         drop(tap);
-        let bytes = std::fs::read(capture.stop().unwrap().file).unwrap();
+        let bytes = std::fs::read(capture.stop_capture().unwrap().file).unwrap();
         let count = |code: u8, value: u8| [code, 0, 8, 0, value, 0, 0, 0, 0, 0, 0, 0];
         let has = |option: [u8; 12]| bytes.windows(12).any(|window| window == option);
         assert_eq!(has(count(7, 7)), osdrop, "isb_osdrop");
@@ -254,16 +254,16 @@ fn a_disk_that_fails_is_told_and_its_frames_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", dir.path().join("a.pcap.part")).unwrap();
     let (capture, mut tap) = PortCapture::new(spec(dir.path())).unwrap();
-    capture.start().unwrap();
+    capture.start_capture().unwrap();
     offer(&mut tap, 0..10);
     drop(tap);
-    let captured = capture.stop().unwrap();
+    let captured = capture.stop_capture().unwrap();
     assert_eq!((captured.written, captured.missing.disk), (0, 10));
     assert!(captured.failure.unwrap().contains("No space left"));
 }
 
 #[test]
 fn port_names_never_leave_the_directory() {
-    assert_eq!(file_name("../a b/c", CaptureFormat::Pcapng, 0), Path::new(".._a_b_c.pcapng"));
-    assert_eq!(file_name("a", CaptureFormat::Pcap, 1), Path::new("a-2.pcap"));
+    assert_eq!(capture_file_name("../a b/c", CaptureFormat::Pcapng, 0), Path::new(".._a_b_c.pcapng"));
+    assert_eq!(capture_file_name("a", CaptureFormat::Pcap, 1), Path::new("a-2.pcap"));
 }

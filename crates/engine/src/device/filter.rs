@@ -11,38 +11,38 @@ const IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 const WHOLE: u32 = 0x0004_0000;
 
-const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
+const fn classic_insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt, jf, k }
 }
 
 /// Builds the program that passes ARP, ICMP and ICMPv6, untagged or tagged.
-pub(crate) fn protocols() -> Vec<ClassicInsn> {
+pub(crate) fn protocol_filter() -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for tags in 0..=TAGS {
         // The EtherType follows both MAC addresses and 4 bytes for each tag.
         let at = 12 + 4 * tags;
         // One level is 17 instructions: a tagged frame goes on to the next level, every other one is decided here.
         program.extend([
-            insn(LOAD_HALF, 0, 0, at),
-            insn(IF_EQUAL, 14, 0, 0x0806),
-            insn(IF_EQUAL, 7, 0, 0x0800),
-            insn(IF_EQUAL, 9, 0, 0x86dd),
-            insn(IF_EQUAL, 12, 0, 0x8100),
-            insn(IF_EQUAL, 11, 0, 0x88a8),
-            insn(IF_EQUAL, 10, 0, 0x9100),
-            insn(IF_EQUAL, 9, 0, 0x9200),
-            insn(IF_EQUAL, 8, 0, 0x9300),
-            insn(RETURN, 0, 0, 0),
-            insn(LOAD_BYTE, 0, 0, at + 11),
-            insn(IF_EQUAL, 4, 0, 1),
-            insn(RETURN, 0, 0, 0),
-            insn(LOAD_BYTE, 0, 0, at + 8),
-            insn(IF_EQUAL, 1, 0, 58),
-            insn(RETURN, 0, 0, 0),
-            insn(RETURN, 0, 0, WHOLE),
+            classic_insn(LOAD_HALF, 0, 0, at),
+            classic_insn(IF_EQUAL, 14, 0, 0x0806),
+            classic_insn(IF_EQUAL, 7, 0, 0x0800),
+            classic_insn(IF_EQUAL, 9, 0, 0x86dd),
+            classic_insn(IF_EQUAL, 12, 0, 0x8100),
+            classic_insn(IF_EQUAL, 11, 0, 0x88a8),
+            classic_insn(IF_EQUAL, 10, 0, 0x9100),
+            classic_insn(IF_EQUAL, 9, 0, 0x9200),
+            classic_insn(IF_EQUAL, 8, 0, 0x9300),
+            classic_insn(RETURN, 0, 0, 0),
+            classic_insn(LOAD_BYTE, 0, 0, at + 11),
+            classic_insn(IF_EQUAL, 4, 0, 1),
+            classic_insn(RETURN, 0, 0, 0),
+            classic_insn(LOAD_BYTE, 0, 0, at + 8),
+            classic_insn(IF_EQUAL, 1, 0, 58),
+            classic_insn(RETURN, 0, 0, 0),
+            classic_insn(RETURN, 0, 0, WHOLE),
         ]);
     }
     // More tags than the program skips: drop.
-    program.push(insn(RETURN, 0, 0, 0));
+    program.push(classic_insn(RETURN, 0, 0, 0));
     program
 }

@@ -57,7 +57,7 @@ pub(super) enum DeviceMessage<'a> {
     },
 }
 
-pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {
+pub(super) fn word_at(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|two| u16::from_be_bytes(*two))
 }
 
@@ -74,33 +74,33 @@ fn v6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
 }
 
 impl<'a> DeviceFrame<'a> {
-    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
+    pub(super) fn parse_frame(bytes: &'a [u8]) -> Option<Self> {
         let to = mac_at(bytes, 0)?;
         let from = mac_at(bytes, 6)?;
         let mut at = 12;
         let mut tags = Vec::new();
-        let mut ether_type = word(bytes, at)?;
+        let mut ether_type = word_at(bytes, at)?;
         // Bounded, because a frame may consist of tags only, and one with more than six is never
         // for an emulated interface.
         while TPIDS.contains(&ether_type) && tags.len() < MOST_TAGS {
-            tags.push((ether_type, word(bytes, at + 2)? & 0xfff));
+            tags.push((ether_type, word_at(bytes, at + 2)? & 0xfff));
             at += 4;
-            ether_type = word(bytes, at)?;
+            ether_type = word_at(bytes, at)?;
         }
         Some(Self { to, from, tags, ether_type, rest: bytes.get(at + 2..)? })
     }
 
-    pub(super) fn message(&self) -> Option<DeviceMessage<'a>> {
+    pub(super) fn parse_message(&self) -> Option<DeviceMessage<'a>> {
         match self.ether_type {
-            ARP => arp(self.rest),
-            IPV4 => icmp(self.rest),
-            IPV6 => icmpv6(self.rest),
+            ARP => parse_arp(self.rest),
+            IPV4 => parse_icmp(self.rest),
+            IPV6 => parse_icmpv6(self.rest),
             _ => None,
         }
     }
 }
 
-fn arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
+fn parse_arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     // Ethernet, IPv4, and the lengths of their addresses.
     if bytes.get(..6)? != [0, 1, 8, 0, 6, 4] {
         return None;
@@ -108,25 +108,27 @@ fn arp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     let mac = mac_at(bytes, 8)?;
     let sender = v4_at(bytes, 14)?;
     let target = v4_at(bytes, 24)?;
-    match word(bytes, 6)? {
+    match word_at(bytes, 6)? {
         1 => Some(DeviceMessage::Asks { sender: sender.into(), mac: Some(mac), target: target.into() }),
         2 => Some(DeviceMessage::Tells { target: sender.into(), mac }),
         _ => None,
     }
 }
 
-fn icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
+fn parse_icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     let head = usize::from(bytes.first()? & 15) * 4;
-    let length = usize::from(word(bytes, 2)?);
+    let length = usize::from(word_at(bytes, 2)?);
     // Fragments are ignored. Bits 0 to 12 are the fragment offset and bit 13 is "more fragments" (RFC 791 3.1); "do not
     // fragment" above them may be set.
-    let whole = word(bytes, 6)?.trailing_zeros() >= 14;
+    let whole = word_at(bytes, 6)?.trailing_zeros() >= 14;
     if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
         return None;
     }
     let message = bytes.get(head..length)?;
     // A one's-complement sum over data that includes its own checksum is all ones (RFC 1071).
-    if checksum::sum(bytes.get(..head)?) != 0xffff || checksum::sum(message) != 0xffff {
+    if checksum::ones_complement_sum(bytes.get(..head)?) != 0xffff
+        || checksum::ones_complement_sum(message) != 0xffff
+    {
         return None;
     }
     let reply = match message.get(..2)? {
@@ -134,22 +136,22 @@ fn icmp(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
         [0, 0] => true,
         _ => return None,
     };
-    echo(message, reply, v4_at(bytes, 12)?.into(), v4_at(bytes, 16)?.into())
+    parse_echo(message, reply, v4_at(bytes, 12)?.into(), v4_at(bytes, 16)?.into())
 }
 
-fn echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<DeviceMessage<'_>> {
-    let id = word(message, 4)?;
-    let sequence = word(message, 6)?;
+fn parse_echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<DeviceMessage<'_>> {
+    let id = word_at(message, 4)?;
+    let sequence = word_at(message, 6)?;
     Some(DeviceMessage::Echo { reply, from, to, id, sequence, data: message.get(8..)? })
 }
 
-fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
+fn parse_icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     if bytes.first()? >> 4 != 6 || *bytes.get(6)? != ICMPV6 {
         return None;
     }
     let from = v6_at(bytes, 8)?;
     let to = v6_at(bytes, 24)?;
-    let message = bytes.get(40..40 + usize::from(word(bytes, 4)?))?;
+    let message = bytes.get(40..40 + usize::from(word_at(bytes, 4)?))?;
     if icmpv6_sum(from, to, message) != 0xffff {
         return None;
     }
@@ -158,21 +160,21 @@ fn icmpv6(bytes: &[u8]) -> Option<DeviceMessage<'_>> {
     let local = bytes[7] == 255 && message.get(1) == Some(&0);
     match message.first()? {
         135 if local => {
-            let mac = option(message.get(24..)?, 1);
+            let mac = find_mac_option(message.get(24..)?, 1);
             Some(DeviceMessage::Asks { sender: from.into(), mac, target: v6_at(message, 8)?.into() })
         }
         136 if local => {
-            let mac = option(message.get(24..)?, 2)?;
+            let mac = find_mac_option(message.get(24..)?, 2)?;
             Some(DeviceMessage::Tells { target: v6_at(message, 8)?.into(), mac })
         }
-        128 => echo(message, false, from.into(), to.into()),
-        129 => echo(message, true, from.into(), to.into()),
+        128 => parse_echo(message, false, from.into(), to.into()),
+        129 => parse_echo(message, true, from.into(), to.into()),
         _ => None,
     }
 }
 
 /// Finds the MAC address in the options of neighbour discovery.
-fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
+fn find_mac_option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
     loop {
         // The length counts units of 8 bytes and includes these two. Zero must not be followed for
         // ever (RFC 4861 4.6).
@@ -188,12 +190,12 @@ fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
 fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
     let mut sum = checksum::ChecksumSum::default();
     // The pseudo-header of RFC 8200 8.1: both addresses, the length as 32 bits, three zero bytes and the protocol.
-    sum.add(&from.octets());
-    sum.add(&to.octets());
-    sum.add(&clamp_to_u32(message.len()).to_be_bytes());
-    sum.add(&u32::from(ICMPV6).to_be_bytes());
-    sum.add(message);
-    sum.folded()
+    sum.add_bytes(&from.octets());
+    sum.add_bytes(&to.octets());
+    sum.add_bytes(&clamp_to_u32(message.len()).to_be_bytes());
+    sum.add_bytes(&u32::from(ICMPV6).to_be_bytes());
+    sum.add_bytes(message);
+    sum.folded_sum()
 }
 
 /// Returns the solicited-node multicast address of `ip`.
@@ -220,7 +222,7 @@ pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
     Ipv6Addr::from(octets)
 }
 
-fn ethernet(interface: &DeviceInterface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+fn ethernet_frame(interface: &DeviceInterface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = Vec::with_capacity(SHORTEST.max(packet.len() + 32));
     frame.extend(to);
     frame.extend(interface.mac);
@@ -247,11 +249,11 @@ pub(super) fn arp_frame(
     packet.extend(from.octets());
     packet.extend(if operation == 1 { [0; 6] } else { to_mac });
     packet.extend(to.octets());
-    ethernet(interface, to_mac, ARP, &packet)
+    ethernet_frame(interface, to_mac, ARP, &packet)
 }
 
 /// Builds a neighbour solicitation for the MAC address of `target`.
-pub(super) fn solicitation(interface: &DeviceInterface, from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+pub(super) fn solicitation_frame(interface: &DeviceInterface, from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
     message.extend(target.octets());
     message.extend([1, 1]);
@@ -261,7 +263,7 @@ pub(super) fn solicitation(interface: &DeviceInterface, from: Ipv6Addr, target: 
 }
 
 /// Builds a neighbour advertisement for `target`. Without a destination it is unsolicited and goes to all nodes.
-pub(super) fn advertisement(
+pub(super) fn advertisement_frame(
     interface: &DeviceInterface,
     target: Ipv6Addr,
     asked_by: Option<(Mac, Ipv6Addr)>,
@@ -308,7 +310,7 @@ fn icmpv6_frame(
     packet.extend(from.octets());
     packet.extend(to.octets());
     packet.extend(message);
-    ethernet(interface, mac, IPV6, &packet)
+    ethernet_frame(interface, mac, IPV6, &packet)
 }
 
 /// Builds an echo message from one address to another; `None` unless both have the same version.
@@ -331,7 +333,7 @@ pub(super) fn echo_frame(
     message.extend(data);
     match (ends.from, ends.to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
-            let sum = !checksum::sum(&message);
+            let sum = !checksum::ones_complement_sum(&message);
             message[2..4].copy_from_slice(&sum.to_be_bytes());
             let length = u16::try_from(20 + message.len()).ok()?;
             let mut packet = vec![0x45, 0];
@@ -339,10 +341,10 @@ pub(super) fn echo_frame(
             packet.extend([0, 0, 0, 0, 64, ICMP, 0, 0]);
             packet.extend(from.octets());
             packet.extend(to.octets());
-            let sum = !checksum::sum(&packet);
+            let sum = !checksum::ones_complement_sum(&packet);
             packet[10..12].copy_from_slice(&sum.to_be_bytes());
             packet.extend(message);
-            Some(ethernet(interface, mac, IPV4, &packet))
+            Some(ethernet_frame(interface, mac, IPV4, &packet))
         }
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             Some(icmpv6_frame(interface, mac, Endpoints { from, to }, 64, message))
@@ -354,14 +356,14 @@ pub(super) fn echo_frame(
 /// Returns whether a frame belongs to the protocols that interfaces and kernels send unasked on a link with devices:
 /// ARP, ICMP, ICMPv6 (neighbour and multicast listener discovery), IGMP, multicast DNS.
 pub fn is_protocol(bytes: &[u8]) -> bool {
-    let Some(frame) = DeviceFrame::read(bytes) else { return false };
+    let Some(frame) = DeviceFrame::parse_frame(bytes) else { return false };
     match frame.ether_type {
         ARP => true,
         IPV4 => {
             let head = frame.rest.first().map_or(20, |first| usize::from(first & 15) * 4);
             match frame.rest.get(9) {
                 Some(&(ICMP | IGMP)) => true,
-                Some(&UDP) => word(frame.rest, head + 2) == Some(MDNS),
+                Some(&UDP) => word_at(frame.rest, head + 2) == Some(MDNS),
                 _ => false,
             }
         }
@@ -375,7 +377,7 @@ pub fn is_protocol(bytes: &[u8]) -> bool {
 fn is_ipv6_protocol(frame: &DeviceFrame<'_>, next: Option<&u8>, head: usize) -> bool {
     match next {
         Some(&ICMPV6) => true,
-        Some(&UDP) => word(frame.rest, head + 2) == Some(MDNS),
+        Some(&UDP) => word_at(frame.rest, head + 2) == Some(MDNS),
         _ => false,
     }
 }

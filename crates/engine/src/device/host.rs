@@ -22,7 +22,7 @@ const IDLE: Nanos = Nanos::from_millis(5);
 /// Longest frame that is answered.
 const LONGEST: usize = 1518;
 /// A frame that has not left for this long is dropped.
-const PATIENCE: Nanos = Nanos::from_millis(1_000);
+const STUCK_TIMEOUT: Nanos = Nanos::from_millis(1_000);
 
 /// Location of a port's interface, for sockets besides those of the test traffic.
 #[derive(Debug)]
@@ -66,15 +66,24 @@ pub(crate) struct HostLatest {
 }
 
 impl DeviceHost {
-    pub(crate) fn open(site: PortSite, machine: DeviceMachine, gate: SendGate) -> Result<Self, Error> {
+    pub(crate) fn open_sockets(
+        site: PortSite,
+        machine: DeviceMachine,
+        gate: SendGate,
+    ) -> Result<Self, Error> {
         let options = RxOptions { blocks: 16, retire_ms: 1, ..RxOptions::default() };
-        let rx =
-            RxRing::open_filtered(&site.netns, site.index, &site.location, options, &filter::protocols())?;
+        let rx = RxRing::open_filtered(
+            &site.netns,
+            site.index,
+            &site.location,
+            options,
+            &filter::protocol_filter(),
+        )?;
         let options = TxOptions { slots: 64, longest: LONGEST, bypass_queue: true };
         Ok(Self {
             machine,
             rx,
-            tx: TxRing::open(&site.netns, site.index, &site.location, options)?,
+            tx: TxRing::open_on_interface(&site.netns, site.index, &site.location, options)?,
             aside: site.aside,
             out: Vec::new(),
             stuck_since: None,
@@ -85,7 +94,7 @@ impl DeviceHost {
         })
     }
 
-    pub(crate) fn switch(&mut self, on: bool) {
+    pub(crate) fn switch_interfaces(&mut self, on: bool) {
         self.is_wanted = on;
         self.follow_gate(self.clock.now());
     }
@@ -99,7 +108,7 @@ impl DeviceHost {
 
     /// Returns whether it may send now. Without a lease it always may.
     fn is_allowed(&self, now: MonoTime) -> bool {
-        now < self.allowed_until || self.gate.left().is_none_or(|left| left > Nanos::ZERO)
+        now < self.allowed_until || self.gate.remaining_time().is_none_or(|left| left > Nanos::ZERO)
     }
 
     /// Stops sending when the lease ends, as senders do. Unlike a sender it resumes with the next lease, because no
@@ -107,27 +116,27 @@ impl DeviceHost {
     fn follow_gate(&mut self, now: MonoTime) {
         let is_allowed = self.is_allowed(now);
         // Called on every step; the machine does nothing while the state stays the same.
-        self.machine.switch(self.is_wanted && is_allowed, now, &mut self.out);
+        self.machine.switch_interfaces(self.is_wanted && is_allowed, now, &mut self.out);
         // Frames that were built before the lease expired must not leave afterwards.
         if !is_allowed {
             self.out.clear();
             // Frames that the interface did not take while it was down shall not leave later.
-            if self.tx.untaken() > 0 {
-                self.tx.withdraw();
+            if self.tx.untaken_frames() > 0 {
+                self.tx.withdraw_untaken();
                 self.stuck_since = None;
             }
         }
     }
 
-    pub(crate) fn want(&mut self, neighbours: &[DeviceNeighbour]) {
+    pub(crate) fn want_neighbours(&mut self, neighbours: &[DeviceNeighbour]) {
         let now = self.clock.now();
         for neighbour in neighbours {
-            self.machine.want(*neighbour, now);
+            self.machine.want_neighbour(*neighbour, now);
         }
     }
 
-    pub(crate) fn ping(&mut self, interface: usize, address: usize, to: IpAddr, within: Nanos) -> u64 {
-        self.machine.ping(interface, address, to, self.clock.now(), within)
+    pub(crate) fn start_ping(&mut self, interface: usize, address: usize, to: IpAddr, within: Nanos) -> u64 {
+        self.machine.start_ping(interface, address, to, self.clock.now(), within)
     }
 
     /// Returns the state of a ping. A finished ping is forgotten after this call.
@@ -145,19 +154,19 @@ impl DeviceHost {
     }
 
     /// Stops sending; frames that were handed over still leave.
-    pub(crate) fn end(mut self) -> Result<(), Error> {
-        self.switch(false);
-        let give_up = self.clock.now() + PATIENCE;
-        self.send(self.clock.now())?;
+    pub(crate) fn go_silent(mut self) -> Result<(), Error> {
+        self.switch_interfaces(false);
+        let give_up = self.clock.now() + STUCK_TIMEOUT;
+        self.send_frames(self.clock.now())?;
         // An interface that is down keeps frames pending; without the deadline the run could not end.
-        while self.tx.untaken() > 0 && self.clock.now() < give_up {
-            self.send(self.clock.now())?;
+        while self.tx.untaken_frames() > 0 && self.clock.now() < give_up {
+            self.send_frames(self.clock.now())?;
         }
         Ok(())
     }
 
     /// Hands over pending frames; those without a free slot wait.
-    fn send(&mut self, now: MonoTime) -> Result<(), Error> {
+    fn send_frames(&mut self, now: MonoTime) -> Result<(), Error> {
         let mut sent = 0;
         for frame in &self.out {
             if frame.len() > LONGEST {
@@ -167,21 +176,21 @@ impl DeviceHost {
             }
             let Some(slot) = self.tx.next_slot() else { break };
             slot[..frame.len()].copy_from_slice(frame);
-            self.tx.commit(frame.len());
+            self.tx.commit_frame(frame.len());
             sent += 1;
         }
         self.out.drain(..sent);
-        if self.tx.untaken() > 0 {
-            match self.tx.kick() {
+        if self.tx.untaken_frames() > 0 {
+            match self.tx.kick_kernel() {
                 // The interface is down: it may come up again.
                 Err(error) if error.errno() == Some(NETDOWN) => {}
                 other => other?,
             }
             let since = *self.stuck_since.get_or_insert(now);
-            if self.tx.untaken() == 0 {
+            if self.tx.untaken_frames() == 0 {
                 self.stuck_since = None;
-            } else if now.since(since) > PATIENCE {
-                self.tx.withdraw();
+            } else if now.since(since) > STUCK_TIMEOUT {
+                self.tx.withdraw_untaken();
                 self.stuck_since = None;
             }
         }
@@ -197,24 +206,24 @@ const NETDOWN: i32 = 100;
 impl WorkerTask for DeviceHost {
     type Counts = HostLatest;
 
-    fn control(&mut self, _: StreamControl) {}
+    fn apply_control(&mut self, _: StreamControl) {}
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         self.follow_gate(now);
         let Self { machine, rx, out, .. } = self;
         // A bounded batch per step: a flood of ARP must not keep the worker from its orders.
-        let taken = rx.receive(BATCH, &mut |frame| machine.take(frame.bytes, now, out));
-        machine.tick(now, out);
-        self.send(now)?;
-        let until = self.machine.deadline().map_or(now + IDLE, |at| at.min(now + IDLE));
+        let taken = rx.receive_frames(BATCH, &mut |frame| machine.on_frame(frame.bytes, now, out));
+        machine.handle_timeouts(now, out);
+        self.send_frames(now)?;
+        let until = self.machine.next_deadline().map_or(now + IDLE, |at| at.min(now + IDLE));
         Ok(if taken == BATCH { NextStep::Busy } else { NextStep::IdleUntil(until) })
     }
 
-    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
-        Ok(self.rx.wait(until.since(clock.now()).as_u64())?)
+    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+        Ok(self.rx.wait_for_frames(until.since(clock.now()).as_u64())?)
     }
 
-    fn counts(&self) -> HostLatest {
+    fn current_counts(&self) -> HostLatest {
         HostLatest { neighbours: self.neighbours() }
     }
 }

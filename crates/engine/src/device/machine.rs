@@ -76,7 +76,7 @@ pub struct DeviceMachine {
 }
 
 impl PendingPing {
-    fn request(&self, interface: &DeviceInterface, mac: Mac) -> Option<Vec<u8>> {
+    fn echo_request(&self, interface: &DeviceInterface, mac: Mac) -> Option<Vec<u8>> {
         let ends = Endpoints { from: self.route.from, to: self.to };
         let echo = EchoHeader { reply: false, id: self.id, sequence: self.sequence };
         frames::echo_frame(interface, mac, ends, echo, PING_DATA)
@@ -104,16 +104,16 @@ impl DeviceMachine {
         };
         // Gateways are always resolved: pings and streams to other networks need them.
         let gateways: Vec<DeviceNeighbour> =
-            machine.interfaces.iter().flat_map(|(i, of)| gateways(*i, of)).collect();
+            machine.interfaces.iter().flat_map(|(i, of)| unresolved_gateways(*i, of)).collect();
         for neighbour in gateways {
-            machine.want(neighbour, MonoTime::default());
+            machine.want_neighbour(neighbour, MonoTime::default());
         }
         machine
     }
 
     /// Answers only addresses that the owner of the node allows, and those that never leave a link.
     #[must_use]
-    pub(crate) fn permitted_by(self, permit: Option<Arc<dyn OwnerPermit>>) -> Self {
+    pub(crate) fn with_permit(self, permit: Option<Arc<dyn OwnerPermit>>) -> Self {
         Self { permit, ..self }
     }
 
@@ -122,11 +122,11 @@ impl DeviceMachine {
             IpAddr::V4(four) => four.is_link_local() || four.is_unspecified(),
             IpAddr::V6(six) => six.is_unicast_link_local() || six.is_unspecified(),
         };
-        of_link || self.permit.as_ref().is_none_or(|permit| permit.allows(address))
+        of_link || self.permit.as_ref().is_none_or(|permit| permit.allows_address(address))
     }
 
     /// On: announces its addresses, answers and asks. Off: does nothing and forgets what it has found.
-    pub fn switch(&mut self, on: bool, now: MonoTime, out: &mut Vec<Vec<u8>>) {
+    pub fn switch_interfaces(&mut self, on: bool, now: MonoTime, out: &mut Vec<Vec<u8>>) {
         if self.on == on {
             return;
         }
@@ -135,13 +135,13 @@ impl DeviceMachine {
             *found = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
         }
         if on {
-            self.interfaces.values().for_each(|interface| announce(interface, out));
-            self.tick(now, out);
+            self.interfaces.values().for_each(|interface| announce_addresses(interface, out));
+            self.handle_timeouts(now, out);
         }
     }
 
     /// Keeps asking for a neighbour from now on.
-    pub fn want(&mut self, neighbour: DeviceNeighbour, now: MonoTime) {
+    pub fn want_neighbour(&mut self, neighbour: DeviceNeighbour, now: MonoTime) {
         let new = FoundNeighbour { mac: None, ask_at: now, pause: FIRST_PAUSE };
         self.found.entry(neighbour).or_insert(new);
     }
@@ -152,7 +152,7 @@ impl DeviceMachine {
     }
 
     /// Starts a ping from an address to `to`; [`Self::ping_state`] returns the outcome.
-    pub fn ping(
+    pub fn start_ping(
         &mut self,
         interface: usize,
         address: usize,
@@ -162,9 +162,9 @@ impl DeviceMachine {
     ) -> u64 {
         let number = self.next_ping;
         self.next_ping += 1;
-        let route = self.route(interface, address, to);
+        let route = self.find_route(interface, address, to);
         if let Some(PingRoute { via: NextHop::Asked(neighbour), .. }) = route {
-            self.want(neighbour, now);
+            self.want_neighbour(neighbour, now);
         }
         // A ping without a route is kept as failed, so that its number has a state.
         let state = if route.is_some() { PingState::Waiting } else { PingState::Failed };
@@ -178,7 +178,7 @@ impl DeviceMachine {
     }
 
     /// Finds the route of a ping from an address to `to`; `None` if there is none.
-    fn route(&self, interface: usize, address: usize, to: IpAddr) -> Option<PingRoute> {
+    fn find_route(&self, interface: usize, address: usize, to: IpAddr) -> Option<PingRoute> {
         let source = self.interfaces.get(&interface)?.addresses.get(address)?;
         if source.ip.is_ipv4() != to.is_ipv4() {
             return None;
@@ -186,7 +186,7 @@ impl DeviceMachine {
         // A fixed gateway address wins over a neighbour on the link: the plan then says where every frame goes.
         let via = match source.gateway_mac {
             Some(mac) => NextHop::Given(interface, mac),
-            None if source.reaches(to) => NextHop::Asked(DeviceNeighbour { interface, address, ip: to }),
+            None if source.is_on_link(to) => NextHop::Asked(DeviceNeighbour { interface, address, ip: to }),
             None => NextHop::Asked(DeviceNeighbour { interface, address, ip: source.gateway? }),
         };
         Some(PingRoute { from: source.ip, via })
@@ -201,22 +201,26 @@ impl DeviceMachine {
         self.pings.remove(&number);
     }
 
-    /// Returns the time at which [`Self::tick`] has work.
-    pub fn deadline(&self) -> Option<MonoTime> {
+    /// Returns the time at which [`Self::handle_timeouts`] has work.
+    pub fn next_deadline(&self) -> Option<MonoTime> {
         let asks = self.found.values().map(|found| found.ask_at).filter(|_| self.on);
         let waiting = self.pings.values().filter(|ping| ping.state == PingState::Waiting);
         asks.chain(waiting.map(|ping| ping.send_at.min(ping.give_up))).min()
     }
 
     /// Sends requests and pings that are due, and fails pings that have timed out.
-    pub fn tick(&mut self, now: MonoTime, out: &mut Vec<Vec<u8>>) {
+    pub fn handle_timeouts(&mut self, now: MonoTime, out: &mut Vec<Vec<u8>>) {
         if self.on {
             for (neighbour, found) in &mut self.found {
                 if found.ask_at <= now {
                     found.ask_at = now + found.pause;
                     // Doubled each time, so that thousands of interfaces without a neighbour do not flood the link.
                     found.pause = Nanos::new(found.pause.as_u64() * 2).min(LONGEST_PAUSE);
-                    out.extend(self.interfaces.get(&neighbour.interface).and_then(|of| ask(of, *neighbour)));
+                    out.extend(
+                        self.interfaces
+                            .get(&neighbour.interface)
+                            .and_then(|of| question_frame(of, *neighbour)),
+                    );
                 }
             }
         }
@@ -236,35 +240,36 @@ impl DeviceMachine {
                 ping.send_at = now + if mac.is_some() { PING_AGAIN } else { Nanos::from_millis(10) };
                 if let (Some(mac), Some(interface), true) = (mac, interface, self.on) {
                     ping.sequence += 1;
-                    out.extend(ping.request(interface, mac));
+                    out.extend(ping.echo_request(interface, mac));
                 }
             }
         }
     }
 
     /// Handles a frame that arrived at the port.
-    pub fn take(&mut self, bytes: &[u8], now: MonoTime, out: &mut Vec<Vec<u8>>) {
+    pub fn on_frame(&mut self, bytes: &[u8], now: MonoTime, out: &mut Vec<Vec<u8>>) {
         // Only the long tag counts. The short one has a mark of 16 bits and nothing else to check, so one in 65 536
         // foreign frames would pass for a test frame and stay unanswered.
-        if !self.on || tag::candidates(bytes, self.key).any(|found| found.tag.form == TagForm::Full) {
+        if !self.on || tag::tag_candidates(bytes, self.key).any(|found| found.tag.form == TagForm::Full) {
             return;
         }
-        let Some(frame) = DeviceFrame::read(bytes) else { return };
-        let Some(message) = frame.message() else { return };
+        let Some(frame) = DeviceFrame::parse_frame(bytes) else { return };
+        let Some(message) = frame.parse_message() else { return };
         match &message {
             DeviceMessage::Asks { sender, mac, target } => {
                 if let Some(mac) = mac {
-                    self.learn(&frame, *sender, *mac, now);
+                    self.learn_neighbour(&frame, *sender, *mac, now);
                 }
-                let Some(interface) = self.owner(&frame, *target).filter(|_| self.may_answer(*sender)) else {
+                let Some(interface) = self.find_owner(&frame, *target).filter(|_| self.may_answer(*sender))
+                else {
                     return;
                 };
-                let answer = tell(interface, *target, *sender, mac.unwrap_or(frame.from));
-                self.answer(now, answer, out);
+                let answer = answer_frame(interface, *target, *sender, mac.unwrap_or(frame.from));
+                self.push_answer(now, answer, out);
             }
-            DeviceMessage::Tells { target, mac } => self.learn(&frame, *target, *mac, now),
+            DeviceMessage::Tells { target, mac } => self.learn_neighbour(&frame, *target, *mac, now),
             DeviceMessage::Echo { reply: true, from, to, id, .. } => {
-                let is_ours = self.owner(&frame, *to).is_some();
+                let is_ours = self.find_owner(&frame, *to).is_some();
                 let mut pings = self.pings.values_mut();
                 // Several pings may have the same target; id and addresses select one.
                 if let Some(ping) = pings.find(|ping| is_ours && ping.is_answered_by(*id, *from, *to)) {
@@ -272,22 +277,22 @@ impl DeviceMachine {
                 }
             }
             DeviceMessage::Echo { reply: false, from, to, id, sequence, data } => {
-                let Some(interface) = self.owner(&frame, *to) else { return };
+                let Some(interface) = self.find_owner(&frame, *to) else { return };
                 if interface.mac != frame.to || !self.may_answer(*from) {
                     return;
                 }
                 let ends = Endpoints { from: *to, to: *from };
                 let echo = EchoHeader { reply: true, id: *id, sequence: *sequence };
                 let answer = frames::echo_frame(interface, frame.from, ends, echo, data);
-                self.answer(now, answer, out);
+                self.push_answer(now, answer, out);
             }
         }
     }
 
     /// Finds the interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
-    fn owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
+    fn find_owner(&self, frame: &DeviceFrame<'_>, ip: IpAddr) -> Option<&DeviceInterface> {
         self.interfaces.values().find(|interface| {
-            is_on(interface, frame)
+            is_on_vlan(interface, frame)
                 && interface.mac != frame.from
                 && is_sent_to(interface, frame)
                 && has_address(interface, ip)
@@ -295,7 +300,7 @@ impl DeviceMachine {
     }
 
     /// Records the MAC address of a neighbour that was requested.
-    fn learn(&mut self, frame: &DeviceFrame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
+    fn learn_neighbour(&mut self, frame: &DeviceFrame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
         // Neither a group address nor zeros can be a station's; test traffic to one would be flooded to every port.
         if mac[0] & 1 == 1 || mac == [0; 6] {
             return;
@@ -303,14 +308,14 @@ impl DeviceMachine {
         let interfaces = &self.interfaces;
         let concerned = self.found.iter_mut().filter(|(neighbour, _)| {
             let of = interfaces.get(&neighbour.interface);
-            neighbour.ip == ip && of.is_some_and(|of| is_on(of, frame) && is_sent_to(of, frame))
+            neighbour.ip == ip && of.is_some_and(|of| is_on_vlan(of, frame) && is_sent_to(of, frame))
         });
         for (_, found) in concerned {
             *found = FoundNeighbour { mac: Some(mac), ask_at: now + REFRESH, pause: FIRST_PAUSE };
         }
     }
 
-    fn answer(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
+    fn push_answer(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
         // Counted per second: less exact than a token bucket, but two numbers are enough to keep a storm of requests
         // from filling the transmit ring.
         if now.since(self.answers.0) >= SECOND {
@@ -324,7 +329,10 @@ impl DeviceMachine {
 }
 
 /// Returns the gateways of an interface whose MAC addresses the plan does not give.
-pub(super) fn gateways(index: usize, interface: &DeviceInterface) -> impl Iterator<Item = DeviceNeighbour> {
+pub(super) fn unresolved_gateways(
+    index: usize,
+    interface: &DeviceInterface,
+) -> impl Iterator<Item = DeviceNeighbour> {
     let addresses = interface.addresses.iter().enumerate();
     addresses
         .filter(|(_, of)| of.gateway_mac.is_none())
@@ -342,7 +350,7 @@ fn has_address(interface: &DeviceInterface, ip: IpAddr) -> bool {
 }
 
 /// Returns whether a frame is on the VLAN of this interface.
-fn is_on(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
+fn is_on_vlan(interface: &DeviceInterface, frame: &DeviceFrame<'_>) -> bool {
     interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).eq(frame.tags.iter().copied())
 }
 
@@ -351,30 +359,30 @@ fn own_link_local(interface: &DeviceInterface) -> Option<Ipv6Addr> {
     interface.addresses.iter().any(|address| address.ip.is_ipv6()).then(|| frames::link_local(interface.mac))
 }
 
-fn announce(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
+fn announce_addresses(interface: &DeviceInterface, out: &mut Vec<Vec<u8>>) {
     for address in &interface.addresses {
         out.push(match address.ip {
             // A gratuitous ARP request (RFC 5227): sender and target are the same address.
             IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, BROADCAST, ip),
-            IpAddr::V6(ip) => frames::advertisement(interface, ip, None),
+            IpAddr::V6(ip) => frames::advertisement_frame(interface, ip, None),
         });
     }
-    out.extend(own_link_local(interface).map(|ip| frames::advertisement(interface, ip, None)));
+    out.extend(own_link_local(interface).map(|ip| frames::advertisement_frame(interface, ip, None)));
 }
 
-fn ask(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
+fn question_frame(interface: &DeviceInterface, neighbour: DeviceNeighbour) -> Option<Vec<u8>> {
     match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
         (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, BROADCAST, to)),
         (IpAddr::V6(from), IpAddr::V6(to)) => {
             // Source and target have the same scope (RFC 6724 section 5, rule 2).
             let from = if to.is_unicast_link_local() { frames::link_local(interface.mac) } else { from };
-            Some(frames::solicitation(interface, from, to))
+            Some(frames::solicitation_frame(interface, from, to))
         }
         _ => None,
     }
 }
 
-fn tell(interface: &DeviceInterface, target: IpAddr, asked_by: IpAddr, mac: Mac) -> Option<Vec<u8>> {
+fn answer_frame(interface: &DeviceInterface, target: IpAddr, asked_by: IpAddr, mac: Mac) -> Option<Vec<u8>> {
     match (target, asked_by) {
         (IpAddr::V4(target), IpAddr::V4(asked_by)) => {
             Some(frames::arp_frame(interface, 2, target, mac, asked_by))
@@ -382,7 +390,7 @@ fn tell(interface: &DeviceInterface, target: IpAddr, asked_by: IpAddr, mac: Mac)
         (IpAddr::V6(target), IpAddr::V6(asked_by)) => {
             // An unspecified source is duplicate address detection; the answer then goes to all nodes (RFC 4861 7.2.4).
             let asked_by = (!asked_by.is_unspecified()).then_some((mac, asked_by));
-            Some(frames::advertisement(interface, target, asked_by))
+            Some(frames::advertisement_frame(interface, target, asked_by))
         }
         _ => None,
     }

@@ -3,7 +3,7 @@ use super::frames::{self, DeviceFrame, EchoHeader, Endpoints, is_protocol};
 use super::machine::{DeviceMachine, PingState};
 use packetrig_plan::device::{DeviceAddress, DeviceInterface, DeviceNeighbour, Mac, VlanTag};
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use packetrig_wire::tag::TagKey;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ fn interface(mac: Mac, tags: &[u16], addresses: &[(&str, &str)]) -> DeviceInterf
 
 fn machine(interfaces: Vec<DeviceInterface>) -> DeviceMachine {
     let mut machine = DeviceMachine::new(KEY, interfaces.into_iter().enumerate().collect::<BTreeMap<_, _>>());
-    machine.switch(true, at(0), &mut Vec::new());
+    machine.switch_interfaces(true, at(0), &mut Vec::new());
     machine
 }
 
@@ -51,8 +51,8 @@ fn side(mac: Mac, own: u8, other: u8) -> DeviceMachine {
 fn join(one: &mut DeviceMachine, other: &mut DeviceMachine, seed: u64, loss: u64, ms: std::ops::Range<u64>) {
     for now in ms {
         let (mut there, mut back) = (Vec::new(), Vec::new());
-        one.tick(at(now), &mut there);
-        other.tick(at(now), &mut back);
+        one.handle_timeouts(at(now), &mut there);
+        other.handle_timeouts(at(now), &mut back);
         let mut n = 0;
         while !there.is_empty() || !back.is_empty() {
             for (from, to) in [(&mut there, &mut *other), (&mut back, &mut *one)]
@@ -61,8 +61,8 @@ fn join(one: &mut DeviceMachine, other: &mut DeviceMachine, seed: u64, loss: u64
                 let mut out = Vec::new();
                 for frame in from {
                     n += 1;
-                    if mix(seed, now << 16 | n) & 0xff >= loss {
-                        to.take(&frame, at(now), &mut out);
+                    if keyed_mix(seed, now << 16 | n) & 0xff >= loss {
+                        to.on_frame(&frame, at(now), &mut out);
                     }
                 }
                 if to.neighbours().next().is_some_and(|(neighbour, _)| neighbour.ip == ip("198.18.0.1")) {
@@ -92,19 +92,19 @@ fn an_address_is_told_to_who_asks_on_its_vlan_only() {
         let asker = interface(B, tags, &[]);
         match ip(target) {
             IpAddr::V4(to) => frames::arp_frame(&asker, 1, "198.18.0.9".parse().unwrap(), [0xff; 6], to),
-            IpAddr::V6(to) => frames::solicitation(&asker, "2001:2::9".parse().unwrap(), to),
+            IpAddr::V6(to) => frames::solicitation_frame(&asker, "2001:2::9".parse().unwrap(), to),
         }
     };
     let answers = |frame: &[u8]| {
         let mut out = Vec::new();
-        side(A, 1, 2).take(frame, at(1), &mut out);
+        side(A, 1, 2).on_frame(frame, at(1), &mut out);
         out
     };
     for target in ["198.18.0.1", "2001:2::1", "fe80::ff:fe00:a"] {
         let out = answers(&asks(&[7, 8], target));
-        let frame = DeviceFrame::read(&out[0]).unwrap();
+        let frame = DeviceFrame::parse_frame(&out[0]).unwrap();
         assert_eq!((out.len(), frame.to, frame.from), (1, B, A), "{target}");
-        assert_eq!(frame.message(), Some(frames::DeviceMessage::Tells { target: ip(target), mac: A }));
+        assert_eq!(frame.parse_message(), Some(frames::DeviceMessage::Tells { target: ip(target), mac: A }));
         assert!(answers(&asks(&[7], target)).is_empty() && answers(&asks(&[8, 7], target)).is_empty());
     }
     for other in ["198.18.0.3", "2001:2::3", "fe80::ff:fe00:c"] {
@@ -118,13 +118,13 @@ fn what_is_off_says_nothing_and_forgets() {
     join(&mut a, &mut b, 1, 0, 0..300);
     assert_eq!((macs(&a), macs(&b)), (vec![Some(B); 2], vec![Some(A); 2]));
     let mut out = Vec::new();
-    a.switch(false, at(300), &mut out);
-    a.tick(at(9_000), &mut out);
+    a.switch_interfaces(false, at(300), &mut out);
+    a.handle_timeouts(at(9_000), &mut out);
     let asker = interface(B, &[7, 8], &[]);
     let ask =
         frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), [0xff; 6], "198.18.0.1".parse().unwrap());
-    a.take(&ask, at(9_000), &mut out);
-    assert!(out.is_empty() && macs(&a) == [None, None] && a.deadline().is_none());
+    a.on_frame(&ask, at(9_000), &mut out);
+    assert!(out.is_empty() && macs(&a) == [None, None] && a.next_deadline().is_none());
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn unanswered_questions_come_more_and_more_seldom_and_never_end() {
     let asked: Vec<u64> = (0..20_000)
         .filter(|ms| {
             let mut out = Vec::new();
-            lonely.tick(at(*ms), &mut out);
+            lonely.handle_timeouts(at(*ms), &mut out);
             !out.is_empty()
         })
         .collect();
@@ -143,10 +143,12 @@ fn unanswered_questions_come_more_and_more_seldom_and_never_end() {
 #[test]
 fn pings_succeed_or_fail_in_time() {
     let (mut a, mut b) = (side(A, 1, 2), side(B, 2, 1));
-    let (v4, v6) =
-        (a.ping(0, 0, ip("198.18.0.2"), at(0), WITHIN), a.ping(0, 1, ip("2001:2::2"), at(0), WITHIN));
-    let nobody = a.ping(0, 0, ip("198.18.0.77"), at(0), WITHIN);
-    let mixed = a.ping(0, 0, ip("2001:2::2"), at(0), WITHIN);
+    let (v4, v6) = (
+        a.start_ping(0, 0, ip("198.18.0.2"), at(0), WITHIN),
+        a.start_ping(0, 1, ip("2001:2::2"), at(0), WITHIN),
+    );
+    let nobody = a.start_ping(0, 0, ip("198.18.0.77"), at(0), WITHIN);
+    let mixed = a.start_ping(0, 0, ip("2001:2::2"), at(0), WITHIN);
     assert_eq!((a.ping_state(v4), a.ping_state(mixed)), (Some(PingState::Waiting), Some(PingState::Failed)));
     join(&mut a, &mut b, 1, 0, 0..600);
     assert_eq!(
@@ -168,7 +170,7 @@ fn test_frames_are_not_answered() {
     };
     let answered = |frame: &[u8]| {
         let mut out = Vec::new();
-        side(A, 1, 2).take(frame, at(1), &mut out);
+        side(A, 1, 2).on_frame(frame, at(1), &mut out);
         out.len()
     };
     assert_eq!(answered(&to_us(&[0; 40])), 1);
@@ -177,10 +179,12 @@ fn test_frames_are_not_answered() {
             use packetrig_wire::header::{HeaderKind, PacketHeader};
             let mac = |mac: Mac| mac.iter().fold(0, |v, b| v << 8 | u128::from(*b));
             vec![
-                PacketHeader::new(HeaderKind::Ethernet).with("dst", mac(A)).with("src", mac(B)),
-                PacketHeader::new(HeaderKind::Vlan).with("id", 7),
-                PacketHeader::new(HeaderKind::Vlan).with("id", 8),
-                PacketHeader::new(HeaderKind::Ipv4).with("src", 0xc612_0002).with("dst", 0xc612_0001),
+                PacketHeader::new(HeaderKind::Ethernet).with_field("dst", mac(A)).with_field("src", mac(B)),
+                PacketHeader::new(HeaderKind::Vlan).with_field("id", 7),
+                PacketHeader::new(HeaderKind::Vlan).with_field("id", 8),
+                PacketHeader::new(HeaderKind::Ipv4)
+                    .with_field("src", 0xc612_0002)
+                    .with_field("dst", 0xc612_0001),
                 PacketHeader::new(HeaderKind::Icmp),
             ]
         },
@@ -191,7 +195,8 @@ fn test_frames_are_not_answered() {
     let template = packetrig_wire::FrameTemplate::new(spec).unwrap();
     let mut frame = [0; 256];
     let mut render = |key| {
-        let len = template.render(0, packetrig_wire::tag::TagStamp { key, stream: 0, time: 5 }, &mut frame);
+        let len =
+            template.render_frame(0, packetrig_wire::tag::TagStamp { key, stream: 0, time: 5 }, &mut frame);
         frame[..len].to_vec()
     };
     assert_eq!(answered(&render(KEY)), 0);
@@ -204,13 +209,13 @@ fn a_flood_is_not_answered_with_a_flood() {
     let asker = interface(B, &[7, 8], &[]);
     let ping = echo(&asker, A, ["198.18.0.2", "198.18.0.1"], false, &[]).unwrap();
     let mut out = Vec::new();
-    (0..10_000).for_each(|_| a.take(&ping, at(1), &mut out));
+    (0..10_000).for_each(|_| a.on_frame(&ping, at(1), &mut out));
     assert_eq!(out.len(), 2_000);
 }
 
 /// Runs a classic program as the kernel does.
 fn passes(frame: &[u8]) -> bool {
-    let program = filter::protocols();
+    let program = filter::protocol_filter();
     let (mut at, mut value) = (0, 0u32);
     loop {
         let insn = program[at];
@@ -238,8 +243,8 @@ fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
         let neighbour = |address, text| DeviceNeighbour { interface: 0, address, ip: ip(text) };
         let mut all = Vec::new();
         let mut machine = DeviceMachine::new(KEY, BTreeMap::from([(0, of.clone())]));
-        machine.want(neighbour(0, "198.18.0.7"), at(0));
-        machine.switch(true, at(0), &mut all);
+        machine.want_neighbour(neighbour(0, "198.18.0.7"), at(0));
+        machine.switch_interfaces(true, at(0), &mut all);
         all.extend(echo(&of, B, ["198.18.0.1", "198.18.0.2"], false, &[1]));
         all.extend(echo(&of, B, ["2001:2::1", "2001:2::2"], true, &[1]));
         assert!(all.len() >= 8 && all.iter().all(|frame| passes(frame) && is_protocol(frame)), "{tags:?}");
@@ -257,7 +262,7 @@ proptest! {
         let seed = match kind {
             0 => None,
             1 => Some(frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), [0xff; 6], "198.18.0.1".parse().unwrap())),
-            2 => Some(frames::solicitation(&asker, "2001:2::2".parse().unwrap(), "2001:2::1".parse().unwrap())),
+            2 => Some(frames::solicitation_frame(&asker, "2001:2::2".parse().unwrap(), "2001:2::1".parse().unwrap())),
             _ => echo(&asker, A, ["198.18.0.2", "198.18.0.1"], false, &bytes),
         };
         if let Some(mut seed) = seed {
@@ -268,9 +273,9 @@ proptest! {
         }
         let mut out = Vec::new();
         let mut machine = side(A, 1, 2);
-        machine.take(&bytes, at(1), &mut out);
+        machine.on_frame(&bytes, at(1), &mut out);
         for answer in &out {
-            let frame = DeviceFrame::read(answer).unwrap();
+            let frame = DeviceFrame::parse_frame(answer).unwrap();
             prop_assert_eq!((frame.from, &frame.tags[..]), (A, &[(0x8100, 7), (0x8100, 8)][..]));
             prop_assert!(bytes[..6] == A || bytes[0] & 1 == 1);
             prop_assert_eq!(&bytes[12..14], &[0x81, 0][..]);

@@ -23,7 +23,7 @@ fn machine() -> MachineFacts {
 #[test]
 fn the_sandbox_is_described_and_a_missing_part_is_named() {
     let what = |machine: &MachineFacts| {
-        let findings = judge(machine, &[], &BTreeMap::new())
+        let findings = judge_all(machine, &[], &BTreeMap::new())
             .into_iter()
             .filter(|finding| finding.what.contains("sandbox"));
         findings.map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
@@ -79,7 +79,7 @@ fn says(findings: &[DoctorFinding], level: FindingLevel, text: &str) -> bool {
 
 #[test]
 fn a_fit_machine_has_no_problem() {
-    let findings = judge(&machine(), &[interface()], &BTreeMap::new());
+    let findings = judge_all(&machine(), &[interface()], &BTreeMap::new());
     assert!(worst(&findings) < FindingLevel::Problem);
     assert!(says(&findings, FindingLevel::Good, "back end packet works"));
 }
@@ -101,7 +101,7 @@ fn each_interface_says_which_back_ends_it_has() {
         native.contains("cannot send live frames at present") && native.contains("above 200000"),
         "{native}"
     );
-    let findings = judge(&no_bpf, &[], &BTreeMap::new());
+    let findings = judge_all(&no_bpf, &[], &BTreeMap::new());
     assert!(says(&findings, FindingLevel::Note, "back end xdp does not work: no rights"));
     assert!(says(&findings, FindingLevel::Note, "back end af-xdp does not work: no rights"));
     assert!(says(&findings, FindingLevel::Note, "back end pktgen does not work: no module"));
@@ -120,7 +120,7 @@ fn a_missing_engine_is_named_with_its_package() {
 fn missing_rights_are_named_with_the_way_to_get_them() {
     let mut machine = machine();
     machine.rights.capabilities = vec!["CAP_NET_ADMIN"];
-    let findings = judge(&machine, &[], &BTreeMap::new());
+    let findings = judge_all(&machine, &[], &BTreeMap::new());
     let problem = findings.iter().find(|finding| finding.level == FindingLevel::Problem).unwrap();
     assert!(
         problem.what.contains("CAP_NET_RAW missing") && problem.remedy.as_ref().unwrap().contains("setcap")
@@ -136,7 +136,7 @@ fn an_old_kernel_a_lone_processor_and_a_forbidden_lab_are_noted() {
         lab_obstacle: Some("forbidden".into()),
         ..machine()
     };
-    let findings = judge(&machine, &[], &BTreeMap::new());
+    let findings = judge_all(&machine, &[], &BTreeMap::new());
     for text in ["4.19.0", "only one CPU", "needs root: forbidden"] {
         assert!(says(&findings, FindingLevel::Note, text), "{text}");
     }
@@ -146,7 +146,7 @@ fn an_old_kernel_a_lone_processor_and_a_forbidden_lab_are_noted() {
 fn what_the_guard_refuses_is_told_beforehand() {
     let reason = "br0, which is in the same stack of interfaces, carries the default route".to_owned();
     let refusal = GuardRefusal { port: "eth1".into(), reason };
-    let findings = judge(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
+    let findings = judge_all(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
     assert!(
         says(&findings, FindingLevel::Problem, "br0, which is in the same stack of interfaces"),
         "{findings:?}"
@@ -160,7 +160,7 @@ fn state_offloads_xdp_and_stamps_are_told() {
     fast.offloads.push(Offload::Gro);
     fast.xdp = Some(XdpFeatures { native: true, zero_copy: true, ..XdpFeatures::default() });
     fast.timestamping = Some(StampAbilities { rx_hardware: true, ..StampAbilities::default() });
-    let findings = judge(&machine(), &[fast], &BTreeMap::new());
+    let findings = judge_all(&machine(), &[fast], &BTreeMap::new());
     assert!(says(&findings, FindingLevel::Note, "no carrier"));
     assert!(
         says(&findings, FindingLevel::Note, "offloads off: gro")

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns the growth of a counter. Some drivers start from zero when they are brought up again.
-fn since(now: u64, start: u64) -> u64 {
+fn growth_since(now: u64, start: u64) -> u64 {
     now.checked_sub(start).unwrap_or(now)
 }
 
@@ -24,20 +24,20 @@ pub struct InterfaceMeter {
 
 impl InterfaceMeter {
     pub fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
-        let mut links = NamespaceLinks::open(netns)?;
-        let start = links.counters(index)?;
+        let mut links = NamespaceLinks::open_in(netns)?;
+        let start = links.read_counters(index)?;
         Ok(Self { links, index, start, aside: Arc::default(), while_opening: 0 })
     }
 
     /// Excludes the frames that are counted in `aside`.
     #[must_use]
-    pub fn without(self, aside: &Arc<AtomicU64>) -> Self {
+    pub fn without_aside(self, aside: &Arc<AtomicU64>) -> Self {
         Self { aside: Arc::clone(aside), ..self }
     }
 
     /// Starts again from here, after a ring has been opened since the first start.
-    pub fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
-        let start = self.links.counters(self.index)?;
+    pub fn restart_counts(&mut self) -> Result<(), packetrig_sys::Error> {
+        let start = self.links.read_counters(self.index)?;
         self.while_opening = start.rx_frames.saturating_sub(self.start.rx_frames);
         self.start = start;
         Ok(())
@@ -45,27 +45,27 @@ impl InterfaceMeter {
 
     /// Returns the frames that arrived, if `accounted` of them are known to have been in the ring. Ring and meter
     /// cannot be opened at the same instant, so frames that came in between are counted on the side that balances.
-    pub fn arrived(&self, counters: &LinkCounters, accounted: u64) -> u64 {
+    pub fn arrived_frames(&self, counters: &LinkCounters, accounted: u64) -> u64 {
         accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
     /// Returns the counts since the start; `None` once the interface is gone.
-    pub fn read(&mut self) -> Option<LinkCounters> {
+    pub fn read_counters(&mut self) -> Option<LinkCounters> {
         // Loaded first: a frame that is counted aside is in the interface's count by then.
         let aside = self.aside.load(Ordering::Acquire);
-        let now = self.links.counters(self.index).ok()?;
+        let now = self.links.read_counters(self.index).ok()?;
         let start = self.start;
         Some(LinkCounters {
             carrier: now.carrier,
-            rx_frames: since(now.rx_frames, start.rx_frames),
-            rx_bytes: since(now.rx_bytes, start.rx_bytes),
-            rx_errors: since(now.rx_errors, start.rx_errors),
-            rx_dropped: since(now.rx_dropped, start.rx_dropped),
+            rx_frames: growth_since(now.rx_frames, start.rx_frames),
+            rx_bytes: growth_since(now.rx_bytes, start.rx_bytes),
+            rx_errors: growth_since(now.rx_errors, start.rx_errors),
+            rx_dropped: growth_since(now.rx_dropped, start.rx_dropped),
             // Frames of emulated interfaces are not the test's.
-            tx_frames: since(now.tx_frames, start.tx_frames).saturating_sub(aside),
-            tx_bytes: since(now.tx_bytes, start.tx_bytes),
-            tx_errors: since(now.tx_errors, start.tx_errors),
-            tx_dropped: since(now.tx_dropped, start.tx_dropped),
+            tx_frames: growth_since(now.tx_frames, start.tx_frames).saturating_sub(aside),
+            tx_bytes: growth_since(now.tx_bytes, start.tx_bytes),
+            tx_errors: growth_since(now.tx_errors, start.tx_errors),
+            tx_dropped: growth_since(now.tx_dropped, start.tx_dropped),
         })
     }
 }

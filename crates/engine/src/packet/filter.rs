@@ -12,30 +12,33 @@ const ALL: u32 = u32::MAX;
 // Codes of classic BPF: 0x06 returns a constant (how many bytes to keep), 0x16 returns the accumulator,
 // 0x20 loads a word, 0x15 jumps if equal. A load at SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT
 // (linux/filter.h) reads no byte.
-const fn insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
+const fn classic_insn(code: u16, jt: u8, jf: u8, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt, jf, k }
 }
 
 /// Returns the bytes to keep of a frame for which a program returns `k`.
-fn kept(k: u32, snap_len: Option<u32>) -> u32 {
+fn kept_bytes(k: u32, snap_len: Option<u32>) -> u32 {
     if k == 0 { 0 } else { snap_len.unwrap_or(ALL) }
 }
 
 /// Builds the program for the kernel; empty if there is nothing to decide and nothing to cut.
-pub(super) fn in_kernel(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
+pub(super) fn kernel_filter(filter: Option<&FilterProgram>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
     /// Offset whose load tells whether the kernel removed a VLAN tag from the frame.
     const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
     let rest: Vec<_> = match filter {
         Some(program) => program
             .insns()
             .iter()
-            .map(|i| insn(i.code, i.jt, i.jf, if i.code == 6 { kept(i.k, snap_len) } else { i.k }))
+            .map(|i| {
+                classic_insn(i.code, i.jt, i.jf, if i.code == 6 { kept_bytes(i.k, snap_len) } else { i.k })
+            })
             .collect(),
-        None if snap_len.is_some() => vec![insn(6, 0, 0, kept(ALL, snap_len))],
+        None if snap_len.is_some() => vec![classic_insn(6, 0, 0, kept_bytes(ALL, snap_len))],
         None => return Vec::new(),
     };
     // After the jump the accumulator is zero again, as the program expects.
-    let tagged = [insn(0x20, 0, 0, TAG_IS_OUT), insn(0x15, 1, 0, 0), insn(6, 0, 0, ALL)];
+    let tagged =
+        [classic_insn(0x20, 0, 0, TAG_IS_OUT), classic_insn(0x15, 1, 0, 0), classic_insn(6, 0, 0, ALL)];
     // A program that returns a computed value would cut frames to that length.
     if tagged.len() + rest.len() > bpf::LONGEST || rest.iter().any(|insn| insn.code == 0x16) {
         return Vec::new();

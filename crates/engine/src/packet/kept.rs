@@ -15,7 +15,9 @@
 //! Invariant: a port that is lent again is as good as new. Each time the lab guard is asked, the interface is compared
 //! with its former state, rings are emptied, and counters begin at zero. In doubt the port is closed and opened again.
 
-use super::{OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe, guard, location_text, open};
+use super::{
+    OpenOptions, OpenedPort, PacketRx, PacketTx, PortHold, describe_port, guard, location_text, open_port,
+};
 use crate::Error;
 use crate::device::PortSite;
 use crate::port::{FrameRx, FrameTx, RingProgress, RxFrame};
@@ -77,15 +79,16 @@ pub(crate) struct LentPart<T> {
 
 impl KeptPorts {
     /// Lends the port of an earlier run if it is as good as new, otherwise one that it opens now.
-    pub(crate) fn lend(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
+    pub(crate) fn lend_port(&self, port: &Port, options: OpenOptions) -> Result<LentPort, Error> {
         let wish = PortWish { largest: options.largest, mtu: port.mtu, promiscuous: port.promiscuous };
         // An unused port that cannot be restarted is closed here, before the same interface is opened again.
-        let kept = self.take(port, wish).map_or(Ok(None), |unused| unused.restart(port, options))?;
-        let opened = kept.map_or_else(|| open(port, options), Ok)?;
-        let link = NamespaceLinks::open(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
+        let kept =
+            self.take_unused(port, wish).map_or(Ok(None), |unused| unused.restart_port(port, options))?;
+        let opened = kept.map_or_else(|| open_port(port, options), Ok)?;
+        let link = NamespaceLinks::open_in(&opened.hold.site.netns)?.by_index(opened.hold.site.index)?;
         let parts = Arc::default();
         let kept = KeptPort { wish, link, parts: Arc::clone(&parts) };
-        self.ports().insert(port.location.clone(), kept);
+        self.lock_ports().insert(port.location.clone(), kept);
         Ok(LentPort {
             info: opened.info,
             tx: LentPart::new(opened.tx, &parts, |parts, tx| parts.tx = Some(tx)),
@@ -95,14 +98,14 @@ impl KeptPorts {
     }
 
     /// Closes the port at this location, unless a run holds it.
-    pub(crate) fn close(&self, location: &PortLocation) {
-        let kept = self.ports().remove(location);
+    pub(crate) fn close_port(&self, location: &PortLocation) {
+        let kept = self.lock_ports().remove(location);
         drop(kept);
     }
 
     /// Closes all ports except those at these locations: an interface that the next run does not use is restored.
     pub fn keep_only(&self, locations: &BTreeSet<PortLocation>) {
-        let mut ports = self.ports();
+        let mut ports = self.lock_ports();
         let others: Vec<_> = ports.keys().filter(|location| !locations.contains(location)).cloned().collect();
         let closed: Vec<_> = others.iter().filter_map(|location| ports.remove(location)).collect();
         // Unlocked first: closing takes the kernel a while, and other runs need the map meanwhile.
@@ -111,8 +114,8 @@ impl KeptPorts {
     }
 
     /// Removes the port at this location, if all its parts are back. One with other parameters is closed.
-    fn take(&self, port: &Port, wish: PortWish) -> Option<UnusedPort> {
-        let kept = self.ports().remove(&port.location)?;
+    fn take_unused(&self, port: &Port, wish: PortWish) -> Option<UnusedPort> {
+        let kept = self.lock_ports().remove(&port.location)?;
         // A run that still has a part makes this fail; opening the port again is then refused by its lock.
         let parts = Arc::into_inner(kept.parts)?.into_inner().unwrap_or_else(PoisonError::into_inner);
         let PortParts { tx: Some(tx), rx: Some(rx), hold: Some(hold) } = parts else { return None };
@@ -120,7 +123,7 @@ impl KeptPorts {
     }
 
     /// A poisoned lock is usable: each entry is complete between any two operations.
-    fn ports(&self) -> MutexGuard<'_, BTreeMap<PortLocation, KeptPort>> {
+    fn lock_ports(&self) -> MutexGuard<'_, BTreeMap<PortLocation, KeptPort>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -137,17 +140,17 @@ struct UnusedPort {
 impl UnusedPort {
     /// Resets the port for another run; `None` if it must be opened again, and then it is closed. An error means that
     /// it may not be used.
-    fn restart(mut self, port: &Port, options: OpenOptions) -> Result<Option<OpenedPort>, Error> {
+    fn restart_port(mut self, port: &Port, options: OpenOptions) -> Result<Option<OpenedPort>, Error> {
         let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&port.location.interface)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&port.location.interface)?;
         let location = location_text(&port.location);
         // The permission of an earlier run may have ended.
         guard::permit_port(&netns, link.index, &location, options.confirmed)?;
         let is_same = netns.inode()? == self.hold.site.netns.inode()? && is_same_link(&self.link, &link);
-        if !is_same || !self.hold.restart()? || !self.tx.restart()? || !self.rx.restart()? {
+        if !is_same || !self.hold.reset_for_run()? || !self.tx.reset_for_run()? || !self.rx.reset_for_run()? {
             return Ok(None);
         }
-        let info = describe(port, &location, &netns, &link)?;
+        let info = describe_port(port, &location, &netns, &link)?;
         Ok(Some(OpenedPort { info, tx: self.tx, rx: self.rx, hold: self.hold }))
     }
 }
@@ -161,7 +164,7 @@ fn is_same_link(before: &Link, now: &Link) -> bool {
 
 impl PortHold {
     /// Resets the hold for another run; `false` if the interface's settings were changed.
-    fn restart(&mut self) -> Result<bool, Error> {
+    fn reset_for_run(&mut self) -> Result<bool, Error> {
         self.quieted.forget_carrier();
         // Counts the frames of emulated interfaces, whose sockets ended with their run.
         self.site.aside.store(0, Ordering::Release);
@@ -193,38 +196,38 @@ impl<T> Drop for LentPart<T> {
 }
 
 impl FrameTx for LentPart<PacketTx> {
-    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
-        self.part_mut().fill(want, fill)
+    fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        self.part_mut().fill_slots(want, fill)
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        self.part_mut().flush()
+    fn flush_frames(&mut self) -> Result<(), Error> {
+        self.part_mut().flush_frames()
     }
 
-    fn pending(&self) -> usize {
-        self.part().pending()
+    fn pending_frames(&self) -> usize {
+        self.part().pending_frames()
     }
 
-    fn counters(&mut self) -> Result<TxCounters, Error> {
-        self.part_mut().counters()
+    fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
+        self.part_mut().read_tx_counters()
     }
 }
 
 impl FrameRx for LentPart<PacketRx> {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
-        self.part_mut().receive(most, sink)
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        self.part_mut().receive_frames(most, sink)
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        self.part_mut().wait(within)
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
+        self.part_mut().wait_for_frames(within)
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
-        self.part_mut().counters()
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
+        self.part_mut().read_rx_counters()
     }
 
-    fn progress(&mut self) -> Result<RingProgress, Error> {
-        self.part_mut().progress()
+    fn ring_progress(&mut self) -> Result<RingProgress, Error> {
+        self.part_mut().ring_progress()
     }
 
     fn clock_bound(&self) -> Nanos {
@@ -235,18 +238,18 @@ impl FrameRx for LentPart<PacketRx> {
         self.part_mut().expect_traffic(expected);
     }
 
-    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, Error> {
-        self.part_mut().narrow(program)
+    fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, Error> {
+        self.part_mut().filter_in_kernel(program)
     }
 }
 
 impl HeldPort for LentPart<PortHold> {
-    fn settle(&mut self) -> Result<(), Error> {
+    fn await_ready(&mut self) -> Result<(), Error> {
         self.part_mut().await_carrier()
     }
 
-    fn site(&self) -> Result<Option<PortSite>, Error> {
-        self.part().site().map(Some)
+    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+        self.part().interface_site().map(Some)
     }
 
     fn caveats(&self) -> Vec<String> {

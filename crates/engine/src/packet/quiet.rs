@@ -26,7 +26,7 @@ pub const LOUD: [Offload; 6] =
 /// Value of the kernel setting that switches IPv6 off.
 const IPV6_OFF: &str = "1";
 /// Time that a link may take to come up.
-const LINK_PATIENCE_NS: u64 = 3_000_000_000;
+const CARRIER_TIMEOUT_NS: u64 = 3_000_000_000;
 const LINK_POLL_NS: u64 = 2_000_000;
 
 /// Settings that the plan requests.
@@ -43,9 +43,9 @@ pub struct QuietInterface {
     link: Link,
     changes: Vec<InterfaceChange>,
     caveats: Vec<String>,
-    /// Number of caveats that [`Self::make`] found.
+    /// Number of caveats that [`Self::make_quiet`] found.
     caveats_of_settings: usize,
-    /// Quiet settings as [`Self::make`] left them.
+    /// Quiet settings as [`Self::make_quiet`] left them.
     quiet: QuietSettings,
     /// An XDP program that passes every frame, where a virtual cable needs one.
     pass: Option<BpfAttachment>,
@@ -71,19 +71,19 @@ impl QuietInterface {
     /// by then are restored.
     ///
     /// To be called with the lock of the port: the changes of a killed process are restored first.
-    pub fn make(
+    pub fn make_quiet(
         netns: &NetNs,
         links: &mut NamespaceLinks,
         link: &Link,
         wish: InterfaceWish,
     ) -> Result<Self, Error> {
-        let file = SettingsFile::of(netns, link)?;
+        let file = SettingsFile::for_link(netns, link)?;
         let unreadable = Self::restore_saved(&file, netns, link)?;
         // Read again, because the caller's `link` shows the settings that the killed process had made.
-        let mut quieted = Self::resume(netns, &links.by_index(link.index)?, Vec::new())?;
+        let mut quieted = Self::take_over(netns, &links.by_index(link.index)?, Vec::new())?;
         quieted.caveats.extend(unreadable);
         // Written before the first change: a process that is killed in between must leave a file.
-        if let Err(error) = file.write(&quieted.planned_changes(wish)?) {
+        if let Err(error) = file.write_changes(&quieted.planned_changes(wish)?) {
             let name = &link.name;
             quieted.caveats.push(format!(
                 "{name}: its settings stay changed if packetrig is killed, because the original ones cannot be \
@@ -96,17 +96,17 @@ impl QuietInterface {
         quieted.bring_up(links)?;
         // Caveats of the carrier are added later and forgotten between runs; these stay.
         quieted.caveats_of_settings = quieted.caveats.len();
-        quieted.quiet = QuietSettings::read(netns, &link.name, &quieted.ipv6_key())?;
+        quieted.quiet = QuietSettings::read_settings(netns, &link.name, &quieted.ipv6_key())?;
         Ok(quieted)
     }
 
     /// Restores the changes of a killed process. An unreadable file is renamed, and a caveat says so: the settings
     /// found may then not be the original ones.
     fn restore_saved(file: &SettingsFile, netns: &NetNs, link: &Link) -> Result<Option<String>, Error> {
-        let error = match file.read() {
+        let error = match file.read_changes() {
             Ok(None) => return Ok(None),
             Ok(Some(changes)) => {
-                Self::resume(netns, link, changes)?.restore_all()?;
+                Self::take_over(netns, link, changes)?.restore_all()?;
                 return Ok(None);
             }
             Err(error) => error,
@@ -123,8 +123,8 @@ impl QuietInterface {
     }
 
     /// Takes over an interface that another process left quiet; dropping it restores the interface.
-    pub fn resume(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
-        let file = Some(SettingsFile::of(netns, link)?);
+    pub fn take_over(netns: &NetNs, link: &Link, changes: Vec<InterfaceChange>) -> Result<Self, Error> {
+        let file = Some(SettingsFile::for_link(netns, link)?);
         Ok(Self {
             netns: netns.duplicate()?,
             link: link.clone(),
@@ -137,14 +137,15 @@ impl QuietInterface {
         })
     }
 
-    /// Returns the changes that [`Self::make`] may have to make. Undoing one that was not made changes nothing.
+    /// Returns the changes that [`Self::make_quiet`] may have to make. Undoing one that was not made changes nothing.
     fn planned_changes(&self, wish: InterfaceWish) -> Result<Vec<InterfaceChange>, Error> {
         let mut planned = Vec::new();
         if wish.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
             planned.push(InterfaceChange::Mtu(self.link.mtu));
         }
-        let ethtool = EthtoolCalls::open(&self.netns)?;
-        let on = LOUD.into_iter().filter(|loud| ethtool.offload(&self.link.name, *loud).unwrap_or(false));
+        let ethtool = EthtoolCalls::open_in(&self.netns)?;
+        let on =
+            LOUD.into_iter().filter(|loud| ethtool.is_offload_on(&self.link.name, *loud).unwrap_or(false));
         planned.extend(on.map(|offload| InterfaceChange::Offload(offload, true)));
         let key = self.ipv6_key();
         if let Ok(before) = kernel::read_setting(&self.netns, &key)
@@ -171,7 +172,7 @@ impl QuietInterface {
             return;
         }
         let name = &self.link.name;
-        match xdp::pass(&self.netns, self.link.index, name) {
+        match xdp::attach_pass(&self.netns, self.link.index, name) {
             Ok(pass) => self.pass = Some(pass),
             // Another XDP program is attached already.
             Err(packetrig_sys::Error::Busy { .. }) => {}
@@ -188,18 +189,18 @@ impl QuietInterface {
     }
 
     /// Leaves the interface as it is now, and removes its file.
-    pub fn leave(mut self) {
+    pub fn leave_changed(mut self) {
         self.changes.clear();
     }
 
     /// Removes the file: the caller stores [`Self::changes`] elsewhere.
     pub fn stop_saving(&mut self) -> Result<(), Error> {
-        self.file.take().map_or(Ok(()), |file| file.remove())
+        self.file.take().map_or(Ok(()), |file| file.remove_file())
     }
 
     /// Saves the current changes.
-    fn save(&self) -> Result<(), Error> {
-        self.file.as_ref().map_or(Ok(()), |file| file.write(&self.changes))
+    fn save_changes(&self) -> Result<(), Error> {
+        self.file.as_ref().map_or(Ok(()), |file| file.write_changes(&self.changes))
     }
 
     /// Returns the settings that could not be made quiet.
@@ -223,13 +224,13 @@ impl QuietInterface {
     }
 
     fn switch_offloads_off(&mut self) -> Result<(), packetrig_sys::Error> {
-        let ethtool = EthtoolCalls::open(&self.netns)?;
+        let ethtool = EthtoolCalls::open_in(&self.netns)?;
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(InterfaceChange::Offload(offload, true)),
                 // Many drivers refuse to set an offload that they lack, so only one that is on afterwards
                 // is worth a caveat.
-                Err(error) if ethtool.offload(&self.link.name, offload).unwrap_or(false) => {
+                Err(error) if ethtool.is_offload_on(&self.link.name, offload).unwrap_or(false) => {
                     self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
                 }
                 // Off already, or not supported by the driver.
@@ -247,7 +248,7 @@ impl QuietInterface {
         if before == IPV6_OFF {
             return Ok(());
         }
-        let addresses = links.addresses()?;
+        let addresses = links.list_addresses()?;
         let mut own = addresses.iter().filter(|address| address.index == self.link.index);
         if own.any(|address| matches!(address.ip, IpAddr::V6(six) if !six.is_unicast_link_local())) {
             // Switching IPv6 off would remove the addresses permanently.
@@ -274,20 +275,20 @@ impl QuietInterface {
         if !up && !self.changes.contains(&InterfaceChange::Down) {
             self.changes.push(InterfaceChange::Down);
             // Saved before the link goes down, so that a killed process leaves it recorded.
-            self.save()?;
+            self.save_changes()?;
         }
-        NamespaceLinks::open(&self.netns)?.set_up(self.link.index, up)?;
+        NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, up)?;
         if up {
             self.changes.retain(|change| *change != InterfaceChange::Down);
-            self.save()?;
+            self.save_changes()?;
         }
         Ok(())
     }
 
     /// Waits some seconds for the link's carrier; without one it adds a caveat.
     pub fn await_carrier(&mut self) -> Result<(), packetrig_sys::Error> {
-        let mut links = NamespaceLinks::open(&self.netns)?;
-        let end = clock::monotonic_ns() + LINK_PATIENCE_NS;
+        let mut links = NamespaceLinks::open_in(&self.netns)?;
+        let end = clock::monotonic_ns() + CARRIER_TIMEOUT_NS;
         while !links.by_name(&self.link.name)?.carrier {
             if clock::monotonic_ns() >= end {
                 self.caveats.push(format!(
@@ -301,17 +302,17 @@ impl QuietInterface {
         Ok(())
     }
 
-    fn restore(&self, change: &InterfaceChange) -> Result<(), packetrig_sys::Error> {
+    fn restore_setting(&self, change: &InterfaceChange) -> Result<(), packetrig_sys::Error> {
         match change {
             InterfaceChange::Mtu(before) => {
-                NamespaceLinks::open(&self.netns)?.set_mtu(self.link.index, *before)
+                NamespaceLinks::open_in(&self.netns)?.set_mtu(self.link.index, *before)
             }
             // `Down` records that the link was up before.
-            InterfaceChange::Down => NamespaceLinks::open(&self.netns)?.set_up(self.link.index, true),
+            InterfaceChange::Down => NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, true),
             InterfaceChange::Up => self.take_down(),
             InterfaceChange::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
             InterfaceChange::Offload(offload, before) => {
-                EthtoolCalls::open(&self.netns)?.set_offload(&self.link.name, *offload, *before).map(drop)
+                EthtoolCalls::open_in(&self.netns)?.set_offload(&self.link.name, *offload, *before).map(drop)
             }
         }
     }
@@ -324,7 +325,7 @@ impl QuietInterface {
             // Best effort: the interface has to go down either way.
             drop(kernel::write_setting(&self.netns, &key, "1"));
         }
-        let down = NamespaceLinks::open(&self.netns)?.set_up(self.link.index, false);
+        let down = NamespaceLinks::open_in(&self.netns)?.set_up(self.link.index, false);
         before.map_or(Ok(()), |before| kernel::write_setting(&self.netns, &key, &before))?;
         down
     }
@@ -338,7 +339,8 @@ impl QuietInterface {
 
     /// Returns whether the interface is gone. A kernel that does not answer proves nothing.
     fn is_gone(&self) -> bool {
-        let found = NamespaceLinks::open(&self.netns).and_then(|mut links| links.find_index(self.link.index));
+        let found =
+            NamespaceLinks::open_in(&self.netns).and_then(|mut links| links.find_index(self.link.index));
         matches!(found, Ok(None))
     }
 
@@ -349,14 +351,14 @@ impl QuietInterface {
         // In reverse, so that each setting meets the state in which it was changed: a link that was down is down
         // again before IPv6 is switched on, and sends nothing.
         for change in std::mem::take(&mut self.changes).iter().rev() {
-            let restored = self.restore(change).map_err(Error::from);
+            let restored = self.restore_setting(change).map_err(Error::from);
             outcome = outcome.and(restored);
         }
         if outcome.is_err() && self.is_gone() {
             outcome = Ok(());
         }
         if let Some(file) = self.file.take().filter(|_| outcome.is_ok()) {
-            file.remove()?;
+            file.remove_file()?;
         }
         outcome
     }

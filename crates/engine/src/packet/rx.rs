@@ -36,18 +36,18 @@ impl PacketRx {
     }
 
     /// Resets the half for another run. Returns `false` if it cannot be used again.
-    pub(super) fn restart(&mut self) -> Result<bool, Error> {
+    pub(super) fn reset_for_run(&mut self) -> Result<bool, Error> {
         // A kernel filter cannot be removed, and the frames it drops would be missing in the ring.
         if self.is_narrowed {
             return Ok(false);
         }
         // Twice, as when it was opened: frames that arrive while the ring is emptied are counted on
         // the side that balances.
-        self.meter.restart()?;
-        if !self.ring.restart(EMPTYING_NS)? {
+        self.meter.restart_counts()?;
+        if !self.ring.restart_ring(EMPTYING_NS)? {
             return Ok(false);
         }
-        self.meter.restart()?;
+        self.meter.restart_counts()?;
         // The uncertainty of the earlier run does not apply to the next one.
         self.converter = StampConverter::new(clock::realtime_offset());
         self.seen = 0;
@@ -56,10 +56,10 @@ impl PacketRx {
 }
 
 impl FrameRx for PacketRx {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let offset = self.converter.offset;
-        let given = self.ring.receive(most, &mut |frame| {
-            sink(RxFrame::single(
+        let given = self.ring.receive_frames(most, &mut |frame| {
+            sink(RxFrame::single_packet(
                 frame.bytes,
                 frame.full_len,
                 MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
@@ -73,19 +73,19 @@ impl FrameRx for PacketRx {
         Ok(given)
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        Ok(self.ring.wait(within.as_u64())?)
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
+        Ok(self.ring.wait_for_frames(within.as_u64())?)
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
-        self.converter.update(clock::realtime_offset());
-        let ring = self.ring.stats()?;
-        let interface = self.meter.read();
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
+        self.converter.update_offset(clock::realtime_offset());
+        let ring = self.ring.read_stats()?;
+        let interface = self.meter.read_counters();
         Ok(RxCounters {
             // Frames dropped by the kernel filter are in no other account, so there is nothing to compare with.
             arrived: interface
                 .filter(|_| !self.is_narrowed)
-                .map(|counters| self.meter.arrived(&counters, self.seen + ring.dropped)),
+                .map(|counters| self.meter.arrived_frames(&counters, self.seen + ring.dropped)),
             dropped: interface.map(|counters| counters.rx_dropped),
             link_up: interface.map(|counters| counters.carrier),
             ring_dropped: ring.dropped,
@@ -94,16 +94,16 @@ impl FrameRx for PacketRx {
         })
     }
 
-    fn progress(&mut self) -> Result<RingProgress, Error> {
-        Ok(self.ring.progress()?)
+    fn ring_progress(&mut self) -> Result<RingProgress, Error> {
+        Ok(self.ring.read_progress()?)
     }
 
     fn clock_bound(&self) -> Nanos {
         Nanos::new(self.converter.bound_ns)
     }
 
-    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, Error> {
-        self.is_narrowed = self.ring.narrow(&filter::in_kernel(Some(program), None))?;
+    fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, Error> {
+        self.is_narrowed = self.ring.narrow_to_filter(&filter::kernel_filter(Some(program), None))?;
         Ok(self.is_narrowed)
     }
 }
@@ -122,7 +122,7 @@ impl StampConverter {
 
     /// Takes a new measurement. Frames since the last one were converted with the old offset, so the change is
     /// part of their uncertainty.
-    fn update(&mut self, next: RealtimeOffset) {
+    fn update_offset(&mut self, next: RealtimeOffset) {
         // The largest uncertainty is kept for the whole run: one number per port is reported, and it must
         // hold for every frame.
         let drift = next.offset_ns.abs_diff(self.offset.offset_ns);
@@ -140,11 +140,11 @@ mod tests {
     fn a_drifting_or_stepped_wall_clock_widens_the_bound_for_good() {
         let mut converter = StampConverter::new(RealtimeOffset { offset_ns: 1_000_000, bound_ns: 50 });
         assert_eq!(converter.bound_ns, 50);
-        converter.update(RealtimeOffset { offset_ns: 1_000_030, bound_ns: 40 });
+        converter.update_offset(RealtimeOffset { offset_ns: 1_000_030, bound_ns: 40 });
         assert_eq!(converter.bound_ns, 80);
-        converter.update(RealtimeOffset { offset_ns: 1_009_030, bound_ns: 40 });
+        converter.update_offset(RealtimeOffset { offset_ns: 1_009_030, bound_ns: 40 });
         assert_eq!(converter.bound_ns, 9_040);
-        converter.update(RealtimeOffset { offset_ns: 1_009_030, bound_ns: 40 });
+        converter.update_offset(RealtimeOffset { offset_ns: 1_009_030, bound_ns: 40 });
         assert_eq!(converter.bound_ns, 9_040, "frames of that interval are in the result");
         assert_eq!(converter.offset.to_monotonic(1_009_031), 1);
     }

@@ -2,7 +2,7 @@
 //!
 //! A file is written before the first change to an interface and removed when the interface is restored. Both happen while
 //! the lock of the port is held, so a process that takes the lock and finds a file knows that its writer is dead.
-//! [`unrestored`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
+//! [`find_unrestored`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
 
 use super::lock_name;
 use super::quiet::{InterfaceChange, QuietInterface};
@@ -32,7 +32,7 @@ struct InterfaceIdentity {
 }
 
 impl InterfaceIdentity {
-    fn of(netns: &NetNs, link: &Link) -> Result<Self, Error> {
+    fn from_link(netns: &NetNs, link: &Link) -> Result<Self, Error> {
         Ok(Self {
             boot_id: clock::boot_id()?,
             netns_inode: netns.inode()?,
@@ -62,16 +62,16 @@ pub(super) struct SettingsFile {
 
 impl SettingsFile {
     /// Returns the file of this interface, whether it exists or not.
-    pub(super) fn of(netns: &NetNs, link: &Link) -> Result<Self, Error> {
-        let interface = InterfaceIdentity::of(netns, link)?;
+    pub(super) fn for_link(netns: &NetNs, link: &Link) -> Result<Self, Error> {
+        let interface = InterfaceIdentity::from_link(netns, link)?;
         let name = format!("{}-{}.json", interface.netns_inode, interface.index);
         Ok(Self { path: runtime_directory::path_for(KIND).join(name), interface })
     }
 
     /// Reads the changes that a process made and did not undo; `None` if there is no file, or one of another interface
     /// or an earlier boot.
-    pub(super) fn read(&self) -> io::Result<Option<Vec<InterfaceChange>>> {
-        match read(&self.path) {
+    pub(super) fn read_changes(&self) -> io::Result<Option<Vec<InterfaceChange>>> {
+        match read_saved(&self.path) {
             Ok(saved) => Ok((saved.interface == self.interface).then_some(saved.changes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -88,14 +88,14 @@ impl SettingsFile {
     }
 
     /// Saves the changes, or removes the file if there are none.
-    pub(super) fn write(&self, changes: &[InterfaceChange]) -> Result<(), Error> {
+    pub(super) fn write_changes(&self, changes: &[InterfaceChange]) -> Result<(), Error> {
         if changes.is_empty() {
             // No file means that there is nothing to restore.
-            return self.remove();
+            return self.remove_file();
         }
         let saved = SavedSettings {
             interface: self.interface.clone(),
-            process: process::own(),
+            process: process::own_id(),
             changes: changes.to_vec(),
         };
         let bytes = serde_json::to_vec_pretty(&saved).map_err(io::Error::from);
@@ -103,13 +103,13 @@ impl SettingsFile {
         written.map_err(|source| Error::File { path: self.path.clone(), source })
     }
 
-    pub(super) fn remove(&self) -> Result<(), Error> {
+    pub(super) fn remove_file(&self) -> Result<(), Error> {
         runtime_directory::remove_file(&self.path)
             .map_err(|source| Error::File { path: self.path.clone(), source })
     }
 }
 
-fn read(path: &Path) -> io::Result<SavedSettings> {
+fn read_saved(path: &Path) -> io::Result<SavedSettings> {
     Ok(serde_json::from_slice(&runtime_directory::read_file(path)?)?)
 }
 
@@ -122,7 +122,7 @@ pub struct UnrestoredInterface {
 }
 
 /// Finds all such interfaces of this machine in the caller's namespace and those with names.
-pub fn unrestored() -> Vec<UnrestoredInterface> {
+pub fn find_unrestored() -> Vec<UnrestoredInterface> {
     let directory = runtime_directory::path_for(KIND);
     let files = runtime_directory::list_names(&directory);
     let mut found: Vec<_> =
@@ -132,11 +132,12 @@ pub fn unrestored() -> Vec<UnrestoredInterface> {
 }
 
 fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
-    let saved = read(path).ok()?;
-    let netns = NetNs::find(saved.interface.netns_inode, None)?;
-    let link = NamespaceLinks::open(&netns).ok()?.by_index(saved.interface.index).ok()?;
+    let saved = read_saved(path).ok()?;
+    let netns = NetNs::find_by_inode(saved.interface.netns_inode, None)?;
+    let link = NamespaceLinks::open_in(&netns).ok()?.by_index(saved.interface.index).ok()?;
     // The index may belong to another interface by now.
-    let is_same = InterfaceIdentity::of(&netns, &link).is_ok_and(|identity| identity == saved.interface);
+    let is_same =
+        InterfaceIdentity::from_link(&netns, &link).is_ok_and(|identity| identity == saved.interface);
     // A living process restores its interfaces itself.
     let is_in_use = lock::is_held(&netns, &lock_name(link.index)).unwrap_or(true);
     (is_same && !is_in_use).then_some(UnrestoredInterface { netns, link, saved })
@@ -146,7 +147,7 @@ impl UnrestoredInterface {
     /// Returns the location as the user writes it: `eth1`, or `ns/eth1`.
     pub fn location(&self) -> String {
         let interface = &self.link.name;
-        self.netns.name().map_or_else(|| interface.clone(), |netns| format!("{netns}/{interface}"))
+        self.netns.find_name().map_or_else(|| interface.clone(), |netns| format!("{netns}/{interface}"))
     }
 
     /// Returns the id of the process that died.
@@ -159,10 +160,10 @@ impl UnrestoredInterface {
         &self.saved.changes
     }
 
-    pub fn restore(&self) -> Result<(), Error> {
+    pub fn restore_interface(&self) -> Result<(), Error> {
         let object = format!("port {}", self.location());
         // The lock keeps a run from claiming the interface during the restore.
-        let _lock = NameLock::take(&self.netns, &lock_name(self.link.index), &object)?;
-        QuietInterface::resume(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
+        let _lock = NameLock::take_name(&self.netns, &lock_name(self.link.index), &object)?;
+        QuietInterface::take_over(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
     }
 }

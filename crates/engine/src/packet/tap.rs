@@ -54,7 +54,7 @@ pub struct PacketTap {
 
 impl PacketTap {
     /// Starts to listen at the interface of this location.
-    pub fn open(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
+    pub fn open_interface(location: &PortLocation, options: TapOptions) -> Result<Self, Error> {
         let mut taps = Self::open_fanned(location, options, 1)?;
         taps.pop().ok_or(Error::Bug("no ring was opened"))
     }
@@ -67,7 +67,7 @@ impl PacketTap {
     ) -> Result<Vec<Self>, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         let ring = RxOptions {
             blocks: options.blocks,
             retire_ms: RETIRE_MS,
@@ -77,7 +77,7 @@ impl PacketTap {
             merges: true,
             ..RxOptions::default()
         };
-        let code = filter::in_kernel(options.filter.as_ref(), options.snap_len);
+        let code = filter::kernel_filter(options.filter.as_ref(), options.snap_len);
         let mut in_kernel = !code.is_empty();
         let rings = match RxRing::open_fanned(&netns, link.index, &name, ring, &code, count) {
             // The kernel rejects some programs that libpcap compiles; the filter then runs here.
@@ -97,16 +97,16 @@ impl PacketTap {
     }
 
     /// Stops receiving. The frames in the ring are given within [`PacketTap::SETTLED`].
-    pub fn shut(&mut self) -> Result<(), Error> {
-        Ok(self.ring.shut()?)
+    pub fn stop_receiving(&mut self) -> Result<(), Error> {
+        Ok(self.ring.stop_intake()?)
     }
 
     /// Upper bound of the time until a frame that is in the ring is given.
     pub const SETTLED: Nanos = Nanos::from_millis(RETIRE_MS as u64 * 2);
 
     /// Returns the counters of the ring.
-    pub fn ring(&mut self) -> Result<RxStats, Error> {
-        Ok(self.ring.stats()?)
+    pub fn ring_stats(&mut self) -> Result<RxStats, Error> {
+        Ok(self.ring.read_stats()?)
     }
 
     /// Returns the offset of the wall clock that the times of frames were computed with.
@@ -121,10 +121,10 @@ impl PacketTap {
 }
 
 impl FrameRx for PacketTap {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let Self { ring, offset, filter, in_kernel, .. } = self;
         let mut passed = 0;
-        let taken = ring.receive(most, &mut |frame| {
+        let taken = ring.receive_frames(most, &mut |frame| {
             // Only the kernel's filter cuts frames, and only those that pass it.
             let is_decided = *in_kernel && frame.bytes.len() < frame.full_len;
             let full_len = clamp_to_u32(frame.full_len);
@@ -150,13 +150,13 @@ impl FrameRx for PacketTap {
         Ok(taken)
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        Ok(self.ring.wait(within.as_u64())?)
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
+        Ok(self.ring.wait_for_frames(within.as_u64())?)
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
-        let ring = self.ring.stats()?;
-        let interface = self.meter.read();
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
+        let ring = self.ring.read_stats()?;
+        let interface = self.meter.read_counters();
         Ok(RxCounters {
             arrived: interface.map(|counters| counters.rx_frames),
             dropped: interface.map(|counters| counters.rx_dropped),
@@ -166,8 +166,8 @@ impl FrameRx for PacketTap {
         })
     }
 
-    fn progress(&mut self) -> Result<RingProgress, Error> {
-        Ok(self.ring.progress()?)
+    fn ring_progress(&mut self) -> Result<RingProgress, Error> {
+        Ok(self.ring.read_progress()?)
     }
 
     fn clock_bound(&self) -> Nanos {

@@ -26,16 +26,16 @@ impl CableLab {
         };
         let lab = Self { name };
         let end = |name| VethEnd { name, netns: None, mac: None };
-        NamespaceLinks::open(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
+        NamespaceLinks::open_in(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
         Some(lab)
     }
 
     fn netns(&self) -> NetNs {
-        NetNs::open(&self.name).unwrap()
+        NetNs::open_named(&self.name).unwrap()
     }
 
     fn links(&self) -> NamespaceLinks {
-        NamespaceLinks::open(&self.netns()).unwrap()
+        NamespaceLinks::open_in(&self.netns()).unwrap()
     }
 
     fn port(&self, interface: &str) -> Port {
@@ -57,8 +57,8 @@ impl CableLab {
 
     fn open_both(&self) -> (OpenedPort, OpenedPort) {
         self.up("b");
-        let a = open(&self.port("a"), OpenOptions::default()).unwrap();
-        let b = open(&self.port("b"), OpenOptions::default()).unwrap();
+        let a = open_port(&self.port("a"), OpenOptions::default()).unwrap();
+        let b = open_port(&self.port("b"), OpenOptions::default()).unwrap();
         (a, b)
     }
 }
@@ -84,15 +84,15 @@ fn frame(number: u32, length: usize) -> Vec<u8> {
 /// Sends all frames, with as many flushes as necessary.
 fn send(tx: &mut PacketTx, frames: &[Vec<u8>]) {
     let mut rest = frames;
-    while !rest.is_empty() || tx.pending() > 0 {
+    while !rest.is_empty() || tx.pending_frames() > 0 {
         let mut next = rest.iter();
-        let filled = tx.fill(rest.len().min(64), &mut |slot| {
+        let filled = tx.fill_slots(rest.len().min(64), &mut |slot| {
             let frame = next.next()?;
             slot[..frame.len()].copy_from_slice(frame);
             Some(frame.len())
         });
         rest = &rest[filled..];
-        tx.flush().unwrap();
+        tx.flush_frames().unwrap();
     }
 }
 
@@ -101,8 +101,8 @@ fn receive(rx: &mut PacketRx, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let end = packetrig_sys::clock::monotonic_ns() + 5_000_000_000;
     while frames.len() < count && packetrig_sys::clock::monotonic_ns() < end {
-        rx.wait(Nanos::from_millis(50)).unwrap();
-        rx.receive(256, &mut |frame| frames.push(frame.bytes.to_vec())).unwrap();
+        rx.wait_for_frames(Nanos::from_millis(50)).unwrap();
+        rx.receive_frames(256, &mut |frame| frames.push(frame.bytes.to_vec())).unwrap();
     }
     frames
 }
@@ -114,10 +114,10 @@ fn every_frame_arrives_once_in_order_and_every_counter_agrees() {
     let frames: Vec<_> = (0..20_000u32).map(|n| frame(n, 60 + n as usize % 1_400)).collect();
     send(&mut a.tx, &frames);
     assert!(receive(&mut b.rx, frames.len()) == frames, "frames differ");
-    let (tx, rx) = (a.tx.counters().unwrap(), b.rx.counters().unwrap());
+    let (tx, rx) = (a.tx.read_tx_counters().unwrap(), b.rx.read_rx_counters().unwrap());
     assert_eq!((tx.handed_over, tx.refused, tx.on_wire, tx.dropped), (20_000, 0, Some(20_000), Some(0)));
     assert_eq!((rx.arrived, rx.seen, rx.ring_dropped), (Some(20_000), 20_000, 0));
-    assert_eq!(a.rx.counters().unwrap().seen, 0, "what we send is not what we receive");
+    assert_eq!(a.rx.read_rx_counters().unwrap().seen, 0, "what we send is not what we receive");
 }
 
 #[test]
@@ -130,10 +130,10 @@ fn arrival_is_after_sending_and_before_reading_within_the_bound() {
         let after = packetrig_sys::clock::monotonic_ns();
         let mut arrival = None;
         while arrival.is_none() {
-            b.rx.wait(Nanos::from_millis(50)).unwrap();
-            b.rx.receive(1, &mut |frame| arrival = Some((frame.at.as_nanos(), frame.stamp))).unwrap();
+            b.rx.wait_for_frames(Nanos::from_millis(50)).unwrap();
+            b.rx.receive_frames(1, &mut |frame| arrival = Some((frame.at.as_nanos(), frame.stamp))).unwrap();
         }
-        b.rx.counters().unwrap();
+        b.rx.read_rx_counters().unwrap();
         let (at, stamp) = arrival.unwrap();
         let bound = b.rx.clock_bound().as_u64();
         assert!(at + bound >= before && at <= after + bound, "{before} {at} {after}, bound {bound}");
@@ -165,7 +165,7 @@ fn a_frame_too_long_for_the_interface_is_counted_as_refused_alone() {
     let frames = [frame(1, 60), frame(2, 1518), frame(3, 60)];
     send(&mut a.tx, &frames);
     assert_eq!(receive(&mut b.rx, 2), [frame(1, 60), frame(3, 60)]);
-    let tx = a.tx.counters().unwrap();
+    let tx = a.tx.read_tx_counters().unwrap();
     assert_eq!((tx.handed_over, tx.refused), (2, 1));
 }
 
@@ -178,11 +178,11 @@ fn frames_that_nobody_takes_are_given_up_and_counted() {
     let index = links.by_name("b").unwrap().index;
     links.set_up(index, false).unwrap();
     send(&mut a.tx, &[frame(1, 60), frame(2, 60)]);
-    let tx = a.tx.counters().unwrap();
+    let tx = a.tx.read_tx_counters().unwrap();
     assert_eq!((tx.handed_over, tx.refused), (0, 2));
     links.set_up(index, true).unwrap();
     send(&mut a.tx, &[frame(3, 60)]);
-    assert_eq!(a.tx.counters().unwrap().handed_over, 1);
+    assert_eq!(a.tx.read_tx_counters().unwrap().handed_over, 1);
 }
 
 #[test]
@@ -194,25 +194,25 @@ fn a_full_receive_ring_counts_what_it_lost() {
     send(&mut a.tx, &frames);
     let mut seen = 0;
     loop {
-        b.rx.wait(Nanos::from_millis(20)).unwrap();
-        match b.rx.receive(1_000, &mut |_| ()).unwrap() {
+        b.rx.wait_for_frames(Nanos::from_millis(20)).unwrap();
+        match b.rx.receive_frames(1_000, &mut |_| ()).unwrap() {
             0 => break,
             more => seen += more as u64,
         }
     }
-    let rx = b.rx.counters().unwrap();
+    let rx = b.rx.read_rx_counters().unwrap();
     assert!(rx.ring_dropped > 0);
     assert_eq!(rx.seen, seen);
     assert_eq!(rx.arrived, Some(40_000));
     assert_eq!(rx.seen + rx.ring_dropped, 40_000, "every frame is in one account");
-    assert_eq!(b.rx.counters().unwrap().ring_dropped, rx.ring_dropped, "reading does not reset");
+    assert_eq!(b.rx.read_rx_counters().unwrap().ring_dropped, rx.ring_dropped, "reading does not reset");
 }
 
 /// Everything that opening may change.
 fn settings(lab: &CableLab) -> (Link, Vec<bool>, String) {
     let netns = lab.netns();
-    let ethtool = EthtoolCalls::open(&netns).unwrap();
-    let offloads = Offload::ALL.iter().map(|offload| ethtool.offload("a", *offload).unwrap()).collect();
+    let ethtool = EthtoolCalls::open_in(&netns).unwrap();
+    let offloads = Offload::ALL.iter().map(|offload| ethtool.is_offload_on("a", *offload).unwrap()).collect();
     let ipv6 = kernel::read_setting(&netns, "net/ipv6/conf/a/disable_ipv6").unwrap();
     // Carrier of a cable follows the other end, which is not ours; a queueing discipline comes with the first going up.
     (Link { carrier: false, qdisc: None, ..lab.links().by_name("a").unwrap() }, offloads, ipv6)
@@ -225,7 +225,7 @@ fn an_open_port_is_quiet_and_a_closed_one_as_before() {
     let before = settings(&lab);
     assert!(!before.0.up && before.2 == "0", "the test needs something to change");
     let port = Port { mtu: Some(9000), ..lab.port("a") };
-    let opened = open(&port, OpenOptions::default()).unwrap();
+    let opened = open_port(&port, OpenOptions::default()).unwrap();
     let during = settings(&lab);
     assert!(during.0.up && during.0.promiscuous && during.0.mtu == 9000);
     assert_eq!(during.2, "1");
@@ -242,8 +242,8 @@ fn an_open_port_is_quiet_and_a_closed_one_as_before() {
 #[test]
 fn a_cable_between_two_ports_has_a_carrier_once_both_are_open() {
     let Some(lab) = CableLab::new() else { return };
-    let mut a = open(&lab.port("a"), OpenOptions::default()).unwrap();
-    let mut b = open(&lab.port("b"), OpenOptions::default()).unwrap();
+    let mut a = open_port(&lab.port("a"), OpenOptions::default()).unwrap();
+    let mut b = open_port(&lab.port("b"), OpenOptions::default()).unwrap();
     a.hold.await_carrier().unwrap();
     b.hold.await_carrier().unwrap();
     assert_eq!([a.hold.caveats(), b.hold.caveats()].concat(), [] as [String; 0]);
@@ -260,8 +260,8 @@ fn an_interface_that_goes_down_and_up_again_ends_neither_half() {
     let index = links.by_name("b").unwrap().index;
     links.set_up(index, false).unwrap();
     let before = packetrig_sys::clock::monotonic_ns();
-    b.rx.wait(Nanos::from_millis(20)).unwrap();
-    b.rx.wait(Nanos::from_millis(20)).unwrap();
+    b.rx.wait_for_frames(Nanos::from_millis(20)).unwrap();
+    b.rx.wait_for_frames(Nanos::from_millis(20)).unwrap();
     assert!(packetrig_sys::clock::monotonic_ns() - before >= 20_000_000, "the second wait waits");
     links.set_up(index, true).unwrap();
     send(&mut a.tx, &[frame(1, 60)]);
@@ -273,7 +273,7 @@ fn an_mtu_that_cannot_be_had_is_an_error_and_changes_nothing() {
     let Some(lab) = CableLab::new() else { return };
     let before = settings(&lab);
     let port = Port { mtu: Some(1_000_000), ..lab.port("a") };
-    assert!(matches!(open(&port, OpenOptions::default()), Err(Error::Kernel(_))));
+    assert!(matches!(open_port(&port, OpenOptions::default()), Err(Error::Kernel(_))));
     assert_eq!(settings(&lab), before);
 }
 
@@ -284,7 +284,7 @@ fn a_panic_restores_the_interface() {
     let before = settings(&lab);
     let port = lab.port("a");
     let crashed = std::thread::spawn(move || {
-        let _opened = open(&port, OpenOptions::default()).unwrap();
+        let _opened = open_port(&port, OpenOptions::default()).unwrap();
         panic!("as a worker might");
     });
     assert!(crashed.join().is_err());
@@ -296,12 +296,12 @@ fn a_port_in_use_names_its_holder_and_is_not_touched() {
     let Some(lab) = CableLab::new() else { return };
     let (a, _b) = lab.open_both();
     let during = settings(&lab);
-    let busy = open(&lab.port("a"), OpenOptions::default()).unwrap_err();
+    let busy = open_port(&lab.port("a"), OpenOptions::default()).unwrap_err();
     assert!(matches!(&busy, Error::Kernel(packetrig_sys::Error::Busy { .. })), "{busy}");
     assert!(busy.to_string().contains(&std::process::id().to_string()), "{busy}");
     assert_eq!(settings(&lab), during);
     drop(a);
-    open(&lab.port("a"), OpenOptions::default()).unwrap();
+    open_port(&lab.port("a"), OpenOptions::default()).unwrap();
 }
 
 #[test]
@@ -312,10 +312,10 @@ fn an_interface_with_a_foreign_address_is_refused_untouched_until_confirmed() {
     let index = links.by_name("a").unwrap().index;
     links.add_address(index, "10.1.2.3".parse().unwrap(), 24).unwrap();
     let before = settings(&lab);
-    let refused = open(&lab.port("a"), OpenOptions::default()).unwrap_err();
+    let refused = open_port(&lab.port("a"), OpenOptions::default()).unwrap_err();
     assert!(matches!(&refused, Error::Guard(_)) && refused.to_string().contains("10.1.2.3"), "{refused}");
     assert_eq!(settings(&lab), before);
-    open(&lab.port("a"), OpenOptions { confirmed: true, ..OpenOptions::default() }).unwrap();
+    open_port(&lab.port("a"), OpenOptions { confirmed: true, ..OpenOptions::default() }).unwrap();
 }
 
 #[test]
@@ -326,10 +326,10 @@ fn ipv6_addresses_are_not_lost() {
     let index = links.by_name("a").unwrap().index;
     let address = "2001:2::77".parse().unwrap();
     links.add_address(index, address, 64).unwrap();
-    let opened = open(&lab.port("a"), OpenOptions::default()).unwrap();
+    let opened = open_port(&lab.port("a"), OpenOptions::default()).unwrap();
     assert!(opened.hold.caveats().iter().any(|text| text.contains("IPv6")), "{:?}", opened.hold.caveats());
     drop(opened);
-    assert!(links.addresses().unwrap().iter().any(|a| a.ip == address));
+    assert!(links.list_addresses().unwrap().iter().any(|a| a.ip == address));
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn missing_interfaces_and_namespaces_are_named() {
     for (port, named) in
         [(port(None, "nosuchlink0"), "nosuchlink0"), (port(Some("nosuchns"), "a"), "nosuchns")]
     {
-        let error = open(&port, OpenOptions::default()).unwrap_err();
+        let error = open_port(&port, OpenOptions::default()).unwrap_err();
         assert!(matches!(&error, Error::Kernel(packetrig_sys::Error::Missing { .. })), "{error}");
         assert!(error.to_string().contains(named), "{error}");
     }

@@ -1,7 +1,7 @@
 //! The transmit half: frames into the ring, ring to the kernel.
 //!
 //! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. Frames that the
-//! kernel does not take for [`PATIENCE_NS`] without a break (link down, frame too long for the far end) are
+//! kernel does not take for [`STALL_TIMEOUT_NS`] without a break (link down, frame too long for the far end) are
 //! withdrawn and counted as refused.
 
 use super::facts::InterfaceMeter;
@@ -12,35 +12,35 @@ use packetrig_sys::clock;
 use packetrig_sys::packet::TxRing;
 
 /// Time that frames may wait without any being taken.
-const PATIENCE_NS: u64 = 1_000_000_000;
+const STALL_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// The transmit half of a port on AF_PACKET rings.
 #[derive(Debug)]
 pub struct PacketTx {
     ring: TxRing,
     meter: InterfaceMeter,
-    patience: StallWatch,
+    stall_watch: StallWatch,
 }
 
 impl PacketTx {
     pub(super) fn new(ring: TxRing, meter: InterfaceMeter) -> Self {
-        Self { ring, meter, patience: StallWatch::default() }
+        Self { ring, meter, stall_watch: StallWatch::default() }
     }
 
     /// Resets the half for another run. Returns `false` if it cannot be used again.
-    pub(super) fn restart(&mut self) -> Result<bool, Error> {
-        self.meter.restart()?;
-        self.patience = StallWatch::default();
-        Ok(self.ring.restart()?)
+    pub(super) fn reset_for_run(&mut self) -> Result<bool, Error> {
+        self.meter.restart_counts()?;
+        self.stall_watch = StallWatch::default();
+        Ok(self.ring.restart_ring()?)
     }
 
     /// Withdraws frames that have not been taken for too long.
     fn drop_stuck_frames(&mut self) {
-        let untaken = self.ring.untaken();
+        let untaken = self.ring.untaken_frames();
         let counts = self.ring.counts();
-        let on_their_way = (self.ring.pending() - untaken) as u64;
-        if self.patience.is_over(untaken, counts.taken + counts.refused + on_their_way) {
-            self.ring.withdraw();
+        let on_their_way = (self.ring.pending_frames() - untaken) as u64;
+        if self.stall_watch.has_timed_out(untaken, counts.taken + counts.refused + on_their_way) {
+            self.ring.withdraw_untaken();
         }
     }
 }
@@ -54,7 +54,7 @@ pub struct StallWatch {
 
 impl StallWatch {
     /// Returns whether pending frames have not moved for too long. Reads the clock only while frames are pending.
-    pub fn is_over(&mut self, pending: usize, finished: u64) -> bool {
+    pub fn has_timed_out(&mut self, pending: usize, finished: u64) -> bool {
         if pending == 0 {
             self.stuck = None;
             return false;
@@ -64,7 +64,7 @@ impl StallWatch {
         // takes one frame now and then must never lose one.
         match self.stuck {
             Some((since, at)) if at == finished => {
-                let over = now.saturating_sub(since) >= PATIENCE_NS;
+                let over = now.saturating_sub(since) >= STALL_TIMEOUT_NS;
                 // The standstill is reported once; the caller withdraws the frames.
                 self.stuck = self.stuck.filter(|_| !over);
                 over
@@ -78,42 +78,42 @@ impl StallWatch {
 }
 
 impl FrameTx for PacketTx {
-    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+    fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
         for filled in 0..want {
             let Some(length) = self.ring.next_slot().and_then(&mut *fill) else { return filled };
-            self.ring.commit(length);
+            self.ring.commit_frame(length);
         }
         want
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush_frames(&mut self) -> Result<(), Error> {
         // One system call for all filled slots. Frames that the interface does not take stay in their slots
         // for the next flush.
-        let kicked = self.ring.kick();
+        let kicked = self.ring.kick_kernel();
         self.drop_stuck_frames();
         match kicked {
             // The interface is down: it may come up again before the timeout.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
             // A permanent error: frames not taken are counted as refused.
             Err(error) => {
-                self.ring.withdraw();
+                self.ring.withdraw_untaken();
                 Err(error.into())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    fn pending(&self) -> usize {
-        self.ring.untaken()
+    fn pending_frames(&self) -> usize {
+        self.ring.untaken_frames()
     }
 
-    fn counters(&mut self) -> Result<TxCounters, Error> {
-        self.ring.reap();
+    fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
+        self.ring.reap_slots();
         let refused = self.ring.counts().refused;
         let handed_over = self.ring.handed_over();
         // Read after the sender's counts: read before them, the interface would lack frames that
         // the sender counts already.
-        let interface = self.meter.read();
+        let interface = self.meter.read_counters();
         Ok(TxCounters {
             handed_over,
             refused,

@@ -40,23 +40,23 @@ struct HeaderPart<'a> {
 }
 
 impl HeaderPart<'_> {
-    fn field(&self, name: &str) -> Option<&'static FieldDef> {
+    fn find_field(&self, name: &str) -> Option<&'static FieldDef> {
         self.header.kind().fields().iter().find(|field| field.name == name)
     }
 
     /// Returns a field's value in the flow's first frame.
-    fn value(&self, name: &str) -> u128 {
-        let Some(field) = self.field(name) else { return 0 };
-        (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | u128::from(self.bit(at)))
+    fn first_value(&self, name: &str) -> u128 {
+        let Some(field) = self.find_field(name) else { return 0 };
+        (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | u128::from(self.bit_at(at)))
     }
 
     /// Returns a bit of the frame from this header on; the highest bit of a byte comes first.
-    fn bit(&self, at: u32) -> u8 {
+    fn bit_at(&self, at: u32) -> u8 {
         self.bytes[at as usize / 8] >> (7 - at % 8) & 1
     }
 
-    fn pattern(&self, name: &str) -> Option<&FieldPattern> {
-        match self.header.setting(name) {
+    fn varying_pattern(&self, name: &str) -> Option<&FieldPattern> {
+        match self.header.field_setting(name) {
             Some(FieldSetting::Pattern(pattern)) if pattern.varies() => Some(pattern),
             _ => None,
         }
@@ -67,7 +67,7 @@ impl HeaderPart<'_> {
     }
 
     /// Returns the value that the generator writes into a field without an option; `None` if it computes the value.
-    fn written(&self, field: &FieldDef) -> Option<u128> {
+    fn written_value(&self, field: &FieldDef) -> Option<u128> {
         match field.absent {
             AbsentValue::Computed(ComputedField::EtherType) => self.next.and_then(ether_type),
             _ => FIXED
@@ -79,7 +79,7 @@ impl HeaderPart<'_> {
 }
 
 /// Converts a stack of headers; `frame` is the flow's first frame.
-pub(super) fn read(reading: &mut OptionReader, headers: &[PacketHeader], frame: &[u8]) {
+pub(super) fn read_headers(reading: &mut OptionReader, headers: &[PacketHeader], frame: &[u8]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     // The generator writes an outer tag only together with an inner one, so one tag of the plan is its inner tag.
     let tags = kinds.iter().skip(1).take_while(|kind| **kind == HeaderKind::Vlan).count().min(2);
@@ -89,29 +89,29 @@ pub(super) fn read(reading: &mut OptionReader, headers: &[PacketHeader], frame: 
         let part = HeaderPart { path, header, bytes: &frame[at..], next: kinds.get(place + 1).copied() };
         at += header.len();
         match (header.kind(), place) {
-            (HeaderKind::Ethernet, 0) => ethernet(reading, &part),
-            (HeaderKind::Vlan, 1) if tags == 2 => vlan(reading, &part, "svlan"),
-            (HeaderKind::Vlan, _) if (1..=tags).contains(&place) => vlan(reading, &part, "vlan"),
-            (HeaderKind::Ipv4, _) if place == tags + 1 => ipv4(reading, &part),
-            (HeaderKind::Ipv6, _) if place == tags + 1 => ipv6(reading, &part),
-            (HeaderKind::Udp, _) if place == tags + 2 => udp(reading, &part),
+            (HeaderKind::Ethernet, 0) => read_ethernet(reading, &part),
+            (HeaderKind::Vlan, 1) if tags == 2 => read_vlan(reading, &part, "svlan"),
+            (HeaderKind::Vlan, _) if (1..=tags).contains(&place) => read_vlan(reading, &part, "vlan"),
+            (HeaderKind::Ipv4, _) if place == tags + 1 => read_ipv4(reading, &part),
+            (HeaderKind::Ipv6, _) if place == tags + 1 => read_ipv6(reading, &part),
+            (HeaderKind::Udp, _) if place == tags + 2 => read_udp(reading, &part),
             // One problem is enough: everything behind a misplaced header would be misplaced, too.
-            (_, _) if place == tags + 2 => return reading.refuse(&part.path, "sends UDP only"),
-            _ => return reading.refuse(&part.path, ORDER),
+            (_, _) if place == tags + 2 => return reading.refuse_setting(&part.path, "sends UDP only"),
+            _ => return reading.refuse_setting(&part.path, ORDER),
         }
     }
     if kinds.len() < tags + 3 {
-        reading.refuse("packet", ORDER);
+        reading.refuse_setting("packet", ORDER);
     }
 }
 
 /// Refuses settings that are neither options nor the values that the generator writes anyway.
-fn check(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
-    for (field, setting) in part.header.settings() {
+fn check_settings(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
+    for (field, setting) in part.header.field_settings() {
         if options.iter().any(|option| field.name.starts_with(option)) {
             continue;
         }
-        let written = part.written(field);
+        let written = part.written_value(field);
         // A plan may name the value that the generator writes anyway.
         if written.is_some_and(|written| *setting == FieldSetting::Pattern(FieldPattern::Value(written))) {
             continue;
@@ -123,91 +123,91 @@ fn check(reading: &mut OptionReader, part: &HeaderPart<'_>, options: &[&str]) {
                 _ => format!("writes {written} here"),
             },
         );
-        reading.refuse(&part.path_of(field.name), what);
+        reading.refuse_setting(&part.path_of(field.name), what);
     }
 }
 
-fn ethernet(reading: &mut OptionReader, part: &HeaderPart<'_>) {
-    check(reading, part, &["dst", "src"]);
+fn read_ethernet(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+    check_settings(reading, part, &["dst", "src"]);
     for name in ["dst", "src"] {
-        constant(reading, part, name);
-        let bytes = part.value(name).to_be_bytes();
+        require_constant(reading, part, name);
+        let bytes = part.first_value(name).to_be_bytes();
         // A MAC address is the last 6 of 16 bytes.
         let digits: Vec<String> = bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect();
-        reading.option(format!("{name}_mac {}", digits.join(":")));
+        reading.add_option(format!("{name}_mac {}", digits.join(":")));
     }
-    not_zero(reading, part, "src");
+    require_nonzero(reading, part, "src");
 }
 
-fn vlan(reading: &mut OptionReader, part: &HeaderPart<'_>, prefix: &str) {
+fn read_vlan(reading: &mut OptionReader, part: &HeaderPart<'_>, prefix: &str) {
     const FIELDS: [(&str, &str); 3] = [("id", "id"), ("priority", "p"), ("cfi", "cfi")];
-    check(reading, part, &FIELDS.map(|(name, _)| name));
+    check_settings(reading, part, &FIELDS.map(|(name, _)| name));
     for (name, option) in FIELDS {
-        constant(reading, part, name);
-        reading.option(format!("{prefix}_{option} {}", part.value(name)));
+        require_constant(reading, part, name);
+        reading.add_option(format!("{prefix}_{option} {}", part.first_value(name)));
     }
 }
 
-fn ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
-    check(reading, part, &["src", "dst", "priority."]);
-    for (field, _) in part.header.settings().filter(|(field, _)| field.name.starts_with("priority.")) {
-        constant(reading, part, field.name);
+fn read_ipv4(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+    check_settings(reading, part, &["src", "dst", "priority."]);
+    for (field, _) in part.header.field_settings().filter(|(field, _)| field.name.starts_with("priority.")) {
+        require_constant(reading, part, field.name);
     }
-    reading.option(format!("tos {:02x}", part.value("priority.raw")));
+    reading.add_option(format!("tos {:02x}", part.first_value("priority.raw")));
     if part.header.len() > 20 {
-        reading.refuse(&part.path_of("options"), "sends no IPv4 options");
+        reading.refuse_setting(&part.path_of("options"), "sends no IPv4 options");
     }
     for name in ["src", "dst"] {
-        let range = range(reading, part, name);
-        reading.option(format!("{name}_min {}", ipv4_address(range.first)));
-        reading.option(format!("{name}_max {}", ipv4_address(range.last)));
+        let range = read_range(reading, part, name);
+        reading.add_option(format!("{name}_min {}", ipv4_address(range.first)));
+        reading.add_option(format!("{name}_max {}", ipv4_address(range.last)));
     }
     // The generator writes 32. That is only a note, because the plan asked for no other value.
-    reading.hops_open |= part.header.setting("time_to_live").is_none();
+    reading.hops_open |= part.header.field_setting("time_to_live").is_none();
 }
 
-fn ipv6(reading: &mut OptionReader, part: &HeaderPart<'_>) {
-    check(reading, part, &["src", "dst", "traffic_class"]);
-    constant(reading, part, "traffic_class");
-    reading.option(format!("traffic_class {:02x}", part.value("traffic_class")));
+fn read_ipv6(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+    check_settings(reading, part, &["src", "dst", "traffic_class"]);
+    require_constant(reading, part, "traffic_class");
+    reading.add_option(format!("traffic_class {:02x}", part.first_value("traffic_class")));
     for name in ["src", "dst"] {
-        constant(reading, part, name);
-        reading.option(format!("{name}6 {}", Ipv6Addr::from_bits(part.value(name))));
+        require_constant(reading, part, name);
+        reading.add_option(format!("{name}6 {}", Ipv6Addr::from_bits(part.first_value(name))));
     }
-    not_zero(reading, part, "src");
-    reading.hops_open |= part.header.setting("hop_limit").is_none();
+    require_nonzero(reading, part, "src");
+    reading.hops_open |= part.header.field_setting("hop_limit").is_none();
 }
 
-fn udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
-    check(reading, part, &["src_port", "dst_port", "checksum"]);
+fn read_udp(reading: &mut OptionReader, part: &HeaderPart<'_>) {
+    check_settings(reading, part, &["src_port", "dst_port", "checksum"]);
     for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
-        let FieldRange { first, last } = range(reading, part, name);
+        let FieldRange { first, last } = read_range(reading, part, name);
         // The generator's bound of a range of ports is the first that is not in it, but a single port is its own bound.
         let bound = if last > first { last + 1 } else { last };
         if bound > u128::from(u16::MAX) {
-            reading.refuse(&part.path_of(name), "cannot send a range that ends with 65535");
+            reading.refuse_setting(&part.path_of(name), "cannot send a range that ends with 65535");
         }
-        reading.option(format!("{option}_min {first}"));
-        reading.option(format!("{option}_max {bound}"));
+        reading.add_option(format!("{option}_min {first}"));
+        reading.add_option(format!("{option}_max {bound}"));
     }
-    match part.header.setting("checksum") {
-        None => reading.option("flag UDPCSUM".into()),
-        Some(FieldSetting::Pattern(FieldPattern::Value(0))) => reading.option("flag !UDPCSUM".into()),
-        Some(_) => reading.refuse(&part.path_of("checksum"), "writes a good checksum or 0"),
+    match part.header.field_setting("checksum") {
+        None => reading.add_option("flag UDPCSUM".into()),
+        Some(FieldSetting::Pattern(FieldPattern::Value(0))) => reading.add_option("flag !UDPCSUM".into()),
+        Some(_) => reading.refuse_setting(&part.path_of("checksum"), "writes a good checksum or 0"),
     }
 }
 
 /// Refuses a field that varies between frames.
-fn constant(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
-    if part.pattern(name).is_some() {
-        reading.refuse(&part.path_of(name), "cannot vary this field");
+fn require_constant(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
+    if part.varying_pattern(name).is_some() {
+        reading.refuse_setting(&part.path_of(name), "cannot vary this field");
     }
 }
 
 /// Refuses a zero address: the generator takes it for "not set" and writes the interface's own.
-fn not_zero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
-    if part.value(name) == 0 {
-        reading.refuse(
+fn require_nonzero(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) {
+    if part.first_value(name) == 0 {
+        reading.refuse_setting(
             &part.path_of(name),
             "replaces an address of zero with that of the interface; give an address",
         );
@@ -226,10 +226,10 @@ struct FieldRange {
     last: u128,
 }
 
-fn range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
-    let first = part.value(name);
-    let most = part.field(name).map_or(0, |field| (1 << field.bits) - 1);
-    match part.pattern(name) {
+fn read_range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> FieldRange {
+    let first = part.first_value(name);
+    let most = part.find_field(name).map_or(0, |field| (1 << field.bits) - 1);
+    match part.varying_pattern(name) {
         None => FieldRange { first, last: first },
         Some(FieldPattern::Step { step: 1, count, down: false, .. })
             if first + u128::from(count - 1) <= most =>
@@ -237,7 +237,7 @@ fn range(reading: &mut OptionReader, part: &HeaderPart<'_>, name: &str) -> Field
             FieldRange { first, last: first + u128::from(count - 1) }
         }
         Some(_) => {
-            reading.refuse(
+            reading.refuse_setting(
                 &part.path_of(name),
                 "varies this field by counting up in steps of 1, without a wrap",
             );

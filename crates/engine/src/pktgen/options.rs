@@ -45,12 +45,12 @@ pub(super) struct OptionReader {
 
 impl OptionReader {
     /// Adds a problem at this path below the flow.
-    pub(super) fn refuse(&mut self, below: &str, what: impl AsRef<str>) {
+    pub(super) fn refuse_setting(&mut self, below: &str, what: impl AsRef<str>) {
         let message = format!("back end pktgen {}", what.as_ref());
         self.problems.push(PlanProblem::error(format!("{}.{below}", self.flow), message));
     }
 
-    pub(super) fn option(&mut self, option: String) {
+    pub(super) fn add_option(&mut self, option: String) {
         self.options.push(option);
     }
 }
@@ -60,7 +60,7 @@ pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings
     let mut settings = Vec::new();
     let mut problems = Vec::new();
     for stream in streams {
-        match read(stream) {
+        match read_stream(stream) {
             Ok(read) => settings.push(read),
             Err(found) => problems.extend(found),
         }
@@ -69,27 +69,27 @@ pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<PktgenSettings
 }
 
 /// Returns the settings of a stream, or all its problems.
-pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProblem>> {
+pub(super) fn read_stream(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProblem>> {
     let flow = format!("flows[{}]", stream.number);
     let mut reading = OptionReader { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
     let Some(template) = stream.source.template() else {
-        reading.refuse("x_replay", "sends no capture files");
+        reading.refuse_setting("x_replay", "sends no capture files");
         return Err(reading.problems);
     };
     let spec = template.spec();
     if spec.tagged {
         let what = "writes no test tag, so loss and latency cannot be measured: set it to false";
-        reading.refuse("metrics.enable", what);
+        reading.refuse_setting("metrics.enable", what);
     }
     if spec.payload != PayloadPattern::default() {
-        reading.refuse("payload", "writes zeros and its own marker into the payload");
+        reading.refuse_setting("payload", "writes zeros and its own marker into the payload");
     }
     // The first frame stands for all: fields that vary are checked by their patterns.
-    let mut frame = vec![0; template.size(0).kernel_len()];
-    template.render(0, TagStamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
-    headers::read(&mut reading, &spec.headers, &frame);
-    let size = size(&mut reading, &spec.size, template.header_len());
-    let mut doubts = schedule(&mut reading, &stream.timeline);
+    let mut frame = vec![0; template.frame_size(0).kernel_len()];
+    template.render_frame(0, TagStamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
+    headers::read_headers(&mut reading, &spec.headers, &frame);
+    let size = read_size(&mut reading, &spec.size, template.header_len());
+    let mut doubts = read_schedule(&mut reading, &stream.timeline);
     if reading.hops_open {
         doubts.push(format!("{}: pktgen sets the hop limit of its packets to 32", reading.flow));
     }
@@ -101,42 +101,46 @@ pub(super) fn read(stream: &StreamSpec) -> Result<PktgenSettings, Vec<PlanProble
     Ok(PktgenSettings { options: reading.options, size, doubts })
 }
 
-fn size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> FrameSize {
+fn read_size(reading: &mut OptionReader, size: &SizePattern, headers: usize) -> FrameSize {
     let SizePattern::Fixed(fixed) = size else {
-        reading.refuse("size", "sends frames of one size");
-        return size.max();
+        reading.refuse_setting("size", "sends frames of one size");
+        return size.max_size();
     };
     let least = FrameSize::from_kernel_len(headers + MARK);
     if *fixed < least {
-        reading.refuse("size", format!("makes frames with these headers at least {} B long", least.bytes()));
+        reading.refuse_setting(
+            "size",
+            format!("makes frames with these headers at least {} B long", least.bytes()),
+        );
     }
-    reading.option(format!("pkt_size {}", fixed.kernel_len()));
+    reading.add_option(format!("pkt_size {}", fixed.kernel_len()));
     *fixed
 }
 
 /// Converts frame count and pause; returns the inexact parts in words.
-fn schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String> {
+fn read_schedule(reading: &mut OptionReader, timeline: &StreamTimeline) -> Vec<String> {
     if matches!(timeline.shape, SendPattern::Bursts { .. }) {
-        reading.refuse("duration", "sends no bursts with pauses");
+        reading.refuse_setting("duration", "sends no bursts with pauses");
     }
     if timeline.delay != Nanos::ZERO {
-        reading.refuse("duration", "cannot delay the first frame");
+        reading.refuse_setting("duration", "cannot delay the first frame");
     }
     // The kernel takes a count of 0 for endless.
-    let frames = timeline.total().unwrap_or(0);
-    if frames > MOST_FRAMES || timeline.total() == Some(0) {
-        reading.refuse("duration", format!("sends 1 to {MOST_FRAMES} frames, or sends until stopped"));
+    let frames = timeline.total_frames().unwrap_or(0);
+    if frames > MOST_FRAMES || timeline.total_frames() == Some(0) {
+        reading
+            .refuse_setting("duration", format!("sends 1 to {MOST_FRAMES} frames, or sends until stopped"));
     }
     // The pause is in whole nanoseconds. It is compared with the exact rate over a million frames, so that a rate that
     // is only nearly right is reported.
-    let pause = timeline.rate.due(1).as_u64();
+    let pause = timeline.rate.due_time(1).as_u64();
     if pause >= PAUSE_BOUND {
-        reading.refuse("rate", "sends at least one frame every two seconds");
+        reading.refuse_setting("rate", "sends at least one frame every two seconds");
     }
-    reading.option(format!("count {frames}"));
-    reading.option(format!("delay {pause}"));
-    reading.option("clone_skb 0".into());
-    let exact = timeline.rate.due(MANY).as_u64() == pause.saturating_mul(MANY);
+    reading.add_option(format!("count {frames}"));
+    reading.add_option(format!("delay {pause}"));
+    reading.add_option("clone_skb 0".into());
+    let exact = timeline.rate.due_time(MANY).as_u64() == pause.saturating_mul(MANY);
     let doubt =
         format!("{}: pktgen sends one frame every {pause} ns instead of {}", reading.flow, timeline.rate);
     if exact { Vec::new() } else { vec![doubt] }

@@ -30,20 +30,20 @@ fn plan(changes: &[(&str, &str)]) -> Plan {
         let value = changes.iter().find(|(changed, _)| *changed == name).map_or(default, |(_, value)| *value);
         text = text.replace(&format!("${name}"), value);
     }
-    Plan::read(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"))
+    Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"))
 }
 
 fn read(changes: &[(&str, &str)]) -> Result<options::PktgenSettings, Vec<String>> {
-    let bound = plan(changes).bind(&[None]).unwrap();
+    let bound = plan(changes).bind_to_links(&[None]).unwrap();
     let spec = StreamSpec {
         number: 0,
-        source: crate::stream::FrameSource::of(&bound.plan.streams[0].frames),
+        source: crate::stream::FrameSource::from_origin(&bound.plan.streams[0].frames),
         timeline: bound.streams[0].timeline,
         latency: false,
         sent_elsewhere: false,
         untimed: false,
     };
-    options::read(&spec).map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    options::read_stream(&spec).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
 fn options(changes: &[(&str, &str)]) -> Vec<String> {
@@ -209,7 +209,7 @@ fn a_machine_without_the_generator_says_what_it_needs() {
     if std::path::Path::new("/proc/net/pktgen").exists() {
         return;
     }
-    let refused = open(&plan(&[]).ports[0], OpenOptions::default());
+    let refused = open_port(&plan(&[]).ports[0], OpenOptions::default());
     let Err(Error::Kernel(packetrig_sys::Error::Unsupported(unsupported))) = refused else {
         panic!("{refused:?}");
     };

@@ -41,7 +41,7 @@ struct PktgenLane {
 }
 
 impl PktgenLane {
-    fn take(&mut self, progress: &DeviceProgress, start: MonoTime, now: MonoTime) {
+    fn count_progress(&mut self, progress: &DeviceProgress, start: MonoTime, now: MonoTime) {
         // The kernel reports totals; series and rates need the difference since the last read.
         let new = progress.sent.saturating_sub(self.counts.frames);
         let bytes = new * u64::from(self.size.bytes());
@@ -53,30 +53,30 @@ impl PktgenLane {
             self.counts.last = Some(from_micros(progress.stopped_us));
         }
         if new > 0 {
-            self.series.add(start, now, new, bytes);
+            self.series.add_frames(start, now, new, bytes);
         }
         // The generator keeps its own pace from its first frame on, so all frames are as late as that one.
-        let is_late = self.lag(start).is_some_and(|lag| lag > LATE_AFTER);
+        let is_late = self.start_lag(start).is_some_and(|lag| lag > LATE_AFTER);
         self.counts.late = if is_late { self.counts.frames } else { 0 };
     }
 
     /// Returns how long after the start the first frame left.
-    fn lag(&self, start: MonoTime) -> Option<Nanos> {
+    fn start_lag(&self, start: MonoTime) -> Option<Nanos> {
         self.counts.first.map(|first| first.since(start))
     }
 
     /// Returns whether a time limit has passed, counted from the first frame.
-    fn is_over(&self, now: MonoTime) -> bool {
+    fn is_past_limit(&self, now: MonoTime) -> bool {
         let SendPattern::Within(length) = self.spec.timeline.shape else { return false };
         self.counts.first.is_some_and(|first| now >= first + length + GRACE)
     }
 }
 
 impl PktgenLane {
-    fn result(self, start: MonoTime, planned: u64) -> SendResult {
+    fn into_result(self, start: MonoTime, planned: u64) -> SendResult {
         let mut send_error = Latency::with_digits(DIGITS);
         // Only the first frame's error is known.
-        self.lag(start).into_iter().for_each(|lag| send_error.record(lag));
+        self.start_lag(start).into_iter().for_each(|lag| send_error.record_time(lag));
         SendResult {
             stream: self.spec.number.into(),
             counts: self.counts,
@@ -128,48 +128,48 @@ impl PktgenTx {
         }
     }
 
-    fn look(&mut self, start: MonoTime, now: MonoTime) -> Result<(), Error> {
+    fn read_progress(&mut self, start: MonoTime, now: MonoTime) -> Result<(), Error> {
         for lane in &mut self.lanes {
-            lane.take(&self.generator.progress(&lane.device)?, start, now);
+            lane.count_progress(&self.generator.read_progress(&lane.device)?, start, now);
         }
         Ok(())
     }
 
     /// Observes the sending kernel; `None` when it has ended.
-    fn watch(
+    fn watch_generator(
         &mut self,
         running: PktgenRun,
         start: MonoTime,
         now: MonoTime,
     ) -> Result<Option<PktgenRun>, Error> {
-        let is_over = running.is_over();
+        let is_over = running.has_ended();
         if now < self.look_at && !is_over {
             return Ok(Some(running));
         }
         self.look_at = now + LOOK;
         if is_over {
-            running.join()?;
-            self.look(start, now)?;
-            self.tell(start);
+            running.wait_for_end()?;
+            self.read_progress(start, now)?;
+            self.report_doubts(start);
             return Ok(None);
         }
-        self.look(start, now)?;
+        self.read_progress(start, now)?;
         // Repeated, because a generator that has not begun yet ignores a stop.
-        if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_over(now)) {
-            self.generator.stop()?;
+        if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_past_limit(now)) {
+            self.generator.stop_devices()?;
         }
         Ok(Some(running))
     }
 
     /// Adds the doubts that are known once everything is sent.
-    fn tell(&self, start: MonoTime) {
-        let lags = self.lanes.iter().filter_map(|lane| lane.lag(start));
+    fn report_doubts(&self, start: MonoTime) {
+        let lags = self.lanes.iter().filter_map(|lane| lane.start_lag(start));
         if let Some(lag) = lags.max().filter(|lag| *lag > LATE_AFTER) {
-            self.doubts.note(format!("{}: pktgen started {lag} late", self.interface));
+            self.doubts.add_doubt(format!("{}: pktgen started {lag} late", self.interface));
         }
         let errors: u64 = self.lanes.iter().map(|lane| lane.errors).sum();
         if errors > 0 {
-            self.doubts.note(format!(
+            self.doubts.add_doubt(format!(
                 "{}: pktgen had {errors} errors and sent other frames instead",
                 self.interface
             ));
@@ -177,8 +177,8 @@ impl PktgenTx {
     }
 
     /// Returns the frames a stream should have sent by its end.
-    fn planned(&self, lane: &PktgenLane) -> u64 {
-        let total = lane.spec.timeline.total();
+    fn planned_frames(&self, lane: &PktgenLane) -> u64 {
+        let total = lane.spec.timeline.total_frames();
         match (self.start, self.stopped, total) {
             (None, _, _) => 0,
             (Some(_), None, Some(total)) => total,
@@ -193,15 +193,15 @@ impl PktgenTx {
 }
 
 impl StreamTx for PktgenTx {
-    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+    fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
         let settings = options::read_all(&job.streams)?;
         for (place, (spec, settings)) in job.streams.into_iter().zip(settings).enumerate() {
             let device = format!("{}@{place}", self.interface);
-            self.generator.add(place, &device)?;
+            self.generator.add_device(place, &device)?;
             // The kernel checks each option when it is written, and some depend on earlier ones.
-            settings.options.iter().try_for_each(|option| self.generator.set(&device, option))?;
-            settings.doubts.into_iter().for_each(|doubt| self.doubts.note(doubt));
+            settings.options.iter().try_for_each(|option| self.generator.set_option(&device, option))?;
+            settings.doubts.into_iter().for_each(|doubt| self.doubts.add_doubt(doubt));
             let series = RateSeries::with_room(spec.series_room(streams));
             let counts = StreamTxCounts::default();
             self.lanes.push(PktgenLane { spec, device, size: settings.size, counts, errors: 0, series });
@@ -209,7 +209,7 @@ impl StreamTx for PktgenTx {
         Ok(())
     }
 
-    fn control(&mut self, control: StreamControl) {
+    fn apply_control(&mut self, control: StreamControl) {
         match control {
             StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
@@ -223,14 +223,14 @@ impl StreamTx for PktgenTx {
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         // Moved out, so that an error below leaves the phase at `Over`.
         match std::mem::replace(&mut self.phase, LanePhase::Over) {
             LanePhase::Over => Ok(NextStep::Done),
             LanePhase::Waiting if self.stopped.is_some() => Ok(NextStep::Done),
             LanePhase::Waiting => match self.start {
                 Some(start) if start <= now => {
-                    self.phase = LanePhase::Running(self.generator.start()?);
+                    self.phase = LanePhase::Running(self.generator.start_devices()?);
                     Ok(NextStep::IdleUntil(now + LOOK))
                 }
                 start => {
@@ -239,7 +239,7 @@ impl StreamTx for PktgenTx {
                 }
             },
             LanePhase::Running(running) => {
-                let Some(running) = self.watch(running, self.start.unwrap_or(now), now)? else {
+                let Some(running) = self.watch_generator(running, self.start.unwrap_or(now), now)? else {
                     return Ok(NextStep::Done);
                 };
                 self.phase = LanePhase::Running(running);
@@ -248,17 +248,19 @@ impl StreamTx for PktgenTx {
         }
     }
 
-    fn counts(&self) -> Vec<StreamTxCounts> {
+    fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let is_sending = matches!(self.phase, LanePhase::Running(_));
         let counts = self.lanes.iter().map(|lane| lane.counts);
-        counts.map(|counts| StreamTxCounts { is_sending, since_start: whole(&counts), ..counts }).collect()
+        counts
+            .map(|counts| StreamTxCounts { is_sending, since_start: since_only_start(&counts), ..counts })
+            .collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
         // Read after the sender's counts: read before them, the interface would lack frames that
         // the sender counts already.
         let sent: u64 = self.lanes.iter().map(|lane| lane.counts.frames).sum();
-        let interface = self.meter.read();
+        let interface = self.meter.read_counters();
         Ok(TxCounters {
             handed_over: sent,
             refused: 0,
@@ -269,15 +271,15 @@ impl StreamTx for PktgenTx {
         })
     }
 
-    fn finish(&mut self) -> Vec<SendResult> {
-        let planned: Vec<u64> = self.lanes.iter().map(|lane| self.planned(lane)).collect();
+    fn finish_sending(&mut self) -> Vec<SendResult> {
+        let planned: Vec<u64> = self.lanes.iter().map(|lane| self.planned_frames(lane)).collect();
         let start = self.start.unwrap_or_default();
-        self.lanes.drain(..).zip(planned).map(|(lane, planned)| lane.result(start, planned)).collect()
+        self.lanes.drain(..).zip(planned).map(|(lane, planned)| lane.into_result(start, planned)).collect()
     }
 }
 
 /// Counts since the start of a stream that is started only once.
-fn whole(counts: &StreamTxCounts) -> SinceStart {
+fn since_only_start(counts: &StreamTxCounts) -> SinceStart {
     SinceStart { frames: counts.frames, bytes: counts.bytes, first: counts.first, last: counts.last }
 }
 

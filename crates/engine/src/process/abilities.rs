@@ -19,7 +19,7 @@ struct StreamCheck<'a> {
 }
 
 impl StreamCheck<'_> {
-    fn refuse(&mut self, below: &str, what: impl AsRef<str>) {
+    fn refuse_setting(&mut self, below: &str, what: impl AsRef<str>) {
         let message = format!("engine {} {}", self.engine.name, what.as_ref());
         self.problems.push(PlanProblem::error(format!("flows[{}].{below}", self.spec.number), message));
     }
@@ -28,42 +28,44 @@ impl StreamCheck<'_> {
         let timeline = self.spec.timeline;
         let EngineAbilities { delay, bursts, endless, frames_per_second, .. } = self.engine.abilities;
         if matches!(timeline.shape, SendPattern::Bursts { .. }) && !bursts {
-            self.refuse("duration", "sends no bursts with pauses");
+            self.refuse_setting("duration", "sends no bursts with pauses");
         }
         if timeline.delay != Nanos::ZERO && !delay {
-            self.refuse("duration", "cannot delay the first frame");
+            self.refuse_setting("duration", "cannot delay the first frame");
         }
-        if timeline.total().is_none() && !endless {
-            self.refuse("duration", "sends a known number of frames only");
+        if timeline.total_frames().is_none() && !endless {
+            self.refuse_setting("duration", "sends a known number of frames only");
         }
-        if timeline.total() == Some(0) {
-            self.refuse("duration", "sends one frame at least");
+        if timeline.total_frames() == Some(0) {
+            self.refuse_setting("duration", "sends one frame at least");
         }
         let asked = timeline.rate.frames_within(Nanos::from_secs(1));
         if let Some(most) = frames_per_second.filter(|most| asked > *most) {
-            self.refuse("rate", format!("sends at most {most} frames/s; the plan asks for {asked}"));
+            self.refuse_setting("rate", format!("sends at most {most} frames/s; the plan asks for {asked}"));
         }
     }
 
     fn check_frames(&mut self, template: &FrameTemplate) -> Option<CaptureNeed> {
         let size = &template.spec().size;
-        let [shortest, longest] = [size.min(), size.max()].map(|size| size.kernel_len() as u64);
+        let [shortest, longest] = [size.min_size(), size.max_size()].map(|size| size.kernel_len() as u64);
         // The protocol counts bytes without FCS, the plan with it.
         if let Some([from, to]) = self.engine.abilities.frame_bytes
             && (shortest < from || longest > to)
         {
             let found = format!("{} to {} B", shortest + 4, longest + 4);
             let able = format!("sends frames of {} to {} B (FCS included)", from + 4, to.saturating_add(4));
-            self.refuse("size", format!("{able}; the plan asks for {found}"));
+            self.refuse_setting("size", format!("{able}; the plan asks for {found}"));
         }
-        let Some(need) = CaptureNeed::of(template, self.spec.number, self.spec.timeline.total()) else {
+        let Some(need) =
+            CaptureNeed::from_template(template, self.spec.number, self.spec.timeline.total_frames())
+        else {
             let what = "plays frames from a file, so a flow without an end needs frames that repeat: no tag \
                 (`metrics.enable: false`) and one size";
-            self.refuse("duration", what);
+            self.refuse_setting("duration", what);
             return None;
         };
         if need.repeat && !self.engine.abilities.repeat {
-            self.refuse("duration", "cannot begin its file again");
+            self.refuse_setting("duration", "cannot begin its file again");
         }
         // Limited even if the engine is not: the file is written before the run starts.
         let most = self.engine.abilities.frames.unwrap_or(MOST_FRAMES).min(MOST_FRAMES);
@@ -74,14 +76,14 @@ impl StreamCheck<'_> {
                 "plays at most {most} different frames of this size from a file; this flow has {}",
                 need.frames
             );
-            self.refuse("duration", what);
+            self.refuse_setting("duration", what);
         }
         Some(need)
     }
 }
 
 /// Returns the file that each stream needs, or all problems.
-pub(super) fn check(
+pub(super) fn check_streams(
     engine: &EngineHello,
     streams: &[Arc<StreamSpec>],
 ) -> Result<Vec<CaptureNeed>, PlanProblems> {
@@ -102,7 +104,7 @@ pub(super) fn check(
         check.check_schedule();
         match spec.source.template() {
             Some(template) => needs.extend(check.check_frames(template)),
-            None => check.refuse("x_replay", "gets frames from packetrig, and none of capture files"),
+            None => check.refuse_setting("x_replay", "gets frames from packetrig, and none of capture files"),
         }
         problems.append(&mut check.problems);
     }

@@ -8,7 +8,7 @@
 
 use super::command::{EngineCommand, file_error};
 use super::fault::EngineFault;
-use super::lines::{LastWords, LineStep, MessageReader};
+use super::lines::{LineStep, MessageReader, StderrTail};
 use super::messages::{EngineOrder, EngineReply};
 use crate::clock::RealClock;
 use crate::port::WorkerClock;
@@ -38,7 +38,7 @@ pub(super) struct EngineProcess {
     child: Child,
     input: Option<ChildStdin>,
     output: MessageReader<ChildStdout>,
-    errors: LastWords<ChildStderr>,
+    errors: StderrTail<ChildStderr>,
     /// Dropping it ends the guardian.
     release: Option<Sender<()>>,
     guardian: Option<JoinHandle<Result<(), Error>>>,
@@ -50,9 +50,9 @@ impl EngineProcess {
     /// Starts the engine in this namespace.
     pub(super) fn start(command: &EngineCommand, netns: &NetNs) -> Result<Self, Error> {
         let base = std::env::temp_dir();
-        let directory = ScratchDirectory::create(&base, DIRECTORY)
+        let directory = ScratchDirectory::create_in(&base, DIRECTORY)
             .map_err(|error| file_error("mkdir", &base.join(DIRECTORY), error))?;
-        let mut prepared = command.prepare(directory.path())?;
+        let mut prepared = command.prepare_command(directory.path())?;
         prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         // PR_SET_PDEATHSIG follows the thread that forks, hence the guardian below.
         child::end_with_us(&mut prepared);
@@ -61,7 +61,7 @@ impl EngineProcess {
         let (started, start) = bounded(1);
         let (release, released) = bounded::<()>(0);
         let guardian = netns.spawn_in("engine".to_owned(), move || {
-            let spawned = spawn(prepared);
+            let spawned = spawn_child(prepared);
             let is_running = spawned.is_ok();
             if started.send(spawned).is_ok() && is_running {
                 // Nothing is ever sent: the iterator ends when the other end is dropped.
@@ -91,7 +91,7 @@ impl EngineProcess {
             child,
             input: Some(input),
             output: MessageReader::new(output),
-            errors: LastWords::new(errors),
+            errors: StderrTail::new(errors),
             release: Some(release),
             guardian: Some(guardian),
             clock: RealClock::new(),
@@ -104,14 +104,14 @@ impl EngineProcess {
     }
 
     /// Returns the next message that the engine has sent, if any.
-    pub(super) fn receive(&mut self, now: MonoTime) -> Result<Option<EngineReply>, EngineFault> {
-        self.errors.take();
-        match self.output.next(now)? {
+    pub(super) fn receive_reply(&mut self, now: MonoTime) -> Result<Option<EngineReply>, EngineFault> {
+        self.errors.read_available();
+        match self.output.next_message(now)? {
             LineStep::Message(reply) => Ok(Some(reply)),
             LineStep::Empty => Ok(None),
             LineStep::Ended => {
                 // Its last words on standard error usually say why it ended.
-                self.errors.take();
+                self.errors.read_available();
                 Err(EngineFault::Ended(self.errors.last_line()))
             }
         }
@@ -126,18 +126,18 @@ impl EngineProcess {
         let give_up = self.clock.now() + within;
         loop {
             let now = self.clock.now();
-            if let Some(reply) = self.receive(now)? {
+            if let Some(reply) = self.receive_reply(now)? {
                 return Ok(reply);
             }
             if now >= give_up {
                 return Err(EngineFault::NoReply { what, within });
             }
-            self.clock.wait(now + PAUSE);
+            self.clock.wait_until(now + PAUSE);
         }
     }
 
     /// Sends a message to the engine.
-    pub(super) fn send(&mut self, order: &EngineOrder<'_>) -> Result<(), EngineFault> {
+    pub(super) fn send_order(&mut self, order: &EngineOrder<'_>) -> Result<(), EngineFault> {
         let line = serde_json::to_string(order)
             .map_err(|error| EngineFault::Impossible(format!("a message cannot be written: {error}")))?;
         let mut rest = [line.as_bytes(), b"\n"].concat();
@@ -147,11 +147,11 @@ impl EngineProcess {
             match input.write(&rest) {
                 Ok(written) => drop(rest.drain(..written)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock && self.clock.now() < give_up => {
-                    self.clock.wait(self.clock.now() + PAUSE);
+                    self.clock.wait_until(self.clock.now() + PAUSE);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::BrokenPipe => {
-                    self.errors.take();
+                    self.errors.read_available();
                     return Err(EngineFault::Ended(self.errors.last_line()));
                 }
                 Err(_) => return Err(EngineFault::Deaf),
@@ -166,7 +166,7 @@ impl EngineProcess {
     }
 
     /// Ends the engine and all its children. May be called again.
-    pub(super) fn kill(&mut self) {
+    pub(super) fn kill_group(&mut self) {
         self.input = None;
         // The group before the child: once the child is reaped, its id may belong to another process.
         if self.release.is_none() {
@@ -176,13 +176,13 @@ impl EngineProcess {
         drop(child::kill_group(&self.child));
         let give_up = self.clock.now() + GONE_WITHIN;
         while matches!(self.child.try_wait(), Ok(None)) && self.clock.now() < give_up {
-            self.clock.wait(self.clock.now() + PAUSE);
+            self.clock.wait_until(self.clock.now() + PAUSE);
         }
         // Other processes of the group may still be exiting, and may still send. One that nobody reaps
         // stays as a zombie.
         let give_up = self.clock.now() + COLLECTED_WITHIN;
         while child::has_group(&self.child) && self.clock.now() < give_up {
-            self.clock.wait(self.clock.now() + PAUSE);
+            self.clock.wait_until(self.clock.now() + PAUSE);
         }
         self.release = None;
         if let Some(guardian) = self.guardian.take() {
@@ -193,12 +193,12 @@ impl EngineProcess {
 }
 
 /// Starts a process from the calling thread, which must outlive it.
-fn spawn(mut command: Command) -> std::io::Result<Child> {
+fn spawn_child(mut command: Command) -> std::io::Result<Child> {
     command.spawn()
 }
 
 impl Drop for EngineProcess {
     fn drop(&mut self) {
-        self.kill();
+        self.kill_group();
     }
 }

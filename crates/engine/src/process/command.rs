@@ -76,7 +76,7 @@ impl EngineCommand {
     }
 
     /// Prepares the command. `directory` is the engine's own.
-    pub(super) fn prepare(&self, directory: &Path) -> Result<Command, packetrig_sys::Error> {
+    pub(super) fn prepare_command(&self, directory: &Path) -> Result<Command, packetrig_sys::Error> {
         let mut command = match self {
             Self::Program(program) => {
                 // The engine runs in another working directory, so the path must not be relative.
@@ -85,12 +85,13 @@ impl EngineCommand {
             }
             Self::Adapter(adapter) => {
                 // Checked here, so that the error names the Debian package.
-                adapter.require(adapter.name, adapter.package)?;
-                let python = adapter.require("python3", "python3")?;
+                adapter.require_program(adapter.name, adapter.package)?;
+                let python = adapter.require_program("python3", "python3")?;
                 let shared = directory.join("adapter.py");
                 let script = directory.join(format!("{}.py", adapter.name));
                 for (file, text) in [(&shared, SHARED), (&script, adapter.script)] {
-                    private_files::write(file, text).map_err(|error| file_error("write", file, error))?;
+                    private_files::write_file(file, text)
+                        .map_err(|error| file_error("write", file, error))?;
                 }
                 let mut command = Command::new(python);
                 // The user's Python settings must not change the imports; the directory belongs to this process alone.
@@ -105,8 +106,8 @@ impl EngineCommand {
 
 impl EngineAdapter {
     /// Returns the path of a program that the adapter needs.
-    fn require(&self, program: &str, package: &str) -> Result<PathBuf, UnsupportedFeature> {
-        find(program).ok_or_else(|| UnsupportedFeature {
+    fn require_program(&self, program: &str, package: &str) -> Result<PathBuf, UnsupportedFeature> {
+        find_program(program).ok_or_else(|| UnsupportedFeature {
             feature: "sending with another program",
             needs: format!("the program {program} for engine {} (Debian package {package})", self.name),
             found: "no such program".to_owned(),
@@ -115,7 +116,7 @@ impl EngineAdapter {
 
     /// Returns whether the programs it needs are installed.
     pub fn is_installed(&self) -> bool {
-        find(self.name).is_some() && find("python3").is_some()
+        find_program(self.name).is_some() && find_program("python3").is_some()
     }
 }
 
@@ -129,7 +130,7 @@ fn search_path() -> OsString {
     std::env::join_paths(all).unwrap_or(own)
 }
 
-fn find(program: &str) -> Option<PathBuf> {
+fn find_program(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&search_path()).map(|directory| directory.join(program)).find(|file| file.is_file())
 }
 
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_missing_generator_is_named_with_its_package() {
-        let lacking = ADAPTERS[0].require("no-such-program", "none").unwrap_err().to_string();
+        let lacking = ADAPTERS[0].require_program("no-such-program", "none").unwrap_err().to_string();
         assert_eq!(
             lacking,
             "sending with another program needs the program no-such-program for engine trafgen (Debian package none); \

@@ -7,7 +7,7 @@ const LONGEST_TEXT: usize = 300;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum EngineFault {
-    #[error("it ended too early{}", told(.0))]
+    #[error("it ended too early{}", reason_suffix(.0))]
     Ended(String),
     #[error("a line of it is longer than {0} bytes")]
     LongLine(usize),
@@ -31,12 +31,12 @@ pub(super) enum EngineFault {
     GaveUp(String),
 }
 
-fn told(text: &str) -> String {
+fn reason_suffix(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
 /// Makes a text of an engine fit for a terminal: one line, no control characters, not too long.
-pub(super) fn plain(text: &str) -> String {
+pub(super) fn plain_text(text: &str) -> String {
     let mut plain: String = text
         .trim()
         .chars()
@@ -56,8 +56,8 @@ mod tests {
 
     #[test]
     fn texts_of_engines_cannot_steer_a_terminal() {
-        assert_eq!(plain(" a\u{1b}[31mred\nb\n"), "a [31mred b");
-        assert_eq!(plain(&"é".repeat(1000)).chars().count(), 301);
+        assert_eq!(plain_text(" a\u{1b}[31mred\nb\n"), "a [31mred b");
+        assert_eq!(plain_text(&"é".repeat(1000)).chars().count(), 301);
     }
 
     #[test]

@@ -40,23 +40,24 @@ impl EngineLane {
     }
 
     /// Returns the frames that the engine took, including those that the kernel refused.
-    pub(super) const fn taken(&self) -> u64 {
+    pub(super) const fn taken_frames(&self) -> u64 {
         self.told.frames.saturating_add(self.told.refused)
     }
 
-    pub(super) const fn refused(&self) -> u64 {
+    pub(super) const fn refused_frames(&self) -> u64 {
         self.told.refused
     }
 
     /// Takes the engine's counts; an error explains why they are impossible. Nothing can have been sent outside
     /// the times of `span`.
-    pub(super) fn take(
+    pub(super) fn update_counts(
         &mut self,
         told: EngineCount,
         start: MonoTime,
         span: (MonoTime, MonoTime),
     ) -> Result<(), String> {
-        self.check(&told, span).map_err(|why| format!("its counts of stream {} {why}", told.stream))?;
+        self.check_counts(&told, span)
+            .map_err(|why| format!("its counts of stream {} {why}", told.stream))?;
         let frames = told.frames - self.told.frames;
         let bytes = with_fcs(told.bytes, told.frames) - with_fcs(self.told.bytes, self.told.frames);
         self.first = told.first_ns.map(MonoTime::from_nanos).or(self.first);
@@ -66,13 +67,13 @@ impl EngineLane {
             // Frames are spread over the time since the last report: the engine reports totals only.
             let from = self.counted_at.or(self.first).unwrap_or(start).max(start);
             let until = self.last.unwrap_or(span.1).max(from);
-            spread(&mut self.series, start, (from, until), (frames, bytes));
+            spread_evenly(&mut self.series, start, (from, until), (frames, bytes));
             self.counted_at = Some(until);
         }
         Ok(())
     }
 
-    fn check(&self, told: &EngineCount, (from, now): (MonoTime, MonoTime)) -> Result<(), String> {
+    fn check_counts(&self, told: &EngineCount, (from, now): (MonoTime, MonoTime)) -> Result<(), String> {
         let EngineCount { frames, bytes, refused, .. } = *told;
         let before = self.told;
         if frames < before.frames || bytes < before.bytes || refused < before.refused {
@@ -80,7 +81,7 @@ impl EngineLane {
         }
         // The numbers come from another program: they may be anything.
         let taken = frames.checked_add(refused).ok_or("are too large")?;
-        if let Some(total) = self.spec.timeline.total().filter(|total| taken > *total) {
+        if let Some(total) = self.spec.timeline.total_frames().filter(|total| taken > *total) {
             return Err(format!("are {taken} frames, but the plan has {total}"));
         }
         let [shortest, longest] = self.bytes.map(|bytes| bytes.saturating_mul(frames));
@@ -101,27 +102,27 @@ impl EngineLane {
     }
 
     /// Returns how late the first frame left; `None` if that is unknown.
-    pub(super) fn lag(&self, start: MonoTime) -> Option<Nanos> {
+    pub(super) fn start_lag(&self, start: MonoTime) -> Option<Nanos> {
         self.first.map(|first| first.since(start + self.spec.timeline.delay))
     }
 
     /// Returns how early the first frame left; `None` if that is unknown.
-    pub(super) fn lead(&self, start: MonoTime) -> Option<Nanos> {
+    pub(super) fn start_lead(&self, start: MonoTime) -> Option<Nanos> {
         self.first.map(|first| (start + self.spec.timeline.delay).since(first))
     }
 
     /// Returns the latest time at which it should be over, counted from the start: its end and half as long again;
     /// `None` if it has no end.
-    pub(super) fn patience(&self) -> Option<Nanos> {
-        let end = self.spec.timeline.end()?;
+    pub(super) fn latest_end(&self) -> Option<Nanos> {
+        let end = self.spec.timeline.end_time()?;
         // A stream with a time limit ends then, even if frames are left.
         let is_timed = matches!(self.spec.timeline.shape, SendPattern::Within(_));
         Some(if is_timed { end } else { end + Nanos::new(end.as_u64() / 2) })
     }
 
     /// Returns the frames it should have sent by its end.
-    fn planned(&self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
-        let total = self.spec.timeline.total();
+    fn planned_frames(&self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
+        let total = self.spec.timeline.total_frames();
         match (start, stopped, total) {
             (None, _, _) => 0,
             (Some(_), None, Some(total)) => total,
@@ -131,16 +132,16 @@ impl EngineLane {
                 let elapsed = end.since(self.first.unwrap_or(start)) + self.spec.timeline.delay;
                 let due = self.spec.timeline.due_before(elapsed);
                 // Never below the frames taken: an engine may be ahead of its schedule.
-                due.min(total.unwrap_or(u64::MAX)).max(self.taken())
+                due.min(total.unwrap_or(u64::MAX)).max(self.taken_frames())
             }
         }
     }
 
-    pub(super) fn counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
-        let frames = self.taken();
+    pub(super) fn stream_counts(&self, start: Option<MonoTime>, is_sending: bool) -> StreamTxCounts {
+        let frames = self.taken_frames();
         let bytes = with_fcs(self.told.bytes, self.told.frames);
         // Only the first frame's time is known: the others are as late.
-        let is_late = start.and_then(|start| self.lag(start)).is_some_and(|lag| lag > LATE_AFTER);
+        let is_late = start.and_then(|start| self.start_lag(start)).is_some_and(|lag| lag > LATE_AFTER);
         StreamTxCounts {
             frames,
             bytes,
@@ -153,15 +154,15 @@ impl EngineLane {
         }
     }
 
-    pub(super) fn result(self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> SendResult {
+    pub(super) fn into_result(self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> SendResult {
         let mut send_error = Latency::with_digits(DIGITS);
-        start.and_then(|start| self.lag(start)).into_iter().for_each(|lag| send_error.record(lag));
+        start.and_then(|start| self.start_lag(start)).into_iter().for_each(|lag| send_error.record_time(lag));
         let mut stamp_bound = Latency::with_digits(DIGITS);
-        self.told.bound_ns.into_iter().for_each(|bound| stamp_bound.record(Nanos::new(bound)));
+        self.told.bound_ns.into_iter().for_each(|bound| stamp_bound.record_time(Nanos::new(bound)));
         SendResult {
             stream: self.spec.number.into(),
-            counts: self.counts(start, false),
-            planned: self.planned(start, stopped),
+            counts: self.stream_counts(start, false),
+            planned: self.planned_frames(start, stopped),
             send_error,
             stamp_bound,
             series: self.series,
@@ -175,7 +176,7 @@ fn with_fcs(bytes: u64, frames: u64) -> u64 {
 }
 
 /// Adds frames and bytes that were sent evenly between two times to the seconds of the series.
-fn spread(
+fn spread_evenly(
     series: &mut RateSeries,
     origin: MonoTime,
     (from, until): (MonoTime, MonoTime),
@@ -193,12 +194,12 @@ fn spread(
         let next = (origin + Nanos::new((since / SECOND + 1) * SECOND)).min(until);
         let elapsed = next.since(from).as_u64();
         let by_then = (share(frames, elapsed), share(bytes, elapsed));
-        series.add(origin, at, by_then.0 - added.0, by_then.1 - added.1);
+        series.add_frames(origin, at, by_then.0 - added.0, by_then.1 - added.1);
         added = by_then;
         at = next;
     }
     // The rest, so that rounding loses no frame.
-    series.add(origin, until, frames - added.0, bytes - added.1);
+    series.add_frames(origin, until, frames - added.0, bytes - added.1);
 }
 
 #[cfg(test)]
@@ -215,7 +216,7 @@ mod tests {
             let from = origin + Nanos::new(from);
             let until = from + Nanos::new(length);
             let mut series = RateSeries::with_room(20);
-            spread(&mut series, origin, (from, until), (frames, frames * size));
+            spread_evenly(&mut series, origin, (from, until), (frames, frames * size));
             let all = series.seconds.iter().fold((0, 0), |sum, second| (sum.0 + second.0, sum.1 + second.1));
             prop_assert_eq!(all, (frames, frames * size));
             let whole = series.seconds.iter().map(|(frames, _)| *frames).max().unwrap_or(0);

@@ -2,7 +2,7 @@
 //!
 //! Invariant: the buffer holds at most [`MOST_LINE`] bytes and one read, however much the other end writes.
 
-use super::fault::{EngineFault, plain};
+use super::fault::{EngineFault, plain_text};
 use super::messages::EngineReply;
 use packetrig_units::{MonoTime, Nanos};
 use std::io::{ErrorKind, Read};
@@ -41,14 +41,14 @@ impl<R: Read> MessageReader<R> {
     }
 
     /// Returns the next message, if one is complete.
-    pub(super) fn next(&mut self, now: MonoTime) -> Result<LineStep, EngineFault> {
+    pub(super) fn next_message(&mut self, now: MonoTime) -> Result<LineStep, EngineFault> {
         loop {
             let unread = &self.buffer[self.at..];
             if let Some(length) = unread.iter().position(|byte| *byte == b'\n') {
                 let line = String::from_utf8_lossy(&unread[..length]).into_owned();
                 self.at += length + 1;
-                self.count(now)?;
-                return message(&line).map(LineStep::Message);
+                self.count_message(now)?;
+                return parse_message(&line).map(LineStep::Message);
             }
             // Checked only without a line end, so a long line is refused before it is complete.
             if unread.len() > MOST_LINE {
@@ -57,14 +57,14 @@ impl<R: Read> MessageReader<R> {
             if self.has_ended {
                 return Ok(LineStep::Ended);
             }
-            if !self.fill()? {
+            if !self.fill_buffer()? {
                 return Ok(LineStep::Empty);
             }
         }
     }
 
     /// Reads once; returns whether data or the end arrived.
-    fn fill(&mut self) -> Result<bool, EngineFault> {
+    fn fill_buffer(&mut self) -> Result<bool, EngineFault> {
         // Moves the unread rest to the front, so the buffer does not grow with the traffic.
         self.buffer.drain(..self.at);
         self.at = 0;
@@ -83,21 +83,21 @@ impl<R: Read> MessageReader<R> {
         Ok(true)
     }
 
-    fn count(&mut self, now: MonoTime) -> Result<(), EngineFault> {
+    fn count_message(&mut self, now: MonoTime) -> Result<(), EngineFault> {
         let (since, messages) = self.second.filter(|(since, _)| now < *since + SECOND).unwrap_or((now, 0));
         self.second = Some((since, messages + 1));
         if messages < MOST_MESSAGES { Ok(()) } else { Err(EngineFault::Flood(MOST_MESSAGES)) }
     }
 }
 
-fn message(line: &str) -> Result<EngineReply, EngineFault> {
+fn parse_message(line: &str) -> Result<EngineReply, EngineFault> {
     serde_json::from_str(line)
-        .map_err(|error| EngineFault::NoMessage { line: plain(line), reason: error.to_string() })
+        .map_err(|error| EngineFault::NoMessage { line: plain_text(line), reason: error.to_string() })
 }
 
 /// The end of a program's standard error.
 #[derive(Debug)]
-pub(super) struct LastWords<R> {
+pub(super) struct StderrTail<R> {
     pipe: R,
     tail: Vec<u8>,
 }
@@ -105,13 +105,13 @@ pub(super) struct LastWords<R> {
 /// Bytes of standard error that are kept.
 const MOST_WORDS: usize = 2048;
 
-impl<R: Read> LastWords<R> {
+impl<R: Read> StderrTail<R> {
     pub(super) fn new(pipe: R) -> Self {
         Self { pipe, tail: Vec::new() }
     }
 
     /// Reads what is available, up to a limit: a program that writes without end is read again later.
-    pub(super) fn take(&mut self) {
+    pub(super) fn read_available(&mut self) {
         let mut chunk = [0; READ];
         for _ in 0..4 {
             let Ok(read @ 1..) = self.pipe.read(&mut chunk) else { return };
@@ -125,7 +125,7 @@ impl<R: Read> LastWords<R> {
     /// Returns its last line that is not empty.
     pub(super) fn last_line(&self) -> String {
         let text = String::from_utf8_lossy(&self.tail);
-        text.lines().rev().map(plain).find(|line| !line.is_empty()).unwrap_or_default()
+        text.lines().rev().map(plain_text).find(|line| !line.is_empty()).unwrap_or_default()
     }
 }
 
@@ -153,16 +153,16 @@ mod tests {
     fn a_message_may_come_in_pieces() {
         let mut reader =
             MessageReader::new(Pieces(vec![b"{\"type\":", b"\"ready\"}\n{\"type\":\"ready\"}\n{", b""]));
-        assert_eq!(reader.next(NOW), Ok(LineStep::Message(EngineReply::Ready)));
-        assert_eq!(reader.next(NOW), Ok(LineStep::Message(EngineReply::Ready)));
-        assert_eq!(reader.next(NOW), Ok(LineStep::Ended), "half a line is none");
-        assert_eq!(MessageReader::new(Pieces(Vec::new())).next(NOW), Ok(LineStep::Empty));
+        assert_eq!(reader.next_message(NOW), Ok(LineStep::Message(EngineReply::Ready)));
+        assert_eq!(reader.next_message(NOW), Ok(LineStep::Message(EngineReply::Ready)));
+        assert_eq!(reader.next_message(NOW), Ok(LineStep::Ended), "half a line is none");
+        assert_eq!(MessageReader::new(Pieces(Vec::new())).next_message(NOW), Ok(LineStep::Empty));
     }
 
     #[test]
     fn a_line_without_end_is_not_kept() {
         let mut reader = MessageReader::new(std::io::repeat(b'x'));
-        assert_eq!(reader.next(NOW), Err(EngineFault::LongLine(MOST_LINE)));
+        assert_eq!(reader.next_message(NOW), Err(EngineFault::LongLine(MOST_LINE)));
         assert!(reader.buffer.len() <= MOST_LINE + READ);
     }
 
@@ -172,31 +172,33 @@ mod tests {
         let flood = [line.as_slice(), b"\n"].concat().repeat(3 * MOST_MESSAGES);
         let mut reader = MessageReader::new(&flood[..]);
         for _ in 0..MOST_MESSAGES {
-            assert!(matches!(reader.next(NOW), Ok(LineStep::Message(_))));
+            assert!(matches!(reader.next_message(NOW), Ok(LineStep::Message(_))));
         }
         assert!(
-            matches!(reader.next(NOW + SECOND), Ok(LineStep::Message(_))),
+            matches!(reader.next_message(NOW + SECOND), Ok(LineStep::Message(_))),
             "the next second is another one"
         );
         let later = NOW + SECOND + SECOND;
-        let flooded = (0..=MOST_MESSAGES).find_map(|_| reader.next(later).err());
+        let flooded = (0..=MOST_MESSAGES).find_map(|_| reader.next_message(later).err());
         assert_eq!(flooded, Some(EngineFault::Flood(MOST_MESSAGES)));
     }
 
     #[test]
     fn what_is_no_message_is_shown() {
-        let error =
-            MessageReader::new(&b"hello, I am \x1b an engine\n"[..]).next(NOW).unwrap_err().to_string();
+        let error = MessageReader::new(&b"hello, I am \x1b an engine\n"[..])
+            .next_message(NOW)
+            .unwrap_err()
+            .to_string();
         assert!(error.starts_with("`hello, I am   an engine` is not a message"), "{error}");
     }
 
     #[test]
     fn only_the_last_words_are_kept() {
         let text = [vec![b'a'; 10_000], b"\nno such device\n\n".to_vec()].concat();
-        let mut words = LastWords::new(&text[..]);
-        words.take();
+        let mut words = StderrTail::new(&text[..]);
+        words.read_available();
         assert_eq!(words.last_line(), "no such device");
         assert!(words.tail.len() <= MOST_WORDS);
-        LastWords::new(std::io::repeat(b'x')).take();
+        StderrTail::new(std::io::repeat(b'x')).read_available();
     }
 }

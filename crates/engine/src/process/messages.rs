@@ -86,7 +86,7 @@ impl EngineStream {
             stream: number,
             rate: EngineRate { frames: timeline.rate.frames(), seconds: timeline.rate.seconds() },
             delay_ns: timeline.delay.as_u64(),
-            count: timeline.total(),
+            count: timeline.total_frames(),
             within_ns: match timeline.shape {
                 SendPattern::Within(length) => Some(length.as_u64()),
                 _ => None,

@@ -5,7 +5,9 @@
 
 use super::messages::EngineCapture;
 use crate::Error;
-use crate::capture::encode::{CaptureFileFormat, CaptureHeader, FrameEnvelope, FrameRecord, begin};
+use crate::capture::encode::{
+    CaptureFileFormat, CaptureHeader, FrameEnvelope, FrameRecord, write_file_header,
+};
 use crate::stream::StreamSpec;
 use packetrig_sys::private_files;
 use packetrig_units::{Nanos, clamp_to_u32};
@@ -30,8 +32,8 @@ pub(super) struct CaptureNeed {
 
 impl CaptureNeed {
     /// Computes the need of a stream; `None` if no finite file is enough.
-    pub(super) fn of(template: &FrameTemplate, number: u16, total: Option<u64>) -> Option<Self> {
-        let period = period(template, number);
+    pub(super) fn from_template(template: &FrameTemplate, number: u16, total: Option<u64>) -> Option<Self> {
+        let period = repeat_period(template, number);
         match (total, period) {
             (Some(total), Some(period)) if total > period => Some(Self { frames: period, repeat: true }),
             (Some(total), _) => Some(Self { frames: total, repeat: false }),
@@ -42,14 +44,14 @@ impl CaptureNeed {
 }
 
 /// Returns the number of frames after which they repeat byte for byte.
-fn period(template: &FrameTemplate, number: u16) -> Option<u64> {
+fn repeat_period(template: &FrameTemplate, number: u16) -> Option<u64> {
     let spec = template.spec();
     let SizePattern::Fixed(size) = spec.size else { return None };
     // A tag carries the frame's number, so tagged frames never repeat.
     if template.tag_form(size).is_some() {
         return None;
     }
-    let fields = template.parts(size, number).fields;
+    let fields = template.take_apart(size, number).fields;
     fields.iter().try_fold(1, |period: u64, field| {
         let own = field.pattern.period();
         // The least common multiple: all fields must be back at their first value.
@@ -65,7 +67,7 @@ const fn gcd(mut a: u64, mut b: u64) -> u64 {
 }
 
 /// Writes the file of a stream into `directory`.
-pub(super) fn write(
+pub(super) fn write_capture(
     directory: &Path,
     spec: &StreamSpec,
     template: &FrameTemplate,
@@ -76,18 +78,18 @@ pub(super) fn write(
     let failed = |source| Error::File { path: file.clone(), source };
     let mut out = BufWriter::new(private_files::create_new(&file).map_err(failed)?);
     let mut head = Vec::new();
-    begin(CaptureFileFormat::PcapNanos, &CaptureHeader::default(), &mut head);
+    write_file_header(CaptureFileFormat::PcapNanos, &CaptureHeader::default(), &mut head);
     out.write_all(&head).map_err(failed)?;
-    let mut frame = vec![0; template.spec().size.max().kernel_len()];
+    let mut frame = vec![0; template.spec().size.max_size().kernel_len()];
     for number in 0..need.frames {
         let stamp = TagStamp { key, stream: spec.number, time: 0 };
-        let length = template.render(number, stamp, &mut frame);
-        let due: Nanos = spec.timeline.due(number);
+        let length = template.render_frame(number, stamp, &mut frame);
+        let due: Nanos = spec.timeline.due_time(number);
         let full_len = clamp_to_u32(length as u64);
         // Time stamps begin at 1970: engines use only their differences.
         let record = FrameRecord { at_ns: due.as_u64(), kept: length, full_len, interface: 0, merged: None };
-        let envelope = FrameEnvelope::around(CaptureFileFormat::PcapNanos, record);
-        let written = out.write_all(envelope.head()).and_then(|()| out.write_all(&frame[..length]));
+        let envelope = FrameEnvelope::for_frame(CaptureFileFormat::PcapNanos, record);
+        let written = out.write_all(envelope.head_bytes()).and_then(|()| out.write_all(&frame[..length]));
         written.map_err(failed)?;
     }
     out.flush().map_err(failed)?;

@@ -42,12 +42,12 @@ fn streams(changes: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
         let value = changes.iter().find(|(changed, _)| *changed == name).map_or(default, |(_, value)| *value);
         text = text.replace(&format!("${name}"), value);
     }
-    let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
-    let bound = plan.bind(&[None, None]).unwrap();
+    let plan = Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems:?}\n{text}"));
+    let bound = plan.bind_to_links(&[None, None]).unwrap();
     let specs = bound.plan.streams.iter().zip(&bound.streams).zip(0..).map(|((stream, schedule), number)| {
         Arc::new(StreamSpec {
             number,
-            source: FrameSource::of(&stream.frames),
+            source: FrameSource::from_origin(&stream.frames),
             timeline: schedule.timeline,
             latency: false,
             sent_elsewhere: false,
@@ -58,7 +58,7 @@ fn streams(changes: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
 }
 
 fn job(streams: Vec<Arc<StreamSpec>>) -> TxJob {
-    TxJob { key: KEY, streams, steered: false, gate: SendGate::open() }
+    TxJob { key: KEY, streams, steered: false, gate: SendGate::without_lease() }
 }
 
 /// An engine that is this shell script.
@@ -79,7 +79,7 @@ impl ShellEngine {
     fn start(&self) -> Result<ProcessTx, EngineFault> {
         let here = NetNs::current().unwrap();
         let mut engine = EngineProcess::start(&self.command, &here).unwrap();
-        let hello = greet(&mut engine)?;
+        let hello = await_hello(&mut engine)?;
         let meter = InterfaceMeter::start(&here, 1).unwrap();
         let site = EngineSite { interface: "eth1".to_owned(), link_bits_per_second: None };
         Ok(ProcessTx::new(engine, hello, site, meter, SendDoubts::default()))
@@ -88,7 +88,7 @@ impl ShellEngine {
     /// Armed with the usual stream.
     fn arm(&self) -> ProcessTx {
         let mut tx = self.start().unwrap();
-        tx.arm(job(streams(&[]))).unwrap();
+        tx.arm_sender(job(streams(&[]))).unwrap();
         tx
     }
 }
@@ -97,19 +97,19 @@ impl ShellEngine {
 fn finish(tx: &mut ProcessTx, shift: Nanos) -> (u64, SendingRecord) {
     let clock = RealClock::new();
     let give_up = clock.now() + PATIENCE;
-    while tx.step(clock.now() + shift).unwrap() != NextStep::Done {
+    while tx.send_due(clock.now() + shift).unwrap() != NextStep::Done {
         assert!(clock.now() < give_up, "it does not come to an end");
-        clock.wait(clock.now() + Nanos::from_millis(2));
+        clock.wait_until(clock.now() + Nanos::from_millis(2));
     }
-    let record = tx.record();
-    let results = tx.finish();
+    let record = tx.sending_record();
+    let results = tx.finish_sending();
     (results[0].counts.frames, record)
 }
 
 fn run(script: &str) -> (u64, SendingRecord) {
     let engine = ShellEngine::new(&[HELLO, READY, script].concat());
     let mut tx = engine.arm();
-    tx.control(StreamControl::StartAt(RealClock::new().now()));
+    tx.apply_control(StreamControl::StartAt(RealClock::new().now()));
     finish(&mut tx, Nanos::ZERO)
 }
 
@@ -186,10 +186,10 @@ fn a_silent_engine_and_one_that_does_not_stop_are_ended() {
         &[HELLO, READY, "trap '' TERM INT; sleep 1000 & echo $! > pid; mv pid \"$0.pid\"; wait\n"].concat(),
     );
     let mut tx = engine.arm();
-    tx.control(StreamControl::StartAt(RealClock::new().now()));
+    tx.apply_control(StreamControl::StartAt(RealClock::new().now()));
     let pid = engine.directory.path().join("engine.pid");
     while !pid.exists() {
-        assert_ne!(tx.step(RealClock::new().now()).unwrap(), NextStep::Done);
+        assert_ne!(tx.send_due(RealClock::new().now()).unwrap(), NextStep::Done);
     }
     let pid: u32 = std::fs::read_to_string(pid).unwrap().trim().parse().unwrap();
     let (_, record) = finish(&mut tx, Nanos::from_secs(6));
@@ -200,8 +200,8 @@ fn a_silent_engine_and_one_that_does_not_stop_are_ended() {
 
     let engine = ShellEngine::new(&[HELLO, READY, "sleep 1000\n"].concat());
     let mut tx = engine.arm();
-    tx.control(StreamControl::StartAt(RealClock::new().now()));
-    tx.control(StreamControl::Stop);
+    tx.apply_control(StreamControl::StartAt(RealClock::new().now()));
+    tx.apply_control(StreamControl::Stop);
     let (_, record) = finish(&mut tx, Nanos::from_secs(3));
     assert!(record.fault.unwrap().contains("it sent no `ledger` within 2s"));
 }
@@ -213,7 +213,7 @@ fn an_engine_that_never_finishes_is_stopped_after_the_end_of_the_plan() {
     let mut tx = engine.arm();
     // 100 frames at 1000 frames/s began 7 s ago. Its last message was that of the start.
     let clock = RealClock::new();
-    tx.control(StreamControl::StartAt(clock.now() - Nanos::from_secs(7)));
+    tx.apply_control(StreamControl::StartAt(clock.now() - Nanos::from_secs(7)));
     assert_eq!(finish(&mut tx, Nanos::ZERO), (60, SendingRecord::default()), "what is unsent is unsent");
 }
 
@@ -221,8 +221,8 @@ fn an_engine_that_never_finishes_is_stopped_after_the_end_of_the_plan() {
 fn a_stop_before_the_start_sends_nothing() {
     let engine = ShellEngine::new(&[HELLO, READY, "sleep 1000\n"].concat());
     let mut tx = engine.arm();
-    tx.control(StreamControl::Stop);
-    tx.control(StreamControl::StartAt(MonoTime::from_nanos(1)));
+    tx.apply_control(StreamControl::Stop);
+    tx.apply_control(StreamControl::StartAt(MonoTime::from_nanos(1)));
     assert_eq!(finish(&mut tx, Nanos::ZERO), (0, SendingRecord::default()));
 }
 
@@ -258,7 +258,7 @@ fn what_an_engine_cannot_do_is_refused_by_name_and_path() {
             abilities: abilities.clone(),
         };
         let problems =
-            abilities::check(&hello, &streams(changes)).err().map_or_else(Vec::new, |found| found.0);
+            abilities::check_streams(&hello, &streams(changes)).err().map_or_else(Vec::new, |found| found.0);
         problems.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     assert_eq!(refusals(&able, &[]), [""; 0]);
@@ -297,7 +297,7 @@ fn an_engine_may_refuse_by_itself() {
     let refusal =
         r#"echo '{"type":"refused","stream":0,"feature":"VLAN tags","needs":"a card","found":"none"}'"#;
     let engine = ShellEngine::new(&[HELLO, "read prepare\n", refusal, "\nsleep 1000\n"].concat());
-    let error = engine.start().unwrap().arm(job(streams(&[]))).unwrap_err().to_string();
+    let error = engine.start().unwrap().arm_sender(job(streams(&[]))).unwrap_err().to_string();
     assert!(
         error.contains("flows[0]: engine shell cannot do this: VLAN tags needs a card; found none"),
         "{error}"
@@ -310,7 +310,7 @@ fn frames_of(bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
     let mut rest = bytes;
     let mut frames = Vec::new();
     loop {
-        match decoder.next(rest).unwrap() {
+        match decoder.next_step(rest).unwrap() {
             DecoderStep::Record { record, used } => {
                 frames.push((record.at_ns.unwrap(), record.bytes.to_vec()));
                 rest = &rest[used..];
@@ -325,8 +325,8 @@ fn rendered(changes: &[(&str, &str)]) -> (messages::EngineCapture, Vec<(u64, Vec
     let directory = tempfile::tempdir().unwrap();
     let spec = &streams(changes)[0];
     let template = spec.source.template().unwrap();
-    let need = render::CaptureNeed::of(template, 0, spec.timeline.total()).unwrap();
-    let capture = render::write(directory.path(), spec, template, need, KEY).unwrap();
+    let need = render::CaptureNeed::from_template(template, 0, spec.timeline.total_frames()).unwrap();
+    let capture = render::write_capture(directory.path(), spec, template, need, KEY).unwrap();
     let frames = frames_of(&std::fs::read(&capture.file).unwrap());
     (capture, frames)
 }
@@ -337,7 +337,7 @@ fn tagged_frames_are_written_one_by_one_with_their_due_times() {
     assert_eq!((capture.frames, capture.repeat, frames.len()), (100, false, 100));
     for (number, (at, frame)) in (0..).zip(&frames) {
         assert_eq!(*at, u64::from(number) * 1_000_000);
-        let found = packetrig_wire::tag::find(frame, KEY).expect("it has a tag");
+        let found = packetrig_wire::tag::find_tag(frame, KEY).expect("it has a tag");
         assert_eq!((found.tag.stream, found.tag.sequence, found.tag.time), (0, number, 0));
     }
 }

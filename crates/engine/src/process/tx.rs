@@ -8,10 +8,10 @@
 //! The engine's counts are checked for plausibility, and against the interface's own counters by the
 //! ledger of the port.
 //!
-//! Invariant: whatever the engine does, [`ProcessTx::step`] reaches [`NextStep::Done`], and then no process is left.
+//! Invariant: whatever the engine does, [`ProcessTx::send_due`] reaches [`NextStep::Done`], and then no process is left.
 
 use super::child::EngineProcess;
-use super::fault::{EngineFault, plain};
+use super::fault::{EngineFault, plain_text};
 use super::lane::EngineLane;
 use super::messages::{
     EngineCount, EngineHello, EngineOrder, EnginePreparation, EngineRefusal, EngineReply, EngineStream,
@@ -109,15 +109,15 @@ impl ProcessTx {
         }
     }
 
-    fn prepare(&mut self, job: &TxJob) -> Result<EnginePreparation, Error> {
+    fn prepare_streams(&mut self, job: &TxJob) -> Result<EnginePreparation, Error> {
         // Checked before files are written: a refused plan leaves none behind.
-        let needs = abilities::check(&self.hello, &job.streams)?;
+        let needs = abilities::check_streams(&self.hello, &job.streams)?;
         let mut streams = Vec::with_capacity(job.streams.len());
         for (spec, need) in job.streams.iter().zip(needs) {
             let template = spec.source.template().ok_or(Error::Bug("an engine was given a capture file"))?;
             let size = &template.spec().size;
-            let bytes = [size.min(), size.max()].map(|size| size.kernel_len() as u64);
-            let capture = render::write(self.engine.directory(), spec, template, need, job.key)?;
+            let bytes = [size.min_size(), size.max_size()].map(|size| size.kernel_len() as u64);
+            let capture = render::write_capture(self.engine.directory(), spec, template, need, job.key)?;
             streams.push(EngineStream::new(spec.number, &spec.timeline, bytes, capture));
             self.lanes.push(EngineLane::new(spec.clone(), bytes, job.streams.len()));
         }
@@ -133,19 +133,19 @@ impl ProcessTx {
     fn await_ready(&mut self, preparation: &EnginePreparation) -> Result<(), Error> {
         let failed =
             |fault: EngineFault| Error::Engine { engine: self.hello.name.clone(), reason: fault.to_string() };
-        self.engine.send(&EngineOrder::Prepare(preparation)).map_err(failed)?;
+        self.engine.send_order(&EngineOrder::Prepare(preparation)).map_err(failed)?;
         loop {
             match self.engine.await_reply("ready", READY_WITHIN).map_err(failed)? {
                 EngineReply::Ready => return Ok(()),
-                EngineReply::Refused(refusal) => return Err(refused(&self.hello, &refusal)),
-                EngineReply::Note { text } => note(&self.doubts, &mut self.notes, &self.hello, &text),
-                EngineReply::Failed { text } => return Err(failed(EngineFault::GaveUp(plain(&text)))),
+                EngineReply::Refused(refusal) => return Err(refusal_error(&self.hello, &refusal)),
+                EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
+                EngineReply::Failed { text } => return Err(failed(EngineFault::GaveUp(plain_text(&text)))),
                 other => return Err(failed(EngineFault::Unexpected(other.name()))),
             }
         }
     }
 
-    fn begin(&mut self, start: MonoTime) {
+    fn start_engine(&mut self, start: MonoTime) {
         let now = self.clock.now();
         self.ordered_at = now;
         // Silence counts from the start of sending, which may be in the future.
@@ -153,55 +153,57 @@ impl ProcessTx {
         self.phase = EnginePhase::Sending;
         // Both forms of the time: an engine without CLOCK_MONOTONIC can wait for the difference.
         let order = EngineOrder::Start { at_ns: start.as_nanos(), in_ns: start.since(now).as_u64() };
-        if let Err(fault) = self.engine.send(&order) {
-            self.fail(fault);
+        if let Err(fault) = self.engine.send_order(&order) {
+            self.fail_engine(fault);
         }
     }
 
     fn ask_to_stop(&mut self, now: MonoTime) {
         if matches!(self.phase, EnginePhase::Waiting) {
-            self.end();
+            self.end_engine();
         }
         if matches!(self.phase, EnginePhase::Sending) {
             self.phase = EnginePhase::Stopping { since: now };
-            if let Err(fault) = self.engine.send(&EngineOrder::Stop) {
-                self.fail(fault);
+            if let Err(fault) = self.engine.send_order(&EngineOrder::Stop) {
+                self.fail_engine(fault);
             }
         }
     }
 
-    fn end(&mut self) {
-        self.engine.kill();
+    fn end_engine(&mut self) {
+        self.engine.kill_group();
         self.phase = EnginePhase::Over;
     }
 
-    fn fail(&mut self, fault: EngineFault) {
+    fn fail_engine(&mut self, fault: EngineFault) {
         // The first fault is the cause; later ones follow from it.
         self.fault.get_or_insert(fault);
-        self.end();
+        self.end_engine();
     }
 
     /// Handles the messages that the engine has sent.
-    fn listen(&mut self, now: MonoTime) -> Result<(), EngineFault> {
+    fn read_replies(&mut self, now: MonoTime) -> Result<(), EngineFault> {
         loop {
-            let reply = match self.engine.receive(now) {
+            let reply = match self.engine.receive_reply(now) {
                 Ok(Some(reply)) => reply,
                 Ok(None) => return Ok(()),
                 // After its last message the engine may exit.
                 Err(_) if matches!(self.phase, EnginePhase::Leaving { .. }) => {
-                    self.end();
+                    self.end_engine();
                     return Ok(());
                 }
                 Err(fault) => return Err(fault),
             };
             self.heard_at = self.heard_at.max(now);
             match reply {
-                EngineReply::Note { text } => note(&self.doubts, &mut self.notes, &self.hello, &text),
-                EngineReply::Failed { text } => return Err(EngineFault::GaveUp(plain(&text))),
-                EngineReply::Counters { streams } if self.is_sending() => self.take(&streams, now)?,
+                EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
+                EngineReply::Failed { text } => return Err(EngineFault::GaveUp(plain_text(&text))),
+                EngineReply::Counters { streams } if self.is_sending() => {
+                    self.update_counts(&streams, now)?
+                }
                 EngineReply::Ledger { streams } if self.is_sending() => {
-                    self.take(&streams, now)?;
-                    self.check_whole(&streams)?;
+                    self.update_counts(&streams, now)?;
+                    self.check_ledger(&streams)?;
                     // End of file tells the engine that it may exit.
                     self.engine.close_input();
                     self.phase = EnginePhase::Leaving { since: now };
@@ -215,20 +217,21 @@ impl ProcessTx {
         matches!(self.phase, EnginePhase::Sending | EnginePhase::Stopping { .. })
     }
 
-    fn take(&mut self, streams: &[EngineCount], now: MonoTime) -> Result<(), EngineFault> {
+    fn update_counts(&mut self, streams: &[EngineCount], now: MonoTime) -> Result<(), EngineFault> {
         let start = self.start.unwrap_or(now);
         for told in streams {
             let lane = self.lanes.iter_mut().find(|lane| lane.spec.number == told.stream);
             let lane = lane.ok_or_else(|| {
                 EngineFault::Impossible(format!("it counts stream {}, which it was not given", told.stream))
             })?;
-            lane.take(*told, start, (self.ordered_at.min(start), now)).map_err(EngineFault::Impossible)?;
+            lane.update_counts(*told, start, (self.ordered_at.min(start), now))
+                .map_err(EngineFault::Impossible)?;
         }
         Ok(())
     }
 
     /// Checks that a ledger names every stream.
-    fn check_whole(&self, streams: &[EngineCount]) -> Result<(), EngineFault> {
+    fn check_ledger(&self, streams: &[EngineCount]) -> Result<(), EngineFault> {
         let has = |lane: &&EngineLane| !streams.iter().any(|told| told.stream == lane.spec.number);
         match self.lanes.iter().find(has) {
             None => Ok(()),
@@ -240,10 +243,10 @@ impl ProcessTx {
     }
 
     /// Ends an engine that exceeds a time limit.
-    fn watch(&mut self, now: MonoTime) {
+    fn watch_timeouts(&mut self, now: MonoTime) {
         match self.phase {
             EnginePhase::Sending if now > self.heard_at + SILENCE => {
-                self.fail(EngineFault::Silent(now.since(self.heard_at)));
+                self.fail_engine(EngineFault::Silent(now.since(self.heard_at)));
             }
             EnginePhase::Sending => {
                 if self.is_overdue(now) {
@@ -251,9 +254,9 @@ impl ProcessTx {
                 }
             }
             EnginePhase::Stopping { since } if now > since + LEDGER_WITHIN => {
-                self.fail(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
+                self.fail_engine(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
             }
-            EnginePhase::Leaving { since } if now > since + EXIT_WITHIN => self.end(),
+            EnginePhase::Leaving { since } if now > since + EXIT_WITHIN => self.end_engine(),
             EnginePhase::Waiting
             | EnginePhase::Stopping { .. }
             | EnginePhase::Leaving { .. }
@@ -264,23 +267,24 @@ impl ProcessTx {
     /// Returns whether all streams should be over by now, with a reserve.
     fn is_overdue(&self, now: MonoTime) -> bool {
         let Some(start) = self.start else { return false };
-        let patience = self.lanes.iter().map(EngineLane::patience);
-        let ends: Option<Vec<Nanos>> = patience.collect();
+        let latest_ends = self.lanes.iter().map(EngineLane::latest_end);
+        let ends: Option<Vec<Nanos>> = latest_ends.collect();
         // One endless stream makes the whole job endless.
         let end = ends.and_then(|ends| ends.into_iter().max());
         end.is_some_and(|end| now > start + end + GRACE + LEEWAY)
     }
 
     /// Adds a doubt if the engine started late or early.
-    fn tell_lag(&self) {
+    fn report_lag(&self) {
         let Some(start) = self.start else { return };
         let Self { hello, site, .. } = self;
         let most = |of: fn(&EngineLane, MonoTime) -> Option<Nanos>| {
             self.lanes.iter().filter_map(|lane| of(lane, start)).max().filter(|time| *time > LATE_AFTER)
         };
-        for (time, word) in [(most(EngineLane::lag), "late"), (most(EngineLane::lead), "early")] {
+        for (time, word) in [(most(EngineLane::start_lag), "late"), (most(EngineLane::start_lead), "early")] {
             if let Some(time) = time {
-                self.doubts.note(format!("{}: engine {} started {time} {word}", site.interface, hello.name));
+                self.doubts
+                    .add_doubt(format!("{}: engine {} started {time} {word}", site.interface, hello.name));
             }
         }
     }
@@ -293,17 +297,17 @@ impl ProcessTx {
 }
 
 impl StreamTx for ProcessTx {
-    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
-        let preparation = self.prepare(&job)?;
+    fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
+        let preparation = self.prepare_streams(&job)?;
         self.await_ready(&preparation)
     }
 
-    fn control(&mut self, control: StreamControl) {
+    fn apply_control(&mut self, control: StreamControl) {
         match control {
             StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
                 if self.phase == EnginePhase::Waiting {
-                    self.begin(start);
+                    self.start_engine(start);
                 }
             }
             StreamControl::StartAt(_) => {}
@@ -317,39 +321,39 @@ impl StreamTx for ProcessTx {
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         if self.phase == EnginePhase::Over {
             return Ok(NextStep::Done);
         }
-        let heard = self.listen(now);
+        let heard = self.read_replies(now);
         match heard {
-            Ok(()) => self.watch(now),
-            Err(fault) => self.fail(fault),
+            Ok(()) => self.watch_timeouts(now),
+            Err(fault) => self.fail_engine(fault),
         }
         if self.phase == EnginePhase::Over {
-            self.tell_lag();
+            self.report_lag();
             return Ok(NextStep::Done);
         }
         // At the end of a run the caller steps without waiting in between, which would keep a processor busy.
         if !matches!(self.phase, EnginePhase::Waiting | EnginePhase::Sending) {
-            self.clock.wait(self.clock.now() + LOOK);
+            self.clock.wait_until(self.clock.now() + LOOK);
         }
         Ok(NextStep::IdleUntil(now + LOOK))
     }
 
-    fn counts(&self) -> Vec<StreamTxCounts> {
+    fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let is_sending = self.is_sending();
-        self.lanes.iter().map(|lane| lane.counts(self.start, is_sending)).collect()
+        self.lanes.iter().map(|lane| lane.stream_counts(self.start, is_sending)).collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
         // Read after the engine's counts: read before them, the interface would lack frames that
         // the engine counts already.
-        let refused: u64 = self.lanes.iter().map(EngineLane::refused).sum();
-        let taken: u64 = self.lanes.iter().map(EngineLane::taken).sum();
+        let refused: u64 = self.lanes.iter().map(EngineLane::refused_frames).sum();
+        let taken: u64 = self.lanes.iter().map(EngineLane::taken_frames).sum();
         // Refused frames never reached the interface, so its counters lack them.
         let sent = taken - refused;
-        let interface = self.meter.read();
+        let interface = self.meter.read_counters();
         Ok(TxCounters {
             handed_over: sent,
             refused,
@@ -360,7 +364,7 @@ impl StreamTx for ProcessTx {
         })
     }
 
-    fn record(&self) -> SendingRecord {
+    fn sending_record(&self) -> SendingRecord {
         let stalls = self.fault.iter().map(|_| PortEvent {
             what: PortEventKind::EngineFailed,
             // Unknown since when the counts are wrong, so the whole run is in doubt.
@@ -371,26 +375,27 @@ impl StreamTx for ProcessTx {
         SendingRecord { stalls: stalls.collect(), peaks: None, ahead: Vec::new(), fault: self.fault_text() }
     }
 
-    fn finish(&mut self) -> Vec<SendResult> {
+    fn finish_sending(&mut self) -> Vec<SendResult> {
         if self.phase != EnginePhase::Over {
-            self.fail(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
+            self.fail_engine(EngineFault::NoReply { what: "ledger", within: LEDGER_WITHIN });
         }
         let (start, stopped) = (self.start, self.stopped);
-        self.lanes.drain(..).map(|lane| lane.result(start, stopped)).collect()
+        self.lanes.drain(..).map(|lane| lane.into_result(start, stopped)).collect()
     }
 }
 
-fn note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &str) {
+fn add_note(doubts: &SendDoubts, notes: &mut usize, hello: &EngineHello, text: &str) {
     // Bounded: a chatty engine must not fill the report.
     if *notes < MOST_NOTES {
         *notes += 1;
-        doubts.note(format!("engine {}: {}", hello.name, plain(text)));
+        doubts.add_doubt(format!("engine {}: {}", hello.name, plain_text(text)));
     }
 }
 
 /// Turns a refusal of the engine into an error of the plan.
-fn refused(hello: &EngineHello, refusal: &EngineRefusal) -> Error {
-    let [feature, needs, found] = [&refusal.feature, &refusal.needs, &refusal.found].map(|text| plain(text));
+fn refusal_error(hello: &EngineHello, refusal: &EngineRefusal) -> Error {
+    let [feature, needs, found] =
+        [&refusal.feature, &refusal.needs, &refusal.found].map(|text| plain_text(text));
     let path = refusal.stream.map_or_else(|| "flows".to_owned(), |stream| format!("flows[{stream}]"));
     let message = format!("engine {} cannot do this: {feature} needs {needs}; found {found}", hello.name);
     Error::Plan(PlanProblems(vec![PlanProblem::error(path, message)]))

@@ -26,10 +26,10 @@ impl UnexpectedStream {
     }
 
     /// Counts a frame whose tag names this stream; returns `false` if its form shows that the tag is there by chance.
-    pub(super) fn take(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
+    pub(super) fn count_frame(&mut self, found: &FoundTag, frame: &RxFrame<'_>) -> bool {
         let fits = match self.spec.source.template() {
             Some(template) => template.has_tag_form(found.tag.form),
-            None => foreign::verify(frame.bytes, found) == Some(FrameComparison::Intact),
+            None => foreign::verify_payload(frame.bytes, found) == Some(FrameComparison::Intact),
         };
         if !fits {
             return false;
@@ -38,11 +38,11 @@ impl UnexpectedStream {
         // The lowest bit of the first byte marks a group address: flooding such a frame is normal.
         self.to_groups += u64::from(frame.bytes.first().is_some_and(|byte| byte & 1 == 1));
         // Numbers wrap after 32 bits here, which the lookup of lost frames does not notice in a day at 50 kpps.
-        self.numbers.add(found.tag.sequence.into());
+        self.numbers.add_number(found.tag.sequence.into());
         true
     }
 
-    pub(super) fn finish(self, port: usize) -> Option<MisdeliveredFrames> {
+    pub(super) fn into_misdelivered(self, port: usize) -> Option<MisdeliveredFrames> {
         let Self { spec, frames, to_groups, numbers } = self;
         (frames > 0).then(|| MisdeliveredFrames {
             stream: spec.number.into(),

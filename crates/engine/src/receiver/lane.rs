@@ -2,8 +2,8 @@
 
 use super::send_times::SendTimes;
 use crate::port::RxFrame;
+use crate::segment::{StreamSegment, StreamSegments};
 use crate::stream::{ClockShift, FrameSource, StreamSpec};
-use crate::take::{Take, Takes};
 use packetrig_stats::counts::{DelaySummary, SinceStart, StreamRxCounts};
 use packetrig_stats::jitter::JitterMeter;
 use packetrig_stats::latency::Latency;
@@ -27,7 +27,7 @@ const EARLY: Nanos = Nanos::from_millis(100);
 pub(super) struct ReceiverLane {
     pub(super) spec: Arc<StreamSpec>,
     /// Segments that receivers know; empty for frames read from a file.
-    takes: Takes,
+    segments: StreamSegments,
     /// Number of the first frame since the last start.
     started_at: u64,
     /// Frames and bytes counted before the last start.
@@ -47,11 +47,14 @@ pub(super) struct ReceiverLane {
 impl ReceiverLane {
     pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
         let digits = if streams <= FINE_STREAMS { 3 } else { 2 };
-        let whole = spec.source.template().map(|template| Take::whole(Arc::clone(template), spec.timeline));
+        let whole = spec
+            .source
+            .template()
+            .map(|template| StreamSegment::whole_stream(Arc::clone(template), spec.timeline));
         let mut window = SequenceWindow::with_outages(OUTAGES[usize::from(streams > FINE_STREAMS)]);
         *window.quality_mut() = QualitySeries::with_room(spec.series_room(streams));
         Self {
-            takes: Takes::new(whole),
+            segments: StreamSegments::new(whole),
             started_at: 0,
             before_start: (0, 0),
             missing_before: 0,
@@ -68,7 +71,7 @@ impl ReceiverLane {
 
     /// Identifies the frame by its tag and compares it with the frame as sent; `None` if the tag is not of this
     /// stream. `start` is T.
-    pub(super) fn compare(
+    pub(super) fn compare_frame(
         &self,
         key: TagKey,
         found: FoundTag,
@@ -78,14 +81,14 @@ impl ReceiverLane {
     ) -> Option<RecognisedFrame> {
         let bytes = frame.bytes;
         // Tags carry the low bits of the number. The window completes them to the number nearest to its newest one.
-        let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
+        let number = self.window.unwrap_number(found.tag.sequence, found.tag.form.sequence_bits());
         if self.was_sent_before(&found, start, frame.at) || self.is_no_copy(&found, number) {
             return None;
         }
         let is_possible = self.can_have_been_sent(number, frame.at.since(start));
-        let verdict = match self.takes.of(number) {
-            Some(take) => take.template().verify(take.nth(number), key, &found, bytes, scratch),
-            None => foreign::verify(bytes, &found)?,
+        let verdict = match self.segments.find_segment(number) {
+            Some(take) => take.template().verify_frame(take.frame_index(number), key, &found, bytes, scratch),
+            None => foreign::verify_payload(bytes, &found)?,
         };
         Some(RecognisedFrame { found, number, verdict, is_possible })
     }
@@ -107,29 +110,29 @@ impl ReceiverLane {
     /// Returns whether frame `number` can have been sent `elapsed` after T. Checked only where numbers jump: one
     /// impossible number would make all frames below it late.
     fn can_have_been_sent(&self, number: u64, elapsed: Nanos) -> bool {
-        if self.window.ahead(number) < JUMP {
+        if self.window.distance_ahead(number) < JUMP {
             return true;
         }
-        match (&self.spec.source, self.takes.of(number)) {
+        match (&self.spec.source, self.segments.find_segment(number)) {
             (FrameSource::Recorded(track), _) => number < track.recording().frames_in_all(),
             (_, Some(take)) => {
                 // Generous on purpose: a sender's clock may be fast, and the check must catch only damaged numbers.
                 let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY;
-                number < take.end() && take.due(number) <= latest
+                number < take.end_number() && take.due_time(number) <= latest
             }
             (_, None) => true,
         }
     }
 
-    pub(super) fn take(&mut self, known: &RecognisedFrame, frame: &RxFrame<'_>, start: MonoTime) {
+    pub(super) fn on_frame(&mut self, known: &RecognisedFrame, frame: &RxFrame<'_>, start: MonoTime) {
         if !known.is_possible {
             self.counts.unnumbered += 1;
             return;
         }
-        let Self { window, spec, takes, .. } = self;
+        let Self { window, spec, segments: takes, .. } = self;
         // The window first: it decides whether the frame is new, late or a copy. Only the first arrival of a number has
         // a latency, because a copy would distort the mean.
-        let arrival = window.arrive(known.number, frame.at, |number| second_of(spec, takes, number));
+        let arrival = window.on_arrival(known.number, frame.at, |number| second_of(spec, takes, number));
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.counts.frames += 1;
         self.counts.bytes += bytes;
@@ -146,18 +149,18 @@ impl ReceiverLane {
         }
         match known.verdict {
             FrameComparison::Intact if arrival == SequenceArrival::New => {
-                self.send_times.note(known.number, known.found.tag);
+                self.send_times.note_frame(known.number, known.found.tag);
             }
             FrameComparison::Intact => {}
             FrameComparison::Altered => self.counts.altered += 1,
             FrameComparison::Corrupt => self.counts.corrupt += 1,
         }
         if arrival != SequenceArrival::Duplicate {
-            self.time(known, frame.at, start);
+            self.measure_latency(known, frame.at, start);
         }
     }
 
-    fn time(&mut self, known: &RecognisedFrame, arrived: MonoTime, start: MonoTime) {
+    fn measure_latency(&mut self, known: &RecognisedFrame, arrived: MonoTime, start: MonoTime) {
         if self.spec.untimed {
             return;
         }
@@ -178,30 +181,30 @@ impl ReceiverLane {
         // A negative delay is a fault of clocks. It is counted above and shown as a caveat; here it becomes zero, so
         // that minimum and mean stay valid.
         let latency = Nanos::new(delay.max(0).unsigned_abs());
-        self.latency.record(latency);
+        self.latency.record_time(latency);
         self.window.quality_mut().add_delay(start, arrived, latency);
         if known.number >= self.started_at {
-            self.counts.delays.record(latency);
+            self.counts.delays.record_delay(latency);
         }
-        self.jitter.record(delay);
+        self.jitter.record_delay(delay);
     }
 
     /// Accepts frames of this segment from now on.
-    pub(super) fn announce(&mut self, take: Take) {
-        if take.is_fresh() {
-            self.started_at = take.first();
+    pub(super) fn announce_segment(&mut self, segment: StreamSegment) {
+        if segment.is_fresh() {
+            self.started_at = segment.first_number();
             self.before_start = (self.counts.frames, self.counts.bytes);
             // Live counts restart with the stream; frames missing before belong to the earlier start.
             self.missing_before = self.window.live_counts().lost;
             self.counts.since_start = SinceStart::default();
             self.counts.delays = DelaySummary::default();
         }
-        self.takes.push(take);
+        self.segments.push(segment);
     }
 
     /// Compares with the headers of the last segment. Recorded frames have no headers in common.
     pub(super) fn has_headers_of(&self, bytes: &[u8]) -> bool {
-        self.takes.last().is_some_and(|take| take.template().has_headers_of(bytes))
+        self.segments.last().is_some_and(|take| take.template().has_headers_of(bytes))
     }
 
     pub(super) fn live_counts(&self) -> StreamRxCounts {
@@ -221,10 +224,10 @@ impl ReceiverLane {
         SinceStart { frames, bytes, last, ..self.counts.since_start }
     }
 
-    pub(super) fn finish(mut self, port: usize, sent: u64) -> ReceiveResult {
-        self.window.finish(sent, |number| second_of(&self.spec, &self.takes, number));
+    pub(super) fn into_result(mut self, port: usize, sent: u64) -> ReceiveResult {
+        self.window.finish_stream(sent, |number| second_of(&self.spec, &self.segments, number));
         let since_start = self.since_start();
-        self.window.quality_mut().close();
+        self.window.quality_mut().close_seconds();
         let timed = self.spec.latency && self.latency.count() > 0;
         ReceiveResult {
             stream: self.spec.number.into(),
@@ -240,10 +243,10 @@ impl ReceiverLane {
 }
 
 /// Returns the second of the run in which the tagged frame `number` was due.
-fn second_of(spec: &StreamSpec, takes: &Takes, number: u64) -> u64 {
-    match (&spec.source, takes.of(number)) {
+fn second_of(spec: &StreamSpec, segments: &StreamSegments, number: u64) -> u64 {
+    match (&spec.source, segments.find_segment(number)) {
         (FrameSource::Recorded(track), _) => track.second_of(number),
-        (_, Some(take)) => take.due(number).as_u64() / 1_000_000_000,
+        (_, Some(take)) => take.due_time(number).as_u64() / 1_000_000_000,
         (_, None) => 0,
     }
 }

@@ -21,7 +21,7 @@ impl OtherRuns {
     }
 
     /// Counts a frame if it belongs to another run. `began` is the start of this run, if it has started.
-    pub(super) fn take(&mut self, frame: &[u8], began: Option<MonoTime>, arrived: MonoTime) -> bool {
+    pub(super) fn count_frame(&mut self, frame: &[u8], began: Option<MonoTime>, arrived: MonoTime) -> bool {
         // Everything that arrives before this run starts was sent before it.
         let began = began.unwrap_or(arrived);
         match other_run(frame, &self.known, began.as_nanos(), arrived.as_nanos()) {
@@ -32,11 +32,11 @@ impl OtherRuns {
         true
     }
 
-    pub(super) fn total(&self) -> u64 {
+    pub(super) fn total_frames(&self) -> u64 {
         self.known.iter().map(|(_, frames)| frames).sum::<u64>() + self.of_unknown_runs
     }
 
-    pub(super) fn finish(self, port: usize) -> Vec<OtherRunFrames> {
+    pub(super) fn into_frames(self, port: usize) -> Vec<OtherRunFrames> {
         let frames = self.known.into_iter().map(|(_, frames)| frames);
         let known = self.names.into_iter().map(Some).zip(frames);
         let all = known.chain([(None, self.of_unknown_runs)]);
@@ -62,7 +62,7 @@ mod tests {
         bytes[38..40].copy_from_slice(&68_u16.to_be_bytes());
         bytes[40..42].fill(0);
         let stamp = TagStamp { key: TagKey(77), stream: 0, time: sent };
-        TagPlace::of(&bytes.clone()).expect("it has room").write(1, stamp, &mut bytes);
+        TagPlace::from_frame(&bytes.clone()).expect("it has room").write_tag(1, stamp, &mut bytes);
         bytes
     }
 
@@ -70,9 +70,12 @@ mod tests {
     fn what_arrives_before_the_start_is_of_another_run_even_if_nobody_knows_which() {
         let at = MonoTime::from_nanos;
         let mut runs = OtherRuns::new(Vec::new());
-        assert!(runs.take(&frame(900), None, at(1000)), "the start is not set yet");
-        assert!(runs.take(&frame(900), Some(at(2000)), at(2100)));
-        assert!(!runs.take(&frame(2050), Some(at(2000)), at(2100)), "sent in this run: a damaged mark");
-        assert_eq!((runs.total(), runs.finish(3)[0].frames), (2, 2));
+        assert!(runs.count_frame(&frame(900), None, at(1000)), "the start is not set yet");
+        assert!(runs.count_frame(&frame(900), Some(at(2000)), at(2100)));
+        assert!(
+            !runs.count_frame(&frame(2050), Some(at(2000)), at(2100)),
+            "sent in this run: a damaged mark"
+        );
+        assert_eq!((runs.total_frames(), runs.into_frames(3)[0].frames), (2, 2));
     }
 }

@@ -27,13 +27,13 @@ impl SendTimes {
     }
 
     /// Records an intact frame whose number is the highest so far.
-    pub(super) fn note(&mut self, number: u64, tag: FrameTag) {
+    pub(super) fn note_frame(&mut self, number: u64, tag: FrameTag) {
         let block = number / BLOCK;
         if block > self.newest && tag.form == TagForm::Full {
             let first = (self.newest + 1).max(block.saturating_sub(BLOCKS as u64 - 1));
             // Blocks without a frame get the time of the next one, so that no stale time stays in their slots.
             for passed in first..=block {
-                self.begins[Self::place(passed)] = tag.time;
+                self.begins[Self::block_slot(passed)] = tag.time;
             }
             self.newest = block;
         }
@@ -47,12 +47,12 @@ impl SendTimes {
             return false;
         }
         // Times in tags wrap: shifted to the top of the word, their difference has the right sign.
-        let ahead = tag.time.wrapping_sub(self.begins[Self::place(next)]) << SPARE_BITS;
+        let ahead = tag.time.wrapping_sub(self.begins[Self::block_slot(next)]) << SPARE_BITS;
         ahead.cast_signed() >> SPARE_BITS > OUT_OF_ORDER_NS
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "it is a place among a few")]
-    const fn place(block: u64) -> usize {
+    const fn block_slot(block: u64) -> usize {
         (block % BLOCKS as u64) as usize
     }
 }
@@ -70,7 +70,7 @@ mod tests {
     /// A frame each millisecond from a time on, up to this number.
     fn times(from_ns: u64, numbers: u64) -> SendTimes {
         let mut times = SendTimes::new();
-        (0..numbers).for_each(|number| times.note(number, sent(from_ns + number * 1_000_000)));
+        (0..numbers).for_each(|number| times.note_frame(number, sent(from_ns + number * 1_000_000)));
         times
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let seconds_of = |number: u64| number * 1_000_000;
         assert!(!times.forbid_copy(3, sent(seconds_of(30 * BLOCK))), "forgotten");
         assert!(times.forbid_copy(3, sent(seconds_of(99 * BLOCK))));
-        times.note(103 * BLOCK, sent(200 * SECOND));
+        times.note_frame(103 * BLOCK, sent(200 * SECOND));
         assert!(!times.forbid_copy(101 * BLOCK, sent(200 * SECOND)));
         assert!(times.forbid_copy(101 * BLOCK, sent(201 * SECOND)));
         let short = FrameTag { form: TagForm::Short, ..sent(0) };

@@ -7,8 +7,8 @@ use crate::Error;
 use crate::capture::CaptureTap;
 use crate::device::is_protocol;
 use crate::port::{FrameRx, RxFrame};
+use crate::segment::StreamSegment;
 use crate::stream::{FrameSource, ReceivedFrames, RxJob, StreamSpec};
-use crate::take::Take;
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::port::RxCounters;
 use packetrig_units::{FrameSize, MonoTime};
@@ -45,7 +45,7 @@ pub(super) struct ReceiverState {
 }
 
 impl ReceiverState {
-    pub(super) fn open(job: RxJob) -> Self {
+    pub(super) fn from_job(job: RxJob) -> Self {
         let streams = job.streams.len();
         let lane_of = places_by_number(job.streams.iter().map(|spec| spec.number));
         let elsewhere: Vec<_> = job.elsewhere.into_iter().map(UnexpectedStream::new).collect();
@@ -80,9 +80,9 @@ impl ReceiverState {
         is_idle: bool,
     ) -> Result<(), Error> {
         for tap in &mut self.taps {
-            if tap.attend(now, is_idle) {
-                tap.ring_read(port.progress()?, now);
-                tap.ring_dropped(port.counters()?.ring_dropped);
+            if tap.attend_capture(now, is_idle) {
+                tap.on_ring_read(port.ring_progress()?, now);
+                tap.on_ring_dropped(port.read_rx_counters()?.ring_dropped);
             }
         }
         Ok(())
@@ -93,7 +93,7 @@ impl ReceiverState {
         !self.lanes.is_empty() || !self.taps.is_empty()
     }
 
-    pub(super) fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
+    pub(super) fn add_streams(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
         self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
         self.elsewhere_of = places_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
@@ -104,38 +104,38 @@ impl ReceiverState {
         self.lane_of = places_by_number(self.lanes.iter().map(|lane| lane.spec.number));
     }
 
-    pub(super) fn announce(&mut self, takes: &[(u16, Take)]) {
-        for (number, take) in takes {
-            let Some(lane) = place_of(&self.lane_of, *number) else { continue };
+    pub(super) fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]) {
+        for (number, take) in segments {
+            let Some(lane) = find_place(&self.lane_of, *number) else { continue };
             let headers = take.template().header_len().max(self.scratch.len());
             self.scratch.resize(headers, 0);
-            self.lanes[lane].announce(take.clone());
+            self.lanes[lane].announce_segment(take.clone());
         }
     }
 
-    pub(super) fn take(&mut self, frame: RxFrame<'_>) {
+    pub(super) fn on_frame(&mut self, frame: RxFrame<'_>) {
         for tap in &mut self.taps {
-            tap.offer(&frame);
+            tap.offer_frame(&frame);
         }
-        let Some((lane, known)) = self.recognise(&frame) else { return self.take_unrecognised(&frame) };
+        let Some((lane, known)) = self.recognise_frame(&frame) else { return self.take_unrecognised(&frame) };
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.bytes += bytes;
         // A damaged number belongs to the run, but to no frame of it.
         self.unnumbered += u64::from(!known.is_possible);
         let lane = &mut self.lanes[lane];
-        lane.take(&known, &frame, self.start);
-        lane.series.add(self.start, frame.at, 1, bytes);
+        lane.on_frame(&known, &frame, self.start);
+        lane.series.add_frames(self.start, frame.at, 1, bytes);
     }
 
     /// Finds the stream of a frame by its tag. Bytes that merely look like a tag fail the comparison with the template,
     /// so of several candidates the intact one is right.
-    fn recognise(&mut self, frame: &RxFrame<'_>) -> Option<(usize, RecognisedFrame)> {
+    fn recognise_frame(&mut self, frame: &RxFrame<'_>) -> Option<(usize, RecognisedFrame)> {
         // Payload or padding behind the real tag can look like a tag. A damaged match counts only if
         // no candidate is intact.
         let mut damaged = None;
-        for found in tag::candidates(frame.bytes, self.key) {
-            let Some(lane) = place_of(&self.lane_of, found.tag.stream) else { continue };
-            let known = self.lanes[lane].compare(self.key, found, frame, self.start, &mut self.scratch);
+        for found in tag::tag_candidates(frame.bytes, self.key) {
+            let Some(lane) = find_place(&self.lane_of, found.tag.stream) else { continue };
+            let known = self.lanes[lane].compare_frame(self.key, found, frame, self.start, &mut self.scratch);
             let Some(known) = known else { continue };
             if known.verdict != FrameComparison::Corrupt && known.is_possible {
                 return Some((lane, known));
@@ -146,7 +146,7 @@ impl ReceiverState {
     }
 
     /// Returns the start of this run, if it has started.
-    fn started(&self) -> Option<MonoTime> {
+    fn run_start(&self) -> Option<MonoTime> {
         (self.start != MonoTime::default()).then_some(self.start)
     }
 
@@ -157,7 +157,7 @@ impl ReceiverState {
         // frame must be in exactly one account, so the order decides and nothing is counted twice.
         if self.take_misdelivered(frame) {
             self.misdelivered += 1;
-        } else if self.other_runs.take(frame.bytes, self.started(), frame.at) {
+        } else if self.other_runs.count_frame(frame.bytes, self.run_start(), frame.at) {
             // Counted by `other_runs`.
         } else if let Some(lane) = self.lane_by_headers(frame.bytes) {
             lane.counts.unnumbered += 1;
@@ -169,16 +169,16 @@ impl ReceiverState {
             self.foreign += 1;
             self.foreign_bytes += bytes;
             if let Some(contents) = &mut self.contents {
-                contents.add(foreign::content_hash(frame.bytes));
+                contents.add_frame(foreign::content_hash(frame.bytes));
             }
         }
     }
 
     fn take_misdelivered(&mut self, frame: &RxFrame<'_>) -> bool {
         let Self { elsewhere, elsewhere_of, key, .. } = self;
-        tag::candidates(frame.bytes, *key).any(|found| {
-            let place = place_of(elsewhere_of, found.tag.stream);
-            place.is_some_and(|place| elsewhere[place].take(&found, frame))
+        tag::tag_candidates(frame.bytes, *key).any(|found| {
+            let place = find_place(elsewhere_of, found.tag.stream);
+            place.is_some_and(|place| elsewhere[place].count_frame(&found, frame))
         })
     }
 
@@ -188,27 +188,33 @@ impl ReceiverState {
     }
 
     /// Adds the counters that are kept here to those of the port's rings.
-    pub(super) fn add_to(&self, counters: RxCounters) -> RxCounters {
+    pub(super) fn add_port_counts(&self, counters: RxCounters) -> RxCounters {
         RxCounters {
             foreign: self.foreign,
             protocol: self.protocol,
             foreign_bytes: self.foreign_bytes,
             unnumbered: self.unnumbered,
             misdelivered: self.misdelivered,
-            other_runs: self.other_runs.total(),
+            other_runs: self.other_runs.total_frames(),
             bytes: self.bytes,
             ..counters
         }
     }
 
     /// Returns the final results; `sent` is the number of frames that each stream sent.
-    pub(super) fn finish(self, sent: &[u64]) -> ReceivedFrames {
+    pub(super) fn into_received(self, sent: &[u64]) -> ReceivedFrames {
         let port = self.port;
         let lanes = self.lanes.into_iter().enumerate();
         ReceivedFrames {
-            streams: lanes.map(|(i, lane)| lane.finish(port, sent.get(i).copied().unwrap_or(0))).collect(),
-            misdelivered: self.elsewhere.into_iter().filter_map(|stream| stream.finish(port)).collect(),
-            other_runs: self.other_runs.finish(port),
+            streams: lanes
+                .map(|(i, lane)| lane.into_result(port, sent.get(i).copied().unwrap_or(0)))
+                .collect(),
+            misdelivered: self
+                .elsewhere
+                .into_iter()
+                .filter_map(|stream| stream.into_misdelivered(port))
+                .collect(),
+            other_runs: self.other_runs.into_frames(port),
             untagged_contents: self.contents.unwrap_or_default(),
         }
     }
@@ -229,6 +235,6 @@ fn places_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
     places
 }
 
-pub(super) fn place_of(places: &[usize], number: u16) -> Option<usize> {
+pub(super) fn find_place(places: &[usize], number: u16) -> Option<usize> {
     places.get(usize::from(number)).and_then(|place| place.checked_sub(1))
 }

@@ -62,7 +62,7 @@ impl RecordedPackets {
 
     /// Returns to the beginning.
     pub fn rewind(&mut self) -> io::Result<()> {
-        self.source = self.source.take().map(RecordedBytes::rewind).transpose()?;
+        self.source = self.source.take().map(RecordedBytes::rewind_file).transpose()?;
         self.decoder = CaptureDecoder::new();
         self.start = 0;
         self.end = 0;
@@ -71,7 +71,10 @@ impl RecordedPackets {
     }
 
     /// Gives the next packet to `take`; returns `Some` at the end of the file.
-    pub fn next(&mut self, take: &mut dyn FnMut(&CaptureRecord<'_>)) -> io::Result<Option<FileEnding>> {
+    pub fn next_packet(
+        &mut self,
+        take: &mut dyn FnMut(&CaptureRecord<'_>),
+    ) -> io::Result<Option<FileEnding>> {
         loop {
             // The decoder keeps no bytes. It is given everything available each time and reports how much of
             // it was one step.
@@ -82,15 +85,15 @@ impl RecordedPackets {
             {
                 return Ok(Some(if self.position == last { FileEnding::Whole } else { FileEnding::Cut }));
             }
-            match self.decoder.next(input) {
+            match self.decoder.next_step(input) {
                 Ok(DecoderStep::Record { record, used }) => {
                     self.start += used;
                     take(&record);
                     return Ok(None);
                 }
-                Ok(DecoderStep::Skip(bytes)) => self.skip(bytes)?,
+                Ok(DecoderStep::Skip(bytes)) => self.skip_bytes(bytes)?,
                 Ok(DecoderStep::More(_)) => {
-                    if !self.fill()? {
+                    if !self.fill_buffer()? {
                         // The end of compressed bytes is known only now: it may be just after the last packet.
                         let is_whole = self.start == self.end && self.last == Some(self.position);
                         return Ok(Some(if is_whole { FileEnding::Whole } else { FileEnding::Cut }));
@@ -101,7 +104,7 @@ impl RecordedPackets {
         }
     }
 
-    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+    fn skip_bytes(&mut self, bytes: u64) -> io::Result<()> {
         let at_hand = (self.end - self.start) as u64;
         match usize::try_from(bytes.min(at_hand)) {
             // `min` makes it at most what is in the buffer, so the conversion cannot fail.
@@ -115,7 +118,7 @@ impl RecordedPackets {
         let from = self.position;
         self.position = from.saturating_add(left);
         if let Some(source) = &mut self.source {
-            let skipped = source.skip(from, left)?;
+            let skipped = source.skip_bytes(from, left)?;
             if skipped < left {
                 // The file ended inside the skipped bytes.
                 self.last = Some(from.saturating_add(skipped));
@@ -125,7 +128,7 @@ impl RecordedPackets {
     }
 
     /// Reads more bytes; returns whether any came.
-    fn fill(&mut self) -> io::Result<bool> {
+    fn fill_buffer(&mut self) -> io::Result<bool> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;
         self.start = 0;

@@ -51,7 +51,7 @@ impl FrameBatch {
     }
 
     /// Returns frame `index` with its bytes.
-    pub(super) fn frame(&self, index: usize) -> Option<(&BatchEntry, &[u8])> {
+    pub(super) fn frame_at(&self, index: usize) -> Option<(&BatchEntry, &[u8])> {
         let entry = self.entries.get(index)?;
         Some((entry, &self.bytes[entry.start..entry.start + entry.len]))
     }

@@ -3,8 +3,8 @@
 use super::ReplayTrack;
 use super::player::{NextFrame, ReplayPlayer};
 use crate::Error;
+use crate::segment::StreamSegment;
 use crate::stream::{FrameSource, StreamSpec};
-use crate::take::Take;
 use packetrig_plan::recording::ReplayTiming;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::content::ContentCounts;
@@ -21,18 +21,20 @@ const RETRY: Nanos = Nanos::from_micros(20);
 #[derive(Debug)]
 pub(crate) enum StreamFrames {
     /// Rendered one by one from a template.
-    Made(Take),
+    Made(StreamSegment),
     /// Read from a file.
     Played(Box<PlayedRecording>),
 }
 
 impl StreamFrames {
     /// Opens the file, if the frames come from one.
-    pub(crate) fn open(spec: &StreamSpec) -> Result<Self, Error> {
+    pub(crate) fn from_spec(spec: &StreamSpec) -> Result<Self, Error> {
         Ok(match &spec.source {
-            FrameSource::Made(template) => Self::Made(Take::whole(Arc::clone(template), spec.timeline)),
+            FrameSource::Made(template) => {
+                Self::Made(StreamSegment::whole_stream(Arc::clone(template), spec.timeline))
+            }
             FrameSource::Recorded(track) => Self::Played(Box::new(PlayedRecording {
-                player: ReplayPlayer::start(track, spec.number)?,
+                player: ReplayPlayer::start_reader(track, spec.number)?,
                 timing: track.recording().timing,
                 tagged: track.recording().tagged,
                 track: Arc::clone(track),
@@ -52,7 +54,7 @@ impl StreamFrames {
     pub(crate) fn have_ended(&mut self) -> bool {
         match self {
             Self::Made(_) => false,
-            Self::Played(playing) => playing.player.peek() == NextFrame::Ended,
+            Self::Played(playing) => playing.player.peek_frame() == NextFrame::Ended,
         }
     }
 
@@ -93,25 +95,25 @@ pub(crate) struct PlayedRecording {
 
 impl PlayedRecording {
     /// Returns when frame `n`, the next one, is due; if it is not read yet, when to look again.
-    pub(crate) fn due(
+    pub(crate) fn next_due(
         &mut self,
         timeline: &StreamTimeline,
         n: u64,
         start: MonoTime,
         now: MonoTime,
     ) -> MonoTime {
-        let next = self.player.peek();
+        let next = self.player.peek_frame();
         self.is_waiting = next == NextFrame::NotYet;
         match (next, self.timing) {
             (NextFrame::NotYet, _) => now + RETRY,
             (NextFrame::Ended, _) | (_, ReplayTiming::Fastest) => now,
-            (NextFrame::Due(_), ReplayTiming::Even) => start + timeline.due(n),
+            (NextFrame::Due(_), ReplayTiming::Even) => start + timeline.due_time(n),
             (NextFrame::Due(due), ReplayTiming::Recorded(_)) => start + due,
         }
     }
 
     /// Writes the next frame, due at `due` from the start; `None` if there is none.
-    pub(crate) fn take(
+    pub(crate) fn write_frame(
         &mut self,
         counts: &mut StreamTxCounts,
         stamp: TagStamp,
@@ -119,17 +121,17 @@ impl PlayedRecording {
         slot: &mut [u8],
     ) -> Option<usize> {
         // Only tagged frames are numbered, so receivers see no gap for the others.
-        let number = counts.numbered();
+        let number = counts.numbered_frames();
         let second = due.as_u64() / 1_000_000_000;
         // Receivers must know in which second a lost frame was due, and a recording has no formula for that. So the
         // sender records the first number of each second as it passes it.
         if second >= self.next_second as u64 {
-            self.next_second = self.track.mark(self.next_second, second, number);
+            self.next_second = self.track.mark_seconds(self.next_second, second, number);
         }
-        let written = self.player.take(number, stamp, slot)?;
+        let written = self.player.write_frame(number, stamp, slot)?;
         if self.tagged && !written.has_tag {
             counts.untagged += 1;
-            self.contents.add(foreign::content_hash(&slot[..written.len]));
+            self.contents.add_frame(foreign::content_hash(&slot[..written.len]));
         }
         Some(written.len)
     }

@@ -29,7 +29,7 @@ pub(super) struct ReplayPacket<'a> {
 
 impl<'a> ReplayPacket<'a> {
     /// Returns the frame without FCS. `usual` tells whether it has one where the file does not say.
-    pub(super) fn frame(&self, usual: bool) -> &'a [u8] {
+    pub(super) fn without_fcs(&self, usual: bool) -> &'a [u8] {
         // A frame too short for header and FCS keeps its last bytes, whatever the file says.
         let has_fcs = self.has_fcs.unwrap_or(usual) && self.bytes.len() >= HEADER + FCS;
         if has_fcs { &self.bytes[..self.bytes.len() - FCS] } else { self.bytes }
@@ -51,12 +51,15 @@ impl ReplayInput {
     }
 
     /// Gives the next packet that can be replayed to `take`; returns `Some` at the end of the file.
-    pub(super) fn next(&mut self, take: &mut dyn FnMut(ReplayPacket<'_>)) -> io::Result<Option<FileEnding>> {
+    pub(super) fn next_packet(
+        &mut self,
+        take: &mut dyn FnMut(ReplayPacket<'_>),
+    ) -> io::Result<Option<FileEnding>> {
         let Self { packets, skipped } = self;
         let mut has_taken = false;
         while !has_taken {
-            let ending = packets.next(&mut |record| {
-                if pick(skipped, record) {
+            let ending = packets.next_packet(&mut |record| {
+                if accept_packet(skipped, record) {
                     let CaptureRecord { bytes, at_ns, has_fcs, merged, .. } = *record;
                     take(ReplayPacket { bytes, at_ns, has_fcs, is_merged: merged.is_some() });
                     has_taken = true;
@@ -71,7 +74,7 @@ impl ReplayInput {
 }
 
 /// Returns whether a packet can be replayed; counts it otherwise.
-fn pick(skipped: &mut SkippedPackets, record: &CaptureRecord<'_>) -> bool {
+fn accept_packet(skipped: &mut SkippedPackets, record: &CaptureRecord<'_>) -> bool {
     // One reason per packet, so that the counters add up to the packets of the file.
     let reason = if record.link_type != ETHERNET {
         &mut skipped.other_link

@@ -3,7 +3,7 @@
 use super::batch::FrameBatch;
 use super::input::ReplayInput;
 use super::reader::RecordingReader;
-use super::refused;
+use super::recording_error;
 use super::track::ReplayTrack;
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
@@ -45,14 +45,15 @@ pub(crate) struct ReplayPlayer {
 
 impl ReplayPlayer {
     /// Opens the file and starts to read it. `stream` is the number of the stream.
-    pub(crate) fn start(track: &Arc<ReplayTrack>, stream: u16) -> Result<Self, Error> {
+    pub(crate) fn start_reader(track: &Arc<ReplayTrack>, stream: u16) -> Result<Self, Error> {
         let recording = track.recording();
         let path = &recording.file;
-        let input = File::open(path).and_then(ReplayInput::new).map_err(|error| refused(path, error))?;
+        let input =
+            File::open(path).and_then(ReplayInput::new).map_err(|error| recording_error(path, error))?;
         // The plan was made from a survey of this file. Another file of the same name would send
         // frames that nobody checked.
         if input.size() != recording.facts.file_size {
-            return Err(refused(path, "the file changed after the plan was made"));
+            return Err(recording_error(path, "the file changed after the plan was made"));
         }
         let (free, free_out) = bounded(BATCHES);
         let (full_in, full) = bounded(BATCHES);
@@ -61,26 +62,26 @@ impl ReplayPlayer {
         }
         let reader =
             RecordingReader { track: Arc::clone(track), stream, input, free: free_out, full: full_in };
-        let thread = Builder::new().name("replay".into()).spawn(move || reader.run());
-        let reader = thread.map_err(|error| refused(path, error))?;
+        let thread = Builder::new().name("replay".into()).spawn(move || reader.read_recording());
+        let reader = thread.map_err(|error| recording_error(path, error))?;
         Ok(Self { free: Some(free), full: Some(full), current: None, index: 0, reader: Some(reader) })
     }
 
     /// Returns the next frame's due time. Does not wait.
-    pub(crate) fn peek(&mut self) -> NextFrame {
+    pub(crate) fn peek_frame(&mut self) -> NextFrame {
         loop {
-            let entry = self.current.as_ref().and_then(|batch| batch.frame(self.index));
+            let entry = self.current.as_ref().and_then(|batch| batch.frame_at(self.index));
             if let Some((entry, _)) = entry {
                 return NextFrame::Due(entry.due);
             }
-            if let Some(ended) = self.turn_over() {
+            if let Some(ended) = self.next_batch() {
                 return ended;
             }
         }
     }
 
     /// Returns the used batch and takes the next one; the result says why there is none.
-    fn turn_over(&mut self) -> Option<NextFrame> {
+    fn next_batch(&mut self) -> Option<NextFrame> {
         if let (Some(mut used), Some(free)) = (self.current.take(), &self.free) {
             used.clear();
             // Never full, because there are as many places as batches; if the reader is done, the batch is dropped.
@@ -97,14 +98,14 @@ impl ReplayPlayer {
         }
     }
 
-    /// Writes the frame that [`Self::peek`] showed into `slot`, with the tag of the stream's tagged frame `n`.
-    pub(crate) fn take(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<WrittenFrame> {
-        let (entry, bytes) = self.current.as_ref()?.frame(self.index)?;
+    /// Writes the frame that [`Self::peek_frame`] showed into `slot`, with the tag of the stream's tagged frame `n`.
+    pub(crate) fn write_frame(&mut self, n: u64, stamp: TagStamp, slot: &mut [u8]) -> Option<WrittenFrame> {
+        let (entry, bytes) = self.current.as_ref()?.frame_at(self.index)?;
         let frame = &mut slot[..bytes.len()];
         // Copied, because the slot belongs to the ring and the batch goes back to the reader.
         frame.copy_from_slice(bytes);
         if let Some(place) = entry.place {
-            place.write(n, stamp, frame);
+            place.write_tag(n, stamp, frame);
         }
         let written = WrittenFrame { len: bytes.len(), has_tag: entry.place.is_some() };
         self.index += 1;
@@ -114,7 +115,7 @@ impl ReplayPlayer {
     /// Counts and discards the frames that are due before `elapsed` since the start.
     pub(crate) fn due_before(&mut self, elapsed: Nanos) -> u64 {
         let mut frames = 0;
-        while matches!(self.peek(), NextFrame::Due(due) if due < elapsed) {
+        while matches!(self.peek_frame(), NextFrame::Due(due) if due < elapsed) {
             self.index += 1;
             frames += 1;
         }

@@ -31,31 +31,31 @@ struct ReplaySchedule {
 
 impl ReplaySchedule {
     /// Returns when a frame captured at `at` is due. One without a time, or out of order, is due with its predecessor.
-    fn due(&mut self, recording: &PlannedRecording, at: Option<u64>) -> Nanos {
+    fn due_time(&mut self, recording: &PlannedRecording, at: Option<u64>) -> Nanos {
         if let Some(at) = at {
             let since = at.saturating_sub(*self.first.get_or_insert(at));
             // Times in capture files go back now and then (several queues, a clock that was set). Order matters more
             // than the time: a frame is never due before the one in front of it.
-            self.latest = self.latest.max(recording.due(self.pass, Nanos::new(since)));
+            self.latest = self.latest.max(recording.due_time(self.pass, Nanos::new(since)));
         }
         self.latest
     }
 }
 
 impl RecordingReader {
-    pub(super) fn run(mut self) {
-        let stopped = self.passes();
+    pub(super) fn read_recording(mut self) {
+        let stopped = self.read_passes();
         self.track.note_stopped(stopped);
     }
 
     /// Reads all passes; returns why no more frames follow.
-    fn passes(&mut self) -> ReaderEnd {
+    fn read_passes(&mut self) -> ReaderEnd {
         let loops = self.track.recording().loops;
         // A closed channel means that the sender has dropped its player.
         let Ok(mut batch) = self.free.recv() else { return ReaderEnd::Unwanted };
         let mut schedule = ReplaySchedule { pass: 0, first: None, latest: Nanos::ZERO };
         while loops == 0 || schedule.pass < loops {
-            match self.pass(&mut batch, &mut schedule) {
+            match self.read_pass(&mut batch, &mut schedule) {
                 Ok(None) => {}
                 Ok(Some(stopped)) => return stopped,
                 Err(error) => return ReaderEnd::Failed(error.to_string()),
@@ -73,7 +73,7 @@ impl RecordingReader {
     }
 
     /// Reads the file once; returns `Some` if the replay is over.
-    fn pass(
+    fn read_pass(
         &mut self,
         batch: &mut FrameBatch,
         schedule: &mut ReplaySchedule,
@@ -85,7 +85,7 @@ impl RecordingReader {
         loop {
             // The wait for a free batch below is the only brake: the reader is ahead of the sender by as many batches
             // as exist, whatever the size of the file.
-            let ending = input.next(&mut |picked| pass.take(&picked))?;
+            let ending = input.next_packet(&mut |picked| pass.add_packet(&picked))?;
             if pass.is_other {
                 return Ok(Some(ReaderEnd::Changed));
             }
@@ -128,27 +128,27 @@ impl<'a> FilePass<'a> {
     }
 
     /// Puts a packet into the batch as it will be sent.
-    fn take(&mut self, picked: &ReplayPacket<'_>) {
-        let due = self.schedule.due(self.recording, picked.at_ns);
-        let mut frame = picked.frame(self.recording.facts.has_fcs);
+    fn add_packet(&mut self, picked: &ReplayPacket<'_>) {
+        let due = self.schedule.due_time(self.recording, picked.at_ns);
+        let mut frame = picked.without_fcs(self.recording.facts.has_fcs);
         if !self.recording.rewrite.is_empty() {
             self.scratch.clear();
             self.scratch.extend_from_slice(frame);
-            self.recording.rewrite.apply(&mut self.scratch);
+            self.recording.rewrite.rewrite_frame(&mut self.scratch);
             frame = &self.scratch;
         }
         if frame.len() > self.recording.facts.largest.kernel_len() {
             self.is_other = true;
             return;
         }
-        self.batch.push(frame, due, place(self.recording, self.stream, frame));
+        self.batch.push(frame, due, tag_place(self.recording, self.stream, frame));
         self.is_empty = false;
     }
 }
 
 /// Returns the position of a frame's tag, if it gets one.
-fn place(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
-    let place = TagPlace::of(frame).filter(|_| recording.tagged)?;
+fn tag_place(recording: &PlannedRecording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
+    let place = TagPlace::from_frame(frame).filter(|_| recording.tagged)?;
     // The short tag has 12 bits for the stream. A tag that names another stream would be worse than none.
     let is_nameable = place.form() == TagForm::Full || usize::from(stream) < SHORT_STREAMS;
     is_nameable.then_some(place)

@@ -1,7 +1,7 @@
 //! Reads a capture file once to learn its contents.
 
 use super::input::{ReplayInput, ReplayPacket};
-use super::{FileEnding, SkippedPackets, refused};
+use super::{FileEnding, SkippedPackets, recording_error};
 use crate::Error;
 use packetrig_plan::recording::{RecordingFacts, VLAN_TAG};
 use packetrig_units::{FrameSize, Nanos};
@@ -28,37 +28,40 @@ pub struct ReplaySurvey {
 }
 
 /// Reads all of `path` in constant memory. Fails for a file without frames that can be replayed.
-pub fn survey(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
-    let file = File::open(path).map_err(|error| refused(path, error))?;
+pub fn survey_file(path: &Path, rewrite: &FrameRewrite) -> Result<ReplaySurvey, Error> {
+    let file = File::open(path).map_err(|error| recording_error(path, error))?;
     // A pipe could be surveyed, but not read again for the replay.
     if !file.metadata().is_ok_and(|about| about.is_file()) {
-        return Err(refused(path, "it is not a regular file, and replay reads the file more than once"));
+        return Err(recording_error(
+            path,
+            "it is not a regular file, and replay reads the file more than once",
+        ));
     }
-    let mut input = ReplayInput::new(file).map_err(|error| refused(path, error))?;
+    let mut input = ReplayInput::new(file).map_err(|error| recording_error(path, error))?;
     let mut sums = SurveySums::default();
     let ending = loop {
-        let step = input.next(&mut |picked| sums.take(&picked, rewrite));
-        if let Some(ending) = step.map_err(|error| refused(path, error))? {
+        let step = input.next_packet(&mut |picked| sums.count_packet(&picked, rewrite));
+        if let Some(ending) = step.map_err(|error| recording_error(path, error))? {
             break ending;
         }
     };
     if sums.frames == 0 {
-        return Err(refused(path, empty(&input.skipped, &ending)));
+        return Err(recording_error(path, describe_emptiness(&input.skipped, &ending)));
     }
     // No link carries merged frames.
     if sums.merged > 0 {
-        return Err(refused(path, sums.merged_frames()));
+        return Err(recording_error(path, sums.describe_merged()));
     }
     Ok(ReplaySurvey {
-        facts: sums.facts(input.size()),
+        facts: sums.recording_facts(input.size()),
         untaggable: sums.untaggable,
         skipped: input.skipped,
         ending,
     })
 }
 
-fn empty(skipped: &SkippedPackets, ending: &FileEnding) -> String {
-    let reasons = skipped.reasons();
+fn describe_emptiness(skipped: &SkippedPackets, ending: &FileEnding) -> String {
+    let reasons = skipped.describe_reasons();
     match ending {
         FileEnding::Damaged(why) if reasons.is_empty() => why.clone(),
         _ if reasons.is_empty() => "it contains no packets".to_owned(),
@@ -83,15 +86,15 @@ struct SurveySums {
 }
 
 impl SurveySums {
-    fn take(&mut self, picked: &ReplayPacket<'_>, rewrite: &FrameRewrite) {
+    fn count_packet(&mut self, picked: &ReplayPacket<'_>, rewrite: &FrameRewrite) {
         if self.frames == 0 {
             // Most files do not say whether their frames end with an FCS. The first frame decides for all: captures
             // are made with one setting.
             self.has_fcs = picked.has_fcs.unwrap_or_else(|| ends_with_fcs(picked.bytes));
         }
         self.scratch.clear();
-        self.scratch.extend_from_slice(picked.frame(self.has_fcs));
-        rewrite.apply(&mut self.scratch);
+        self.scratch.extend_from_slice(picked.without_fcs(self.has_fcs));
+        rewrite.rewrite_frame(&mut self.scratch);
         let size = FrameSize::from_kernel_len(self.scratch.len()).bytes();
         self.frames += 1;
         self.bytes += u64::from(size);
@@ -102,14 +105,14 @@ impl SurveySums {
             self.merged += 1;
             self.longest_merged = self.longest_merged.max(size);
         }
-        self.untaggable += u64::from(TagPlace::of(&self.scratch).is_none());
+        self.untaggable += u64::from(TagPlace::from_frame(&self.scratch).is_none());
         if let Some(at) = picked.at_ns {
             self.times = Some(self.times.map_or((at, at), |(first, latest)| (first, latest.max(at))));
         }
     }
 
     /// Explains why a file with merged frames is not replayed, and the remedy.
-    fn merged_frames(&self) -> String {
+    fn describe_merged(&self) -> String {
         let Self { merged, longest_merged, .. } = self;
         format!(
             "{merged} of its packets are several packets on the wire, merged by a card or the kernel when they were \
@@ -118,7 +121,7 @@ impl SurveySums {
         )
     }
 
-    fn facts(&self, file_size: u64) -> RecordingFacts {
+    fn recording_facts(&self, file_size: u64) -> RecordingFacts {
         RecordingFacts {
             file_size,
             frames: self.frames,

@@ -56,9 +56,9 @@ fn played(player: &mut ReplayPlayer) -> Vec<(u64, Vec<u8>)> {
     let mut frames = Vec::new();
     let mut slot = vec![0; 70_000];
     loop {
-        match player.peek() {
+        match player.peek_frame() {
             NextFrame::Due(due) => {
-                let WrittenFrame { len, has_tag } = player.take(0, STAMP, &mut slot).unwrap();
+                let WrittenFrame { len, has_tag } = player.write_frame(0, STAMP, &mut slot).unwrap();
                 assert!(!has_tag);
                 frames.push((due.as_u64(), slot[..len].to_vec()));
             }
@@ -73,10 +73,10 @@ fn frames_come_in_order_at_scaled_times_pass_after_pass() {
     // The third is out of order, and the last pass ends a mean distance before the next would begin.
     let packets = [packet(1_000, 1, 60), packet(1_400, 2, 1500), packet(1_300, 3, 20), packet(1_900, 4, 60)];
     let (_directory, path) = stored(&file(1, &packets));
-    let survey = survey(&path, &FrameRewrite::default()).unwrap();
+    let survey = survey_file(&path, &FrameRewrite::default()).unwrap();
     assert_eq!((survey.facts.frames, survey.facts.span, survey.facts.bytes), (4, Nanos::new(900), 1656));
     let track = track(path, 2, "0.5x", survey.facts);
-    let frames = played(&mut ReplayPlayer::start(&track, 0).unwrap());
+    let frames = played(&mut ReplayPlayer::start_reader(&track, 0).unwrap());
     let times: Vec<u64> = frames.iter().map(|(due, _)| *due).collect();
     assert_eq!(times, [0, 800, 800, 1800, 2400, 3200, 3200, 4200]);
     let sent: Vec<_> = frames.iter().map(|(_, bytes)| (bytes[0], bytes.len())).collect();
@@ -90,8 +90,8 @@ fn many_batches_go_round() {
     let packets: Vec<_> =
         (0..20_000u64).map(|n| packet(n, n.to_le_bytes()[0], 60 + (n % 900) as usize)).collect();
     let (_directory, path) = stored(&file(1, &packets));
-    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
-    let frames = played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap());
+    let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
+    let frames = played(&mut ReplayPlayer::start_reader(&track(path, 1, "1x", facts), 0).unwrap());
     let wanted = packets.iter().map(|(at, bytes, _)| (*at, bytes.clone()));
     assert!(frames.iter().cloned().eq(wanted));
 }
@@ -100,10 +100,10 @@ fn many_batches_go_round() {
 fn what_cannot_be_replayed_is_counted_by_its_reason() {
     let packets = [packet(0, 1, 60), (1, vec![2; 60], 1500), packet(2, 3, 9), packet(3, 4, 60)];
     let (_directory, path) = stored(&file(1, &packets));
-    let survey = survey(&path, &FrameRewrite::default()).unwrap();
+    let survey = survey_file(&path, &FrameRewrite::default()).unwrap();
     assert_eq!(survey.skipped, SkippedPackets { cut: 1, short: 1, other_link: 0 });
     let track = track(path, 3, "1x", survey.facts);
-    assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()).len(), 6);
+    assert_eq!(played(&mut ReplayPlayer::start_reader(&track, 0).unwrap()).len(), 6);
     let said = track.remarks();
     assert!(said.len() == 2 && said[0].0.starts_with("1 packets of the file were cut"), "{said:?}");
 }
@@ -113,10 +113,10 @@ fn a_cut_file_is_replayed_up_to_the_cut() {
     let whole = file(1, &[packet(0, 1, 60), packet(1, 2, 60), packet(2, 3, 60)]);
     for cut in [whole.len() - 1, whole.len() - 60, whole.len() - 70] {
         let (_directory, path) = stored(&whole[..cut]);
-        let survey = survey(&path, &FrameRewrite::default()).unwrap();
+        let survey = survey_file(&path, &FrameRewrite::default()).unwrap();
         assert_eq!((survey.facts.frames, survey.ending), (2, FileEnding::Cut));
         let track = track(path, 1, "1x", survey.facts);
-        assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()).len(), 2);
+        assert_eq!(played(&mut ReplayPlayer::start_reader(&track, 0).unwrap()).len(), 2);
         assert!(track.remarks()[0].0.contains("ends inside its last packet"));
     }
 }
@@ -130,21 +130,21 @@ fn files_without_frames_are_refused_with_the_reason() {
         (b"ports:\n- name: a\n".to_vec(), "neither a pcap nor a pcapng"),
     ] {
         let (_directory, path) = stored(&bytes);
-        let error = survey(&path, &FrameRewrite::default()).unwrap_err().to_string();
+        let error = survey_file(&path, &FrameRewrite::default()).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
     }
-    assert!(survey(Path::new("/dev/zero"), &FrameRewrite::default()).is_err());
+    assert!(survey_file(Path::new("/dev/zero"), &FrameRewrite::default()).is_err());
 }
 
 #[test]
 fn a_file_that_changed_is_refused_or_said_to_have() {
     let (_directory, path) = stored(&file(1, &[packet(0, 1, 60), packet(1, 2, 60)]));
-    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
+    let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
     let other = RecordingFacts { file_size: 1, ..facts };
-    assert!(ReplayPlayer::start(&track(path.clone(), 1, "1x", other), 0).is_err());
+    assert!(ReplayPlayer::start_reader(&track(path.clone(), 1, "1x", other), 0).is_err());
     std::fs::write(&path, file(1, &[packet(0, 1, 120), packet(1, 2, 0)])).unwrap();
     let track = track(path, 1, "1x", facts);
-    assert_eq!(played(&mut ReplayPlayer::start(&track, 0).unwrap()), []);
+    assert_eq!(played(&mut ReplayPlayer::start_reader(&track, 0).unwrap()), []);
     assert!(track.remarks().iter().any(|(text, matters)| *matters && text.contains("changed")));
 }
 
@@ -153,10 +153,10 @@ fn an_fcs_in_the_file_is_taken_off() {
     let mut bytes = vec![7; 60];
     bytes.extend(checksum::fcs(&bytes));
     let (_directory, path) = stored(&file(1, &[(0, bytes, 64)]));
-    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
+    let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
     assert!(facts.has_fcs);
     assert_eq!(
-        played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap()),
+        played(&mut ReplayPlayer::start_reader(&track(path, 1, "1x", facts), 0).unwrap()),
         [(0, vec![7; 60])]
     );
 }
@@ -174,19 +174,19 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
         let (snap_len, budget, overwrite) = (None, 1 << 20, false);
         let spec = CaptureSpec { file, format, interface, comment, snap_len, filter, budget, overwrite };
         let (capture, mut tap) = PortCapture::new(spec).unwrap();
-        capture.start().unwrap();
+        capture.start_capture().unwrap();
         let begin = RealClock::new().now();
         let frames: Vec<Vec<u8>> = (0..50u8).map(|n| vec![n; 60 + usize::from(n)]).collect();
         for (n, bytes) in frames.iter().enumerate() {
             let at = begin + Nanos::new(5_000 * n as u64);
-            tap.offer(&RxFrame::single(bytes, bytes.len(), at, StampKind::User));
+            tap.offer_frame(&RxFrame::single_packet(bytes, bytes.len(), at, StampKind::User));
         }
         drop(tap);
-        let path = capture.stop().unwrap().file;
-        let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
+        let path = capture.stop_capture().unwrap().file;
+        let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
         // The format has microseconds, so each end is rounded.
         assert!(facts.span.as_u64().abs_diff(49 * 5_000) <= 1_000, "{}", facts.span);
-        let played = played(&mut ReplayPlayer::start(&track(path, 1, "1x", facts), 0).unwrap());
+        let played = played(&mut ReplayPlayer::start_reader(&track(path, 1, "1x", facts), 0).unwrap());
         assert!(played.iter().map(|(_, bytes)| bytes).eq(&frames));
     }
 }
@@ -199,16 +199,16 @@ fn a_compressed_file_is_replayed_as_what_is_in_it_and_one_that_is_cut_is_refused
     // Two frames of zstd, the border inside a packet.
     let squeezed: Vec<u8> = bytes.chunks(333).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
     let (_directory, path) = stored(&squeezed);
-    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
+    let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
     assert_eq!(facts.frames, 9);
-    let found = played(&mut ReplayPlayer::start(&track(path.clone(), 2, "1x", facts), 0).unwrap());
+    let found = played(&mut ReplayPlayer::start_reader(&track(path.clone(), 2, "1x", facts), 0).unwrap());
     let numbers: Vec<u8> = found.iter().map(|(_, bytes)| bytes[30]).collect();
     assert_eq!(numbers, (0..9).chain(0..9).collect::<Vec<_>>(), "twice, from the beginning again");
     // Compressed bytes of a file that ends in a packet, and a compressed file that ends too early.
     std::fs::write(&path, zstd::encode_all(&bytes[..bytes.len() - 1], 1).unwrap()).unwrap();
-    assert_eq!(survey(&path, &FrameRewrite::default()).unwrap().facts.frames, 8);
+    assert_eq!(survey_file(&path, &FrameRewrite::default()).unwrap().facts.frames, 8);
     std::fs::write(&path, &squeezed[..squeezed.len() - 1]).unwrap();
-    assert!(survey(&path, &FrameRewrite::default()).unwrap_err().to_string().contains("incomplete"));
+    assert!(survey_file(&path, &FrameRewrite::default()).unwrap_err().to_string().contains("incomplete"));
 }
 
 fn words(words: &[u32]) -> Vec<u8> {
@@ -230,22 +230,22 @@ fn a_block_of_gigabytes_is_skipped_without_reading_it() {
     let end = begin.concat().len() as u64 - 8 + u64::from(HUGE);
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     file.set_len(end).unwrap();
-    assert_eq!(survey(&path, &FrameRewrite::default()).unwrap().facts.frames, 1);
+    assert_eq!(survey_file(&path, &FrameRewrite::default()).unwrap().facts.frames, 1);
     file.write_all_at(&packet(3), end).unwrap();
-    let found = survey(&path, &FrameRewrite::default()).unwrap();
+    let found = survey_file(&path, &FrameRewrite::default()).unwrap();
     assert_eq!((found.facts.frames, found.facts.span), (2, Nanos::from_micros(2)));
     file.set_len(end - 1).unwrap();
-    assert_eq!(survey(&path, &FrameRewrite::default()).unwrap().ending, FileEnding::Cut);
+    assert_eq!(survey_file(&path, &FrameRewrite::default()).unwrap().ending, FileEnding::Cut);
 }
 
 #[test]
 fn a_dropped_player_ends_its_reader() {
     let packets: Vec<_> = (0..20_000u64).map(|n| packet(n, 1, 60)).collect();
     let (_directory, path) = stored(&file(1, &packets));
-    let facts = survey(&path, &FrameRewrite::default()).unwrap().facts;
+    let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
     let track = track(path, 0, "1x", facts);
-    let mut player = ReplayPlayer::start(&track, 0).unwrap();
-    while player.peek() == NextFrame::NotYet {}
+    let mut player = ReplayPlayer::start_reader(&track, 0).unwrap();
+    while player.peek_frame() == NextFrame::NotYet {}
     drop(player);
     // The reader's reference was dropped with its thread.
     assert_eq!(Arc::strong_count(&track), 1);
@@ -263,8 +263,8 @@ fn seconds_are_those_of_the_frames_sent() {
         has_fcs: false,
     };
     let track = track("a".into(), 1, "1x", facts);
-    let next = track.mark(0, 0, 0);
-    let next = track.mark(next, 3, 10);
+    let next = track.mark_seconds(0, 0, 0);
+    let next = track.mark_seconds(next, 3, 10);
     assert_eq!(next, 4);
     assert_eq!([0, 9, 10, 11].map(|number| track.second_of(number)), [0, 0, 3, 3]);
 }

@@ -59,7 +59,7 @@ impl ReplayTrack {
 
     /// Records that tagged frame `number` is the first that is due in `second`; `from` is the first second without a
     /// record. Returns the next such second.
-    pub(crate) fn mark(&self, from: usize, second: u64, number: u64) -> usize {
+    pub(crate) fn mark_seconds(&self, from: usize, second: u64, number: u64) -> usize {
         let end = clamp_to_usize(second).saturating_add(1).min(SECONDS);
         for slot in self.seconds.get(from..end).unwrap_or_default() {
             // Relaxed is enough: a receiver that sees an old value only dates a loss too early.
@@ -71,8 +71,9 @@ impl ReplayTrack {
     /// Returns the remarks for the result, and whether each of them matters.
     pub fn remarks(&self) -> Vec<(String, bool)> {
         let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> = remarks.skipped.reasons().into_iter().map(|text| (text, false)).collect();
-        all.extend(remarks.ending.as_ref().and_then(FileEnding::remark).map(|text| (text, false)));
+        let mut all: Vec<_> =
+            remarks.skipped.describe_reasons().into_iter().map(|text| (text, false)).collect();
+        all.extend(remarks.ending.as_ref().and_then(FileEnding::replay_remark).map(|text| (text, false)));
         let failure = match &remarks.stopped {
             Some(ReaderEnd::Changed) => {
                 Some("the file changed after the plan was made, so not all of it was sent".to_owned())
@@ -85,15 +86,15 @@ impl ReplayTrack {
         all
     }
 
-    fn note(&self, write: impl FnOnce(&mut ReaderRemarks)) {
+    fn update_remarks(&self, write: impl FnOnce(&mut ReaderRemarks)) {
         write(&mut self.remarks.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     pub(super) fn note_ending(&self, ending: FileEnding, skipped: SkippedPackets) {
-        self.note(|remarks| (remarks.ending, remarks.skipped) = (Some(ending), skipped));
+        self.update_remarks(|remarks| (remarks.ending, remarks.skipped) = (Some(ending), skipped));
     }
 
     pub(super) fn note_stopped(&self, stopped: ReaderEnd) {
-        self.note(|remarks| remarks.stopped = Some(stopped));
+        self.update_remarks(|remarks| remarks.stopped = Some(stopped));
     }
 }

@@ -51,12 +51,12 @@ pub(super) struct PartFault {
 }
 
 impl PartFault {
-    fn event(&self) -> PortEvent {
+    fn port_event(&self) -> PortEvent {
         let only_sending = self.part == PortPart::Sender;
         PortEvent { what: PortEventKind::PortFailed, from: self.fault.since, until: None, only_sending }
     }
 
-    fn text(&self) -> String {
+    fn describe_fault(&self) -> String {
         let what = match self.part {
             PortPart::Sender => "its sender stopped, and sent nothing more",
             PortPart::Receiver => "its receiver stopped, and counted nothing more",
@@ -67,7 +67,7 @@ impl PartFault {
 }
 
 /// Counts of a local port.
-pub(super) struct PortBook {
+pub(super) struct PortOutcome {
     pub(super) port: usize,
     pub(super) info: PortInfo,
     pub(super) tx: TxCounters,
@@ -91,30 +91,30 @@ pub(super) struct PortBook {
 pub(super) struct RigAccount<'a> {
     pub(super) plan: &'a BoundPlan,
     pub(super) specs: &'a [Arc<StreamSpec>],
-    pub(super) ports: &'a [PortBook],
+    pub(super) ports: &'a [PortOutcome],
     pub(super) interrupted: bool,
 }
 
 impl RigAccount<'_> {
     /// Adds ports, captures and caveats to the result.
-    pub(super) fn close(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
-        for book in self.ports {
-            let texts = book.caveats.iter().cloned();
+    pub(super) fn fill_result(&self, result: &mut NodeResult, captured: Vec<(usize, CaptureOutcome)>) {
+        for outcome in self.ports {
+            let texts = outcome.caveats.iter().cloned();
             result
                 .caveats
-                .extend(texts.map(|text| self.port_caveat(book.port, CaveatKind::NotQuiet, text, false)));
+                .extend(texts.map(|text| self.port_caveat(outcome.port, CaveatKind::NotQuiet, text, false)));
         }
-        for book in self.ports {
-            let faults = book.sender_fault.iter().cloned();
-            result
-                .caveats
-                .extend(faults.map(|text| self.port_caveat(book.port, CaveatKind::EngineFailed, text, true)));
-            let faults = book.faults.iter().map(PartFault::text);
-            result
-                .caveats
-                .extend(faults.map(|text| self.port_caveat(book.port, CaveatKind::PortFailed, text, true)));
-            let port = self.port(book, result);
-            result.caveats.extend(self.doubt_lateness(book.port, &result.send));
+        for outcome in self.ports {
+            let faults = outcome.sender_fault.iter().cloned();
+            result.caveats.extend(
+                faults.map(|text| self.port_caveat(outcome.port, CaveatKind::EngineFailed, text, true)),
+            );
+            let faults = outcome.faults.iter().map(PartFault::describe_fault);
+            result.caveats.extend(
+                faults.map(|text| self.port_caveat(outcome.port, CaveatKind::PortFailed, text, true)),
+            );
+            let port = self.port_result(outcome, result);
+            result.caveats.extend(self.doubt_lateness(outcome.port, &result.send));
             self.doubt_port(&port, &mut result.caveats);
             result.ports.push(port);
         }
@@ -135,7 +135,7 @@ impl RigAccount<'_> {
         }
         result.captures = captured
             .into_iter()
-            .map(|(port, captured)| self.capture(port, captured, &mut result.caveats))
+            .map(|(port, captured)| self.capture_result(port, captured, &mut result.caveats))
             .collect();
     }
 
@@ -165,11 +165,11 @@ impl RigAccount<'_> {
 
     /// Returns whether a stream ended before its plan. An endless stream has no end to be stopped before.
     fn ended_early(&self, sent: &SendResult) -> bool {
-        self.plan.streams[sent.stream].timeline.total().is_some_and(|total| sent.counts.frames < total)
+        self.plan.streams[sent.stream].timeline.total_frames().is_some_and(|total| sent.counts.frames < total)
     }
 
-    fn port(&self, book: &PortBook, result: &NodeResult) -> PortResult {
-        let port = book.port;
+    fn port_result(&self, outcome: &PortOutcome, result: &NodeResult) -> PortResult {
+        let port = outcome.port;
         let mut tx_series = RateSeries::default();
         let sent: Vec<&SendResult> =
             result.send.iter().filter(|s| self.plan.plan.streams[s.stream].tx == port).collect();
@@ -184,24 +184,29 @@ impl RigAccount<'_> {
         let mut ledger = FrameLedger::default();
         // A port that only receives has no sender accounts to balance.
         if !sent.is_empty() {
-            sender_accounts(&mut ledger, &sent, &book.tx);
+            sender_accounts(&mut ledger, &sent, &outcome.tx);
         }
-        if let Some(rx) = &book.rx {
+        if let Some(rx) = &outcome.rx {
             receiver_accounts(&mut ledger, &received, rx);
         }
         PortResult {
             port,
-            info: book.info.clone(),
-            tx: book.tx,
-            rx: book.rx.unwrap_or_default(),
+            info: outcome.info.clone(),
+            tx: outcome.tx,
+            rx: outcome.rx.unwrap_or_default(),
             ledger,
             tx_series,
             rx_series,
-            clock_bound: book.clock_bound,
-            events: book.events.iter().copied().chain(book.faults.iter().map(PartFault::event)).collect(),
-            untagged_contents: book.untagged_contents.clone(),
-            peaks: book.peaks,
-            sent_ahead: book.sent_ahead.clone(),
+            clock_bound: outcome.clock_bound,
+            events: outcome
+                .events
+                .iter()
+                .copied()
+                .chain(outcome.faults.iter().map(PartFault::port_event))
+                .collect(),
+            untagged_contents: outcome.untagged_contents.clone(),
+            peaks: outcome.peaks,
+            sent_ahead: outcome.sent_ahead.clone(),
         }
     }
 
@@ -210,21 +215,21 @@ impl RigAccount<'_> {
         // Frames lost by the rig look like loss of the device, so this caveat matters.
         let lost = port.rx.ring_dropped;
         if lost > 0 {
-            doubts.add(
+            doubts.add_caveat(
                 CaveatKind::ReceiverLost,
                 format!("the receive ring was full: the rig itself lost {lost} frames"),
                 true,
             );
         }
         if port.tx.refused > 0 {
-            doubts.add(
+            doubts.add_caveat(
                 CaveatKind::SenderShort,
                 format!("the kernel refused {} frames", port.tx.refused),
                 true,
             );
         }
         if let Some(dropped) = port.tx.dropped.filter(|dropped| *dropped > 0) {
-            doubts.add(
+            doubts.add_caveat(
                 CaveatKind::SenderShort,
                 format!("the interface dropped {dropped} frames on transmit"),
                 true,
@@ -239,19 +244,19 @@ impl RigAccount<'_> {
             let text = "the other end of this virtual cable does not accept live frames; switch its GRO on \
                 (`ethtool -K IF gro on`) or use back end packet"
                 .to_owned();
-            doubts.add(CaveatKind::SenderShort, text, true);
+            doubts.add_caveat(CaveatKind::SenderShort, text, true);
         }
         if port.rx.foreign > 0 {
             let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
-            doubts.add(CaveatKind::ForeignFrames, text, false);
+            doubts.add_caveat(CaveatKind::ForeignFrames, text, false);
         }
         // An imbalance is a bug or a counter that lies; either way the numbers are not certain.
-        for imbalance in port.ledger.balance() {
-            doubts.add(CaveatKind::Unbalanced, imbalance.to_string(), true);
+        for imbalance in port.ledger.find_imbalances() {
+            doubts.add_caveat(CaveatKind::Unbalanced, imbalance.to_string(), true);
         }
-        let unchecked = port.ledger.unchecked();
+        let unchecked = port.ledger.unchecked_rules();
         if !unchecked.is_empty() {
-            doubts.add(
+            doubts.add_caveat(
                 CaveatKind::NotMeasured,
                 format!("could not be checked: {}", unchecked.join("; ")),
                 false,
@@ -272,7 +277,7 @@ impl RigAccount<'_> {
         }
         if sent.counts.lease_ended {
             // An endless stream has no total to compare with.
-            let total = self.plan.streams[sent.stream].timeline.total();
+            let total = self.plan.streams[sent.stream].timeline.total_frames();
             let of = total.map_or(String::new(), |total| format!(" of {total}"));
             let text = format!(
                 "the lease expired because the controller did not renew it: the sender stopped after {}{of} frames",
@@ -346,10 +351,15 @@ impl RigAccount<'_> {
         }
     }
 
-    fn capture(&self, port: usize, captured: CaptureOutcome, caveats: &mut Vec<Caveat>) -> CaptureResult {
+    fn capture_result(
+        &self,
+        port: usize,
+        captured: CaptureOutcome,
+        caveats: &mut Vec<Caveat>,
+    ) -> CaptureResult {
         let dropped = captured.missing.total();
         if dropped > 0 {
-            let reasons = captured.missing.reasons().join(", ");
+            let reasons = captured.missing.describe_reasons().join(", ");
             let failure = captured.failure.map(|why| format!(" ({why})")).unwrap_or_default();
             let text = format!("the capture lacks {dropped} frames: {reasons}{failure}");
             caveats.push(self.port_caveat(port, CaveatKind::CaptureIncomplete, text, false));
@@ -377,7 +387,7 @@ struct PortDoubts<'a, 'b> {
 }
 
 impl PortDoubts<'_, '_> {
-    fn add(&mut self, doubt: CaveatKind, text: String, matters: bool) {
+    fn add_caveat(&mut self, doubt: CaveatKind, text: String, matters: bool) {
         self.caveats.push(self.account.port_caveat(self.port, doubt, text, matters));
     }
 }
@@ -386,20 +396,20 @@ fn sender_accounts(ledger: &mut FrameLedger, sent: &[&SendResult], port: &TxCoun
     let planned = sent.iter().map(|s| s.planned).sum();
     // The ledger balances planned = unsent + built.
     let built: u64 = sent.iter().map(|s| s.counts.frames).sum();
-    ledger.add(LedgerAccount::Planned, planned);
-    ledger.add(LedgerAccount::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());
-    ledger.add(LedgerAccount::Built, built);
+    ledger.add_frames(LedgerAccount::Planned, planned);
+    ledger.add_frames(LedgerAccount::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());
+    ledger.add_frames(LedgerAccount::Built, built);
     ledger.add_sender(port);
 }
 
-fn sum(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64 {
+fn sum_counts(received: &[&ReceiveResult], of: fn(&ReceiveResult) -> u64) -> u64 {
     received.iter().map(|result| of(result)).sum()
 }
 
 fn receiver_accounts(ledger: &mut FrameLedger, received: &[&ReceiveResult], port: &RxCounters) {
     ledger.add_receiver(port);
-    ledger.add(LedgerAccount::Recognised, sum(received, |r| r.counts.frames));
-    ledger.add(LedgerAccount::Counted, sum(received, |r| r.counts.sequence.unique));
-    ledger.add(LedgerAccount::Duplicate, sum(received, |r| r.counts.sequence.duplicates));
-    ledger.add(LedgerAccount::Stale, sum(received, |r| r.counts.sequence.stale));
+    ledger.add_frames(LedgerAccount::Recognised, sum_counts(received, |r| r.counts.frames));
+    ledger.add_frames(LedgerAccount::Counted, sum_counts(received, |r| r.counts.sequence.unique));
+    ledger.add_frames(LedgerAccount::Duplicate, sum_counts(received, |r| r.counts.sequence.duplicates));
+    ledger.add_frames(LedgerAccount::Stale, sum_counts(received, |r| r.counts.sequence.stale));
 }

@@ -6,13 +6,13 @@
 //!
 //! Invariant: a change that is impossible fails while streams are held, when it can still be undone.
 
-use super::course::{StreamCourse, check};
-use super::prepare::{bind, check_sizes, stream_spec};
+use super::prepare::{bind_plan, check_sizes, stream_spec};
+use super::steering::{SteeredStreamState, check_steerable};
 use super::{SteeredPlane, TestRig};
 use crate::Error;
 use crate::port::WorkerClock;
+use crate::segment::StreamSegment;
 use crate::stream::StreamSpec;
-use crate::take::Take;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_plan::{BoundPlan, HeldStream, Plan, PlanChange, PlanGrowth, PlanProblem, PlanProblems};
 use packetrig_units::{MonoTime, Nanos};
@@ -26,7 +26,7 @@ const LEAD: Nanos = Nanos::from_millis(12);
 /// A change in progress.
 pub(super) struct RigChange {
     /// Continuation of the held streams that are sent here.
-    own: BTreeMap<usize, NextCourse>,
+    own: BTreeMap<usize, StreamContinuation>,
     /// New plan, to be applied with the announcement.
     growth: Option<RigGrowth>,
     /// Announced time of the change, from T.
@@ -34,7 +34,7 @@ pub(super) struct RigChange {
 }
 
 /// Continuation of a stream; its time is decided later.
-struct NextCourse {
+struct StreamContinuation {
     first: FrameIndex,
     /// Time from the change to the first frame.
     delay: Nanos,
@@ -51,38 +51,38 @@ struct RigGrowth {
     gone: BTreeSet<usize>,
 }
 
-impl NextCourse {
-    fn take(&self, origin: Nanos) -> Take {
+impl StreamContinuation {
+    fn segment_from(&self, origin: Nanos) -> StreamSegment {
         let at = (origin + self.delay).max(self.due.unwrap_or_default());
-        Take::new(self.first, at, Arc::clone(&self.template), self.timeline)
+        StreamSegment::new(self.first, at, Arc::clone(&self.template), self.timeline)
     }
 }
 
 impl SteeredPlane for TestRig {
-    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
-        self.can_be_steered()?;
-        self.undo()?;
+    fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error> {
+        self.require_steerable()?;
+        self.undo_change()?;
         match steer {
             PlanChange::Start(_) | PlanChange::Resume(_) | PlanChange::Replan(_) => {
-                let held = self.hold(steer)?;
-                self.announce(&held, None)?;
-                self.begin(None)
+                let held = self.hold_for_change(steer)?;
+                self.announce_change(&held, None)?;
+                self.begin_change(None)
             }
-            PlanChange::Stop(streams) => self.halt(&self.known(streams)?, false),
-            PlanChange::Pause(streams) => self.halt(&self.known(streams)?, true),
-            PlanChange::Capture { ports, on } => self.capture(ports, *on),
-            PlanChange::Protocols { on } => self.protocols(*on),
+            PlanChange::Stop(streams) => self.halt_streams(&self.known_streams(streams)?, false),
+            PlanChange::Pause(streams) => self.halt_streams(&self.known_streams(streams)?, true),
+            PlanChange::Capture { ports, on } => self.switch_captures(ports, *on),
+            PlanChange::Protocols { on } => self.switch_protocols(*on),
             PlanChange::Ping(pings) => self.send_pings(pings),
-            PlanChange::Link { ports, up } => self.link(ports, *up),
+            PlanChange::Link { ports, up } => self.switch_links(ports, *up),
         }
     }
 
-    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
-        self.can_be_steered()?;
-        self.undo()?;
+    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error> {
+        self.require_steerable()?;
+        self.undo_change()?;
         let change = match steer {
-            PlanChange::Start(streams) => self.hold_idle(&self.known(streams)?, false)?,
-            PlanChange::Resume(streams) => self.hold_idle(&self.known(streams)?, true)?,
+            PlanChange::Start(streams) => self.hold_idle(&self.known_streams(streams)?, false)?,
+            PlanChange::Resume(streams) => self.hold_idle(&self.known_streams(streams)?, true)?,
             PlanChange::Replan(growth) => self.hold_changed(growth)?,
             _ => return Err(Error::Bug("streams were held for a change that does not restart them")),
         };
@@ -95,57 +95,59 @@ impl SteeredPlane for TestRig {
         Ok(held)
     }
 
-    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
+    fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error> {
         let mut change = self.change.take().ok_or(Error::Bug("a change was announced before it was held"))?;
         if let Some(growth) = change.growth.take() {
-            self.grow(growth)?;
+            self.apply_growth(growth)?;
         }
         // All rigs get the same instant, but one of them may receive it late. It then begins as soon as its
         // own receivers can know.
         let soonest = self.clock.now() + LEAD;
         let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
-        let mut takes = Vec::with_capacity(held.len());
+        let mut segments = Vec::with_capacity(held.len());
         for held in held {
-            let take = match change.own.get(&held.stream) {
-                Some(next) => next.take(origin),
-                None => self.take_elsewhere(held, origin)?,
+            let segment = match change.own.get(&held.stream) {
+                Some(next) => next.segment_from(origin),
+                None => self.segment_elsewhere(held, origin)?,
             };
-            takes.push((self.specs[held.stream].number, take));
+            segments.push((self.specs[held.stream].number, segment));
         }
-        for bench in &mut self.benches {
-            bench.announce(&takes)?;
+        for running in &mut self.running_ports {
+            running.announce_segments(&segments)?;
         }
         self.change = Some(RigChange { origin: Some(origin), ..change });
         Ok(())
     }
 
-    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
+    fn begin_change(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
         const NOT_ANNOUNCED: Error = Error::Bug("a change began before it was announced");
         let change = self.change.take().ok_or(NOT_ANNOUNCED)?;
         let announced = change.origin.ok_or(NOT_ANNOUNCED)?;
         // Frames that were due while others were waited for are skipped, not sent late.
         let now = self.clock.now();
         let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
-        self.go_on(change.own.iter().map(|(stream, next)| (*stream, next.take(origin))).collect())
+        self.continue_streams(
+            change.own.iter().map(|(stream, next)| (*stream, next.segment_from(origin))).collect(),
+        )
     }
 
-    fn undo(&mut self) -> Result<(), Error> {
+    fn undo_change(&mut self) -> Result<(), Error> {
         if self.change.as_ref().is_some_and(|change| change.origin.is_some()) {
-            return self.begin(None);
+            return self.begin_change(None);
         }
         let Some(change) = self.change.take() else { return Ok(()) };
         // Frames that became due during the hold are not made up for: the schedule continues from now.
         let soonest = self.since_start(self.clock.now());
-        let mut takes = Vec::new();
+        let mut segments = Vec::new();
         for (stream, next) in change.own.iter().filter(|(_, next)| next.due.is_some()) {
             // A stream that never began has nothing to continue.
-            let Some(take) = &self.courses()[*stream].take else { continue };
-            let first = take.nth(next.first.number);
-            let at = take.due(first.number).max(soonest);
+            let Some(take) = &self.steered_streams_mut()[*stream].segment else { continue };
+            let first = take.frame_index(next.first.number);
+            let at = take.due_time(first.number).max(soonest);
             let rhythm = take.rhythm_from(first.index, *take.timeline());
-            takes.push((*stream, Take::new(first, at, Arc::clone(take.template()), rhythm)));
+            segments.push((*stream, StreamSegment::new(first, at, Arc::clone(take.template()), rhythm)));
         }
-        self.go_on(takes)
+        self.continue_streams(segments)
     }
 }
 
@@ -160,23 +162,23 @@ impl TestRig {
             .sent_here()
             .filter(|stream| streams.contains(stream) && !self.gone.contains(stream))
             .collect();
-        let sending = self.sending(&here)?;
+        let sending = self.sending_streams(&here)?;
         let idle: BTreeSet<usize> = here.difference(&sending).copied().collect();
-        self.resolve(&idle)?;
+        self.resolve_neighbours(&idle)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&idle)? {
             let StreamSource { template, timeline } = source_of(&self.specs[stream])?;
-            let course = &self.courses()[stream];
-            let paused = course.paused.filter(|_| resume);
+            let state = &self.steered_streams_mut()[stream];
+            let paused = state.paused.filter(|_| resume);
             let first = FrameIndex { number, index: paused.map_or(0, |nth| nth.index) };
             let delay = if paused.is_some() { Nanos::ZERO } else { timeline.delay };
             // A stream that resumes keeps the rest of its time limit; one that starts again gets all of it. Changes
             // made during the pause apply from here on.
-            let timeline = match (&course.take, paused) {
+            let timeline = match (&state.segment, paused) {
                 (Some(take), Some(nth)) => take.rhythm_from(nth.index, timeline),
                 _ => timeline,
             };
-            own.insert(stream, NextCourse { first, delay, due: None, template, timeline });
+            own.insert(stream, StreamContinuation { first, delay, due: None, template, timeline });
         }
         Ok(RigChange { own, growth: None, origin: None })
     }
@@ -184,43 +186,43 @@ impl TestRig {
     /// Holds the sent streams whose rates or sizes change; the others follow when they begin again.
     fn hold_changed(&mut self, growth: &PlanGrowth) -> Result<RigChange, Error> {
         // Compiled before any stream is held: an impossible plan must not interrupt the traffic.
-        let growth = self.grown(growth)?;
+        let growth = self.compile_growth(growth)?;
         let both = self.specs.iter().zip(&growth.specs).enumerate();
         let changed =
-            both.filter(|(_, (own, newer))| !is_same(own, newer)).map(|(stream, _)| stream).collect();
-        let sending = self.sending(&changed)?;
+            both.filter(|(_, (own, newer))| !has_same_frames(own, newer)).map(|(stream, _)| stream).collect();
+        let sending = self.sending_streams(&changed)?;
         let mut own = BTreeMap::new();
         for (stream, number) in self.hold_streams(&sending)? {
             let StreamSource { template, timeline: wanted } = source_of(&growth.specs[stream])?;
-            let Some(take) = &self.courses()[stream].take else { continue };
-            let first = take.nth(number);
+            let Some(take) = &self.steered_streams_mut()[stream].segment else { continue };
+            let first = take.frame_index(number);
             let timeline = take.rhythm_from(first.index, wanted);
-            let due = Some(take.due(number));
-            own.insert(stream, NextCourse { first, delay: Nanos::ZERO, due, template, timeline });
+            let due = Some(take.due_time(number));
+            own.insert(stream, StreamContinuation { first, delay: Nanos::ZERO, due, template, timeline });
         }
         Ok(RigChange { own, growth: Some(growth), origin: None })
     }
 
     /// Compiles the growth of the plan for this rig.
-    fn grown(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
+    fn compile_growth(&self, growth: &PlanGrowth) -> Result<RigGrowth, Error> {
         const MISSED: Error = Error::Bug("the plan grew by a change that this rig has not made");
         let mut newer = Plan::clone(growth.newer());
-        self.places.settle(&mut newer);
+        self.places.set_locations(&mut newer);
         // Ports are open, locked and measured from the start; their counters would lose their meaning.
         if newer.ports != self.plan.plan.ports {
-            return Err(fixed("ports", "ports cannot be changed during a run"));
+            return Err(immutable_error("ports", "ports cannot be changed during a run"));
         }
         if newer.interfaces != self.plan.plan.interfaces {
-            return Err(fixed("devices", "devices cannot be changed during a run"));
+            return Err(immutable_error("devices", "devices cannot be changed during a run"));
         }
-        check(&newer)?;
+        check_steerable(&newer)?;
         let infos = self.ports();
         check_sizes(&newer, &infos)?;
-        let newer = bind(newer, &self.places, &infos)?;
-        let plan = self.plan.grown(growth, &newer).ok_or(MISSED)?;
+        let newer = bind_plan(newer, &self.places, &infos)?;
+        let plan = self.plan.with_growth(growth, &newer).ok_or(MISSED)?;
         let kept: BTreeSet<usize> = growth.indices().iter().copied().collect();
         let gone: BTreeSet<usize> = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
-        self.places.ask_open(&without(&plan, &gone), &infos)?;
+        self.places.ask_open(&plan_without(&plan, &gone), &infos)?;
         let mut specs = Vec::with_capacity(plan.streams.len());
         for stream in 0..plan.streams.len() {
             let mac = self.resolved.get(&stream).copied();
@@ -229,25 +231,28 @@ impl TestRig {
         Ok(RigGrowth { plan, specs, gone })
     }
 
-    fn grow(&mut self, growth: RigGrowth) -> Result<(), Error> {
+    fn apply_growth(&mut self, growth: RigGrowth) -> Result<(), Error> {
         let RigGrowth { plan, specs, gone } = growth;
         // Removed streams keep their index and their counts: numbers in tags and results never change their meaning.
-        self.halt(&gone, false)?;
+        self.halt_streams(&gone, false)?;
         let known = self.specs.len();
-        for bench in &mut self.benches {
-            bench.add(&plan.plan, &specs, known)?;
+        for bench in &mut self.running_ports {
+            bench.add_streams(&plan.plan, &specs, known)?;
         }
         let all = specs.len();
         self.plan = plan;
         self.specs = specs;
         self.gone = gone;
-        self.courses.as_mut().into_iter().for_each(|courses| courses.resize(all, StreamCourse::default()));
+        self.steered_streams
+            .as_mut()
+            .into_iter()
+            .for_each(|courses| courses.resize(all, SteeredStreamState::default()));
         Ok(())
     }
 
     /// Builds the segment of a stream that another node sends. Its time is only as exact as this node knows it, which
     /// is enough to assign a lost frame to a second.
-    fn take_elsewhere(&mut self, held: &HeldStream, origin: Nanos) -> Result<Take, Error> {
+    fn segment_elsewhere(&mut self, held: &HeldStream, origin: Nanos) -> Result<StreamSegment, Error> {
         let HeldStream { stream, number, index, mac } = *held;
         // Another node must not decide what this node sends, or to which address.
         if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {
@@ -261,35 +266,35 @@ impl TestRig {
         }
         let StreamSource { template, timeline } = source_of(&self.specs[stream])?;
         let delay = if index == 0 { timeline.delay } else { Nanos::ZERO };
-        Ok(Take::new(FrameIndex { number, index }, origin + delay, template, timeline))
+        Ok(StreamSegment::new(FrameIndex { number, index }, origin + delay, template, timeline))
     }
 
-    fn go_on(&mut self, takes: Vec<(usize, Take)>) -> Result<(), Error> {
-        let numbered: Vec<(u16, Take)> =
-            takes.iter().map(|(stream, take)| (self.specs[*stream].number, take.clone())).collect();
-        for bench in &mut self.benches {
-            bench.begin(&numbered)?;
+    fn continue_streams(&mut self, segments: Vec<(usize, StreamSegment)>) -> Result<(), Error> {
+        let numbered: Vec<(u16, StreamSegment)> =
+            segments.iter().map(|(stream, take)| (self.specs[*stream].number, take.clone())).collect();
+        for bench in &mut self.running_ports {
+            bench.begin_segments(&numbered)?;
         }
-        for (stream, take) in takes {
-            self.courses()[stream] = StreamCourse { take: Some(take), paused: None };
+        for (stream, take) in segments {
+            self.steered_streams_mut()[stream] = SteeredStreamState { segment: Some(take), paused: None };
         }
         Ok(())
     }
 }
 
 /// Returns the plan without removed streams: nothing starts them again.
-fn without(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
+fn plan_without(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
     let mut rest = plan.clone();
-    rest.plan.streams = kept(&plan.plan.streams, gone);
-    rest.streams = kept(&plan.streams, gone);
+    rest.plan.streams = remove_gone(&plan.plan.streams, gone);
+    rest.streams = remove_gone(&plan.streams, gone);
     rest
 }
 
-fn kept<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> {
+fn remove_gone<T: Clone>(all: &[T], gone: &BTreeSet<usize>) -> Vec<T> {
     all.iter().enumerate().filter(|(index, _)| !gone.contains(index)).map(|(_, one)| one.clone()).collect()
 }
 
-fn fixed(what: &str, message: &str) -> Error {
+fn immutable_error(what: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(what, message)]))
 }
 
@@ -304,7 +309,7 @@ fn source_of(spec: &StreamSpec) -> Result<StreamSource, Error> {
     Ok(StreamSource { template: Arc::clone(template), timeline: spec.timeline })
 }
 
-fn is_same(one: &StreamSpec, other: &StreamSpec) -> bool {
+fn has_same_frames(one: &StreamSpec, other: &StreamSpec) -> bool {
     let own = one.source.template().map(|template| template.spec());
     let newer = other.source.template().map(|template| template.spec());
     one.timeline == other.timeline && own == newer

@@ -7,7 +7,7 @@
 
 use packetrig_plan::Plan;
 use packetrig_plan::recording::{FrameOrigin, PlannedRecording};
-use packetrig_stats::limit::{RigLimit, nearest};
+use packetrig_stats::limit::{RigLimit, nearest_limit};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, clamp_to_u16};
 
@@ -53,7 +53,7 @@ pub struct BackEndChoice {
 
 impl PortNeeds {
     /// Collects what `plan` demands of its port number `port`, on a link of this speed.
-    pub fn of(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
+    pub fn from_plan(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
         let mut needs = Self::default();
         let mut out = 0u64;
         let mut into = 0u64;
@@ -65,8 +65,8 @@ impl PortNeeds {
             if !sends && !receives {
                 continue;
             }
-            let rate = rate(&stream.frames, stream.rate, speed);
-            let (of_bytes, of_frames) = stream.frames.mean();
+            let rate = asked_rate(&stream.frames, stream.rate, speed);
+            let (of_bytes, of_frames) = stream.frames.mean_size();
             // The mean over streams, not over frames: it only selects the nearest calibrated size.
             bytes += of_bytes / of_frames.max(1);
             frames += 1;
@@ -95,11 +95,11 @@ impl PortNeeds {
 }
 
 /// Returns the frames per second that a stream demands; 0 if that depends on an unknown link speed.
-fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
+fn asked_rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
     if frames.is_unpaced() {
         return FASTEST;
     }
-    let (bytes, count) = frames.mean();
+    let (bytes, count) = frames.mean_size();
     let rate = match (frames.recording().and_then(PlannedRecording::mean_rate), rate) {
         (Some(rate), _) | (None, Rate::Frames(rate)) => Some(rate),
         (None, Rate::Bits(bits)) => FrameRate::from_bits(bits, bytes, count),
@@ -114,12 +114,12 @@ fn rate(frames: &FrameOrigin, rate: Rate, speed: Option<BitRate>) -> u64 {
 fn may_be_tagged(frames: &FrameOrigin) -> bool {
     // Recorded frames are not inspected: any of them may have a tag.
     let Some(template) = frames.template() else { return true };
-    let parts = template.parts(template.spec().size.max(), 0);
+    let parts = template.take_apart(template.spec().size.max_size(), 0);
     matches!(parts.image.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
 }
 
-pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]) -> BackEndChoice {
-    let obstacle = obstacle(needs, abilities);
+pub fn choose_back_end(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]) -> BackEndChoice {
+    let obstacle = xdp_obstacle(needs, abilities);
     // `max_by_key` takes the last of equal rates.
     let able: &[BackEnd] = match (&obstacle, &needs.not_live) {
         (Some(_), _) => &[BackEnd::Packet],
@@ -127,10 +127,10 @@ pub fn choose(needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit])
         (None, None) => &[BackEnd::Xdp, BackEnd::AfXdp, BackEnd::Packet],
     };
     let measured =
-        able.iter().filter_map(|back_end| nearest(limits, *back_end, &abilities.driver, needs.size));
+        able.iter().filter_map(|back_end| nearest_limit(limits, *back_end, &abilities.driver, needs.size));
     // A measurement on this machine overrides every rule below, including the default (decision 0007).
     if let Some(best) = measured.max_by_key(|limit| limit.frames_per_second) {
-        return calibrated(best, needs, abilities, limits, obstacle.as_deref());
+        return choose_calibrated(best, needs, abilities, limits, obstacle.as_deref());
     }
     // XDP pays off only beyond the rate of the rings, because it keeps a processor busy.
     if obstacle.is_none() && needs.not_live.is_none() && needs.frames_per_second > COMFORTABLE {
@@ -158,7 +158,7 @@ fn why_packet(needs: &PortNeeds, obstacle: Option<&str>) -> String {
     }
 }
 
-fn calibrated(
+fn choose_calibrated(
     best: &RigLimit,
     needs: &PortNeeds,
     abilities: &PortAbilities,
@@ -168,7 +168,7 @@ fn calibrated(
     let others = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp].into_iter();
     // The text names the other back ends with their rates: a user who doubts the choice need not measure again.
     let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
-        let limit = nearest(limits, other, &abilities.driver, needs.size)?;
+        let limit = nearest_limit(limits, other, &abilities.driver, needs.size)?;
         let but = match (other, obstacle, &needs.not_live) {
             (BackEnd::Packet, ..) | (_, None, None) | (BackEnd::AfXdp, None, _) => String::new(),
             (_, Some(reason), _) => format!(", but {reason}"),
@@ -187,7 +187,7 @@ fn calibrated(
 }
 
 /// Returns the reason why XDP is not used unless requested.
-fn obstacle(needs: &PortNeeds, abilities: &PortAbilities) -> Option<String> {
+fn xdp_obstacle(needs: &PortNeeds, abilities: &PortAbilities) -> Option<String> {
     if let Some(reason) = &abilities.no_bpf {
         return Some(reason.clone());
     }

@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 /// Time limit for finding the neighbours of streams; it covers several requests.
-const PATIENCE: Nanos = Nanos::from_millis(3_000);
+const RESOLVE_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 /// Time limit for the first lease after a node is armed.
 const FIRST_LEASE: Nanos = Nanos::from_millis(1_000);
 const LOOK_AGAIN: Nanos = Nanos::from_millis(10);
 /// Time limit for the answer to a ping.
-const PING_PATIENCE: Nanos = Nanos::from_millis(3_000);
+const PING_TIMEOUT: Nanos = Nanos::from_millis(3_000);
 
 /// A ping in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ impl TestRig {
             if self.is_elsewhere(&ping.source) {
                 continue;
             }
-            let Some(id) = self.ping(&ping.source, ping.to)? else {
+            let Some(id) = self.start_ping(&ping.source, ping.to)? else {
                 let message = format!(
                     "no device of the plan has the address `{}` to ping {} from",
                     ping.source, ping.to
@@ -82,7 +82,7 @@ impl TestRig {
     }
 
     /// Collects the outcomes of the pings.
-    pub(super) fn look_at_pings(&mut self) -> Result<Vec<(u64, Option<bool>)>, Error> {
+    pub(super) fn poll_pings(&mut self) -> Result<Vec<(u64, Option<bool>)>, Error> {
         for place in 0..self.pings.len() {
             let Some(id) = self.pings[place].id else { continue };
             let succeeded = match self.ping_state(id)? {
@@ -98,7 +98,7 @@ impl TestRig {
 
     /// Returns the neighbours that this rig's interfaces ask for, one for each interface and gateway, at most
     /// about 100 ms old.
-    pub fn neighbours(&self) -> Vec<NeighbourState> {
+    pub fn neighbour_states(&self) -> Vec<NeighbourState> {
         let found = self.last_found();
         let mut states = Vec::new();
         for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
@@ -119,14 +119,14 @@ impl TestRig {
     }
 
     fn last_found(&self) -> BTreeMap<DeviceNeighbour, Option<Mac>> {
-        let latest = self.benches.iter().filter_map(|bench| bench.host.as_ref()?.latest());
+        let latest = self.running_ports.iter().filter_map(|bench| bench.host.as_ref()?.latest_counts());
         latest.flat_map(|latest| latest.neighbours).collect()
     }
 
     /// On: interfaces answer and ask for their neighbours. Off: they do neither, and forget the neighbours they found.
-    pub fn protocols(&mut self, on: bool) -> Result<(), Error> {
-        for host in self.benches.iter_mut().filter_map(|bench| bench.host.as_mut()) {
-            host.ask(move |host| host.switch(on))?;
+    pub fn switch_protocols(&mut self, on: bool) -> Result<(), Error> {
+        for host in self.running_ports.iter_mut().filter_map(|bench| bench.host.as_mut()) {
+            host.run_on_worker(move |host| host.switch_interfaces(on))?;
         }
         Ok(())
     }
@@ -134,23 +134,23 @@ impl TestRig {
     /// Permits emulated interfaces to find their neighbours before the first lease, for as long as
     /// getting ready may take.
     pub(super) fn let_hosts_ask(&mut self) -> Result<(), Error> {
-        for host in self.benches.iter_mut().filter_map(|bench| bench.host.as_mut()) {
-            host.ask(|host| host.allow_for(PATIENCE + FIRST_LEASE))?;
+        for host in self.running_ports.iter_mut().filter_map(|bench| bench.host.as_mut()) {
+            host.run_on_worker(|host| host.allow_for(RESOLVE_TIMEOUT + FIRST_LEASE))?;
         }
         Ok(())
     }
 
     /// Starts a ping to `to` from an interface's address, by the name of the address or of the interface. `None` if no
     /// such address is here. Does not wait; [`Self::ping_state`] returns the outcome.
-    pub fn ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
+    pub fn start_ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
         self.places.allow_address(to)?;
         let Some(PingSource { port, interface, address }) = self.ping_source(source, to) else {
             return Ok(None);
         };
-        let Some(host) = self.bench(port).and_then(|bench| bench.host.as_mut()) else {
+        let Some(host) = self.running(port).and_then(|bench| bench.host.as_mut()) else {
             return Ok(None);
         };
-        let number = host.ask(move |host| host.ping(interface, address, to, PING_PATIENCE))?;
+        let number = host.run_on_worker(move |host| host.start_ping(interface, address, to, PING_TIMEOUT))?;
         Ok(Some(PingId { port, number }))
     }
 
@@ -169,28 +169,29 @@ impl TestRig {
 
     /// Returns the state of a ping. A finished ping is forgotten after this call and then counts as failed.
     pub fn ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
-        let host = self.bench(ping.port).and_then(|bench| bench.host.as_mut());
-        let state = host.map_or(Ok(None), |host| host.ask(move |host| host.ping_state(ping.number)))?;
+        let host = self.running(ping.port).and_then(|bench| bench.host.as_mut());
+        let state =
+            host.map_or(Ok(None), |host| host.run_on_worker(move |host| host.ping_state(ping.number)))?;
         Ok(state.unwrap_or(PingState::Failed))
     }
 
     /// Compiles those of these streams that await a neighbour once it is found. Waits for a limited time.
-    pub(super) fn resolve(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
+    pub(super) fn resolve_neighbours(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
         let all = &self.plan.plan.streams;
         let awaited: Vec<(usize, DeviceNeighbour)> =
             streams.iter().filter_map(|stream| Some((*stream, all.get(*stream)?.awaits?))).collect();
         if awaited.is_empty() {
             return Ok(());
         }
-        let give_up = self.clock.now() + PATIENCE;
-        let mut found = self.ask_for(&awaited)?;
+        let give_up = self.clock.now() + RESOLVE_TIMEOUT;
+        let mut found = self.poll_neighbours(&awaited)?;
         while awaited.iter().any(|(_, neighbour)| !found.contains_key(neighbour)) {
             if self.clock.now() >= give_up {
-                return Err(self.unresolved(&awaited, &found));
+                return Err(self.unresolved_error(&awaited, &found));
             }
             // The hosts ask on threads of their own; this loop only reads what they have found.
-            self.clock.wait(self.clock.now() + LOOK_AGAIN);
-            found = self.ask_for(&awaited)?;
+            self.clock.wait_until(self.clock.now() + LOOK_AGAIN);
+            found = self.poll_neighbours(&awaited)?;
         }
         for (stream, neighbour) in awaited {
             let mac = found.get(&neighbour).copied();
@@ -204,13 +205,13 @@ impl TestRig {
     }
 
     /// Makes the interfaces ask for these neighbours; returns those found.
-    fn ask_for(
+    fn poll_neighbours(
         &mut self,
         awaited: &[(usize, DeviceNeighbour)],
     ) -> Result<BTreeMap<DeviceNeighbour, Mac>, Error> {
         let mut found = BTreeMap::new();
-        for bench in &mut self.benches {
-            let port = bench.port();
+        for bench in &mut self.running_ports {
+            let port = bench.port_index();
             let Some(host) = bench.host.as_mut() else { continue };
             let interfaces = &self.plan.plan.interfaces;
             let neighbours = awaited.iter().map(|(_, neighbour)| *neighbour);
@@ -218,8 +219,8 @@ impl TestRig {
             let wanted: BTreeSet<DeviceNeighbour> =
                 neighbours.filter(|neighbour| interfaces[neighbour.interface].port == port).collect();
             let wanted: Vec<DeviceNeighbour> = wanted.into_iter().collect();
-            let known = host.ask(move |host| {
-                host.want(&wanted);
+            let known = host.run_on_worker(move |host| {
+                host.want_neighbours(&wanted);
                 host.neighbours()
             })?;
             found.extend(known.into_iter().filter_map(|(neighbour, mac)| Some((neighbour, mac?))));
@@ -227,7 +228,7 @@ impl TestRig {
         Ok(found)
     }
 
-    fn unresolved(
+    fn unresolved_error(
         &self,
         awaited: &[(usize, DeviceNeighbour)],
         found: &BTreeMap<DeviceNeighbour, Mac>,

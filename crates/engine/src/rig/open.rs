@@ -1,7 +1,7 @@
 //! Opens ports: interfaces of this machine, on the back end that the user names or that [`super::choose`] chooses.
 //! Tests provide their own opener.
 
-use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose};
+use super::choose::{BackEndChoice, PortAbilities, PortNeeds, choose_back_end};
 use super::{RigOptions, RigSite};
 use crate::Error;
 use crate::clock::RealClock;
@@ -39,13 +39,13 @@ pub struct OpenPort {
 /// Keeps a port open; dropping it restores the port.
 pub trait HeldPort: Send {
     /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
-    fn settle(&mut self) -> Result<(), Error>;
-    /// Corrects the port's description after [`Self::settle`].
-    fn revise(&self, info: &mut PortInfo) {
+    fn await_ready(&mut self) -> Result<(), Error>;
+    /// Corrects the port's description after [`Self::await_ready`].
+    fn revise_info(&self, info: &mut PortInfo) {
         let _ = info;
     }
     /// Returns the location of the interface for emulated interfaces; `None` if the port cannot have any.
-    fn site(&self) -> Result<Option<PortSite>, Error> {
+    fn device_site(&self) -> Result<Option<PortSite>, Error> {
         Ok(None)
     }
     /// Returns doubts about the port, in words.
@@ -56,7 +56,7 @@ pub trait HeldPort: Send {
 
 /// A port that needs no hold.
 impl HeldPort for () {
-    fn settle(&mut self) -> Result<(), Error> {
+    fn await_ready(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
@@ -70,12 +70,12 @@ impl HeldPort for () {
 }
 
 impl HeldPort for PortHold {
-    fn settle(&mut self) -> Result<(), Error> {
+    fn await_ready(&mut self) -> Result<(), Error> {
         self.await_carrier()
     }
 
-    fn site(&self) -> Result<Option<PortSite>, Error> {
-        Self::site(self).map(Some)
+    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+        Self::interface_site(self).map(Some)
     }
 
     fn caveats(&self) -> Vec<String> {
@@ -96,7 +96,7 @@ impl std::fmt::Debug for OpenPort {
 /// Opens ports, several in parallel.
 pub trait PortOpener: Sync {
     /// Opens one port. `largest` is the largest frame that will be sent from it.
-    fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
+    fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
 }
 
 /// Interfaces of this machine.
@@ -120,7 +120,7 @@ pub struct MachinePorts {
 }
 
 impl PortOpener for MachinePorts {
-    fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+    fn open_port(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         // Entered once for everything that opening does in this namespace.
         NetNs::open_or_current(port.location.namespace.as_deref())?
             .run_in(|| self.open_here(port, largest))?
@@ -144,9 +144,9 @@ impl MachinePorts {
 
     /// Keeps ports on AF_PACKET rings open after the run. Closes kept ports that this run does not use.
     #[must_use]
-    pub fn keeping(self, kept: Option<KeptPorts>, site: &RigSite) -> Self {
+    pub fn with_kept_ports(self, kept: Option<KeptPorts>, site: &RigSite) -> Self {
         if let Some(kept) = &kept {
-            kept.keep_only(&site.locations(&self.plan));
+            kept.keep_only(&site.port_locations(&self.plan));
         }
         Self { kept, ..self }
     }
@@ -172,14 +172,14 @@ impl MachinePorts {
             Some(BackEnd::Process) if largest.is_some() => match &self.engine {
                 Some(engine) => {
                     self.close_kept(port);
-                    process::open(port, options, engine)
+                    process::open_port(port, options, engine)
                 }
                 None => Err(Error::NoEngine { port: port.name.clone() }),
             },
             // Pktgen only sends: a port that only receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => {
                 self.close_kept(port);
-                pktgen::open(port, options)
+                pktgen::open_port(port, options)
             }
             Some(_) => {
                 let why = format!("{ASKED_FOR}: AF_PACKET rings work with every kernel and card");
@@ -198,7 +198,7 @@ impl MachinePorts {
     /// Closes the kept port on rings, which would be in the way of any other back end.
     fn close_kept(&self, port: &Port) {
         if let Some(kept) = &self.kept {
-            kept.close(&port.location);
+            kept.close_port(&port.location);
         }
     }
 
@@ -210,12 +210,12 @@ impl MachinePorts {
         why: String,
     ) -> Result<OpenPort, Error> {
         self.close_kept(port);
-        xdp::open(port, options, method, why)
+        xdp::open_port(port, options, method, why)
     }
 
-    fn needs(&self, port: &Port, speed: Option<BitRate>) -> PortNeeds {
+    fn port_needs(&self, port: &Port, speed: Option<BitRate>) -> PortNeeds {
         let index = self.plan.ports.iter().position(|of_plan| of_plan.name == port.name);
-        let mut needs = index.map(|index| PortNeeds::of(&self.plan, index, speed)).unwrap_or_default();
+        let mut needs = index.map(|index| PortNeeds::from_plan(&self.plan, index, speed)).unwrap_or_default();
         if self.steered {
             needs.not_live = Some("live frames cannot be started, stopped or changed during the run".into());
         }
@@ -224,13 +224,13 @@ impl MachinePorts {
 
     /// Returns how frames leave with back end `xdp`.
     fn send_method(&self, port: &Port) -> SendMethod {
-        self.needs(port, port.speed)
+        self.port_needs(port, port.speed)
             .not_live
             .map_or(SendMethod::Live, |reason| SendMethod::Socket(Some(reason)))
     }
 
     fn open_chosen(&self, port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
-        let BackEndChoice { back_end, why } = self.choose(port)?;
+        let BackEndChoice { back_end, why } = self.choose_back_end(port)?;
         let opened = match back_end {
             BackEnd::Xdp => self.open_xdp(port, options, self.send_method(port), why.clone()),
             BackEnd::AfXdp => self.open_xdp(port, options, SendMethod::Socket(None), why.clone()),
@@ -244,28 +244,28 @@ impl MachinePorts {
     }
 
     /// Chooses the back end of a port.
-    fn choose(&self, port: &Port) -> Result<BackEndChoice, Error> {
+    fn choose_back_end(&self, port: &Port) -> Result<BackEndChoice, Error> {
         let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&port.location.interface)?;
-        let ethtool = EthtoolCalls::open(&netns)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&port.location.interface)?;
+        let ethtool = EthtoolCalls::open_in(&netns)?;
         let speed = port.speed.or_else(|| {
-            let speed = ethtool.speed(&link.name).ok().flatten()?;
+            let speed = ethtool.read_speed(&link.name).ok().flatten()?;
             Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
         });
         // A kernel that cannot tell counts as one without XDP in the driver: rings work everywhere.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let abilities = PortAbilities {
-            driver: ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
-            processors: sched::cpus().map_or(1, |cpus| cpus.len()),
-            no_bpf: packetrig_sys::xdp::obstacle().map(|error| error.to_string()),
+            driver: ethtool.read_driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
+            processors: sched::allowed_cpus().map_or(1, |cpus| cpus.len()),
+            no_bpf: packetrig_sys::xdp::bpf_obstacle().map(|error| error.to_string()),
             native: features.native,
         };
-        Ok(choose(&self.needs(port, speed), &abilities, &self.limits))
+        Ok(choose_back_end(&self.port_needs(port, speed), &abilities, &self.limits))
     }
 
     fn open_packet(&self, port: &Port, options: OpenOptions, why: String) -> Result<OpenPort, Error> {
         if let Some(kept) = &self.kept {
-            let lent = kept.lend(port, options)?;
+            let lent = kept.lend_port(port, options)?;
             return Ok(OpenPort {
                 info: PortInfo { why, ..lent.info },
                 tx: Box::new(TestSender::new(lent.tx, RealClock::new())),
@@ -273,7 +273,7 @@ impl MachinePorts {
                 hold: Box::new(lent.hold),
             });
         }
-        let opened = packet::open(port, options)?;
+        let opened = packet::open_port(port, options)?;
         Ok(OpenPort {
             info: PortInfo { why, ..opened.info },
             tx: Box::new(TestSender::new(opened.tx, RealClock::new())),

@@ -25,7 +25,7 @@ pub(super) struct PortPlaces {
 }
 
 impl PortPlaces {
-    pub(super) fn of(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
+    pub(super) fn from_options(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
         let places = Self { site: options.site.clone(), terms: options.terms.clone() };
         let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
         // The order comes from another machine, so it may not fit the plan.
@@ -54,7 +54,7 @@ impl PortPlaces {
         self.terms.back_end == Some(BackEnd::Process)
     }
 
-    fn given(&self) -> Option<&[Option<PortLocation>]> {
+    fn given_places(&self) -> Option<&[Option<PortLocation>]> {
         match &self.site {
             RigSite::EveryPortHere => None,
             RigSite::PartOfFleet { places, .. } => Some(places),
@@ -87,7 +87,7 @@ impl PortPlaces {
             // A link may report its speed only when it is up. The parts that are known are checked now.
             Err(_) => Plan { streams: Vec::new(), ..plan.clone() }.bind_part(&speeds, &|_| true)?,
         };
-        self.ask(&bound, &ports)
+        self.ask_permit(&bound, &ports)
     }
 
     /// Asks the owner's permit about a plan on open ports.
@@ -95,20 +95,20 @@ impl PortPlaces {
         if self.permit().is_none() {
             return Ok(());
         }
-        self.ask(plan, &self.ports_here(&plan.plan, infos))
+        self.ask_permit(plan, &self.ports_here(&plan.plan, infos))
     }
 
-    fn ask(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
+    fn ask_permit(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
         let Some(permit) = self.permit() else { return Ok(()) };
-        let replays = self.replays(&plan.plan);
+        let replays = self.replay_files(&plan.plan);
         let question = PermitQuestion { plan, ports, replays: &replays, terms: &self.terms };
-        let objections = permit.objections(&question);
+        let objections = permit.list_objections(&question);
         if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
     }
 
     /// Checks that the permit allows sending to this address.
     pub(super) fn allow_address(&self, address: IpAddr) -> Result<(), Error> {
-        if self.permit().is_none_or(|permit| permit.allows(address)) {
+        if self.permit().is_none_or(|permit| permit.allows_address(address)) {
             return Ok(());
         }
         Err(Error::NotPermitted(vec![format!("sending to {address} is not allowed")]))
@@ -126,7 +126,7 @@ impl PortPlaces {
     }
 
     /// Returns the files that local ports read frames from.
-    fn replays(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
+    fn replay_files(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
         let here = plan.streams.iter().filter(|stream| self.is_here(stream.tx));
         let files = here.filter_map(|stream| match &stream.frames {
             FrameOrigin::Recorded(recording) => Some(recording.file.canonicalize().ok()),
@@ -136,12 +136,12 @@ impl PortPlaces {
     }
 
     pub(super) fn is_here(&self, port: usize) -> bool {
-        self.given().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
+        self.given_places().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
     }
 
     /// Writes the locations of the local ports into the plan.
-    pub(super) fn settle(&self, plan: &mut Plan) {
-        for (port, place) in plan.ports.iter_mut().zip(self.given().unwrap_or_default()) {
+    pub(super) fn set_locations(&self, plan: &mut Plan) {
+        for (port, place) in plan.ports.iter_mut().zip(self.given_places().unwrap_or_default()) {
             if let Some(location) = place {
                 port.location.clone_from(location);
             }
@@ -152,7 +152,7 @@ impl PortPlaces {
 /// Reads the speed that a link of this machine reports.
 fn link_speed(location: &PortLocation) -> Option<BitRate> {
     let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    let speed = EthtoolCalls::open(&netns).ok()?.speed(&location.interface).ok().flatten()?;
+    let speed = EthtoolCalls::open_in(&netns).ok()?.read_speed(&location.interface).ok().flatten()?;
     Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 

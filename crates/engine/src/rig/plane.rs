@@ -1,8 +1,8 @@
 //! Interface between a node and a data plane: from arming to the accounts of a run. [`TestRig`] is the
 //! one that sends frames.
 
-use super::bench::PortBench;
-use super::course::StreamCourse;
+use super::running_port::RunningPort;
+use super::steering::SteeredStreamState;
 use super::watch::PortWatcher;
 use super::{TestRig, account};
 use crate::Error;
@@ -19,166 +19,166 @@ use packetrig_units::MonoTime;
 pub trait DataPlane: SteeredPlane {
     /// Finds the neighbours that streams await (in a steered run when the streams begin), starts the receivers, then
     /// the senders; returns when each receiver is receiving. Sends no test traffic.
-    fn arm(&mut self) -> Result<(), Error>;
+    fn arm_ports(&mut self) -> Result<(), Error>;
     /// Starts the schedules at `at`.
     fn start_at(&mut self, at: MonoTime);
     /// Sets how the clocks of nodes that send streams to this one relate to its own: (stream, shift). Called once the
     /// rig is armed, and again whenever the shift is known better; frames that arrived before keep their latency. A
     /// stream sent elsewhere without a shift has no latency.
-    fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
+    fn set_clock_shifts(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         // For a plane that measures no latency.
         let _ = shifts;
         Ok(())
     }
     /// Returns all counts as published at one instant, at most about 100 ms ago. Detects workers that panicked; a
     /// worker that met an error of its port has ended with the counts it had.
-    fn sample(&mut self) -> Result<CountSample, Error>;
+    fn sample_counts(&mut self) -> Result<CountSample, Error>;
     /// Returns whether every sender is done, and records when that was first the case. In a steered run they are done
     /// once they are stopped.
     fn senders_done(&mut self) -> bool;
     /// Returns how many tagged frames each stream of this node's senders has sent. Final once they are done.
-    fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
+    fn sent_totals(&mut self) -> Result<Vec<SentTotal>, Error>;
     /// Returns whether a sender ended because its lease expired, even if the lease was renewed since. Final
     /// once they are done.
     fn lease_ended(&mut self) -> Result<bool, Error> {
-        Ok(self.sample()?.tx.iter().any(|(_, counts)| counts.lease_ended))
+        Ok(self.sample_counts()?.tx.iter().any(|(_, counts)| counts.lease_ended))
     }
     /// Stops the senders; unsent frames stay unsent.
     fn stop_senders(&mut self);
     /// Stops senders, then receivers, and returns the final accounts. `sent_elsewhere` are the totals of streams that
     /// other nodes send. Must be the last call; dropping the plane closes its ports, which takes the kernel a while,
     /// and restores the interfaces.
-    fn finish(&mut self, node: &str, sent_elsewhere: &[SentTotal]) -> Result<NodeResult, Error>;
+    fn finish_run(&mut self, node: &str, sent_elsewhere: &[SentTotal]) -> Result<NodeResult, Error>;
 }
 
-/// Changes of a steered run. On one node [`SteeredPlane::steer`] makes a change; between nodes it is made in steps.
+/// Changes of a steered run. On one node [`SteeredPlane::apply_change`] makes a change; between nodes it is made in steps.
 pub trait SteeredPlane {
     /// Makes a change as soon as possible, without other rigs. An error leaves the run as it was.
-    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error>;
+    fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), Error>;
     /// First step: holds the streams concerned that are sent here, and returns where they stopped. An impossible change
     /// fails now, and leaves the run as it was.
-    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error>;
+    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, Error>;
     /// Second step: announces the segments that follow to the local receivers; adds new streams, stops removed ones.
     /// `held` is the report of all rigs, `at` their common time.
-    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
+    fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), Error>;
     /// Third step: continues the streams that are sent here, at `at` if that is in the future.
-    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
+    fn begin_change(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
     /// Undoes the first step: the held streams continue as before. A change that was announced is
     /// not undone; it begins.
-    fn undo(&mut self) -> Result<(), Error>;
+    fn undo_change(&mut self) -> Result<(), Error>;
 }
 
 impl DataPlane for TestRig {
-    fn arm(&mut self) -> Result<(), Error> {
-        let steered = self.courses.is_some();
+    fn arm_ports(&mut self) -> Result<(), Error> {
+        let steered = self.steered_streams.is_some();
         self.let_hosts_ask()?;
         if !steered {
-            self.resolve(&self.sent_here().collect())?;
+            self.resolve_neighbours(&self.sent_here().collect())?;
         }
         // Noted before the receivers start, so that they recognise frames of earlier runs from the first one on.
-        let earlier_runs = crate::recent_runs::note(&self.run, self.key);
-        for bench in &mut self.benches {
+        let earlier_runs = crate::recent_runs::remember_run(&self.run, self.key);
+        for bench in &mut self.running_ports {
             bench.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
         }
-        for bench in &mut self.benches {
+        for bench in &mut self.running_ports {
             // All senders of a node share one lease.
             let gate = self.gate.clone();
             bench.arm_sender(self.key, &self.specs, steered, gate)?;
         }
-        self.watch()
+        self.start_watcher()
     }
 
     fn start_at(&mut self, at: MonoTime) {
         self.started = Some(at);
-        for bench in &self.benches {
+        for bench in &self.running_ports {
             bench.control_receiver(StreamControl::StartAt(at));
         }
-        for bench in &self.benches {
+        for bench in &self.running_ports {
             bench.control_sender(StreamControl::StartAt(at));
         }
     }
 
-    fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
+    fn set_clock_shifts(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), Error> {
         let numbered =
             shifts.iter().filter_map(|(stream, shift)| Some((u16::try_from(*stream).ok()?, *shift)));
         let shifts: Vec<_> = numbered.collect();
-        self.benches.iter_mut().try_for_each(|bench| bench.shift(&shifts))
+        self.running_ports.iter_mut().try_for_each(|running| running.set_clock_shifts(&shifts))
     }
 
-    fn sample(&mut self) -> Result<CountSample, Error> {
+    fn sample_counts(&mut self) -> Result<CountSample, Error> {
         let mut sample = CountSample { at: self.clock.now(), ..CountSample::default() };
         let mut sent_by: Option<MonoTime> = None;
-        for bench in &mut self.benches {
-            let at = bench.sample_sender(&mut sample)?;
+        for running in &mut self.running_ports {
+            let at = running.sample_sender(&mut sample)?;
             sent_by = sent_by.into_iter().chain(at).min();
         }
         // Receivers at no later instant, so that no frame is counted as received but not as sent.
         let mut latency = DelaySummary::default();
-        for bench in &mut self.benches {
+        for bench in &mut self.running_ports {
             bench.sample_receiver(&mut sample, &mut latency, sent_by)?;
         }
         sample.latency = latency.mean().map(|mean| (latency.min, mean, latency.max));
         sample.captures.extend(self.captures().into_iter().map(|(port, capture)| CaptureState {
             port,
             is_running: capture.is_running(),
-            file: capture.last().map(|captured| captured.file.to_string_lossy().into_owned()),
+            file: capture.last_outcome().map(|captured| captured.file.to_string_lossy().into_owned()),
         }));
-        sample.pings = self.look_at_pings()?;
+        sample.pings = self.poll_pings()?;
         for (stream, counts) in &mut sample.tx {
-            let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
-            counts.is_paused = course.is_some_and(StreamCourse::is_paused);
+            let state = self.steered_streams.as_ref().and_then(|courses| courses.get(*stream));
+            counts.is_paused = state.is_some_and(SteeredStreamState::is_paused);
         }
-        sample.neighbours = self.neighbours();
+        sample.neighbours = self.neighbour_states();
         Ok(sample)
     }
 
     fn senders_done(&mut self) -> bool {
-        if self.courses.is_some() && !self.interrupted {
+        if self.steered_streams.is_some() && !self.interrupted {
             return false;
         }
         // A sender without streams, or without a worker, counts as done.
-        let done = self.benches.iter().all(PortBench::sender_done);
+        let done = self.running_ports.iter().all(RunningPort::is_sender_done);
         if done && self.started.is_some() && self.senders_done.is_none() {
             self.senders_done = Some(self.clock.now());
         }
         done && (self.started.is_some() || self.interrupted)
     }
 
-    fn sent(&mut self) -> Result<Vec<SentTotal>, Error> {
-        let sent = self.sample()?.tx.into_iter();
-        Ok(sent.map(|(stream, counts)| SentTotal { stream, frames: counts.numbered() }).collect())
+    fn sent_totals(&mut self) -> Result<Vec<SentTotal>, Error> {
+        let sent = self.sample_counts()?.tx.into_iter();
+        Ok(sent.map(|(stream, counts)| SentTotal { stream, frames: counts.numbered_frames() }).collect())
     }
 
     fn stop_senders(&mut self) {
         // A stop after the last frame changes nothing, so it is no interruption.
         self.interrupted |= !self.senders_done();
-        for bench in &self.benches {
+        for bench in &self.running_ports {
             bench.control_sender(StreamControl::Stop);
         }
     }
 
-    fn finish(&mut self, node: &str, sent_elsewhere: &[SentTotal]) -> Result<NodeResult, Error> {
+    fn finish_run(&mut self, node: &str, sent_elsewhere: &[SentTotal]) -> Result<NodeResult, Error> {
         self.stop_senders();
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());
         // From here on the order matters: senders stop, then interfaces that answer for devices (their frames are not
         // the test's), and receivers last, so that everything sent had its chance to arrive.
-        self.benches.iter_mut().try_for_each(PortBench::end_host)?;
+        self.running_ports.iter_mut().try_for_each(RunningPort::end_host)?;
         let sent = self.finish_senders(&mut result)?;
-        let totals = self.totals(&result, sent_elsewhere);
+        let totals = self.totals_by_stream(&result, sent_elsewhere);
         let ports = self.finish_receivers(sent, &totals, &mut result)?;
         result.ended = self.clock.now();
         let mut captured = Vec::new();
-        for bench in &mut self.benches {
+        for bench in &mut self.running_ports {
             captured.extend(bench.finish_captures());
         }
         // A steered run has no end of its own to be stopped before.
-        let interrupted = self.interrupted && self.courses.is_none();
+        let interrupted = self.interrupted && self.steered_streams.is_none();
         let account =
             account::RigAccount { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
-        account.close(&mut result, captured);
+        account.fill_result(&mut result, captured);
         account.doubt_recordings(&mut result);
-        tap_losses::doubt(&mut result, self.has_receivers_elsewhere());
+        tap_losses::add_doubts(&mut result, self.has_receivers_elsewhere());
         result.machine = Some(this_machine());
         Ok(result)
     }
@@ -187,10 +187,10 @@ impl DataPlane for TestRig {
 /// Describes the machine that this process runs on.
 pub fn this_machine() -> MachineInfo {
     MachineInfo {
-        kernel: kernel::release(),
+        kernel: kernel::release_name(),
         architecture: kernel::architecture(),
         processor: kernel::processor_model(),
-        processors: sched::cpus().ok().and_then(|cpus| u32::try_from(cpus.len()).ok()),
+        processors: sched::allowed_cpus().ok().and_then(|cpus| u32::try_from(cpus.len()).ok()),
     }
 }
 
@@ -201,20 +201,20 @@ impl TestRig {
         sent: Vec<account::SenderResult>,
         totals: &[u64],
         result: &mut NodeResult,
-    ) -> Result<Vec<account::PortBook>, Error> {
-        let mut events = self.watcher.as_mut().map(PortWatcher::finish).unwrap_or_default();
-        let mut ports = Vec::with_capacity(self.benches.len());
+    ) -> Result<Vec<account::PortOutcome>, Error> {
+        let mut events = self.watcher.as_mut().map(PortWatcher::finish_watch).unwrap_or_default();
+        let mut ports = Vec::with_capacity(self.running_ports.len());
         // All at once: each may be waiting for frames and looks at its orders only then.
-        self.benches.iter().for_each(PortBench::begin_finish_receiver);
-        for (bench, sent) in self.benches.iter_mut().zip(sent) {
+        self.running_ports.iter().for_each(RunningPort::begin_finish_receiver);
+        for (bench, sent) in self.running_ports.iter_mut().zip(sent) {
             let received = bench.finish_receiver(&self.clock, totals)?;
             result.receive.extend(received.frames.streams);
             result.misdelivered.extend(received.frames.misdelivered);
             result.other_runs.extend(received.frames.other_runs);
-            let mut events = events.remove(&bench.port()).unwrap_or_default();
+            let mut events = events.remove(&bench.port_index()).unwrap_or_default();
             events.extend(sent.record.stalls);
-            ports.push(account::PortBook {
-                port: bench.port(),
+            ports.push(account::PortOutcome {
+                port: bench.port_index(),
                 info: bench.info().clone(),
                 tx: sent.counters,
                 rx: received.counters,

@@ -22,8 +22,8 @@ pub(super) fn open_all(
         for (index, port) in ports {
             let sent = plan.streams.iter().filter(|stream| stream.tx == index);
             // `None` marks a port that sends nothing.
-            let largest = sent.map(|stream| stream.frames.largest()).max();
-            opening.push((index, scope.spawn(move || opener.open(port, largest))));
+            let largest = sent.map(|stream| stream.frames.largest_frame()).max();
+            opening.push((index, scope.spawn(move || opener.open_port(port, largest))));
         }
         let outcomes = opening.into_iter().map(|(index, opened)| {
             // A panic continues in this thread with its own message, which an error would lose.
@@ -37,7 +37,11 @@ pub(super) fn open_all(
 }
 
 /// Binds rates and gaps to the links of the local ports.
-pub(super) fn bind(plan: Plan, places: &PortPlaces, infos: &[(usize, PortInfo)]) -> Result<BoundPlan, Error> {
+pub(super) fn bind_plan(
+    plan: Plan,
+    places: &PortPlaces,
+    infos: &[(usize, PortInfo)],
+) -> Result<BoundPlan, Error> {
     let mut speeds = vec![None; plan.ports.len()];
     for (port, info) in infos {
         speeds[*port] = info.speed;
@@ -61,12 +65,12 @@ pub(super) fn stream_spec(
         of_plan.awaits.filter(|_| sent_elsewhere).and_then(|of| places::mac_of(&plan.plan, of.ip))
     });
     let source = match mac {
-        Some(mac) => FrameSource::of(
+        Some(mac) => FrameSource::from_origin(
             &of_plan
                 .frames_to(mac)
                 .map_err(|_| Error::Bug("resolving a MAC address changed a frame size"))?,
         ),
-        None => FrameSource::of(&of_plan.frames),
+        None => FrameSource::from_origin(&of_plan.frames),
     };
     Ok(Arc::new(StreamSpec {
         number,
@@ -81,7 +85,7 @@ pub(super) fn stream_spec(
 /// Checks that frames fit the local ports.
 pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
     let too_large = plan.streams.iter().filter_map(|stream| {
-        let largest: FrameSize = stream.frames.largest();
+        let largest: FrameSize = stream.frames.largest_frame();
         // The kernel accepts one 802.1Q tag beyond the MTU.
         let measured = stream.frames.largest_untagged().bytes();
         let info = infos.iter().find(|(port, info)| {

@@ -30,7 +30,7 @@ pub enum RigSite {
 
 impl RigSite {
     /// Returns the interfaces of this machine that the plan's ports are on.
-    pub(super) fn locations(&self, plan: &Plan) -> BTreeSet<PortLocation> {
+    pub(super) fn port_locations(&self, plan: &Plan) -> BTreeSet<PortLocation> {
         match self {
             Self::EveryPortHere => plan.ports.iter().map(|port| port.location.clone()).collect(),
             Self::PartOfFleet { places, .. } => places.iter().flatten().cloned().collect(),
@@ -41,9 +41,9 @@ impl RigSite {
 /// Permit of a node's owner.
 pub trait OwnerPermit: fmt::Debug + Send + Sync {
     /// Returns all reasons why the node refuses; empty if it does not.
-    fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String>;
+    fn list_objections(&self, question: &PermitQuestion<'_>) -> Vec<String>;
     /// Returns whether sending to this address is allowed.
-    fn allows(&self, address: IpAddr) -> bool;
+    fn allows_address(&self, address: IpAddr) -> bool;
 }
 
 /// Action of a rig that needs a permit.

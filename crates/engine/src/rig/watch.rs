@@ -39,12 +39,12 @@ impl PortWatcher {
         let mut looks = Vec::with_capacity(ports.len());
         let mut logs = BTreeMap::new();
         for (port, site) in ports {
-            let links = NamespaceLinks::open(&site.netns)?;
+            let links = NamespaceLinks::open_in(&site.netns)?;
             // Its own netlink socket for each port, in the namespace of the interface.
             let mut look = PortLook { port, index: site.index, links };
             let asked = RealClock::new().now();
             // An interface that the kernel does not show now cannot be compared later; it is not watched.
-            if let Some(LinkObservation::Present(state)) = look.observe() {
+            if let Some(LinkObservation::Present(state)) = look.observe_link() {
                 logs.insert(port, EventLog::new(state, asked));
                 looks.push(look);
             }
@@ -55,26 +55,26 @@ impl PortWatcher {
             let logs = Arc::clone(&logs);
             std::thread::Builder::new()
                 .name("port-watch".to_owned())
-                .spawn(move || watch(&mut looks, &logs, &until_told))
+                .spawn(move || watch_ports(&mut looks, &logs, &until_told))
                 .map_err(|source| Error::Thread { name: "port-watch".into(), source })?
         };
         Ok(Self { logs, quit: Some(quit), thread: Some(thread) })
     }
 
     /// Announces that the plan is about to switch the link of this port down or up.
-    pub(super) fn declare(&self, port: usize, down: bool) {
-        if let Some(log) = lock(&self.logs).get_mut(&port) {
-            log.declare(down);
+    pub(super) fn declare_link(&self, port: usize, down: bool) {
+        if let Some(log) = lock_logs(&self.logs).get_mut(&port) {
+            log.declare_link(down);
         }
     }
 
     /// Ends the watch; returns the events of each port.
-    pub(super) fn finish(&mut self) -> BTreeMap<usize, Vec<PortEvent>> {
-        self.end();
-        lock(&self.logs).iter_mut().map(|(port, log)| (*port, log.take_events())).collect()
+    pub(super) fn finish_watch(&mut self) -> BTreeMap<usize, Vec<PortEvent>> {
+        self.end_thread();
+        lock_logs(&self.logs).iter_mut().map(|(port, log)| (*port, log.take_events())).collect()
     }
 
-    fn end(&mut self) {
+    fn end_thread(&mut self) {
         self.quit = None;
         if let Some(thread) = self.thread.take() {
             // The thread only looks: if it panicked, the events found by then are all there are.
@@ -85,16 +85,16 @@ impl PortWatcher {
 
 impl Drop for PortWatcher {
     fn drop(&mut self) {
-        self.end();
+        self.end_thread();
     }
 }
 
 /// A poisoned lock is usable: each entry is complete between any two operations.
-fn lock(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap<usize, EventLog>> {
+fn lock_logs(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap<usize, EventLog>> {
     logs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn watch(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
+fn watch_ports(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
     let clock = RealClock::new();
     loop {
         // The sender is dropped when the watch is over; one more look comes after that. Waiting on the channel lets the
@@ -102,9 +102,9 @@ fn watch(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: 
         let is_over = quit.recv_timeout(LOOK_EVERY.to_std()) != Err(RecvTimeoutError::Timeout);
         for look in &mut *looks {
             let asked = clock.now();
-            let Some(seen) = look.observe() else { continue };
-            if let Some(log) = lock(logs).get_mut(&look.port) {
-                log.observe(asked, clock.now(), seen);
+            let Some(seen) = look.observe_link() else { continue };
+            if let Some(log) = lock_logs(logs).get_mut(&look.port) {
+                log.on_observation(asked, clock.now(), seen);
             }
         }
         if is_over {
@@ -122,8 +122,8 @@ struct PortLook {
 
 impl PortLook {
     /// Asks the kernel for the state; `None` if it did not answer, which proves nothing about the interface.
-    fn observe(&mut self) -> Option<LinkObservation> {
-        match self.links.state(self.index) {
+    fn observe_link(&mut self) -> Option<LinkObservation> {
+        match self.links.read_state(self.index) {
             Ok(state) => Some(LinkObservation::Present(PortState {
                 is_up: state.link.up,
                 has_carrier: state.link.carrier,

@@ -30,7 +30,7 @@ impl Default for AheadLog {
 
 impl AheadLog {
     /// Adds frames that left ahead between two instants.
-    pub(crate) fn add(&mut self, from: MonoTime, until: MonoTime, frames: u64) {
+    pub(crate) fn add_burst(&mut self, from: MonoTime, until: MonoTime, frames: u64) {
         if let Some(last) = self.bursts.last_mut()
             && from <= last.until + APART
         {
@@ -73,7 +73,7 @@ pub(crate) struct AheadMeter {
 
 impl AheadMeter {
     /// Checks a frame that was due at `due` and leaves now.
-    pub(crate) fn add(&mut self, due: MonoTime, now: MonoTime) {
+    pub(crate) fn add_frame(&mut self, due: MonoTime, now: MonoTime) {
         if let Some(before) = self.ahead.take() {
             // The policer dropped the last frame, so its place is free for this one.
             self.bar = self.bar.saturating_sub(due.since(before));
@@ -83,7 +83,7 @@ impl AheadMeter {
             self.bar = self.bar.max(late);
         } else {
             self.ahead = Some(due);
-            self.log.add(now, now, 1);
+            self.log.add_burst(now, now, 1);
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
     fn ahead(departures: &[(u64, u64)]) -> u64 {
         let mut meter = AheadMeter::default();
         for (due, left) in departures {
-            meter.add(at(*due), at(*left));
+            meter.add_frame(at(*due), at(*left));
         }
         meter.bursts().iter().map(|burst| burst.frames).sum()
     }

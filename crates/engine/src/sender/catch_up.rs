@@ -3,7 +3,7 @@
 //! A sender that is behind by more than [`SLACK`] sends at the planned rate and a quarter more until it is on time
 //! again: in every millisecond, not on average, so that a device with that reserve carries it.
 //!
-//! A sender that has not been on time for [`PATIENCE`] gets too little of its processor to recover like that. Then it
+//! A sender that has not been on time for [`LATE_LIMIT`] gets too little of its processor to recover like that. Then it
 //! makes good hold-ups of up to [`HOLD_UP`] at once, because otherwise its delay would keep growing.
 //!
 //! The rule uses a *lag*: the sender acts as if it were `lag` earlier, and the lag shrinks by a quarter of the time
@@ -22,7 +22,7 @@ pub(crate) const PART: u64 = 4;
 /// A sender that catches up sleeps only through waits longer than this.
 const SPIN: Nanos = Nanos::from_millis(1);
 /// Time after which a late sender makes hold-ups good at once. A stall of up to a quarter of it is recovered within it.
-pub(crate) const PATIENCE: Nanos = Nanos::from_secs(1);
+pub(crate) const LATE_LIMIT: Nanos = Nanos::from_secs(1);
 /// Delay that a sender that is always late makes good at once.
 pub(crate) const HOLD_UP: Nanos = Nanos::from_millis(10);
 
@@ -38,7 +38,7 @@ pub(crate) struct CatchUp {
 
 impl CatchUp {
     /// Returns how far behind its schedule the sender must stay.
-    pub(crate) fn lag(&self, now: MonoTime) -> Nanos {
+    pub(crate) fn current_lag(&self, now: MonoTime) -> Nanos {
         // The lag shrinks by a quarter of the time that passes, so the sender's clock runs at 5/4 while it catches up.
         let made_good = Nanos::new(now.since(self.since).as_u64() / PART);
         self.lag.saturating_sub(made_good)
@@ -46,32 +46,32 @@ impl CatchUp {
 
     /// Returns the instant up to which due frames may leave.
     pub(crate) fn schedule_time(&self, now: MonoTime) -> MonoTime {
-        now - self.lag(now)
+        now - self.current_lag(now)
     }
 
     /// Returns when a frame that is due at `due` may leave, at the latest.
     pub(crate) fn release_time(&self, due: MonoTime, now: MonoTime) -> MonoTime {
-        due + self.lag(now)
+        due + self.current_lag(now)
     }
 
     /// Returns until when to wait for the frame that may leave at `release`. A sender that catches up spins instead of
     /// sleeping: each late wake-up would make it later.
     pub(crate) fn wait_until(&self, release: MonoTime, now: MonoTime) -> MonoTime {
-        let spins = self.lag(now) > Nanos::ZERO && release.since(now) < SPIN;
+        let spins = self.current_lag(now) > Nanos::ZERO && release.since(now) < SPIN;
         if spins { release.min(now + WAKE_LEAD) } else { release }
     }
 
     /// Updates the lag from the earliest frame that has not left. Called before each frame: a thread can be held up
     /// between any two of them.
-    pub(crate) fn look(&mut self, due: MonoTime, now: MonoTime) {
+    pub(crate) fn update_lag(&mut self, due: MonoTime, now: MonoTime) {
         let behind = now.since(due);
         // The common case first: this runs before every frame.
         if self.lag == Nanos::ZERO && behind <= SLACK {
             return;
         }
-        let lag = self.lag(now);
+        let lag = self.current_lag(now);
         let late_since = *self.late_since.get_or_insert(now);
-        let slack = if now.since(late_since) > PATIENCE { HOLD_UP } else { SLACK };
+        let slack = if now.since(late_since) > LATE_LIMIT { HOLD_UP } else { SLACK };
         if behind > lag + slack {
             self.lag = behind.saturating_sub(slack);
             self.since = now;
@@ -80,11 +80,11 @@ impl CatchUp {
             self.late_since = None;
         }
         let is_on_time = self.lag == Nanos::ZERO;
-        self.stalls.note(if is_on_time { Nanos::ZERO } else { behind }, now);
+        self.stalls.note_lag(if is_on_time { Nanos::ZERO } else { behind }, now);
     }
 
     /// Returns the periods in which it was behind.
-    pub(crate) fn stalls(&self) -> Vec<PortEvent> {
+    pub(crate) fn stall_events(&self) -> Vec<PortEvent> {
         self.stalls.events()
     }
 }
@@ -109,7 +109,7 @@ mod tests {
             if stalls.iter().any(|(from, until)| (*from..*until).contains(&now)) {
                 continue;
             }
-            catch_up.look(at(gap * next), at(now));
+            catch_up.update_lag(at(gap * next), at(now));
             let due = |sent: &Vec<u64>| at(gap * sent.len() as u64);
             while (sent.len() as u64) < frames && due(&sent) <= catch_up.schedule_time(at(now)) {
                 sent.push(now);
@@ -148,11 +148,11 @@ mod tests {
     fn a_stall_is_told_from_the_first_frame_it_held_up_until_the_sender_is_on_time() {
         use packetrig_stats::port_event::PortEventKind;
         let mut catch_up = CatchUp::default();
-        catch_up.look(at(100_000), at(300_000));
-        catch_up.look(at(1_400_000), at(1_400_000));
+        catch_up.update_lag(at(100_000), at(300_000));
+        catch_up.update_lag(at(1_400_000), at(1_400_000));
         let what = PortEventKind::SenderStalled { most_late: Nanos::from_millis(200) };
         let stall = PortEvent { what, from: at(100_000), until: Some(at(1_400_000)), only_sending: true };
-        assert_eq!(catch_up.stalls(), [stall]);
+        assert_eq!(catch_up.stall_events(), [stall]);
     }
 
     proptest! {

@@ -3,8 +3,8 @@
 use super::{GRACE, LATE_AFTER};
 use crate::Error;
 use crate::replay::StreamFrames;
+use crate::segment::StreamSegment;
 use crate::stream::StreamSpec;
-use crate::take::Take;
 use packetrig_plan::timeline::SendPattern;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
@@ -40,9 +40,9 @@ impl StreamLane {
         let timeline = spec.timeline;
         let limited = matches!(timeline.shape, SendPattern::Within(_));
         Ok(Self {
-            frames: StreamFrames::open(&spec)?,
-            end: timeline.total().unwrap_or(u64::MAX),
-            cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + GRACE),
+            frames: StreamFrames::from_spec(&spec)?,
+            end: timeline.total_frames().unwrap_or(u64::MAX),
+            cutoff: limited.then(|| timeline.end_time()).flatten().map(|end| end + GRACE),
             counts: StreamTxCounts::default(),
             before_start: (0, 0),
             unsent: 0,
@@ -55,28 +55,30 @@ impl StreamLane {
     }
 
     /// Continues with this segment after being held.
-    pub(super) fn begin(&mut self, take: Take) {
-        if take.is_fresh() {
+    pub(super) fn begin_segment(&mut self, segment: StreamSegment) {
+        if segment.is_fresh() {
             self.before_start = (self.counts.frames, self.counts.bytes);
             self.counts.since_start = SinceStart::default();
         }
-        self.end = take.end();
-        self.cutoff = take.time_limit().map(|end| end + GRACE);
-        self.frames = StreamFrames::Made(take);
+        self.end = segment.end_number();
+        self.cutoff = segment.time_limit().map(|end| end + GRACE);
+        self.frames = StreamFrames::Made(segment);
         self.is_open = true;
         self.counts.is_sending = true;
     }
 
     /// Returns when the next frame is due, or when to look for it again; frames without a schedule are due now.
-    pub(super) fn due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
+    pub(super) fn next_due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
         match &mut self.frames {
-            StreamFrames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
-            StreamFrames::Made(take) => start + take.due(self.counts.frames),
+            StreamFrames::Played(playing) => {
+                playing.next_due(&self.spec.timeline, self.counts.frames, start, now)
+            }
+            StreamFrames::Made(take) => start + take.due_time(self.counts.frames),
         }
     }
 
     /// Writes the next frame, due at `due`, into `slot`; `None` if there is none.
-    pub(super) fn build(
+    pub(super) fn build_frame(
         &mut self,
         key: TagKey,
         start: MonoTime,
@@ -87,14 +89,18 @@ impl StreamLane {
         // The time of building, not the due time: latency must not include the sender's own delay.
         let stamp = TagStamp { key, stream: self.spec.number, time: now.as_nanos() };
         let len = match &mut self.frames {
-            StreamFrames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
-            StreamFrames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
+            StreamFrames::Made(take) => {
+                take.template().render_frame(take.frame_index(self.counts.frames), stamp, slot)
+            }
+            StreamFrames::Played(playing) => {
+                playing.write_frame(&mut self.counts, stamp, due.since(start), slot)?
+            }
         };
         let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
         // Frames without due times cannot be late.
         if self.frames.are_paced() {
             let behind = now.since(due);
-            self.send_error.record(behind);
+            self.send_error.record_time(behind);
             self.counts.late += u64::from(behind > LATE_AFTER);
         }
         self.counts.frames += 1;
@@ -102,7 +108,7 @@ impl StreamLane {
         self.counts.first.get_or_insert(now);
         self.counts.since_start.first.get_or_insert(now);
         self.counts.last = Some(now);
-        self.series.add(start, now, 1, bytes);
+        self.series.add_frames(start, now, 1, bytes);
         Some(len)
     }
 
@@ -115,7 +121,7 @@ impl StreamLane {
 
     /// Counts the unsent frames: those due by the stop, or all if the stream was not stopped.
     /// Nothing is sent afterwards.
-    pub(super) fn settle(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
+    pub(super) fn settle_unsent(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
         self.counts.is_sending = false;
         // A segment is settled once: after a hold, the end of the run must not count it again.
         if !std::mem::take(&mut self.is_open) {

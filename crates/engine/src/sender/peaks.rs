@@ -1,7 +1,7 @@
 //! Measures the most frames that left within 1, 10 and 100 ms.
 
 use packetrig_stats::result::SendingPeaks;
-use packetrig_units::{MonoTime, Nanos, clamp_to_u64, remainder};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64, remainder_as_usize};
 
 /// Parts of a window: a peak is exact to one part.
 const PARTS: usize = 10;
@@ -24,38 +24,38 @@ impl PeakWindow {
         Self { part, parts: [0; PARTS], latest: 0, sum: 0, most: 0 }
     }
 
-    fn add(&mut self, at: MonoTime, frames: u64) {
+    fn add_frames(&mut self, at: MonoTime, frames: u64) {
         let number = at.as_nanos() / self.part.as_u64();
         // No frame left in the parts between the latest one and this one. At most all ten have to be cleared,
         // however long that was.
         let passed = number.saturating_sub(self.latest).min(PARTS as u64);
         for old in number.saturating_sub(passed) + 1..=number {
-            self.sum -= std::mem::take(&mut self.parts[remainder(old, PARTS)]);
+            self.sum -= std::mem::take(&mut self.parts[remainder_as_usize(old, PARTS)]);
         }
         self.latest = self.latest.max(number);
-        self.parts[remainder(number, PARTS)] += frames;
+        self.parts[remainder_as_usize(number, PARTS)] += frames;
         self.sum += frames;
         self.most = self.most.max(self.sum);
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct ErrorPeaks {
+pub(crate) struct SendingPeakMeter {
     /// Windows of 1, 10 and 100 ms.
     windows: [PeakWindow; 3],
 }
 
-impl Default for ErrorPeaks {
+impl Default for SendingPeakMeter {
     fn default() -> Self {
         Self { windows: [1, 10, 100].map(|ms| PeakWindow::new(Nanos::from_millis(ms))) }
     }
 }
 
-impl ErrorPeaks {
+impl SendingPeakMeter {
     /// Counts frames that were made at `at`.
-    pub(crate) fn add(&mut self, at: MonoTime, frames: u64) {
+    pub(crate) fn add_frames(&mut self, at: MonoTime, frames: u64) {
         for window in &mut self.windows {
-            window.add(at, frames);
+            window.add_frames(at, frames);
         }
     }
 
@@ -68,13 +68,13 @@ impl ErrorPeaks {
         for step in 1..=steps {
             let so_far = u128::from(frames) * u128::from(step) / u128::from(steps);
             let so_far = clamp_to_u64(so_far);
-            self.add(from + Nanos::new(span / steps * step), so_far - counted);
+            self.add_frames(from + Nanos::new(span / steps * step), so_far - counted);
             counted = so_far;
         }
     }
 
     /// Returns the peaks; `None` if nothing was sent.
-    pub(crate) fn found(&self) -> Option<SendingPeaks> {
+    pub(crate) fn sending_peaks(&self) -> Option<SendingPeaks> {
         let [in_1ms, in_10ms, in_100ms] = self.windows.each_ref().map(|window| window.most);
         (in_1ms > 0).then_some(SendingPeaks { in_1ms, in_10ms, in_100ms })
     }
@@ -86,14 +86,14 @@ mod tests {
 
     #[test]
     fn a_burst_is_found_over_each_time() {
-        let mut peaks = ErrorPeaks::default();
+        let mut peaks = SendingPeakMeter::default();
         let at = |us: u64| MonoTime::from_nanos(5_000_000_000 + us * 1000);
         // A frame each 100 us, and 50 at once in the middle.
         for n in 0..10_000 {
-            peaks.add(at(100 * n), if n == 5000 { 51 } else { 1 });
+            peaks.add_frames(at(100 * n), if n == 5000 { 51 } else { 1 });
         }
         let wanted = SendingPeaks { in_1ms: 60, in_10ms: 150, in_100ms: 1050 };
-        assert_eq!(peaks.found(), Some(wanted));
-        assert_eq!(ErrorPeaks::default().found(), None);
+        assert_eq!(peaks.sending_peaks(), Some(wanted));
+        assert_eq!(SendingPeakMeter::default().sending_peaks(), None);
     }
 }

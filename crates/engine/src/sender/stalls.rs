@@ -24,14 +24,14 @@ impl Default for StallLog {
 
 impl StallLog {
     /// Records how far behind the sender is now; zero if it is on time.
-    pub(crate) fn note(&mut self, behind: Nanos, now: MonoTime) {
+    pub(crate) fn note_lag(&mut self, behind: Nanos, now: MonoTime) {
         if self.is_open {
-            self.extend(behind, now);
+            self.extend_last(behind, now);
         } else if behind > TOLD {
             self.is_open = true;
             // Full: the last event covers the rest, which is too wide but misses nothing.
             if self.events.len() == MOST {
-                self.extend(behind, now);
+                self.extend_last(behind, now);
             } else {
                 let what = PortEventKind::SenderStalled { most_late: behind };
                 self.events.push(PortEvent { what, from: now - behind, until: None, only_sending: true });
@@ -39,7 +39,7 @@ impl StallLog {
         }
     }
 
-    fn extend(&mut self, behind: Nanos, now: MonoTime) {
+    fn extend_last(&mut self, behind: Nanos, now: MonoTime) {
         self.is_open = behind > Nanos::ZERO;
         let Some(last) = self.events.last_mut() else { return };
         if let PortEventKind::SenderStalled { most_late } = last.what {
@@ -62,7 +62,7 @@ mod tests {
         let at = |ms: u64| MonoTime::default() + Nanos::from_millis(ms);
         let mut log = StallLog::default();
         for (behind, now) in [(9, 100), (50, 200), (30, 250), (80, 300), (0, 700), (5, 800), (20, 900)] {
-            log.note(Nanos::from_millis(behind), at(now));
+            log.note_lag(Nanos::from_millis(behind), at(now));
         }
         let told: Vec<_> = log.events().iter().map(|event| (event.what, event.from, event.until)).collect();
         let stalled = |ms| PortEventKind::SenderStalled { most_late: Nanos::from_millis(ms) };

@@ -1,6 +1,6 @@
 //! Faults of frames: at known positions, or by chance from a seed.
 
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeSet;
 
 /// Condition of a fault. Positions count the frames that reach the faulty place, from 0.
@@ -14,7 +14,7 @@ impl FaultChance {
     pub const NEVER: Self = Self { at: BTreeSet::new(), per_million: 0 };
 
     /// Faults at these positions and no others.
-    pub fn at(positions: impl IntoIterator<Item = u64>) -> Self {
+    pub fn at_positions(positions: impl IntoIterator<Item = u64>) -> Self {
         Self { at: positions.into_iter().collect(), per_million: 0 }
     }
 
@@ -24,9 +24,9 @@ impl FaultChance {
     }
 
     /// Returns whether the fault happens at `position`.
-    pub(crate) fn strikes(&self, position: u64, dice: &mut SeededDice) -> bool {
+    pub(crate) fn strikes_at(&self, position: u64, dice: &mut SeededDice) -> bool {
         self.at.contains(&position)
-            || (self.per_million > 0 && dice.below(1_000_000) < self.per_million.into())
+            || (self.per_million > 0 && dice.roll_below(1_000_000) < self.per_million.into())
     }
 }
 
@@ -43,10 +43,10 @@ impl SeededDice {
     }
 
     /// Returns a number below `limit`, which must not be zero.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn roll_below(&mut self, limit: u64) -> u64 {
         self.rolls += 1;
         // A hash of seed and roll number gives the same numbers on every platform.
-        mix(self.seed, self.rolls) % limit
+        keyed_mix(self.seed, self.rolls) % limit
     }
 }
 
@@ -59,7 +59,7 @@ mod tests {
         let strikes = |seed| {
             let mut dice = SeededDice::new(seed);
             let chance = FaultChance::per_million(100_000);
-            (0..100_000).filter(|n| chance.strikes(*n, &mut dice)).collect::<Vec<_>>()
+            (0..100_000).filter(|n| chance.strikes_at(*n, &mut dice)).collect::<Vec<_>>()
         };
         assert!((9_500..10_500).contains(&strikes(1).len()));
         assert_eq!(strikes(1), strikes(1));
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn positions_are_exact() {
         let mut dice = SeededDice::new(0);
-        let chance = FaultChance::at([3, 5]);
-        assert_eq!((0..10).filter(|n| chance.strikes(*n, &mut dice)).collect::<Vec<_>>(), [3, 5]);
+        let chance = FaultChance::at_positions([3, 5]);
+        assert_eq!((0..10).filter(|n| chance.strikes_at(*n, &mut dice)).collect::<Vec<_>>(), [3, 5]);
     }
 }

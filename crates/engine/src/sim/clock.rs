@@ -27,5 +27,5 @@ impl WorkerClock for VirtualClock {
     }
 
     /// Returns at once: the simulation advances the time.
-    fn wait(&self, _until: MonoTime) {}
+    fn wait_until(&self, _until: MonoTime) {}
 }

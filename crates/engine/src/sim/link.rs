@@ -117,39 +117,39 @@ impl SimulatedLink {
         self.line_free <= now + self.spec.queue
     }
 
-    pub(super) fn carry(&mut self, bytes: &[u8], now: MonoTime) {
+    pub(super) fn carry_frame(&mut self, bytes: &[u8], now: MonoTime) {
         let position = self.truth.entered;
         self.truth.entered += 1;
         let l1_bytes = FrameSize::from_kernel_len(bytes.len()).l1_bytes();
         let on_line = self.spec.rate.map_or(Nanos::ZERO, |rate| rate.time_for(l1_bytes.into()));
         self.line_free = self.line_free.max(now) + on_line;
-        if self.spec.loss.strikes(position, &mut self.dice) {
+        if self.spec.loss.strikes_at(position, &mut self.dice) {
             self.truth.lost.push(position);
             return;
         }
         // Drawn even without jitter: enabling jitter must not move the other faults of the same seed.
-        let jitter = Nanos::new(self.dice.below(self.spec.jitter.as_u64().saturating_add(1)));
+        let jitter = Nanos::new(self.dice.roll_below(self.spec.jitter.as_u64().saturating_add(1)));
         // Frames on one line do not overtake each other; only `hold` reorders, so that a test can predict it.
         let arrival = self.last_arrival.max(self.line_free + self.spec.delay + jitter);
         self.last_arrival = arrival;
-        let buffer = self.copy(bytes);
-        if self.spec.corrupt.strikes(position, &mut self.dice) {
+        let buffer = self.copy_frame(bytes);
+        if self.spec.corrupt.strikes_at(position, &mut self.dice) {
             let at = self.spec.corrupt_byte % bytes.len().max(1);
-            self.buffers[buffer][at] ^= 1 << self.dice.below(8);
+            self.buffers[buffer][at] ^= 1 << self.dice.roll_below(8);
             self.truth.corrupted.push(position);
         }
-        if self.spec.hold.strikes(position, &mut self.dice) {
+        if self.spec.hold.strikes_at(position, &mut self.dice) {
             self.truth.held.push(position);
             // At the end of a run no frame may follow, and a test must not wait for one forever.
             let deadline = arrival + HOLD_AT_MOST;
             self.held.push(HeldFrame { buffer, remaining: self.spec.hold_for, deadline });
             return;
         }
-        self.launch(buffer, arrival);
-        if self.spec.duplicate.strikes(position, &mut self.dice) {
+        self.launch_frame(buffer, arrival);
+        if self.spec.duplicate.strikes_at(position, &mut self.dice) {
             self.truth.duplicated.push(position);
             let copy = self.duplicate_buffer(buffer);
-            self.launch(copy, arrival);
+            self.launch_frame(copy, arrival);
         }
         self.pass_held(arrival);
     }
@@ -161,22 +161,22 @@ impl SimulatedLink {
         }
         while let Some(first) = self.held.iter().position(|held| held.remaining == 0) {
             let buffer = self.held.remove(first).buffer;
-            self.launch(buffer, arrival);
+            self.launch_frame(buffer, arrival);
         }
     }
 
-    fn launch(&mut self, buffer: usize, arrival: MonoTime) {
+    fn launch_frame(&mut self, buffer: usize, arrival: MonoTime) {
         // The number breaks ties: the heap alone would not keep equal arrivals in order.
         self.flights.push(Reverse((arrival, self.launched, buffer)));
         self.launched += 1;
     }
 
     /// Gives the next frame that has arrived by `now` to `sink`, with its arrival time.
-    pub(super) fn deliver(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
+    pub(super) fn deliver_frame(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
         // Held frames first: their deadline may lie before the next regular arrival.
         while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
             let held = self.held.remove(first);
-            self.launch(held.buffer, held.deadline);
+            self.launch_frame(held.buffer, held.deadline);
         }
         if self.flights.peek().is_none_or(|Reverse((arrival, ..))| *arrival > now) {
             return false;
@@ -196,7 +196,7 @@ impl SimulatedLink {
         arrival.into_iter().chain(deadlines).chain(queue_moves).min()
     }
 
-    fn copy(&mut self, bytes: &[u8]) -> usize {
+    fn copy_frame(&mut self, bytes: &[u8]) -> usize {
         let buffer = self.spare.pop().unwrap_or_else(|| {
             self.buffers.push(Vec::with_capacity(2048));
             self.buffers.len() - 1
@@ -209,7 +209,7 @@ impl SimulatedLink {
     fn duplicate_buffer(&mut self, of: usize) -> usize {
         // Moved out, because `copy` may grow the list of buffers.
         let bytes = std::mem::take(&mut self.buffers[of]);
-        let copy = self.copy(&bytes);
+        let copy = self.copy_frame(&bytes);
         self.buffers[of] = bytes;
         copy
     }
@@ -227,10 +227,10 @@ mod tests {
     fn carry(spec: LinkSpec, frames: u8) -> (Vec<(u8, u64)>, LinkTruth) {
         let mut link = SimulatedLink::new(spec);
         for n in 0..frames {
-            link.carry(&[n; 60], at(u64::from(n) * 1000));
+            link.carry_frame(&[n; 60], at(u64::from(n) * 1000));
         }
         let mut out = Vec::new();
-        while link.deliver(at(1_000_000_000), |bytes, at| out.push((bytes[0], at.as_nanos()))) {}
+        while link.deliver_frame(at(1_000_000_000), |bytes, at| out.push((bytes[0], at.as_nanos()))) {}
         (out, link.truth().clone())
     }
 
@@ -248,7 +248,7 @@ mod tests {
         let mut link = SimulatedLink::new(LinkSpec { rate, queue: Nanos::new(1000), ..LinkSpec::default() });
         let mut entered = 0;
         while link.has_room(at(0)) {
-            link.carry(&[0; 60], at(0));
+            link.carry_frame(&[0; 60], at(0));
             entered += 1;
         }
         assert_eq!(entered, 2);
@@ -258,11 +258,11 @@ mod tests {
     #[test]
     fn faults_strike_where_they_are_told_to() {
         let spec = LinkSpec {
-            loss: FaultChance::at([1]),
-            duplicate: FaultChance::at([3]),
-            hold: FaultChance::at([5]),
+            loss: FaultChance::at_positions([1]),
+            duplicate: FaultChance::at_positions([3]),
+            hold: FaultChance::at_positions([5]),
             hold_for: 2,
-            corrupt: FaultChance::at([9]),
+            corrupt: FaultChance::at_positions([9]),
             corrupt_byte: 0,
             ..LinkSpec::default()
         };
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_held_frame_that_nobody_follows_is_let_go() {
-        let (out, _) = carry(LinkSpec { hold: FaultChance::at([2]), ..LinkSpec::default() }, 3);
+        let (out, _) = carry(LinkSpec { hold: FaultChance::at_positions([2]), ..LinkSpec::default() }, 3);
         assert_eq!(out.last(), Some(&(2, 2000 + HOLD_AT_MOST.as_u64())));
     }
 

@@ -30,7 +30,7 @@ struct SimulatedWire {
 impl SimPorts {
     /// Connects port `from` to port `to`, in this direction.
     #[must_use]
-    pub fn wire(mut self, from: &str, to: &str, spec: LinkSpec) -> Self {
+    pub fn add_wire(mut self, from: &str, to: &str, spec: LinkSpec) -> Self {
         let link = SimLink::new(spec.clone());
         self.wires.push(SimulatedWire { from: from.into(), to: to.into(), spec, link });
         self
@@ -43,7 +43,7 @@ impl SimPorts {
 }
 
 impl PortOpener for SimPorts {
-    fn open(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+    fn open_port(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let leaving: Vec<&SimulatedWire> = self.wires.iter().filter(|wire| wire.from == port.name).collect();
         let arriving = self.wires.iter().filter(|wire| wire.to == port.name);
         // Frames enter all links, so the slowest one is the speed of the port.

@@ -37,20 +37,20 @@ struct StageRound {
 
 impl SimulationStage<'_> {
     /// Gives an order to all parts, receivers first.
-    pub fn control(&mut self, control: StreamControl) {
+    pub fn apply_control(&mut self, control: StreamControl) {
         // Receivers first, as in the rig: no frame may arrive before its receiver has the start.
-        self.receivers.iter_mut().for_each(|receiver| receiver.control(control));
-        self.senders.iter_mut().for_each(|sender| sender.control(control));
+        self.receivers.iter_mut().for_each(|receiver| receiver.apply_control(control));
+        self.senders.iter_mut().for_each(|sender| sender.apply_control(control));
     }
 
     /// Runs until `until`, or until the senders are done and no frame is in flight. Returns whether that is the case.
     pub fn run_until(&mut self, until: MonoTime) -> Result<bool, Error> {
         loop {
             let now = self.clock.now();
-            let before = self.moved();
-            let round = self.round(now)?;
+            let before = self.moved_frames();
+            let round = self.run_round(now)?;
             // Time stands still while frames move: a frame that one step sends can be received at the same instant.
-            if self.moved() != before {
+            if self.moved_frames() != before {
                 continue;
             }
             let look_again = round.busy.then(|| now + LOOK_AGAIN);
@@ -67,18 +67,18 @@ impl SimulationStage<'_> {
     }
 
     /// Returns the number of frames moved so far, in and out.
-    fn moved(&self) -> u64 {
+    fn moved_frames(&self) -> u64 {
         self.links
             .iter()
-            .map(|link| link.lock())
+            .map(|link| link.lock_link())
             .map(|link| link.truth().entered + link.truth().delivered)
             .sum()
     }
 
-    fn round(&mut self, now: MonoTime) -> Result<StageRound, Error> {
+    fn run_round(&mut self, now: MonoTime) -> Result<StageRound, Error> {
         let mut round = StageRound { busy: false, senders_done: true, next: None };
         for sender in &mut self.senders {
-            let step = sender.step(now)?;
+            let step = sender.send_due(now)?;
             round.senders_done &= step == NextStep::Done;
             match step {
                 NextStep::Busy => round.busy = true,
@@ -88,10 +88,10 @@ impl SimulationStage<'_> {
         }
         for receiver in &mut self.receivers {
             // The links determine when to look again.
-            round.busy |= receiver.step(now)? == NextStep::Busy;
+            round.busy |= receiver.take_arrivals(now)? == NextStep::Busy;
         }
         // A frame that could be taken now and was not: look again soon.
-        let events = self.links.iter().filter_map(|link| link.lock().next_event(now));
+        let events = self.links.iter().filter_map(|link| link.lock_link().next_event(now));
         let events = events.map(|at| if at > now { at } else { now + LOOK_AGAIN });
         round.next = events.chain(round.next).min();
         Ok(round)

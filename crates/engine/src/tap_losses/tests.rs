@@ -26,17 +26,17 @@ fn found(place: &Place, from: u64, until: u64) -> Vec<(u64, u64, Option<u64>)> {
 fn losses_of_a_tap_are_found_by_runs_of_that_time_only() {
     let place = place();
     let mut log = TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap();
-    log.tell(at(1100), at(1100), 0).unwrap();
-    log.tell(at(1200), at(1200), 7).unwrap();
-    log.tell(at(1300), at(1300), 7).unwrap();
-    log.tell(at(5000), at(5000), 9).unwrap();
+    log.report_losses(at(1100), at(1100), 0).unwrap();
+    log.report_losses(at(1200), at(1200), 7).unwrap();
+    log.report_losses(at(1300), at(1300), 7).unwrap();
+    log.report_losses(at(5000), at(5000), 9).unwrap();
     assert_eq!(found(&place, 500, 1150), [(1100, 1200, Some(7))]);
     assert_eq!(found(&place, 1200, 1300), []);
     assert_eq!(found(&place, 1150, 4000), [(1100, 1200, Some(7)), (1300, 5000, Some(2))]);
     // The rings are not read at the same time: a loss in one of them may be as late as now.
-    log.tell(at(5100), at(5200), 12).unwrap();
+    log.report_losses(at(5100), at(5200), 12).unwrap();
     assert_eq!(found(&place, 5050, 5090), [(5000, 5200, Some(3))]);
-    log.end(at(6000), 13).unwrap();
+    log.end_log(at(6000), 13).unwrap();
     assert_eq!(found(&place, 5500, 9000), [(5100, 6000, Some(1))], "its end is told, too");
     assert_eq!(found(&place, 6000, 9000), []);
 }
@@ -44,7 +44,7 @@ fn losses_of_a_tap_are_found_by_runs_of_that_time_only() {
 #[test]
 fn a_tap_without_losses_leaves_nothing() {
     let place = place();
-    TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap().end(at(2000), 0).unwrap();
+    TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap().end_log(at(2000), 0).unwrap();
     assert_eq!(runtime_directory::list_names(&place.directory), Vec::<std::ffi::OsString>::new());
     assert_eq!(found(&place, 500, 3000), []);
 }
@@ -53,7 +53,7 @@ fn a_tap_without_losses_leaves_nothing() {
 fn a_tap_that_does_not_tell_is_in_doubt_since_it_told_last() {
     let place = place();
     let mut log = TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap();
-    log.tell(at(2000), at(2000), 0).unwrap();
+    log.report_losses(at(2000), at(2000), 0).unwrap();
     assert_eq!(found(&place, 1500, 3000), [(2000, 3000, None)]);
     assert_eq!(found(&place, 2500, 3000), [(2000, 3000, None)], "it lives and stands still");
     drop(log);
@@ -65,7 +65,7 @@ fn a_tap_that_does_not_tell_is_in_doubt_since_it_told_last() {
 fn of_many_losses_the_oldest_are_joined_and_none_is_forgotten() {
     let place = place();
     let mut log = TapLossLog::begin_in(&place.directory, "t", at(0)).unwrap();
-    (1..=1000).for_each(|n| log.tell(at(10 * n), at(10 * n), n).unwrap());
+    (1..=1000).for_each(|n| log.report_losses(at(10 * n), at(10 * n), n).unwrap());
     let found = found(&place, 0, 10_000);
     assert_eq!(found.len(), MOST_LOSSES);
     assert_eq!(found[0], (0, 10 * (1000 - MOST_LOSSES as u64 + 1), Some(1000 - MOST_LOSSES as u64 + 1)));
@@ -76,12 +76,12 @@ fn of_many_losses_the_oldest_are_joined_and_none_is_forgotten() {
 fn files_of_taps_that_ended_long_ago_are_removed() {
     let place = place();
     let log = TapLossLog::begin_in(&place.directory, "old", at(1000)).unwrap();
-    log.end(at(2000), 5).unwrap();
+    log.end_log(at(2000), 5).unwrap();
     let later = at(2001) + KEPT_FOR;
     let living = TapLossLog::begin_in(&place.directory, "living", at(1000)).unwrap();
     drop(TapLossLog::begin_in(&place.directory, "new", later).unwrap());
     let mut left: Vec<String> =
-        paths(&place.directory).iter().filter_map(|path| Some(read(path)?.tap)).collect();
+        list_files(&place.directory).iter().filter_map(|path| Some(read_file(path)?.tap)).collect();
     left.sort();
     assert_eq!(left, ["living", "new"]);
     drop(living);
@@ -96,9 +96,9 @@ fn a_loss_becomes_an_event_and_a_caveat_that_names_the_tap() {
         until: at(1600),
         frames,
     });
-    note(&mut result, &times);
+    note_times(&mut result, &times);
     for time in &times {
-        let PortEvent { what, from, until, only_sending } = time.event();
+        let PortEvent { what, from, until, only_sending } = time.port_event();
         assert_eq!(what, PortEventKind::TapDropped { frames: time.frames });
         assert_eq!((from, until, only_sending), (at(1500), Some(at(1600)), false));
     }

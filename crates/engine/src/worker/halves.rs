@@ -33,7 +33,7 @@ impl SendingHalf {
     }
 
     pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
-        let mut counts = self.half.counts();
+        let mut counts = self.half.stream_counts();
         for counts in &mut counts {
             // After an error the half itself does not know that it sends no more.
             counts.is_sending &= !self.has_given_up;
@@ -46,8 +46,8 @@ impl SendingHalf {
         (self.half, self.counters)
     }
 
-    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredSender, Error> {
-        self.half.steering().ok_or(NOT_STEERED)
+    pub(crate) fn steered_sender(&mut self) -> Result<&mut dyn SteeredSender, Error> {
+        self.half.steered_sender().ok_or(NOT_STEERED)
     }
 }
 
@@ -56,17 +56,17 @@ impl WorkerTask for SendingHalf {
     const PUBLISH_AFTER: Nanos = Nanos::from_millis(2);
     const COUNTS_FROM: bool = true;
 
-    fn control(&mut self, control: StreamControl) {
-        self.half.control(control);
+    fn apply_control(&mut self, control: StreamControl) {
+        self.half.apply_control(control);
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        self.half.step(now)
+    fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        self.half.send_due(now)
     }
 
-    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
         // The clock sleeps until shortly before the instant; a wait for orders would wake late.
-        clock.wait(until);
+        clock.wait_until(until);
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl WorkerTask for SendingHalf {
         Ok(())
     }
 
-    fn counts(&self) -> TxLatest {
+    fn current_counts(&self) -> TxLatest {
         TxLatest { streams: self.stream_counts(), port: self.counters }
     }
 
@@ -112,28 +112,28 @@ impl ReceivingHalf {
         (self.half, self.counters)
     }
 
-    pub(crate) fn shift(&mut self, shifts: &[(u16, ClockShift)]) {
-        self.half.shift(shifts);
+    pub(crate) fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) {
+        self.half.set_clock_shifts(shifts);
     }
 
-    pub(crate) fn steering(&mut self) -> Result<&mut dyn SteeredReceiver, Error> {
-        self.half.steering().ok_or(NOT_STEERED)
+    pub(crate) fn steered_receiver(&mut self) -> Result<&mut dyn SteeredReceiver, Error> {
+        self.half.steered_receiver().ok_or(NOT_STEERED)
     }
 }
 
 impl WorkerTask for ReceivingHalf {
     type Counts = RxLatest;
 
-    fn control(&mut self, control: StreamControl) {
-        self.half.control(control);
+    fn apply_control(&mut self, control: StreamControl) {
+        self.half.apply_control(control);
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        self.half.step(now)
+    fn run_step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        self.half.take_arrivals(now)
     }
 
-    fn idle(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
-        self.half.wait(until.since(clock.now()))
+    fn idle_until(&mut self, clock: &dyn WorkerClock, until: MonoTime) -> Result<(), Error> {
+        self.half.wait_for_frames(until.since(clock.now()))
     }
 
     fn read_counters(&mut self) -> Result<(), Error> {
@@ -141,7 +141,11 @@ impl WorkerTask for ReceivingHalf {
         Ok(())
     }
 
-    fn counts(&self) -> RxLatest {
-        RxLatest { streams: self.half.counts(), port: self.counters, latency: self.half.latency_so_far() }
+    fn current_counts(&self) -> RxLatest {
+        RxLatest {
+            streams: self.half.stream_counts(),
+            port: self.counters,
+            latency: self.half.latency_so_far(),
+        }
     }
 }

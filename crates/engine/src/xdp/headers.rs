@@ -6,7 +6,7 @@
 //! Invariant: every frame that the filter accepts is given as record or beginning, or counted as dropped.
 
 use super::stamp_of;
-use super::tap::{XdpTapOptions, translated};
+use super::tap::{XdpTapOptions, filter_translator};
 use crate::Error;
 use crate::packet::InterfaceMeter;
 use packetrig_plan::PortLocation;
@@ -48,10 +48,10 @@ pub struct HeaderListener {
 impl HeaderListener {
     /// Starts to listen. Frames that the driver's program does not parse are delivered up to `snap_len`
     /// bytes, by default 192.
-    pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
+    pub fn open_interface(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         // Without native XDP the program runs in the kernel's generic path, with the same result.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let rx = XdpRxOptions {
@@ -60,10 +60,10 @@ impl HeaderListener {
             pass: if options.pass { PassedFrames::Everything } else { PassedFrames::Nothing },
         };
         let rings = match &options.filter {
-            None => XdpMeter::open(&netns, link.index, &name, rx, None)?,
+            None => XdpMeter::open_on_interface(&netns, link.index, &name, rx, None)?,
             Some(program) => {
-                let filter = translated(&name, program)?;
-                XdpMeter::open(&netns, link.index, &name, rx, Some(&filter))?
+                let filter = filter_translator(&name, program)?;
+                XdpMeter::open_on_interface(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
         Ok(Self {
@@ -80,8 +80,8 @@ impl HeaderListener {
 
     /// Gives available headers to `sink`, at most `most`; returns their number. Does not wait: the rings hold tens of
     /// milliseconds of the fastest traffic.
-    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(FrameHeader<'_>)) -> usize {
-        let given = self.rings.receive(most, &mut |frame| {
+    pub fn receive_headers(&mut self, most: usize, sink: &mut dyn FnMut(FrameHeader<'_>)) -> usize {
+        let given = self.rings.receive_headers(most, &mut |frame| {
             sink(FrameHeader {
                 bytes: frame.bytes,
                 is_record: frame.is_header,
@@ -94,24 +94,24 @@ impl HeaderListener {
     }
 
     /// Stops receiving: frames go to the kernel's stack uncounted. Headers in the rings are still given.
-    pub fn shut(&mut self) -> Result<(), Error> {
-        Ok(self.rings.shut()?)
+    pub fn stop_receiving(&mut self) -> Result<(), Error> {
+        Ok(self.rings.stop_intake()?)
     }
 
     /// Returns the frames that found their ring full so far.
     pub fn ring_dropped(&self) -> u64 {
-        self.rings.dropped()
+        self.rings.dropped_frames()
     }
 
     /// Returns the counts of interface and rings. Frames that a filter rejected are in the interface's count and in
     /// none of the rings', so the interface's count is absent then.
-    pub fn counters(&mut self) -> RxCounters {
-        let interface = self.meter.read();
+    pub fn read_counters(&mut self) -> RxCounters {
+        let interface = self.meter.read_counters();
         RxCounters {
             arrived: interface.filter(|_| !self.is_narrowed).map(|counters| counters.rx_frames),
             dropped: interface.map(|counters| counters.rx_dropped),
             link_up: interface.map(|counters| counters.carrier),
-            ring_dropped: self.rings.dropped(),
+            ring_dropped: self.rings.dropped_frames(),
             seen: self.seen,
             ..RxCounters::default()
         }

@@ -46,8 +46,8 @@ pub(super) struct RunCutter {
 
 impl RunCutter {
     pub(super) fn new(streams: &[Arc<StreamSpec>], start: MonoTime) -> Self {
-        let due = streams.iter().enumerate().filter(|(_, spec)| spec.timeline.total() != Some(0));
-        let due = due.map(|(lane, spec)| Reverse((start + spec.timeline.due(0), lane))).collect();
+        let due = streams.iter().enumerate().filter(|(_, spec)| spec.timeline.total_frames() != Some(0));
+        let due = due.map(|(lane, spec)| Reverse((start + spec.timeline.due_time(0), lane))).collect();
         let lanes = streams.iter().map(|spec| RunLane { spec: Arc::clone(spec), next: 0 }).collect();
         Self { lanes, due, start }
     }
@@ -58,7 +58,7 @@ impl RunCutter {
     }
 
     /// Returns the next run whose first frame is due before `until`. Frames due at or after it are left for later runs.
-    pub(super) fn next(&mut self, until: MonoTime) -> Option<PlannedRun> {
+    pub(super) fn next_run(&mut self, until: MonoTime) -> Option<PlannedRun> {
         let Reverse((due, lane)) = *self.due.peek()?;
         if due >= until {
             return None;
@@ -73,22 +73,28 @@ impl RunCutter {
         // Streams without a template were refused when the tables were compiled.
         let template = spec.source.template()?;
         let number = *next;
-        let count = count(spec, template, number, start, others);
-        let last = spec.timeline.due(number + count - 1);
-        let span = last.saturating_sub(spec.timeline.due(number)).as_u64();
+        let count = run_length(spec, template, number, start, others);
+        let last = spec.timeline.due_time(number + count - 1);
+        let span = last.saturating_sub(spec.timeline.due_time(number)).as_u64();
         // The mean distance within this run, in 2^-20 ns. Rounded down it is short by at most a sixty-fourth of a
         // nanosecond over the longest run, and the next run starts from the exact schedule.
         let step = (span << 20).checked_div(count - 1).unwrap_or(0);
         *next += count;
-        if spec.timeline.total().is_none_or(|total| *next < total) {
-            self.due.push(Reverse((start + spec.timeline.due(*next), lane)));
+        if spec.timeline.total_frames().is_none_or(|total| *next < total) {
+            self.due.push(Reverse((start + spec.timeline.due_time(*next), lane)));
         }
-        Some(PlannedRun { lane, size: template.size(number), number, count, due, step })
+        Some(PlannedRun { lane, size: template.frame_size(number), number, count, due, step })
     }
 }
 
 /// Returns how many frames from `number` on make a run that ends before `until`; at least one.
-fn count(spec: &StreamSpec, template: &FrameTemplate, number: u64, start: MonoTime, until: MonoTime) -> u64 {
+fn run_length(
+    spec: &StreamSpec,
+    template: &FrameTemplate,
+    number: u64,
+    start: MonoTime,
+    until: MonoTime,
+) -> u64 {
     let mut most = spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MOST);
     // A run has one distance, so it must not cross the pause between two bursts.
     if let SendPattern::Bursts { frames, .. } = spec.timeline.shape {
@@ -98,8 +104,8 @@ fn count(spec: &StreamSpec, template: &FrameTemplate, number: u64, start: MonoTi
     if matches!(template.spec().size, SizePattern::Fixed(_)) {
         return most;
     }
-    let size = template.size(number);
-    (1..most).find(|n| template.size(number + n) != size).unwrap_or(most)
+    let size = template.frame_size(number);
+    (1..most).find(|n| template.frame_size(number + n) != size).unwrap_or(most)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The receive half: frames from the program's rings, already stamped with the monotonic clock.
 
-use super::tap::translate;
+use super::tap::translate_filter;
 use crate::Error;
 use crate::packet::InterfaceMeter;
 use crate::port::{FrameRx, RxFrame};
@@ -34,21 +34,21 @@ impl XdpFrames {
     }
 
     /// Stops receiving: later frames go to the kernel's stack.
-    pub(super) fn shut(&mut self) -> Result<(), Error> {
-        Ok(self.rings.shut()?)
+    pub(super) fn stop_receiving(&mut self) -> Result<(), Error> {
+        Ok(self.rings.stop_intake()?)
     }
 
     /// Returns the frames that found their ring full so far.
     pub(super) fn ring_dropped(&self) -> u64 {
-        self.rings.dropped()
+        self.rings.dropped_frames()
     }
 }
 
 impl FrameRx for XdpFrames {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         let stamp = self.stamp;
-        let given = self.rings.receive(most, &mut |frame| {
-            sink(RxFrame::single(
+        let given = self.rings.receive_frames(most, &mut |frame| {
+            sink(RxFrame::single_packet(
                 frame.bytes,
                 frame.full_len,
                 MonoTime::from_nanos(frame.monotonic_ns),
@@ -59,20 +59,20 @@ impl FrameRx for XdpFrames {
         Ok(given)
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
         // Polled: the rings hold much more than arrives in this time.
         clock::sleep_until_ns(clock::monotonic_ns() + within.min(self.look_again).as_u64());
         Ok(())
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
-        let interface = self.meter.read();
-        let ring_dropped = self.rings.dropped();
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
+        let interface = self.meter.read_counters();
+        let ring_dropped = self.rings.dropped_frames();
         Ok(RxCounters {
             // Frames that a filter rejected are in the interface's count and in none of the rings'.
             arrived: interface
                 .filter(|_| !self.is_narrowed)
-                .map(|counters| self.meter.arrived(&counters, self.seen + ring_dropped)),
+                .map(|counters| self.meter.arrived_frames(&counters, self.seen + ring_dropped)),
             dropped: interface.map(|counters| counters.rx_dropped),
             link_up: interface.map(|counters| counters.carrier),
             ring_dropped,
@@ -89,12 +89,14 @@ impl FrameRx for XdpFrames {
         self.look_again = if expected { LOOK_AGAIN } else { LOOK_SELDOM };
     }
 
-    fn narrow(&mut self, program: &FilterProgram) -> Result<bool, Error> {
+    fn filter_in_kernel(&mut self, program: &FilterProgram) -> Result<bool, Error> {
         // Whether the filter can be translated does not depend on the code that follows it.
-        if translate(program, &[], &[]).is_err() {
+        if translate_filter(program, &[], &[]).is_err() {
             return Ok(false);
         }
-        self.rings.narrow(&|wanted, others| translate(program, wanted, others).unwrap_or_default())?;
+        self.rings.narrow_to_filter(&|wanted, others| {
+            translate_filter(program, wanted, others).unwrap_or_default()
+        })?;
         self.is_narrowed = true;
         Ok(true)
     }

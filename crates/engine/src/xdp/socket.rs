@@ -14,62 +14,62 @@ use packetrig_sys::xsk::{CopyMode, XskTx};
 pub struct SocketTx {
     socket: XskTx,
     meter: InterfaceMeter,
-    patience: StallWatch,
+    stall_watch: StallWatch,
 }
 
 impl SocketTx {
     pub(crate) fn new(socket: XskTx, meter: InterfaceMeter) -> Self {
-        Self { socket, meter, patience: StallWatch::default() }
+        Self { socket, meter, stall_watch: StallWatch::default() }
     }
 
     /// Returns how frames leave the memory of this process.
-    pub fn mode(&self) -> CopyMode {
+    pub fn copy_mode(&self) -> CopyMode {
         self.socket.mode()
     }
 }
 
 impl FrameTx for SocketTx {
-    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+    fn fill_slots(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
         for filled in 0..want {
             let Some(length) = self.socket.next_slot().and_then(&mut *fill) else { return filled };
-            self.socket.commit(length);
+            self.socket.commit_frame(length);
         }
         want
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        let kicked = self.socket.kick();
+    fn flush_frames(&mut self) -> Result<(), Error> {
+        let kicked = self.socket.kick_kernel();
         let counts = self.socket.counts();
-        if self.patience.is_over(self.socket.pending(), counts.taken + counts.refused) {
-            self.socket.withdraw();
+        if self.stall_watch.has_timed_out(self.socket.pending_frames(), counts.taken + counts.refused) {
+            self.socket.withdraw_untaken();
         }
         match kicked {
             // The interface is down: it may come up again before the timeout.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
             // A permanent error: frames not taken are counted as refused.
             Err(error) => {
-                self.socket.withdraw();
+                self.socket.withdraw_untaken();
                 Err(error.into())
             }
             Ok(()) => Ok(()),
         }
     }
 
-    fn pending(&self) -> usize {
-        self.socket.pending()
+    fn pending_frames(&self) -> usize {
+        self.socket.pending_frames()
     }
 
-    fn counters(&mut self) -> Result<TxCounters, Error> {
-        self.socket.reap();
+    fn read_tx_counters(&mut self) -> Result<TxCounters, Error> {
+        self.socket.reap_slots();
         let counts = self.socket.counts();
         // Read after the sender's counts: read before them, the interface would lack frames that
         // the sender counts already.
-        let interface = self.meter.read();
+        let interface = self.meter.read_counters();
         let handed_over = counts.taken;
         Ok(TxCounters {
             handed_over,
             // The kernel never completes faulty frames; they stay pending, so they are not among the refused.
-            refused: counts.refused + self.socket.faulty(),
+            refused: counts.refused + self.socket.faulty_entries(),
             on_wire: interface.map(|counters| counters.tx_frames),
             dropped: interface
                 .map(|counters| lost_on_transmit(handed_over, counters.tx_frames, counters.tx_dropped)),

@@ -32,11 +32,11 @@ const SLOTS: usize = 1024;
 pub(super) struct SocketHandover(Arc<Mutex<Option<SocketTx>>>);
 
 impl SocketHandover {
-    fn put(&self, socket: SocketTx) {
+    fn put_socket(&self, socket: SocketTx) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
     }
 
-    fn take(&self) -> Option<SocketTx> {
+    fn take_socket(&self) -> Option<SocketTx> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
@@ -55,46 +55,46 @@ impl SwitchTx {
 
 impl SwitchTx {
     /// Takes the socket, if there is one.
-    fn settle(&mut self) {
-        if let Some(socket) = self.exchange.take() {
+    fn adopt_socket(&mut self) {
+        if let Some(socket) = self.exchange.take_socket() {
             self.sender = Box::new(TestSender::new(socket, RealClock::new()));
         }
     }
 }
 
 impl StreamTx for SwitchTx {
-    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
-        self.settle();
-        self.sender.arm(job)
+    fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
+        self.adopt_socket();
+        self.sender.arm_sender(job)
     }
 
-    fn steering(&mut self) -> Option<&mut dyn SteeredSender> {
-        self.settle();
-        self.sender.steering()
+    fn steered_sender(&mut self) -> Option<&mut dyn SteeredSender> {
+        self.adopt_socket();
+        self.sender.steered_sender()
     }
 
-    fn control(&mut self, control: StreamControl) {
-        self.sender.control(control);
+    fn apply_control(&mut self, control: StreamControl) {
+        self.sender.apply_control(control);
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
-        self.sender.step(now)
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        self.sender.send_due(now)
     }
 
-    fn counts(&self) -> Vec<StreamTxCounts> {
-        self.sender.counts()
+    fn stream_counts(&self) -> Vec<StreamTxCounts> {
+        self.sender.stream_counts()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
         self.sender.port_counters()
     }
 
-    fn record(&self) -> SendingRecord {
-        self.sender.record()
+    fn sending_record(&self) -> SendingRecord {
+        self.sender.sending_record()
     }
 
-    fn finish(&mut self) -> Vec<SendResult> {
-        self.sender.finish()
+    fn finish_sending(&mut self) -> Vec<SendResult> {
+        self.sender.finish_sending()
     }
 }
 
@@ -119,19 +119,19 @@ impl XdpHold {
         // A port that sends nothing needs no socket.
         let Some(longest) = self.longest else { return Ok(()) };
         let options = XskOptions { slots: SLOTS, longest, zero_copy: features.zero_copy };
-        let socket = XskTx::open(&self.netns, self.index, &self.location, options)?;
+        let socket = XskTx::open_on_interface(&self.netns, self.index, &self.location, options)?;
         let mode = socket.mode().name();
         self.socket = Some(match reason {
             None => format!("frames leave through AF_XDP ({mode})"),
             Some(reason) => format!("frames leave through AF_XDP ({mode}), not as live frames: {reason}"),
         });
-        self.exchange.put(SocketTx::new(socket, InterfaceMeter::start(&self.netns, self.index)?));
+        self.exchange.put_socket(SocketTx::new(socket, InterfaceMeter::start(&self.netns, self.index)?));
         Ok(())
     }
 }
 
 impl HeldPort for XdpHold {
-    fn settle(&mut self) -> Result<(), Error> {
+    fn await_ready(&mut self) -> Result<(), Error> {
         self.port.await_carrier()?;
         // Chosen already while the port was opened.
         if self.socket.is_some() {
@@ -147,7 +147,7 @@ impl HeldPort for XdpHold {
         }
     }
 
-    fn revise(&self, info: &mut PortInfo) {
+    fn revise_info(&self, info: &mut PortInfo) {
         if let Some(socket) = &self.socket {
             info.back_end = BackEnd::AfXdp;
             info.tx_stamp = StampKind::User;
@@ -159,8 +159,8 @@ impl HeldPort for XdpHold {
         self.port.caveats().to_vec()
     }
 
-    fn site(&self) -> Result<Option<PortSite>, Error> {
-        Ok(Some(self.port.site()?))
+    fn device_site(&self) -> Result<Option<PortSite>, Error> {
+        Ok(Some(self.port.interface_site()?))
     }
 
     fn switch_link(&mut self, up: bool) -> Result<(), Error> {

@@ -28,11 +28,11 @@ pub(super) struct CompiledTables {
 }
 
 /// Compiles the tables of these streams, one lane each.
-pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<CompiledTables, Error> {
+pub(super) fn compile_tables(streams: &[Arc<StreamSpec>]) -> Result<CompiledTables, Error> {
     let mut compiled = CompiledTables::default();
     for (lane, spec) in (0u32..).zip(streams) {
         let shapes = compiled
-            .stream(lane, spec.number, spec.source.template().map(AsRef::as_ref))
+            .compile_stream(lane, spec.number, spec.source.template().map(AsRef::as_ref))
             .map_err(|reason| Error::NotForBackEnd { stream: spec.number, back_end: "xdp", reason })?;
         compiled.shapes.push(shapes);
     }
@@ -41,8 +41,8 @@ pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<CompiledTables, Err
 }
 
 /// Returns why the frames of stream `number` cannot be live frames, if they cannot.
-pub(super) fn refusal(number: u16, template: Option<&FrameTemplate>) -> Option<String> {
-    CompiledTables::default().stream(0, number, template).err()
+pub(super) fn live_refusal(number: u16, template: Option<&FrameTemplate>) -> Option<String> {
+    CompiledTables::default().compile_stream(0, number, template).err()
 }
 
 /// Columns of a field's change that come from its pattern.
@@ -57,13 +57,13 @@ struct FieldValues {
 }
 
 impl FieldValues {
-    const fn of(kind: OpKind) -> Self {
+    const fn with_kind(kind: OpKind) -> Self {
         Self { kind, start: 0, step: 0, count: 0, seed: 0, from: 0 }
     }
 }
 
 impl CompiledTables {
-    fn stream(
+    fn compile_stream(
         &mut self,
         lane: u32,
         number_in_tag: u16,
@@ -74,15 +74,15 @@ impl CompiledTables {
         };
         let mut shapes = BTreeMap::new();
         let mut ops = None;
-        for size in template.spec().size.all() {
-            let parts = template.parts(size, number_in_tag);
+        for size in template.spec().size.all_sizes() {
+            let parts = template.take_apart(size, number_in_tag);
             check_limits(&parts)?;
             let ops = match ops {
                 Some(ops) => ops,
                 // Fields and the checksums that cover them are the same in every size.
-                None => *ops.insert(self.fields(&parts)?),
+                None => *ops.insert(self.compile_fields(&parts)?),
             };
-            let shape = self.shape(lane, number_in_tag, &parts, ops)?;
+            let shape = self.compile_shape(lane, number_in_tag, &parts, ops)?;
             if self.tables.shapes.len() == MOST_SHAPES {
                 return Err(format!("its plan has more than {MOST_SHAPES} combinations of stream and size"));
             }
@@ -92,16 +92,16 @@ impl CompiledTables {
         Ok(shapes)
     }
 
-    fn fields(&mut self, parts: &TemplateParts) -> Result<(u32, u32), String> {
+    fn compile_fields(&mut self, parts: &TemplateParts) -> Result<(u32, u32), String> {
         let first = clamp_to_u32(self.tables.ops.len());
         for field in &parts.fields {
-            let op = self.field(field)?;
+            let op = self.compile_field(field)?;
             self.tables.ops.push(op);
         }
         Ok((first, clamp_to_u32(parts.fields.len())))
     }
 
-    fn field(&mut self, field: &VaryingField) -> Result<FieldChange, String> {
+    fn compile_field(&mut self, field: &VaryingField) -> Result<FieldChange, String> {
         // The program changes a field within a window of 8 bytes that starts at an even byte, so that it can
         // correct checksums of 16-bit words from the window alone. A window of 16 bytes is for IPv6 addresses; in
         // it nothing is shifted.
@@ -114,7 +114,7 @@ impl CompiledTables {
                 field.at, field.bits
             ));
         }
-        let values = self.values(&field.pattern)?;
+        let values = self.compile_values(&field.pattern)?;
         Ok(FieldChange {
             kind: values.kind,
             start: values.start,
@@ -130,24 +130,24 @@ impl CompiledTables {
         })
     }
 
-    fn values(&mut self, pattern: &FieldPattern) -> Result<FieldValues, String> {
+    fn compile_values(&mut self, pattern: &FieldPattern) -> Result<FieldValues, String> {
         Ok(match pattern {
             FieldPattern::Value(value) => {
-                FieldValues { start: *value, count: 1, ..FieldValues::of(OpKind::StepUp) }
+                FieldValues { start: *value, count: 1, ..FieldValues::with_kind(OpKind::StepUp) }
             }
             FieldPattern::Values(values) => {
                 let from = clamp_to_u32(self.tables.values.len());
                 self.tables.values.extend(values);
-                FieldValues { count: values.len() as u64, from, ..FieldValues::of(OpKind::Values) }
+                FieldValues { count: values.len() as u64, from, ..FieldValues::with_kind(OpKind::Values) }
             }
             FieldPattern::Step { start, step, count, down } => {
                 let kind = if *down { OpKind::StepDown } else { OpKind::StepUp };
-                FieldValues { start: *start, step: *step, count: *count, ..FieldValues::of(kind) }
+                FieldValues { start: *start, step: *step, count: *count, ..FieldValues::with_kind(kind) }
             }
             FieldPattern::Random { min, max, seed, count } => {
                 // The span of all 128-bit numbers does not fit 128 bits: such values are drawn without a remainder.
                 let Some(span) = max.saturating_sub(*min).checked_add(1) else {
-                    let whole = FieldValues::of(OpKind::RandomWhole);
+                    let whole = FieldValues::with_kind(OpKind::RandomWhole);
                     return Ok(FieldValues { count: *count, seed: *seed, ..whole });
                 };
                 if span > u128::from(u64::MAX) {
@@ -155,13 +155,13 @@ impl CompiledTables {
                         "a random field draws from more than 2^64 values, but not from all values".into()
                     );
                 }
-                let random = FieldValues::of(OpKind::Random);
+                let random = FieldValues::with_kind(OpKind::Random);
                 FieldValues { start: *min, step: span, count: *count, seed: *seed, ..random }
             }
         })
     }
 
-    fn shape(
+    fn compile_shape(
         &mut self,
         lane: u32,
         stream: u16,
@@ -178,12 +178,12 @@ impl CompiledTables {
         let image = if whole { &parts.image[..] } else { &parts.image[..parts.header_len] };
         let mut tail = [0; 16];
         tail[..tag_len].copy_from_slice(&parts.image[tag_at..]);
-        let checks = parts.checks.iter().map(|check| close(check, tag_at));
+        let checks = parts.checks.iter().map(|check| compile_checksum(check, tag_at));
         Ok(FrameShape {
             lane,
             len: clamp_to_u32(len),
             image: image.to_vec(),
-            fill: if whole { 0 } else { self.fill(fill) },
+            fill: if whole { 0 } else { self.share_fill(fill) },
             fill_at: clamp_to_u32(parts.header_len),
             fill_len: if whole { 0 } else { clamp_to_u32(fill.len()) },
             tag_at: clamp_to_u32(tag_at),
@@ -197,7 +197,7 @@ impl CompiledTables {
 
     /// Returns a fill that begins with these bytes: sizes share one fill, because a shorter payload is the beginning
     /// of a longer one.
-    fn fill(&mut self, bytes: &[u8]) -> u32 {
+    fn share_fill(&mut self, bytes: &[u8]) -> u32 {
         let fills = &mut self.tables.fills;
         // Only the last fill can belong to this stream.
         if let Some(last) = fills.last_mut().filter(|fill| fill.iter().zip(bytes).all(|(a, b)| a == b)) {
@@ -225,7 +225,7 @@ fn check_limits(parts: &TemplateParts) -> Result<(), String> {
     }
 }
 
-fn close(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
+fn compile_checksum(check: &OpenChecksum, tag_at: usize) -> Result<ShapeChecksum, String> {
     if !check.start.is_multiple_of(2) {
         return Err("a checksum begins at an odd byte".into());
     }

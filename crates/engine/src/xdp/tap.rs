@@ -40,10 +40,10 @@ pub struct XdpTap {
 
 impl XdpTap {
     /// Starts to listen at the interface of this location.
-    pub fn open(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
+    pub fn open_interface(location: &PortLocation, options: &XdpTapOptions) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         // Without native XDP the program runs in the kernel's generic path, with the same result.
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let snap = options.snap_len.unwrap_or(LONGEST);
@@ -53,10 +53,10 @@ impl XdpTap {
             pass: if options.pass { PassedFrames::Everything } else { PassedFrames::Nothing },
         };
         let rings = match &options.filter {
-            None => XdpRx::open(&netns, link.index, &name, rx, None)?,
+            None => XdpRx::open_on_interface(&netns, link.index, &name, rx, None)?,
             Some(program) => {
-                let filter = translated(&name, program)?;
-                XdpRx::open(&netns, link.index, &name, rx, Some(&filter))?
+                let filter = filter_translator(&name, program)?;
+                XdpRx::open_on_interface(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
         let frames =
@@ -76,8 +76,8 @@ impl XdpTap {
 
     /// Stops receiving: frames go to the kernel's stack uncounted. Frames in the rings are given at
     /// once, or [`packetrig_sys::xdp::rx::SETTLED_NS`] later.
-    pub fn shut(&mut self) -> Result<(), Error> {
-        self.frames.shut()
+    pub fn stop_receiving(&mut self) -> Result<(), Error> {
+        self.frames.stop_receiving()
     }
 
     /// Returns the frames that found their ring full so far.
@@ -87,14 +87,14 @@ impl XdpTap {
 }
 
 /// Returns a function that translates a filter into the kernel's instructions, if that is possible.
-pub fn translated<'a>(
+pub fn filter_translator<'a>(
     name: &str,
     program: &'a FilterProgram,
 ) -> Result<impl Fn(&[BpfInstruction], &[BpfInstruction]) -> Vec<BpfInstruction> + use<'a>, Error> {
     // Whether the filter can be translated does not depend on the code that follows it.
-    translate(program, &[], &[]).map_err(|reason| not_translated(name, reason))?;
+    translate_filter(program, &[], &[]).map_err(|reason| not_translated(name, reason))?;
     Ok(|wanted: &[BpfInstruction], others: &[BpfInstruction]| {
-        translate(program, wanted, others).unwrap_or_default()
+        translate_filter(program, wanted, others).unwrap_or_default()
     })
 }
 
@@ -103,33 +103,33 @@ fn not_translated(name: &str, reason: ProgramRefusal) -> Error {
 }
 
 /// Translates the filter, with the kernel's instructions at its two ends.
-pub(super) fn translate(
+pub(super) fn translate_filter(
     program: &FilterProgram,
     on_match: &[BpfInstruction],
     on_mismatch: &[BpfInstruction],
 ) -> Result<Vec<BpfInstruction>, ProgramRefusal> {
-    let on_match = decode(on_match);
-    let on_mismatch = decode(on_mismatch);
-    let code = program.translate(FilterEndings { on_match: &on_match, on_mismatch: &on_mismatch })?;
+    let on_match = decode_instructions(on_match);
+    let on_mismatch = decode_instructions(on_mismatch);
+    let code = program.translate_to_ebpf(FilterEndings { on_match: &on_match, on_mismatch: &on_mismatch })?;
     // The kernel reads instructions in its own byte order.
     Ok(code.into_iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect())
 }
 
-fn decode(code: &[BpfInstruction]) -> Vec<EbpfInsn> {
+fn decode_instructions(code: &[BpfInstruction]) -> Vec<EbpfInsn> {
     code.iter().copied().map(EbpfInsn::from_word).collect()
 }
 
 impl FrameRx for XdpTap {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
-        self.frames.receive(most, sink)
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        self.frames.receive_frames(most, sink)
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        self.frames.wait(within)
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
+        self.frames.wait_for_frames(within)
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
-        self.frames.counters()
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
+        self.frames.read_rx_counters()
     }
 
     fn clock_bound(&self) -> Nanos {

@@ -10,7 +10,7 @@ use crate::Error;
 use crate::gate::{MOST_AHEAD, SendGate};
 use crate::packet::{InterfaceClaim, InterfaceMeter};
 use crate::sender::{
-    AheadLog, ErrorPeaks, GRACE, HOLD_UP, LATE_AFTER, PART, PATIENCE, SLACK, StallLog, TOLERANCE,
+    AheadLog, GRACE, HOLD_UP, LATE_AFTER, LATE_LIMIT, PART, SLACK, SendingPeakMeter, StallLog, TOLERANCE,
 };
 use crate::stream::{NextStep, SendingRecord, StreamControl, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::SendPattern;
@@ -42,7 +42,7 @@ const DIGITS: u8 = 2;
 pub(super) const PACE: LivePace = LivePace {
     slack_ns: SLACK.as_u64(),
     part: PART,
-    patience_ns: PATIENCE.as_u64(),
+    catch_up_timeout_ns: LATE_LIMIT.as_u64(),
     hold_up_ns: HOLD_UP.as_u64(),
     tolerance_ns: TOLERANCE.as_u64(),
 };
@@ -77,7 +77,7 @@ pub struct LiveSender {
     ahead_logged: u64,
     /// Due times of the runs that the program has not begun, the oldest first.
     waiting: VecDeque<MonoTime>,
-    peaks: ErrorPeaks,
+    peaks: SendingPeakMeter,
     /// Time at which the counters were read last.
     looked_at: MonoTime,
 }
@@ -95,7 +95,7 @@ impl LiveSender {
             runs: None,
             start: None,
             stopped: None,
-            gate: SendGate::open(),
+            gate: SendGate::without_lease(),
             lease_ended: false,
             series: Vec::new(),
             counted: Vec::new(),
@@ -106,19 +106,19 @@ impl LiveSender {
             ahead: AheadLog::default(),
             ahead_logged: 0,
             waiting: VecDeque::new(),
-            peaks: ErrorPeaks::default(),
+            peaks: SendingPeakMeter::default(),
             looked_at: MonoTime::default(),
         })
     }
 
-    fn begin(&mut self, start: MonoTime) -> Result<(), Error> {
+    fn begin_sending(&mut self, start: MonoTime) -> Result<(), Error> {
         self.start = Some(start);
         self.runs = Some(RunCutter::new(&self.streams, start));
         // Runs are planned before the thread starts, so that it finds work at once.
         self.plan_ahead(MonoTime::from_nanos(clock::monotonic_ns()))?;
         let name = format!("live-{}", self.location);
         if let Some(live) = &mut self.live {
-            live.start(&self.netns, name)?;
+            live.start_thread(&self.netns, name)?;
         }
         Ok(())
     }
@@ -135,7 +135,7 @@ impl LiveSender {
             return;
         }
         if let Some(live) = &self.live {
-            live.stop();
+            live.stop_sending();
         }
         self.stopped = Some(since);
         self.lease_ended = true;
@@ -145,7 +145,7 @@ impl LiveSender {
     /// Returns the due time up to which the program may be given frames.
     fn granted_until(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
         // A lease that ends sooner limits the grant: nothing is due after it.
-        let until = match self.gate.left() {
+        let until = match self.gate.remaining_time() {
             None => now.max(start) + GRANT,
             Some(left) => now + left.min(MOST_AHEAD),
         };
@@ -154,25 +154,25 @@ impl LiveSender {
         self.waiting.drain(..begun);
         // A program that is behind first sends frames that were due earlier, and it never has more than
         // one grant to do.
-        let until = until - self.live.as_ref().map_or(Nanos::ZERO, |live| lag_of(live.progress(), now));
+        let until = until - self.live.as_ref().map_or(Nanos::ZERO, |live| lag_of(live.read_progress(), now));
         self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
     }
 
     /// Gives the program the runs that are due before the grant ends.
     fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
         let Some(start) = self.start else { return Ok(()) };
-        let Some(waiting) = self.live.as_ref().map(LiveTx::waiting) else { return Ok(()) };
+        let Some(waiting) = self.live.as_ref().map(LiveTx::waiting_runs) else { return Ok(()) };
         let until = self.granted_until(waiting, start, now);
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(runs) = &mut self.runs else { return Ok(()) };
         // Only free places of the ring of runs are filled.
         for _ in waiting..RUNS {
-            let Some(run) = runs.next(until) else { break };
+            let Some(run) = runs.next_run(until) else { break };
             let shape = self.compiled.shapes[run.lane].get(&run.size);
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
             let cutoff =
-                cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
-            live.push(&FrameRun {
+                send_cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
+            live.push_run(&FrameRun {
                 due_ns: run.due.as_nanos(),
                 step: run.step,
                 number: run.number,
@@ -186,30 +186,30 @@ impl LiveSender {
     }
 
     /// Adds the frames sent since the last call to the current second.
-    fn look(&mut self, now: MonoTime) {
+    fn count_sent(&mut self, now: MonoTime) {
         let Some(live) = &self.live else { return };
         let Some(start) = self.start else { return };
         let mut sent = 0;
         for (lane, counted) in self.counted.iter_mut().enumerate() {
-            let counts = live.lane(clamp_to_u32(lane));
+            let counts = live.read_lane(clamp_to_u32(lane));
             let frames = counts.frames - counted.frames;
             let bytes = counts.bytes.saturating_sub(counted.bytes);
             if frames > 0 {
                 // The program may be writing its counters: the time may still be that of the frame before.
                 let at = MonoTime::from_nanos(counts.last_ns).min(now).max(start);
-                self.series[lane].add(start, at, frames, bytes);
+                self.series[lane].add_frames(start, at, frames, bytes);
                 sent += frames;
             }
             *counted = counts;
         }
         let since = self.looked_at.max(start);
         self.peaks.add_evenly(since, now, sent);
-        let progress = live.progress();
+        let progress = live.read_progress();
         if progress.ahead > self.ahead_logged {
-            self.ahead.add(since, now, progress.ahead - self.ahead_logged);
+            self.ahead.add_burst(since, now, progress.ahead - self.ahead_logged);
             self.ahead_logged = progress.ahead;
         }
-        self.stalls.note(lag_of(progress, now), now);
+        self.stalls.note_lag(lag_of(progress, now), now);
         self.looked_at = now;
     }
 
@@ -220,46 +220,46 @@ impl LiveSender {
         if !runs.is_over() || !live.is_drained() {
             return false;
         }
-        let calls = live.progress().calls;
+        let calls = live.read_progress().calls;
         let drained = *self.drained_at.get_or_insert(calls);
         // The kernel hands frames to the driver at the end of a batch of calls. After two more batches
         // none can be left.
         calls >= drained + 2 * u64::from(MOST_BATCH)
     }
 
-    fn end(&mut self) -> Result<(), Error> {
+    fn end_thread(&mut self) -> Result<(), Error> {
         if let Some(live) = &mut self.live {
-            live.end()?;
+            live.end_thread()?;
         }
         self.ended = true;
-        self.look(MonoTime::from_nanos(clock::monotonic_ns()));
+        self.count_sent(MonoTime::from_nanos(clock::monotonic_ns()));
         Ok(())
     }
 
     /// Returns whether the end of the lease kept frames of this lane from being sent.
     fn is_cut(&self, lane: usize) -> bool {
-        let total = self.streams[lane].timeline.total();
+        let total = self.streams[lane].timeline.total_frames();
         self.lease_ended && total.is_none_or(|total| self.counted[lane].frames < total)
     }
 
-    fn result(&self, lane: usize) -> SendResult {
+    fn lane_result(&self, lane: usize) -> SendResult {
         let spec = &self.streams[lane];
         let counts = self.counted[lane];
         let mut send_error = Latency::with_digits(DIGITS);
         let mut stamp_bound = Latency::with_digits(DIGITS);
         if let Some(live) = &self.live {
-            let errors = live.errors(clamp_to_u32(lane));
-            fill(&mut send_error, &errors, counts.error_max_ns, 1.0);
-            let (bounds, longest) = live.bounds();
+            let errors = live.lane_errors(clamp_to_u32(lane));
+            fill_histogram(&mut send_error, &errors, counts.error_max_ns, 1.0);
+            let (bounds, longest) = live.hand_over_bounds();
             let frames: u64 = bounds.iter().sum();
             // Batches hold frames of all streams: each stream gets its share.
             let share = if frames == 0 { 0.0 } else { counts.frames as f64 / frames as f64 };
-            fill(&mut stamp_bound, &bounds, longest, share);
+            fill_histogram(&mut stamp_bound, &bounds, longest, share);
         }
         SendResult {
             stream: spec.number.into(),
             counts: StreamTxCounts { lease_ended: self.is_cut(lane), ..stream_counts(counts, false) },
-            planned: spec.planned(self.start, self.stopped, counts.frames),
+            planned: spec.planned_frames(self.start, self.stopped, counts.frames),
             send_error,
             stamp_bound,
             series: self.series[lane].clone(),
@@ -275,9 +275,9 @@ fn lag_of(progress: RunProgress, now: MonoTime) -> Nanos {
 }
 
 /// Returns when a stream with a time limit stops sending, since the start.
-fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
+fn send_cutoff(spec: &StreamSpec) -> Option<Nanos> {
     let limited = matches!(spec.timeline.shape, SendPattern::Within(_));
-    limited.then(|| spec.timeline.end()).flatten().map(|end| end + GRACE)
+    limited.then(|| spec.timeline.end_time()).flatten().map(|end| end + GRACE)
 }
 
 /// Converts a time that the program wrote. It may be missing: a frame can be counted before its time is written.
@@ -302,7 +302,7 @@ fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
     }
 }
 
-fn fill(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
+fn fill_histogram(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
     for (bucket, frames) in frames.iter().enumerate().filter(|(_, frames)| **frames > 0) {
         #[expect(
             clippy::cast_possible_truncation,
@@ -310,7 +310,7 @@ fn fill(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
             reason = "a share of a count is one"
         )]
         let frames = ((*frames as f64 * share).round() as u64).max(1);
-        times.record_many(Nanos::new(buckets::largest(bucket).min(longest)), frames);
+        times.record_many(Nanos::new(buckets::largest_value(bucket).min(longest)), frames);
     }
 }
 
@@ -323,12 +323,12 @@ fn batch_for(streams: &[Arc<StreamSpec>]) -> u32 {
 }
 
 impl StreamTx for LiveSender {
-    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
-        self.compiled = tables::compile(&job.streams)?;
+    fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
+        self.compiled = tables::compile_tables(&job.streams)?;
         let late_after_ns = LATE_AFTER.as_u64();
         let batch = batch_for(&job.streams);
         let options = LiveOptions { key: job.key.0, late_after_ns, batch, pace: PACE };
-        self.live = Some(LiveTx::open(self.index, &self.compiled.tables, options)?);
+        self.live = Some(LiveTx::open_on_interface(self.index, &self.compiled.tables, options)?);
         let streams = job.streams.len();
         self.series =
             job.streams.iter().map(|spec| RateSeries::with_room(spec.series_room(streams))).collect();
@@ -338,15 +338,15 @@ impl StreamTx for LiveSender {
         Ok(())
     }
 
-    fn control(&mut self, control: StreamControl) {
+    fn apply_control(&mut self, control: StreamControl) {
         match control {
             StreamControl::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
-                self.trouble = self.begin(start).err();
+                self.trouble = self.begin_sending(start).err();
             }
             StreamControl::StartAt(_) => {}
             StreamControl::Stop => {
                 if let Some(live) = &self.live {
-                    live.stop();
+                    live.stop_sending();
                 }
                 // A stop after the last frame is no interruption.
                 let over = self.ended || self.has_left();
@@ -359,7 +359,7 @@ impl StreamTx for LiveSender {
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         if self.ended {
             return Ok(NextStep::Done);
         }
@@ -372,22 +372,22 @@ impl StreamTx for LiveSender {
         }
         self.stop_without_lease(start, now);
         self.plan_ahead(now)?;
-        self.look(now);
+        self.count_sent(now);
         if self.stopped.is_some() || self.has_left() {
-            self.end()?;
+            self.end_thread()?;
             return Ok(NextStep::Done);
         }
         let live = self.live.as_mut().ok_or(Error::Bug("a sender started before it was armed"))?;
         // An error of the program's thread becomes an error of this worker.
-        live.check()?;
+        live.check_thread()?;
         // Impossible for tables that `tables` has compiled, so it is a bug.
-        if live.progress().failed > 0 {
+        if live.read_progress().failed > 0 {
             return Err(Error::Bug("the send program could not make a frame"));
         }
         Ok(NextStep::IdleUntil(now.max(start - GRANT) + PERIOD))
     }
 
-    fn counts(&self) -> Vec<StreamTxCounts> {
+    fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let is_sending = self.start.is_some() && !self.ended;
         let lanes = self.counted.iter().enumerate();
         let counts = lanes.map(|(lane, counts)| StreamTxCounts {
@@ -398,8 +398,8 @@ impl StreamTx for LiveSender {
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
-        let built = self.live.as_ref().map_or(0, |live| live.progress().built);
-        let interface = self.meter.read();
+        let built = self.live.as_ref().map_or(0, |live| live.read_progress().built);
+        let interface = self.meter.read_counters();
         Ok(TxCounters {
             handed_over: built,
             refused: 0,
@@ -410,18 +410,18 @@ impl StreamTx for LiveSender {
         })
     }
 
-    fn record(&self) -> SendingRecord {
+    fn sending_record(&self) -> SendingRecord {
         SendingRecord {
             stalls: self.stalls.events(),
-            peaks: self.peaks.found(),
+            peaks: self.peaks.sending_peaks(),
             ahead: self.ahead.bursts(),
             fault: None,
         }
     }
 
-    fn finish(&mut self) -> Vec<SendResult> {
+    fn finish_sending(&mut self) -> Vec<SendResult> {
         // The thread ended in the last step; if it could not, that step returned the error.
-        drop(self.end());
-        (0..self.streams.len()).map(|lane| self.result(lane)).collect()
+        drop(self.end_thread());
+        (0..self.streams.len()).map(|lane| self.lane_result(lane)).collect()
     }
 }

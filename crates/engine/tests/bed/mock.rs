@@ -30,7 +30,7 @@ pub struct MockPorts {
 }
 
 impl PortOpener for MockPorts {
-    fn open(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+    fn open_port(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let info = PortInfo {
             name: port.name.clone(),
             location: port.location.to_string(),
@@ -85,36 +85,36 @@ impl MockTx {
 
     fn bytes(spec: &StreamSpec, frames: u64) -> u64 {
         (0..frames)
-            .map(|n| u64::from(spec.source.template().expect("these frames are made").size(n).bytes()))
+            .map(|n| u64::from(spec.source.template().expect("these frames are made").frame_size(n).bytes()))
             .sum()
     }
 }
 
 impl StreamTx for MockTx {
-    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+    fn arm_sender(&mut self, job: TxJob) -> Result<(), Error> {
         self.sent = vec![0; job.streams.len()];
         self.streams = job.streams;
         Ok(())
     }
 
-    fn control(&mut self, control: StreamControl) {
+    fn apply_control(&mut self, control: StreamControl) {
         match control {
             StreamControl::StartAt(start) => self.start = Some(start),
             StreamControl::Stop => self.stopped = true,
         }
     }
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn send_due(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         if self.stopped {
             return Ok(NextStep::Done);
         }
         self.send_until(now);
-        let ended = |(spec, sent): (&Arc<StreamSpec>, &u64)| spec.timeline.total() == Some(*sent);
+        let ended = |(spec, sent): (&Arc<StreamSpec>, &u64)| spec.timeline.total_frames() == Some(*sent);
         let done = self.start.is_some() && self.streams.iter().zip(&self.sent).all(ended);
         Ok(if done { NextStep::Done } else { NextStep::IdleUntil(now + Nanos::from_millis(1)) })
     }
 
-    fn counts(&self) -> Vec<StreamTxCounts> {
+    fn stream_counts(&self) -> Vec<StreamTxCounts> {
         let counts = self.streams.iter().zip(&self.sent).map(|(spec, sent)| StreamTxCounts {
             frames: *sent,
             bytes: Self::bytes(spec, *sent),
@@ -129,8 +129,8 @@ impl StreamTx for MockTx {
         Ok(TxCounters { handed_over: sent, refused: 0, on_wire: Some(sent), dropped: Some(0) })
     }
 
-    fn finish(&mut self) -> Vec<SendResult> {
-        let results = self.streams.iter().zip(self.counts()).map(|(spec, counts)| SendResult {
+    fn finish_sending(&mut self) -> Vec<SendResult> {
+        let results = self.streams.iter().zip(self.stream_counts()).map(|(spec, counts)| SendResult {
             untagged_contents: packetrig_stats::content::ContentCounts::default(),
             stream: spec.number.into(),
             planned: counts.frames,
@@ -172,7 +172,7 @@ impl MockRx {
 }
 
 impl StreamRx for MockRx {
-    fn arm(&mut self, job: RxJob) -> Result<(), Error> {
+    fn arm_receiver(&mut self, job: RxJob) -> Result<(), Error> {
         self.port = job.port;
         let lane = |spec| Lane {
             spec,
@@ -184,15 +184,15 @@ impl StreamRx for MockRx {
         Ok(())
     }
 
-    fn control(&mut self, _control: StreamControl) {}
+    fn apply_control(&mut self, _control: StreamControl) {}
 
-    fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+    fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
         let wire = self.wire.lock().expect("no test panics with it").clone();
         for lane in &mut self.streams {
             let sent = wire.get(usize::from(lane.spec.number)).copied().unwrap_or(0);
             for number in (lane.looked_at..sent).filter(|number| !self.lost.contains(number)) {
-                lane.window.arrive(number, now, |_| 0);
-                lane.latency.record(LATENCY);
+                lane.window.on_arrival(number, now, |_| 0);
+                lane.latency.record_time(LATENCY);
                 self.seen += 1;
             }
             lane.looked_at = sent;
@@ -200,18 +200,18 @@ impl StreamRx for MockRx {
         Ok(NextStep::IdleUntil(now + Nanos::from_millis(1)))
     }
 
-    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
         std::thread::sleep(within.to_std());
         Ok(())
     }
 
-    fn counts(&self) -> Vec<StreamRxCounts> {
+    fn stream_counts(&self) -> Vec<StreamRxCounts> {
         self.streams.iter().map(Self::counts_of).collect()
     }
 
     fn latency_so_far(&self) -> DelaySummary {
         let mut latency = DelaySummary::default();
-        latency.record(LATENCY);
+        latency.record_delay(LATENCY);
         latency
     }
 
@@ -224,10 +224,10 @@ impl StreamRx for MockRx {
         Nanos::new(9)
     }
 
-    fn finish(&mut self, sent: &[u64]) -> ReceivedFrames {
+    fn finish_receiving(&mut self, sent: &[u64]) -> ReceivedFrames {
         let mut streams = Vec::new();
         for (lane, sent) in self.streams.iter_mut().zip(sent) {
-            lane.window.finish(*sent, |_| 0);
+            lane.window.finish_stream(*sent, |_| 0);
             streams.push(ReceiveResult {
                 outages: packetrig_stats::outage::OutageList::default(),
                 quality: packetrig_stats::series::QualitySeries::default(),

@@ -38,8 +38,10 @@ pub const START: MonoTime = MonoTime::from_nanos(1_000_000_000_000);
 /// Ethernet, IPv4 and the given transport.
 pub fn template(transport: HeaderKind, size: u32) -> Arc<FrameTemplate> {
     let headers = vec![
-        PacketHeader::new(HeaderKind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001),
-        PacketHeader::new(HeaderKind::Ipv4).with("src", 0xc612_0001).with("dst", 0xc613_0001),
+        PacketHeader::new(HeaderKind::Ethernet)
+            .with_field("dst", 0x0200_0000_0002)
+            .with_field("src", 0x0200_0000_0001),
+        PacketHeader::new(HeaderKind::Ipv4).with_field("src", 0xc612_0001).with_field("dst", 0xc613_0001),
         PacketHeader::new(transport),
     ];
     let size = SizePattern::Fixed(FrameSize::new(size));
@@ -95,7 +97,7 @@ impl Trial {
             skew: ClockSkew::default(),
             tx_mood: ChaosLevel::default(),
             rx_mood: ChaosLevel::default(),
-            gate: SendGate::open(),
+            gate: SendGate::without_lease(),
             stop: None,
             shut: None,
         }
@@ -104,11 +106,11 @@ impl Trial {
     pub fn run(self) -> Result<Outcome, Error> {
         let clock = VirtualClock::new(START - Nanos::from_millis(1));
         let link = SimLink::new(self.link);
-        let tx = SimTx::new(vec![link.clone()], clock.clone()).refusing(self.refuse, 1);
-        let rx = SimRx::new(vec![link.clone()], clock.clone()).skewed(self.skew);
+        let tx = SimTx::new(vec![link.clone()], clock.clone()).with_refusals(self.refuse, 1);
+        let rx = SimRx::new(vec![link.clone()], clock.clone()).with_skew(self.skew);
         let mut sender = TestSender::new(ChaosWorker::new(tx, self.tx_mood), clock.clone());
         let mut receiver = TestReceiver::new(ChaosWorker::new(rx, self.rx_mood));
-        receiver.arm(RxJob {
+        receiver.arm_receiver(RxJob {
             elsewhere: Vec::new(),
             earlier_runs: Vec::new(),
             port: 1,
@@ -118,26 +120,26 @@ impl Trial {
             has_devices: false,
         })?;
         let gate = self.gate.clone();
-        sender.arm(TxJob { key: KEY, streams: self.streams, steered: false, gate: self.gate })?;
+        sender.arm_sender(TxJob { key: KEY, streams: self.streams, steered: false, gate: self.gate })?;
         let mut stage = SimulationStage {
             clock,
             links: vec![link.clone()],
             senders: vec![&mut sender],
             receivers: vec![&mut receiver],
         };
-        stage.control(StreamControl::StartAt(START));
+        stage.apply_control(StreamControl::StartAt(START));
         if let Some(stop) = self.stop {
             assert!(!stage.run_until(START + stop)?, "nothing was left to stop");
-            stage.control(StreamControl::Stop);
+            stage.apply_control(StreamControl::Stop);
         }
         if let Some(shut) = self.shut {
             assert!(!stage.run_until(START + shut)?, "nothing was left to send");
-            gate.shut();
+            gate.shut_now();
         }
         assert!(stage.run_until(START + Nanos::from_secs(3_600))?, "it came to no end");
         let (tx, rx) = (sender.port_counters()?, receiver.port_counters()?);
-        let send = sender.finish();
+        let send = sender.finish_sending();
         let sent: Vec<u64> = send.iter().map(|sent| sent.counts.frames).collect();
-        Ok(Outcome { send, receive: receiver.finish(&sent).streams, tx, rx, truth: link.truth() })
+        Ok(Outcome { send, receive: receiver.finish_receiving(&sent).streams, tx, rx, truth: link.truth() })
     }
 }

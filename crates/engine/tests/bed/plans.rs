@@ -57,14 +57,14 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         confirmed: BTreeSet::new(),
         capture_dir,
         site: packetrig_engine::rig::RigSite::EveryPortHere,
-        gate: packetrig_engine::gate::SendGate::open(),
+        gate: packetrig_engine::gate::SendGate::without_lease(),
     }
 }
 
 /// Starts a run.
 pub fn begin(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<TestRig, Error> {
     let mut rig = TestRig::prepare_with(plan, options, opener)?;
-    rig.arm()?;
+    rig.arm_ports()?;
     rig.start_at(RealClock::new().now() + Nanos::from_millis(20));
     Ok(rig)
 }
@@ -76,9 +76,9 @@ pub fn watch(
 ) -> Result<(), Error> {
     let clock = RealClock::new();
     let give_up = clock.now() + PATIENCE;
-    while !rig.senders_done() && !enough(&rig.sample()?) {
+    while !rig.senders_done() && !enough(&rig.sample_counts()?) {
         assert!(clock.now() < give_up, "the run is stuck");
-        clock.wait(clock.now() + Nanos::from_millis(5));
+        clock.wait_until(clock.now() + Nanos::from_millis(5));
     }
     Ok(())
 }
@@ -87,6 +87,6 @@ pub fn watch(
 pub fn execute(plan: Plan, options: &RigOptions, opener: &dyn PortOpener) -> Result<NodeResult, Error> {
     let mut rig = begin(plan, options, opener)?;
     watch(&mut rig, &mut |_| false)?;
-    RealClock::new().wait(RealClock::new().now() + Nanos::from_millis(50));
-    rig.finish("local", &[])
+    RealClock::new().wait_until(RealClock::new().now() + Nanos::from_millis(50));
+    rig.finish_run("local", &[])
 }

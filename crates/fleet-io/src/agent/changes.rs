@@ -2,7 +2,7 @@
 //!
 //! A change that cannot be made ends nothing; a worker that died is found by the sample that follows.
 
-use super::{AgentShell, NodePlan, prepared};
+use super::{AgentShell, NodePlan, require_part};
 use crate::blame::fault_of;
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::stream::ClockShift;
@@ -13,16 +13,16 @@ use packetrig_fleet::outcome::NodeFault;
 use packetrig_plan::{PlanChange, PlanGrowth, PlanProblems};
 
 impl<E: Endpoint> AgentShell<'_, E> {
-    pub(super) fn steer(&mut self, order: &ChangeOrder) -> Result<Option<AgentEvent>, NodeFault> {
-        let plane = prepared(&mut self.plane)?;
-        let fault = match Self::read_change(prepared(&mut self.plan)?, &order.steer) {
-            Ok(change) => plane.steer(&change).err().map(|error| fault_of(&error)),
+    pub(super) fn apply_change(&mut self, order: &ChangeOrder) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = require_part(&mut self.plane)?;
+        let fault = match Self::read_change(require_part(&mut self.plan)?, &order.steer) {
+            Ok(change) => plane.apply_change(&change).err().map(|error| fault_of(&error)),
             Err(fault) => Some(fault),
         };
         if fault.is_none() {
-            self.agree()?;
+            self.accept_change()?;
         }
-        self.steered(order.number, fault)
+        self.steered_event(order.number, fault)
     }
 
     pub(super) fn take_step(
@@ -30,25 +30,25 @@ impl<E: Endpoint> AgentShell<'_, E> {
         number: u64,
         step: ChangeStep,
     ) -> Result<Option<AgentEvent>, NodeFault> {
-        let plane = prepared(&mut self.plane)?;
+        let plane = require_part(&mut self.plane)?;
         let done = match step {
-            ChangeStep::Hold(steer) => return self.hold(number, &steer),
+            ChangeStep::Hold(steer) => return self.hold_change(number, &steer),
             ChangeStep::Announce { held, at } => {
                 // From here on the change is final, even if it failed here: a plan that grows on one node grows on all (decision 0009).
-                let fault = plane.announce(&held, at).err().map(|error| fault_of(&error));
-                self.agree()?;
+                let fault = plane.announce_change(&held, at).err().map(|error| fault_of(&error));
+                self.accept_change()?;
                 return Ok(Some(AgentEvent::Announced(number, fault)));
             }
-            ChangeStep::Begin { at } => plane.begin(at),
-            ChangeStep::Undo => plane.undo(),
+            ChangeStep::Begin { at } => plane.begin_change(at),
+            ChangeStep::Undo => plane.undo_change(),
         };
-        self.steered(number, done.err().map(|error| fault_of(&error)))
+        self.steered_event(number, done.err().map(|error| fault_of(&error)))
     }
 
-    fn hold(&mut self, number: u64, steer: &PlanChange) -> Result<Option<AgentEvent>, NodeFault> {
-        let plane = prepared(&mut self.plane)?;
-        let change = Self::read_change(prepared(&mut self.plan)?, steer);
-        let held = change.and_then(|change| plane.hold(&change).map_err(|error| fault_of(&error)));
+    fn hold_change(&mut self, number: u64, steer: &PlanChange) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = require_part(&mut self.plane)?;
+        let change = Self::read_change(require_part(&mut self.plan)?, steer);
+        let held = change.and_then(|change| plane.hold_for_change(&change).map_err(|error| fault_of(&error)));
         Ok(Some(match held {
             Ok(held) => AgentEvent::Held(number, held, None),
             Err(fault) => AgentEvent::Held(number, Vec::new(), Some(fault)),
@@ -60,35 +60,39 @@ impl<E: Endpoint> AgentShell<'_, E> {
         // A change that was read before and not made is forgotten, even if this one leaves the plan alone.
         own.plan.drop_proposal();
         let read = change.clone().try_map(|document| {
-            let newer = document.read(own.reading)?;
-            Ok(own.plan.propose(newer.plan()))
+            let newer = document.read_document(own.reading)?;
+            Ok(own.plan.propose_plan(newer.plan()))
         });
         read.map_err(|problems: PlanProblems| fault_of(&problems.into()))
     }
 
     /// Accepts a decided change. If the plan grows by it, new streams may come from other nodes, so the relations of their clocks to
     /// this node's are set.
-    fn agree(&mut self) -> Result<(), NodeFault> {
-        let own = prepared(&mut self.plan)?;
-        if !own.plan.accept() {
+    fn accept_change(&mut self) -> Result<(), NodeFault> {
+        let own = require_part(&mut self.plan)?;
+        if !own.plan.accept_proposal() {
             return Ok(());
         }
         // Without a fleet every sender has this machine's clock.
         let Some(member) = &mut self.membership else { return Ok(()) };
-        let shifts = member.follow(own.plan.current());
-        self.shift(&shifts)
+        let shifts = member.follow_plan(own.plan.current());
+        self.shift_clocks(&shifts)
     }
 
-    pub(super) fn shift(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), NodeFault> {
-        let shifted: Result<(), EngineError> = prepared(&mut self.plane)?.shift(shifts);
-        shifted.map_err(|error| self.fault(error))
+    pub(super) fn shift_clocks(&mut self, shifts: &[(usize, ClockShift)]) -> Result<(), NodeFault> {
+        let shifted: Result<(), EngineError> = require_part(&mut self.plane)?.set_clock_shifts(shifts);
+        shifted.map_err(|error| self.record_failure(error))
     }
 
     /// The event for a change that is done, or has failed, with the counts right after it.
-    fn steered(&mut self, number: u64, fault: Option<NodeFault>) -> Result<Option<AgentEvent>, NodeFault> {
-        Ok(Some(match prepared(&mut self.plane)?.sample() {
+    fn steered_event(
+        &mut self,
+        number: u64,
+        fault: Option<NodeFault>,
+    ) -> Result<Option<AgentEvent>, NodeFault> {
+        Ok(Some(match require_part(&mut self.plane)?.sample_counts() {
             Ok(sample) => AgentEvent::Steered(number, fault, Box::new(sample)),
-            Err(error) => self.failed(error),
+            Err(error) => self.failed_event(error),
         }))
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of a run on the data plane: prepare, arm, finish, keep the result.
 
-use super::{AgentShell, LONGEST_SILENCE, NodePlan, not_prepared, prepared};
+use super::{AgentShell, LONGEST_SILENCE, NodePlan, not_prepared, require_part};
 use crate::membership::NodeMembership;
 use crate::pulse::{ProcessPulse, doubt_of};
 use packetrig_fleet::agent::AgentEvent;
@@ -11,24 +11,24 @@ use packetrig_stats::result::NodeResult;
 use std::sync::Arc;
 
 impl<E: Endpoint> AgentShell<'_, E> {
-    pub(super) fn prepare(&mut self, preparation: &RunPreparation) -> AgentEvent {
+    pub(super) fn prepare_run(&mut self, preparation: &RunPreparation) -> AgentEvent {
         let own = match (&mut self.membership, self.agent.head()) {
-            (Some(member), Some(head)) => match member.prepare(head, preparation) {
+            (Some(member), Some(head)) => match member.prepare_run(head, preparation) {
                 Ok(own) => own,
-                Err(error) => return AgentEvent::Failed(error.fault()),
+                Err(error) => return AgentEvent::Failed(error.to_fault()),
             },
             _ => preparation.clone(),
         };
-        let plan = match NodePlan::read(&own, self.membership.is_some()) {
+        let plan = match NodePlan::read_plan(&own, self.membership.is_some()) {
             Ok(plan) => plan,
-            Err(problems) => return self.failed(problems.into()),
+            Err(problems) => return self.failed_event(problems.into()),
         };
-        let prepared = self.planes.prepare(&own, Arc::clone(plan.plan.current()));
+        let prepared = self.planes.prepare_plane(&own, Arc::clone(plan.plan.current()));
         // The rig has checked the owner's permit. Only for a permitted run does this node keep results and compare clocks.
         if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
-            && let Err(error) = member.begin(head, &own, plan.plan.current())
+            && let Err(error) = member.begin_run(head, &own, plan.plan.current())
         {
-            return AgentEvent::Failed(error.fault());
+            return AgentEvent::Failed(error.to_fault());
         }
         self.plan = Some(plan);
         match prepared {
@@ -38,43 +38,43 @@ impl<E: Endpoint> AgentShell<'_, E> {
                 self.report_every = own.say_every.min(LONGEST_SILENCE);
                 AgentEvent::Prepared(ports)
             }
-            Err(error) => self.failed(error),
+            Err(error) => self.failed_event(error),
         }
     }
 
-    pub(super) fn arm(&mut self) -> Result<Option<AgentEvent>, NodeFault> {
-        let plane = prepared(&mut self.plane)?;
+    pub(super) fn arm_plane(&mut self) -> Result<Option<AgentEvent>, NodeFault> {
+        let plane = require_part(&mut self.plane)?;
         if !self.is_armed
-            && let Err(error) = plane.arm()
+            && let Err(error) = plane.arm_ports()
         {
-            return Ok(Some(self.failed(error)));
+            return Ok(Some(self.failed_event(error)));
         }
         self.is_armed = true;
         // A further attempt continues with the same receivers, so with the same watch on the process.
         if self.pulse.is_none() {
-            match ProcessPulse::start() {
+            match ProcessPulse::start_watching() {
                 Ok(pulse) => self.pulse = Some(pulse),
-                Err(error) => return Err(error.fault()),
+                Err(error) => return Err(error.to_fault()),
             }
         }
         if let (Some(member), Some(head)) = (&mut self.membership, self.agent.head())
-            && let Err(error) = member.attempt(head)
+            && let Err(error) = member.begin_attempt(head)
         {
-            return Err(error.fault());
+            return Err(error.to_fault());
         }
         // Waits for the first series of probes: T and the senders' clocks are converted by this fit, so the controller gets it before it
         // confirms a start.
-        let clock = self.membership.as_mut().and_then(NodeMembership::clock);
+        let clock = self.membership.as_mut().and_then(NodeMembership::compare_clocks);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
-            self.post(MessageBody::Clock(head, Box::new(clock)));
+            self.post_to_controller(MessageBody::Clock(head, Box::new(clock)));
         }
         Ok(Some(AgentEvent::Armed))
     }
 
-    pub(super) fn finish(&mut self, sent: &[SentTotal]) -> Result<Option<AgentEvent>, NodeFault> {
+    pub(super) fn finish_run(&mut self, sent: &[SentTotal]) -> Result<Option<AgentEvent>, NodeFault> {
         let name = self.endpoint.name().to_string();
         let plane = self.plane.take().ok_or_else(not_prepared)?;
-        let outcome = self.finished.insert(plane).finish(&name, sent);
+        let outcome = self.finished.insert(plane).finish_run(&name, sent);
         Ok(Some(match outcome {
             Ok(mut result) => {
                 // A process that was stopped cannot have noticed its losses: the result carries the doubt.
@@ -82,13 +82,13 @@ impl<E: Endpoint> AgentShell<'_, E> {
                 result.caveats.extend(doubt_of(&standstills.unwrap_or_default(), &name, result.started));
                 AgentEvent::Finished(Arc::new(result))
             }
-            Err(error) => self.failed(error),
+            Err(error) => self.failed_event(error),
         }))
     }
 
-    pub(super) fn spool(&mut self, result: &NodeResult) -> Result<Option<AgentEvent>, NodeFault> {
-        let spooled = prepared(&mut self.membership)?.spool(result);
-        let segments = spooled.map_err(|error| error.fault())?;
+    pub(super) fn spool_result(&mut self, result: &NodeResult) -> Result<Option<AgentEvent>, NodeFault> {
+        let spooled = require_part(&mut self.membership)?.spool_result(result);
+        let segments = spooled.map_err(|error| error.to_fault())?;
         Ok(Some(AgentEvent::Spooled { segments }))
     }
 }

@@ -12,7 +12,7 @@ use packetrig_units::Blame;
 struct NoPlane;
 
 impl PlaneSource for NoPlane {
-    fn prepare(
+    fn prepare_plane(
         &mut self,
         _: &RunPreparation,
         _: Arc<packetrig_plan::Plan>,
@@ -31,7 +31,7 @@ fn the_end_of_a_short_run_is_looked_for_more_often() {
 
 #[test]
 fn an_order_without_a_data_plane_is_a_failure_and_not_silence() {
-    let endpoint = LocalFabric::default().join(NodeName::local()).expect("the name is free");
+    let endpoint = LocalFabric::default().open_endpoint(NodeName::local()).expect("the name is free");
     let mut planes = NoPlane;
     let mut shell = AgentShell::new(endpoint, &mut planes, AgentMachine::new(Nanos::from_secs(1)), None);
     let orders = [
@@ -45,7 +45,7 @@ fn an_order_without_a_data_plane_is_a_failure_and_not_silence() {
     ];
     for order in orders {
         let name = format!("{order:?}");
-        let event = shell.perform(order);
+        let event = shell.perform_action(order);
         let Some(AgentEvent::Failed(fault)) = event else { panic!("{name}: {event:?}") };
         assert_eq!(fault.blame, Blame::Bug, "{name}");
     }

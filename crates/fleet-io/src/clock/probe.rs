@@ -31,7 +31,7 @@ pub(super) enum ClockProbe {
 }
 
 impl ClockProbe {
-    pub(super) fn write(self, key: &ClockKey) -> [u8; PROBE] {
+    pub(super) fn to_sealed_bytes(self, key: &ClockKey) -> [u8; PROBE] {
         let mark = match self {
             Self::Question { .. } => QUESTION,
             Self::Answer { .. } => ANSWER,
@@ -45,16 +45,16 @@ impl ClockProbe {
         for (place, value) in bytes[8..32].chunks_exact_mut(8).zip(words) {
             place.copy_from_slice(&value.to_be_bytes());
         }
-        let seal = seal(key, &bytes[..32]).finalize().into_bytes();
+        let seal = seal_mac(key, &bytes[..32]).finalize().into_bytes();
         bytes[32..].copy_from_slice(&seal[..SEAL]);
         bytes
     }
 
     /// Reads a probe; `None` for bytes that are not sealed with `key`.
-    pub(super) fn read(bytes: &[u8], key: &ClockKey) -> Option<Self> {
+    pub(super) fn from_sealed_bytes(bytes: &[u8], key: &ClockKey) -> Option<Self> {
         let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
         // HMAC cut to its first half, which RFC 2104 (section 5) allows; compared in constant time.
-        seal(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
+        seal_mac(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
         let number = word_at(bytes, 8)?;
         match bytes[..8].try_into().ok()? {
             QUESTION => Some(Self::Question { number, key_number: word_at(bytes, 16)? }),
@@ -89,10 +89,10 @@ pub(super) fn key_number(node: &NodeName) -> u64 {
 pub(super) fn numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
     let mut text = *b"packetrig clock 1 ........";
     text[18..].copy_from_slice(&key_number.to_be_bytes());
-    ClockKey(seal(controller, &text).finalize().into_bytes().into())
+    ClockKey(seal_mac(controller, &text).finalize().into_bytes().into())
 }
 
-fn seal(key: &ClockKey, bytes: &[u8]) -> Hmac<Sha256> {
+fn seal_mac(key: &ClockKey, bytes: &[u8]) -> Hmac<Sha256> {
     // 32 bytes fit a block of any hash: they are never refused.
     let mut block = [0; 64];
     block[..key.0.len()].copy_from_slice(&key.0);
@@ -115,19 +115,19 @@ mod tests {
             answered: MonoTime::from_nanos(u64::MAX),
         };
         for probe in [ClockProbe::Question { number: 9, key_number: 3 }, answer] {
-            assert_eq!(ClockProbe::read(&probe.write(&KEY), &KEY), Some(probe));
+            assert_eq!(ClockProbe::from_sealed_bytes(&probe.to_sealed_bytes(&KEY), &KEY), Some(probe));
         }
     }
 
     #[test]
     fn what_is_not_sealed_with_the_key_says_nothing() {
-        let bytes = ClockProbe::Question { number: 1, key_number: 0 }.write(&KEY);
-        assert_eq!(ClockProbe::read(&bytes, &ClockKey([8; 32])), None);
-        assert_eq!(ClockProbe::read(&bytes[..47], &KEY), None);
+        let bytes = ClockProbe::Question { number: 1, key_number: 0 }.to_sealed_bytes(&KEY);
+        assert_eq!(ClockProbe::from_sealed_bytes(&bytes, &ClockKey([8; 32])), None);
+        assert_eq!(ClockProbe::from_sealed_bytes(&bytes[..47], &KEY), None);
         for at in 0..PROBE {
             let mut bent = bytes;
             bent[at] ^= 1;
-            assert_eq!(ClockProbe::read(&bent, &KEY), None, "byte {at}");
+            assert_eq!(ClockProbe::from_sealed_bytes(&bent, &KEY), None, "byte {at}");
         }
     }
 }

@@ -23,7 +23,7 @@ const EVERY: Nanos = Nanos::from_millis(250);
 /// Longest time the first series may take: far away it has fewer probes.
 const SERIES: Nanos = Nanos::from_millis(300);
 /// First timeout for an answer.
-const PATIENCE: Duration = Duration::from_millis(20);
+const FIRST_TIMEOUT: Duration = Duration::from_millis(20);
 /// Largest timeout for an answer.
 const LONGEST: Duration = Duration::from_millis(640);
 
@@ -50,7 +50,7 @@ struct ProberState {
 }
 
 impl ProberShared {
-    fn lock(&self) -> MutexGuard<'_, ProberState> {
+    fn lock_prober_state(&self) -> MutexGuard<'_, ProberState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,38 +58,38 @@ impl ProberShared {
 
 impl ClockProber {
     /// Begins to compare this node's clock with that of `server`.
-    pub fn start(server: ClockServer) -> Result<Self, Error> {
+    pub fn start_probing(server: ClockServer) -> Result<Self, Error> {
         let shared = Arc::new(ProberShared::default());
         let state = Arc::clone(&shared);
         let thread = Builder::new()
             .name("clock".to_owned())
-            .spawn(move || ClockAsking { shared: &state, server: &server, number: 0 }.run())
+            .spawn(move || ClockAsking { shared: &state, server: &server, number: 0 }.probe_until_over())
             .map_err(Error::Thread)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
     /// The current fit, once the first series is over; waits for that, `within` at most.
-    pub fn fit(&self, within: Nanos) -> Option<ClockFit> {
+    pub fn current_fit(&self, within: Nanos) -> Option<ClockFit> {
         let changed = &self.shared.changed;
-        let waited =
-            changed.wait_timeout_while(self.shared.lock(), within.to_std(), |state| !state.is_settled);
-        waited.unwrap_or_else(PoisonError::into_inner).0.probes.fit()
+        let waited = changed
+            .wait_timeout_while(self.shared.lock_prober_state(), within.to_std(), |state| !state.is_settled);
+        waited.unwrap_or_else(PoisonError::into_inner).0.probes.fit_clock()
     }
 
     /// The fit after a last quick series; waits for that, `within` at most.
     pub fn last_fit(&self, within: Nanos) -> Option<ClockFit> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_prober_state();
         state.burst = FIRST / 4;
         state.is_settled = false;
         drop(state);
         self.shared.changed.notify_all();
-        self.fit(within)
+        self.current_fit(within)
     }
 }
 
 impl Drop for ClockProber {
     fn drop(&mut self) {
-        self.shared.lock().over = true;
+        self.shared.lock_prober_state().over = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // Its result is not needed any more.
@@ -105,18 +105,18 @@ struct ClockAsking<'a> {
 }
 
 impl ClockAsking<'_> {
-    fn run(&mut self) {
-        let Some(socket) = self.choose() else { return };
+    fn probe_until_over(&mut self) {
+        let Some(socket) = self.choose_address() else { return };
         let mut burst = FIRST;
         loop {
             let until = now() + SERIES;
             for _ in 0..burst {
-                self.ask(&socket);
+                self.probe_once(&socket);
                 if now() >= until {
                     break;
                 }
             }
-            let mut state = self.shared.lock();
+            let mut state = self.shared.lock_prober_state();
             // A single probe of the quarter-second rhythm completes no series.
             state.is_settled |= burst > 1;
             self.shared.changed.notify_all();
@@ -132,42 +132,44 @@ impl ClockAsking<'_> {
     }
 
     /// The controller's address that answers fastest. Asks until one answers.
-    fn choose(&mut self) -> Option<UdpSocket> {
-        let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect(*to)).collect();
-        let mut patience = PATIENCE;
-        while !self.shared.lock().over {
+    fn choose_address(&mut self) -> Option<UdpSocket> {
+        let sockets: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| connect_socket(*to)).collect();
+        let mut timeout = FIRST_TIMEOUT;
+        while !self.shared.lock_prober_state().over {
             let mut best: Option<(Nanos, usize)> = None;
             for (index, socket) in sockets.iter().enumerate() {
                 // The better of two: the first also pays for looking up route and neighbour.
-                let took = self.exchange(socket).map(|it| it.back.since(it.sent));
-                let quickest =
-                    took.into_iter().chain(self.exchange(socket).map(|it| it.back.since(it.sent))).min();
+                let took = self.exchange_probe(socket).map(|it| it.back.since(it.sent));
+                let quickest = took
+                    .into_iter()
+                    .chain(self.exchange_probe(socket).map(|it| it.back.since(it.sent)))
+                    .min();
                 best = quickest.map(|took| (took, index)).into_iter().chain(best).min();
             }
             if let Some((_, index)) = best {
                 return sockets.into_iter().nth(index);
             }
-            std::thread::sleep(PATIENCE);
-            patience = (patience * 2).min(LONGEST);
+            std::thread::sleep(FIRST_TIMEOUT);
+            timeout = (timeout * 2).min(LONGEST);
             for socket in &sockets {
-                socket.set_read_timeout(Some(patience)).ok()?;
+                socket.set_read_timeout(Some(timeout)).ok()?;
             }
         }
         None
     }
 
-    fn ask(&mut self, socket: &UdpSocket) {
-        if let Some(exchange) = self.exchange(socket) {
-            self.shared.lock().probes.add(&exchange);
+    fn probe_once(&mut self, socket: &UdpSocket) {
+        if let Some(exchange) = self.exchange_probe(socket) {
+            self.shared.lock_prober_state().probes.add_exchange(&exchange);
         }
     }
 
     /// One probe and its answer.
-    fn exchange(&mut self, socket: &UdpSocket) -> Option<ClockExchange> {
+    fn exchange_probe(&mut self, socket: &UdpSocket) -> Option<ClockExchange> {
         self.number += 1;
         let number = self.number;
         let key_number = self.server.key_number;
-        let question = ClockProbe::Question { number, key_number }.write(&self.server.key);
+        let question = ClockProbe::Question { number, key_number }.to_sealed_bytes(&self.server.key);
         // The question is sealed before the clock is read: the HMAC must not count as travel time.
         let sent = now();
         socket.send(&question).ok()?;
@@ -175,7 +177,7 @@ impl ClockAsking<'_> {
         loop {
             let length = socket.recv(&mut bytes).ok()?;
             let back: MonoTime = now();
-            match ClockProbe::read(&bytes[..length], &self.server.key) {
+            match ClockProbe::from_sealed_bytes(&bytes[..length], &self.server.key) {
                 Some(ClockProbe::Answer { number: of, heard, answered }) if of == number => {
                     return Some(ClockExchange { sent, heard, answered, back });
                 }
@@ -187,10 +189,10 @@ impl ClockAsking<'_> {
     }
 }
 
-fn connect(to: SocketAddr) -> Option<UdpSocket> {
+fn connect_socket(to: SocketAddr) -> Option<UdpSocket> {
     let from: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
     let socket = UdpSocket::bind(from).ok()?;
     socket.connect(to).ok()?;
-    socket.set_read_timeout(Some(PATIENCE)).ok()?;
+    socket.set_read_timeout(Some(FIRST_TIMEOUT)).ok()?;
     Some(socket)
 }

@@ -25,16 +25,16 @@ pub struct ClockResponder {
 impl ClockResponder {
     /// Answers probes that are sealed with a key that [`for_node`] made of `key`, at a free port of every address of this machine.
     /// `identity` names its clock.
-    pub fn start(key: ClockKey, identity: String) -> Result<Self, Error> {
+    pub fn start_responding(key: ClockKey, identity: String) -> Result<Self, Error> {
         let bound = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
         let socket = bound.map_err(Error::ClockSocket)?;
         socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(Error::ClockSocket)?;
         let port = socket.local_addr().map_err(Error::ClockSocket)?.port();
-        let at = addresses()?.into_iter().filter(usable).map(|ip| SocketAddr::new(ip, port)).collect();
+        let at = own_addresses()?.into_iter().filter(is_usable).map(|ip| SocketAddr::new(ip, port)).collect();
         let over = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
-            Builder::new().name("clock".to_owned()).spawn(move || answer(&socket, &key, &over))
+            Builder::new().name("clock".to_owned()).spawn(move || answer_probes(&socket, &key, &over))
         };
         let server = ClockServer { at, key, key_number: 0, identity };
         Ok(Self { server, over, thread: Some(thread.map_err(Error::Thread)?) })
@@ -52,13 +52,13 @@ pub fn for_node(server: &ClockServer, node: &NodeName) -> ClockServer {
     ClockServer { key: numbered_key(&server.key, key_number), key_number, ..server.clone() }
 }
 
-fn addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
-    let mut links = NamespaceLinks::open(&NetNs::current()?)?;
-    Ok(links.addresses()?.into_iter().map(|address| address.ip).collect())
+fn own_addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
+    let mut links = NamespaceLinks::open_in(&NetNs::current()?)?;
+    Ok(links.list_addresses()?.into_iter().map(|address| address.ip).collect())
 }
 
 /// Returns whether nodes can use an address. Link-local addresses are valid on one link only, which the node cannot know.
-fn usable(address: &IpAddr) -> bool {
+fn is_usable(address: &IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => !address.is_link_local(),
         IpAddr::V6(address) => !address.is_unicast_link_local(),
@@ -75,7 +75,7 @@ impl Drop for ClockResponder {
     }
 }
 
-fn answer(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
+fn answer_probes(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
     let mut bytes = [0; 128];
     while !over.load(Ordering::Acquire) {
         let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
@@ -83,10 +83,12 @@ fn answer(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
         let heard: MonoTime = now();
         let Some(key_number) = key_number_of(&bytes[..length]) else { continue };
         let key = &numbered_key(key, key_number);
-        if let Some(ClockProbe::Question { number, .. }) = ClockProbe::read(&bytes[..length], key) {
+        if let Some(ClockProbe::Question { number, .. }) =
+            ClockProbe::from_sealed_bytes(&bytes[..length], key)
+        {
             let answer = ClockProbe::Answer { number, heard, answered: now() };
             // A probe whose answer cannot be sent is lost, as on the network.
-            drop(socket.send_to(&answer.write(key), from));
+            drop(socket.send_to(&answer.to_sealed_bytes(key), from));
         }
     }
 }

@@ -35,9 +35,9 @@ const BYTES_TOGETHER: usize = 16 << 20;
 /// Permanent store of segments.
 pub trait ResultStore: Send {
     /// Stores segments; storing one again does no harm. An error of one does not concern the others.
-    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
+    fn store_segments(&mut self, segments: &[ReceivedSegment]) -> StoredBatch;
     /// Returns whether this run has ended here: results that come late belong to it.
-    fn knows(&self, run: &RunId) -> bool;
+    fn knows_run(&self, run: &RunId) -> bool;
 }
 
 /// A segment as it was received.
@@ -97,7 +97,7 @@ pub struct KnownCounts {
 }
 
 impl KnownCounts {
-    pub fn of(sample: &CountSample) -> Self {
+    pub fn from_sample(sample: &CountSample) -> Self {
         Self {
             sent: sample.tx.iter().map(|(_, counts)| counts.frames).sum(),
             received: sample.rx.iter().map(|(.., counts)| counts.frames).sum(),
@@ -114,7 +114,7 @@ impl KnownCounts {
 impl UnfinishedPart {
     /// Adds counts that came another way.
     #[must_use]
-    pub fn with(self, others: Option<KnownCounts>) -> Self {
+    pub fn with_counts(self, others: Option<KnownCounts>) -> Self {
         Self { counted: self.counted.into_iter().chain(others).reduce(KnownCounts::max), ..self }
     }
 }
@@ -160,7 +160,7 @@ pub(super) struct SegmentCollector {
 }
 
 impl SegmentCollector {
-    pub(super) fn start<I: ResultInlet + 'static, R: RecordStore + 'static>(
+    pub(super) fn start_collecting<I: ResultInlet + 'static, R: RecordStore + 'static>(
         incoming: I,
         store: Box<dyn ResultStore>,
         others: OtherRuns<R>,
@@ -173,13 +173,13 @@ impl SegmentCollector {
         let is_over = Arc::clone(&over);
         let thread = Builder::new()
             .name("collector".to_owned())
-            .spawn(move || collect(reading, store, &event_sender, &wanted_runs, &is_over))
+            .spawn(move || collect_segments(reading, store, &event_sender, &wanted_runs, &is_over))
             .map_err(Error::Thread)?;
         Ok(Self { events, wanted, is_drained, over, thread: Some(thread) })
     }
 
     /// Takes in results of this run from now on.
-    pub(super) fn read(&self, run: &RunId) {
+    pub(super) fn read_run(&self, run: &RunId) {
         // If the thread has ended, the collector is being dropped: nothing is read any more.
         best_effort(self.wanted.send(run.clone()));
     }
@@ -205,7 +205,7 @@ impl Drop for SegmentCollector {
     }
 }
 
-fn collect<I: ResultInlet, R: RecordStore>(
+fn collect_segments<I: ResultInlet, R: RecordStore>(
     mut reading: RunReading<I, R>,
     mut store: Box<dyn ResultStore>,
     event_sender: &Sender<CollectorEvent>,
@@ -213,10 +213,10 @@ fn collect<I: ResultInlet, R: RecordStore>(
     over: &AtomicBool,
 ) {
     while !over.load(Ordering::Acquire) {
-        reading.follow(wanted_runs, &*store);
+        reading.follow_wanted(wanted_runs, &*store);
         let incoming = &mut reading.incoming;
         let deliveries = take_waiting(incoming);
-        let mut events = refusals(incoming);
+        let mut events = refused_segments(incoming);
         if !deliveries.is_empty() {
             events.extend(store_together(incoming, &mut *store, deliveries));
         }
@@ -234,7 +234,7 @@ fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Toke
     let mut bytes = 0;
     let mut within = TURN;
     while deliveries.len() < MOST_TOGETHER && bytes < BYTES_TOGETHER {
-        let Some(delivery) = incoming.collect(within) else { break };
+        let Some(delivery) = incoming.receive_segment(within) else { break };
         bytes += delivery.body.len();
         deliveries.push(delivery);
         within = Nanos::ZERO;
@@ -243,9 +243,9 @@ fn take_waiting<I: ResultInlet>(incoming: &mut I) -> Vec<SegmentDelivery<I::Toke
 }
 
 /// Segments that the fabric refused.
-fn refusals<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
+fn refused_segments<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
     let why = "not signed with the key of that node";
-    let refused = incoming.refused().into_iter();
+    let refused = incoming.take_refused_counts().into_iter();
     let refused = refused.map(|(node, count)| CollectorEvent::Refused { node, count, why: why.to_owned() });
     let mut events: Vec<CollectorEvent> = refused.collect();
     events.extend(incoming.unreadable_keys().into_iter().map(|(node, why)| {
@@ -253,7 +253,7 @@ fn refusals<I: ResultInlet>(incoming: &mut I) -> Vec<CollectorEvent> {
             "results of node {node} have to wait, because the node's key cannot be read: {why}"
         ))
     }));
-    events.extend(incoming.troubles().into_iter().map(|error| {
+    events.extend(incoming.take_troubles().into_iter().map(|error| {
         CollectorEvent::Trouble(format!(
             "results cannot be read from the message server: {error}; trying again"
         ))
@@ -274,7 +274,7 @@ fn store_together<I: ResultInlet>(
         segments.push(ReceivedSegment { id, body });
         tokens.push(token);
     }
-    let StoredBatch { outcomes, parts } = store.store(&segments);
+    let StoredBatch { outcomes, parts } = store.store_segments(&segments);
     let mut events = Vec::new();
     let mut finished = Vec::new();
     let mut finished_tokens = Vec::new();

@@ -22,7 +22,7 @@ pub(super) struct CommitTimes(VecDeque<Nanos>);
 
 impl CommitTimes {
     /// Adds the times of a run. A run with several starts clears all times: they have led to a lead that was too short.
-    pub(super) fn add(&mut self, times: &RunTimes) {
+    pub(super) fn add_run(&mut self, times: &RunTimes) {
         let entered = |state| times.states.iter().filter(move |entry| entry.state == state);
         let (Some(committed), Some(confirmed)) =
             (entered(RunState::Committed).next_back(), entered(RunState::Confirmed).next_back())
@@ -30,7 +30,7 @@ impl CommitTimes {
             return;
         };
         if entered(RunState::Committed).count() > 1 {
-            self.forget();
+            self.forget_all();
         } else {
             self.0.truncate(REMEMBERED - 1);
             self.0.push_front(confirmed.at.saturating_sub(committed.at));
@@ -38,7 +38,7 @@ impl CommitTimes {
     }
 
     /// Clears all times, after a run that did not start everywhere, or failed: they have led to a lead that was too short.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn forget_all(&mut self) {
         self.0.clear();
     }
 
@@ -59,7 +59,7 @@ mod tests {
     use packetrig_fleet::report::StateTime;
 
     fn limits() -> RunLimits {
-        RunLimits::fleet(Nanos::from_millis(2), Nanos::ZERO)
+        RunLimits::for_fleet(Nanos::from_millis(2), Nanos::ZERO)
     }
 
     /// A run with commits that were acknowledged after so many milliseconds each; all but the last one too late.
@@ -78,7 +78,7 @@ mod tests {
     fn lead_after(runs: &[&[u64]]) -> Nanos {
         let mut commits = CommitTimes::default();
         for commits_of_run in runs {
-            commits.add(&run(commits_of_run));
+            commits.add_run(&run(commits_of_run));
         }
         commits.shorten_lead(limits()).lead
     }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_run_that_was_never_committed_says_nothing() {
         let mut commits = CommitTimes::default();
-        commits.add(&RunTimes::default());
+        commits.add_run(&RunTimes::default());
         assert_eq!(commits.shorten_lead(limits()), limits());
     }
 }

@@ -1,6 +1,6 @@
 //! Ends runs that other controllers left, and writes their reports.
 
-use super::{FleetGround, InheritedRun, Leftover, RunShelf};
+use super::{FleetExecutor, InheritedRun, Leftover, RunResultStore};
 use crate::control::{OnEvent, RunUser};
 use crate::error::Error;
 use crate::local::RunOptions;
@@ -28,20 +28,20 @@ pub(super) struct BegunRun {
     pub(super) controller: Option<String>,
 }
 
-pub(super) fn begun_of(left: &UnfinishedRun) -> Result<BegunRun, Error> {
+pub(super) fn parse_begun_run(left: &UnfinishedRun) -> Result<BegunRun, Error> {
     serde_json::from_str(&left.record)
         .map_err(|error| Error::DamagedRecord { run: left.run.clone(), why: error.to_string() })
 }
 
 /// The controller that began a run. `None` also if the record is damaged or too old to name it: nothing can be at work for such a run.
 pub(super) fn controller_of(left: &UnfinishedRun) -> Option<String> {
-    begun_of(left).ok()?.controller
+    parse_begun_run(left).ok()?.controller
 }
 
 /// Ends runs that other controllers left, on the nodes that are led now.
 pub(crate) struct RunEnding<'a, F: Fabric> {
-    pub(crate) fleet: &'a mut FleetGround<F>,
-    pub(crate) shelf: &'a RunShelf,
+    pub(crate) fleet: &'a mut FleetExecutor<F>,
+    pub(crate) store: &'a RunResultStore,
     pub(crate) operator: &'a dyn RunOperator,
 }
 
@@ -51,15 +51,15 @@ where
     F::Incoming: 'static,
 {
     /// Drops a run that no node has received.
-    pub(super) fn forget(&self, left: &UnfinishedRun) -> Result<(), Error> {
-        self.shelf.resume(&left.run)?;
-        self.give_up()
+    pub(super) fn drop_run(&self, left: &UnfinishedRun) -> Result<(), Error> {
+        self.store.resume_run(&left.run)?;
+        self.give_up_run()
     }
 
     /// The run that was resumed has no report.
-    fn give_up(&self) -> Result<(), Error> {
-        if let Some(kept) = self.shelf.give_up()? {
-            self.operator.left_files(&kept);
+    fn give_up_run(&self) -> Result<(), Error> {
+        if let Some(kept) = self.store.give_up_run()? {
+            self.operator.on_left_files(&kept);
         }
         Ok(())
     }
@@ -93,19 +93,19 @@ where
             return self.end_one(left, leftover.record.clone(), BTreeSet::new(), on_event);
         }
         let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
-        let is_last = self.fleet.release(leftover, user)?;
+        let is_last = self.fleet.release_nodes(leftover, user)?;
         if !is_last || !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(None);
         }
         // Earlier controllers released the other nodes. Their counts come from their spools without being asked for.
         let Some(left) = &left else { return self.fleet.close_record(run).map(|()| None) };
-        let elsewhere = leftover.record.members().into_iter().collect();
+        let elsewhere = leftover.record.all_nodes().into_iter().collect();
         self.end_one(left, leftover.record.clone(), elsewhere, on_event)
     }
 
     /// The run in this catalogue, if it is there without a report.
     fn left_here(&self, run: &RunId) -> Result<Option<UnfinishedRun>, Error> {
-        Ok(self.shelf.unfinished()?.into_iter().find(|left| left.run == *run))
+        Ok(self.store.unfinished_runs()?.into_iter().find(|left| left.run == *run))
     }
 
     /// Ends a run on the nodes that are led, and writes its report. Nodes `elsewhere` get no message.
@@ -116,22 +116,22 @@ where
         elsewhere: BTreeSet<NodeName>,
         on_event: OnEvent<'_>,
     ) -> Result<Option<RunReport>, Error> {
-        let unfinished = self.shelf.resume(&left.run)?;
-        let BegunRun { options, .. } = begun_of(&unfinished)?;
+        let unfinished = self.store.resume_run(&left.run)?;
+        let BegunRun { options, .. } = parse_begun_run(&unfinished)?;
         let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
         // Segments that an earlier controller stored are not asked for again.
-        let on_hand = self.shelf.on_hand(&record);
+        let on_hand = self.store.parts_on_hand(&record);
         let inherited = InheritedRun { record, elsewhere, on_hand };
-        let ended = self.fleet.inherit(inherited, &unfinished.plan, &options, user)?;
+        let ended = self.fleet.end_inherited(inherited, &unfinished.plan, &options, user)?;
         let open = ended.open_run();
         let reading = ReadOptions { seed: options.terms.seed, fleet: true, ..ReadOptions::default() };
-        let document = PlanDocument::read(unfinished.plan, reading)?;
+        let document = PlanDocument::read_text(unfinished.plan, reading)?;
         // An error means that nothing ran, so there is nothing to report.
-        let Ok(mut report) = ended.report(document.plan()) else {
-            return self.give_up().map(|()| None);
+        let Ok(mut report) = ended.into_report(document.plan()) else {
+            return self.give_up_run().map(|()| None);
         };
-        self.shelf.commit(&mut report, document.text(), open.as_ref())?;
-        self.operator.reported(&report);
+        self.store.commit_report(&mut report, document.text(), open.as_ref())?;
+        self.operator.on_report(&report);
         Ok(Some(report))
     }
 }

@@ -7,7 +7,7 @@
 //! Invariant: `target` exists only when it is whole and has the hash that the node reports. At most [`AHEAD`] ranges are in memory at once.
 
 use crate::agent::now;
-use crate::captures::sha256_of;
+use crate::captures::sha256_of_path;
 use crate::error::best_effort;
 use packetrig_fleet::captures::{
     AHEAD, CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureWish, RANGE,
@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 /// Wait for an answer before the question is repeated.
-const PATIENCE: Nanos = Nanos::from_secs(3);
+const ANSWER_TIMEOUT: Nanos = Nanos::from_secs(3);
 /// Questions in a row that are not answered before the node counts as silent.
 const ATTEMPTS: u32 = 5;
 /// A hash takes the node as long as reading the whole file.
@@ -91,22 +91,22 @@ pub fn fetch_capture(
 ) -> Result<(), FetchError> {
     if target.exists() {
         let hash = ask_once(node, capture, CaptureWish::Sha256, HASHING, user.goes_on)?.bytes;
-        if sha256_of(target).map_err(failed(target))? == hash {
+        if sha256_of_path(target).map_err(file_error(target))? == hash {
             return Ok(());
         }
-        fs::remove_file(target).map_err(failed(target))?;
+        fs::remove_file(target).map_err(file_error(target))?;
     }
-    let mut fetch = CaptureFetch::begin(node, capture, target)?;
+    let mut fetch = CaptureFetch::begin_fetch(node, capture, target)?;
     fetch.fetch_ranges(user)?;
-    fetch.finish(target, user)
+    fetch.finish_fetch(target, user)
 }
 
-fn failed(path: &Path) -> impl FnOnce(io::Error) -> FetchError {
+fn file_error(path: &Path) -> impl FnOnce(io::Error) -> FetchError {
     let path = path.to_owned();
     move |source| FetchError::File { path, source }
 }
 
-fn beside(target: &Path, ending: &str) -> PathBuf {
+fn path_beside(target: &Path, ending: &str) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(ending);
     target.with_file_name(name)
@@ -125,26 +125,26 @@ struct CaptureFetch<'a> {
 }
 
 impl<'a> CaptureFetch<'a> {
-    fn begin(
+    fn begin_fetch(
         node: &'a mut dyn CaptureAnswers,
         capture: &'a CaptureName,
         target: &Path,
     ) -> Result<Self, FetchError> {
         let nothing = CaptureWish::Range { offset: 0, length: 0 };
-        let identity = ask_once(node, capture, nothing, PATIENCE, &|| true)?.identity;
-        let part = beside(target, ".part");
-        let note = beside(target, ".part.json");
+        let identity = ask_once(node, capture, nothing, ANSWER_TIMEOUT, &|| true)?.identity;
+        let part = path_beside(target, ".part");
+        let note = path_beside(target, ".part.json");
         let known: Option<CaptureIdentity> =
             fs::read(&note).ok().and_then(|text| serde_json::from_slice(&text).ok());
         if known != Some(identity) {
             // Another capture of that name, or the first attempt. The part is emptied before the note names the new capture: a crash in
             // between must not leave old bytes under the new name.
-            private_files::create(&part).map_err(failed(&part))?;
-            let text = serde_json::to_vec(&identity).map_err(|error| failed(&note)(error.into()))?;
-            private_files::write(&note, text).map_err(failed(&note))?;
+            private_files::create_file(&part).map_err(file_error(&part))?;
+            let text = serde_json::to_vec(&identity).map_err(|error| file_error(&note)(error.into()))?;
+            private_files::write_file(&note, text).map_err(file_error(&note))?;
         }
-        let file = private_files::open_or_create(&part).map_err(failed(&part))?;
-        let done = file.metadata().map_err(failed(&part))?.len().min(identity.size);
+        let file = private_files::open_or_create(&part).map_err(file_error(&part))?;
+        let done = file.metadata().map_err(file_error(&part))?.len().min(identity.size);
         let progress = FetchProgress { resumed_at: done, done, size: identity.size };
         Ok(Self { node, capture, identity, part, note, file, progress, asked: VecDeque::new() })
     }
@@ -153,16 +153,16 @@ impl<'a> CaptureFetch<'a> {
     fn fetch_ranges(&mut self, user: &mut FetchUser<'_>) -> Result<(), FetchError> {
         (user.progress)(self.progress);
         let mut failures = 0;
-        let mut waits_until = now() + PATIENCE;
+        let mut waits_until = now() + ANSWER_TIMEOUT;
         while self.progress.done < self.progress.size {
             if !(user.goes_on)() {
                 return Err(FetchError::Interrupted);
             }
             self.ask_ahead()?;
-            if let Some((answer, bytes)) = self.node.next(LOOK) {
-                if self.take(answer, &bytes)? {
+            if let Some((answer, bytes)) = self.node.next_answer(LOOK) {
+                if self.take_answer(answer, &bytes)? {
                     failures = 0;
-                    waits_until = now() + PATIENCE;
+                    waits_until = now() + ANSWER_TIMEOUT;
                     (user.progress)(self.progress);
                 }
             } else if now() >= waits_until {
@@ -172,7 +172,7 @@ impl<'a> CaptureFetch<'a> {
                 }
                 // Answers come in order: after a lost one, everything that is outstanding is asked for again.
                 self.asked.clear();
-                waits_until = now() + PATIENCE;
+                waits_until = now() + ANSWER_TIMEOUT;
             }
         }
         Ok(())
@@ -181,7 +181,8 @@ impl<'a> CaptureFetch<'a> {
     fn ask_ahead(&mut self) -> Result<(), FetchError> {
         let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(RANGE);
         while self.asked.len() < AHEAD && offset < self.progress.size {
-            let number = self.node.ask(self.capture, CaptureWish::Range { offset, length: RANGE })?;
+            let number =
+                self.node.send_question(self.capture, CaptureWish::Range { offset, length: RANGE })?;
             self.asked.push_back((number, offset));
             offset += u64::from(RANGE);
         }
@@ -189,7 +190,7 @@ impl<'a> CaptureFetch<'a> {
     }
 
     /// Writes the range of an answer if it is the next one; returns whether it was.
-    fn take(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
+    fn take_answer(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
         let Some((number, offset)) = self.asked.front().copied() else { return Ok(false) };
         if answer.number != number {
             // The answer to a question that was given up, or one that came after a lost answer.
@@ -202,23 +203,23 @@ impl<'a> CaptureFetch<'a> {
                 "the capture has changed on the node; fetch it again".to_owned(),
             ));
         }
-        self.file.write_all_at(bytes, offset).map_err(failed(&self.part))?;
+        self.file.write_all_at(bytes, offset).map_err(file_error(&self.part))?;
         self.asked.pop_front();
         self.progress.done = offset + whole;
         Ok(true)
     }
 
-    fn finish(self, target: &Path, user: &FetchUser<'_>) -> Result<(), FetchError> {
+    fn finish_fetch(self, target: &Path, user: &FetchUser<'_>) -> Result<(), FetchError> {
         self.file
             .set_len(self.progress.size)
             .and_then(|()| self.file.sync_all())
-            .map_err(failed(&self.part))?;
+            .map_err(file_error(&self.part))?;
         let hash = ask_once(self.node, self.capture, CaptureWish::Sha256, HASHING, user.goes_on)?.bytes;
-        let is_same = sha256_of(&self.part).map_err(failed(&self.part))? == hash;
+        let is_same = sha256_of_path(&self.part).map_err(file_error(&self.part))? == hash;
         if is_same {
-            fs::rename(&self.part, target).map_err(failed(target))?;
+            fs::rename(&self.part, target).map_err(file_error(target))?;
         } else {
-            fs::remove_file(&self.part).map_err(failed(&self.part))?;
+            fs::remove_file(&self.part).map_err(file_error(&self.part))?;
         }
         // A note without its part has no meaning: one that stays does no harm.
         best_effort(fs::remove_file(&self.note));
@@ -236,17 +237,17 @@ fn ask_once(
     node: &mut dyn CaptureAnswers,
     capture: &CaptureName,
     wish: CaptureWish,
-    patience: Nanos,
+    timeout: Nanos,
     goes_on: &dyn Fn() -> bool,
 ) -> Result<NodeAnswer, FetchError> {
     for _ in 0..ATTEMPTS {
-        let number = node.ask(capture, wish)?;
-        let until = now() + patience;
+        let number = node.send_question(capture, wish)?;
+        let until = now() + timeout;
         while now() < until {
             if !goes_on() {
                 return Err(FetchError::Interrupted);
             }
-            let Some((answer, bytes)) = node.next(LOOK) else { continue };
+            let Some((answer, bytes)) = node.next_answer(LOOK) else { continue };
             if answer.number == number {
                 let identity = answer.outcome.map_err(FetchError::Refused)?;
                 return Ok(NodeAnswer { identity, bytes });
@@ -289,7 +290,7 @@ mod tests {
     }
 
     impl CaptureAnswers for CaptureNode {
-        fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, fabric::Error> {
+        fn send_question(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, fabric::Error> {
             self.asked += 1;
             if self.asked > self.breaks_at {
                 return Err(fabric::Error::Down("cut".into()));
@@ -300,7 +301,7 @@ mod tests {
             Ok(number)
         }
 
-        fn next(&mut self, _: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
+        fn next_answer(&mut self, _: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
             let CaptureQuestion { asker, number, wish, .. } = self.waiting.pop_front()?;
             if self.loses == Some(number) {
                 std::thread::sleep(std::time::Duration::from_millis(1));

@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet};
 const MOST: usize = 200;
 
 #[derive(Debug, Default)]
-pub(super) struct ToldFindings {
+pub(super) struct ReportedFindings {
     reported: BTreeSet<String>,
     by_subject: BTreeMap<String, usize>,
 }
 
-impl ToldFindings {
+impl ReportedFindings {
     /// Returns whether this is to be reported: it is new, and its node has not reached its limit.
-    pub(super) fn admit(&mut self, text: &str) -> bool {
+    pub(super) fn admit_finding(&mut self, text: &str) -> bool {
         let count = self.by_subject.entry(subject_of(text).to_owned()).or_default();
         let is_admitted = *count < MOST && self.reported.insert(text.to_owned());
         *count += usize::from(is_admitted);
@@ -36,11 +36,11 @@ mod tests {
 
     #[test]
     fn each_is_told_once_and_no_node_takes_the_room_of_another() {
-        let mut told = ToldFindings::default();
-        let of_one = (0..5000).filter(|number| told.admit(&format!("node a: trouble {number}")));
+        let mut told = ReportedFindings::default();
+        let of_one = (0..5000).filter(|number| told.admit_finding(&format!("node a: trouble {number}")));
         assert_eq!(of_one.count(), MOST);
-        assert!(told.admit("node b: trouble") && !told.admit("node b: trouble"));
-        assert!(told.admit("node b did not finish: why"));
-        assert!(told.admit("cannot write the record of the run"));
+        assert!(told.admit_finding("node b: trouble") && !told.admit_finding("node b: trouble"));
+        assert!(told.admit_finding("node b did not finish: why"));
+        assert!(told.admit_finding("cannot write the record of the run"));
     }
 }

@@ -1,7 +1,7 @@
 //! Takes in results that nodes still have of runs that have ended.
 
 use super::collector::CollectorEvent;
-use super::{FleetGround, LOOK};
+use super::{FleetExecutor, LOOK};
 use crate::agent::now;
 use crate::error::{Error, best_effort};
 use packetrig_fleet::fabric::{Endpoint as _, Fabric};
@@ -23,20 +23,20 @@ pub struct GatheredResults {
     pub troubles: BTreeSet<String>,
 }
 
-impl<F: Fabric> FleetGround<F>
+impl<F: Fabric> FleetExecutor<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
 {
     /// Takes in results that nodes still have of runs that have ended, until they have none, nothing has come for this long, or
     /// `goes_on` returns false.
-    pub fn gather(
+    pub fn gather_results(
         &mut self,
-        patience: Nanos,
+        timeout: Nanos,
         goes_on: &dyn Fn() -> bool,
         on_completed: &mut dyn FnMut(String),
     ) -> Result<GatheredResults, Error> {
-        let mut until = now() + patience;
+        let mut until = now() + timeout;
         let mut troubles = BTreeSet::new();
         loop {
             while let Some(news) = self.collector.next_event() {
@@ -55,11 +55,11 @@ where
                     on_completed(completed);
                 }
                 // A node that misses it gets it with the next collection.
-                best_effort(self.endpoint.post(&arrival.node, MessageBody::Stored(arrival.mark)));
-                until = now() + patience;
+                best_effort(self.endpoint.post_message(&arrival.node, MessageBody::Stored(arrival.mark)));
+                until = now() + timeout;
             }
             self.call_roll()?;
-            let left: Vec<UncollectedPart> = self.members.uncollected().collect();
+            let left: Vec<UncollectedPart> = self.members.uncollected_parts().collect();
             if left.is_empty() && self.collector.is_drained() || now() >= until || !goes_on() {
                 // Everything was stored at last: earlier troubles are resolved.
                 if left.is_empty() && self.collector.is_drained() {

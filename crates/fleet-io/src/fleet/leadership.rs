@@ -41,7 +41,7 @@ struct LeadershipState {
 }
 
 impl LeadershipShared {
-    fn lock(&self) -> MutexGuard<'_, LeadershipState> {
+    fn lock_leadership(&self) -> MutexGuard<'_, LeadershipState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -54,7 +54,7 @@ impl LeadershipShared {
     fn settle_doubtful<R: RecordStore>(&self, records: &mut R) -> Result<(), fabric::Error> {
         let mut doubtful = self.lock_doubtful();
         while let Some(leads) = doubtful.last_mut() {
-            leads.give_back(records, &self.controller)?;
+            leads.read_and_give_back(records, &self.controller)?;
             doubtful.pop();
         }
         Ok(())
@@ -63,36 +63,36 @@ impl LeadershipShared {
 
 impl FleetLeadership {
     /// Writes the record and keeps it fresh from now on. It leads no node yet.
-    pub(super) fn begin<R: RecordStore + 'static>(
+    pub(super) fn begin_term<R: RecordStore + 'static>(
         mut records: R,
         me: Identity,
         times: TermTimes,
     ) -> Result<Self, Error> {
         let controller = me.controller.clone();
-        let key = TermRecord::key(&controller);
-        let record = ControllerTerm::record(me, clock::wall_clock_ns());
+        let key = TermRecord::record_key(&controller);
+        let record = ControllerTerm::first_record(me, clock::wall_clock_ns());
         // The term counts from before the write, so that it ends here no later than others believe.
         let asked = now();
-        let revision = match records.create(&key, &StoredRecord::written(&record)) {
+        let revision = match records.create_record(&key, &StoredRecord::encode_value(&record)) {
             Ok(revision) => revision,
             // This controller's own record: it was written, and the answer was lost. No other controller has this name.
-            Err(fabric::Error::Exists(_)) => records.get(&key)?.map_or(0, |found| found.revision),
+            Err(fabric::Error::Exists(_)) => records.get_record(&key)?.map_or(0, |found| found.revision),
             Err(error) => return Err(error.into()),
         };
-        let term = ControllerTerm::begun(record, revision, times, asked);
+        let term = ControllerTerm::from_record(record, revision, times, asked);
         let state = Mutex::new(LeadershipState { term, leads: Vec::new(), leaves: false });
         let doubtful = Mutex::default();
         let shared = Arc::new(LeadershipShared { controller, state, changed: Condvar::new(), doubtful });
         let thread = {
             let shared = Arc::clone(&shared);
-            Builder::new().name("term".to_owned()).spawn(move || refresh(records, &key, &shared))
+            Builder::new().name("term".to_owned()).spawn(move || keep_record_fresh(records, &key, &shared))
         };
         Ok(Self { shared, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
     /// Notes leads that were taken: they are given back when this ends. They replace earlier leads of the same nodes.
-    pub(super) fn hold(&self, leads: Vec<TakenLead>) {
-        let mut state = self.shared.lock();
+    pub(super) fn hold_leads(&self, leads: Vec<TakenLead>) {
+        let mut state = self.shared.lock_leadership();
         state.leads.retain(|before| !leads.iter().any(|lead| lead.node == before.node));
         state.leads.extend(leads);
     }
@@ -103,7 +103,7 @@ impl FleetLeadership {
         records: &mut R,
         kept: &BTreeSet<NodeName>,
     ) -> Vec<TakenLead> {
-        let mut state = self.shared.lock();
+        let mut state = self.shared.lock_leadership();
         let leads: Vec<TakenLead> = state.leads.extract_if(.., |lead| !kept.contains(&lead.node)).collect();
         drop(state);
         for TakenLead { node, lead, .. } in give_back_leads(records, leads.clone()).0 {
@@ -126,18 +126,18 @@ impl FleetLeadership {
 
     /// Returns whether another controller has ended this one's term.
     pub(super) fn is_lost(&self) -> bool {
-        self.shared.lock().term.is_lost()
+        self.shared.lock_leadership().term.is_lost()
     }
 
     /// Returns whether a start may be committed now.
     pub(super) fn may_commit(&self) -> bool {
-        self.shared.lock().term.may_commit(now())
+        self.shared.lock_leadership().term.may_commit(now())
     }
 }
 
 impl Drop for FleetLeadership {
     fn drop(&mut self) {
-        self.shared.lock().leaves = true;
+        self.shared.lock_leadership().leaves = true;
         self.shared.changed.notify_all();
         if let Some(thread) = self.thread.take() {
             // Leads that could not be given back may be taken over once the record is stale.
@@ -146,9 +146,9 @@ impl Drop for FleetLeadership {
     }
 }
 
-fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared) {
+fn keep_record_fresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared) {
     loop {
-        let state = shared.lock();
+        let state = shared.lock_leadership();
         let wait = state.term.next_refresh().since(now()).to_std();
         let waited = shared
             .changed
@@ -160,7 +160,7 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
             drop(state);
             // Leads that stay are taken over by another controller once this one's record is stale.
             best_effort(shared.settle_doubtful(&mut records));
-            leave(&mut records, key, leads, is_lost);
+            end_term(&mut records, key, leads, is_lost);
             return;
         }
         if state.term.is_lost() {
@@ -168,13 +168,13 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
             drop(shared.changed.wait_while(state, |state| !state.leaves));
             continue;
         }
-        if let Some((revision, record)) = state.term.refresh(now()) {
+        if let Some((revision, record)) = state.term.due_refresh(now()) {
             // Without the lock: the store may take its time, and `may_commit` must not wait for it.
             drop(state);
-            let answer = records.replace(key, revision, &StoredRecord::written(&record));
+            let answer = records.replace_record(key, revision, &StoredRecord::encode_value(&record));
             // A stale revision may be this controller's own, from a write that lost its answer: the record decides.
-            let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(key));
-            settle_refresh(&mut shared.lock().term, &answer, found);
+            let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get_record(key));
+            settle_refresh(&mut shared.lock_leadership().term, &answer, found);
             // A failure is tried again with the next refresh, which is soon enough.
             best_effort(shared.settle_doubtful(&mut records));
         }
@@ -182,10 +182,10 @@ fn refresh<R: RecordStore>(mut records: R, key: &str, shared: &LeadershipShared)
 }
 
 /// Gives back all leads and removes the record. A failure only costs the next controller time: it may take a lead when its term is over.
-fn leave<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
+fn end_term<R: RecordStore>(records: &mut R, key: &str, leads: Vec<TakenLead>, is_lost: bool) {
     drop(give_back_leads(records, leads));
     if !is_lost {
-        best_effort(records.remove(key));
+        best_effort(records.remove_record(key));
     }
 }
 
@@ -196,11 +196,11 @@ fn settle_refresh(
     found: Option<FoundRecord>,
 ) {
     match (answer, found) {
-        (Ok(revision), _) => term.refreshed(*revision),
+        (Ok(revision), _) => term.on_refreshed(*revision),
         (Err(_), Some(Ok(found))) => {
-            let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::read);
+            let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::decode_value);
             let revision = found.map_or(0, |found| found.revision);
-            term.refused(record.as_ref().map(|record| (record, revision)));
+            term.on_refresh_refused(record.as_ref().map(|record| (record, revision)));
         }
         (Err(_), Some(Err(_)) | None) => {}
     }
@@ -219,22 +219,22 @@ mod tests {
     struct CountedRecords(LocalRecords, Arc<Mutex<Vec<String>>>);
 
     impl RecordStore for CountedRecords {
-        fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, fabric::Error> {
-            self.0.get(key)
+        fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, fabric::Error> {
+            self.0.get_record(key)
         }
-        fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, fabric::Error> {
+        fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, fabric::Error> {
             self.1.lock().unwrap().push(key.to_owned());
-            self.0.create(key, value)
+            self.0.create_record(key, value)
         }
-        fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, fabric::Error> {
+        fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, fabric::Error> {
             self.1.lock().unwrap().push(key.to_owned());
-            self.0.replace(key, revision, value)
+            self.0.replace_record(key, revision, value)
         }
-        fn remove(&mut self, key: &str) -> Result<(), fabric::Error> {
-            self.0.remove(key)
+        fn remove_record(&mut self, key: &str) -> Result<(), fabric::Error> {
+            self.0.remove_record(key)
         }
-        fn keys(&mut self, prefix: &str) -> Result<Vec<String>, fabric::Error> {
-            self.0.keys(prefix)
+        fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, fabric::Error> {
+            self.0.list_keys(prefix)
         }
     }
 
@@ -255,7 +255,7 @@ mod tests {
     fn writes(nodes: u64) -> Vec<String> {
         const REFRESHES: usize = 20;
         let told = Arc::new(Mutex::new(Vec::new()));
-        let records = CountedRecords(LocalFabric::default().records().unwrap(), Arc::clone(&told));
+        let records = CountedRecords(LocalFabric::default().open_records().unwrap(), Arc::clone(&told));
         let me = Identity {
             controller: "c".into(),
             user: String::new(),
@@ -264,8 +264,8 @@ mod tests {
             pid: 1,
         };
         let times = TermTimes { refresh: Nanos::from_millis(1), ..TermTimes::default() };
-        let leadership = FleetLeadership::begin(records, me, times).unwrap();
-        leadership.hold((0..nodes).map(taken).collect());
+        let leadership = FleetLeadership::begin_term(records, me, times).unwrap();
+        leadership.hold_leads((0..nodes).map(taken).collect());
         let is_enough = (0..20_000).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(1));
             let refreshed = told.lock().unwrap().iter().filter(|key| *key == "term.c").count();
@@ -285,8 +285,14 @@ mod tests {
             place: String::new(),
             pid: 1,
         };
-        let begin =
-            || ControllerTerm::begun(ControllerTerm::record(me.clone(), 0), 1, TermTimes::default(), now());
+        let begin = || {
+            ControllerTerm::from_record(
+                ControllerTerm::first_record(me.clone(), 0),
+                1,
+                TermTimes::default(),
+                now(),
+            )
+        };
         let stale = Err(fabric::Error::Stale("term.c".into()));
         let mut term = begin();
         settle_refresh(&mut term, &stale, Some(Err(fabric::Error::Unanswered("get".into()))));

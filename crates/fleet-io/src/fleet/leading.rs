@@ -3,12 +3,12 @@
 //! Invariant: no message about a run goes to a node whose lead this controller does not have. While it waits for nodes, it has no lead,
 //! so two controllers cannot block each other.
 
-use super::crew::FleetCrew;
 use super::leftovers::Leftover;
 use super::record_writer::RecordWriter;
-use super::{ControllerPresence, FleetGround, HasAlready, LOOK, LedRun};
+use super::run_services::FleetRunServices;
+use super::{ControllerPresence, FleetExecutor, HasAlready, LOOK, LedRun};
 use crate::agent::now;
-use crate::control::{ControlledRun, RunUser, control};
+use crate::control::{ControlledRun, RunUser, control_run};
 use crate::error::{Error, best_effort};
 use packetrig_fleet::controller::{ControllerMachine, StartPolicy};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric};
@@ -57,25 +57,25 @@ pub(super) struct ClaimedNodes {
     pub(super) leads: Vec<TakenLead>,
 }
 
-impl<F: Fabric> FleetGround<F>
+impl<F: Fabric> FleetExecutor<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
 {
     /// Finds a place for every port of the plan and takes the leads of those nodes. Returns the runs that have to be ended on them first.
     /// `while_blocked` decides if other controllers are in the way.
-    pub fn lead(
+    pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
         run: &RunId,
         while_blocked: WhileBlocked<'_>,
     ) -> Result<Vec<Leftover>, Error> {
         if self.keep_ports == Nanos::ZERO {
-            self.give_back();
+            self.give_back_nodes();
         }
         let led = self.lead_nodes(plan, run, while_blocked);
         if led.is_err() {
-            self.give_back();
+            self.give_back_nodes();
         }
         led
     }
@@ -90,9 +90,9 @@ where
             self.await_leadership()?;
             self.call_roll()?;
             let known: Vec<NodeName> = self.members.iter().map(|(name, _)| name.clone()).collect();
-            let held = self.held(&known)?;
+            let held = self.held_by_others(&known)?;
             self.members.assign_leads(leads_of(&held));
-            let settled = self.settle(plan, run);
+            let settled = self.settle_places(plan, run);
             let blocking: BTreeSet<NodeName> = match &settled {
                 // The run could begin without these nodes. But a user who waits wants all nodes that may become free.
                 Ok(settlement) => {
@@ -100,12 +100,12 @@ where
                     absent.filter(|node| held.contains_key(*node) && self.is_here(node)).cloned().collect()
                 }
                 Err(problems) => {
-                    self.blocking(plan, run, &held).ok_or_else(|| Error::NotPlaced(problems.clone()))?
+                    self.blocking_nodes(plan, run, &held).ok_or_else(|| Error::NotPlaced(problems.clone()))?
                 }
             };
             if !blocking.is_empty() || settled.is_err() {
                 // Nodes of an earlier run, which were kept: nothing is led while this one waits.
-                self.give_back();
+                self.give_back_nodes();
                 let leads = leads_of(&of_these(&held, &blocking));
                 match self.await_change(held, &blocking, while_blocked)? {
                     WaitChoice::Wait => continue,
@@ -114,22 +114,26 @@ where
                 }
             }
             // Another controller may have been faster: then the next round finds it.
-            if let Some(leftovers) = self.take(run, settled.map_err(Error::NotPlaced)?)? {
+            if let Some(leftovers) = self.take_nodes(run, settled.map_err(Error::NotPlaced)?)? {
                 return Ok(leftovers);
             }
         }
     }
 
     /// Takes the nodes of these places; `None` if another controller has one now.
-    fn take(&mut self, run: &RunId, settlement: PlaceSettlement) -> Result<Option<Vec<Leftover>>, Error> {
-        let mut nodes: BTreeSet<NodeName> = places::nodes(&settlement.places).into_iter().collect();
+    fn take_nodes(
+        &mut self,
+        run: &RunId,
+        settlement: PlaceSettlement,
+    ) -> Result<Option<Vec<Leftover>>, Error> {
+        let mut nodes: BTreeSet<NodeName> = places::nodes_of_places(&settlement.places).into_iter().collect();
         nodes.retain(|node| !settlement.absent.contains_key(node));
-        let Some(claimed) = self.claim(run, nodes.clone())? else {
-            self.give_back();
+        let Some(claimed) = self.claim_nodes(run, nodes.clone())? else {
+            self.give_back_nodes();
             return Ok(None);
         };
         self.give_back_others(&nodes);
-        let leftovers = self.leftovers(run, &claimed.leads)?;
+        let leftovers = self.find_leftovers(run, &claimed.leads)?;
         self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
         Ok(Some(leftovers))
     }
@@ -154,17 +158,17 @@ where
 
     /// The nodes that are in the way, if the plan could run on a fleet without other controllers. Other nodes with the
     /// same labels would do as well.
-    fn blocking(&mut self, plan: &Plan, run: &RunId, held: &HeldNodes) -> Option<BTreeSet<NodeName>> {
+    fn blocking_nodes(&mut self, plan: &Plan, run: &RunId, held: &HeldNodes) -> Option<BTreeSet<NodeName>> {
         // Settles as if no node were led; then the true leads again.
         self.members.assign_leads(BTreeMap::new());
-        let settled = self.settle(plan, run);
+        let settled = self.settle_places(plan, run);
         self.members.assign_leads(leads_of(held));
-        let wanted = places::nodes(&settled.ok()?.places).into_iter();
+        let wanted = places::nodes_of_places(&settled.ok()?.places).into_iter();
         Some(wanted.filter(|node| held.contains_key(node) && self.is_here(node)).collect())
     }
 
     fn is_here(&self, node: &NodeName) -> bool {
-        self.members.get(node).is_some_and(|member| member.presence(now()) != NodePresence::Lost)
+        self.members.get(node).is_some_and(|member| member.presence_at(now()) != NodePresence::Lost)
     }
 
     /// Waits until one of the held nodes is given back or may be taken, or until other nodes may have joined. `while_blocked` gets only the
@@ -185,7 +189,7 @@ where
             let looks = 1 + held.len() / LEADS_PER_LOOK;
             clock::sleep_until_ns((now() + Nanos::new(LOOK.as_u64() * looks as u64)).as_nanos());
             let nodes: Vec<NodeName> = held.keys().cloned().collect();
-            let now_held = self.held(&nodes)?;
+            let now_held = self.held_by_others(&nodes)?;
             let is_same = held.iter().all(|(node, before)| {
                 now_held.get(node).is_some_and(|lead| lead.revision == before.revision)
             });
@@ -197,14 +201,14 @@ where
     }
 
     /// Selects the nodes that other controllers lead.
-    pub(super) fn held(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
-        let is_there = ControllerPresence::lookup(self.presence.as_ref());
+    pub(super) fn held_by_others(&mut self, nodes: &[NodeName]) -> Result<HeldNodes, Error> {
+        let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
         let seen = (&self.me, &mut self.watch);
         Ok(held_leads(&mut self.records, nodes, seen, &is_there, now())?)
     }
 
     /// Takes the leads of these nodes and listens to them; `None` if another controller has one.
-    pub(super) fn claim(
+    pub(super) fn claim_nodes(
         &mut self,
         run: &RunId,
         nodes: BTreeSet<NodeName>,
@@ -215,10 +219,10 @@ where
         let mut claim = LeadClaim::new(self.me.clone(), wanted, self.watch.clone());
         let claimed = self.finish_claim(&mut claim);
         if let Ok(Some(claimed)) = &claimed {
-            self.leadership.hold(claimed.leads.clone());
+            self.leadership.hold_leads(claimed.leads.clone());
         } else {
             // A write without an answer may have made a lead: all attempted ones are given back.
-            let nodes = claim.attempted().clone();
+            let nodes = claim.attempted_nodes().clone();
             self.leadership.give_back_later(DoubtfulLeads { run: run.clone(), nodes });
         }
         // The claim's observations of other controllers' terms are kept: a second one may show that a controller is dead.
@@ -232,10 +236,10 @@ where
     }
 
     fn finish_claim(&mut self, claim: &mut LeadClaim) -> Result<Option<ClaimedNodes>, fabric::Error> {
-        let is_there = ControllerPresence::lookup(self.presence.as_ref());
+        let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
         let mut failures = 0;
         loop {
-            match claim.step(&mut self.records, &is_there, now()) {
+            match claim.advance_claim(&mut self.records, &is_there, now()) {
                 Ok(ClaimProgress::UnderWay) => {}
                 Ok(ClaimProgress::Taken(epoch, leads)) => return Ok(Some(ClaimedNodes { epoch, leads })),
                 Ok(ClaimProgress::Blocked(_)) => return Ok(None),
@@ -248,7 +252,7 @@ where
     }
 
     /// Gives back all nodes.
-    pub fn give_back(&mut self) {
+    pub fn give_back_nodes(&mut self) {
         self.led = None;
         self.give_back_others(&BTreeSet::new());
     }
@@ -265,24 +269,24 @@ where
     /// Gives the nodes back after a run, unless they are kept for the next one.
     pub(super) fn end_run(&mut self) {
         if self.keep_ports == Nanos::ZERO {
-            self.give_back();
+            self.give_back_nodes();
         }
     }
 
     /// A place for every port. Absent nodes have places, too, if the user allows a start without that many.
-    fn settle(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
-        let settled = places::settle(plan, &self.members, Some(run), now());
+    fn settle_places(&self, plan: &Plan, run: &RunId) -> Result<PlaceSettlement, PlanProblems> {
+        let settled = places::assign_places(plan, &self.members, Some(run), now());
         let problems = match settled {
             Err(problems) if self.policies.start != StartPolicy::All => problems,
             settled => return settled,
         };
-        let with_absent = places::settle_with_absent(plan, &self.members, Some(run), now());
+        let with_absent = places::assign_places_with_absent(plan, &self.members, Some(run), now());
         with_absent.ok().filter(|found| self.is_enough(found)).ok_or(problems)
     }
 
     /// Returns whether the user allows a start without the absent nodes.
     fn is_enough(&self, found: &PlaceSettlement) -> bool {
-        let all = places::nodes(&found.places).len();
+        let all = places::nodes_of_places(&found.places).len();
         self.policies.start.is_enough(all - found.absent.len(), all)
     }
 
@@ -292,7 +296,7 @@ where
     }
 
     /// Takes a machine to its end.
-    pub(super) fn conduct(
+    pub(super) fn conduct_run(
         &mut self,
         machine: ControllerMachine,
         has: HasAlready,
@@ -302,21 +306,21 @@ where
         let attempt = machine.head().attempt;
         let run = machine.head().run.clone();
         if has.reads_results {
-            self.collector.read(&run);
+            self.collector.read_run(&run);
         }
         let Self { records, members, collector, leadership, note, endpoint, .. } = self;
         let (ended, marks) = thread::scope(|scope| {
-            let writer = RecordWriter::start(scope, records, note);
-            let mut crew = FleetCrew::new(run, writer, members, collector, leadership);
-            crew.write_no_record(has.writes_no_record);
-            crew.add_stored(attempt, has.on_hand);
-            crew.set_shares(has.shares);
-            control(machine, endpoint, &mut crew, user).map(|ended| (ended, crew.last_marks()))
+            let writer = RecordWriter::start_writing(scope, records, note);
+            let mut services = FleetRunServices::new(run, writer, members, collector, leadership);
+            services.write_no_record(has.writes_no_record);
+            services.add_stored(attempt, has.on_hand);
+            services.set_shares(has.shares);
+            control_run(machine, endpoint, &mut services, user).map(|ended| (ended, services.last_marks()))
         })?;
         // The last watermarks: nodes may delete what is stored.
         for (node, mark) in marks {
             // A node that misses it gets it from the next controller.
-            best_effort(self.endpoint.post(&node, MessageBody::Stored(mark)));
+            best_effort(self.endpoint.post_message(&node, MessageBody::Stored(mark)));
         }
         Ok(ended)
     }

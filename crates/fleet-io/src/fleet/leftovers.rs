@@ -1,7 +1,7 @@
 //! Ends runs that controllers have left behind: on single nodes, or as a whole.
 
 use super::leading::{HeldNodes, WaitChoice, WhileBlocked};
-use super::{FleetGround, HasAlready, LedRun};
+use super::{FleetExecutor, HasAlready, LedRun};
 use crate::control::RunUser;
 use crate::error::Error;
 use packetrig_fleet::controller::{ControllerMachine, RunLimits, RunRecord};
@@ -38,7 +38,7 @@ impl Leftover {
 
     /// Returns whether these are the last nodes of the run.
     pub fn is_last(&self) -> bool {
-        self.record.unreleased().is_subset(&self.nodes)
+        self.record.unreleased_nodes().is_subset(&self.nodes)
     }
 }
 
@@ -51,13 +51,17 @@ pub enum LeftRun {
     Led(BTreeSet<NodeName>),
 }
 
-impl<F: Fabric> FleetGround<F>
+impl<F: Fabric> FleetExecutor<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
 {
     /// Finds leftovers by the earlier leads of the nodes, and by the runs that the nodes report.
-    pub(super) fn leftovers(&mut self, run: &RunId, leads: &[TakenLead]) -> Result<Vec<Leftover>, Error> {
+    pub(super) fn find_leftovers(
+        &mut self,
+        run: &RunId,
+        leads: &[TakenLead],
+    ) -> Result<Vec<Leftover>, Error> {
         let mut left: BTreeMap<RunId, BTreeSet<NodeName>> = BTreeMap::new();
         let mut busy = BTreeMap::new();
         for lead in leads {
@@ -72,8 +76,8 @@ where
         }
         let mut leftovers = Vec::new();
         for (other, nodes) in left {
-            let found = self.records.get(&RunRecord::key(&other))?;
-            let record = found.as_ref().and_then(StoredRecord::read);
+            let found = self.records.get_record(&RunRecord::record_key(&other))?;
+            let record = found.as_ref().and_then(StoredRecord::decode_value);
             if let Some(record) = record.filter(RunRecord::is_unfinished) {
                 leftovers.push(Leftover { record, nodes });
                 continue;
@@ -96,19 +100,19 @@ where
     }
 
     /// Makes the nodes of a leftover stop and release their run. They keep their counts. Returns whether they were its last nodes.
-    pub fn release(&mut self, leftover: &Leftover, user: RunUser<'_>) -> Result<bool, Error> {
+    pub fn release_nodes(&mut self, leftover: &Leftover, user: RunUser<'_>) -> Result<bool, Error> {
         let Leftover { record, nodes } = leftover;
         let of_these = RunRecord {
             nodes: record.nodes.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             left_out: record.left_out.iter().filter(|node| nodes.contains(*node)).cloned().collect(),
             ..record.clone()
         };
-        let limits = RunLimits::fleet(self.round_trips.longest(nodes), Nanos::ZERO);
-        let machine = ControllerMachine::collecting(of_these, self.epoch(), limits).leaving_results();
+        let limits = RunLimits::for_fleet(self.round_trips.longest_trip(nodes), Nanos::ZERO);
+        let machine = ControllerMachine::from_record(of_these, self.epoch(), limits).leaving_results();
         // If the end of the run is written, its record stays as it is.
         let writes_record = leftover.is_unfinished() && leftover.is_whole();
         let has = HasAlready { writes_no_record: !writes_record, ..HasAlready::default() };
-        self.conduct(machine, has, user)?;
+        self.conduct_run(machine, has, user)?;
         if !leftover.is_unfinished() || leftover.is_whole() {
             return Ok(true);
         }
@@ -117,17 +121,17 @@ where
 
     /// Adds the nodes to the released nodes in the run's record. Several controllers may do so at once.
     fn note_released(&mut self, leftover: &Leftover) -> Result<bool, Error> {
-        let key = RunRecord::key(&leftover.record.head.run);
+        let key = RunRecord::record_key(&leftover.record.head.run);
         for _ in 0..MERGES {
-            let Some(found) = self.records.get(&key)? else { return Ok(false) };
-            let Some(mut record) = found.read::<RunRecord>() else { return Ok(false) };
+            let Some(found) = self.records.get_record(&key)? else { return Ok(false) };
+            let Some(mut record) = found.decode_value::<RunRecord>() else { return Ok(false) };
             if !record.is_unfinished() {
                 return Ok(false);
             }
             // Controllers that end parts of the run at the same time each add their nodes: on a stale revision the merge is made again.
             record.released.extend(leftover.nodes.iter().cloned());
-            match self.records.replace(&key, found.revision, &StoredRecord::written(&record)) {
-                Ok(_) => return Ok(record.unreleased().is_empty()),
+            match self.records.replace_record(&key, found.revision, &StoredRecord::encode_value(&record)) {
+                Ok(_) => return Ok(record.unreleased_nodes().is_empty()),
                 Err(fabric::Error::Stale(_)) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -137,11 +141,11 @@ where
 
     /// Writes the end of a run after all its nodes have released it. Its results are in another catalogue.
     pub fn close_record(&mut self, run: &RunId) -> Result<(), Error> {
-        let key = RunRecord::key(run);
-        let Some(found) = self.records.get(&key)? else { return Ok(()) };
-        let Some(mut record) = found.read::<RunRecord>() else { return Ok(()) };
+        let key = RunRecord::record_key(run);
+        let Some(found) = self.records.get_record(&key)? else { return Ok(()) };
+        let Some(mut record) = found.decode_value::<RunRecord>() else { return Ok(()) };
         record.state = RunState::Partial;
-        match self.records.replace(&key, found.revision, &StoredRecord::written(&record)) {
+        match self.records.replace_record(&key, found.revision, &StoredRecord::encode_value(&record)) {
             Ok(_) | Err(fabric::Error::Stale(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -153,10 +157,10 @@ where
         record: &RunRecord,
         while_unclear: WhileBlocked<'_>,
     ) -> Result<Option<LeftRun>, Error> {
-        self.give_back();
+        self.give_back_nodes();
         let led = self.lead_left_nodes(record, while_unclear);
         if led.is_err() {
-            self.give_back();
+            self.give_back_nodes();
         }
         led
     }
@@ -167,19 +171,19 @@ where
         while_unclear: WhileBlocked<'_>,
     ) -> Result<Option<LeftRun>, Error> {
         let run = &record.head.run;
-        let members: Vec<NodeName> = record.unreleased().into_iter().collect();
+        let members: Vec<NodeName> = record.unreleased_nodes().into_iter().collect();
         loop {
             self.await_leadership()?;
-            let held = self.held(&members)?;
+            let held = self.held_by_others(&members)?;
             let mut own = held.clone();
             own.retain(|_, held| held.lead.run == *run);
             if own.is_empty() {
                 let nodes: BTreeSet<NodeName> =
                     members.iter().filter(|node| !held.contains_key(*node)).cloned().collect();
-                let Some(claimed) = self.claim(run, nodes.clone())? else { continue };
+                let Some(claimed) = self.claim_nodes(run, nodes.clone())? else { continue };
                 let settlement = PlaceSettlement::default();
                 self.led = Some(LedRun { run: run.clone(), epoch: claimed.epoch, settlement });
-                let all = record.members().into_iter();
+                let all = record.all_nodes().into_iter();
                 return Ok(Some(LeftRun::Led(all.filter(|node| !nodes.contains(node)).collect())));
             }
             let blocking: BTreeSet<NodeName> = own.keys().cloned().collect();

@@ -1,6 +1,6 @@
 //! Finds out which other controllers are at work, and removes the records of those that are not.
 
-use super::{ControllerPresence, FleetGround, LOOK};
+use super::{ControllerPresence, FleetExecutor, LOOK};
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Fabric, RecordStore as _};
@@ -8,7 +8,7 @@ use packetrig_fleet::term::{SeenTerm, TermRecord, TermState};
 use packetrig_sys::clock;
 use std::collections::BTreeSet;
 
-impl<F: Fabric> FleetGround<F>
+impl<F: Fabric> FleetExecutor<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
@@ -19,7 +19,7 @@ where
 
     /// Looks at the record of a controller.
     fn look_up(&mut self, controller: &str) -> Result<SeenTerm, Error> {
-        let is_there = ControllerPresence::lookup(self.presence.as_ref());
+        let is_there = ControllerPresence::presence_lookup(self.presence.as_ref());
         Ok(self.watch.look_up(&mut self.records, controller, &is_there, now())?)
     }
 
@@ -56,7 +56,7 @@ where
     /// Removes the records of controllers that are dead, or that another controller has ended: no record and one that is over mean the
     /// same, and a controller that wakes up finds its refresh refused either way.
     pub fn remove_dead_controllers(&mut self) -> Result<(), Error> {
-        for key in self.records.keys(TermRecord::PREFIX)? {
+        for key in self.records.list_keys(TermRecord::PREFIX)? {
             let Some(controller) = key.strip_prefix(TermRecord::PREFIX) else { continue };
             let seen = self.look_up(controller)?;
             let Some(record) = seen.record else { continue };
@@ -66,7 +66,7 @@ where
                 TermState::Alive | TermState::Unclear(_) => continue,
             };
             match ended {
-                Ok(()) => self.records.remove(&key)?,
+                Ok(()) => self.records.remove_record(&key)?,
                 // The record was refreshed in between: the controller is at work after all.
                 Err(fabric::Error::Stale(_)) => {}
                 Err(error) => return Err(error.into()),

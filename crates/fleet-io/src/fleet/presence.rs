@@ -29,7 +29,7 @@ pub struct ControllerPresence {
 
 impl PresenceDirectory {
     /// Opens the directory, which is this user's own, or makes it.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open_directory(path: &Path) -> io::Result<Self> {
         let (device, number) = runtime_directory::identify_directory(path)?;
         let boot = clock::state::boot_id().map_err(io::Error::other)?;
         let place = format!("{boot} {device}:{number}");
@@ -37,14 +37,14 @@ impl PresenceDirectory {
     }
 
     /// Shows that a controller is present, and removes the files that killed ones have left.
-    pub fn enter(&self, controller: &str) -> io::Result<ControllerPresence> {
+    pub fn announce_controller(&self, controller: &str) -> io::Result<ControllerPresence> {
         for name in runtime_directory::list_names(&self.path) {
             // Locked, it is its controller's; if not, taking and dropping it removes it.
-            drop(LockFile::take(&self.path.join(name)));
+            drop(LockFile::lock_at(&self.path.join(name)));
         }
-        let path = self.file(controller);
+        let path = self.controller_file(controller);
         for _ in 0..TRIES {
-            if let Some(lock) = LockFile::take(&path)? {
+            if let Some(lock) = LockFile::lock_at(&path)? {
                 return Ok(ControllerPresence { directory: self.clone(), _lock: lock });
             }
             std::thread::sleep(PAUSE);
@@ -53,15 +53,15 @@ impl PresenceDirectory {
     }
 
     /// Returns whether a controller is present; `None` for one that shows it elsewhere.
-    pub(super) fn has(&self, controller: &Identity) -> Option<bool> {
+    pub(super) fn has_controller(&self, controller: &Identity) -> Option<bool> {
         let is_name = controller.controller.bytes().all(|byte| byte.is_ascii_alphanumeric());
         if !is_name || controller.place != self.place {
             return None;
         }
-        lock::is_file_locked(&self.file(&controller.controller)).ok()
+        lock::is_file_locked(&self.controller_file(&controller.controller)).ok()
     }
 
-    fn file(&self, controller: &str) -> PathBuf {
+    fn controller_file(&self, controller: &str) -> PathBuf {
         self.path.join(controller)
     }
 }
@@ -77,8 +77,8 @@ impl ControllerPresence {
     }
 
     /// Looks controllers up in the directory of this one; without it, the answer is always unknown.
-    pub(super) fn lookup(own: Option<&Self>) -> impl Fn(&Identity) -> Option<bool> {
-        move |controller| own?.directory.has(controller)
+    pub(super) fn presence_lookup(own: Option<&Self>) -> impl Fn(&Identity) -> Option<bool> {
+        move |controller| own?.directory.has_controller(controller)
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn controllers_are_there_until_they_are_dropped_and_those_elsewhere_are_unknown() {
         let made = tempfile::tempdir().unwrap();
-        let directory = PresenceDirectory::open(&made.path().join("controllers")).unwrap();
+        let directory = PresenceDirectory::open_directory(&made.path().join("controllers")).unwrap();
         let identity = |name: &str, place: &str| Identity {
             controller: name.into(),
             user: String::new(),
@@ -98,15 +98,15 @@ mod tests {
             // Some process has every number.
             pid: 1,
         };
-        let has = |name: &str| directory.has(&identity(name, &directory.place));
+        let has = |name: &str| directory.has_controller(&identity(name, &directory.place));
         assert_eq!(has("ab12"), Some(false));
-        let presence = directory.enter("ab12").unwrap();
+        let presence = directory.announce_controller("ab12").unwrap();
         assert_eq!((has("ab12"), has("cd34")), (Some(true), Some(false)));
-        assert_eq!(directory.has(&identity("ab12", "another boot")), None);
+        assert_eq!(directory.has_controller(&identity("ab12", "another boot")), None);
         assert_eq!(has("../ab12"), None, "no name of a controller");
-        std::fs::write(directory.file("killed"), "7").unwrap();
-        let other = directory.enter("cd34").unwrap();
-        assert!(!directory.file("killed").exists() && directory.file("ab12").exists());
+        std::fs::write(directory.controller_file("killed"), "7").unwrap();
+        let other = directory.announce_controller("cd34").unwrap();
+        assert!(!directory.controller_file("killed").exists() && directory.controller_file("ab12").exists());
         drop(presence);
         assert_eq!((has("ab12"), has("cd34")), (Some(false), Some(true)));
         drop(other);

@@ -32,7 +32,7 @@ struct RecordPlaces<'a, R> {
 }
 
 impl RecordWriter {
-    pub(super) fn start<'scope, R: RecordStore>(
+    pub(super) fn start_writing<'scope, R: RecordStore>(
         scope: &'scope Scope<'scope, '_>,
         records: &'scope mut R,
         note: &'scope mut RecordNote,
@@ -42,18 +42,18 @@ impl RecordWriter {
         scope.spawn(move || {
             let mut places = RecordPlaces { records, note, revision: None };
             // Ends when the controller is gone: either channel shows it.
-            to_write.iter().try_for_each(|record| written.send(places.write(&record)))
+            to_write.iter().try_for_each(|record| written.send(places.write_record(&record)))
         });
         Self { records: orders, outcomes }
     }
 
-    pub(super) fn write(&self, record: RunRecord) {
+    pub(super) fn queue_record(&self, record: RunRecord) {
         // Fails only if the thread has panicked: then there is no outcome, either.
         drop(self.records.send(record));
     }
 
     /// Returns the outcome of the oldest record that has none yet, if it is known within this time.
-    pub(super) fn outcome(&self, within: Nanos) -> Option<Result<WrittenRecord, fabric::Error>> {
+    pub(super) fn next_outcome(&self, within: Nanos) -> Option<Result<WrittenRecord, fabric::Error>> {
         match self.outcomes.recv_timeout(Duration::from_nanos(within.as_u64())) {
             Ok(outcome) => Some(outcome),
             Err(RecvTimeoutError::Timeout) => None,
@@ -66,29 +66,29 @@ impl RecordWriter {
 }
 
 impl<R: RecordStore> RecordPlaces<'_, R> {
-    fn write(&mut self, record: &RunRecord) -> Result<WrittenRecord, fabric::Error> {
+    fn write_record(&mut self, record: &RunRecord) -> Result<WrittenRecord, fabric::Error> {
         self.revision = Some(self.write_in_server(record)?);
         let not_noted = (self.note)(record).err();
         Ok(WrittenRecord { not_noted })
     }
 
     fn write_in_server(&mut self, record: &RunRecord) -> Result<u64, fabric::Error> {
-        let key = RunRecord::key(&record.head.run);
+        let key = RunRecord::record_key(&record.head.run);
         let value = serde_json::to_vec(record).unwrap_or_default();
         let written = match self.revision {
-            Some(revision) => self.records.replace(&key, revision, &value),
-            None => match self.records.get(&key)? {
-                Some(found) => self.records.replace(&key, found.revision, &value),
-                None => self.records.create(&key, &value),
+            Some(revision) => self.records.replace_record(&key, revision, &value),
+            None => match self.records.get_record(&key)? {
+                Some(found) => self.records.replace_record(&key, found.revision, &value),
+                None => self.records.create_record(&key, &value),
             },
         };
         let Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) = &written else { return written };
         // An earlier write that was not answered may have happened all the same: then the newer revision is this controller's own. A
         // controller that has taken over has a higher epoch, and its record stays.
-        let Some(found) = self.records.get(&key)? else { return written };
+        let Some(found) = self.records.get_record(&key)? else { return written };
         let before = serde_json::from_slice::<RunRecord>(&found.value).ok();
         if before.is_some_and(|before| before.head.epoch <= record.head.epoch) {
-            return self.records.replace(&key, found.revision, &value);
+            return self.records.replace_record(&key, found.revision, &value);
         }
         written
     }

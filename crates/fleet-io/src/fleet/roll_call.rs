@@ -13,7 +13,7 @@ use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Longest wait for a node that should be present: a round trip of a second, and its own processing.
-const PATIENCE: Nanos = Nanos::from_secs(2);
+const ROLL_CALL_TIMEOUT: Nanos = Nanos::from_secs(2);
 
 /// Most waiting messages that are read at once: a node may go on sending them.
 const MOST_WAITING: usize = 100_000;
@@ -28,7 +28,7 @@ pub(super) struct RoundTrips {
 
 impl RoundTrips {
     /// Asks all nodes, until those that should be present have answered: `enrolled`, and those with a recent hello.
-    pub(super) fn call<E: Endpoint>(
+    pub(super) fn call_roll<E: Endpoint>(
         &mut self,
         endpoint: &mut E,
         members: &mut FleetMembers,
@@ -38,13 +38,15 @@ impl RoundTrips {
         read_waiting_hellos(endpoint, members);
         let mut expected = enrolled.clone();
         expected.append(&mut self.answered);
-        let here = members.iter().filter(|(_, member)| member.presence(now()) != NodePresence::Lost);
+        let here = members.iter().filter(|(_, member)| member.presence_at(now()) != NodePresence::Lost);
         expected.extend(here.map(|(name, _)| name.clone()));
         let asked = now();
         let call = Nonce(asked.as_nanos());
         endpoint.post_all(MessageBody::RollCall(call))?;
-        while !expected.is_empty() && now() < asked + PATIENCE {
-            let Some(envelope) = endpoint.receive((asked + PATIENCE).since(now())) else { break };
+        while !expected.is_empty() && now() < asked + ROLL_CALL_TIMEOUT {
+            let Some(envelope) = endpoint.receive_message((asked + ROLL_CALL_TIMEOUT).since(now())) else {
+                break;
+            };
             let MessageEnvelope { from, body: MessageBody::Hello(hello) } = envelope else { continue };
             if hello.answers == Some(call) {
                 expected.remove(&from);
@@ -52,13 +54,13 @@ impl RoundTrips {
                 self.answered.insert(from.clone());
             }
             // Another hello proves presence just as well.
-            members.hear(&from, *hello, now());
+            members.on_hello(&from, *hello, now());
         }
         Ok(())
     }
 
     /// Longest round trip to any of these nodes, as far as they have answered.
-    pub(super) fn longest<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
+    pub(super) fn longest_trip<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
         nodes.into_iter().filter_map(|node| self.trips.get(node)).copied().max().unwrap_or_default()
     }
 }
@@ -67,9 +69,9 @@ impl RoundTrips {
 fn read_waiting_hellos<E: Endpoint>(endpoint: &mut E, members: &mut FleetMembers) {
     let heard = now() - SUSPECT;
     for _ in 0..MOST_WAITING {
-        let Some(envelope) = endpoint.receive(Nanos::ZERO) else { return };
+        let Some(envelope) = endpoint.receive_message(Nanos::ZERO) else { return };
         if let MessageBody::Hello(hello) = envelope.body {
-            members.hear(&envelope.from, *hello, heard);
+            members.on_hello(&envelope.from, *hello, heard);
         }
     }
 }

@@ -40,20 +40,20 @@ impl std::fmt::Debug for FleetRoster {
 
 impl FleetRoster {
     /// Adds enrolled nodes that have sent no hello yet to `members`; sets the labels of all nodes.
-    pub fn recall(&self, members: &mut FleetMembers) {
+    pub fn recall_nodes(&self, members: &mut FleetMembers) {
         members.assign_labels(self.labels.clone());
         let here = crate::agent::now();
         for (node, known) in self.known.iter().filter(|(node, _)| self.enrolled.contains(node)) {
-            members.recall(node, known, clock::wall_clock_ns(), here);
+            members.recall_node(node, known, clock::wall_clock_ns(), here);
         }
     }
 
     /// Keeps the reports of the nodes that have sent a hello.
-    pub(super) fn note(&mut self, members: &FleetMembers) {
+    pub(super) fn note_members(&mut self, members: &FleetMembers) {
         let mut is_news = false;
         for (node, member) in members.iter().filter(|(_, member)| member.was_heard()) {
-            let now_known = KnownNode::of(member.hello(), clock::wall_clock_ns());
-            if self.known.get(node).is_none_or(|before| now_known.is_news(before)) {
+            let now_known = KnownNode::from_hello(member.hello(), clock::wall_clock_ns());
+            if self.known.get(node).is_none_or(|before| now_known.should_replace(before)) {
                 self.known.insert(node.clone(), now_known);
                 is_news = true;
             }

@@ -42,10 +42,10 @@ impl LongPlan {
         if preparation.document.text().len() <= LONG {
             return None;
         }
-        let parts = PlanParts::of(preparation.document.text())?;
+        let parts = PlanParts::from_document(preparation.document.text())?;
         let document = std::mem::take(&mut preparation.document);
         Some(Self {
-            hash: PlanHash::of(document.text()),
+            hash: PlanHash::from_document(document.text()),
             parts,
             places: std::mem::take(&mut preparation.places),
         })
@@ -55,7 +55,7 @@ impl LongPlan {
 impl NodeShares {
     /// Divides a plan by the places in the preparation. The document and the places of a long plan are taken out of it: each node gets its
     /// part of them. Not for a plan that gets more streams while it runs.
-    pub(super) fn of(plan: &Plan, preparation: &mut RunPreparation) -> Self {
+    pub(super) fn from_plan(plan: &Plan, preparation: &mut RunPreparation) -> Self {
         let places = &preparation.places;
         let mut by_node: BTreeMap<NodeName, NodeShare> = BTreeMap::new();
         for (port, place) in places.iter().enumerate() {
@@ -72,11 +72,11 @@ impl NodeShares {
     }
 
     /// The preparation for `node`.
-    pub(super) fn preparation(&self, node: &NodeName, whole: Box<RunPreparation>) -> Box<RunPreparation> {
+    pub(super) fn preparation_for(&self, node: &NodeName, whole: Box<RunPreparation>) -> Box<RunPreparation> {
         // A short plan goes to every node as a whole.
         let Some(LongPlan { hash, parts, places }) = &self.parts else { return whole };
         let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
-        let PlanPart { document, ports } = parts.part(own);
+        let PlanPart { document, ports } = parts.part_for_ports(own);
         // Indices of ports are those of the whole plan everywhere, so the list stays as long.
         let mut own_places = vec![PortPlace::elsewhere(); places.len()];
         for port in ports {
@@ -91,13 +91,13 @@ impl NodeShares {
     }
 
     /// The sent totals that `node` measures its loss against.
-    pub(super) fn sent(&self, node: &NodeName, all: &[SentTotal]) -> Arc<[SentTotal]> {
+    pub(super) fn sent_totals_for(&self, node: &NodeName, all: &[SentTotal]) -> Arc<[SentTotal]> {
         let Some(share) = self.by_node.get(node) else { return Arc::default() };
         all.iter().filter(|total| share.receives.contains(&total.stream)).copied().collect()
     }
 
     /// The clocks of nodes that `node` receives from.
-    pub(super) fn fits(
+    pub(super) fn clock_fits_for(
         &self,
         node: &NodeName,
         all: &BTreeMap<NodeName, ClockFit>,
@@ -124,7 +124,8 @@ mod tests {
         let ports: Vec<String> = (0..nodes).map(port).collect();
         let flows: Vec<String> = (0..nodes / 2).map(flow).collect();
         let text = format!(r#"{{"ports":[{}],"flows":[{}]}}"#, ports.join(","), flows.join(","));
-        let plan = Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+        let plan =
+            Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
         let place = |n: usize| PortPlace { node: NodeName(format!("n{n}")), interface: "eth1".into() };
         (text, plan, (0..nodes).map(place).collect())
     }
@@ -134,12 +135,12 @@ mod tests {
         let (text, plan, places) = pairs(1000);
         let mut whole =
             RunPreparation { document: text.into(), places: places.clone(), ..RunPreparation::default() };
-        let shares = NodeShares::of(&plan, &mut whole);
+        let shares = NodeShares::from_plan(&plan, &mut whole);
         assert_eq!(whole, RunPreparation::default(), "all of it is in the parts");
         let node = NodeName("n7".into());
-        let own = shares.preparation(&node, Box::default());
+        let own = shares.preparation_for(&node, Box::default());
         let read = ReadOptions { fleet: true, part: true, ..ReadOptions::default() };
-        let own_plan = Plan::read_with(own.document.text(), read).unwrap();
+        let own_plan = Plan::from_text_with(own.document.text(), read).unwrap();
         assert_eq!((own_plan.streams.len(), own_plan.ports.len(), own.places.len()), (500, 1000, 1000));
         assert_eq!(
             (&own_plan.streams[3].name[..], &own.places[6], &own.places[7]),
@@ -147,19 +148,19 @@ mod tests {
         );
         assert!(own.places.iter().filter(|place| !place.is_elsewhere()).count() == 2);
         let sent: Vec<SentTotal> = (0..500).map(|stream| SentTotal { stream, frames: 9 }).collect();
-        assert_eq!(*shares.sent(&node, &sent), [SentTotal { stream: 3, frames: 9 }]);
-        assert!(shares.sent(&NodeName("n6".into()), &sent).is_empty(), "it only sends");
+        assert_eq!(*shares.sent_totals_for(&node, &sent), [SentTotal { stream: 3, frames: 9 }]);
+        assert!(shares.sent_totals_for(&NodeName("n6".into()), &sent).is_empty(), "it only sends");
         let fits = places.iter().map(|place| (place.node.clone(), ClockFit::default())).collect();
-        assert_eq!(shares.fits(&node, &fits), [(NodeName("n6".into()), ClockFit::default())]);
+        assert_eq!(shares.clock_fits_for(&node, &fits), [(NodeName("n6".into()), ClockFit::default())]);
     }
 
     #[test]
     fn a_short_plan_is_given_out_whole() {
         let (text, plan, places) = pairs(4);
         let mut whole = RunPreparation { document: text.into(), places, ..RunPreparation::default() };
-        let shares = NodeShares::of(&plan, &mut whole);
+        let shares = NodeShares::from_plan(&plan, &mut whole);
         assert!(!whole.document.text().is_empty());
         let node = NodeName("n1".into());
-        assert_eq!(*shares.preparation(&node, Box::new(whole.clone())), whole);
+        assert_eq!(*shares.preparation_for(&node, Box::new(whole.clone())), whole);
     }
 }

@@ -1,12 +1,14 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
 use super::{
-    ControllerCharge, FleetGround, PartUpdate, PresenceDirectory, ReceivedSegment, ResultStore,
+    ControllerConfig, FleetExecutor, PartUpdate, PresenceDirectory, ReceivedSegment, ResultStore,
     ResultStoreError, StoredBatch, StoredPart,
 };
 use crate::supervisor::SendDeadlineFile;
 use crate::uplink::{ResultUplink, UplinkSource};
-use crate::{Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_on, serve_fleet};
+use crate::{
+    Error, NodeMembership, NodeSite, PlaneSource, PreparedPlane, RunOptions, run_on, serve_fleet_agent,
+};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{DataPlane, OwnerPermit, PermitQuestion, SteeredPlane};
@@ -80,32 +82,36 @@ impl HalfPlane {
 }
 
 impl PlaneSource for HalfPlane {
-    fn prepare(&mut self, preparation: &RunPreparation, _: Arc<Plan>) -> Result<PreparedPlane, EngineError> {
+    fn prepare_plane(
+        &mut self,
+        preparation: &RunPreparation,
+        _: Arc<Plan>,
+    ) -> Result<PreparedPlane, EngineError> {
         assert_eq!(preparation.places.len(), 2);
         Ok((Box::new(self.clone()), vec![]))
     }
 }
 
 impl DataPlane for HalfPlane {
-    fn arm(&mut self) -> Result<(), EngineError> {
+    fn arm_ports(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
     fn start_at(&mut self, at: MonoTime) {
         self.started.lock().unwrap().push(at);
     }
-    fn sample(&mut self) -> Result<CountSample, EngineError> {
+    fn sample_counts(&mut self) -> Result<CountSample, EngineError> {
         Ok(CountSample { at: crate::agent::now(), ..CountSample::default() })
     }
     fn senders_done(&mut self) -> bool {
         !self.endless || self.stopped.load(Ordering::Relaxed)
     }
-    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+    fn sent_totals(&mut self) -> Result<Vec<SentTotal>, EngineError> {
         Ok(if self.sends() { vec![SentTotal { stream: 0, frames: 100 }] } else { vec![] })
     }
     fn stop_senders(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
-    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+    fn finish_run(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
         assert_eq!(node, self.node);
         let started = *self.started.lock().unwrap().last().unwrap();
         let mut result = NodeResult { node: node.into(), started, ..NodeResult::default() };
@@ -122,11 +128,11 @@ impl DataPlane for HalfPlane {
 }
 
 impl SteeredPlane for HalfPlane {
-    fn steer(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
+    fn apply_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         self.note(format!("{steer:?}"));
         Ok(())
     }
-    fn hold(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold_for_change(&mut self, steer: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
         self.note(format!("hold {steer:?}"));
         if !self.sends() && matches!(steer, PlanChange::Resume(_)) {
             return Err(EngineError::Bug("made to fail"));
@@ -134,16 +140,16 @@ impl SteeredPlane for HalfPlane {
         let held = HeldStream { stream: 0, number: 7, index: 0, mac: None };
         Ok(if self.sends() { vec![held] } else { vec![] })
     }
-    fn announce(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce_change(&mut self, held: &[HeldStream], at: Option<MonoTime>) -> Result<(), EngineError> {
         let numbers: Vec<_> = held.iter().map(|held| (held.stream, held.number)).collect();
         self.note(format!("announce {numbers:?}{}", if at.is_some() { " at" } else { "" }));
         Ok(())
     }
-    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), EngineError> {
+    fn begin_change(&mut self, at: Option<MonoTime>) -> Result<(), EngineError> {
         self.note(format!("begin{}", if at.is_some() { " at" } else { "" }));
         Ok(())
     }
-    fn undo(&mut self) -> Result<(), EngineError> {
+    fn undo_change(&mut self) -> Result<(), EngineError> {
         self.note("undo".into());
         Ok(())
     }
@@ -180,11 +186,11 @@ fn received_hundred() -> ReceiveResult {
 struct MemoryShelf(Arc<Mutex<BTreeMap<SegmentId, ResultSegment>>>);
 
 impl ResultStore for MemoryShelf {
-    fn knows(&self, _: &RunId) -> bool {
+    fn knows_run(&self, _: &RunId) -> bool {
         true
     }
 
-    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
+    fn store_segments(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
         let mut batch = StoredBatch::default();
         for ReceivedSegment { id, body } in segments {
             let stored = self.store_segment(id, body);
@@ -201,7 +207,7 @@ impl ResultStore for MemoryShelf {
 impl MemoryShelf {
     fn store_segment(&self, id: &SegmentId, body: &[u8]) -> Result<StoredPart, ResultStoreError> {
         let key = SegmentKey { run: id.run.clone(), attempt: id.attempt, number: id.number };
-        let segment = ResultSegment::decode(&key, body);
+        let segment = ResultSegment::from_bytes(&key, body);
         let segment = segment.map_err(|error| ResultStoreError::Unreadable(error.to_string()))?;
         let mut all = self.0.lock().unwrap();
         all.insert(id.clone(), segment);
@@ -212,7 +218,7 @@ impl MemoryShelf {
         let result = pieces.filter(|segment| segment.kind == SegmentKind::Result);
         let bytes: Vec<u8> = result.flat_map(|segment| segment.payload.clone()).collect();
         let result = (whole && !bytes.is_empty())
-            .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
+            .then(|| value::unpack_value::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
             .map_err(|error| ResultStoreError::ForNow(error.to_string()))?;
         Ok(StoredPart { below, result, cut_short: None, ..StoredPart::default() })
@@ -224,10 +230,10 @@ impl MemoryShelf {
 struct GenerousPermit;
 
 impl OwnerPermit for GenerousPermit {
-    fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
+    fn list_objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
         Vec::new()
     }
-    fn allows(&self, _: std::net::IpAddr) -> bool {
+    fn allows_address(&self, _: std::net::IpAddr) -> bool {
         true
     }
 }
@@ -248,7 +254,8 @@ struct NodeWish {
 impl Default for NodeWish {
     fn default() -> Self {
         // Longer than any test takes: a node on a busy machine does not give its run up.
-        let terms = LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::of(Nanos::from_secs(60)) };
+        let terms =
+            LeaseTerms { orphaned: Nanos::from_secs(300), ..LeaseTerms::with_ttl(Nanos::from_secs(60)) };
         Self { compare: false, delay: Nanos::ZERO, terms, loses_confirmations: Arc::default(), disk: || () }
     }
 }
@@ -282,31 +289,35 @@ impl TestNode {
             (wish.disk)();
             None
         });
-        let spool = ResultSpool::open(&place.join("spool"), limits, free).unwrap();
+        let spool = ResultSpool::open_or_create(&place.join("spool"), limits, free).unwrap();
         let way = fabric.clone();
         let of = node.clone();
-        let open = Box::new(move || Ok(Box::new(way.outgoing(&of)?) as Box<dyn ResultOutlet>));
+        let open = Box::new(move || Ok(Box::new(way.open_outlet(&of)?) as Box<dyn ResultOutlet>));
         let captures = place.join("captures");
         let source =
             UplinkSource { spool: spool.clone(), captures, capture_bytes: 1 << 20, node: node.clone() };
-        let uplink = ResultUplink::start(source, open).unwrap();
+        let uplink = ResultUplink::start_sending(source, open).unwrap();
         let interface = format!("{}0", if name == "north" { "a" } else { "b" });
         let site = NodeSite {
             node: node.clone(),
             describe: Box::new(move || hello(&interface)),
             always_compare: wish.compare,
             epoch_file: place.join("epoch"),
-            watch: Some(SendDeadlineFile::open(&place.join("watch")).unwrap()),
+            watch: Some(SendDeadlineFile::open_file(&place.join("watch")).unwrap()),
         };
-        let membership = NodeMembership::new(site, SendGate::leased(), uplink);
-        let agent = AgentMachine::leased(wish.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });
+        let membership = NodeMembership::new(site, SendGate::under_lease(), uplink);
+        let agent =
+            AgentMachine::new_leased(wish.terms, AgentPast { epoch: 0, nonce: Nonce(1), longest: None });
         let over = Arc::new(AtomicBool::new(false));
-        let endpoint =
-            slow::SlowEndpoint::new(fabric.join(node).unwrap(), wish.delay, wish.loses_confirmations);
+        let endpoint = slow::SlowEndpoint::new(
+            fabric.open_endpoint(node).unwrap(),
+            wish.delay,
+            wish.loses_confirmations,
+        );
         let thread = {
             let over = Arc::clone(&over);
             std::thread::spawn(move || {
-                let failure = serve_fleet(endpoint, &mut planes, agent, membership, &over);
+                let failure = serve_fleet_agent(endpoint, &mut planes, agent, membership, &over);
                 assert!(failure.is_none(), "{failure:?}");
             })
         };
@@ -343,11 +354,11 @@ fn presences() -> PresenceDirectory {
     std::thread_local! {
         static PLACE: tempfile::TempDir = tempfile::tempdir().unwrap();
     }
-    PLACE.with(|place| PresenceDirectory::open(&place.path().join("controllers")).unwrap())
+    PLACE.with(|place| PresenceDirectory::open_directory(&place.path().join("controllers")).unwrap())
 }
 
-fn charge(name: &str, shelf: MemoryShelf) -> ControllerCharge {
-    let presence = presences().enter(name).unwrap();
+fn charge(name: &str, shelf: MemoryShelf) -> ControllerConfig {
+    let presence = presences().announce_controller(name).unwrap();
     let identity = Identity {
         controller: name.into(),
         user: "alice".into(),
@@ -355,13 +366,13 @@ fn charge(name: &str, shelf: MemoryShelf) -> ControllerCharge {
         place: presence.place().into(),
         pid: std::process::id(),
     };
-    ControllerCharge {
+    ControllerConfig {
         identity,
         presence: Some(presence),
         times: TermTimes::default(),
         clock: "one machine".into(),
         key: ClockKey([7; 32]),
-        shelf: Box::new(shelf),
+        store: Box::new(shelf),
         note: Box::new(|_| Ok(())),
         policies: RunPolicies::default(),
         roster: super::FleetRoster {
@@ -387,7 +398,7 @@ fn options() -> RunOptions {
 
 fn read(document: &str) -> PlanDocument {
     let reading = ReadOptions { seed: 5, fleet: true, ..ReadOptions::default() };
-    PlanDocument::read(document, reading).unwrap()
+    PlanDocument::read_text(document, reading).unwrap()
 }
 
 fn plan_of(document: &str) -> Arc<Plan> {
@@ -395,15 +406,16 @@ fn plan_of(document: &str) -> Arc<Plan> {
 }
 
 /// Takes the nodes of the plan for the run of [`options`]; no other controller leads them.
-fn lead(fleet: &mut FleetGround<LocalFabric>, document: &str) -> Result<(), Error> {
+fn lead(fleet: &mut FleetExecutor<LocalFabric>, document: &str) -> Result<(), Error> {
     let run = options().run;
-    let leftovers = fleet.lead(&plan_of(document), &run, &mut |held| panic!("nobody has them: {held:?}"))?;
+    let leftovers =
+        fleet.lead_run_nodes(&plan_of(document), &run, &mut |held| panic!("nobody has them: {held:?}"))?;
     assert!(leftovers.is_empty(), "{leftovers:?}");
     Ok(())
 }
 
 fn run(
-    fleet: &mut FleetGround<LocalFabric>,
+    fleet: &mut FleetExecutor<LocalFabric>,
     stop: &dyn Fn() -> bool,
 ) -> (Result<RunReport, Error>, Vec<RunEvent>) {
     let mut events = vec![];
@@ -421,7 +433,8 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
         let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
         let nodes =
             ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), false, compare));
-        let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
+        let mut fleet =
+            FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
         let (report, events) = run(&mut fleet, &|| false);
         let report = report.unwrap_or_else(|error| panic!("{error}: {events:?}"));
         assert_eq!(report.outcome, RunOutcome::Complete { stopped: false }, "{events:?}");
@@ -433,7 +446,7 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
         assert!(apart < if compare { 20_000_000 } else { 1 }, "{starts:?}");
         drop(fleet);
         // Results that are stored at the controller are gone from the nodes.
-        let waits = || nodes.iter().any(|node| !node.spool.pending(1).is_empty());
+        let waits = || nodes.iter().any(|node| !node.spool.pending_segments(1).is_empty());
         let soon = (0..500).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(10));
             !waits()
@@ -446,7 +459,7 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
 fn the_users_stop_ends_a_run_on_a_fleet() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), true, false));
-    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let sampled = AtomicBool::new(false);
     let mut note = |event: &RunEvent| {
         sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
@@ -461,7 +474,7 @@ fn the_users_stop_ends_a_run_on_a_fleet() {
 fn a_node_that_is_not_there_is_a_problem_of_the_plan() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _node = TestNode::start(&fabric, "north", place.path(), false, false);
-    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let Err(Error::NotPlaced(problems)) = run(&mut fleet, &|| false).0 else { panic!("it cannot run") };
     assert!(problems.0[0].to_string().contains("south"), "{problems:?}");
 }

@@ -4,12 +4,12 @@ use super::ready::ChosenMechanism;
 use packetrig_probe::BudgetExceeded;
 use packetrig_probe::estimate::{NoAnswer, RateEstimate};
 use packetrig_probe::series::{ProbeSeries, SeriesSummary, SeriesTimes};
-use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
+use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
 use packetrig_probe::session::sender::{DirectionKnowledge, StampSender};
 use packetrig_probe::{ErrorSpread, ProbeRecord, ReleaseSummary};
 use packetrig_probe_io::ask::{LineEnd, LineOutcome};
 use packetrig_probe_io::send::SendOutcome;
-use packetrig_probe_io::trains::End as TrainEnd;
+use packetrig_probe_io::trains::TrainSeriesEnd as TrainEnd;
 use packetrig_stats::probe::{
     CapacityRange, DirectionTimes, FirstProbe, MeasuredCapacity, ProbeCounts, ProbeLineEnd, ProbeLineResult,
     ProbeTimes,
@@ -33,7 +33,7 @@ pub(super) struct SessionClock {
 
 impl SessionClock {
     /// The own wall clock in place of the far one: their relation is computed where both results are.
-    const fn wall(self) -> OwnClock {
+    const fn own_wall_clock(self) -> OwnClock {
         let (before, after) = (self.before, self.after);
         let widest = if before.bound_ns > after.bound_ns { before.bound_ns } else { after.bound_ns };
         OwnClock {
@@ -46,7 +46,7 @@ impl SessionClock {
 }
 
 /// Result of a line with answered probes. `compares`: the session compares the clocks itself.
-pub(super) fn of_answers(
+pub(super) fn answered_line_result(
     line: SentLine,
     outcome: &LineOutcome,
     session: Option<&StampSender>,
@@ -55,19 +55,20 @@ pub(super) fn of_answers(
 ) -> ProbeLineResult {
     let summary = outcome.series.summary();
     let records = outcome.series.records();
-    let directions = session.map(|session| SessionFindings::of(session, records, clock, compares));
-    let lost = session.map(StampSender::directions).and_then(|told| told.lost_there.zip(told.lost_back));
+    let directions = session.map(|session| SessionFindings::from_session(session, records, clock, compares));
+    let lost =
+        session.map(StampSender::direction_knowledge).and_then(|told| told.lost_there.zip(told.lost_back));
     ProbeLineResult {
         counts: counts_of(&summary, line.planned),
         session_lost: lost,
-        round_trip: summary.rtt.map(times),
+        round_trip: summary.rtt.map(probe_times),
         path: directions.as_ref().and_then(|found| found.path),
         there: directions.as_ref().map(|found| found.there).unwrap_or_default(),
         back: directions.map(|found| found.back).unwrap_or_default(),
         release_error: release_error(records),
         mechanism: line.mechanism.mechanism.to_string(),
         why: line.mechanism.why,
-        ..ProbeLineResult::unsent(line.number, line.planned, end_of(outcome.end))
+        ..ProbeLineResult::without_probes(line.number, line.planned, end_of(outcome.end))
     }
 }
 
@@ -96,7 +97,7 @@ pub(super) struct EstimatedLine<'a> {
 }
 
 /// Result of a line with an estimator. `is_stopped`: the run was stopped, or the lease has ended.
-pub(super) fn of_estimate(
+pub(super) fn estimated_line_result(
     number: usize,
     mechanism: ChosenMechanism,
     line: &EstimatedLine<'_>,
@@ -115,22 +116,22 @@ pub(super) fn of_estimate(
     ProbeLineResult {
         // The estimator decides how many are sent.
         counts: counts_of(&summary, sent),
-        round_trip: summary.rtt.map(times),
-        capacity: Some(line.capacity()),
+        round_trip: summary.rtt.map(probe_times),
+        capacity: Some(line.measured_capacity()),
         release_error: release_error(line.series.records()),
         mechanism: mechanism.mechanism.to_string(),
         why: mechanism.why,
-        ..ProbeLineResult::unsent(number, sent, end)
+        ..ProbeLineResult::without_probes(number, sent, end)
     }
 }
 
 impl EstimatedLine<'_> {
-    fn capacity(&self) -> MeasuredCapacity {
+    fn measured_capacity(&self) -> MeasuredCapacity {
         let trains = self.series.records().last().map_or(0, |record| u64::from(record.train) + 1);
         match (&self.answer, &self.end) {
             // With too many losses there is no answer, whatever the estimator would make of the probes that are left.
             (Ok(estimate), Ok(TrainEnd::Done | TrainEnd::Stopped)) => MeasuredCapacity {
-                rate: Some(range(estimate)),
+                rate: Some(capacity_range(estimate)),
                 why_not: None,
                 trains,
                 used: estimate.quality.used as u64,
@@ -147,7 +148,7 @@ impl EstimatedLine<'_> {
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate; `as` saturates at 0")]
-fn range(estimate: &RateEstimate) -> CapacityRange {
+fn capacity_range(estimate: &RateEstimate) -> CapacityRange {
     CapacityRange {
         bits_per_s: estimate.bits_per_s as u64,
         low: estimate.low as u64,
@@ -157,8 +158,8 @@ fn range(estimate: &RateEstimate) -> CapacityRange {
 }
 
 /// Result of a line without answers.
-pub(super) fn of_sending(line: SentLine, outcome: &SendOutcome) -> ProbeLineResult {
-    let summary = ReleaseSummary::of(&outcome.records);
+pub(super) fn sent_line_result(line: SentLine, outcome: &SendOutcome) -> ProbeLineResult {
+    let summary = ReleaseSummary::from_records(&outcome.records);
     let end = match outcome.refused {
         Some(refused) => limits_end(refused),
         None if summary.unsent > 0 => ProbeLineEnd::Stopped,
@@ -170,7 +171,7 @@ pub(super) fn of_sending(line: SentLine, outcome: &SendOutcome) -> ProbeLineResu
         release_error: release_error(&outcome.records),
         mechanism: line.mechanism.mechanism.to_string(),
         why: line.mechanism.why,
-        ..ProbeLineResult::unsent(line.number, line.planned, end)
+        ..ProbeLineResult::without_probes(line.number, line.planned, end)
     }
 }
 
@@ -197,7 +198,7 @@ pub(super) fn with_lease(end: ProbeLineEnd, lost_lease: bool) -> ProbeLineEnd {
 }
 
 /// First probe that left, with its due time.
-pub(super) fn first(records: &[ProbeRecord]) -> Option<FirstProbe> {
+pub(super) fn first_probe(records: &[ProbeRecord]) -> Option<FirstProbe> {
     let first = records.iter().find_map(|record| Some((record.planned, record.left_here()?)));
     first.map(|(due, left)| FirstProbe { due, left: MonoTime::from_nanos(left.middle()) })
 }
@@ -210,34 +211,41 @@ struct SessionFindings {
 }
 
 impl SessionFindings {
-    fn of(session: &StampSender, records: &[ProbeRecord], clock: SessionClock, compares: bool) -> Self {
+    fn from_session(
+        session: &StampSender,
+        records: &[ProbeRecord],
+        clock: SessionClock,
+        compares: bool,
+    ) -> Self {
         let follow_ups = session.follow_ups();
         // The reflector's own claim about UTC is not used: its wall clock is compared with the own one elsewhere.
-        let told = DirectionKnowledge { is_far_synchronised: true, ..session.directions() };
-        let walls = delays::both_ways(records, follow_ups, &told, &ClockRelation::Utc(clock.wall()));
-        let exchanges = compares
-            .then(|| delays::both_ways(records, follow_ups, &told, &delays::compare(records, follow_ups)));
+        let told = DirectionKnowledge { is_far_synchronised: true, ..session.direction_knowledge() };
+        let walls =
+            delays::compute_delays(records, follow_ups, &told, &ClockRelation::Utc(clock.own_wall_clock()));
+        let exchanges = compares.then(|| {
+            delays::compute_delays(records, follow_ups, &told, &delays::compare_clocks(records, follow_ups))
+        });
         Self {
-            there: direction(&walls, exchanges.as_ref(), |both| both.there),
-            back: direction(&walls, exchanges.as_ref(), |both| both.back),
-            path: walls.path.map(times),
+            there: direction_times(&walls, exchanges.as_ref(), |both| both.there),
+            back: direction_times(&walls, exchanges.as_ref(), |both| both.back),
+            path: walls.path.map(probe_times),
         }
     }
 }
 
-fn direction(
-    walls: &BothWays,
-    exchanges: Option<&BothWays>,
-    of: fn(&BothWays) -> DirectionDelays,
+fn direction_times(
+    walls: &SessionDelays,
+    exchanges: Option<&SessionDelays>,
+    of: fn(&SessionDelays) -> DirectionDelays,
 ) -> DirectionTimes {
     DirectionTimes {
-        by_wall_clocks: of(walls).delay.map(times),
-        by_exchanges: exchanges.and_then(|both| of(both).delay).map(times),
-        variation: of(walls).variation.map(times),
+        by_wall_clocks: of(walls).delay.map(probe_times),
+        by_exchanges: exchanges.and_then(|both| of(both).delay).map(probe_times),
+        variation: of(walls).variation.map(probe_times),
     }
 }
 
-const fn times(times: SeriesTimes) -> ProbeTimes {
+const fn probe_times(times: SeriesTimes) -> ProbeTimes {
     ProbeTimes {
         samples: times.samples,
         min_ns: times.min_ns,
@@ -250,7 +258,7 @@ const fn times(times: SeriesTimes) -> ProbeTimes {
 }
 
 fn release_error(records: &[ProbeRecord]) -> Option<ProbeTimes> {
-    let summary = ReleaseSummary::of(records);
+    let summary = ReleaseSummary::from_records(records);
     let ErrorSpread { least, p50, p95, p99, most } = summary.release_error_ns?;
     let bound_ns = summary.stamp_bound_ns.map_or(0, |bound| bound.most.unsigned_abs());
     Some(ProbeTimes {

@@ -2,8 +2,8 @@
 //!
 //! Everything is checked before a socket is opened, and all refusals are reported at once.
 
-use super::ProbeLoan;
-use crate::plane::MachineLoan;
+use super::ProbePolicy;
+use crate::plane::LentMachine;
 use packetrig_engine::Error;
 use packetrig_engine::packet::guard;
 use packetrig_engine::rig::{PermitPort, PermitQuestion};
@@ -49,15 +49,15 @@ pub(super) fn own_ports(
     preparation: &RunPreparation,
     plan: &Plan,
     probes: &ProbePlan,
-    lent: &MachineLoan,
+    lent: &LentMachine,
 ) -> Result<Vec<OwnProbePort>, Error> {
     if preparation.terms.steered {
-        return Err(problem("x_probes", "a configuration that is served cannot have probes"));
+        return Err(plan_error("x_probes", "a configuration that is served cannot have probes"));
     }
-    let places = lent.places(preparation)?;
+    let places = lent.own_locations(preparation)?;
     let is_unknown = |name: &String| name.parse::<ReleaseMechanism>().is_err();
     if let Some(name) = probes.mechanism.as_ref().filter(|name| is_unknown(name)) {
-        return Err(problem("x_probes.mechanism", &format!("`{name}` is not a release mechanism")));
+        return Err(plan_error("x_probes.mechanism", &format!("`{name}` is not a release mechanism")));
     }
     let here: Vec<(usize, PortLocation)> =
         places.into_iter().enumerate().filter_map(|(port, place)| Some((port, place?))).collect();
@@ -66,13 +66,13 @@ pub(super) fn own_ports(
     for (port, location) in here {
         let address = probes.addresses.get(&port).copied();
         check_interface(&location, address, lent)?;
-        let (lines, askers) = permitted(probes, port, &lent.probes, &mut refusals);
+        let (lines, askers) = permitted_peers(probes, port, &lent.probes, &mut refusals);
         ports.push(OwnProbePort { port, location, address, lines, askers });
     }
     if refusals.is_empty() { Ok(ports) } else { Err(Error::NotPermitted(refusals)) }
 }
 
-fn problem(path: &str, message: &str) -> Error {
+fn plan_error(path: &str, message: &str) -> Error {
     Error::Plan(PlanProblems(vec![PlanProblem::error(path, message.to_owned())]))
 }
 
@@ -81,10 +81,10 @@ fn ask_owner(
     preparation: &RunPreparation,
     plan: &Plan,
     here: &[(usize, PortLocation)],
-    lent: &MachineLoan,
+    lent: &LentMachine,
 ) -> Result<Vec<String>, Error> {
     // Without link speeds: no interface is open yet.
-    let bound = plan.clone().bind(&vec![None; plan.ports.len()])?;
+    let bound = plan.clone().bind_to_links(&vec![None; plan.ports.len()])?;
     let ports: Vec<PermitPort> = here
         .iter()
         .map(|(port, interface)| PermitPort {
@@ -95,58 +95,58 @@ fn ask_owner(
         })
         .collect();
     let question = PermitQuestion { plan: &bound, ports: &ports, replays: &[], terms: &preparation.terms };
-    Ok(lent.permit.objections(&question))
+    Ok(lent.permit.list_objections(&question))
 }
 
 /// Checks that the interface is for tests or confirmed by the owner, and has the address that the plan gives it.
 fn check_interface(
     location: &PortLocation,
     address: Option<IpAddr>,
-    lent: &MachineLoan,
+    lent: &LentMachine,
 ) -> Result<(), Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let mut links = NamespaceLinks::open(&netns)?;
+    let mut links = NamespaceLinks::open_in(&netns)?;
     let index = links.by_name(&location.interface)?.index;
     guard::permit_port(&netns, index, &location.to_string(), lent.confirmed.contains(location))?;
     let Some(address) = address else { return Ok(()) };
-    let has_it = links.addresses()?.iter().any(|own| own.index == index && own.ip == address);
+    let has_it = links.list_addresses()?.iter().any(|own| own.index == index && own.ip == address);
     if has_it {
         Ok(())
     } else {
-        Err(problem("x_probes.addresses", &format!("{location} does not have the address {address}")))
+        Err(plan_error("x_probes.addresses", &format!("{location} does not have the address {address}")))
     }
 }
 
 /// Selects the lines and askers of a port with addresses that the permit for probes allows.
-pub(super) fn permitted(
+pub(super) fn permitted_peers(
     probes: &ProbePlan,
     port: usize,
-    loan: &ProbeLoan,
+    policy: &ProbePolicy,
     refusals: &mut Vec<String>,
 ) -> (Vec<PermittedLine>, Vec<PermittedAsker>) {
-    let today = (loan.today.0)();
+    let today = (policy.today.0)();
     let mut ask = |address: IpAddr, what: &str| {
-        let answer = loan.permit.permitted(address, &today);
+        let answer = policy.permit.permit_target(address, &today);
         // The advice of the command line, `--allow`, has no effect here.
-        answer.map_err(|_| refusals.push(refusal(what, address, loan, &today))).ok()
+        answer.map_err(|_| refusals.push(refusal_text(what, address, policy, &today))).ok()
     };
     let mut lines = Vec::new();
     for (number, line) in probes.lines_from(port) {
-        let Some(target) = probes.target(line) else { continue };
+        let Some(target) = probes.target_address(line) else { continue };
         let permitted = ask(target.ip(), "probing");
         lines.extend(permitted.map(|permitted| PermittedLine { number, line: *line, target, permitted }));
     }
     let mut askers = Vec::new();
-    for asker in probes.askers(port) {
+    for asker in probes.asking_ports(port) {
         let Some(address) = probes.addresses.get(&asker).copied() else { continue };
         askers.extend(ask(address, "answering").map(|_| PermittedAsker { port: asker, address }));
     }
     (lines, askers)
 }
 
-fn refusal(what: &str, address: IpAddr, loan: &ProbeLoan, today: &str) -> String {
+fn refusal_text(what: &str, address: IpAddr, policy: &ProbePolicy, today: &str) -> String {
     use packetrig_probe::PermitRefusal;
-    match loan.permit.permitted(address, today) {
+    match policy.permit.permit_target(address, today) {
         Err(PermitRefusal::Ended(_, until)) => format!("{what} {address} was allowed until {until}"),
         Err(PermitRefusal::Forbidden(_)) => format!("{what} {address} is forbidden"),
         Err(PermitRefusal::NotOne(_)) => format!("{address} is not the address of one host"),

@@ -2,7 +2,7 @@
 //!
 //! A line that cannot be made ready fails alone, with the reason in its result: one silent target must not end the probes to others.
 
-use super::ProbeLoan;
+use super::ProbePolicy;
 use super::prepare::{OwnProbePort, PermittedLine};
 use packetrig_engine::Error;
 use packetrig_engine::gate::SendGate;
@@ -63,7 +63,7 @@ pub(super) enum LineDepartures {
 
 impl LineDepartures {
     /// Number of probes to send; 0 if it is not known.
-    pub(super) fn planned(&self) -> u64 {
+    pub(super) fn planned_probes(&self) -> u64 {
         match self {
             Self::Scheduled(schedule) => schedule.probes().len() as u64,
             Self::Asked(_) => 0,
@@ -81,7 +81,7 @@ pub(super) struct ChosenMechanism {
 pub(super) fn make_ready(
     probes: &ProbePlan,
     port: &OwnProbePort,
-    loan: &ProbeLoan,
+    policy: &ProbePolicy,
     gate: &SendGate,
     seed: u64,
 ) -> Result<ReadyLines, Error> {
@@ -89,9 +89,9 @@ pub(super) fn make_ready(
     if port.lines.is_empty() {
         return Ok(ready);
     }
-    let mechanism = choose(probes, port, loan);
+    let mechanism = choose_mechanism(probes, port, policy);
     let mut lines = Vec::with_capacity(port.lines.len());
-    for (line, found) in port.lines.iter().zip(paths(port)) {
+    for (line, found) in port.lines.iter().zip(find_paths(port)) {
         let made = found.and_then(|way| {
             check_path(port, probes, &way)?;
             ready_line(probes, line, way, &mechanism, gate, seed)
@@ -101,22 +101,26 @@ pub(super) fn make_ready(
             Err(why) => {
                 let planned = u64::from(probes.count).saturating_mul(probes.train.into());
                 let planned = if probes.method.is_alone() { 0 } else { planned };
-                ready.failed.push(ProbeLineResult::unsent(line.number, planned, ProbeLineEnd::Failed(why)));
+                ready.failed.push(ProbeLineResult::without_probes(
+                    line.number,
+                    planned,
+                    ProbeLineEnd::Failed(why),
+                ));
             }
         }
     }
     if !lines.is_empty() {
-        ready.senders = senders(probes, port, lines, loan, seed)?;
+        ready.senders = ready_senders(probes, port, lines, policy, seed)?;
     }
     Ok(ready)
 }
 
 /// The path of each line, in their order.
-fn paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
+fn find_paths(port: &OwnProbePort) -> Vec<Result<ProbePath, String>> {
     let mut found = Vec::with_capacity(port.lines.len());
     let (namespace, interface) = (port.location.namespace.as_deref(), port.location.interface.as_str());
     let find = |line: &PermittedLine| {
-        path::find(namespace, line.permitted, Some(interface)).map_err(|error| error.to_string())
+        path::find_path(namespace, line.permitted, Some(interface)).map_err(|error| error.to_string())
     };
     for some in port.lines.chunks(AT_ONCE) {
         thread::scope(|scope| {
@@ -165,15 +169,15 @@ fn ready_line(
 ) -> Result<ReadyLine, String> {
     let options = ReleaseOptions::usual_for(chosen.mechanism);
     let release =
-        release::open(&way.location, chosen.mechanism, options).map_err(|error| error.to_string())?;
-    let dispatcher =
-        ReleaseDispatcher::new(release, ProbeBudget::new(way.permitted.limits())).behind(gate.clone());
+        release::open_release(&way.location, chosen.mechanism, options).map_err(|error| error.to_string())?;
+    let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(way.permitted.limits()))
+        .with_lease_gate(gate.clone());
     // Lines take turns within an interval. Their random intervals differ, or all lines would send at the same time.
-    let turns = u64::from(probes.lines_of(line.line.from)).max(1);
+    let turns = u64::from(probes.line_count_of(line.line.from)).max(1);
     let (departures, turn) = if probes.method.is_alone() {
         (LineDepartures::Asked(train_shape(probes, &way)), probes.slot)
     } else {
-        let schedule = schedule(probes, differing_seed(seed, line.number));
+        let schedule = probe_schedule(probes, differing_seed(seed, line.number));
         let schedule = schedule.map_err(|refused| refused.to_string())?;
         (LineDepartures::Scheduled(schedule), Nanos::new(probes.interval.as_u64() / turns))
     };
@@ -194,7 +198,7 @@ fn train_shape(probes: &ProbePlan, way: &ProbePath) -> TrainShape {
     TrainShape { length, longest: probes.train.min(way.permitted.limits().burst), pause: probes.interval }
 }
 
-fn schedule(
+fn probe_schedule(
     probes: &ProbePlan,
     seed: u64,
 ) -> Result<ProbeSchedule, packetrig_probe::schedule::ScheduleRefusal> {
@@ -202,7 +206,9 @@ fn schedule(
     let (count, every) = (probes.count, probes.interval);
     match (probes.poisson, probes.train) {
         (true, 1) => ProbeSchedule::poisson(count, every, length, seed),
-        (_, of) => ProbeSchedule::trains(count, every, ScheduledTrain { of, gap: probes.gap, length }),
+        (_, of) => {
+            ProbeSchedule::periodic_trains(count, every, ScheduledTrain { of, gap: probes.gap, length })
+        }
     }
 }
 
@@ -214,25 +220,25 @@ fn differing_seed(seed: u64, number: usize) -> u64 {
 
 /// One sender for all lines that are answered, because one listener serves them all; one for each line without answers, because each waits
 /// for its own departures only.
-fn senders(
+fn ready_senders(
     probes: &ProbePlan,
     port: &OwnProbePort,
     lines: Vec<ReadyLine>,
-    loan: &ProbeLoan,
+    policy: &ProbePolicy,
     seed: u64,
 ) -> Result<Vec<ReadySender>, Error> {
     let groups: Vec<Vec<ReadyLine>> = match probes.method {
         PlannedMethod::Send => lines.into_iter().map(|line| vec![line]).collect(),
         _ => vec![lines],
     };
-    groups.into_iter().map(|lines| sender(probes, port, lines, loan, seed)).collect()
+    groups.into_iter().map(|lines| ready_sender(probes, port, lines, policy, seed)).collect()
 }
 
-fn sender(
+fn ready_sender(
     probes: &ProbePlan,
     port: &OwnProbePort,
     lines: Vec<ReadyLine>,
-    loan: &ProbeLoan,
+    policy: &ProbePolicy,
     seed: u64,
 ) -> Result<ReadySender, Error> {
     let mut addresses: Vec<IpAddr> = lines.iter().map(|line| line.way.ends.source).collect();
@@ -243,26 +249,26 @@ fn sender(
     let mut own_port = SilencedPort::any_udp_port(namespace, *first).map_err(engine_error)?;
     // Lines may leave with different source addresses: the same port must be silenced at each.
     for other in others {
-        own_port.also_udp(namespace, *other).map_err(engine_error)?;
+        own_port.hold_udp_also_at(namespace, *other).map_err(engine_error)?;
     }
     let index = lines.first().map_or(0, |line| line.way.index);
     let is_answered = probes.method != PlannedMethod::Send;
     let wanted = WantedPackets { addresses, port: Some(own_port.port()) };
     // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
     let at_once = if probes.method.is_alone() { probes.train } else { 0 };
-    let listener = is_answered.then(|| listener(&port.location, index, &wanted, at_once)).transpose()?;
+    let listener = is_answered.then(|| open_listener(&port.location, index, &wanted, at_once)).transpose()?;
     let number = differing_seed(seed, port.port);
-    Ok(ReadySender { lines, listener, own_port, about: loan.permit.about.clone(), number })
+    Ok(ReadySender { lines, listener, own_port, about: policy.permit.about.clone(), number })
 }
 
-fn listener(
+fn open_listener(
     location: &PortLocation,
     index: u32,
     wanted: &WantedPackets,
     at_once: u32,
 ) -> Result<PacketListener, Error> {
     let opened = match at_once {
-        0 => PacketListener::open(location, index, wanted),
+        0 => PacketListener::open_at_interface(location, index, wanted),
         frames => PacketListener::open_holding(location, index, wanted, frames),
     };
     opened.map_err(engine_error)
@@ -281,7 +287,7 @@ pub(super) fn engine_error(error: packetrig_probe_io::Error) -> Error {
 }
 
 /// The mechanism that the plan names, or the one that a calibration of this kernel and driver suggests.
-fn choose(probes: &ProbePlan, port: &OwnProbePort, loan: &ProbeLoan) -> ChosenMechanism {
+fn choose_mechanism(probes: &ProbePlan, port: &OwnProbePort, policy: &ProbePolicy) -> ChosenMechanism {
     if let Some(mechanism) = probes.mechanism.as_ref().and_then(|name| name.parse().ok()) {
         return ChosenMechanism { mechanism, why: "asked for".to_owned() };
     }
@@ -292,11 +298,11 @@ fn choose(probes: &ProbePlan, port: &OwnProbePort, loan: &ProbeLoan) -> ChosenMe
             why: "departures are measured".to_owned(),
         };
     }
-    let driver = circumstances::driver(&port.location);
-    let calibration = loan.calibration.as_ref();
-    let calibration =
-        calibration.filter(|one| one.kernel == kernel::release() && driver.as_ref() == Some(&one.driver));
-    let can = |wanted| release::open(&port.location, wanted, ReleaseOptions::usual()).is_ok();
-    let (mechanism, why) = choice::choose(can, calibration);
+    let driver = circumstances::driver_of(&port.location);
+    let calibration = policy.calibration.as_ref();
+    let calibration = calibration
+        .filter(|one| one.kernel == kernel::release_name() && driver.as_ref() == Some(&one.driver));
+    let can = |wanted| release::open_release(&port.location, wanted, ReleaseOptions::usual()).is_ok();
+    let (mechanism, why) = choice::choose_mechanism(can, calibration);
     ChosenMechanism { mechanism, why }
 }

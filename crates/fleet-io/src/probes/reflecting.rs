@@ -35,14 +35,14 @@ pub(super) struct RunningReflector {
 
 impl RunningReflector {
     /// Starts the reflector of a port; `None` without askers.
-    pub(super) fn start(
+    pub(super) fn start_reflecting(
         probes: &ProbePlan,
         port: &OwnProbePort,
         gate: &SendGate,
     ) -> Result<Option<Self>, Error> {
         let Some(address) = port.address.filter(|_| !port.askers.is_empty()) else { return Ok(None) };
         let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
-        let mut socket = WatchedSocket::bind(&netns, SocketAddr::new(address, probes.port))?;
+        let mut socket = WatchedSocket::bind_in(&netns, SocketAddr::new(address, probes.port))?;
         let settings = ReflectorSettings {
             key: None,
             is_stateful: true,
@@ -58,13 +58,13 @@ impl RunningReflector {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let run = move || {
-            let all = reflect::run(
+            let all = reflect::run_reflector(
                 &mut socket,
                 &mut StampReflector::new(settings),
-                &|ip| requests.note(ip),
+                &|ip| requests.count_request(ip),
                 &|_: &RequestCounts| told.load(Ordering::Acquire),
             )?;
-            Ok(requests.rows(&all))
+            Ok(requests.request_rows(&all))
         };
         let thread = Builder::new().name("reflector".to_owned()).spawn(run);
         let thread = thread.map_err(|source| Error::Thread { name: "reflector".to_owned(), source })?;
@@ -72,7 +72,7 @@ impl RunningReflector {
     }
 
     /// Stops the thread, and returns the requests that reached it.
-    pub(super) fn end(mut self) -> Result<Vec<ReflectedRequests>, Error> {
+    pub(super) fn stop_and_join(mut self) -> Result<Vec<ReflectedRequests>, Error> {
         self.stop.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
         let ended = thread.join().map_err(|_| Error::Panicked("reflector".to_owned()))?;
@@ -108,17 +108,17 @@ struct AskerCounts {
 
 impl RequestsByAsker {
     /// Counts a request. Returns whether it may be answered.
-    fn note(&self, from: IpAddr) -> bool {
+    fn count_request(&self, from: IpAddr) -> bool {
         let Some(port) = self.askers.get(&from) else { return false };
         let mut counts = self.counts.borrow_mut();
         *counts.requests.entry(*port).or_default() += 1;
-        let is_open = self.gate.left() != Some(Nanos::ZERO);
+        let is_open = self.gate.remaining_time() != Some(Nanos::ZERO);
         counts.unanswered += u64::from(!is_open);
         is_open
     }
 
     /// A row for each port that may ask, also if nothing came from it.
-    fn rows(&mut self, all: &RequestCounts) -> Vec<ReflectedRequests> {
+    fn request_rows(&mut self, all: &RequestCounts) -> Vec<ReflectedRequests> {
         let AskerCounts { requests, unanswered } = self.counts.take();
         // Refusals are counted for all askers together, so a single one cannot be assigned to an asker.
         let is_all_answered = all.refused.is_empty() && all.unsent == 0 && unanswered == 0;

@@ -38,7 +38,7 @@ pub(super) struct SentLines {
 }
 
 impl SentLines {
-    pub(super) fn join(&mut self, other: Self) {
+    pub(super) fn append_lines(&mut self, other: Self) {
         self.lines.extend(other.lines);
         self.first = self.first.into_iter().chain(other.first).min_by_key(|first| first.due);
     }
@@ -59,7 +59,7 @@ impl SenderState {
     }
 
     /// Counts an event of probes that are answered.
-    fn count(&self, event: &AskEvent<'_>) {
+    fn count_event(&self, event: &AskEvent<'_>) {
         match event {
             AskEvent::Sent { .. } => self.count_sent(1),
             AskEvent::Answered { meaning: AnswerMeaning::First(_), .. } => {
@@ -82,7 +82,7 @@ pub(super) struct RunningSender {
 
 impl RunningSender {
     /// Starts a thread for each sender. It sends nothing before it knows T.
-    pub(super) fn start(
+    pub(super) fn start_all(
         probes: &ProbePlan,
         ready: Vec<ReadySender>,
         gate: &SendGate,
@@ -93,9 +93,9 @@ impl RunningSender {
     fn start_one(probes: &ProbePlan, ready: ReadySender, gate: &SendGate) -> Result<Self, Error> {
         let state = Arc::new(SenderState::default());
         let (start, started) = mpsc::channel();
-        let lines = ready.lines.iter().map(|line| (line.number, line.departures.planned())).collect();
+        let lines = ready.lines.iter().map(|line| (line.number, line.departures.planned_probes())).collect();
         let job = SenderJob { probes: probes.clone(), gate: gate.clone(), state: Arc::clone(&state) };
-        let thread = Builder::new().name("probes".to_owned()).spawn(move || job.run(ready, &started));
+        let thread = Builder::new().name("probes".to_owned()).spawn(move || job.send_lines(ready, &started));
         let thread = thread.map_err(|source| Error::Thread { name: "probes".to_owned(), source })?;
         Ok(Self { state, start, lines, thread: Some(thread) })
     }
@@ -105,7 +105,7 @@ impl RunningSender {
         best_effort(self.start.send(at));
     }
 
-    pub(super) fn stop(&self) {
+    pub(super) fn stop_sending(&self) {
         self.state.stop.store(true, Ordering::Release);
     }
 
@@ -114,7 +114,7 @@ impl RunningSender {
     }
 
     /// Counts of its probes so far.
-    pub(super) fn progress(&self) -> ProbeProgress {
+    pub(super) fn probe_progress(&self) -> ProbeProgress {
         let [sent, answered] =
             [&self.state.sent, &self.state.answered].map(|count| count.load(Ordering::Relaxed));
         ProbeProgress { sent, answered }
@@ -125,26 +125,28 @@ impl RunningSender {
     }
 
     /// Stops the thread, and returns its results.
-    pub(super) fn end(mut self) -> SentLines {
-        self.stop();
+    pub(super) fn stop_and_join(mut self) -> SentLines {
+        self.stop_sending();
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sent)) => sent,
             // The counts of its probes are lost, and the result shows it: the lines have no counts.
-            Some(Err(_)) | None => self.failed("the thread that sends probes panicked"),
+            Some(Err(_)) | None => self.failed_lines("the thread that sends probes panicked"),
         }
     }
 
-    fn failed(&self, why: &str) -> SentLines {
+    fn failed_lines(&self, why: &str) -> SentLines {
         let end = ProbeLineEnd::Failed(why.to_owned());
-        let lines =
-            self.lines.iter().map(|(line, planned)| ProbeLineResult::unsent(*line, *planned, end.clone()));
+        let lines = self
+            .lines
+            .iter()
+            .map(|(line, planned)| ProbeLineResult::without_probes(*line, *planned, end.clone()));
         SentLines { lines: lines.collect(), first: None }
     }
 }
 
 impl Drop for RunningSender {
     fn drop(&mut self) {
-        self.stop();
+        self.stop_sending();
         if let Some(thread) = self.thread.take() {
             // A panic there has been printed.
             drop(thread.join());
@@ -159,31 +161,34 @@ struct SenderJob {
 }
 
 impl SenderJob {
-    fn run(&self, ready: ReadySender, started: &Receiver<MonoTime>) -> SentLines {
+    fn send_lines(&self, ready: ReadySender, started: &Receiver<MonoTime>) -> SentLines {
         let lines: Vec<(usize, u64)> =
-            ready.lines.iter().map(|line| (line.number, line.departures.planned())).collect();
+            ready.lines.iter().map(|line| (line.number, line.departures.planned_probes())).collect();
         let Some(start) = self.await_start(started) else {
-            let unsent = lines
-                .iter()
-                .map(|(line, planned)| ProbeLineResult::unsent(*line, *planned, ProbeLineEnd::Stopped));
+            let unsent = lines.iter().map(|(line, planned)| {
+                ProbeLineResult::without_probes(*line, *planned, ProbeLineEnd::Stopped)
+            });
             return SentLines { lines: unsent.collect(), first: None };
         };
         let sent = match self.probes.method {
-            PlannedMethod::Send => self.send(ready, start),
-            PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => self.ask(ready, start),
-            PlannedMethod::Capacity => Ok(self.estimate(ready, start)),
+            PlannedMethod::Send => self.send_unanswered(ready, start),
+            PlannedMethod::OneWay | PlannedMethod::Stamp | PlannedMethod::Ping => {
+                self.send_answered(ready, start)
+            }
+            PlannedMethod::Capacity => Ok(self.estimate_lines(ready, start)),
         };
         sent.unwrap_or_else(|error| {
             let end = ProbeLineEnd::Failed(error.to_string());
-            let failed =
-                lines.iter().map(|(line, planned)| ProbeLineResult::unsent(*line, *planned, end.clone()));
+            let failed = lines
+                .iter()
+                .map(|(line, planned)| ProbeLineResult::without_probes(*line, *planned, end.clone()));
             SentLines { lines: failed.collect(), first: None }
         })
     }
 
     /// Waits for T; `None` if the sender is stopped before it gets one.
     fn await_start(&self, started: &Receiver<MonoTime>) -> Option<MonoTime> {
-        while !self.is_over() {
+        while !self.is_stopped() {
             match started.recv_timeout(LOOK) {
                 Ok(at) => return Some(at),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -193,45 +198,49 @@ impl SenderJob {
         None
     }
 
-    fn is_over(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.state.stop.load(Ordering::Acquire)
     }
 
     /// Returns whether to stop now. The lease comes first: when it ends, the agent stops its senders for that reason, too.
     fn must_stop(&self) -> bool {
-        if self.gate.left() == Some(Nanos::ZERO) {
+        if self.gate.remaining_time() == Some(Nanos::ZERO) {
             self.state.lost_lease.store(true, Ordering::Release);
         }
-        self.is_over() || self.state.lost_lease.load(Ordering::Acquire)
+        self.is_stopped() || self.state.lost_lease.load(Ordering::Acquire)
     }
 
     /// Sends probes that are answered.
-    fn ask(&self, ready: ReadySender, start: MonoTime) -> Result<SentLines, packetrig_probe_io::Error> {
+    fn send_answered(
+        &self,
+        ready: ReadySender,
+        start: MonoTime,
+    ) -> Result<SentLines, packetrig_probe_io::Error> {
         let ReadySender { lines, listener, own_port, about, number } = ready;
         let clock = clock::realtime_offset();
         let own = OwnIdentity { port: own_port.port(), about, number };
         let mut methods: Vec<LineMethod> =
-            lines.iter().map(|line| self.method(line, &own, clock.offset_ns)).collect();
+            lines.iter().map(|line| self.line_method(line, &own, clock.offset_ns)).collect();
         let mut kept = Vec::with_capacity(lines.len());
         let mut asked = Vec::with_capacity(lines.len());
         for (line, method) in lines.into_iter().zip(&mut methods) {
             let ReadyLine { number, way, dispatcher, departures, shift, mechanism, .. } = line;
             let LineDepartures::Scheduled(schedule) = departures else { continue };
             kept.push(SentLine { number, planned: schedule.probes().len() as u64, mechanism });
-            asked.push(ProbeLine { way, method: method.lend(), dispatcher, schedule, shift });
+            asked.push(ProbeLine { way, method: method.borrow_method(), dispatcher, schedule, shift });
         }
         let stop = || self.must_stop();
         let options = AskOptions { answer: self.probes.wait, stop: &stop };
-        let mut ears: Vec<_> = listener.into_iter().collect();
-        let count = &mut |event: AskEvent<'_>| self.state.count(&event);
-        let outcomes = ask::run_from(start, &mut asked, &mut ears, options, count)?;
+        let mut listeners: Vec<_> = listener.into_iter().collect();
+        let count = &mut |event: AskEvent<'_>| self.state.count_event(&event);
+        let outcomes = ask::run_lines_from(start, &mut asked, &mut listeners, options, count)?;
         // It borrows the methods, which are read below.
         drop(asked);
         let clock = SessionClock { before: clock, after: clock::realtime_offset() };
-        Ok(self.found(kept, &outcomes, &methods, clock))
+        Ok(self.line_results(kept, &outcomes, &methods, clock))
     }
 
-    fn found(
+    fn line_results(
         &self,
         kept: Vec<SentLine>,
         outcomes: &[LineOutcome],
@@ -242,17 +251,17 @@ impl SenderJob {
         let compares = self.probes.method == PlannedMethod::OneWay;
         let mut sent = SentLines::default();
         for ((line, outcome), method) in kept.into_iter().zip(outcomes).zip(methods) {
-            let session = method.session();
-            let mut row = findings::of_answers(line, outcome, session, clock, compares);
+            let session = method.stamp_session();
+            let mut row = findings::answered_line_result(line, outcome, session, clock, compares);
             row.end = findings::with_lease(row.end, lost_lease);
             sent.lines.push(row);
-            let first = findings::first(outcome.series.records());
+            let first = findings::first_probe(outcome.series.records());
             sent.first = sent.first.into_iter().chain(first).min_by_key(|first| first.due);
         }
         sent
     }
 
-    fn method(&self, line: &ReadyLine, own: &OwnIdentity, realtime_offset_ns: i64) -> LineMethod {
+    fn line_method(&self, line: &ReadyLine, own: &OwnIdentity, realtime_offset_ns: i64) -> LineMethod {
         let ends = line.way.ends;
         let [.., high, low] = own.number.to_be_bytes();
         let identifier = u16::from_be_bytes([high, low]);
@@ -276,7 +285,7 @@ impl SenderJob {
     }
 
     /// Estimates the capacity of each line in its time, one after the other.
-    fn estimate(&self, ready: ReadySender, start: MonoTime) -> SentLines {
+    fn estimate_lines(&self, ready: ReadySender, start: MonoTime) -> SentLines {
         let ReadySender { mut lines, listener, own_port, about, number } = ready;
         // In the order of their turns: one listener serves all of them, one after the other.
         lines.sort_by_key(|line| line.shift);
@@ -288,7 +297,7 @@ impl SenderJob {
             self.await_turn(begins);
             let found;
             (found, ear) = self.estimate_line(line, &own, ear, begins);
-            sent.join(found);
+            sent.append_lines(found);
         }
         sent
     }
@@ -304,34 +313,38 @@ impl SenderJob {
         &self,
         line: ReadyLine,
         own: &OwnIdentity,
-        ear: PacketListener,
+        listener: PacketListener,
         begins: MonoTime,
     ) -> (SentLines, PacketListener) {
-        let method = self.method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
+        let method = self.line_method(&line, own, clock::realtime_offset().offset_ns).into_boxed();
         let ReadyLine { number, way, dispatcher, departures, mechanism, .. } = line;
-        let LineDepartures::Asked(shape) = departures else { return (SentLines::default(), ear) };
+        let LineDepartures::Asked(shape) = departures else { return (SentLines::default(), listener) };
         let mut estimator = PairEstimator::new(PairPick::Mode, self.probes.count as usize, shape);
         let over = begins + self.probes.slot;
         let is_over = || self.must_stop() || clock::monotonic_ns() >= over.as_nanos();
-        let mut trains = TrainSender::new(&way, method, dispatcher, ear, ArrivalRule::Far);
-        trains.patience = self.probes.wait;
-        let end = trains.run(&mut estimator, &is_over, &mut |_| self.state.count_sent(1));
+        let mut trains = TrainSender::new(&way, method, dispatcher, listener, ArrivalRule::Far);
+        trains.answer_timeout = self.probes.wait;
+        let end = trains.run_estimator(&mut estimator, &is_over, &mut |_| self.state.count_sent(1));
         let is_stopped = self.must_stop();
         let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
         let found = EstimatedLine {
             series: trains.series(),
             end,
-            answer: estimator.answer(),
+            answer: estimator.estimate_rate(),
             slot: self.probes.slot,
         };
-        let mut row = findings::of_estimate(number, mechanism, &found, is_stopped);
+        let mut row = findings::estimated_line_result(number, mechanism, &found, is_stopped);
         row.end = findings::with_lease(row.end, lost_lease);
-        let first = findings::first(trains.records());
-        (SentLines { lines: vec![row], first }, trains.into_ear())
+        let first = findings::first_probe(trains.records());
+        (SentLines { lines: vec![row], first }, trains.into_listener())
     }
 
     /// Sends trains that are not answered.
-    fn send(&self, ready: ReadySender, start: MonoTime) -> Result<SentLines, packetrig_probe_io::Error> {
+    fn send_unanswered(
+        &self,
+        ready: ReadySender,
+        start: MonoTime,
+    ) -> Result<SentLines, packetrig_probe_io::Error> {
         let ReadySender { lines, own_port, about, .. } = ready;
         let mut sent = SentLines::default();
         for line in lines {
@@ -342,12 +355,12 @@ impl SenderJob {
             let mut aims = [ProbeAim { way, dispatcher, content }];
             let count = |probes| self.state.count_sent(probes);
             let stop = || self.must_stop();
-            let outcome = send::perform_from(start + shift, &schedule, &mut aims, &stop, &count)?;
+            let outcome = send::send_schedule_from(start + shift, &schedule, &mut aims, &stop, &count)?;
             let lost_lease = self.state.lost_lease.load(Ordering::Acquire);
             let line = SentLine { number, planned: schedule.probes().len() as u64, mechanism };
-            let mut row = findings::of_sending(line, &outcome);
+            let mut row = findings::sent_line_result(line, &outcome);
             row.end = findings::with_lease(row.end, lost_lease);
-            sent.join(SentLines { lines: vec![row], first: findings::first(&outcome.records) });
+            sent.append_lines(SentLines { lines: vec![row], first: findings::first_probe(&outcome.records) });
         }
         Ok(sent)
     }
@@ -367,7 +380,7 @@ enum LineMethod {
 }
 
 impl LineMethod {
-    fn lend(&mut self) -> Box<dyn ProbeMethod + '_> {
+    fn borrow_method(&mut self) -> Box<dyn ProbeMethod + '_> {
         match self {
             Self::Stamp(sender) => Box::new(sender.as_mut()),
             Self::Echo(echo) => Box::new(echo),
@@ -381,7 +394,7 @@ impl LineMethod {
         }
     }
 
-    fn session(&self) -> Option<&StampSender> {
+    fn stamp_session(&self) -> Option<&StampSender> {
         if let Self::Stamp(sender) = self { Some(sender) } else { None }
     }
 }

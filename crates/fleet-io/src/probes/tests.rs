@@ -1,4 +1,4 @@
-use super::prepare::{PermittedAsker, permitted};
+use super::prepare::{PermittedAsker, permitted_peers};
 use super::*;
 use packetrig_plan::ReadOptions;
 use packetrig_probe::ProbePermit;
@@ -8,18 +8,18 @@ fn probes(text: &str) -> ProbePlan {
         "{{ports: [{{name: a, location: n1/eth0}}, {{name: b, location: n2/eth0}}], x_probes: {{{text}, \
         addresses: [{{port: a, address: 198.18.0.1}}, {{port: b, address: 198.18.0.2}}]}}}}"
     );
-    let plan = Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() });
+    let plan = Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() });
     plan.unwrap().probes.unwrap()
 }
 
-fn loan(permit: &str) -> ProbeLoan {
+fn loan(permit: &str) -> ProbePolicy {
     let permit = ProbePermit::from_text(permit).unwrap();
-    ProbeLoan { permit, today: ReadDate(|| "2026-11-25".to_owned()), ..ProbeLoan::default() }
+    ProbePolicy { permit, today: ReadDate(|| "2026-11-25".to_owned()), ..ProbePolicy::default() }
 }
 
 fn refusals(probes: &ProbePlan, port: usize, permit: &str) -> Vec<String> {
     let mut refusals = Vec::new();
-    permitted(probes, port, &loan(permit), &mut refusals);
+    permitted_peers(probes, port, &loan(permit), &mut refusals);
     refusals
 }
 
@@ -50,11 +50,11 @@ fn a_node_asks_its_permit_about_each_target_and_each_asker() {
 fn a_node_answers_the_ports_that_the_plan_names_and_no_others() {
     let one_way = probes("method: oneway, from: [a], to: [b]");
     let (lines, askers) =
-        permitted(&one_way, 1, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
+        permitted_peers(&one_way, 1, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
     assert!(lines.is_empty());
     assert!(matches!(askers[..], [PermittedAsker { port: 0, .. }]), "{askers:?}");
     let (lines, askers) =
-        permitted(&one_way, 0, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
+        permitted_peers(&one_way, 0, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
     assert_eq!((lines.len(), askers.len()), (1, 0));
 }
 
@@ -62,8 +62,8 @@ fn a_node_answers_the_ports_that_the_plan_names_and_no_others() {
 fn without_a_date_a_permission_with_a_last_day_is_over() {
     let permit =
         ProbePermit::from_text("[[target]]\nnetwork = \"198.18.0.0/24\"\nuntil = \"2999-12-31\"").unwrap();
-    let loan = ProbeLoan { permit, ..ProbeLoan::default() };
+    let loan = ProbePolicy { permit, ..ProbePolicy::default() };
     let mut refusals = Vec::new();
-    permitted(&probes("method: ping, from: [a], to: [b]"), 0, &loan, &mut refusals);
+    permitted_peers(&probes("method: ping, from: [a], to: [b]"), 0, &loan, &mut refusals);
     assert_eq!(refusals, ["probing 198.18.0.2 was allowed until 2999-12-31"]);
 }

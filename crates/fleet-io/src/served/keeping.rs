@@ -1,6 +1,6 @@
 //! Writes results of served runs to the disk.
 
-use super::lock;
+use super::lock_unpoisoned;
 use crate::operator::SharedOperator;
 use packetrig_fleet::report::RunReport;
 use packetrig_store::{RunCatalogue, RunDraft};
@@ -22,25 +22,25 @@ impl ResultKeeping {
         Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default(), operator }
     }
 
-    pub(super) fn begin(&self, draft: RunDraft, mut report: RunReport, document: String) {
-        self.finish();
+    pub(super) fn begin_keeping(&self, draft: RunDraft, mut report: RunReport, document: String) {
+        self.wait_until_kept();
         let catalogue = Arc::clone(&self.catalogue);
         let operator = Arc::clone(&self.operator);
         let thread = std::thread::Builder::new().name("keeping".to_owned());
         let started = thread.spawn(move || {
-            if let Err(error) = draft.commit(&lock(&catalogue), &mut report, &document) {
+            if let Err(error) = draft.commit_run(&lock_unpoisoned(&catalogue), &mut report, &document) {
                 operator.remark(format_args!("cannot save the result of a run: {error}"));
             }
         });
         match started {
-            Ok(thread) => *lock(&self.current) = Some(thread),
+            Ok(thread) => *lock_unpoisoned(&self.current) = Some(thread),
             Err(error) => self.operator.remark(format_args!("cannot save the result of a run: {error}")),
         }
     }
 
     /// Waits for the result that is being written.
-    pub(super) fn finish(&self) {
-        let current = lock(&self.current).take();
+    pub(super) fn wait_until_kept(&self) {
+        let current = lock_unpoisoned(&self.current).take();
         if current.is_some_and(|thread| thread.join().is_err()) {
             self.operator
                 .remark(format_args!("saving the result of a run panicked: this is a bug in packetrig"));

@@ -1,9 +1,9 @@
 //! Served runs on this machine's interfaces.
 
 use super::keeping::ResultKeeping;
-use super::{ServedTerms, ServiceClock, lock, open_failure, own_failure, served_size};
+use super::{ServedTerms, ServiceClock, lock_unpoisoned, open_failure, own_failure, served_size};
 use crate::error::Error;
-use crate::local::{LocalGround, RunOptions};
+use crate::local::{LocalExecutor, RunOptions};
 use crate::operator::SharedOperator;
 use crate::plane::EnginePlane;
 use crate::session::{RunKeeper, RunSession};
@@ -47,16 +47,16 @@ impl MachineRuns {
     ) -> Self {
         let catalogue = Mutex::new(catalogue);
         let keeping = Arc::new(ResultKeeping::new(keeping, SharedOperator::clone(&operator)));
-        Self { thread, catalogue, keeping, terms, operator, clock: ServiceClock::start() }
+        Self { thread, catalogue, keeping, terms, operator, clock: ServiceClock::start_now() }
     }
 
     fn open_run(&self, document: PlanDocument, mut sink: EventSink) -> Result<RunSession, OpenFailure> {
         check_locations(document.plan())?;
         let options = (self.terms.options)();
-        let begun = self.begin(options, &document).map_err(|error| own_failure(&error))?;
+        let begun = self.begin_run(options, &document).map_err(|error| own_failure(&error))?;
         let text = document.text().to_owned();
-        let ground = LocalGround::<EnginePlane>::default();
-        let session = RunSession::open(ground, document, begun.options, move |event| sink(event));
+        let executor = LocalExecutor::<EnginePlane>::default();
+        let session = RunSession::open_session(executor, document, begun.options, move |event| sink(event));
         let keeper = MachineKeeper {
             keeping: Arc::clone(&self.keeping),
             draft: begun.draft,
@@ -66,15 +66,15 @@ impl MachineRuns {
         Ok(session.map_err(open_failure)?.kept_by(Box::new(keeper)))
     }
 
-    fn begin(
+    fn begin_run(
         &self,
         options: RunOptions,
         document: &PlanDocument,
     ) -> Result<BegunRun, packetrig_store::Error> {
         // Opening the ports takes long, and other requests need the catalogue during that time: so it is locked here only.
-        let catalogue = lock(&self.catalogue);
-        let draft = catalogue.begin(options.run.clone(), served_size(document))?;
-        let limits = catalogue.limits(&kernel::release())?;
+        let catalogue = lock_unpoisoned(&self.catalogue);
+        let draft = catalogue.begin_run(options.run.clone(), served_size(document))?;
+        let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
         let options = RunOptions {
             capture_dir: Some(draft.capture_dir()?),
             terms: RunTerms { limits, ..options.terms },
@@ -99,7 +99,7 @@ fn check_locations(plan: &Plan) -> Result<(), OpenFailure> {
 fn link_at(location: &PortLocation) -> Result<(), String> {
     let netns = NetNs::open_or_current(location.namespace.as_deref());
     let link = netns
-        .and_then(|netns| NamespaceLinks::open(&netns))
+        .and_then(|netns| NamespaceLinks::open_in(&netns))
         .and_then(|mut links| links.by_name(&location.interface));
     match link {
         Err(missing @ packetrig_sys::Error::Missing { .. }) => Err(missing.to_string()),
@@ -114,13 +114,17 @@ struct BegunRun {
 }
 
 impl RunSource for MachineRuns {
-    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+    fn open_steered_run(
+        &self,
+        document: PlanDocument,
+        sink: EventSink,
+    ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
         let opened =
-            self.thread.run(|| self.open_run(document, sink)).map_err(|error| own_failure(&error))?;
+            self.thread.run_job(|| self.open_run(document, sink)).map_err(|error| own_failure(&error))?;
         Ok(Box::new(opened?))
     }
 
-    fn reading(&self) -> ReadOptions {
+    fn read_options(&self) -> ReadOptions {
         ReadOptions { seed: self.terms.seed, ..ReadOptions::default() }
     }
 
@@ -132,8 +136,8 @@ impl RunSource for MachineRuns {
         packetrig_sys::memory::release_freed();
     }
 
-    fn finish(&self) {
-        self.keeping.finish();
+    fn wait_for_results(&self) {
+        self.keeping.wait_until_kept();
     }
 }
 
@@ -146,15 +150,15 @@ struct MachineKeeper {
 }
 
 impl RunKeeper for MachineKeeper {
-    fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
+    fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
         let Self { keeping, draft, document, operator } = *self;
         match ended {
-            Ok(report) if keep => keeping.begin(draft, report, document),
+            Ok(report) if keep => keeping.begin_keeping(draft, report, document),
             Ok(_) => {}
             Err(error) => {
                 operator.remark(format_args!("a run failed: {error}"));
-                if let Some(kept) = draft.leave() {
-                    operator.left_files(&kept);
+                if let Some(kept) = draft.end_without_report() {
+                    operator.on_left_files(&kept);
                 }
             }
         }
@@ -170,7 +174,7 @@ mod tests {
         let plan = |locations: [&str; 2]| {
             let [a, b] = locations;
             let text = format!("ports: [{{name: a, location: {a}}}, {{name: b, location: {b}}}]");
-            Plan::read(&text).expect("it is a plan")
+            Plan::from_text(&text).expect("it is a plan")
         };
         assert!(check_locations(&plan(["lo", "no-space/eth0"])).is_err_and(|failure| match failure {
             OpenFailure::Plan(problems) => problems.0.len() == 1 && problems.0[0].path == "ports[1].location",

@@ -1,12 +1,12 @@
 //! Served runs on a fleet.
 
-use super::{ServedTerms, ServiceClock, lock, open_failure, own_failure, served_size};
+use super::{ServedTerms, ServiceClock, lock_unpoisoned, open_failure, own_failure, served_size};
 use crate::earlier_starts::{EarlierStarts, is_late_start};
 use crate::error::Error;
-use crate::fleet::{ChargedFleet, FleetGround, RunEnding, RunShelf, begin_run};
-use crate::local::{RunGround, RunOptions};
-use crate::operator::{SharedOperator, patience};
-use crate::session::{RunKeeper, RunSession, SharedGround};
+use crate::fleet::{ControlledFleet, FleetExecutor, RunEnding, RunResultStore, begin_run};
+use crate::local::{RunExecutor, RunOptions};
+use crate::operator::{SharedOperator, waiting_policy};
+use crate::session::{RunKeeper, RunSession, SharedExecutor};
 use packetrig_fleet::RunId;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::outcome::NodeFault;
@@ -17,12 +17,12 @@ use packetrig_units::MonoTime;
 use std::sync::{Arc, Mutex};
 
 /// Becomes a controller again.
-pub type ReopenFleet<F> = Box<dyn Fn() -> Result<FleetGround<F>, NodeFault> + Send + Sync>;
+pub type ReopenFleet<F> = Box<dyn Fn() -> Result<FleetExecutor<F>, NodeFault> + Send + Sync>;
 
 /// A fleet that this process controls while it serves. It leads the nodes of a configuration as long as the configuration is set.
 pub struct FleetRuns<F: Fabric> {
-    fleet: Arc<Mutex<FleetGround<F>>>,
-    shelf: RunShelf,
+    fleet: Arc<Mutex<FleetExecutor<F>>>,
+    store: RunResultStore,
     reopen: ReopenFleet<F>,
     terms: ServedTerms,
     operator: SharedOperator,
@@ -41,30 +41,30 @@ where
     F::Incoming: 'static,
 {
     /// `reopen` replaces the controller when its term is lost.
-    pub fn new(charged: ChargedFleet<F>, reopen: ReopenFleet<F>, terms: ServedTerms) -> Self {
-        let ChargedFleet { fleet, shelf, operator } = charged;
+    pub fn new(controlled: ControlledFleet<F>, reopen: ReopenFleet<F>, terms: ServedTerms) -> Self {
+        let ControlledFleet { fleet, store: shelf, operator } = controlled;
         let fleet = Arc::new(Mutex::new(fleet));
-        Self { fleet, shelf, reopen, terms, operator, clock: ServiceClock::start() }
+        Self { fleet, store: shelf, reopen, terms, operator, clock: ServiceClock::start_now() }
     }
 
     /// Takes the nodes of a configuration, and ends the runs that other controllers left on them. Returns the name of this controller.
-    fn lead(&self, plan: &Plan, run: &RunId) -> Result<String, OpenFailure> {
-        let mut fleet = lock(&self.fleet);
+    fn lead_run_nodes(&self, plan: &Plan, run: &RunId) -> Result<String, OpenFailure> {
+        let mut fleet = lock_unpoisoned(&self.fleet);
         let operator = self.operator.as_ref();
-        let leftovers = match fleet.lead(plan, run, &mut patience(operator, false)) {
+        let leftovers = match fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false)) {
             // This process stood still for so long that another controller has ended its term. It becomes a new controller.
             Err(Error::LeadershipLost) => {
                 *fleet = (self.reopen)().map_err(OpenFailure::Fault)?;
-                fleet.lead(plan, run, &mut patience(operator, false))
+                fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false))
             }
             led => led,
         };
         let leftovers = leftovers.map_err(open_failure)?;
-        let ended = RunEnding { fleet: &mut fleet, shelf: &self.shelf, operator }
+        let ended = RunEnding { fleet: &mut fleet, store: &self.store, operator }
             .end_leftovers(&leftovers, &mut |_| {});
         if let Err(error) = ended {
             // Nodes that stay led without a run would be refused to all other controllers.
-            fleet.give_back();
+            fleet.give_back_nodes();
             return Err(own_failure(&error));
         }
         Ok(fleet.controller().to_owned())
@@ -76,7 +76,7 @@ where
     F: Fabric + Send + 'static,
     F::Records: 'static,
     F::Incoming: 'static,
-    FleetGround<F>: RunGround,
+    FleetExecutor<F>: RunExecutor,
 {
     /// Takes the nodes and opens a run. The inner error is that of a run that began.
     fn open_once(
@@ -85,17 +85,19 @@ where
         options: RunOptions,
         sink: &Arc<Mutex<EventSink>>,
     ) -> Result<Result<(RunSession, FleetKeeper), Error>, OpenFailure> {
-        let controller = self.lead(document.plan(), &options.run)?;
-        let begun = begin_run(&self.shelf, &controller, &options, document.text(), served_size(document));
+        let controller = self.lead_run_nodes(document.plan(), &options.run)?;
+        let begun = begin_run(&self.store, &controller, &options, document.text(), served_size(document));
         if let Err(error) = begun {
-            lock(&self.fleet).give_back();
+            lock_unpoisoned(&self.fleet).give_back_nodes();
             return Err(own_failure(&error));
         }
-        let ground = SharedGround(Arc::clone(&self.fleet));
+        let executor = SharedExecutor(Arc::clone(&self.fleet));
         let sink = Arc::clone(sink);
-        let opened = RunSession::open(ground, document.clone(), options, move |event| (lock(&sink))(event));
+        let opened = RunSession::open_session(executor, document.clone(), options, move |event| {
+            (lock_unpoisoned(&sink))(event)
+        });
         let keeper = FleetKeeper {
-            shelf: self.shelf.clone(),
+            store: self.store.clone(),
             document: document.text().to_owned(),
             operator: Arc::clone(&self.operator),
             earlier: EarlierStarts::default(),
@@ -104,8 +106,8 @@ where
             Ok(session) => Ok((session, keeper)),
             Err(error) => {
                 // A session that failed before its run began has not given its nodes back.
-                lock(&self.fleet).give_back();
-                keeper.forget();
+                lock_unpoisoned(&self.fleet).give_back_nodes();
+                keeper.drop_run_files();
                 Err(error)
             }
         })
@@ -117,9 +119,13 @@ where
     F: Fabric + Send + 'static,
     F::Records: 'static,
     F::Incoming: 'static,
-    FleetGround<F>: RunGround,
+    FleetExecutor<F>: RunExecutor,
 {
-    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+    fn open_steered_run(
+        &self,
+        document: PlanDocument,
+        sink: EventSink,
+    ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
         // Shared, because every further start needs the sink again.
         let sink = Arc::new(Mutex::new(sink));
         let mut earlier = EarlierStarts::default();
@@ -130,7 +136,7 @@ where
                 Ok(opened) => opened,
                 Err(error) if is_late_start(&error) && earlier.may_begin_again(self.operator.as_ref()) => {
                     let why = "the start came too late for some nodes";
-                    earlier.add(run, why, self.operator.as_ref());
+                    earlier.note_failed_start(run, why, self.operator.as_ref());
                     continue;
                 }
                 Err(error) => return Err(open_failure(error)),
@@ -139,7 +145,7 @@ where
         }
     }
 
-    fn reading(&self) -> ReadOptions {
+    fn read_options(&self) -> ReadOptions {
         ReadOptions { seed: self.terms.seed, fleet: true, ..ReadOptions::default() }
     }
 
@@ -154,7 +160,7 @@ where
 
 /// Keeps the result of a run in the store.
 struct FleetKeeper {
-    shelf: RunShelf,
+    store: RunResultStore,
     document: String,
     operator: SharedOperator,
     earlier: EarlierStarts,
@@ -162,10 +168,10 @@ struct FleetKeeper {
 
 impl FleetKeeper {
     /// Deletes the files of a run without a report.
-    fn forget(&self) {
-        match self.shelf.give_up() {
+    fn drop_run_files(&self) {
+        match self.store.give_up_run() {
             Ok(None) => {}
-            Ok(Some(kept)) => self.operator.left_files(&kept),
+            Ok(Some(kept)) => self.operator.on_left_files(&kept),
             Err(error) => self
                 .operator
                 .remark(format_args!("cannot delete the files of a run that did not start: {error}")),
@@ -174,19 +180,19 @@ impl FleetKeeper {
 }
 
 impl RunKeeper for FleetKeeper {
-    fn end(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
+    fn on_run_ended(self: Box<Self>, ended: Result<RunReport, Error>, keep: bool) {
         match ended {
             Ok(mut report) if keep => {
                 self.earlier.name_in(&mut report, None);
-                if let Err(error) = self.shelf.commit(&mut report, &self.document, None) {
+                if let Err(error) = self.store.commit_report(&mut report, &self.document, None) {
                     self.operator.remark(format_args!("cannot save the result of a run: {error}"));
                 }
-                self.operator.reported(&report);
+                self.operator.on_report(&report);
             }
-            Ok(_) => self.forget(),
+            Ok(_) => self.drop_run_files(),
             Err(error) => {
                 self.operator.remark(format_args!("a run failed: {error}"));
-                self.forget();
+                self.drop_run_files();
             }
         }
     }

@@ -31,7 +31,7 @@ impl Default for LastChange {
 }
 
 impl AgentMachine {
-    pub(super) fn steer(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
+    pub(super) fn on_change_order(&mut self, order: Box<ChangeOrder>) -> Vec<AgentAction> {
         match order.number.cmp(&self.change.number) {
             // The controller orders the next change only after every node has answered this one, so this is a late repetition.
             Ordering::Less => Vec::new(),
@@ -97,7 +97,7 @@ impl AgentMachine {
 
     fn repeat_progress(&self) -> Vec<AgentAction> {
         let LastChange { number, progress } = self.change.clone();
-        self.reply(match progress {
+        self.reply_with(match progress {
             ChangeProgress::Held(held, fault) => NodeReply::Held { number, fault, held },
             ChangeProgress::Announced(fault) => NodeReply::Announced { number, fault },
             // No sample: the counts right after the change are gone.

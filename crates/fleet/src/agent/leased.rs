@@ -29,7 +29,7 @@ impl AgentMachine {
 
     /// Lets a later controller end a run that an earlier one began: the run stays the same, and answers go to the later
     /// controller from now on.
-    pub(super) fn adopt(&mut self, head: &MessageHead, command: &NodeCommand) {
+    pub(super) fn adopt_epoch(&mut self, head: &MessageHead, command: &NodeCommand) {
         // Only commands that end a run: a later controller never starts a run that an earlier one prepared.
         let ends = matches!(
             command,
@@ -49,32 +49,32 @@ impl AgentMachine {
             if let Some(lease) = &mut self.lease {
                 // The earlier controller may still answer a question that was sent after the later one began. The lease
                 // would then run beyond the end that the later one computes (`LeaseTerms::certainly_stopped`).
-                lease.disown();
+                lease.drop_open_questions();
             }
         }
     }
 
     pub(super) fn begin_lease(&mut self, now: MonoTime) -> Vec<AgentAction> {
         if let Some(lease) = &mut self.lease {
-            lease.begin(now);
+            lease.start_renewing(now);
         }
-        self.renew(now)
+        self.renew_lease(now)
     }
 
     pub(super) fn end_lease(&mut self) {
         if let Some(lease) = &mut self.lease {
-            lease.end();
+            lease.stop_renewing();
         }
     }
 
     /// Asks for a renewal of the lease, if it is time.
-    pub(super) fn renew(&mut self, now: MonoTime) -> Vec<AgentAction> {
-        let nonce = self.lease.as_mut().and_then(|lease| lease.due(now));
+    pub(super) fn renew_lease(&mut self, now: MonoTime) -> Vec<AgentAction> {
+        let nonce = self.lease.as_mut().and_then(|lease| lease.due_question(now));
         let asked = self.head.iter().zip(nonce);
         asked.map(|(head, nonce)| AgentAction::Renew(head.clone(), nonce)).collect()
     }
 
-    pub(super) fn granted(
+    pub(super) fn on_lease_grant(
         &mut self,
         head: &MessageHead,
         grant: LeaseGrant,
@@ -85,14 +85,14 @@ impl AgentMachine {
             return Vec::new();
         }
         let Some(lease) = &mut self.lease else { return Vec::new() };
-        match lease.answered(grant, now) {
+        match lease.on_grant(grant, now) {
             LeaseAnswer::Nothing => Vec::new(),
             LeaseAnswer::Until(until) => {
                 self.note_contact(now);
                 let mut actions = vec![AgentAction::Extend(until)];
                 // ARMED is sent only with the first lease in hand. Otherwise the controller could commit a node that
                 // may not send at T.
-                actions.extend(self.outcome(&AgentState::Leasing, AgentState::Armed, NodeReply::Armed));
+                actions.extend(self.advance_from(&AgentState::Leasing, AgentState::Armed, NodeReply::Armed));
                 actions
             }
             LeaseAnswer::Stop => self.on_stop_answer(head.clone()),
@@ -104,7 +104,7 @@ impl AgentMachine {
             AgentState::Running => self.stop_senders(StopReason::Told),
             // Before T nothing was sent, so there is nothing to account for.
             AgentState::Leasing | AgentState::Armed | AgentState::Waiting { .. } => {
-                self.forget(head.clone());
+                self.forget_run(head.clone());
                 vec![AgentAction::Release, AgentAction::Reply(head, NodeReply::Aborted)]
             }
             _ => Vec::new(),
@@ -132,14 +132,14 @@ impl AgentMachine {
         if self.state != AgentState::Running || self.why.is_some() {
             return None;
         }
-        let lease = self.lease.as_ref().and_then(AgentLease::until);
+        let lease = self.lease.as_ref().and_then(AgentLease::valid_until);
         lease.into_iter().chain(self.stop_at).min()
     }
 
     /// Time at which it goes on without its controller, if that stays silent.
     pub(super) fn silence_deadline(&self) -> Option<MonoTime> {
         let Some(lease) = &self.lease else {
-            return (self.state != AgentState::Idle).then(|| self.heard + self.patience);
+            return (self.state != AgentState::Idle).then(|| self.heard + self.silence_timeout);
         };
         let orphaned = lease.terms().orphaned;
         match self.state {
@@ -169,7 +169,7 @@ impl AgentMachine {
         // A spooled run has no open ports any more: nothing to release.
         let spooled = leased && matches!(self.state, AgentState::Spooled(_));
         if let Some(head) = self.head.clone() {
-            self.forget(head);
+            self.forget_run(head);
         }
         if spooled { Vec::new() } else { vec![AgentAction::Release] }
     }
@@ -184,7 +184,7 @@ impl AgentMachine {
         ended.find(|ended| ended.run == head.run && ended.attempt == head.attempt)?.kept
     }
 
-    pub(super) fn remember(&mut self, head: &MessageHead) {
+    pub(super) fn remember_ended(&mut self, head: &MessageHead) {
         // Bounded: a controller that starts one run after the other must not fill the memory of the node.
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
@@ -198,7 +198,7 @@ impl AgentMachine {
         self.ended.push_back(EndedAttempt { run: head.run.clone(), attempt: head.attempt, kept });
     }
 
-    pub(super) fn spool(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
+    pub(super) fn spool_result(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
         if self.state != AgentState::Finishing {
             return Vec::new();
         }
@@ -206,14 +206,14 @@ impl AgentMachine {
         vec![AgentAction::Spool(result)]
     }
 
-    pub(super) fn spooled(&mut self, segments: u64) -> Vec<AgentAction> {
+    pub(super) fn on_spooled(&mut self, segments: u64) -> Vec<AgentAction> {
         let kept = AgentState::Spooled(KeptResult::Segments(segments));
-        let actions = self.outcome(&AgentState::Spooling, kept, NodeReply::Spooled { segments });
+        let actions = self.advance_from(&AgentState::Spooling, kept, NodeReply::Spooled { segments });
         if self.orphan
             && let Some(head) = self.head.clone()
         {
             // No controller waits for it. The spool keeps it until one collects.
-            self.forget(head);
+            self.forget_run(head);
         }
         actions
     }
@@ -224,7 +224,7 @@ impl AgentMachine {
             && self.has_released_ports()
             && own.run != next.run
         {
-            self.forget(own);
+            self.forget_run(own);
         }
     }
 

@@ -10,17 +10,17 @@ use packetrig_units::{MonoTime, Nanos};
 use std::sync::Arc;
 
 impl AgentMachine {
-    pub(super) fn prepare(
+    pub(super) fn prepare_run(
         &mut self,
         head: MessageHead,
         preparation: Box<RunPreparation>,
     ) -> Vec<AgentAction> {
         if self.head.as_ref() == Some(&head) {
-            return self.answer();
+            return self.report_state();
         }
         // In a fleet the text is this node's part of the plan, but the head carries the hash of the whole plan.
         let part_of = preparation.part_of.clone();
-        if part_of.unwrap_or_else(|| PlanHash::of(preparation.document.text())) != head.plan {
+        if part_of.unwrap_or_else(|| PlanHash::from_document(preparation.document.text())) != head.plan {
             return vec![AgentAction::Reply(
                 head,
                 NodeReply::Refused("the plan does not match its announced hash".to_owned()),
@@ -51,7 +51,7 @@ impl AgentMachine {
                 self.end_lease();
                 self.head = Some(head);
                 self.state = AgentState::Prepared;
-                self.reply(NodeReply::Prepared { ports: self.ports.clone() })
+                self.reply_with(NodeReply::Prepared { ports: self.ports.clone() })
             }
             _ => {
                 vec![AgentAction::Reply(
@@ -62,56 +62,56 @@ impl AgentMachine {
         }
     }
 
-    pub(super) fn prepared(&mut self, ports: Vec<PortInfo>) -> Vec<AgentAction> {
+    pub(super) fn on_prepared(&mut self, ports: Vec<PortInfo>) -> Vec<AgentAction> {
         // Kept, because PREPARE may be repeated.
         self.ports.clone_from(&ports);
-        self.outcome(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
+        self.advance_from(&AgentState::Preparing, AgentState::Prepared, NodeReply::Prepared { ports })
     }
 
-    pub(super) fn arm(&mut self) -> Vec<AgentAction> {
+    pub(super) fn arm_receivers(&mut self) -> Vec<AgentAction> {
         if self.state == AgentState::Prepared {
             self.state = AgentState::Arming;
             return vec![AgentAction::Arm];
         }
-        self.answer()
+        self.report_state()
     }
 
-    pub(super) fn armed(&mut self, now: MonoTime) -> Vec<AgentAction> {
+    pub(super) fn on_armed(&mut self, now: MonoTime) -> Vec<AgentAction> {
         // In a fleet ARMED waits for the first lease, see `granted`.
         if self.state == AgentState::Arming && self.lease.is_some() {
             self.state = AgentState::Leasing;
             return self.begin_lease(now);
         }
-        self.outcome(&AgentState::Arming, AgentState::Armed, NodeReply::Armed)
+        self.advance_from(&AgentState::Arming, AgentState::Armed, NodeReply::Armed)
     }
 
-    pub(super) fn commit(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<AgentAction> {
+    pub(super) fn commit_start(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<AgentAction> {
         if self.state == AgentState::Armed {
             // In a steered run nothing begins at T.
             if now + guard >= start && !self.steered {
-                return self.reply(NodeReply::Late);
+                return self.reply_with(NodeReply::Late);
             }
             self.state = AgentState::Waiting { start, confirmed: false };
         }
-        self.answer()
+        self.report_state()
     }
 
-    pub(super) fn confirm(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
+    pub(super) fn confirm_start(&mut self, start: MonoTime, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start: own, confirmed: false } if self.is_same(own, start) => {
                 // The senders need this long to receive T. A refusal makes this node a known split start instead of a late sender.
                 if now + self.margin >= start && !self.steered {
-                    return self.reply(NodeReply::Late);
+                    return self.reply_with(NodeReply::Late);
                 }
                 self.state = AgentState::Waiting { start, confirmed: true };
                 let mut actions = vec![AgentAction::StartAt(start)];
-                actions.extend(self.reply(NodeReply::Confirmed));
+                actions.extend(self.reply_with(NodeReply::Confirmed));
                 actions
             }
             // The node had accepted a T, which has passed by now.
-            AgentState::Armed => self.reply(NodeReply::Late),
-            AgentState::Prepared => self.reply(NodeReply::Refused("no start was committed".to_owned())),
-            _ => self.answer(),
+            AgentState::Armed => self.reply_with(NodeReply::Late),
+            AgentState::Prepared => self.reply_with(NodeReply::Refused("no start was committed".to_owned())),
+            _ => self.report_state(),
         }
     }
 
@@ -122,7 +122,7 @@ impl AgentMachine {
         committed.since(confirmed) <= slack && confirmed.since(committed) <= slack
     }
 
-    pub(super) fn stop(&mut self) -> Vec<AgentAction> {
+    pub(super) fn stop_run(&mut self) -> Vec<AgentAction> {
         match self.state {
             // The controller asks after T. A node without the confirmation also stops: a controller that was killed
             // while it confirmed may have reached others. The counts of its receivers are a result, and no confirmation
@@ -130,7 +130,7 @@ impl AgentMachine {
             AgentState::Running | AgentState::Armed | AgentState::Waiting { .. } => {
                 self.stop_senders(StopReason::Told)
             }
-            _ => self.answer(),
+            _ => self.report_state(),
         }
     }
 
@@ -142,7 +142,7 @@ impl AgentMachine {
         vec![AgentAction::StopSenders]
     }
 
-    pub(super) fn senders_done(&mut self, sent: Vec<SentTotal>, lease_ended: bool) -> Vec<AgentAction> {
+    pub(super) fn on_senders_done(&mut self, sent: Vec<SentTotal>, lease_ended: bool) -> Vec<AgentAction> {
         // An abort or a fault may have ended the run here while its senders were stopping.
         if self.state != AgentState::Running {
             return Vec::new();
@@ -154,10 +154,10 @@ impl AgentMachine {
             self.end_lease();
         }
         self.state = AgentState::Stopped(sent);
-        self.answer()
+        self.report_state()
     }
 
-    pub(super) fn finish(&mut self, sent: Vec<SentTotal>) -> Vec<AgentAction> {
+    pub(super) fn finish_run(&mut self, sent: Vec<SentTotal>) -> Vec<AgentAction> {
         match self.state {
             AgentState::Stopped(_) => {
                 // Receivers need no lease, and nothing is sent any more.
@@ -166,42 +166,44 @@ impl AgentMachine {
                 vec![AgentAction::Finish(sent)]
             }
             // Barrier: receivers stop only after every sender has stopped.
-            AgentState::Running => self.reply(NodeReply::Refused("its senders are still sending".to_owned())),
-            _ => self.answer(),
+            AgentState::Running => {
+                self.reply_with(NodeReply::Refused("its senders are still sending".to_owned()))
+            }
+            _ => self.report_state(),
         }
     }
 
-    pub(super) fn finished(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
+    pub(super) fn on_finished(&mut self, result: Arc<NodeResult>) -> Vec<AgentAction> {
         if self.lease.is_some() {
-            return self.spool(result);
+            return self.spool_result(result);
         }
         let reply = NodeReply::Result(Arc::clone(&result));
-        self.outcome(&AgentState::Finishing, AgentState::Spooled(KeptResult::Result(result)), reply)
+        self.advance_from(&AgentState::Finishing, AgentState::Spooled(KeptResult::Result(result)), reply)
     }
 
-    pub(super) fn collected(&mut self, head: &MessageHead) -> Vec<AgentAction> {
+    pub(super) fn on_collected(&mut self, head: &MessageHead) -> Vec<AgentAction> {
         if self.head.as_ref() == Some(head)
             && matches!(self.state, AgentState::Spooled(_) | AgentState::Failed(_))
         {
-            self.forget(head.clone());
+            self.forget_run(head.clone());
         }
         Vec::new()
     }
 
-    pub(super) fn abort(&mut self, head: MessageHead) -> Vec<AgentAction> {
+    pub(super) fn abort_run(&mut self, head: MessageHead) -> Vec<AgentAction> {
         let mut actions = Vec::new();
         if self.head.as_ref().is_some_and(|own| own.run == head.run && own.attempt <= head.attempt) {
             actions.push(AgentAction::Release);
-            self.forget(head.clone());
+            self.forget_run(head.clone());
         } else {
             // ABORT may overtake its PREPARE, or be repeated. The attempt has ended here in either case.
-            self.remember(&head);
+            self.remember_ended(&head);
         }
         actions.push(AgentAction::Reply(head, NodeReply::Aborted));
         actions
     }
 
-    pub(super) fn failed(&mut self, fault: NodeFault) -> Vec<AgentAction> {
+    pub(super) fn on_failed(&mut self, fault: NodeFault) -> Vec<AgentAction> {
         if matches!(self.state, AgentState::Idle | AgentState::Spooled(_) | AgentState::Failed(_)) {
             return Vec::new();
         }
@@ -209,11 +211,11 @@ impl AgentMachine {
         // This ends the run on this node only. The controller decides about the other nodes.
         self.state = AgentState::Failed(fault.clone());
         let mut actions = vec![AgentAction::Release];
-        actions.extend(self.reply(NodeReply::Failed(fault)));
+        actions.extend(self.reply_with(NodeReply::Failed(fault)));
         actions
     }
 
-    pub(super) fn tick(&mut self, now: MonoTime) -> Vec<AgentAction> {
+    pub(super) fn on_tick(&mut self, now: MonoTime) -> Vec<AgentAction> {
         if self.silence_deadline().is_some_and(|at| now >= at) {
             return self.end_without_controller();
         }
@@ -221,14 +223,14 @@ impl AgentMachine {
         if matches!(self.state, AgentState::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {
             self.end_lease();
         }
-        let mut actions = self.renew(now);
-        actions.extend(self.begin(now));
+        let mut actions = self.renew_lease(now);
+        actions.extend(self.check_start_time(now));
         // The guard comes last: a start that this tick notices late may be beyond the end of the lease already.
         actions.extend(self.guard_senders(now));
         actions
     }
 
-    fn begin(&mut self, now: MonoTime) -> Vec<AgentAction> {
+    fn check_start_time(&mut self, now: MonoTime) -> Vec<AgentAction> {
         match self.state {
             AgentState::Waiting { start, confirmed: true } if now >= start => {
                 self.state = AgentState::Running;
@@ -238,12 +240,12 @@ impl AgentMachine {
                 }
                 // The owner's limit counts from T, not from the preparation.
                 self.stop_at = self.longest.map(|longest| start + longest);
-                self.reply(NodeReply::Started)
+                self.reply_with(NodeReply::Started)
             }
             AgentState::Waiting { start, confirmed: false } if now >= start && !self.steered => {
                 // T has passed without a confirmation. The node still receives and is ready for another attempt.
                 self.state = AgentState::Armed;
-                self.reply(NodeReply::Late)
+                self.reply_with(NodeReply::Late)
             }
             _ => Vec::new(),
         }

@@ -8,7 +8,7 @@ mod changes;
 const DOCUMENT: &str = "plan";
 
 fn head(run: &str, attempt: u32, epoch: u64) -> MessageHead {
-    MessageHead { run: RunId(run.into()), attempt, epoch, plan: PlanHash::of(DOCUMENT) }
+    MessageHead { run: RunId(run.into()), attempt, epoch, plan: PlanHash::from_document(DOCUMENT) }
 }
 
 fn at(ms: u64) -> MonoTime {
@@ -24,7 +24,7 @@ fn preparation() -> NodeCommand {
 }
 
 fn tell(agent: &mut AgentMachine, head: &MessageHead, command: NodeCommand, ms: u64) -> Vec<AgentAction> {
-    agent.handle(AgentEvent::Command(head.clone(), command), at(ms))
+    agent.handle_event(AgentEvent::Command(head.clone(), command), at(ms))
 }
 
 fn replies(actions: &[AgentAction]) -> Vec<&NodeReply> {
@@ -38,9 +38,9 @@ fn replies(actions: &[AgentAction]) -> Vec<&NodeReply> {
 fn armed(head: &MessageHead) -> AgentMachine {
     let mut agent = AgentMachine::new(Nanos::from_secs(10));
     assert!(matches!(tell(&mut agent, head, preparation(), 0)[..], [AgentAction::Prepare(_)]));
-    agent.handle(AgentEvent::Prepared(vec![]), at(1));
+    agent.handle_event(AgentEvent::Prepared(vec![]), at(1));
     assert_eq!(tell(&mut agent, head, NodeCommand::Arm, 2), [AgentAction::Arm]);
-    agent.handle(AgentEvent::Armed, at(3));
+    agent.handle_event(AgentEvent::Armed, at(3));
     agent
 }
 
@@ -104,7 +104,7 @@ fn a_new_attempt_uses_the_open_ports() {
     assert_eq!(replies(&actions), [&NodeReply::Prepared { ports: vec![] }]);
     assert!(!actions.iter().any(|action| matches!(action, AgentAction::Prepare(_) | AgentAction::Release)));
     // The old start is void.
-    assert!(agent.handle(AgentEvent::Tick, at(600)).is_empty());
+    assert!(agent.handle_event(AgentEvent::Tick, at(600)).is_empty());
     assert!(!agent.is_running());
 }
 
@@ -115,12 +115,12 @@ fn a_node_that_was_not_told_to_start_reports_what_it_received() {
         let mut agent = armed(&head);
         tell(&mut agent, &head, commit(500), 10);
         if is_past {
-            assert_eq!(replies(&agent.handle(AgentEvent::Tick, at(500))), [&NodeReply::Late]);
+            assert_eq!(replies(&agent.handle_event(AgentEvent::Tick, at(500))), [&NodeReply::Late]);
         }
         assert_eq!(tell(&mut agent, &head, NodeCommand::Stop, 600), [AgentAction::StopSenders]);
         let confirm = NodeCommand::Confirm { start: at(500) };
         assert!(!tell(&mut agent, &head, confirm, 601).contains(&AgentAction::StartAt(at(500))));
-        let ended = agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(602));
+        let ended = agent.handle_event(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(602));
         assert!(matches!(replies(&ended)[..], [NodeReply::SendersDone { .. }]), "{ended:?}");
         let finish = NodeCommand::Finish { sent: Arc::default() };
         assert!(tell(&mut agent, &head, finish, 603).contains(&AgentAction::Finish(Vec::new())));
@@ -140,7 +140,7 @@ fn nothing_starts_without_a_confirmation_in_time() {
 
     let mut none = armed(&head);
     tell(&mut none, &head, commit(500), 10);
-    assert_eq!(replies(&none.handle(AgentEvent::Tick, at(500))), [&NodeReply::Late]);
+    assert_eq!(replies(&none.handle_event(AgentEvent::Tick, at(500))), [&NodeReply::Late]);
     assert!(!none.is_running());
 
     let mut other_start = armed(&head);
@@ -153,7 +153,7 @@ fn nothing_starts_without_a_confirmation_in_time() {
 fn another_text_than_the_announced_one_is_refused() {
     let mut agent = AgentMachine::new(Nanos::from_secs(10));
     let mut wrong = head("r", 1, 1);
-    wrong.plan = PlanHash::of("another");
+    wrong.plan = PlanHash::from_document("another");
     let actions = tell(&mut agent, &wrong, preparation(), 0);
     assert!(matches!(replies(&actions)[..], [NodeReply::Refused(_)]));
     assert!(agent.is_idle());
@@ -164,7 +164,7 @@ fn a_failure_closes_the_ports_and_is_told_as_often_as_asked() {
     let head = head("r", 1, 1);
     let mut agent = armed(&head);
     let fault = NodeFault { blame: Blame::World, text: "gone".into() };
-    let actions = agent.handle(AgentEvent::Failed(fault.clone()), at(5));
+    let actions = agent.handle_event(AgentEvent::Failed(fault.clone()), at(5));
     assert_eq!(actions[0], AgentAction::Release);
     assert_eq!(replies(&tell(&mut agent, &head, NodeCommand::Query, 6)), [&NodeReply::Failed(fault)]);
 }
@@ -174,27 +174,27 @@ fn a_silent_controller_is_given_up() {
     let head = head("r", 1, 1);
     let mut agent = armed(&head);
     tell(&mut agent, &head, NodeCommand::Query, 1000);
-    assert!(agent.handle(AgentEvent::Tick, at(10_999)).is_empty());
-    assert_eq!(agent.handle(AgentEvent::Tick, at(11_000)), [AgentAction::Release]);
+    assert!(agent.handle_event(AgentEvent::Tick, at(10_999)).is_empty());
+    assert_eq!(agent.handle_event(AgentEvent::Tick, at(11_000)), [AgentAction::Release]);
     assert!(agent.is_idle());
 }
 
 /// A leased agent that receives and has its first lease, asked for at 3 ms.
 fn leased(head: &MessageHead, longest: Option<Nanos>) -> AgentMachine {
-    let terms = LeaseTerms::of(Nanos::from_secs(2));
-    let mut agent = AgentMachine::leased(terms, AgentPast { epoch: 0, nonce: Nonce(70), longest });
+    let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
+    let mut agent = AgentMachine::new_leased(terms, AgentPast { epoch: 0, nonce: Nonce(70), longest });
     let actions = tell(&mut agent, head, preparation(), 0);
     assert!(matches!(actions[..], [AgentAction::Remember(_), AgentAction::Prepare(_)]), "{actions:?}");
-    agent.handle(AgentEvent::Prepared(vec![]), at(1));
+    agent.handle_event(AgentEvent::Prepared(vec![]), at(1));
     tell(&mut agent, head, NodeCommand::Arm, 2);
-    assert_eq!(agent.handle(AgentEvent::Armed, at(3)), [AgentAction::Renew(head.clone(), Nonce(70))]);
+    assert_eq!(agent.handle_event(AgentEvent::Armed, at(3)), [AgentAction::Renew(head.clone(), Nonce(70))]);
     let armed = grant(&mut agent, head, 70, true, 4);
     assert_eq!(armed, [AgentAction::Extend(at(2003)), AgentAction::Reply(head.clone(), NodeReply::Armed)]);
     agent
 }
 
 fn grant(agent: &mut AgentMachine, head: &MessageHead, nonce: u64, go_on: bool, ms: u64) -> Vec<AgentAction> {
-    agent.handle(AgentEvent::Granted(head.clone(), LeaseGrant { nonce: Nonce(nonce), go_on }), at(ms))
+    agent.handle_event(AgentEvent::Granted(head.clone(), LeaseGrant { nonce: Nonce(nonce), go_on }), at(ms))
 }
 
 /// The same, sending since 100 ms.
@@ -202,7 +202,7 @@ fn sending(head: &MessageHead, longest: Option<Nanos>) -> AgentMachine {
     let mut agent = leased(head, longest);
     tell(&mut agent, head, commit(100), 5);
     tell(&mut agent, head, NodeCommand::Confirm { start: at(100) }, 6);
-    let actions = agent.handle(AgentEvent::Tick, at(100));
+    let actions = agent.handle_event(AgentEvent::Tick, at(100));
     assert_eq!(replies(&actions), [&NodeReply::Started]);
     agent
 }
@@ -214,16 +214,16 @@ fn why(actions: &[AgentAction]) -> Option<StopReason> {
 }
 
 fn done(agent: &mut AgentMachine, lease_ended: bool, ms: u64) -> Option<StopReason> {
-    why(&agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended }, at(ms)))
+    why(&agent.handle_event(AgentEvent::SendersDone { sent: vec![], lease_ended }, at(ms)))
 }
 
 #[test]
 fn senders_of_a_fleet_stop_when_their_lease_is_over_and_say_so() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
-    assert!(matches!(agent.handle(AgentEvent::Tick, at(503))[..], [AgentAction::Renew(_, Nonce(71))]));
+    assert!(matches!(agent.handle_event(AgentEvent::Tick, at(503))[..], [AgentAction::Renew(_, Nonce(71))]));
     assert_eq!(agent.next_deadline(), Some(at(1003)));
-    let over = agent.handle(AgentEvent::Tick, at(2003));
+    let over = agent.handle_event(AgentEvent::Tick, at(2003));
     assert!(over.contains(&AgentAction::StopSenders), "{over:?}");
     assert_eq!(grant(&mut agent, &head, 71, true, 2004), [AgentAction::Extend(at(2503))]);
     assert_eq!(done(&mut agent, false, 2005), Some(StopReason::LeaseOver), "a late answer changes nothing");
@@ -236,11 +236,11 @@ fn senders_of_a_fleet_stop_when_their_lease_is_over_and_say_so() {
 fn an_answer_that_says_stop_stops_senders_or_closes_the_ports() {
     let head = head("r", 1, 1);
     let mut running = sending(&head, None);
-    running.handle(AgentEvent::Tick, at(503));
+    running.handle_event(AgentEvent::Tick, at(503));
     assert_eq!(grant(&mut running, &head, 71, false, 504), [AgentAction::StopSenders]);
     assert_eq!(done(&mut running, false, 505), Some(StopReason::Told));
     let mut waiting = leased(&head, None);
-    waiting.handle(AgentEvent::Tick, at(503));
+    waiting.handle_event(AgentEvent::Tick, at(503));
     assert_eq!(grant(&mut waiting, &head, 71, false, 504)[0], AgentAction::Release);
     assert!(waiting.is_idle());
 }
@@ -251,7 +251,7 @@ fn without_a_lease_at_t_nothing_starts() {
     let mut agent = leased(&head, None);
     tell(&mut agent, &head, commit(5000), 5);
     tell(&mut agent, &head, NodeCommand::Confirm { start: at(5000) }, 6);
-    let actions = agent.handle(AgentEvent::Tick, at(5000));
+    let actions = agent.handle_event(AgentEvent::Tick, at(5000));
     assert!(actions.contains(&AgentAction::StopSenders));
     assert!(!replies(&actions).contains(&&NodeReply::Started));
     assert_eq!(done(&mut agent, true, 5001), Some(StopReason::NoLease));
@@ -261,7 +261,7 @@ fn without_a_lease_at_t_nothing_starts() {
 fn the_owner_s_longest_duration_ends_the_senders() {
     let mut agent = sending(&head("r", 1, 1), Some(Nanos::from_millis(400)));
     assert_eq!(agent.next_deadline(), Some(at(500)));
-    assert!(agent.handle(AgentEvent::Tick, at(500)).contains(&AgentAction::StopSenders));
+    assert!(agent.handle_event(AgentEvent::Tick, at(500)).contains(&AgentAction::StopSenders));
     assert_eq!(done(&mut agent, false, 501), Some(StopReason::OwnersLimit));
 }
 
@@ -270,17 +270,17 @@ fn emulated_interfaces_keep_the_lease_until_the_run_is_over_or_the_owners_time_i
     let head = head("r", 1, 1);
     let mut agent = sending(&head, Some(Nanos::from_secs(10)));
     done(&mut agent, false, 200);
-    assert!(matches!(agent.handle(AgentEvent::Tick, at(503))[..], [AgentAction::Renew(_, Nonce(71))]));
+    assert!(matches!(agent.handle_event(AgentEvent::Tick, at(503))[..], [AgentAction::Renew(_, Nonce(71))]));
     assert_eq!(grant(&mut agent, &head, 71, true, 504), [AgentAction::Extend(at(2503))]);
     assert_eq!(
-        agent.handle(AgentEvent::Tick, at(10_100)),
+        agent.handle_event(AgentEvent::Tick, at(10_100)),
         [],
         "no longer than the owner lets anything be sent"
     );
     let mut other = sending(&head, None);
     done(&mut other, false, 200);
     tell(&mut other, &head, NodeCommand::Finish { sent: Arc::default() }, 300);
-    assert_eq!(other.handle(AgentEvent::Tick, at(900)), [], "what is finished needs no lease");
+    assert_eq!(other.handle_event(AgentEvent::Tick, at(900)), [], "what is finished needs no lease");
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
         [AgentAction::Finish(_)]
     ));
     assert_eq!(
-        agent.handle(AgentEvent::Finished(Arc::default()), at(301)),
+        agent.handle_event(AgentEvent::Finished(Arc::default()), at(301)),
         [AgentAction::Spool(Arc::default())]
     );
     assert_eq!(
@@ -302,7 +302,7 @@ fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
         "not safe yet"
     );
     let spooled = NodeReply::Spooled { segments: 3 };
-    assert_eq!(replies(&agent.handle(AgentEvent::Spooled { segments: 3 }, at(303))), [&spooled]);
+    assert_eq!(replies(&agent.handle_event(AgentEvent::Spooled { segments: 3 }, at(303))), [&spooled]);
     assert_eq!(
         replies(&tell(&mut agent, &head, NodeCommand::Finish { sent: Arc::default() }, 304)),
         [&spooled]
@@ -315,20 +315,20 @@ fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
 fn an_orphan_closes_its_accounts_by_itself_and_keeps_them() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
-    agent.handle(AgentEvent::Tick, at(2003));
+    agent.handle_event(AgentEvent::Tick, at(2003));
     let sent = vec![SentTotal { stream: 0, frames: 9 }];
-    agent.handle(AgentEvent::SendersDone { sent: sent.clone(), lease_ended: true }, at(2004));
-    let asked = agent.handle(AgentEvent::Tick, at(30_005));
+    agent.handle_event(AgentEvent::SendersDone { sent: sent.clone(), lease_ended: true }, at(2004));
+    let asked = agent.handle_event(AgentEvent::Tick, at(30_005));
     assert!(
         matches!(asked[..], [AgentAction::Renew(..)]),
         "receivers and emulated interfaces go on: {asked:?}"
     );
-    assert_eq!(agent.handle(AgentEvent::Tick, at(30_006)), [AgentAction::Finish(sent)]);
+    assert_eq!(agent.handle_event(AgentEvent::Tick, at(30_006)), [AgentAction::Finish(sent)]);
     assert!(matches!(
-        agent.handle(AgentEvent::Finished(Arc::default()), at(30_007))[..],
+        agent.handle_event(AgentEvent::Finished(Arc::default()), at(30_007))[..],
         [AgentAction::Spool(_)]
     ));
-    agent.handle(AgentEvent::Spooled { segments: 1 }, at(30_008));
+    agent.handle_event(AgentEvent::Spooled { segments: 1 }, at(30_008));
     assert!(agent.is_idle());
 }
 
@@ -341,11 +341,11 @@ fn a_later_controller_may_end_what_an_earlier_one_began_and_nothing_else() {
     let stop = tell(&mut agent, &new, NodeCommand::Stop, 201);
     assert_eq!(stop, [AgentAction::StopSenders], "the epoch was remembered with the first command");
     assert!(matches!(replies(&tell(&mut agent, &old, NodeCommand::Query, 202))[..], [NodeReply::Refused(_)]));
-    let actions = agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(203));
+    let actions = agent.handle_event(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(203));
     assert!(matches!(&actions[..], [AgentAction::Reply(head, _)] if *head == new));
     // An answer of the earlier controller is worth nothing now.
     let mut other = sending(&old, None);
-    other.handle(AgentEvent::Tick, at(503));
+    other.handle_event(AgentEvent::Tick, at(503));
     tell(&mut other, &new, NodeCommand::Query, 504);
     assert_eq!(grant(&mut other, &old, 71, true, 505), []);
     assert_eq!(grant(&mut other, &new, 71, true, 505), [], "nor is it an answer of the later one");
@@ -353,8 +353,8 @@ fn a_later_controller_may_end_what_an_earlier_one_began_and_nothing_else() {
 
 #[test]
 fn an_epoch_from_before_the_start_of_the_agent_counts() {
-    let terms = LeaseTerms::of(Nanos::from_secs(2));
-    let mut agent = AgentMachine::leased(terms, AgentPast { epoch: 5, nonce: Nonce(0), longest: None });
+    let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
+    let mut agent = AgentMachine::new_leased(terms, AgentPast { epoch: 5, nonce: Nonce(0), longest: None });
     let actions = tell(&mut agent, &head("r", 1, 4), preparation(), 0);
     assert!(matches!(replies(&actions)[..], [NodeReply::Refused(_)]));
     assert_eq!(tell(&mut agent, &head("r", 1, 6), NodeCommand::Abort, 1)[0], AgentAction::Remember(6));
@@ -364,10 +364,10 @@ fn an_epoch_from_before_the_start_of_the_agent_counts() {
 fn who_asks_late_for_a_result_that_is_kept_hears_so_and_not_that_the_attempt_is_over() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
-    agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: true }, at(3000));
-    agent.handle(AgentEvent::Tick, at(60_000));
-    agent.handle(AgentEvent::Finished(Arc::default()), at(60_001));
-    agent.handle(AgentEvent::Spooled { segments: 3 }, at(60_002));
+    agent.handle_event(AgentEvent::SendersDone { sent: vec![], lease_ended: true }, at(3000));
+    agent.handle_event(AgentEvent::Tick, at(60_000));
+    agent.handle_event(AgentEvent::Finished(Arc::default()), at(60_001));
+    agent.handle_event(AgentEvent::Spooled { segments: 3 }, at(60_002));
     assert!(agent.is_idle());
     for (epoch, command) in
         [(1, NodeCommand::Query), (1, NodeCommand::Finish { sent: Arc::default() }), (2, NodeCommand::Stop)]

@@ -1,13 +1,16 @@
 //! Messages: order, no loss of letters, counted loss of telemetry, names.
 
-use super::{FabricTraits, LONG, SOON, command, controller, head, join, node, post, sample};
+use super::{
+    FabricTraits, LONG, SOON, command_body, join_as_controller, join_or_panic, node_name, post_or_panic,
+    telemetry_body, test_head,
+};
 use crate::fabric::{Endpoint, Error, Fabric};
 use crate::message::{MessageBody, NodeCommand, NodeName, NodeReply, Nonce};
 
 /// Larger than any queue between sender and receiver.
 const FLOOD: u64 = 100_000;
 
-pub(super) fn check<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
+pub(super) fn check_messages<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
     letters_arrive_in_order(&make());
     replies_arrive_in_order_and_say_from_whom(&make());
     what_is_for_all_reaches_all(&make());
@@ -21,26 +24,28 @@ pub(super) fn check<F: Fabric>(traits: FabricTraits, make: impl Fn() -> F) {
 /// Two controllers each receive the letters of their own node, and the hellos of all nodes.
 fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
     let names = ["1f", "2e"].map(NodeName::controller_of);
-    let mut controllers = names.each_ref().map(|name| join(fabric, name));
-    let nodes = ["a", "b"].map(node);
-    let mut agents = nodes.each_ref().map(|name| join(fabric, name));
+    let mut controllers = names.each_ref().map(|name| join_or_panic(fabric, name));
+    let nodes = ["a", "b"].map(node_name);
+    let mut agents = nodes.each_ref().map(|name| join_or_panic(fabric, name));
     for (controller, of) in controllers.iter_mut().zip(&nodes) {
         controller
             .listen_to(std::slice::from_ref(of))
             .unwrap_or_else(|error| panic!("listening to {of}: {error}"));
-        post(controller, of, command(NodeCommand::Arm));
+        post_or_panic(controller, of, command_body(NodeCommand::Arm));
     }
     for agent in &mut agents {
-        let got = agent.receive(LONG).map(|letter| (letter.from, letter.body));
-        assert_eq!(got, Some((NodeName::controller(), command(NodeCommand::Arm))));
-        post(agent, &NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed));
-        post(agent, &NodeName::controller(), MessageBody::Hello(Box::default()));
+        let got = agent.receive_message(LONG).map(|letter| (letter.from, letter.body));
+        assert_eq!(got, Some((NodeName::controller(), command_body(NodeCommand::Arm))));
+        post_or_panic(agent, &NodeName::controller(), MessageBody::Reply(test_head(), NodeReply::Armed));
+        post_or_panic(agent, &NodeName::controller(), MessageBody::Hello(Box::default()));
     }
     for (controller, of) in controllers.iter_mut().zip(&nodes) {
         let mut letters = Vec::new();
         let mut hellos = std::collections::BTreeSet::new();
         while letters.is_empty() || hellos.len() < 2 {
-            let Some(letter) = controller.receive(LONG) else { panic!("{letters:?} {hellos:?} came") };
+            let Some(letter) = controller.receive_message(LONG) else {
+                panic!("{letters:?} {hellos:?} came")
+            };
             match letter.body {
                 MessageBody::Hello(_) => {
                     hellos.insert(letter.from);
@@ -48,14 +53,14 @@ fn controllers_hear_the_nodes_that_they_listen_to<F: Fabric>(fabric: &F) {
                 body => letters.push((letter.from, body)),
             }
         }
-        assert_eq!(letters, [(of.clone(), MessageBody::Reply(head(), NodeReply::Armed))]);
+        assert_eq!(letters, [(of.clone(), MessageBody::Reply(test_head(), NodeReply::Armed))]);
         controller.stop_listening_to(std::slice::from_ref(of));
     }
     for agent in &mut agents {
-        post(agent, &NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed));
+        post_or_panic(agent, &NodeName::controller(), MessageBody::Reply(test_head(), NodeReply::Armed));
     }
     for controller in &mut controllers {
-        let mut more = std::iter::from_fn(|| controller.receive(SOON));
+        let mut more = std::iter::from_fn(|| controller.receive_message(SOON));
         assert!(!more.any(|letter| matches!(letter.body, MessageBody::Reply(..))), "it listens to nobody");
     }
 }
@@ -65,78 +70,78 @@ fn many_commands() -> impl Iterator<Item = NodeCommand> {
 }
 
 fn letters_arrive_in_order<F: Fabric>(fabric: &F) {
-    let mut from = controller(fabric);
-    let mut a = join(fabric, &node("a"));
-    let mut b = join(fabric, &node("b"));
+    let mut from = join_as_controller(fabric);
+    let mut a = join_or_panic(fabric, &node_name("a"));
+    let mut b = join_or_panic(fabric, &node_name("b"));
     for letter in many_commands() {
-        post(&mut from, &node("a"), command(letter));
+        post_or_panic(&mut from, &node_name("a"), command_body(letter));
     }
     for (number, letter) in many_commands().enumerate() {
-        let got = a.receive(LONG).unwrap_or_else(|| panic!("letter {number} was lost"));
-        assert_eq!((got.from, got.body), (NodeName::controller(), command(letter)), "letter {number}");
+        let got = a.receive_message(LONG).unwrap_or_else(|| panic!("letter {number} was lost"));
+        assert_eq!((got.from, got.body), (NodeName::controller(), command_body(letter)), "letter {number}");
     }
-    assert_eq!(a.receive(SOON), None);
-    assert_eq!(b.receive(SOON), None, "what is not for it does not come");
+    assert_eq!(a.receive_message(SOON), None);
+    assert_eq!(b.receive_message(SOON), None, "what is not for it does not come");
 }
 
 fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
-    let mut to = controller(fabric);
-    let mut a = join(fabric, &node("a"));
-    let mut b = join(fabric, &node("b"));
+    let mut to = join_as_controller(fabric);
+    let mut a = join_or_panic(fabric, &node_name("a"));
+    let mut b = join_or_panic(fabric, &node_name("b"));
     for number in 0..100 {
         for from in [&mut a, &mut b] {
-            post(
+            post_or_panic(
                 from,
                 &NodeName::controller(),
-                MessageBody::Reply(head(), NodeReply::Refused(number.to_string())),
+                MessageBody::Reply(test_head(), NodeReply::Refused(number.to_string())),
             );
         }
     }
     let mut next = [0, 0];
     for _ in 0..200 {
-        let got = to.receive(LONG).unwrap_or_else(|| panic!("a reply was lost"));
-        let next = &mut next[usize::from(got.from == node("b"))];
-        assert_eq!(got.body, MessageBody::Reply(head(), NodeReply::Refused(next.to_string())));
+        let got = to.receive_message(LONG).unwrap_or_else(|| panic!("a reply was lost"));
+        let next = &mut next[usize::from(got.from == node_name("b"))];
+        assert_eq!(got.body, MessageBody::Reply(test_head(), NodeReply::Refused(next.to_string())));
         *next += 1;
     }
     assert_eq!(next, [100, 100]);
 }
 
 fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
-    let mut from = controller(fabric);
-    let mut a = join(fabric, &node("a"));
-    let mut b = join(fabric, &node("b"));
+    let mut from = join_as_controller(fabric);
+    let mut a = join_or_panic(fabric, &node_name("a"));
+    let mut b = join_or_panic(fabric, &node_name("b"));
     from.post_all(MessageBody::RollCall(Nonce(1))).unwrap_or_else(|error| panic!("a roll call: {error}"));
     for one in [&mut a, &mut b] {
-        let got = one.receive(LONG).map(|letter| letter.body);
+        let got = one.receive_message(LONG).map(|letter| letter.body);
         assert_eq!(got, Some(MessageBody::RollCall(Nonce(1))), "{} was not called", one.name());
     }
-    assert_eq!(from.receive(SOON), None, "nobody calls himself");
+    assert_eq!(from.receive_message(SOON), None, "nobody calls himself");
 }
 
 fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
-    let mut to = controller(fabric);
-    let mut from = join(fabric, &node("a"));
+    let mut to = join_as_controller(fabric);
+    let mut from = join_or_panic(fabric, &node_name("a"));
     let whom = NodeName::controller();
     for at in 0..FLOOD {
-        post(&mut from, &whom, sample(at));
+        post_or_panic(&mut from, &whom, telemetry_body(at));
     }
-    post(&mut from, &whom, MessageBody::Reply(head(), NodeReply::Armed));
+    post_or_panic(&mut from, &whom, MessageBody::Reply(test_head(), NodeReply::Armed));
     let mut posted = FLOOD;
     let mut arrived = 0;
     let mut last = None;
     let mut letters = 0;
     let mut quiet = 0;
     // Samples in flight still arrive: the loop ends when every sample is accounted for.
-    while letters == 0 || arrived + to.dropped() + from.dropped() < posted {
-        match to.receive(SOON).map(|got| got.body) {
+    while letters == 0 || arrived + to.dropped_telemetry() + from.dropped_telemetry() < posted {
+        match to.receive_message(SOON).map(|got| got.body) {
             Some(MessageBody::Telemetry(_, sample)) => {
                 assert!(last < Some(sample.at), "telemetry keeps its order");
                 arrived += 1;
                 last = Some(sample.at);
             }
             Some(body) => {
-                assert_eq!(body, MessageBody::Reply(head(), NodeReply::Armed));
+                assert_eq!(body, MessageBody::Reply(test_head(), NodeReply::Armed));
                 letters += 1;
             }
             None => {
@@ -144,55 +149,64 @@ fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
                 assert!(
                     quiet < 100,
                     "{arrived} came, {} and {} dropped of {posted}",
-                    to.dropped(),
-                    from.dropped()
+                    to.dropped_telemetry(),
+                    from.dropped_telemetry()
                 );
                 // The loss of the last ones shows when the next one comes.
-                post(&mut from, &whom, sample(posted));
+                post_or_panic(&mut from, &whom, telemetry_body(posted));
                 posted += 1;
             }
         }
     }
     assert!(arrived > 0);
-    assert_eq!(arrived + to.dropped() + from.dropped(), posted, "what is dropped is counted");
+    assert_eq!(
+        arrived + to.dropped_telemetry() + from.dropped_telemetry(),
+        posted,
+        "what is dropped is counted"
+    );
     assert_eq!(letters, 1);
 }
 
 fn nobody_is_answered_by_an_error<F: Fabric>(fabric: &F) {
-    let mut from = controller(fabric);
-    let nobody = node("nobody");
-    assert_eq!(from.post(&nobody, command(NodeCommand::Arm)), Err(Error::Unknown(nobody.clone())));
-    let a = join(fabric, &node("a"));
-    assert!(matches!(fabric.join(node("a")), Err(Error::Taken(name)) if name == node("a")));
-    assert!(matches!(fabric.join(NodeName::controller()), Err(Error::Taken(_))));
+    let mut from = join_as_controller(fabric);
+    let nobody = node_name("nobody");
+    assert_eq!(
+        from.post_message(&nobody, command_body(NodeCommand::Arm)),
+        Err(Error::Unknown(nobody.clone()))
+    );
+    let a = join_or_panic(fabric, &node_name("a"));
+    assert!(
+        matches!(fabric.open_endpoint(node_name("a")), Err(Error::Taken(name)) if name == node_name("a"))
+    );
+    assert!(matches!(fabric.open_endpoint(NodeName::controller()), Err(Error::Taken(_))));
     drop(a);
-    join(fabric, &node("a"));
+    join_or_panic(fabric, &node_name("a"));
 }
 
 fn who_left_is_answered_as_promised<F: Fabric>(traits: FabricTraits, fabric: &F) {
-    let mut from = controller(fabric);
-    let mut a = join(fabric, &node("a"));
-    post(&mut from, &node("a"), command(NodeCommand::Arm));
-    assert!(a.receive(LONG).is_some());
+    let mut from = join_as_controller(fabric);
+    let mut a = join_or_panic(fabric, &node_name("a"));
+    post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Arm));
+    assert!(a.receive_message(LONG).is_some());
     drop(a);
-    let answer = from.post(&node("a"), command(NodeCommand::Stop));
+    let answer = from.post_message(&node_name("a"), command_body(NodeCommand::Stop));
     assert_eq!(answer.is_err(), traits.knows_who_left, "{answer:?}");
-    let mut a = join(fabric, &node("a"));
-    post(&mut from, &node("a"), command(NodeCommand::Query));
-    let got = a.receive(LONG).map(|letter| letter.body);
-    assert_eq!(got, Some(command(NodeCommand::Query)), "what was for the one before does not come");
+    let mut a = join_or_panic(fabric, &node_name("a"));
+    post_or_panic(&mut from, &node_name("a"), command_body(NodeCommand::Query));
+    let got = a.receive_message(LONG).map(|letter| letter.body);
+    assert_eq!(got, Some(command_body(NodeCommand::Query)), "what was for the one before does not come");
 }
 
 fn waiting_ends_with_a_message_from_another_thread<F: Fabric>(fabric: &F) {
-    let mut asks = controller(fabric);
-    let mut answers = join(fabric, &node("a"));
+    let mut asks = join_as_controller(fabric);
+    let mut answers = join_or_panic(fabric, &node_name("a"));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let letter = answers.receive(LONG).unwrap_or_else(|| panic!("the question was lost"));
-            post(&mut answers, &letter.from, MessageBody::Reply(head(), NodeReply::Armed));
+            let letter = answers.receive_message(LONG).unwrap_or_else(|| panic!("the question was lost"));
+            post_or_panic(&mut answers, &letter.from, MessageBody::Reply(test_head(), NodeReply::Armed));
         });
-        post(&mut asks, &node("a"), command(NodeCommand::Arm));
-        let got = asks.receive(LONG).map(|letter| letter.body);
-        assert_eq!(got, Some(MessageBody::Reply(head(), NodeReply::Armed)));
+        post_or_panic(&mut asks, &node_name("a"), command_body(NodeCommand::Arm));
+        let got = asks.receive_message(LONG).map(|letter| letter.body);
+        assert_eq!(got, Some(MessageBody::Reply(test_head(), NodeReply::Armed)));
     });
 }

@@ -11,15 +11,15 @@ const PLAN_EACH: Nanos = Nanos::from_millis(1);
 
 impl ControllerMachine {
     /// Repeats commands that were not answered.
-    pub(super) fn repeat(&mut self, now: MonoTime) {
+    pub(super) fn repeat_unanswered(&mut self, now: MonoTime) {
         if now >= self.repeat_at && !matches!(self.phase, ControllerPhase::Draft | ControllerPhase::Ended(_))
         {
-            self.broadcast(now);
+            self.broadcast_commands(now);
         }
     }
 
     /// Sends the command of this phase to every node that is behind.
-    pub(super) fn broadcast(&mut self, now: MonoTime) {
+    pub(super) fn broadcast_commands(&mut self, now: MonoTime) {
         let is_urgent =
             matches!(self.phase, ControllerPhase::Committing { .. } | ControllerPhase::Confirming { .. });
         let is_long = matches!(self.phase, ControllerPhase::Preparing { .. });
@@ -37,7 +37,7 @@ impl ControllerMachine {
             .peers
             .iter()
             .flat_map(|(node, peer)| {
-                let change = self.unanswered(node);
+                let change = self.unanswered_change(node);
                 // A stop is never delayed, and a node makes no change before it has started.
                 let first = self.stopping.is_some() || peer.progress < PeerProgress::Confirmed;
                 let wanted = self.wanted_of(peer, &sent).filter(|_| change.is_none() || first);
@@ -50,13 +50,13 @@ impl ControllerMachine {
             if let (NodeCommand::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
                 peer.asked = now;
             }
-            self.send(node, command);
+            self.send_command(node, command);
         }
         // Nodes that were left out may still hold ports of an old attempt. They get an abort until they confirm the release.
         let fenced: Vec<NodeName> =
             self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
         for node in fenced {
-            self.send(node, NodeCommand::Abort);
+            self.send_command(node, NodeCommand::Abort);
         }
     }
 

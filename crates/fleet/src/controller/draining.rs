@@ -12,7 +12,7 @@ const MOST_DRAINS: u64 = 10;
 
 impl ControllerMachine {
     /// Begins to drain, after the last sender is done.
-    pub(super) fn drain(&mut self, now: MonoTime) {
+    pub(super) fn begin_draining(&mut self, now: MonoTime) {
         let longest = Nanos::new(self.limits.drain.as_u64().saturating_mul(MOST_DRAINS));
         // Twice the longest delay: the frames that are on their way may be slower than any that was measured.
         let wanted = self.limits.drain.max(self.longest_delay + self.longest_delay).min(longest);

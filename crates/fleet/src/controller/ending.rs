@@ -7,17 +7,17 @@ use crate::outcome::{NodeFault, RunOutcome};
 use packetrig_units::MonoTime;
 
 impl ControllerMachine {
-    pub(super) fn stop(&mut self, now: MonoTime) {
+    pub(super) fn stop_run(&mut self, now: MonoTime) {
         match self.phase {
-            ControllerPhase::Draft => self.end(RunOutcome::Aborted),
+            ControllerPhase::Draft => self.end_run(RunOutcome::Aborted),
             ControllerPhase::Preparing { .. }
             | ControllerPhase::Arming { .. }
             | ControllerPhase::Committing { .. } => {
-                self.cancel(RunOutcome::Aborted, now);
+                self.cancel_run(RunOutcome::Aborted, now);
             }
             // Nothing was sent before T. A node that misses the abort stops when its lease is not renewed.
             ControllerPhase::Confirming { start, .. } if !self.has_passed(start, now) => {
-                self.cancel(RunOutcome::Aborted, now);
+                self.cancel_run(RunOutcome::Aborted, now);
             }
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
                 self.stopped_by_user = true;
@@ -44,21 +44,21 @@ impl ControllerMachine {
         // The deadline counts from the first stop: a repeated one must not postpone it.
         if self.stopping.is_none() {
             self.stopping = Some(now + self.limits.stop);
-            self.broadcast(now);
+            self.broadcast_commands(now);
         }
     }
 
-    pub(super) fn fail(&mut self, fault: NodeFault, now: MonoTime) {
-        self.cancel(RunOutcome::Failed { fault }, now);
+    pub(super) fn fail_run(&mut self, fault: NodeFault, now: MonoTime) {
+        self.cancel_run(RunOutcome::Failed { fault }, now);
     }
 
     /// Ends with `ending` once every node has released the run.
-    pub(super) fn cancel(&mut self, ending: RunOutcome, now: MonoTime) {
+    pub(super) fn cancel_run(&mut self, ending: RunOutcome, now: MonoTime) {
         let until = now + self.limits.stop;
         // A node that may send on its lease is waited for until that lease has certainly ended, even if it answers nothing.
         let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
         self.phase = ControllerPhase::Cancelling { until, ending };
-        self.broadcast(now);
+        self.broadcast_commands(now);
     }
 
     /// True if no result of a lost node can arrive any more, or it was waited for long enough.
@@ -66,7 +66,7 @@ impl ControllerMachine {
         now >= late || self.peers.owe_no_result()
     }
 
-    pub(super) fn end_of_run(&mut self) {
+    pub(super) fn end_by_results(&mut self) {
         // The stop is the regular end of a steered run.
         let stopped = self.stopped_by_user && !self.preparation.terms.steered;
         let missing = !self.peers.have_all_results();
@@ -79,25 +79,25 @@ impl ControllerMachine {
             }
         }
         let whole = !missing && reasons.is_empty();
-        self.end(if whole {
+        self.end_run(if whole {
             RunOutcome::Complete { stopped }
         } else {
             RunOutcome::Partial { reasons, stopped }
         });
     }
 
-    pub(super) fn end(&mut self, outcome: RunOutcome) {
+    pub(super) fn end_run(&mut self, outcome: RunOutcome) {
         let lost: Vec<NodeName> =
             self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
         // The record comes first here, too: the commands to lost nodes follow from the end.
-        self.conclude(outcome);
+        self.enter_final_state(outcome);
         for node in lost {
-            self.dismiss(node);
+            self.dismiss_node(node);
         }
     }
 
     /// Sends the last command to a node that was lost, which may have missed all earlier ones.
-    pub(super) fn dismiss(&mut self, node: NodeName) {
+    pub(super) fn dismiss_node(&mut self, node: NodeName) {
         let Some(peer) = self.peers.get(&node) else { return };
         let command = if self.limits.lease.is_none() || peer.gone {
             NodeCommand::Abort
@@ -107,12 +107,12 @@ impl ControllerMachine {
             // The node spools its result until a controller collects it.
             NodeCommand::Finish { sent: self.sent_totals() }
         };
-        self.send(node, command);
+        self.send_command(node, command);
     }
 
-    pub(super) fn conclude(&mut self, outcome: RunOutcome) {
-        self.enter(outcome.state());
-        self.emit(RunEventKind::Ended(outcome.clone()));
+    pub(super) fn enter_final_state(&mut self, outcome: RunOutcome) {
+        self.enter_state(outcome.state());
+        self.emit_event(RunEventKind::Ended(outcome.clone()));
         self.phase = ControllerPhase::Ended(outcome);
     }
 }

@@ -13,7 +13,7 @@ pub const RESULT_MISSING: &str = "its result did not come";
 
 impl ControllerMachine {
     /// Gives up waiting for answers that did not arrive in time.
-    pub(super) fn expire(&mut self, now: MonoTime) {
+    pub(super) fn expire_waits(&mut self, now: MonoTime) {
         match self.phase {
             ControllerPhase::Preparing { until } if now >= until => {
                 self.silent_before_start(PeerProgress::Prepared, now);
@@ -39,7 +39,7 @@ impl ControllerMachine {
                 self.expire_steered_start(now);
             }
             ControllerPhase::Collecting { until, .. } if now >= until => {
-                self.give_up(PeerProgress::Reported, RESULT_MISSING, now);
+                self.give_up_peers(PeerProgress::Reported, RESULT_MISSING, now);
             }
             _ => {}
         }
@@ -47,16 +47,17 @@ impl ControllerMachine {
 
     pub(super) fn silent_before_start(&mut self, wanted: PeerProgress, now: MonoTime) {
         let text = format!("did not get ready within {}", self.limits.prepare);
-        let stragglers = self.stragglers(wanted, &text);
+        let stragglers = self.list_stragglers(wanted, &text);
         let Some((first, _)) = stragglers.first().cloned() else { return };
         if !self.leave_out(stragglers, now) {
-            self.trouble(&first, Blame::Peer, &text, now);
+            self.on_trouble(&first, Blame::Peer, &text, now);
         }
     }
 
     /// Handles commits that were not acknowledged in time: leaves the silent nodes out if the user accepts that, else tries again.
     pub(super) fn expire_commit(&mut self, now: MonoTime) {
-        let stragglers = self.stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
+        let stragglers =
+            self.list_stragglers(PeerProgress::Committed, "did not acknowledge the start in time");
         if !stragglers.is_empty() && !self.leave_out(stragglers, now) {
             self.try_again(now);
         }
@@ -65,19 +66,19 @@ impl ControllerMachine {
     /// Fails a steered run whose start some nodes have not confirmed. Nothing was sent, so nothing is lost.
     fn expire_steered_start(&mut self, now: MonoTime) {
         let why = format!("did not confirm the start {SPLIT_START}");
-        let first = self.stragglers(PeerProgress::Confirmed, &why).into_iter().next();
+        let first = self.list_stragglers(PeerProgress::Confirmed, &why).into_iter().next();
         if let Some((node, why)) = first {
-            self.trouble(&node, Blame::Peer, &why, now);
+            self.on_trouble(&node, Blame::Peer, &why, now);
         }
     }
 
     pub(super) fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
         self.expire_confirmations(start, now);
         if now >= start + self.limits.start {
-            self.give_up(PeerProgress::Started, "did not start with the others", now);
+            self.give_up_peers(PeerProgress::Started, "did not start with the others", now);
         }
         if self.stopping.is_some_and(|until| now >= until) {
-            self.give_up(PeerProgress::Done, "did not stop when told", now);
+            self.give_up_peers(PeerProgress::Done, "did not stop when told", now);
         }
         if now >= self.silent_from {
             self.expire_silent(now);
@@ -86,11 +87,11 @@ impl ControllerMachine {
 
     fn expire_silent(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
-        let earliest = self.behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
+        let earliest = self.peers_behind(PeerProgress::Done).map(|(_, peer)| peer.heard).min();
         // Earliest time at which another node can have been silent for too long: until then no node needs a check.
         self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
-            .behind(PeerProgress::Done)
+            .peers_behind(PeerProgress::Done)
             .filter(|(_, peer)| now >= peer.heard + quiet)
             .map(|(node, _)| node.clone())
             .collect();
@@ -107,12 +108,12 @@ impl ControllerMachine {
             format!("silent for {quiet}")
         };
         for node in silent {
-            self.trouble(&node, Blame::Peer, &what, now);
+            self.on_trouble(&node, Blame::Peer, &what, now);
         }
     }
 
     /// Handles a time in which the controller's own program did not run.
-    pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
+    pub(super) fn on_stood_still(&mut self, length: Nanos, now: MonoTime) {
         // Silence counts only while the controller could receive.
         self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
         // Nodes get the time that they were promised: it did not pass while nobody read their answers.
@@ -124,21 +125,21 @@ impl ControllerMachine {
         }
         // Messages of the nodes still wait to be read. Leases that have run out meanwhile are the controller's own fault.
         let text = format!("the controller itself stood still for {length}");
-        self.emit(RunEventKind::Finding(text.clone()));
+        self.emit_event(RunEventKind::Finding(text.clone()));
         // Before the start it cannot have affected the traffic.
         if self.has_started() {
             self.reasons.push((None, text));
         }
     }
 
-    pub(super) fn give_up(&mut self, wanted: PeerProgress, what: &str, now: MonoTime) {
-        if self.all(wanted) {
+    pub(super) fn give_up_peers(&mut self, wanted: PeerProgress, what: &str, now: MonoTime) {
+        if self.have_all_reached(wanted) {
             return;
         }
         // Collected first, because `trouble` changes the nodes.
-        let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
+        let behind: Vec<NodeName> = self.peers_behind(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
-            self.trouble(&node, Blame::Peer, what, now);
+            self.on_trouble(&node, Blame::Peer, what, now);
         }
     }
 }

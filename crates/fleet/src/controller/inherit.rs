@@ -14,7 +14,7 @@ const LOST: &str = "the controller of this run was lost";
 
 impl ControllerMachine {
     /// Creates a machine that ends the run of `record` in `epoch`, which is higher than the record's. It starts nothing.
-    pub fn collecting(record: RunRecord, epoch: u64, limits: RunLimits) -> Self {
+    pub fn from_record(record: RunRecord, epoch: u64, limits: RunLimits) -> Self {
         let mut head = record.head.clone();
         head.epoch = epoch.max(head.epoch);
         let mut controller = Self::new(head, RunPreparation::default(), &record.nodes, limits);
@@ -37,14 +37,14 @@ impl ControllerMachine {
         self
     }
 
-    pub(super) fn begin(&mut self, now: MonoTime) {
-        let Some(record) = &self.inherited else { return self.prepare(now) };
+    pub(super) fn begin_run(&mut self, now: MonoTime) {
+        let Some(record) = &self.inherited else { return self.prepare_nodes(now) };
         let left_out = record.left_out.clone();
         if !record.may_have_sent() {
             let text = format!("{LOST} before its start");
             // Nothing was confirmed, so nothing was sent. Leases may still run: the earlier controller gave its last answer before now.
             self.peers.change_all(|peer| peer.granted = Some(now));
-            return self.fail(NodeFault { blame: Blame::Peer, text }, now);
+            return self.fail_run(NodeFault { blame: Blame::Peer, text }, now);
         }
         // The earlier controller answered the last renewal before now.
         self.peers.change_all(|peer| {
@@ -58,19 +58,19 @@ impl ControllerMachine {
         for node in self.elsewhere.clone() {
             let Some(mut peer) = self.peers.get_mut(&node) else { continue };
             // The controller of the other run has ended this one on the node, whose spool delivers the result.
-            peer.reach(PeerProgress::Spooled, now);
+            peer.raise_progress(PeerProgress::Spooled, now);
             peer.granted = None;
             peer.lost = true;
             drop(peer);
             self.reasons.push((Some(node.clone()), format!("node {node}: another run has it now")));
         }
         self.phase = ControllerPhase::Running { start: now };
-        self.enter(RunState::Running);
+        self.enter_state(RunState::Running);
         self.stop_senders(now);
     }
 
     /// Ends the machine, because another controller has taken over: this one sends nothing more.
-    pub(super) fn depose(&mut self) {
+    pub(super) fn on_deposed(&mut self) {
         let began = self.has_started() || matches!(self.phase, ControllerPhase::Confirming { .. });
         let text = "another controller has taken over this run".to_owned();
         let outcome = if began {
@@ -81,8 +81,8 @@ impl ControllerMachine {
         };
         if !matches!(self.phase, ControllerPhase::Ended(_)) {
             // The record belongs to the other controller now.
-            self.emit(RunEventKind::StateChanged(outcome.state()));
-            self.emit(RunEventKind::Ended(outcome.clone()));
+            self.emit_event(RunEventKind::StateChanged(outcome.state()));
+            self.emit_event(RunEventKind::Ended(outcome.clone()));
             self.phase = ControllerPhase::Ended(outcome);
         }
     }

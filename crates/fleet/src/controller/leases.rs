@@ -7,7 +7,7 @@ use packetrig_units::MonoTime;
 
 impl ControllerMachine {
     /// Answers a node that asks for a renewal.
-    pub(super) fn renewal(&mut self, node: NodeName, head: MessageHead, nonce: Nonce, now: MonoTime) {
+    pub(super) fn on_renewal(&mut self, node: NodeName, head: MessageHead, nonce: Nonce, now: MonoTime) {
         let Some(go_on) = self.may_go_on(&node, &head) else { return };
         if let Some(mut peer) = self.peers.get_mut(&node)
             && head == self.head

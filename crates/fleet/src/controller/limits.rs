@@ -49,7 +49,7 @@ pub struct RunLimits {
 
 impl RunLimits {
     /// Limits for one node in the controller's own process.
-    pub const fn local(drain: Nanos) -> Self {
+    pub const fn for_local(drain: Nanos) -> Self {
         Self {
             // Commit and confirmation take well under a millisecond. The rest is for a busy machine; if that is not
             // enough, further attempts have twice the lead each, the last one 2.5 s.
@@ -75,7 +75,7 @@ impl RunLimits {
     }
 
     /// Limits for a fleet whose slowest command is acknowledged after `round_trip`.
-    pub fn fleet(round_trip: Nanos, drain: Nanos) -> Self {
+    pub fn for_fleet(round_trip: Nanos, drain: Nanos) -> Self {
         // Decision 0012 gives these figures for one way, f: a round trip is 2 f.
         let round_trip = round_trip.max(Nanos::from_millis(2));
         let two_round_trips = round_trip + round_trip;
@@ -98,7 +98,7 @@ impl RunLimits {
             query: Nanos::from_secs(2),
             insist: two_round_trips.max(Nanos::from_millis(20)),
             lease: Some(LeaseTerms::FLEET),
-            ..Self::local(drain)
+            ..Self::for_local(drain)
         }
     }
 }

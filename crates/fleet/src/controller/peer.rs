@@ -76,7 +76,7 @@ impl ControllerPeer {
         }
     }
 
-    pub(super) fn reach(&mut self, progress: PeerProgress, now: MonoTime) {
+    pub(super) fn raise_progress(&mut self, progress: PeerProgress, now: MonoTime) {
         // A late reply to an earlier command must not set the node back.
         self.progress = self.progress.max(progress);
         self.heard = now;

@@ -39,7 +39,7 @@ struct CountedPeer {
 }
 
 impl CountedPeer {
-    fn of(peer: &ControllerPeer) -> Self {
+    fn from_peer(peer: &ControllerPeer) -> Self {
         Self {
             step: (!peer.lost).then_some(peer.progress as usize),
             is_without_result: peer.result.is_none(),
@@ -66,7 +66,7 @@ impl ControllerPeers {
 
     pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<PeerGuard<'_>> {
         let peer = self.nodes.get_mut(node)?;
-        let before = CountedPeer::of(peer);
+        let before = CountedPeer::from_peer(peer);
         Some(PeerGuard {
             peer,
             before,
@@ -78,7 +78,7 @@ impl ControllerPeers {
 
     pub(super) fn remove(&mut self, node: &NodeName) {
         let Some(peer) = self.nodes.remove(node) else { return };
-        let counted = CountedPeer::of(&peer);
+        let counted = CountedPeer::from_peer(&peer);
         if let Some(step) = counted.step {
             self.waited_for[step] -= 1;
         }
@@ -93,7 +93,7 @@ impl ControllerPeers {
         self.owing_result = 0;
         for peer in self.nodes.values_mut() {
             change(peer);
-            let counted = CountedPeer::of(peer);
+            let counted = CountedPeer::from_peer(peer);
             if let Some(step) = counted.step {
                 self.waited_for[step] += 1;
             }
@@ -128,7 +128,7 @@ impl ControllerPeers {
     }
 
     /// Number of nodes that are waited for.
-    pub(super) fn present(&self) -> usize {
+    pub(super) fn present_count(&self) -> usize {
         self.waited_for.iter().sum()
     }
 
@@ -165,7 +165,7 @@ impl DerefMut for PeerGuard<'_> {
 
 impl Drop for PeerGuard<'_> {
     fn drop(&mut self) {
-        let now = CountedPeer::of(self.peer);
+        let now = CountedPeer::from_peer(self.peer);
         if let Some(step) = self.before.step {
             self.waited_for[step] -= 1;
         }
@@ -202,7 +202,7 @@ mod tests {
                     0 => peer.lost = !peer.lost,
                     1 => peer.result = Some(std::sync::Arc::default()),
                     2 => peer.progress = PeerProgress::Asked,
-                    _ => peer.reach(step, MonoTime::default()),
+                    _ => peer.raise_progress(step, MonoTime::default()),
                 }
             }
             if (state >> 56) == 3 {
@@ -215,7 +215,7 @@ mod tests {
                 let all = peers.values().all(|peer| peer.lost || peer.progress >= wanted);
                 assert_eq!(peers.have_all_reached(wanted), all);
             }
-            assert_eq!(peers.present(), peers.values().filter(|peer| !peer.lost).count());
+            assert_eq!(peers.present_count(), peers.values().filter(|peer| !peer.lost).count());
             assert_eq!(peers.have_all_results(), peers.values().all(|peer| peer.result.is_some()));
             assert_eq!(peers.owe_no_result(), peers.values().all(|peer| !peer.owes_result()));
         }

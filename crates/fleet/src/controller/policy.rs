@@ -67,7 +67,7 @@ impl ControllerMachine {
 
     /// Leaves out nodes of the plan that are known to be absent, each with the reason, from the beginning.
     #[must_use]
-    pub fn without(mut self, absent: BTreeMap<NodeName, String>) -> Self {
+    pub fn without_nodes(mut self, absent: BTreeMap<NodeName, String>) -> Self {
         for (node, why) in absent {
             self.peers.remove(&node);
             let why = format!("node {node} was left out: {why}");
@@ -81,7 +81,7 @@ impl ControllerMachine {
     fn may_go_without(&self, missing: usize) -> bool {
         // All nodes of the plan count: those that earlier attempts left out are still missing.
         let all = self.peers.len() + self.left_out.len();
-        let present = self.peers.present();
+        let present = self.peers.present_count();
         self.policies.start.is_enough(present.saturating_sub(missing), all)
     }
 
@@ -95,17 +95,17 @@ impl ControllerMachine {
         for (node, why) in stragglers {
             self.peers.remove(&node);
             let text = format!("node {node} was left out: {why}");
-            self.emit(RunEventKind::Finding(text.clone()));
+            self.emit_event(RunEventKind::Finding(text.clone()));
             self.left_out.insert(node, LeftNode { why: text, released: false });
         }
         // The record comes before the aborts to the nodes that were left out.
-        self.prepare(now);
+        self.prepare_nodes(now);
         true
     }
 
     /// Nodes that have not reached `wanted`, each with the reason.
-    pub(super) fn stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
-        self.behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
+    pub(super) fn list_stragglers(&self, wanted: PeerProgress, why: &str) -> Vec<(NodeName, String)> {
+        self.peers_behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
 
     /// Deadline for acknowledgements of the confirmation.
@@ -115,11 +115,11 @@ impl ControllerMachine {
 
     /// Marks nodes without an acknowledged confirmation as lost: they count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
-        if now < self.confirmed_by(start) || self.all(PeerProgress::Confirmed) {
+        if now < self.confirmed_by(start) || self.have_all_reached(PeerProgress::Confirmed) {
             return;
         }
         let why = format!("did not confirm the start {SPLIT_START}");
-        let behind = self.stragglers(PeerProgress::Confirmed, &why);
+        let behind = self.list_stragglers(PeerProgress::Confirmed, &why);
         for (node, why) in behind {
             self.mark_lost(&node, format!("node {node}: {why}"), now);
         }
@@ -136,11 +136,11 @@ impl ControllerMachine {
         let never_started = peer.progress < PeerProgress::Confirmed;
         // The guard must be dropped first: it updates the counts that the policy reads below.
         drop(peer);
-        self.emit(RunEventKind::Finding(reason.clone()));
+        self.emit_event(RunEventKind::Finding(reason.clone()));
         self.reasons.push((Some(node.clone()), reason));
         if !leased {
             // The ports of the node are needed more than its counts.
-            self.send(node.clone(), NodeCommand::Abort);
+            self.send_command(node.clone(), NodeCommand::Abort);
         }
         // A node that never started falls under the policy for the start.
         let goes_on =
@@ -164,7 +164,7 @@ impl ControllerMachine {
         }
         // One machine needs no node name in its errors.
         let text = if *node == NodeName::local() { what.to_owned() } else { format!("node {node}: {what}") };
-        self.fail(NodeFault { blame, text }, now);
+        self.fail_run(NodeFault { blame, text }, now);
     }
 }
 

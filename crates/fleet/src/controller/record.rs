@@ -26,18 +26,18 @@ pub struct RunRecord {
 
 impl RunRecord {
     /// Key of its record.
-    pub fn key(run: &RunId) -> String {
+    pub fn record_key(run: &RunId) -> String {
         format!("run.{run}")
     }
     /// All nodes of its plan, those that were left out included.
-    pub fn members(&self) -> Vec<NodeName> {
+    pub fn all_nodes(&self) -> Vec<NodeName> {
         let mut nodes: Vec<NodeName> = self.nodes.iter().chain(&self.left_out).cloned().collect();
         nodes.sort();
         nodes
     }
     /// Nodes that may still hold something of the run.
-    pub fn unreleased(&self) -> BTreeSet<NodeName> {
-        self.members().into_iter().filter(|node| !self.released.contains(node)).collect()
+    pub fn unreleased_nodes(&self) -> BTreeSet<NodeName> {
+        self.all_nodes().into_iter().filter(|node| !self.released.contains(node)).collect()
     }
     /// True if its controller has not recorded its end.
     pub const fn is_unfinished(&self) -> bool {
@@ -50,7 +50,7 @@ impl RunRecord {
 }
 
 impl ControllerMachine {
-    pub(super) fn record(&mut self, state: RunState) {
+    pub(super) fn record_state(&mut self, state: RunState) {
         let start = match self.phase {
             ControllerPhase::Committing { start, .. }
             | ControllerPhase::Confirming { start, .. }

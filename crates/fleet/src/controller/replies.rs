@@ -18,10 +18,10 @@ impl ControllerMachine {
             ControllerEvent::Reply(node, head, NodeReply::Result(_) | NodeReply::Spooled { .. })
                 if head == self.head && self.has_result_of(&node) =>
             {
-                self.send(node, NodeCommand::Collected);
+                self.send_command(node, NodeCommand::Collected);
             }
-            ControllerEvent::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
-            ControllerEvent::Steer(steer) => self.steer(steer, now),
+            ControllerEvent::Renewal(node, head, nonce) => self.on_renewal(node, head, nonce, now),
+            ControllerEvent::Steer(steer) => self.queue_change(steer, now),
             _ => {}
         }
     }
@@ -30,7 +30,7 @@ impl ControllerMachine {
         self.peers.get(node).is_some_and(|peer| peer.result.is_some())
     }
 
-    pub(super) fn reply(&mut self, node: &NodeName, reply: NodeReply, now: MonoTime) {
+    pub(super) fn on_reply(&mut self, node: &NodeName, reply: NodeReply, now: MonoTime) {
         let started = self.has_started();
         if let (Some(out), NodeReply::Aborted) = (self.left_out.get_mut(node), &reply) {
             out.released = true;
@@ -42,27 +42,27 @@ impl ControllerMachine {
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed if inherited && started => {
                 // It refuses a start in a later epoch than the one of its commit, so it can never start, and has no result.
                 self.mark_gone(node);
-                self.unfinished(node);
-                self.send(node.clone(), NodeCommand::Abort);
-                self.trouble(node, Blame::Peer, "did not start", now);
+                self.on_unfinished(node);
+                self.send_command(node.clone(), NodeCommand::Abort);
+                self.on_trouble(node, Blame::Peer, "did not start", now);
             }
             // Its acknowledgement of the confirmation arrived after T.
             NodeReply::Confirmed if started && progress < PeerProgress::Confirmed => {
-                self.reach(node, PeerProgress::Confirmed, now);
+                self.raise_progress_of(node, PeerProgress::Confirmed, now);
             }
             // In a running run these are late repetitions, or come from a node that was reset: no sign of life.
             NodeReply::Prepared { .. } | NodeReply::Armed | NodeReply::Committed | NodeReply::Confirmed
                 if started => {}
             NodeReply::Prepared { ports } => {
-                self.reach(node, PeerProgress::Prepared, now);
+                self.raise_progress_of(node, PeerProgress::Prepared, now);
                 if self.take_first_showing(node) {
-                    self.emit(RunEventKind::Ports { node: node.clone(), ports });
+                    self.emit_event(RunEventKind::Ports { node: node.clone(), ports });
                 }
             }
-            NodeReply::Armed => self.reach(node, PeerProgress::Armed, now),
-            NodeReply::Committed => self.reach(node, PeerProgress::Committed, now),
-            NodeReply::Confirmed => self.reach(node, PeerProgress::Confirmed, now),
-            NodeReply::Started => self.reach(node, PeerProgress::Started, now),
+            NodeReply::Armed => self.raise_progress_of(node, PeerProgress::Armed, now),
+            NodeReply::Committed => self.raise_progress_of(node, PeerProgress::Committed, now),
+            NodeReply::Confirmed => self.raise_progress_of(node, PeerProgress::Confirmed, now),
+            NodeReply::Started => self.raise_progress_of(node, PeerProgress::Started, now),
             NodeReply::Held { number, fault, held } => {
                 self.note_contact(node, now);
                 self.on_held(node, number, held, fault, now);
@@ -73,27 +73,27 @@ impl ControllerMachine {
             }
             NodeReply::Steered { number, fault, sample } => {
                 // The sample comes before the event of the change, so that readers have the counts right after the change.
-                self.telemetry(node.clone(), sample, now);
+                self.on_telemetry(node.clone(), sample, now);
                 self.on_changed(node, number, fault, now);
             }
-            NodeReply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
-            NodeReply::Result(result) => self.collected(node, result, now),
-            NodeReply::Spooled { .. } => self.spooled(node, now),
+            NodeReply::SendersDone { sent, why } => self.on_senders_done(node, sent, why, now),
+            NodeReply::Result(result) => self.on_result(node, result, now),
+            NodeReply::Spooled { .. } => self.on_spooled(node, now),
             NodeReply::Aborted => self.mark_released(node),
-            NodeReply::Late => self.late(node, now),
+            NodeReply::Late => self.on_late(node, now),
             NodeReply::Refused(text) => {
-                self.trouble(node, Blame::Peer, &format!("refused: {text}"), now);
+                self.on_trouble(node, Blame::Peer, &format!("refused: {text}"), now);
             }
             NodeReply::Failed(fault) => {
                 self.mark_gone(node);
-                self.trouble(node, fault.blame, &fault.text, now);
+                self.on_trouble(node, fault.blame, &fault.text, now);
             }
         }
     }
 
-    fn reach(&mut self, node: &NodeName, progress: PeerProgress, now: MonoTime) {
+    fn raise_progress_of(&mut self, node: &NodeName, progress: PeerProgress, now: MonoTime) {
         if let Some(mut peer) = self.peers.get_mut(node) {
-            peer.reach(progress, now);
+            peer.raise_progress(progress, now);
         }
     }
 
@@ -121,18 +121,18 @@ impl ControllerMachine {
     }
 
     /// Handles a result that is safe on the node's disk.
-    fn spooled(&mut self, node: &NodeName, now: MonoTime) {
+    fn on_spooled(&mut self, node: &NodeName, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         if peer.progress == PeerProgress::Reported {
             drop(peer);
-            return self.send(node.clone(), NodeCommand::Collected);
+            return self.send_command(node.clone(), NodeCommand::Collected);
         }
-        peer.reach(PeerProgress::Spooled, now);
+        peer.raise_progress(PeerProgress::Spooled, now);
         // The node answers again, and its result is on the way.
         peer.lost &= peer.gone;
     }
 
-    pub(super) fn senders_done(
+    pub(super) fn on_senders_done(
         &mut self,
         node: &NodeName,
         sent: Vec<SentTotal>,
@@ -143,7 +143,7 @@ impl ControllerMachine {
         // Every node ends after a stop, and a repeated reply is nothing new: neither is worth a finding.
         let first = peer.progress < PeerProgress::Done && self.stopping.is_none();
         peer.sent = sent;
-        peer.reach(PeerProgress::Done, now);
+        peer.raise_progress(PeerProgress::Done, now);
         drop(peer);
         let cut = match why {
             StopReason::Done | StopReason::Told => return,
@@ -155,7 +155,7 @@ impl ControllerMachine {
         };
         if first {
             let text = format!("node {node}: {}", self.with_overload(node, &cut));
-            self.emit(RunEventKind::Finding(text.clone()));
+            self.emit_event(RunEventKind::Finding(text.clone()));
             self.reasons.push((None, text));
             if self.policies.on_loss == OnLoss::Abort {
                 self.stop_senders(now);
@@ -164,22 +164,22 @@ impl ControllerMachine {
     }
 
     /// Handles the whole result of a node, by reply or by spool.
-    pub(super) fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
+    pub(super) fn on_result(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
-        peer.reach(PeerProgress::Reported, now);
+        peer.raise_progress(PeerProgress::Reported, now);
         // Segments may be delivered again, so a result may arrive twice. The first one counts.
         peer.result.get_or_insert(result);
         drop(peer);
-        self.send(node.clone(), NodeCommand::Collected);
+        self.send_command(node.clone(), NodeCommand::Collected);
     }
 
-    pub(super) fn unfinished(&mut self, node: &NodeName) {
+    pub(super) fn on_unfinished(&mut self, node: &NodeName) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.unfinished = true;
         }
     }
 
-    pub(super) fn starved(&mut self, node: &NodeName, waited: Nanos) {
+    pub(super) fn on_starved(&mut self, node: &NodeName, waited: Nanos) {
         if let Some(mut peer) = self.peers.get_mut(node) {
             peer.starved = peer.starved.max(waited);
         }
@@ -192,27 +192,27 @@ impl ControllerMachine {
     }
 
     /// Adds a reason that makes the run partial.
-    pub(super) fn doubted(&mut self, why: String) {
+    pub(super) fn on_doubt(&mut self, why: String) {
         let reason = (None, why);
         // The event may be repeated; the reason counts once.
         if !self.reasons.contains(&reason) {
-            self.emit(RunEventKind::Finding(reason.1.clone()));
+            self.emit_event(RunEventKind::Finding(reason.1.clone()));
             self.reasons.push(reason);
         }
     }
 
-    pub(super) fn restarted(&mut self, node: &NodeName, now: MonoTime) {
+    pub(super) fn on_restarted(&mut self, node: &NodeName, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.gone = true;
         let is_safe = peer.progress >= PeerProgress::Spooled;
         drop(peer);
         // A result that is safe on its disk still arrives.
         if !is_safe {
-            self.trouble(node, Blame::Peer, "its agent was started again", now);
+            self.on_trouble(node, Blame::Peer, "its agent was started again", now);
         }
     }
 
-    pub(super) fn telemetry(&mut self, node: NodeName, sample: Box<CountSample>, now: MonoTime) {
+    pub(super) fn on_telemetry(&mut self, node: NodeName, sample: Box<CountSample>, now: MonoTime) {
         let Some(mut peer) = self.peers.get_mut(&node) else { return };
         peer.heard = now;
         // Counts are cumulative: an overtaken sample has nothing that the newer one lacks.
@@ -223,17 +223,17 @@ impl ControllerMachine {
         drop(peer);
         if is_newer {
             self.prolong_drain(&sample, now);
-            self.emit(RunEventKind::Counters { node, sample });
+            self.emit_event(RunEventKind::Counters { node, sample });
         }
     }
 
-    pub(super) fn late(&mut self, node: &NodeName, now: MonoTime) {
+    pub(super) fn on_late(&mut self, node: &NodeName, now: MonoTime) {
         match self.phase {
             ControllerPhase::Committing { .. } => self.try_again(now),
             // It refused the confirmation before T, or T passed without one: nothing has started anywhere.
             ControllerPhase::Confirming { .. } if self.awaits_only_node() => self.try_again(now),
             ControllerPhase::Confirming { .. } | ControllerPhase::Running { .. } => {
-                self.trouble(
+                self.on_trouble(
                     node,
                     Blame::Peer,
                     &format!("did not start: the confirmation came too late {SPLIT_START}"),
@@ -245,7 +245,7 @@ impl ControllerMachine {
     }
 
     /// Handles a node that cannot go on.
-    pub(super) fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+    pub(super) fn on_trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
         let what = self.with_overload(node, what);
         match self.phase {
             ControllerPhase::Draft | ControllerPhase::Cancelling { .. } | ControllerPhase::Ended(_) => {}

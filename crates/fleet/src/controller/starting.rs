@@ -10,19 +10,19 @@ use packetrig_units::{MonoTime, Nanos};
 const MOST_LEAD: Nanos = Nanos::from_secs(10);
 
 impl ControllerMachine {
-    pub(super) fn prepare(&mut self, now: MonoTime) {
+    pub(super) fn prepare_nodes(&mut self, now: MonoTime) {
         // Progress starts again with each attempt: replies of the earlier one carry its number and are ignored.
         self.peers.change_all(|peer| {
             peer.progress = PeerProgress::Asked;
             peer.heard = now;
         });
         self.phase = ControllerPhase::Preparing { until: now + self.limits.prepare };
-        self.enter(RunState::Preparing);
-        self.broadcast(now);
+        self.enter_state(RunState::Preparing);
+        self.broadcast_commands(now);
     }
 
     /// Decides on T, after nodes took `arming` to arm.
-    pub(super) fn commit(&mut self, arming: Nanos, now: MonoTime) {
+    pub(super) fn commit_start(&mut self, arming: Nanos, now: MonoTime) {
         // The last lead was too short for some node. The limit keeps the shift from overflowing.
         let doublings = self.tries.saturating_sub(1).min(16);
         // Arming is one round of messages with all nodes, on machines as busy as they are now. Two more rounds come before T,
@@ -32,9 +32,9 @@ impl ControllerMachine {
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.terms.steered { now } else { now + lead };
         self.phase = ControllerPhase::Committing { since: now, start };
-        self.enter(RunState::Committed);
-        self.emit(RunEventKind::StartSet { at: start });
-        self.broadcast(now);
+        self.enter_state(RunState::Committed);
+        self.emit_event(RunEventKind::StartSet { at: start });
+        self.broadcast_commands(now);
     }
 
     /// True if confirmations still arrive in time, assuming that they take as long as the slowest acknowledgement of the commit.
@@ -47,7 +47,7 @@ impl ControllerMachine {
     /// nodes, so that all of them have started or none.
     pub(super) fn has_begun(&self, start: MonoTime, now: MonoTime) -> bool {
         if self.preparation.terms.steered {
-            return self.all(PeerProgress::Confirmed);
+            return self.have_all_reached(PeerProgress::Confirmed);
         }
         now >= start && (!self.awaits_only_node() || now >= self.confirmed_by(start))
     }
@@ -60,7 +60,9 @@ impl ControllerMachine {
     /// True while the only node of the run, in the controller's own process, has not accepted the confirmation. Nothing
     /// has started then, even after T, and the start can still be tried again.
     pub(super) fn awaits_only_node(&self) -> bool {
-        self.limits.lease.is_none() && self.peers.len() == 1 && !self.all(PeerProgress::Confirmed)
+        self.limits.lease.is_none()
+            && self.peers.len() == 1
+            && !self.have_all_reached(PeerProgress::Confirmed)
     }
 
     /// Begins another attempt, because the commit was too late for some node.
@@ -68,18 +70,18 @@ impl ControllerMachine {
         // Nothing was confirmed, so nothing starts at the old T.
         if self.tries >= self.limits.attempts {
             let late: Vec<String> = self
-                .behind(PeerProgress::Committed)
+                .peers_behind(PeerProgress::Committed)
                 .map(|(node, _)| format!("; node {node} did not accept it"))
                 .collect();
-            return self.fail(NodeFault::no_common_start(self.limits.attempts, &late.concat()), now);
+            return self.fail_run(NodeFault::no_common_start(self.limits.attempts, &late.concat()), now);
         }
         // The new attempt number fences off every commit of the old T.
         self.tries += 1;
         self.head.attempt += 1;
-        self.emit(RunEventKind::Finding(format!(
+        self.emit_event(RunEventKind::Finding(format!(
             "the start time came too late for some node; trying attempt {}",
             self.head.attempt
         )));
-        self.prepare(now);
+        self.prepare_nodes(now);
     }
 }

@@ -44,7 +44,7 @@ enum ChangeStage {
 }
 
 impl CurrentChange {
-    fn command(&self) -> NodeCommand {
+    fn to_command(&self) -> NodeCommand {
         let step = match &self.stage {
             ChangeStage::Whole(order) => return NodeCommand::Steer(Box::new(order.clone())),
             ChangeStage::Hold(steer, _) => ChangeStep::Hold(steer.clone()),
@@ -59,7 +59,7 @@ impl CurrentChange {
 impl ControllerMachine {
     /// Queues a change that the user wants. Its outcome is reported by [`RunEventKind::Steered`], in the order of the
     /// requests; the first one has number 1.
-    pub(super) fn steer(&mut self, steer: PlanChange, now: MonoTime) {
+    pub(super) fn queue_change(&mut self, steer: PlanChange, now: MonoTime) {
         self.steering.given += 1;
         self.steering.waiting.push_back((self.steering.given, steer));
         self.next_change(now);
@@ -85,13 +85,13 @@ impl ControllerMachine {
         let is_under_way = matches!(self.phase, ControllerPhase::Running { .. }) && self.stopping.is_none();
         if !is_under_way || !self.preparation.terms.steered {
             let text = "the run has ended, or its flows cannot be changed while it runs".to_owned();
-            return self.steered(number, Err(NodeFault { blame: Blame::Plan, text }), now);
+            return self.report_change(number, Err(NodeFault { blame: Blame::Plan, text }), now);
         }
-        let open = self.present();
-        let begins = steer.begins();
+        let open = self.present_nodes();
+        let begins = steer.starts_streams();
         // A single node informs its receivers before its senders by itself. Several nodes need a barrier for that, so a
         // change with new takes goes in steps.
-        let stage = if open.len() > 1 && steer.makes_takes() {
+        let stage = if open.len() > 1 && steer.makes_segments() {
             ChangeStage::Hold(steer, Vec::new())
         } else {
             ChangeStage::Whole(ChangeOrder { number, steer })
@@ -101,21 +101,21 @@ impl ControllerMachine {
     }
 
     /// Nodes that take part.
-    fn present(&self) -> BTreeSet<NodeName> {
+    fn present_nodes(&self) -> BTreeSet<NodeName> {
         self.peers.iter().filter(|(_, peer)| !peer.lost).map(|(node, _)| node.clone()).collect()
     }
 
     /// Sends the command of the present step to all nodes that have not answered.
     fn send_change(&mut self) {
         let Some(current) = &self.steering.current else { return };
-        let command = current.command();
+        let command = current.to_command();
         for node in current.open.clone() {
-            self.send(node, command.clone());
+            self.send_command(node, command.clone());
         }
     }
 
     /// The current change if it has this number; an answer to another change is late.
-    fn change(&mut self, number: u64) -> Option<&mut CurrentChange> {
+    fn current_change(&mut self, number: u64) -> Option<&mut CurrentChange> {
         self.steering.current.as_mut().filter(|current| current.number == number)
     }
 
@@ -128,7 +128,7 @@ impl ControllerMachine {
         fault: Option<NodeFault>,
         now: MonoTime,
     ) {
-        let Some(current) = self.change(number) else { return };
+        let Some(current) = self.current_change(number) else { return };
         if let ChangeStage::Hold(_, held) = &mut current.stage
             && current.open.remove(node)
         {
@@ -147,7 +147,7 @@ impl ControllerMachine {
         fault: Option<NodeFault>,
         now: MonoTime,
     ) {
-        let Some(current) = self.change(number) else { return };
+        let Some(current) = self.current_change(number) else { return };
         if matches!(current.stage, ChangeStage::Announce { .. }) && current.open.remove(node) {
             current.fault = current.fault.take().or(fault);
         }
@@ -162,7 +162,7 @@ impl ControllerMachine {
         fault: Option<NodeFault>,
         now: MonoTime,
     ) {
-        let Some(current) = self.change(number) else { return };
+        let Some(current) = self.current_change(number) else { return };
         let is_last =
             matches!(current.stage, ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo);
         if is_last && current.open.remove(node) {
@@ -187,10 +187,11 @@ impl ControllerMachine {
                 ChangeStage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
             }
             (ChangeStage::Whole(_) | ChangeStage::Begin { .. } | ChangeStage::Undo, _) => {
-                return self.steered(number, fault.map_or(Ok(()), Err), now);
+                return self.report_change(number, fault.map_or(Ok(()), Err), now);
             }
         };
-        self.steering.current = Some(CurrentChange { number, stage, begins, open: self.present(), fault });
+        self.steering.current =
+            Some(CurrentChange { number, stage, begins, open: self.present_nodes(), fault });
         self.send_change();
         // Perhaps no node is left.
         self.settle_change(now);
@@ -220,15 +221,15 @@ impl ControllerMachine {
         }
     }
 
-    fn steered(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
+    fn report_change(&mut self, number: u64, outcome: Result<(), NodeFault>, now: MonoTime) {
         // In the order of the requests: the next change begins only after the outcome of this one is out.
-        self.emit(RunEventKind::Steered { number, outcome });
+        self.emit_event(RunEventKind::Steered { number, outcome });
         self.next_change(now);
     }
 
     /// The command that `node` has not answered yet.
-    pub(super) fn unanswered(&self, node: &NodeName) -> Option<NodeCommand> {
+    pub(super) fn unanswered_change(&self, node: &NodeName) -> Option<NodeCommand> {
         let current = self.steering.current.as_ref().filter(|current| current.open.contains(node))?;
-        Some(current.command())
+        Some(current.to_command())
     }
 }

@@ -31,12 +31,13 @@ fn several_nodes() -> RunLimits {
         margin: CONFIRM_MARGIN,
         arming_rounds: 3,
         attempts: 5,
-        ..RunLimits::local(Nanos::from_millis(200))
+        ..RunLimits::for_local(Nanos::from_millis(200))
     }
 }
 
 fn controller_with(names: &[&str], limits: RunLimits) -> ControllerMachine {
-    let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    let head =
+        MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
     let preparation = RunPreparation {
         document: "p".into(),
         terms: RunTerms { tag_key: 1, seed: 2, ..RunTerms::default() },
@@ -44,13 +45,13 @@ fn controller_with(names: &[&str], limits: RunLimits) -> ControllerMachine {
     };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
     let mut controller = ControllerMachine::new(head, preparation, &names, limits);
-    controller.handle(ControllerEvent::Begin, at(0));
+    controller.handle_event(ControllerEvent::Begin, at(0));
     controller
 }
 
 fn say(controller: &mut ControllerMachine, name: &str, reply: NodeReply, ms: u64) -> Vec<ControllerAction> {
     let head = controller.head().clone();
-    controller.handle(ControllerEvent::Reply(node(name), head, reply), at(ms))
+    controller.handle_event(ControllerEvent::Reply(node(name), head, reply), at(ms))
 }
 
 fn commands<'a>(actions: &'a [ControllerAction]) -> Vec<(&'a str, &'a NodeCommand)> {
@@ -78,7 +79,7 @@ fn running(names: &[&str]) -> ControllerMachine {
             say(&mut controller, name, reply.clone(), 2);
         }
     }
-    controller.handle(ControllerEvent::Tick, at(152));
+    controller.handle_event(ControllerEvent::Tick, at(152));
     for name in names {
         say(&mut controller, name, NodeReply::Started, 153);
     }
@@ -118,16 +119,16 @@ fn receivers_are_told_to_finish_when_every_sender_is_done_and_the_path_has_drain
         why: StopReason::Done,
     };
     say(&mut controller, "a", done(0), 200);
-    assert_eq!(commands(&controller.handle(ControllerEvent::Tick, at(900))), [], "b still sends");
+    assert_eq!(commands(&controller.handle_event(ControllerEvent::Tick, at(900))), [], "b still sends");
     say(&mut controller, "b", done(1), 1000);
     assert_eq!(
-        commands(&controller.handle(ControllerEvent::Tick, at(1199)))
+        commands(&controller.handle_event(ControllerEvent::Tick, at(1199)))
             .iter()
             .filter(|(_, c)| matches!(c, NodeCommand::Finish { .. }))
             .count(),
         0
     );
-    let finish = controller.handle(ControllerEvent::Tick, at(1200));
+    let finish = controller.handle_event(ControllerEvent::Tick, at(1200));
     let sent = vec![SentTotal { stream: 0, frames: 5 }, SentTotal { stream: 1, frames: 5 }];
     let wanted = NodeCommand::Finish { sent: sent.into() };
     assert_eq!(commands(&finish), [("a", &wanted), ("b", &wanted)]);
@@ -138,7 +139,8 @@ fn what_belongs_to_another_attempt_or_node_is_ignored() {
     let mut controller = controller(&["a"]);
     let mut old = controller.head().clone();
     old.attempt = 0;
-    controller.handle(ControllerEvent::Reply(node("a"), old, NodeReply::Prepared { ports: vec![] }), at(1));
+    controller
+        .handle_event(ControllerEvent::Reply(node("a"), old, NodeReply::Prepared { ports: vec![] }), at(1));
     assert_eq!(commands(&say(&mut controller, "stranger", NodeReply::Prepared { ports: vec![] }, 2)), []);
     assert!(!commands(&say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 3)).is_empty());
 }
@@ -149,7 +151,8 @@ fn older_samples_are_not_shown() {
     let head = controller.head().clone();
     let mut shown = |ms| {
         let sample = Box::new(CountSample { at: at(ms), ..CountSample::default() });
-        let actions = controller.handle(ControllerEvent::Telemetry(node("a"), head.clone(), sample), at(300));
+        let actions =
+            controller.handle_event(ControllerEvent::Telemetry(node("a"), head.clone(), sample), at(300));
         actions.iter().any(|action| matches!(action, ControllerAction::Emit(RunEventKind::Counters { .. })))
     };
     assert!(shown(200));
@@ -162,8 +165,8 @@ fn older_samples_are_not_shown() {
 fn unanswered_commands_are_repeated_to_those_who_did_not_answer() {
     let mut controller = controller(&["a", "b"]);
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 1);
-    assert_eq!(commands(&controller.handle(ControllerEvent::Tick, at(999))), []);
-    let repeated = controller.handle(ControllerEvent::Tick, at(1000));
+    assert_eq!(commands(&controller.handle_event(ControllerEvent::Tick, at(999))), []);
+    let repeated = controller.handle_event(ControllerEvent::Tick, at(1000));
     assert!(matches!(commands(&repeated)[..], [("b", NodeCommand::Prepare(_))]));
 }
 
@@ -171,7 +174,7 @@ fn unanswered_commands_are_repeated_to_those_who_did_not_answer() {
 fn a_result_is_taken_once_and_each_copy_is_acknowledged() {
     let mut controller = running(&["a"]);
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Done }, 200);
-    controller.handle(ControllerEvent::Tick, at(400));
+    controller.handle_event(ControllerEvent::Tick, at(400));
     let result = || NodeReply::Result(Arc::new(NodeResult { node: "a".into(), ..NodeResult::default() }));
     let first = say(&mut controller, "a", result(), 410);
     assert_eq!(commands(&first), [("a", &NodeCommand::Collected)]);
@@ -184,10 +187,10 @@ fn a_result_is_taken_once_and_each_copy_is_acknowledged() {
 fn nodes_that_never_get_ready_fail_the_run_by_name() {
     let mut controller = controller(&["a", "b"]);
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 1);
-    let abort = controller.handle(ControllerEvent::Tick, at(30_000));
+    let abort = controller.handle_event(ControllerEvent::Tick, at(30_000));
     assert!(commands(&abort).contains(&("a", &NodeCommand::Abort)));
     say(&mut controller, "a", NodeReply::Aborted, 30_001);
-    controller.handle(ControllerEvent::Tick, at(45_000));
+    controller.handle_event(ControllerEvent::Tick, at(45_000));
     let Some(RunOutcome::Failed { fault }) = controller.outcome() else {
         panic!("{:?}", controller.outcome())
     };
@@ -195,7 +198,7 @@ fn nodes_that_never_get_ready_fail_the_run_by_name() {
 }
 
 fn fleet_limits() -> RunLimits {
-    RunLimits::fleet(Nanos::from_millis(2), Nanos::from_millis(200))
+    RunLimits::for_fleet(Nanos::from_millis(2), Nanos::from_millis(200))
 }
 
 /// A fleet's run of `names`, sending since T at 77 ms.
@@ -208,7 +211,7 @@ fn fleet(names: &[&str], policies: RunPolicies) -> ControllerMachine {
             say(&mut controller, name, reply.clone(), 1);
         }
     }
-    controller.handle(ControllerEvent::Tick, at(82));
+    controller.handle_event(ControllerEvent::Tick, at(82));
     for name in names {
         say(&mut controller, name, NodeReply::Started, 83);
     }
@@ -216,7 +219,8 @@ fn fleet(names: &[&str], policies: RunPolicies) -> ControllerMachine {
 }
 
 fn may_go_on(controller: &mut ControllerMachine, name: &str, head: &MessageHead, ms: u64) -> Option<bool> {
-    let actions = controller.handle(ControllerEvent::Renewal(node(name), head.clone(), Nonce(9)), at(ms));
+    let actions =
+        controller.handle_event(ControllerEvent::Renewal(node(name), head.clone(), Nonce(9)), at(ms));
     actions
         .iter()
         .find_map(|action| if let ControllerAction::Grant(_, _, it) = action { Some(it.go_on) } else { None })

@@ -104,12 +104,12 @@ impl LeadClaim {
 
     /// Nodes whose lead may name this claim without its knowledge, because an answer was lost. A caller that gives the
     /// claim up must give these leads back.
-    pub const fn attempted(&self) -> &BTreeSet<NodeName> {
+    pub const fn attempted_nodes(&self) -> &BTreeSet<NodeName> {
         &self.attempted
     }
 
     /// Does the next step. After an error the call may be repeated.
-    pub fn step<R: RecordStore>(
+    pub fn advance_claim<R: RecordStore>(
         &mut self,
         records: &mut R,
         is_there: ControllerLookup<'_>,
@@ -124,7 +124,7 @@ impl LeadClaim {
                     left.pop_front();
                     self.terms.insert(controller, seen);
                 }
-                None => return Ok(self.decide()),
+                None => return Ok(self.decide_claim()),
             },
             Stage::EndTerms(left) => match left.front().cloned() {
                 Some((controller, revision)) => self.end_term(records, &controller, revision)?,
@@ -135,16 +135,16 @@ impl LeadClaim {
             }
             Stage::Write(left) => {
                 let next: Vec<NodeName> = left.iter().take(self.writes_at_once).cloned().collect();
-                self.write(records, next)?;
+                self.write_leads(records, next)?;
             }
             Stage::GiveBack if self.taken.is_empty() => self.stage = Stage::ReadLeads,
-            Stage::GiveBack => self.give_back(records)?,
+            Stage::GiveBack => self.give_back_taken(records)?,
         }
         Ok(ClaimProgress::UnderWay)
     }
 
     fn read_leads<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
-        let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::key).collect();
+        let keys: Vec<String> = self.wanted.nodes.iter().map(NodeLead::record_key).collect();
         let found = records.get_many(&keys)?;
         // Answers of an earlier round say nothing about the records as they are now.
         self.found.clear();
@@ -152,13 +152,13 @@ impl LeadClaim {
         for (node, record) in self.wanted.nodes.iter().zip(found) {
             let revision = record.as_ref().map(|record| record.revision);
             // A lead that cannot be parsed counts as free.
-            let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::read);
+            let lead: Option<NodeLead> = record.as_ref().and_then(StoredRecord::decode_value);
             let of_another = lead.iter().find(|lead| !self.is_own(lead)).cloned();
             self.before.extend(of_another.map(|lead| (node.clone(), lead)));
             self.found.insert(node.clone(), FoundRecord { revision, lead });
         }
         // One look-up for each controller, however many of the nodes it leads.
-        let holders: BTreeSet<&String> = self.others().map(|(_, lead)| &lead.controller).collect();
+        let holders: BTreeSet<&String> = self.leads_of_others().map(|(_, lead)| &lead.controller).collect();
         self.stage = Stage::ReadTerms(holders.into_iter().cloned().collect());
         Ok(())
     }
@@ -177,13 +177,13 @@ impl LeadClaim {
     }
 
     /// Leads that other controllers have not given back.
-    fn others(&self) -> impl Iterator<Item = (&NodeName, &NodeLead)> {
+    fn leads_of_others(&self) -> impl Iterator<Item = (&NodeName, &NodeLead)> {
         let leads = self.found.iter().filter_map(|(node, found)| Some((node, found.lead.as_ref()?)));
         leads.filter(|(_, lead)| !lead.is_free && lead.controller != self.me.controller)
     }
 
     /// Decides, once all leads and terms are read: either a live controller holds a node, or the nodes can be taken.
-    fn decide(&mut self) -> ClaimProgress {
+    fn decide_claim(&mut self) -> ClaimProgress {
         let held = self.held_by_others();
         if !held.is_empty() {
             // The answer to a write of its own may have been lost.
@@ -206,10 +206,10 @@ impl LeadClaim {
     }
 
     fn held_by_others(&self) -> BTreeMap<NodeName, HeldLead> {
-        let held = self.others().filter_map(|(node, lead)| {
+        let held = self.leads_of_others().filter_map(|(node, lead)| {
             let state = self.terms.get(&lead.controller)?.state;
             let revision = self.found.get(node).and_then(|found| found.revision).unwrap_or(0);
-            state.holds().then(|| (node.clone(), HeldLead { lead: lead.clone(), revision, state }))
+            state.holds_leads().then(|| (node.clone(), HeldLead { lead: lead.clone(), revision, state }))
         });
         held.collect()
     }
@@ -236,7 +236,7 @@ impl LeadClaim {
         Ok(())
     }
 
-    fn lead(&self) -> NodeLead {
+    fn new_lead(&self) -> NodeLead {
         NodeLead {
             controller: self.me.controller.clone(),
             epoch: self.epoch,
@@ -249,11 +249,11 @@ impl LeadClaim {
     }
 
     /// Writes the leads of these nodes. If one was changed, or an answer is lost, all leads are given back and read again.
-    fn write<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
-        let lead = self.lead();
-        let value = StoredRecord::written(&lead);
+    fn write_leads<R: RecordStore>(&mut self, records: &mut R, nodes: Vec<NodeName>) -> Result<(), Error> {
+        let lead = self.new_lead();
+        let value = StoredRecord::encode_value(&lead);
         let writes = nodes.iter().map(|node| RecordWrite {
-            key: NodeLead::key(node),
+            key: NodeLead::record_key(node),
             revision: self.found.get(node).and_then(|found| found.revision),
             value: value.clone(),
         });
@@ -288,7 +288,7 @@ impl LeadClaim {
         failure.map_or(Ok(()), Err)
     }
 
-    fn give_back<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
+    fn give_back_taken<R: RecordStore>(&mut self, records: &mut R) -> Result<(), Error> {
         let first = self.taken.len().saturating_sub(self.writes_at_once);
         let leads = self.taken.split_off(first);
         let given: Vec<NodeName> = leads.iter().map(|lead| lead.node.clone()).collect();

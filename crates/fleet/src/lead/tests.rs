@@ -33,13 +33,15 @@ fn claim(by: &str, nodes: &[&str], heard: u64) -> LeadClaim {
 }
 
 fn begin(records: &mut LocalRecords, name: &str) -> u64 {
-    let record = ControllerTerm::record(identity(name), 0);
-    records.create(&TermRecord::key(name), &StoredRecord::written(&record)).expect("it is new")
+    let record = ControllerTerm::first_record(identity(name), 0);
+    records
+        .create_record(&TermRecord::record_key(name), &StoredRecord::encode_value(&record))
+        .expect("it is new")
 }
 
 fn finish(claim: &mut LeadClaim, records: &mut LocalRecords, now: MonoTime) -> ClaimProgress {
     loop {
-        match claim.step(records, &|_| Some(true), now).expect("memory") {
+        match claim.advance_claim(records, &|_| Some(true), now).expect("memory") {
             ClaimProgress::UnderWay => {}
             done => return done,
         }
@@ -58,13 +60,14 @@ fn give_back(leads: Vec<TakenLead>, records: &mut LocalRecords) {
 }
 
 fn lead_of(records: &mut LocalRecords, name: &str) -> NodeLead {
-    let record = records.get(&NodeLead::key(&node(name))).expect("memory").expect("it was taken");
-    record.read().expect("it is readable")
+    let record =
+        records.get_record(&NodeLead::record_key(&node(name))).expect("memory").expect("it was taken");
+    record.decode_value().expect("it is readable")
 }
 
 #[test]
 fn the_epoch_is_above_that_of_every_lead_and_of_every_node() {
-    let mut records = LocalFabric::default().records().expect("memory");
+    let mut records = LocalFabric::default().open_records().expect("memory");
     begin(&mut records, "x");
     let (epoch, leads) = taken(&mut claim("x", &["a"], 0), &mut records, at(0));
     assert_eq!((epoch, &leads[0].before), (1, &None));
@@ -79,7 +82,7 @@ fn the_epoch_is_above_that_of_every_lead_and_of_every_node() {
 
 #[test]
 fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
-    let mut records = LocalFabric::default().records().expect("memory");
+    let mut records = LocalFabric::default().open_records().expect("memory");
     for name in ["x", "y"] {
         begin(&mut records, name);
     }
@@ -88,7 +91,7 @@ fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
     let ClaimProgress::Blocked(held) = finish(&mut second, &mut records, at(1)) else { panic!("b is held") };
     assert_eq!(held.keys().collect::<Vec<_>>(), [&node("b")]);
     assert_eq!(held[&node("b")].lead.to_string(), "belongs to run x of alice@x-host since 14:03 UTC");
-    assert_eq!(records.get("lead.a"), Ok(None), "nothing was written");
+    assert_eq!(records.get_record("lead.a"), Ok(None), "nothing was written");
     give_back(leads, &mut records);
     let (epoch, leads) = taken(&mut second, &mut records, at(2));
     assert_eq!(epoch, 2);
@@ -98,7 +101,7 @@ fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
 /// A claim takes over only the wanted nodes, and the dead controller has lost altogether: its next refresh is refused.
 #[test]
 fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
-    let mut records = LocalFabric::default().records().expect("memory");
+    let mut records = LocalFabric::default().open_records().expect("memory");
     let revision = begin(&mut records, "x");
     taken(&mut claim("x", &["a", "b"], 0), &mut records, at(0));
     begin(&mut records, "y");
@@ -109,8 +112,8 @@ fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
     assert_eq!((epoch, leads.len()), (2, 1));
     assert_eq!(leads[0].before.as_ref().map(|before| before.run.0.as_str()), Some("x"));
     assert_eq!(lead_of(&mut records, "a").controller, "x", "nobody needs it yet");
-    let refresh = StoredRecord::written(&ControllerTerm::record(identity("x"), 0));
-    assert!(matches!(records.replace("term.x", revision, &refresh), Err(Error::Stale(_))));
+    let refresh = StoredRecord::encode_value(&ControllerTerm::first_record(identity("x"), 0));
+    assert!(matches!(records.replace_record("term.x", revision, &refresh), Err(Error::Stale(_))));
     // The next claim need not wait: the term of the holder is over.
     begin(&mut records, "z");
     taken(&mut claim("z", &["a"], 0), &mut records, at(15_001));
@@ -135,23 +138,23 @@ impl LossyRecords<'_> {
 }
 
 impl RecordStore for LossyRecords<'_> {
-    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
-        let found = self.0.get(key);
+    fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, Error> {
+        let found = self.0.get_record(key);
         self.answer(found)
     }
-    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
-        let done = self.0.create(key, value);
+    fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
+        let done = self.0.create_record(key, value);
         self.answer(done)
     }
-    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
-        let done = self.0.replace(key, revision, value);
+    fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
+        let done = self.0.replace_record(key, revision, value);
         self.answer(done)
     }
-    fn remove(&mut self, key: &str) -> Result<(), Error> {
-        self.0.remove(key)
+    fn remove_record(&mut self, key: &str) -> Result<(), Error> {
+        self.0.remove_record(key)
     }
-    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
-        self.0.keys(prefix)
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.0.list_keys(prefix)
     }
 }
 
@@ -185,8 +188,8 @@ struct LeadActor {
 impl LeadActor {
     fn new(records: &mut LocalRecords, name: &'static str, nodes: &'static [&'static str]) -> Self {
         let revision = begin(records, name);
-        let term = ControllerTerm::begun(
-            ControllerTerm::record(identity(name), 0),
+        let term = ControllerTerm::from_record(
+            ControllerTerm::first_record(identity(name), 0),
             revision,
             TermTimes::default(),
             at(0),
@@ -198,17 +201,21 @@ impl LeadActor {
     /// Refreshes its term in two steps: between the decision and the writing any time may pass.
     fn refresh(&mut self, records: &mut LocalRecords, is_lost: bool, now: MonoTime) {
         let Some((revision, record)) = self.refreshing.take() else {
-            self.refreshing = self.term.refresh(now);
+            self.refreshing = self.term.due_refresh(now);
             return;
         };
-        let key = TermRecord::key(self.name);
-        match LossyRecords(records, is_lost).replace(&key, revision, &StoredRecord::written(&record)) {
-            Ok(revision) => self.term.refreshed(revision),
+        let key = TermRecord::record_key(self.name);
+        match LossyRecords(records, is_lost).replace_record(
+            &key,
+            revision,
+            &StoredRecord::encode_value(&record),
+        ) {
+            Ok(revision) => self.term.on_refreshed(revision),
             Err(Error::Stale(_)) => {
-                let found = records.get(&key).expect("memory");
-                let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::read);
+                let found = records.get_record(&key).expect("memory");
+                let record: Option<TermRecord> = found.as_ref().and_then(StoredRecord::decode_value);
                 let revision = found.map_or(0, |found| found.revision);
-                self.term.refused(record.as_ref().map(|record| (record, revision)));
+                self.term.on_refresh_refused(record.as_ref().map(|record| (record, revision)));
             }
             Err(_) => {}
         }
@@ -228,10 +235,10 @@ impl LeadActor {
         let mut records = LossyRecords(records, is_lost);
         self.doing = match std::mem::replace(&mut self.doing, ActorState::Lost) {
             ActorState::Claims(claim) if draw(random, 40) == 0 => {
-                let nodes = claim.attempted().clone();
+                let nodes = claim.attempted_nodes().clone();
                 ActorState::GivesUp(DoubtfulLeads { run: RunId(self.name.into()), nodes })
             }
-            ActorState::GivesUp(mut leads) => match leads.give_back(&mut records, self.name) {
+            ActorState::GivesUp(mut leads) => match leads.read_and_give_back(&mut records, self.name) {
                 Ok(()) => {
                     let own = leads_of(records.0, self.name);
                     assert!(own.is_empty(), "{} has given up and holds {own:?}", self.name);
@@ -240,7 +247,8 @@ impl LeadActor {
                 }
                 Err(_) => ActorState::GivesUp(leads),
             },
-            ActorState::Claims(mut claim) => match claim.step(&mut records, &|_| Some(true), at(ms)) {
+            ActorState::Claims(mut claim) => match claim.advance_claim(&mut records, &|_| Some(true), at(ms))
+            {
                 Ok(ClaimProgress::Taken(_, leads)) => ActorState::Leads(ms + draw(random, 2_000), leads),
                 Ok(ClaimProgress::Blocked(held)) => {
                     assert!(!held.is_empty());
@@ -275,9 +283,10 @@ impl LeadActor {
 
 /// Nodes whose lead names this controller.
 fn leads_of(records: &mut LocalRecords, name: &str) -> Vec<String> {
-    let mut keys = records.keys("lead.").expect("memory");
+    let mut keys = records.list_keys("lead.").expect("memory");
     keys.retain(|key| {
-        let lead = records.get(key).expect("memory").and_then(|record| record.read::<NodeLead>());
+        let lead =
+            records.get_record(key).expect("memory").and_then(|record| record.decode_value::<NodeLead>());
         lead.is_some_and(|lead| lead.controller == name && !lead.is_free)
     });
     keys
@@ -292,7 +301,7 @@ fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
     let mut gave_up = 0;
     for seed in 0..1000 {
         let (mut random, mut ms) = (seed, 0);
-        let mut records = LocalFabric::default().records().expect("memory");
+        let mut records = LocalFabric::default().open_records().expect("memory");
         let mut actors = WANTED.map(|(name, nodes)| LeadActor::new(&mut records, name, nodes));
         // Epoch that each node has obeyed, with its controller.
         let mut obeyed: BTreeMap<NodeName, (u64, &str)> = BTreeMap::new();

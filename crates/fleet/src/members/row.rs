@@ -32,15 +32,20 @@ pub struct MemberRow {
 }
 
 impl MemberRow {
-    pub(super) fn of(name: &NodeName, member: &FleetMember, labels: &OperatorLabels, now: MonoTime) -> Self {
+    pub(super) fn from_member(
+        name: &NodeName,
+        member: &FleetMember,
+        labels: &OperatorLabels,
+        now: MonoTime,
+    ) -> Self {
         Self {
             node: name.clone(),
-            presence: member.presence(now),
-            silent: member.silent(now),
+            presence: member.presence_at(now),
+            silent: member.silence_at(now),
             restarts: member.earlier.len(),
-            skew: member.skew(),
+            skew: member.protocol_skew(),
             operator_labels: labels.in_force(&member.hello),
-            overruled_labels: labels.overruled(&member.hello),
+            overruled_labels: labels.overruled_labels(&member.hello),
             lead: None,
             hello: member.hello.clone(),
         }
@@ -48,16 +53,16 @@ impl MemberRow {
 
     /// The same row `age` later, if no hello arrived meanwhile.
     #[must_use]
-    pub fn aged(mut self, age: Nanos) -> Self {
+    pub fn aged_by(mut self, age: Nanos) -> Self {
         self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
-        self.presence = NodePresence::after(self.silent);
+        self.presence = NodePresence::from_silence(self.silent);
         self
     }
 
     /// Replaces its labels from the operator.
     pub fn label_with(&mut self, labels: Option<&OperatorLabels>) {
         self.operator_labels = labels.map(|labels| labels.in_force(&self.hello)).unwrap_or_default();
-        self.overruled_labels = labels.map(|labels| labels.overruled(&self.hello)).unwrap_or_default();
+        self.overruled_labels = labels.map(|labels| labels.overruled_labels(&self.hello)).unwrap_or_default();
     }
 
     /// Labels of the node itself that count: those of its owner, then those of the operator.
@@ -67,7 +72,7 @@ impl MemberRow {
 
     /// Reason that keeps it from taking part in `run`; `None` without one. A run of an earlier controller on it is no
     /// reason: the next leader ends it.
-    pub fn hindrance(&self, run: Option<&RunId>) -> Option<String> {
+    pub fn hindrance_for(&self, run: Option<&RunId>) -> Option<String> {
         let lead = self.lead.as_ref().filter(|lead| Some(&lead.run) != run);
         if self.presence == NodePresence::Lost {
             // The last hello may have gone to another controller: its time does not show when the node became silent.

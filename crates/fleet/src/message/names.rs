@@ -66,7 +66,7 @@ pub struct PlanHash(#[serde(deserialize_with = "line")] String);
 
 impl PlanHash {
     /// Hashes `document`.
-    pub fn of(document: &str) -> Self {
+    pub fn from_document(document: &str) -> Self {
         let digest = Sha256::digest(document.as_bytes());
         Self(digest.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
     }
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn a_plan_hash_is_sha256_in_hex() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-        assert_eq!(PlanHash::of("").as_str(), empty);
-        assert_ne!(PlanHash::of("a"), PlanHash::of("b"));
+        assert_eq!(PlanHash::from_document("").as_str(), empty);
+        assert_ne!(PlanHash::from_document("a"), PlanHash::from_document("b"));
     }
 }

@@ -107,7 +107,7 @@ fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     }
 }
 
-pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
+pub(super) fn parse_permit(text: &str) -> Result<LendingPermit, FileError> {
     // The message of the TOML parser ends with a line break.
     let file: PermitFile =
         toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
@@ -115,9 +115,9 @@ pub(super) fn read(text: &str) -> Result<LendingPermit, FileError> {
 
     let permit = LendingPermit {
         labels: file.labels,
-        ports: file.port.map(|ports| ports.into_iter().map(port).collect()),
+        ports: file.port.map(|ports| ports.into_iter().map(permitted_port).collect()),
         networks: file.destinations.ip.map_or(usual.networks, network_set),
-        macs: file.destinations.mac.map_or(Ok(usual.macs), macs)?,
+        macs: file.destinations.mac.map_or(Ok(usual.macs), permitted_macs)?,
         max_duration: file.max_duration.map_or(usual.max_duration, |ParsedText(length)| length),
         max_capture: file.max_capture.map(|ByteSize(bytes)| bytes),
         back_ends: file.back_ends,
@@ -140,7 +140,7 @@ fn network_set(list: Vec<ParsedText<Network>>) -> NetworkSet {
     NetworkSet::new(&list.into_iter().map(|ParsedText(network)| network).collect::<Vec<_>>())
 }
 
-fn port(port: FilePort) -> PermittedPort {
+fn permitted_port(port: FilePort) -> PermittedPort {
     PermittedPort {
         interface: port.interface.0.to_string(),
         labels: port.labels,
@@ -151,14 +151,14 @@ fn port(port: FilePort) -> PermittedPort {
     }
 }
 
-fn macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
+fn permitted_macs(macs: FileMacs) -> Result<PermittedMacs, FileError> {
     match macs {
         FileMacs::Word(word) if word == "any" => Ok(PermittedMacs::Any),
         FileMacs::Word(word) => {
             Err(FileError(format!("`mac` must be a list of addresses or \"any\", not \"{word}\"")))
         }
         FileMacs::List(list) => {
-            let list: Result<_, String> = list.iter().map(|text| PermittedMacs::one(text)).collect();
+            let list: Result<_, String> = list.iter().map(|text| PermittedMacs::parse_mac(text)).collect();
             list.map(PermittedMacs::List).map_err(FileError)
         }
     }

@@ -2,7 +2,7 @@
 
 use packetrig_plan::device::mac_text;
 use packetrig_plan::reach::FieldValues;
-use packetrig_plan::recording::mac;
+use packetrig_plan::recording::parse_mac;
 use packetrig_units::Network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -36,24 +36,24 @@ impl NetworkSet {
     pub fn contains(&self, ip: IpAddr) -> bool {
         // An IPv4 address in the form of IPv6 must not slip through the IPv6 ranges.
         match ip.to_canonical() {
-            IpAddr::V4(ip) => covers(&self.v4, ip.to_bits().into(), ip.to_bits().into()),
-            IpAddr::V6(ip) => covers(&self.v6, ip.to_bits(), ip.to_bits()),
+            IpAddr::V4(ip) => ranges_cover(&self.v4, ip.to_bits().into(), ip.to_bits().into()),
+            IpAddr::V6(ip) => ranges_cover(&self.v6, ip.to_bits(), ip.to_bits()),
         }
     }
 
     /// A value that is not among them, in words.
     pub(super) fn forbidden_value(&self, values: &FieldValues, is_v6: bool) -> Option<String> {
         if is_v6 {
-            uncovered(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
+            uncovered_value(values, &self.v6, |value| Ipv6Addr::from_bits(value).to_string())
         } else {
-            uncovered(values, &self.v4, ipv4_text)
+            uncovered_value(values, &self.v4, ipv4_text)
         }
     }
 }
 
 fn ranges_of(networks: &[Network], is_v4: bool) -> Vec<(u128, u128)> {
     let own = networks.iter().filter(|network| network.first().is_ipv4() == is_v4);
-    joined(own.map(|network| network.ends()).collect())
+    join_ranges(own.map(|network| network.first_and_last()).collect())
 }
 
 /// Formats a value of an IPv4 field. A value that is too large for that is shown as in IPv6.
@@ -65,17 +65,21 @@ fn ipv4_text(value: u128) -> String {
 }
 
 /// A value that these ranges do not cover, in words.
-fn uncovered(values: &FieldValues, ranges: &[(u128, u128)], text: impl Fn(u128) -> String) -> Option<String> {
+fn uncovered_value(
+    values: &FieldValues,
+    ranges: &[(u128, u128)],
+    text: impl Fn(u128) -> String,
+) -> Option<String> {
     match values {
         FieldValues::List(list) => {
-            list.iter().find(|value| !covers(ranges, **value, **value)).map(|value| text(*value))
+            list.iter().find(|value| !ranges_cover(ranges, **value, **value)).map(|value| text(*value))
         }
-        FieldValues::Range(first, last) => (!covers(ranges, *first, *last))
+        FieldValues::Range(first, last) => (!ranges_cover(ranges, *first, *last))
             .then(|| format!("anything from {} to {}", text(*first), text(*last))),
     }
 }
 
-fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+fn join_ranges(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     ranges.sort_unstable();
     let mut joined: Vec<(u128, u128)> = Vec::new();
     for (first, last) in ranges {
@@ -88,7 +92,7 @@ fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
     joined
 }
 
-fn covers(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
+fn ranges_cover(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
     // One range is enough: `joined` leaves no two that touch.
     ranges.iter().any(|range| range.0 <= first && last <= range.1)
 }
@@ -102,15 +106,16 @@ pub enum PermittedMacs {
 
 impl PermittedMacs {
     /// Parses a MAC address as the owner writes it.
-    pub(super) fn one(text: &str) -> Result<[u8; 6], String> {
-        mac(text).ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
+    pub(super) fn parse_mac(text: &str) -> Result<[u8; 6], String> {
+        parse_mac(text)
+            .ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
     }
 
     /// A value that is not among them, in words.
     pub(super) fn forbidden_value(&self, values: &FieldValues) -> Option<String> {
         let Self::List(allowed) = self else { return None };
-        let ranges = joined(allowed.iter().map(|mac| (mac_number(*mac), mac_number(*mac))).collect());
-        uncovered(values, &ranges, |value| {
+        let ranges = join_ranges(allowed.iter().map(|mac| (mac_number(*mac), mac_number(*mac))).collect());
+        uncovered_value(values, &ranges, |value| {
             let bytes = value.to_be_bytes();
             mac_text([10, 11, 12, 13, 14, 15].map(|index: usize| bytes[index]))
         })

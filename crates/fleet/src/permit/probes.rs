@@ -13,20 +13,22 @@ impl LendingPermit {
     /// Refuses addresses and durations that are not allowed.
     pub(super) fn check_probes(&self, plan: &Plan, own: &OwnPlanPort, refusals: &mut Vec<String>) {
         let Some(probes) = &plan.probes else { return };
-        let targets = probes.lines_from(own.port).filter_map(|(_, line)| probes.target(line));
+        let targets = probes.lines_from(own.port).filter_map(|(_, line)| probes.target_address(line));
         // A reflector also sends: its answers go to the nodes that ask.
-        let askers = probes.askers(own.port).filter_map(|asker| probes.addresses.get(&asker).copied());
+        let askers = probes.asking_ports(own.port).filter_map(|asker| probes.addresses.get(&asker).copied());
         let all: BTreeSet<IpAddr> = targets.map(|target| target.ip()).chain(askers).collect();
         let strangers = all.into_iter().filter(|address| !self.networks.contains(*address));
-        refusals.extend(
-            strangers.map(|address| own.refusal(format_args!("probes to or from {address} are not allowed"))),
-        );
-        let sends = probes.lines_of(own.port) > 0;
-        if sends && probes.length() > self.max_duration {
+        refusals
+            .extend(strangers.map(|address| {
+                own.refusal_text(format_args!("probes to or from {address} are not allowed"))
+            }));
+        let sends = probes.line_count_of(own.port) > 0;
+        if sends && probes.total_length() > self.max_duration {
             let most = self.max_duration;
-            refusals.push(
-                own.refusal(format_args!("the probes last {}; at most {most} is allowed", probes.length())),
-            );
+            refusals.push(own.refusal_text(format_args!(
+                "the probes last {}; at most {most} is allowed",
+                probes.total_length()
+            )));
         }
     }
 }
@@ -35,7 +37,7 @@ impl AskedLoad {
     /// Adds the probes that a port sends, and the answers of its reflector.
     pub(super) fn add_probes(&mut self, plan: &Plan, port: usize) {
         let Some(probes) = &plan.probes else { return };
-        let lines = u64::from(probes.lines_of(port)) + probes.askers(port).count() as u64;
+        let lines = u64::from(probes.line_count_of(port)) + probes.asking_ports(port).count() as u64;
         // Each line has a time of its own then: the port sends for one line at a time.
         let lines = if probes.method.is_alone() { lines.min(1) } else { lines };
         let in_1000_s = lines.saturating_mul(probes.probes_in_1000_s());
@@ -62,11 +64,12 @@ mod tests {
             "{{ports: [{{name: a, location: n1/eth0}}, {{name: b, location: n2/eth0}}], x_probes: {{{probes}, \
             addresses: [{{port: a, address: 198.18.0.1}}, {{port: b, address: 10.0.0.2}}]}}}}"
         );
-        let plan = Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
-        let bound = plan.bind(&[None, None]).unwrap();
+        let plan =
+            Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+        let bound = plan.bind_to_links(&[None, None]).unwrap();
         let own = OwnPlanPort { port: 0, interface: "eth0".into(), link_speed: None, back_end: None };
         let terms = RunTerms::default();
-        permit.check(&bound, &[own], PermitWish { terms: &terms, replays: &[] })
+        permit.check_plan(&bound, &[own], PermitWish { terms: &terms, replays: &[] })
     }
 
     #[test]
@@ -106,10 +109,10 @@ mod tests {
     #[test]
     fn the_section_about_probes_is_kept_as_it_is() {
         let permit =
-            LendingPermit::read("[probe]\nabout = \"x\"\n[[probe.target]]\nnetwork = \"10.0.0.0/8\"\n")
+            LendingPermit::from_toml("[probe]\nabout = \"x\"\n[[probe.target]]\nnetwork = \"10.0.0.0/8\"\n")
                 .unwrap();
         let section = permit.probes.unwrap();
         assert!(section.contains("about = \"x\"") && section.contains("[[target]]"), "{section}");
-        assert_eq!(LendingPermit::read("").unwrap().probes, None);
+        assert_eq!(LendingPermit::from_toml("").unwrap().probes, None);
     }
 }

@@ -10,8 +10,8 @@ fn bound(packet: &str, flow: &str, more: &str) -> BoundPlan {
         "{{ports: [{{name: a, location: eth1}}, {{name: b, location: eth2}}], {more} flows: [{{name: s, \
          tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, packet: [{packet}], size: {{fixed: 230}}, {flow}}}]}}"
     );
-    let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
-    plan.bind(&[Some(BitRate::new(10_000_000_000)); 2]).unwrap()
+    let plan = Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+    plan.bind_to_links(&[Some(BitRate::new(10_000_000_000)); 2]).unwrap()
 }
 
 fn to(dst: &str) -> String {
@@ -47,7 +47,7 @@ const PLAIN: PermitWish<'_> = PermitWish {
 const SLOW: &str = "rate: {choice: pps, pps: 1000}";
 
 fn refusals(permit: &LendingPermit, bound: &BoundPlan) -> Vec<String> {
-    permit.check(bound, &mine(Some(TEN_GIGABITS)), PLAIN)
+    permit.check_plan(bound, &mine(Some(TEN_GIGABITS)), PLAIN)
 }
 
 fn addressed(permit: &LendingPermit, dst: &str) -> Vec<String> {
@@ -87,16 +87,17 @@ fn what_cannot_be_bounded_needs_everything_allowed() {
         said,
         ["stream s: its destination is not known in advance: a header of its frames is given as bytes"]
     );
-    let all = LendingPermit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = 'any'").unwrap();
+    let all = LendingPermit::from_toml("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = 'any'").unwrap();
     assert_eq!(refusals(&all, &plan), Vec::<String>::new());
-    let some = LendingPermit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = ['02:00:00:00:00:02']")
-        .unwrap();
+    let some =
+        LendingPermit::from_toml("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = ['02:00:00:00:00:02']")
+            .unwrap();
     assert_eq!(refusals(&some, &plan).len(), 1);
 }
 
 #[test]
 fn only_listed_mac_addresses_are_sent_to() {
-    let permit = |mac: &str| LendingPermit::read(&format!("[destinations]\nmac = ['{mac}']")).unwrap();
+    let permit = |mac: &str| LendingPermit::from_toml(&format!("[destinations]\nmac = ['{mac}']")).unwrap();
     let plan = bound(ETHERNET, SLOW, "");
     assert_eq!(refusals(&permit("02:00:00:00:00:02"), &plan), Vec::<String>::new());
     let said = refusals(&permit("02:00:00:00:00:03"), &plan);
@@ -105,7 +106,7 @@ fn only_listed_mac_addresses_are_sent_to() {
 
 #[test]
 fn a_port_has_its_limits_and_others_are_not_lent() {
-    let permit = LendingPermit::read(
+    let permit = LendingPermit::from_toml(
         "[[port]]\ninterface = 'eth1'\nlabels = ['tx']\nmax_rate = '1Mbit/s'\nmax_frames_per_second = 400\nmax_mtu = 1500",
     )
     .unwrap();
@@ -127,13 +128,13 @@ fn a_port_has_its_limits_and_others_are_not_lent() {
         refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 400}", "")),
         ["port eth2 is not lent"]
     );
-    assert_eq!(permit.port("eth1", true).unwrap().labels, ["tx"]);
-    assert_eq!(permit.port("eth9", false), None);
+    assert_eq!(permit.lent_port("eth1", true).unwrap().labels, ["tx"]);
+    assert_eq!(permit.lent_port("eth9", false), None);
 }
 
 #[test]
 fn a_stream_may_not_take_longer_than_allowed_and_an_endless_one_is_cut() {
-    let permit = LendingPermit::read("max_duration = '10s'").unwrap();
+    let permit = LendingPermit::from_toml("max_duration = '10s'").unwrap();
     let seconds = |seconds: u64| {
         let duration = format!("choice: fixed_seconds, fixed_seconds: {{seconds: {seconds}}}");
         refusals(&permit, &bound(ETHERNET, &format!("{SLOW}, duration: {{{duration}}}"), ""))
@@ -159,26 +160,26 @@ fn emulated_interfaces_claim_only_allowed_addresses() {
 
 #[test]
 fn captures_and_back_ends_can_be_forbidden() {
-    let permit = LendingPermit::read("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
+    let permit = LendingPermit::from_toml("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
     let plan = bound(ETHERNET, SLOW, "captures: [{name: c, port_names: [b]}],");
     assert_eq!(refusals(&permit, &plan), ["port eth2: captures are not allowed"]);
     let terms = RunTerms { back_end: Some(BackEnd::Pktgen), ..RunTerms::default() };
     assert_eq!(
-        permit.check(&plan, &[], PermitWish { terms: &terms, ..PLAIN }),
+        permit.check_plan(&plan, &[], PermitWish { terms: &terms, ..PLAIN }),
         ["back end pktgen is not allowed"]
     );
     let opened = mine(None).map(|own| OwnPlanPort { back_end: Some(BackEnd::Xdp), ..own });
-    let said = permit.check(&bound(ETHERNET, SLOW, ""), &opened, PLAIN);
+    let said = permit.check_plan(&bound(ETHERNET, SLOW, ""), &opened, PLAIN);
     assert_eq!(said, ["port eth1: it would send with back end xdp, which is not allowed"]);
     assert!(permit.allows_back_end(BackEnd::AfXdp) && !permit.allows_back_end(BackEnd::Xdp));
 }
 
 #[test]
 fn captures_that_only_the_controller_wants_can_be_forbidden() {
-    let permit = LendingPermit::read("max_capture = 0").unwrap();
+    let permit = LendingPermit::from_toml("max_capture = 0").unwrap();
     let terms = RunTerms { capture_all: true, ..RunTerms::default() };
     let wish = PermitWish { terms: &terms, ..PLAIN };
-    let said = permit.check(&bound(ETHERNET, SLOW, ""), &mine(None), wish);
+    let said = permit.check_plan(&bound(ETHERNET, SLOW, ""), &mine(None), wish);
     assert_eq!(said, ["port eth2: captures are not allowed"]);
 }
 
@@ -195,12 +196,13 @@ flows:
 fn the_speed_of_a_link_is_what_the_link_says() {
     let everything = "[destinations]\nip = ['0.0.0.0/0', '::/0']\n[[port]]\ninterface = 'eth2'\n[[port]]\ninterface = 'eth1'";
     let permit =
-        LendingPermit::read(&format!("replays = '/captures'\n{everything}\nmax_rate = '1Gbit/s'")).unwrap();
-    let plan = Plan::read(UNPACED).unwrap_or_else(|problems| panic!("{problems}"));
-    let bound = plan.bind(&[None; 2]).unwrap();
+        LendingPermit::from_toml(&format!("replays = '/captures'\n{everything}\nmax_rate = '1Gbit/s'"))
+            .unwrap();
+    let plan = Plan::from_text(UNPACED).unwrap_or_else(|problems| panic!("{problems}"));
+    let bound = plan.bind_to_links(&[None; 2]).unwrap();
     let lent = PermitWish { replays: &[Some("/captures/a.pcap".into())], ..PLAIN };
     for (speed, refused) in [(None, 1), (Some(TEN_GIGABITS), 1), (Some(BitRate::new(1_000_000_000)), 0)] {
-        assert_eq!(permit.check(&bound, &mine(speed), lent).len(), refused, "{speed:?}");
+        assert_eq!(permit.check_plan(&bound, &mine(speed), lent).len(), refused, "{speed:?}");
     }
 }
 
@@ -209,11 +211,11 @@ fn only_files_of_the_owners_directory_are_replayed() {
     let plan = bound(ETHERNET, SLOW, "");
     let check = |permit: &LendingPermit, file: Option<&str>| {
         let replays = [file.map(PathBuf::from)];
-        permit.check(&plan, &mine(None), PermitWish { replays: &replays, ..PLAIN })
+        permit.check_plan(&plan, &mine(None), PermitWish { replays: &replays, ..PLAIN })
     };
     let none = check(&LendingPermit::default(), Some("/etc/shadow"));
     assert_eq!(none, ["no file of this node may be replayed"]);
-    let some = LendingPermit::read("replays = '/captures'").unwrap();
+    let some = LendingPermit::from_toml("replays = '/captures'").unwrap();
     assert_eq!(check(&some, Some("/captures/a/b.pcap")), Vec::<String>::new());
     for other in [Some("/etc/shadow"), Some("/captures-of-others/a.pcap"), None] {
         assert_eq!(check(&some, other), ["only files below /captures may be replayed"]);
@@ -224,26 +226,26 @@ fn only_files_of_the_owners_directory_are_replayed() {
 fn emulated_interfaces_need_every_mac_address() {
     let device = "devices: [{name: d, ethernets: [{name: e, connection: {choice: port_name, port_name: a}, \
         mac: '02:00:00:00:00:01', ipv4_addresses: [{name: i, address: 198.18.0.1, gateway: 198.18.0.2, prefix: 16}]}]}],";
-    let permit = LendingPermit::read("[destinations]\nmac = ['02:00:00:00:00:02']").unwrap();
+    let permit = LendingPermit::from_toml("[destinations]\nmac = ['02:00:00:00:00:02']").unwrap();
     let said = refusals(&permit, &bound(ETHERNET, SLOW, device));
     assert!(said.iter().any(|said| said.contains("MAC addresses that are not known in advance")), "{said:?}");
 }
 
 #[test]
 fn without_a_file_no_other_namespace_is_lent() {
-    assert_eq!(LendingPermit::default().port("ns/eth1", false), None);
+    assert_eq!(LendingPermit::default().lent_port("ns/eth1", false), None);
 }
 
 #[test]
 fn without_a_file_a_port_with_the_default_route_is_not_lent() {
     let permit = LendingPermit::default();
-    assert_eq!((permit.port("eth0", true), permit.port("eth1", false).is_some()), (None, true));
-    assert_eq!(LendingPermit::read("").unwrap(), permit, "an empty file says nothing else");
+    assert_eq!((permit.lent_port("eth0", true), permit.lent_port("eth1", false).is_some()), (None, true));
+    assert_eq!(LendingPermit::from_toml("").unwrap(), permit, "an empty file says nothing else");
 }
 
 #[test]
 fn a_whole_file_is_read() {
-    let permit = LendingPermit::read(
+    let permit = LendingPermit::from_toml(
         "labels = ['rack-2']\nmax_duration = '2h'\nmax_capture = '500MB'\n\
          [destinations]\nip = ['198.18.0.0/15', '10.7.0.0/16']\nmac = 'any'\n\
          [[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'",
@@ -253,7 +255,7 @@ fn a_whole_file_is_read() {
     assert_eq!(permit.max_duration, Nanos::from_secs(7200));
     assert!(permit.networks.contains("10.7.255.255".parse().unwrap()));
     assert!(!permit.networks.contains("10.8.0.0".parse().unwrap()));
-    let again = LendingPermit::read(
+    let again = LendingPermit::from_toml(
         "[[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'",
     );
     assert_eq!(again.unwrap().confirmed(), ["lab/eth1"]);
@@ -275,7 +277,7 @@ fn what_a_file_means_is_never_guessed() {
         ("max_capture = '5 apples'", "is not a size"),
         ("back_ends = ['magic']", "unknown variant"),
     ] {
-        let error = LendingPermit::read(text).unwrap_err().to_string();
+        let error = LendingPermit::from_toml(text).unwrap_err().to_string();
         assert!(error.contains(says), "{text}: {error}");
     }
 }

@@ -28,7 +28,7 @@ fn node(labels: &[&str], ports: Vec<OfferedPort>) -> NodeHello {
 fn fleet(nodes: Vec<(&str, NodeHello)>) -> FleetMembers {
     let mut members = FleetMembers::default();
     for (name, hello) in nodes {
-        members.hear(&NodeName(name.into()), hello, NOW);
+        members.on_hello(&NodeName(name.into()), hello, NOW);
     }
     members
 }
@@ -37,18 +37,18 @@ fn plan(locations: &[&str]) -> Plan {
     let ports: Vec<String> =
         locations.iter().enumerate().map(|(n, at)| format!("{{name: p{n}, location: '{at}'}}")).collect();
     let text = format!("ports: [{}]", ports.join(", "));
-    Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+    Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
 }
 
 fn settled(locations: &[&str], members: &FleetMembers) -> Vec<String> {
-    let settled = settle(&plan(locations), members, None, NOW).unwrap();
+    let settled = assign_places(&plan(locations), members, None, NOW).unwrap();
     assert!(settled.absent.is_empty());
     settled.places.iter().map(|place| format!("{}/{}", place.node, place.interface)).collect()
 }
 
 /// Each problem as `path: message (hint)`.
 fn refused(locations: &[&str], members: &FleetMembers) -> Vec<String> {
-    let problems = settle(&plan(locations), members, None, NOW).unwrap_err().0;
+    let problems = assign_places(&plan(locations), members, None, NOW).unwrap_err().0;
     let line = |problem: &PlanProblem| {
         format!("{}: {} ({})", problem.path, problem.message, problem.hint.as_deref().unwrap_or(""))
     };
@@ -69,7 +69,11 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
     let dark = OfferedPort { up: false, ..offered("dark", &[]) };
     let mut members =
         fleet(vec![("a", node(&[], vec![offered("eth1", &[]), dark])), ("new", skewed), ("busy", busy)]);
-    members.hear(&NodeName("gone".into()), node(&[], vec![offered("e", &[])]), NOW - Nanos::from_secs(11));
+    members.on_hello(
+        &NodeName("gone".into()),
+        node(&[], vec![offered("e", &[])]),
+        NOW - Nanos::from_secs(11),
+    );
     led_for("r9", &["busy"], &mut members);
     let wanted = ["a/eth1", "b/eth1", "a/eth9", "a/dark", "new/e", "busy/e", "gone/e", "any-x"];
     let said = refused(&wanted, &members);
@@ -111,13 +115,17 @@ fn led_for(run: &str, nodes: &[&str], members: &mut FleetMembers) {
 
 #[test]
 fn a_run_may_have_the_nodes_that_are_led_for_it_and_those_that_only_have_something_left_to_do() {
-    let head = MessageHead { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
+    let head =
+        MessageHead { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("") };
     let busy = NodeHello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) };
     let mut members = fleet(vec![("a", busy)]);
-    assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_ok(), "nobody leads it");
+    assert!(
+        assign_places(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_ok(),
+        "nobody leads it"
+    );
     led_for("r9", &["a"], &mut members);
-    assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r9".into())), NOW).is_ok());
-    assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_err());
+    assert!(assign_places(&plan(&["a/e"]), &members, Some(&RunId("r9".into())), NOW).is_ok());
+    assert!(assign_places(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_err());
 }
 
 #[test]
@@ -126,7 +134,7 @@ fn ports_by_label_are_on_free_nodes_and_all_of_a_group_includes_the_others() {
     let mut members = fleet(vec![("a", one()), ("b", one()), ("c", one())]);
     led_for("r9", &["a"], &mut members);
     assert_eq!(settled(&["any-tx"; 2], &members), ["b/e", "c/e"]);
-    assert_eq!(labelled("tx", &members), 3);
+    assert_eq!(count_labelled("tx", &members), 3);
     let said = refused(&["any-tx"; 3], &members);
     assert_eq!(
         said,
@@ -175,24 +183,32 @@ fn a_port_moves_when_another_has_no_other_choice() {
 fn lost_nodes_and_dark_links_are_no_choice_and_are_named() {
     let dark = OfferedPort { up: false, ..offered("e0", &["x"]) };
     let mut members = fleet(vec![("a", node(&[], vec![dark]))]);
-    members.hear(&NodeName("b".into()), node(&["x"], vec![offered("e0", &[])]), NOW - Nanos::from_secs(30));
+    members.on_hello(
+        &NodeName("b".into()),
+        node(&["x"], vec![offered("e0", &[])]),
+        NOW - Nanos::from_secs(30),
+    );
     let said = refused(&["any-x"], &members);
     assert!(
         said[0].ends_with("(node `b` cannot take part: it does not answer; it was last heard 30s ago, the link of `a/e0` is down)"),
         "{said:?}"
     );
-    assert_eq!(labelled("x", &members), 2, "they belong to it all the same");
-    members.hear(&NodeName("b".into()), node(&["x"], vec![offered("e0", &[]), offered("e1", &["x"])]), NOW);
-    assert_eq!(labelled("x", &members), 3, "a port labelled twice is one port");
+    assert_eq!(count_labelled("x", &members), 2, "they belong to it all the same");
+    members.on_hello(
+        &NodeName("b".into()),
+        node(&["x"], vec![offered("e0", &[]), offered("e1", &["x"])]),
+        NOW,
+    );
+    assert_eq!(count_labelled("x", &members), 3, "a port labelled twice is one port");
 }
 
 #[test]
 fn a_node_that_is_only_remembered_is_missed_by_name_or_taken_as_absent() {
     let mut members = fleet(vec![("a", node(&["x"], vec![offered("e0", &[])]))]);
     let hello = node(&["x"], vec![offered("e0", &[])]);
-    let known = KnownNode::of(&hello, 5_000_000_000);
-    members.recall(&NodeName("b".into()), &known, 65_000_000_000, NOW);
-    assert_eq!(labelled("x", &members), 2);
+    let known = KnownNode::from_hello(&hello, 5_000_000_000);
+    members.recall_node(&NodeName("b".into()), &known, 65_000_000_000, NOW);
+    assert_eq!(count_labelled("x", &members), 2);
     let said = refused(&["any-x", "any-x"], &members);
     assert!(
         said[0].ends_with("(node `b` cannot take part: it does not answer; it was last heard 60s ago)"),
@@ -200,18 +216,18 @@ fn a_node_that_is_only_remembered_is_missed_by_name_or_taken_as_absent() {
     );
     assert!(refused(&["b/e0"], &members)[0].contains("it does not answer; it was last heard 60s ago"));
     for wanted in [&["any-x", "any-x"], &["b/e0", "any-x"]] {
-        let found = settle_with_absent(&plan(wanted), &members, None, NOW).unwrap();
-        let names = nodes(&found.places).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let found = assign_places_with_absent(&plan(wanted), &members, None, NOW).unwrap();
+        let names = nodes_of_places(&found.places).iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(names, ["a", "b"]);
         assert_eq!(found.absent.len(), 1);
         assert_eq!(found.absent[&NodeName("b".into())], "it does not answer; it was last heard 60s ago");
     }
     // Present nodes come first, and a missing port is not made up.
-    let found = settle_with_absent(&plan(&["any-x"]), &members, None, NOW).unwrap();
-    assert_eq!((nodes(&found.places), found.absent.len()), (vec![NodeName("a".into())], 0));
-    assert!(settle_with_absent(&plan(&["any-x"; 3]), &members, None, NOW).is_err());
+    let found = assign_places_with_absent(&plan(&["any-x"]), &members, None, NOW).unwrap();
+    assert_eq!((nodes_of_places(&found.places), found.absent.len()), (vec![NodeName("a".into())], 0));
+    assert!(assign_places_with_absent(&plan(&["any-x"; 3]), &members, None, NOW).is_err());
     // After its first hello it is present, in its first life.
-    members.hear(&NodeName("b".into()), NodeHello { incarnation: 4, ..hello }, NOW);
+    members.on_hello(&NodeName("b".into()), NodeHello { incarnation: 4, ..hello }, NOW);
     assert_eq!(settled(&["b/e0"], &members), ["b/e0"]);
-    assert_eq!(members.rows(NOW)[1].restarts, 0);
+    assert_eq!(members.member_rows(NOW)[1].restarts, 0);
 }

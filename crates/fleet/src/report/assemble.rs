@@ -8,7 +8,7 @@ use super::nodes;
 use super::ports::{self, port_of};
 use super::probes;
 use super::streams::StreamFindings;
-use super::verdict::{VerdictEvidence, judge};
+use super::verdict::{VerdictEvidence, judge_run};
 use super::{
     CarrierLossCause, FrameLoss, LoadFactor, LossPlaces, PortReport, ProbesReport, ReportCoverage, RunFacts,
     RunReport, SCHEMA_VERSION, SkewReport, StreamReport,
@@ -22,23 +22,29 @@ use packetrig_stats::result::NodeResult;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Assembles the report of a run. `results` may lack nodes; a node that is there twice is used once.
-pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
+pub fn assemble_report(
+    facts: &RunFacts,
+    plan: &Plan,
+    results: Vec<NodeResult>,
+    outcome: RunOutcome,
+) -> RunReport {
     let results = plausible_results(facts, plan, results);
-    let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
-    let lookup = ResultLookup::of(&results);
+    let timelines = if facts.steered { Vec::new() } else { bind_timelines(plan, &results) };
+    let lookup = ResultLookup::from_results(&results);
     let criteria = &facts.criteria;
     let findings =
         StreamFindings { plan, results: &results, lookup: &lookup, criteria, timelines: &timelines };
     let StreamRows { streams, lost } = stream_rows(findings);
     let ledger = whole_ledger(&results, &streams);
-    let imbalances = ledger.balance();
+    let imbalances = ledger.find_imbalances();
     let coverage = ReportCoverage { reported: results.len(), expected: facts.nodes.len() };
     let ports = port_rows(plan, &results, facts.criteria.carrier_loss);
-    let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
-    let skew = SkewReport::of(&nodes, criteria.max_skew);
-    let probes = probes::report(plan, &facts.places, &results, &lookup);
-    let mut caveats = caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), &outcome));
-    caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
+    let nodes = nodes::node_rows(&node_names(facts, &results), &lookup, &timelines);
+    let skew = SkewReport::from_nodes(&nodes, criteria.max_skew);
+    let probes = probes::probes_report(plan, &facts.places, &results, &lookup);
+    let mut caveats =
+        collect_caveats(findings, stopped_early(&streams, &timelines, probes.as_ref(), &outcome));
+    caveats.extend(limits::near_limit_caveats(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
     let evidence = VerdictEvidence {
         streams: &streams,
@@ -50,7 +56,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         skew: skew.as_ref(),
         probes: probes.as_ref(),
     };
-    let judgement = judge(&evidence, criteria);
+    let judgement = judge_run(&evidence, criteria);
     RunReport {
         schema_version: SCHEMA_VERSION,
         packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -67,8 +73,8 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         coverage,
         nodes,
         skew,
-        load: LoadFactor::of(plan, &streams, &timelines),
-        unchecked: ledger.unchecked().into_iter().map(str::to_owned).collect(),
+        load: LoadFactor::from_streams(plan, &streams, &timelines),
+        unchecked: ledger.unchecked_rules().into_iter().map(str::to_owned).collect(),
         rig_limits: limits::of_ports(&ports, &facts.limits),
         ports,
         probes,
@@ -91,7 +97,7 @@ struct StreamRows {
 fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
     let indices = 0..findings.plan.streams.len();
     let mut streams: Vec<StreamReport> =
-        indices.map(|index| findings.stream(index, findings.timelines.get(index))).collect();
+        indices.map(|index| findings.stream_report(index, findings.timelines.get(index))).collect();
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
     let out_of_order = findings.losses_while_out_of_order();
@@ -108,7 +114,7 @@ fn stream_rows(findings: StreamFindings<'_>) -> StreamRows {
 /// One result of each node, without rows that cannot be about its part of the plan.
 fn plausible_results(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
     let results = each_node_once(results).into_iter();
-    results.map(|result| claims::within(plan, &facts.places, result)).collect()
+    results.map(|result| claims::plausible_result(plan, &facts.places, result)).collect()
 }
 
 fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
@@ -121,20 +127,20 @@ fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
 }
 
 /// The nodes of the run by name, and any other that reported.
-fn names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
+fn node_names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
     let wanted = facts.nodes.iter().map(|node| node.0.clone());
     let names: BTreeSet<String> = wanted.chain(results.iter().map(|node| node.node.clone())).collect();
     names.into_iter().collect()
 }
 
 /// Schedules for the link speeds that the nodes found; empty if the plan does not fit them (then nothing was sent).
-fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
+fn bind_timelines(plan: &Plan, results: &[NodeResult]) -> Vec<StreamTimeline> {
     let mut speeds = vec![None; plan.ports.len()];
     for row in results.iter().flat_map(|node| &node.ports) {
         speeds[row.port] = row.info.speed;
     }
     // Rates in percent of the link depend on the links: the plan is bound again to the speeds that the nodes found.
-    let bound = plan.clone().bind(&speeds);
+    let bound = plan.clone().bind_to_links(&speeds);
     bound.map_or_else(|_| Vec::new(), |bound| bound.streams.iter().map(|stream| stream.timeline).collect())
 }
 
@@ -180,7 +186,7 @@ fn total_in_doubt(streams: &[StreamReport]) -> u64 {
 }
 
 /// Caveats of the nodes, and those that need the results of all nodes.
-fn caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
+fn collect_caveats(findings: StreamFindings<'_>, stopped_early: bool) -> Vec<Caveat> {
     // A node cannot tell whether the whole run was cut short.
     let mut caveats = claims::distinct_caveats(findings.results, CaveatKind::Interrupted);
     if stopped_early {
@@ -206,7 +212,7 @@ fn stopped_early(
     let mut is_cut_short = || {
         rows.any(|(stream, timeline)| {
             let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
-            timeline.total().is_some_and(|total| sent < total)
+            timeline.total_frames().is_some_and(|total| sent < total)
         })
     };
     outcome.was_stopped() && (is_cut_short() || probes.is_some_and(ProbesReport::is_cut_short))

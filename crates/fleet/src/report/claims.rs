@@ -21,16 +21,18 @@ const MOST_FRAMES: u64 = 1 << 53;
 
 /// Removes rows that the node cannot have: about nothing in the plan, or about ports of other nodes. Without `places`
 /// all ports are its own.
-pub(super) fn within(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
+pub(super) fn plausible_result(plan: &Plan, places: &[PortPlace], mut result: NodeResult) -> NodeResult {
     let node = result.node.clone();
     let part = PlanPart { plan, places, node: &node };
     let impossible = leave_out_impossible(&mut result);
-    let foreign = keep(&mut result.ports, |row| part.port(row.port))
-        + keep(&mut result.send, |row| part.sent_stream(row.stream))
-        + keep(&mut result.receive, |row| part.stream(row.stream).zip(part.port(row.port)))
-        + keep(&mut result.misdelivered, |row| part.stream(row.stream).zip(part.port(row.port)))
-        + keep(&mut result.other_runs, |row| part.port(row.port))
-        + keep(&mut result.captures, |row| part.port(row.port))
+    let foreign = keep_rows(&mut result.ports, |row| part.own_port(row.port))
+        + keep_rows(&mut result.send, |row| part.sent_stream(row.stream))
+        + keep_rows(&mut result.receive, |row| part.known_stream(row.stream).zip(part.own_port(row.port)))
+        + keep_rows(&mut result.misdelivered, |row| {
+            part.known_stream(row.stream).zip(part.own_port(row.port))
+        })
+        + keep_rows(&mut result.other_runs, |row| part.own_port(row.port))
+        + keep_rows(&mut result.captures, |row| part.own_port(row.port))
         + keep_probes(&mut result, &part);
     let reasons =
         [(foreign, "are not about its own ports and streams"), (impossible, "hold impossible counts")];
@@ -91,10 +93,10 @@ fn keep_probes(result: &mut NodeResult, part: &PlanPart<'_>) -> usize {
     let lines = plan.lines.len();
     let own_line = |row: &ProbeLineResult| {
         let number = (row.line < lines).then_some(row.line)?;
-        part.port(plan.lines[number].from).map(|_| number)
+        part.own_port(plan.lines[number].from).map(|_| number)
     };
     keep_first(&mut probes.lines, own_line)
-        + keep_first(&mut probes.reflected, |row| Some((part.port(row.at)?, row.from)))
+        + keep_first(&mut probes.reflected, |row| Some((part.own_port(row.at)?, row.from)))
 }
 
 /// Keeps one row about each subject; returns the number of removed rows.
@@ -127,21 +129,21 @@ impl PlanPart<'_> {
         self.places.get(port).is_none_or(|place| place.node.0 == self.node)
     }
 
-    fn port(&self, port: usize) -> Option<usize> {
+    fn own_port(&self, port: usize) -> Option<usize> {
         (port < self.plan.ports.len() && self.is_own(port)).then_some(port)
     }
 
-    fn stream(&self, stream: usize) -> Option<usize> {
+    fn known_stream(&self, stream: usize) -> Option<usize> {
         (stream < self.plan.streams.len()).then_some(stream)
     }
 
     fn sent_stream(&self, stream: usize) -> Option<usize> {
-        self.stream(stream).filter(|stream| self.is_own(self.plan.streams[*stream].tx))
+        self.known_stream(stream).filter(|stream| self.is_own(self.plan.streams[*stream].tx))
     }
 }
 
 /// Keeps the first rows about each subject; returns the number of removed rows.
-fn keep<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
+fn keep_rows<T, K: Ord>(rows: &mut Vec<T>, thing: impl Fn(&T) -> Option<K>) -> usize {
     let before = rows.len();
     let mut kept: BTreeMap<K, u32> = BTreeMap::new();
     rows.retain(|row| {

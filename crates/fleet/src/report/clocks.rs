@@ -25,8 +25,8 @@ pub(super) fn error_of(node: &NodeResult) -> Option<Nanos> {
 }
 
 impl StreamFindings<'_> {
-    pub(super) fn clocks(self, stream: usize, rows: &[StreamReceiver<'_>]) -> StreamClocks {
-        let Some(StreamSender { node: sender, .. }) = self.sender(stream) else {
+    pub(super) fn compare_clocks(self, stream: usize, rows: &[StreamReceiver<'_>]) -> StreamClocks {
+        let Some(StreamSender { node: sender, .. }) = self.sender_of(stream) else {
             return StreamClocks::Unknown;
         };
         // Receivers on the sender's node read the sender's clock.
@@ -45,9 +45,9 @@ impl StreamFindings<'_> {
     }
 
     fn clock_doubt(self, index: usize, name: &str) -> Option<Caveat> {
-        let rows = self.receivers(index);
-        let sender = self.sender(index)?.node.node.as_str();
-        if self.clocks(index, &rows) != StreamClocks::Unknown {
+        let rows = self.receivers_of(index);
+        let sender = self.sender_of(index)?.node.node.as_str();
+        if self.compare_clocks(index, &rows) != StreamClocks::Unknown {
             return None;
         }
         let others: BTreeSet<&str> = rows.iter().map(|receiver| receiver.node.node.as_str()).collect();

@@ -32,10 +32,10 @@ pub trait ReportTable: Sized + 'static {
     type Row<'a>;
 
     /// The rows in the order of the file.
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>>;
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>>;
 
     /// Finds the column with this name.
-    fn column(name: &str) -> Option<&'static ReportColumn<Self>> {
+    fn find_column(name: &str) -> Option<&'static ReportColumn<Self>> {
         Self::COLUMNS.iter().find(|column| column.name == name)
     }
 }
@@ -62,11 +62,11 @@ impl<T: ReportTable> ReportColumn<T> {
     }
 
     /// Value of the column in this row; absent if it is unknown, which is not zero.
-    pub fn value(&self, row: &T::Row<'_>) -> Option<CellValue> {
+    pub fn value_in(&self, row: &T::Row<'_>) -> Option<CellValue> {
         (self.value)(row)
     }
 
-    const fn describe(&self) -> ColumnDescription {
+    const fn describe_column(&self) -> ColumnDescription {
         ColumnDescription { name: self.name, kind: self.kind, meaning: self.meaning }
     }
 }
@@ -168,7 +168,7 @@ impl From<&str> for CellValue {
 }
 
 /// Name of a unit variant in JSON.
-fn word(value: impl serde::Serialize) -> Option<CellValue> {
+fn variant_name(value: impl serde::Serialize) -> Option<CellValue> {
     let value = serde_json::to_value(value).ok()?;
     value.as_str().map(CellValue::from)
 }
@@ -202,24 +202,24 @@ pub struct ColumnDescription {
 
 impl TableDescription {
     /// All tables of a report.
-    pub fn all() -> [Self; 8] {
+    pub fn all_tables() -> [Self; 8] {
         [
-            Self::of::<StreamTable>(),
-            Self::of::<ReceiverTable>(),
-            Self::of::<OutageTable>(),
-            Self::of::<QualityTable>(),
-            Self::of::<SeriesTable>(),
-            Self::of::<PortTable>(),
-            Self::of::<NodeTable>(),
-            Self::of::<ProbeTable>(),
+            Self::from_table::<StreamTable>(),
+            Self::from_table::<ReceiverTable>(),
+            Self::from_table::<OutageTable>(),
+            Self::from_table::<QualityTable>(),
+            Self::from_table::<SeriesTable>(),
+            Self::from_table::<PortTable>(),
+            Self::from_table::<NodeTable>(),
+            Self::from_table::<ProbeTable>(),
         ]
     }
 
-    fn of<T: ReportTable>() -> Self {
+    fn from_table<T: ReportTable>() -> Self {
         Self {
             file: T::FILE,
             about: T::ABOUT,
-            columns: T::COLUMNS.iter().map(ReportColumn::describe).collect(),
+            columns: T::COLUMNS.iter().map(ReportColumn::describe_column).collect(),
         }
     }
 }
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn every_column_has_a_name_of_its_own_and_a_sentence() {
-        for table in TableDescription::all() {
+        for table in TableDescription::all_tables() {
             let names: BTreeSet<_> = table.columns.iter().map(|column| column.name).collect();
             assert_eq!(names.len(), table.columns.len(), "{}", table.file);
             for column in &table.columns {

@@ -31,39 +31,41 @@ pub fn run_figures(report: &RunReport) -> Vec<ReportFigure> {
 fn whole_run(report: &RunReport) -> Vec<ReportFigure> {
     let measured: Vec<_> = report.streams.iter().filter(|stream| stream.measured).collect();
     // A sum is unknown if one of its parts is unknown.
-    let rates: Option<Vec<_>> = measured.iter().map(|stream| throughput(stream)).collect();
+    let rates: Option<Vec<_>> = measured.iter().map(|stream| stream_throughput(stream)).collect();
     let losses: Option<Vec<_>> = measured.iter().map(|stream| stream.loss).collect();
     let sum = |of: fn(&FrameLoss) -> u64| Some(sum_of(losses.as_ref()?.iter().map(of)));
-    let share = |part: Option<u64>| percent(part?, sum(|loss| loss.expected)?);
+    let share = |part: Option<u64>| percent_of(part?, sum(|loss| loss.expected)?);
     let rates = rates.filter(|rates| !rates.is_empty());
     let rate = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.value).sum());
     let doubt = rates.as_ref().map(|rates| rates.iter().map(|rate| rate.doubt).sum());
     vec![
-        higher("throughput", RUN, rate, FRAME_RATE).with_uncertainty(doubt),
-        lower("loss", RUN, share(sum(|loss| loss.lost)), PERCENT)
+        higher_is_better("throughput", RUN, rate, FRAME_RATE).with_uncertainty(doubt),
+        lower_is_better("loss", RUN, share(sum(|loss| loss.lost)), PERCENT)
             .with_uncertainty(share(sum(|loss| loss.in_doubt))),
-        higher("load-factor", RUN, report.load.map(|load| load.k), ""),
+        higher_is_better("load-factor", RUN, report.load.map(|load| load.k), ""),
     ]
 }
 
 fn stream_figures(stream: &StreamReport) -> Vec<ReportFigure> {
     let name = &stream.name;
-    let loss = |part: fn(&FrameLoss) -> u64| stream.loss.and_then(|loss| percent(part(&loss), loss.expected));
+    let loss =
+        |part: fn(&FrameLoss) -> u64| stream.loss.and_then(|loss| percent_of(part(&loss), loss.expected));
     let received = stream.received.as_ref();
     let share = |part: fn(&SequenceCounts) -> u64| {
-        received.and_then(|received| percent(part(&received.sequence), received.frames))
+        received.and_then(|received| percent_of(part(&received.sequence), received.frames))
     };
-    let rate = throughput(stream);
+    let rate = stream_throughput(stream);
     let outages = stream.outages.as_ref();
     // Without an outage, the longest one took no time.
     let none = Some(Bounded::exactly(Nanos::ZERO));
     let outage = outages.and_then(|found| if found.count == 0 { none } else { found.longest_length });
     let mut figures = vec![
-        higher("throughput", name, rate.map(|rate| rate.value), FRAME_RATE)
+        higher_is_better("throughput", name, rate.map(|rate| rate.value), FRAME_RATE)
             .with_uncertainty(rate.map(|rate| rate.doubt)),
-        lower("loss", name, loss(|loss| loss.lost), PERCENT).with_uncertainty(loss(|loss| loss.in_doubt)),
-        lower("duplicates", name, share(|counts| counts.duplicates), PERCENT),
-        lower("reordered", name, share(|counts| counts.reordered), PERCENT),
+        lower_is_better("loss", name, loss(|loss| loss.lost), PERCENT)
+            .with_uncertainty(loss(|loss| loss.in_doubt)),
+        lower_is_better("duplicates", name, share(|counts| counts.duplicates), PERCENT),
+        lower_is_better("reordered", name, share(|counts| counts.reordered), PERCENT),
         bounded_figure("longest-outage", name, outage),
     ];
     figures.extend(stream.latency.iter().flat_map(|latency| latency_figures(name, latency)));
@@ -84,7 +86,7 @@ struct Throughput {
 
 /// Different frames per second that arrived in the time that was asked for, as `--min-rate` judges them. A stream that
 /// went as fast as it could has only the rate between its first and its last arrival, and a single frame has none.
-fn throughput(stream: &StreamReport) -> Option<Throughput> {
+fn stream_throughput(stream: &StreamReport) -> Option<Throughput> {
     if let Some(delivered) = &stream.delivered_milli {
         let rate = |milli: u64| milli as f64 / 1000.0;
         return Some(Throughput {
@@ -118,7 +120,7 @@ fn sent_rate(stream: &StreamReport) -> Option<f64> {
 }
 
 /// Percentage of a part; `None` if the whole is zero.
-fn percent(part: u64, whole: u64) -> Option<f64> {
+fn percent_of(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| Ratio::new(part, whole).percent())
 }
 
@@ -134,14 +136,14 @@ fn latency_figures(stream: &str, latency: &LatencyReport) -> Vec<ReportFigure> {
     // Each figure has its own bounds; a report of an older version has one error for all.
     let figures = values.into_iter().map(|(name, value, bounded)| {
         let doubt = bounded.map(doubt_of).or_else(|| latency.error.p99());
-        lower(name, stream, Some(in_ns(value)), TIME).with_uncertainty(doubt.map(in_ns))
+        lower_is_better(name, stream, Some(in_ns(value)), TIME).with_uncertainty(doubt.map(in_ns))
     });
     figures.collect()
 }
 
 /// Figure of a time with its own bounds.
 fn bounded_figure(name: &str, stream: &str, time: Option<Bounded<Nanos>>) -> ReportFigure {
-    lower(name, stream, time.map(|time| in_ns(time.value)), TIME)
+    lower_is_better(name, stream, time.map(|time| in_ns(time.value)), TIME)
         .with_uncertainty(time.map(|time| in_ns(doubt_of(time))))
 }
 
@@ -157,11 +159,11 @@ fn probe_figures(probes: &ProbesReport) -> Vec<ReportFigure> {
 }
 
 fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
-    let loss = percent(found.counts.lost, found.counts.sent);
-    let mut figures = vec![lower("probe-loss", line, loss, PERCENT)];
+    let loss = percent_of(found.counts.lost, found.counts.sent);
+    let mut figures = vec![lower_is_better("probe-loss", line, loss, PERCENT)];
     if let Some(rate) = found.capacity_rate() {
         let doubt = rate.high.saturating_sub(rate.bits_per_s).max(rate.bits_per_s.saturating_sub(rate.low));
-        let figure = higher("probe-capacity", line, Some(rate.bits_per_s as f64), BITS_PER_SECOND);
+        let figure = higher_is_better("probe-capacity", line, Some(rate.bits_per_s as f64), BITS_PER_SECOND);
         figures.push(figure.with_uncertainty(Some(doubt as f64)));
     }
     let times = [
@@ -177,7 +179,7 @@ fn line_figures(line: &str, found: &ProbeFindings) -> Vec<ReportFigure> {
 
 fn times_figures(name: &str, line: &str, times: ProbeTimes) -> [ReportFigure; 2] {
     [("p50", Some(times.p50_ns)), ("p99", times.p99_ns)].map(|(quantile, ns)| {
-        lower(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME)
+        lower_is_better(&format!("{name}-{quantile}"), line, ns.map(|ns| ns as f64), TIME)
             .with_uncertainty(Some(times.bound_ns as f64))
     })
 }
@@ -186,10 +188,10 @@ fn in_ns(time: Nanos) -> f64 {
     time.as_u64() as f64
 }
 
-fn higher(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
+fn higher_is_better(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Higher)
 }
 
-fn lower(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
+fn lower_is_better(name: &str, subject: &str, value: Option<f64>, unit: &str) -> ReportFigure {
     ReportFigure::new(name, subject, value, unit, BetterDirection::Lower)
 }

@@ -30,7 +30,7 @@ pub struct EventReport {
 impl EventReport {
     /// Converts an event. `carrier_loss` is the assumed cause of a lost carrier. An interface that was switched down on
     /// this machine has no carrier either, but that is another event.
-    pub(super) fn of(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
+    pub(super) fn from_event(event: &PortEvent, start: MonoTime, carrier_loss: CarrierLossCause) -> Self {
         let cause = match (event.what, carrier_loss) {
             (PortEventKind::CarrierLost, CarrierLossCause::Device) => EventCause::Device,
             _ => event.what.cause(),
@@ -63,7 +63,7 @@ impl EventReport {
     }
 
     /// Extends the event by these times at its two ends.
-    pub(super) fn widened(self, before: Nanos, after: Nanos) -> Self {
+    pub(super) fn widened_by(self, before: Nanos, after: Nanos) -> Self {
         Self { from: self.from.saturating_sub(before), until: self.until.map(|until| until + after), ..self }
     }
 }
@@ -83,7 +83,7 @@ pub(super) struct OutageSpan {
 
 impl OutageSpan {
     /// Time in which the lost frames may have been lost.
-    pub(super) fn of(outage: &StreamOutage, receiver: StreamReceiver<'_>) -> Self {
+    pub(super) fn from_outage(outage: &StreamOutage, receiver: StreamReceiver<'_>) -> Self {
         let StreamReceiver { node, row } = receiver;
         // If frames overtake each other, a lost one need not have been between its neighbours.
         let is_in_order = row.counts.sequence.reordered == 0;
@@ -98,19 +98,19 @@ impl OutageSpan {
         }
     }
 
-    fn overlaps(&self, event: &EventReport) -> bool {
-        self.meets(event.from, event.until)
+    fn overlaps_event(&self, event: &EventReport) -> bool {
+        self.overlaps_times(event.from, event.until)
     }
 
     /// True if the outage overlaps these times.
-    pub(super) fn meets(&self, from: Nanos, until: Option<Nanos>) -> bool {
+    pub(super) fn overlaps_times(&self, from: Nanos, until: Option<Nanos>) -> bool {
         self.end.is_none_or(|end| from < end) && until.is_none_or(|until| until > self.begin)
     }
 
     /// Maximum number of its frames that these events may have cost. `gone_before` returns the number after the frames
     /// that should have arrived before a time: only losses before that time are certain.
     pub(super) fn frames_in_doubt(&self, events: &[EventReport], gone_before: &dyn Fn(Nanos) -> u64) -> u64 {
-        let overlapping = events.iter().filter(|event| self.overlaps(event));
+        let overlapping = events.iter().filter(|event| self.overlaps_event(event));
         let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
         // The lost numbers between joined gaps are unknown.
         if from <= self.begin || !self.is_one_gap {
@@ -163,7 +163,7 @@ mod tests {
     fn a_lost_carrier_is_the_devices_only_if_that_is_expected() {
         let cause = |what, carrier_loss| {
             let event = PortEvent { what, from: MonoTime::default(), until: None, only_sending: false };
-            let report = EventReport::of(&event, MonoTime::default(), carrier_loss);
+            let report = EventReport::from_event(&event, MonoTime::default(), carrier_loss);
             (report.cause, report.casts_doubt(Nanos::ZERO))
         };
         let (lost, down) = (PortEventKind::CarrierLost, PortEventKind::SwitchedDown);

@@ -21,7 +21,12 @@ pub struct MeanRate {
 impl MeanRate {
     /// Rate of `frames` with together `bytes` (FCS included), the first at `first` and the last at `last`. `n` frames
     /// span `n - 1` intervals; a single frame has no rate.
-    pub fn of(frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) -> Option<Self> {
+    pub fn from_counts(
+        frames: u64,
+        bytes: u64,
+        first: Option<MonoTime>,
+        last: Option<MonoTime>,
+    ) -> Option<Self> {
         let span = u128::from(last?.since(first?).as_u64());
         if frames < 2 || span == 0 {
             return None;
@@ -73,7 +78,7 @@ pub struct ErrorDistribution {
 
 impl ErrorDistribution {
     /// Summarises a distribution; `None` if it is empty.
-    pub fn of(times: &Latency) -> Option<Self> {
+    pub fn from_distribution(times: &Latency) -> Option<Self> {
         Some(Self { p50: times.quantile(500_000)?, p99: times.quantile(990_000)?, max: times.max()? })
     }
 }
@@ -116,7 +121,7 @@ pub struct LatencyBounds {
 }
 
 impl LatencyBounds {
-    fn of(times: &BoundedLatency<'_>) -> Option<Self> {
+    fn from_distribution(times: &BoundedLatency<'_>) -> Option<Self> {
         Some(Self {
             min: times.min()?,
             mean: times.mean()?,
@@ -170,8 +175,13 @@ impl LatencyError {
 
 impl LatencyReport {
     /// Summarises a distribution; `None` if it is empty.
-    pub fn of(times: &Latency, early: Nanos, error: LatencyError, stamps: StampErrors<'_>) -> Option<Self> {
-        let bounds = LatencyBounds::of(&BoundedLatency::new(times, stamps))?;
+    pub fn from_distribution(
+        times: &Latency,
+        early: Nanos,
+        error: LatencyError,
+        stamps: StampErrors<'_>,
+    ) -> Option<Self> {
+        let bounds = LatencyBounds::from_distribution(&BoundedLatency::new(times, stamps))?;
         Some(Self {
             count: times.count(),
             min: bounds.min.value,

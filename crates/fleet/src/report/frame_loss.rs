@@ -41,7 +41,7 @@ impl FrameLoss {
 
     /// Loss of a stream that sent this many frames, at all its receivers.
     pub(super) fn of_stream(stream: &Stream, sent: u64, sequence: &SequenceCounts) -> Self {
-        let expected = expected(stream, sent);
+        let expected = expected_by_receivers(stream, sent);
         let loss = Self::new(expected, sequence, all_expect_all(stream));
         // At most one copy for each receiver is expected.
         if stream.metrics.rx_per_tx_thousandths <= stream.rx.len() as u64 * 1000 {
@@ -80,6 +80,6 @@ pub(super) fn all_expect_all(stream: &Stream) -> bool {
 }
 
 /// Copies that the receivers together should count, rounded down.
-fn expected(stream: &Stream, sent: u64) -> u64 {
+fn expected_by_receivers(stream: &Stream, sent: u64) -> u64 {
     clamp_to_u64(u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000)
 }

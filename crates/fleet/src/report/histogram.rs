@@ -58,7 +58,7 @@ mod tests {
     fn neighbours_share_a_bucket_and_small_times_have_their_own() {
         let mut times = Latency::with_digits(3);
         for ns in [3, 4, 1000, 1001, 1030] {
-            times.record(Nanos::new(ns));
+            times.record_time(Nanos::new(ns));
         }
         let found: Vec<[u64; 3]> = histogram_of(&times).into_iter().map(Into::into).collect();
         assert_eq!(found, [[3, 4, 1], [4, 5, 1], [960, 1024, 2], [1024, 1152, 1]]);
@@ -69,7 +69,7 @@ mod tests {
         fn no_frame_is_lost_and_buckets_do_not_overlap(ns in prop::collection::vec(0u64..100_000_000_000, 1..200)) {
             let mut times = Latency::with_digits(2);
             for ns in &ns {
-                times.record(Nanos::new(*ns));
+                times.record_time(Nanos::new(*ns));
             }
             let buckets = histogram_of(&times);
             prop_assert_eq!(buckets.iter().map(|bucket| bucket.frames).sum::<u64>(), ns.len() as u64);

@@ -58,7 +58,7 @@ pub(super) fn judge_at_least<T: Copy + Ord>(figure: &Bounded<T>, limit: T) -> Cr
 }
 
 /// Part of `whole` that an upper limit allows.
-pub(super) fn allowed(limit: Share, whole: u64) -> u64 {
+pub(super) fn allowed_count(limit: Share, whole: u64) -> u64 {
     // Rounded down: 0.1 % of 999 frames is none.
     let allowed = u128::from(whole) * u128::from(limit.billionths()) / u128::from(Share::WHOLE.billionths());
     clamp_to_u64(allowed)
@@ -128,11 +128,15 @@ pub struct CriterionLine {
 
 impl CriterionLine {
     /// Combines judgements into a line; `None` if there is nothing to judge.
-    pub(super) fn of(criterion: &str, limit: String, judgements: Vec<SubjectJudgement>) -> Option<Self> {
+    pub(super) fn from_judgements(
+        criterion: &str,
+        limit: String,
+        judgements: Vec<SubjectJudgement>,
+    ) -> Option<Self> {
         let result = judgements.iter().map(|judgement| judgement.result).max()?;
         let judged = judgements.len();
-        let failed = count(&judgements, CriterionResult::Fail);
-        let unknown = count(&judgements, CriterionResult::Unknown);
+        let failed = count_results(&judgements, CriterionResult::Fail);
+        let unknown = count_results(&judgements, CriterionResult::Unknown);
         let mut subjects = judgements;
         subjects.sort_by_key(|judgement| std::cmp::Reverse(judgement.result));
         // A line that is met names its first subject, so that it shows a measurement.
@@ -141,7 +145,7 @@ impl CriterionLine {
     }
 
     /// Reasons for this result, one for each subject named.
-    pub(super) fn reasons(&self, wanted: CriterionResult) -> Vec<String> {
+    pub(super) fn reasons_for(&self, wanted: CriterionResult) -> Vec<String> {
         let named = self.subjects.iter().filter(|subject| subject.result == wanted);
         let mut reasons: Vec<String> =
             named.map(|subject| format!("{}: {}", subject.subject, subject.measured)).collect();
@@ -153,7 +157,7 @@ impl CriterionLine {
     }
 }
 
-fn count(judgements: &[SubjectJudgement], wanted: CriterionResult) -> usize {
+fn count_results(judgements: &[SubjectJudgement], wanted: CriterionResult) -> usize {
     judgements.iter().filter(|judgement| judgement.result == wanted).count()
 }
 
@@ -185,7 +189,7 @@ mod tests {
     #[test]
     fn the_worst_subject_decides_and_is_named_first() {
         use CriterionResult::{Fail, Pass, Unknown};
-        let line = CriterionLine::of(
+        let line = CriterionLine::from_judgements(
             "loss",
             "0 %".into(),
             vec![judgement("a", Pass), judgement("b", Unknown), judgement("c", Fail)],
@@ -194,7 +198,7 @@ mod tests {
         assert_eq!((line.result, line.judged, line.failed, line.unknown), (Fail, 3, 1, 1));
         let names: Vec<_> = line.subjects.iter().map(|subject| subject.subject.as_str()).collect();
         assert_eq!(names, ["c", "b"]);
-        assert_eq!(CriterionLine::of("loss", "0 %".into(), Vec::new()), None);
+        assert_eq!(CriterionLine::from_judgements("loss", "0 %".into(), Vec::new()), None);
     }
 
     proptest! {

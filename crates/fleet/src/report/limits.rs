@@ -3,23 +3,23 @@
 use super::figures::clamp_to_u64;
 use super::{LossPlaces, MeanRate, PortReport, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
-use packetrig_stats::limit::{RigLimit, nearest};
+use packetrig_stats::limit::{RigLimit, nearest_limit};
 
 /// Caveats for ports whose load is near their limit. A caveat matters if frames are missing: the rig may have lost them.
-pub(super) fn near(
+pub(super) fn near_limit_caveats(
     ports: &[PortReport],
     streams: &[StreamReport],
     limits: &[RigLimit],
     lost: LossPlaces,
 ) -> Vec<Caveat> {
     let found = ports.iter().filter_map(|port| {
-        let sums = SendingSums::of(streams, &port.info.name);
+        let sums = SendingSums::for_port(streams, &port.info.name);
         let sent = port.tx_rate.map(|rate| PortLoad::asked_of_sender(rate, &sums));
-        let received = port.rx_rate.map(PortLoad::received);
+        let received = port.rx_rate.map(PortLoad::of_receiver);
         let load = sent.into_iter().chain(received).max_by_key(|load| load.frames_per_second)?;
         // Bits per second over frames per second: the mean size of a frame, in bytes.
         let size = load.rate.l2.bits_per_second().checked_div(8 * (load.rate.frames_milli / 1000))?;
-        let limit = nearest(limits, port.info.back_end, &port.info.driver, size)?;
+        let limit = nearest_limit(limits, port.info.back_end, &port.info.driver, size)?;
         limit.is_near(load.frames_per_second).then(|| Caveat {
             doubt: CaveatKind::NearLimit,
             subject: port.info.name.clone(),
@@ -55,7 +55,7 @@ impl PortLoad {
         Self { frames_per_second, rate, what: "to send" }
     }
 
-    const fn received(rate: MeanRate) -> Self {
+    const fn of_receiver(rate: MeanRate) -> Self {
         Self { frames_per_second: rate.frames_milli / 1000, rate, what: "received" }
     }
 
@@ -79,7 +79,7 @@ struct SendingSums {
 }
 
 impl SendingSums {
-    fn of(streams: &[StreamReport], port: &str) -> Self {
+    fn for_port(streams: &[StreamReport], port: &str) -> Self {
         let mut sums = Self::default();
         let own = streams.iter().filter(|stream| stream.tx_port == port);
         for sent in own.filter_map(|stream| stream.sent.as_ref()) {

@@ -20,7 +20,11 @@ pub struct LoadFactor {
 
 impl LoadFactor {
     /// Computes the factor; `None` unless several ports sent streams whose rates are known on both sides.
-    pub(super) fn of(plan: &Plan, streams: &[StreamReport], timelines: &[StreamTimeline]) -> Option<Self> {
+    pub(super) fn from_streams(
+        plan: &Plan,
+        streams: &[StreamReport],
+        timelines: &[StreamTimeline],
+    ) -> Option<Self> {
         let mut measured: Vec<_> = plan.streams.iter().zip(streams).zip(timelines).collect();
         // A stream that goes as fast as it can asks for no rate.
         measured.retain(|((stream, report), _)| {
@@ -33,7 +37,7 @@ impl LoadFactor {
         let mut asked_milli = 0_u64;
         let mut received_milli = 0_u64;
         for ((stream, report), timeline) in measured {
-            asked_milli += stream.expected(asked_of(report.sent.as_ref()?.planned, timeline)?);
+            asked_milli += stream.expected_copies(asked_of(report.sent.as_ref()?.planned, timeline)?);
             let received = report.received.as_ref()?;
             // A single frame, or none, has no rate; it adds nothing to the load.
             received_milli += received.rate.map_or(0, |rate| rate.frames_milli);
@@ -46,7 +50,7 @@ impl LoadFactor {
 /// Frames per second, in thousandths, of a schedule with this many frames, bursts and pauses included.
 pub(super) fn asked_of(planned: u64, timeline: &StreamTimeline) -> Option<u64> {
     let last = planned.checked_sub(1).filter(|last| *last > 0)?;
-    let span = u128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
+    let span = u128::from(timeline.due_time(last).saturating_sub(timeline.due_time(0)).as_u64());
     // `last` intervals take `span` ns: 10^9 ns make a second, and 1000 makes thousandths.
     let milli = (u128::from(last) * 1_000_000_000_000).checked_div(span)?;
     u64::try_from(milli).ok()

@@ -31,7 +31,7 @@ pub(super) struct ResultLookup<'a> {
 }
 
 impl<'a> ResultLookup<'a> {
-    pub(super) fn of(results: &'a [NodeResult]) -> Self {
+    pub(super) fn from_results(results: &'a [NodeResult]) -> Self {
         let mut lookup = Self::default();
         for node in results {
             lookup.nodes.entry(&node.node).or_insert(node);
@@ -51,24 +51,24 @@ impl<'a> ResultLookup<'a> {
         lookup
     }
 
-    pub(super) fn sender(&self, stream: usize) -> Option<StreamSender<'a>> {
+    pub(super) fn sender_of(&self, stream: usize) -> Option<StreamSender<'a>> {
         self.senders.get(&stream).copied()
     }
 
-    pub(super) fn receiver(&self, stream: usize, port: usize) -> Option<StreamReceiver<'a>> {
+    pub(super) fn receiver_at(&self, stream: usize, port: usize) -> Option<StreamReceiver<'a>> {
         self.receivers.get(&(stream, port)).copied()
     }
 
-    pub(super) fn port(&self, port: usize) -> Option<&'a PortResult> {
+    pub(super) fn port_result(&self, port: usize) -> Option<&'a PortResult> {
         self.ports.get(&port).copied()
     }
 
     /// Frames of a stream at ports that did not expect them.
-    pub(super) fn misdelivered(&self, stream: usize) -> &[&'a MisdeliveredFrames] {
+    pub(super) fn misdelivered_frames(&self, stream: usize) -> &[&'a MisdeliveredFrames] {
         self.misdelivered.get(&stream).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn node(&self, name: &str) -> Option<&'a NodeResult> {
+    pub(super) fn node_result(&self, name: &str) -> Option<&'a NodeResult> {
         self.nodes.get(name).copied()
     }
 }

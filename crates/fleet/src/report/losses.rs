@@ -74,7 +74,7 @@ pub struct ContentReport {
 impl ContentReport {
     /// Compares sent contents with `arrived`, the arrivals at the port that expects the stream; matched contents are
     /// taken out of it.
-    pub(super) fn of(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
+    pub(super) fn match_contents(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
         let all = sum_of(sent.frames.values().copied());
         let matched = arrived.take_matching(sent);
         // Contents that did not fit into the receiver's table may be the missing ones.
@@ -89,7 +89,7 @@ impl StreamFindings<'_> {
     /// listened, or frames arrived until the last moment.
     pub(super) fn stopped_listening_early(self, index: usize, receiver: StreamReceiver<'_>) -> bool {
         let StreamReceiver { node, row: received } = receiver;
-        let Some(StreamSender { node: sender, .. }) = self.sender(index) else { return false };
+        let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return false };
         let listened =
             node.ended.since(node.started).saturating_sub(sender.senders_done.since(sender.started));
         let delay = received.latency.as_ref().and_then(Latency::max).unwrap_or(Nanos::ZERO);
@@ -102,7 +102,7 @@ impl StreamFindings<'_> {
     pub(super) fn drain_doubts(self) -> Vec<Caveat> {
         let mut caveats = Vec::new();
         for index in 0..self.plan.streams.len() {
-            for receiver in self.receivers(index) {
+            for receiver in self.receivers_of(index) {
                 caveats.extend(self.drain_doubt(index, receiver));
             }
         }
@@ -140,17 +140,18 @@ impl StreamFindings<'_> {
 
     /// The events of the sending port among them.
     fn sending_events(self, index: usize, receiver: StreamReceiver<'_>) -> Vec<EventReport> {
-        let Some(StreamSender { node: sender, .. }) = self.sender(index) else { return Vec::new() };
+        let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else { return Vec::new() };
         let apart = clocks_apart(sender, receiver.node);
         let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
         // From departures to arrivals: earlier by the error of the clocks at most, later by that error and the delay of the path.
-        events.map(|event| event.widened(apart, apart + longest_delay_of(receiver.row))).collect()
+        events.map(|event| event.widened_by(apart, apart + longest_delay_of(receiver.row))).collect()
     }
 
     fn port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
         let results = node.ports.iter().filter(|result| result.port == port);
         let events = results.flat_map(|result| &result.events);
-        let events = events.map(|event| EventReport::of(event, node.started, self.criteria.carrier_loss));
+        let events =
+            events.map(|event| EventReport::from_event(event, node.started, self.criteria.carrier_loss));
         events.filter(|event| event.casts_doubt(self.criteria.max_late)).collect()
     }
 
@@ -161,7 +162,7 @@ impl StreamFindings<'_> {
             all.map(|port| (port.port, port.untagged_contents.clone())).collect();
         for (index, stream) in streams.iter_mut().enumerate() {
             let Some(StreamSender { row: sent, .. }) =
-                self.sender(index).filter(|sender| sender.row.counts.untagged > 0)
+                self.sender_of(index).filter(|sender| sender.row.counts.untagged > 0)
             else {
                 continue;
             };
@@ -169,9 +170,9 @@ impl StreamFindings<'_> {
             if let [port] = self.plan.streams[index].rx.as_slice()
                 && let Some(arrived) = arrived.get_mut(port)
             {
-                let contents = ContentReport::of(&sent.untagged_contents, arrived);
+                let contents = ContentReport::match_contents(&sent.untagged_contents, arrived);
                 // These frames have no numbers, so the times of their losses are unknown.
-                let is_doubtful = self.has_doubtful_events(index, &self.receivers(index));
+                let is_doubtful = self.has_doubtful_events(index, &self.receivers_of(index));
                 let in_doubt =
                     if is_doubtful { contents.lost } else { contents.lost.min(self.sent_ahead(index)) };
                 stream.contents = Some(ContentReport { in_doubt, ..contents });
@@ -189,7 +190,7 @@ impl StreamFindings<'_> {
         time: Nanos,
     ) -> u64 {
         let Some(timeline) = self.timelines.get(index) else { return 0 };
-        let Some(sender) = self.sender(index).filter(|_| !self.is_recorded(index)) else { return 0 };
+        let Some(sender) = self.sender_of(index).filter(|_| !self.is_recorded(index)) else { return 0 };
         let late = sender.row.send_error.max().unwrap_or(Nanos::ZERO);
         let delay = longest_delay_of(received);
         // Without an arrival after the outage, nothing shows that the delay did not grow: a factor of two, as
@@ -197,19 +198,19 @@ impl StreamFindings<'_> {
         let grown = if outage.end.is_none() { delay } else { Nanos::ZERO };
         let by_delay = timeline.due_before(time.saturating_sub(late + delay + grown));
         // Frames cannot arrive sooner after the last arrival than the plan has them.
-        let last = outage.first.checked_sub(1).map(|last| timeline.due(last));
+        let last = outage.first.checked_sub(1).map(|last| timeline.due_time(last));
         let by_last = last.map(|last| timeline.due_before(last + time.saturating_sub(outage.begin)));
         by_last.map_or(by_delay, |by_last| by_last.min(by_delay))
     }
 
     /// Maximum losses of all streams while their ports were not in order.
     pub(super) fn losses_while_out_of_order(self) -> OutOfOrderLosses {
-        let mut losses = OutOfOrderLosses::none(self.plan.ports.len());
+        let mut losses = OutOfOrderLosses::with_ports(self.plan.ports.len());
         for (index, stream) in self.plan.streams.iter().enumerate() {
-            for receiver in self.receivers(index) {
+            for receiver in self.receivers_of(index) {
                 let of_both = self.lost_during(index, receiver, &self.events_at(index, receiver));
                 let of_sender = self.lost_during(index, receiver, &self.sending_events(index, receiver));
-                losses.add(stream.tx, receiver.row.port, of_both, of_sender);
+                losses.add_losses(stream.tx, receiver.row.port, of_both, of_sender);
             }
         }
         losses
@@ -218,7 +219,7 @@ impl StreamFindings<'_> {
     /// Losses of stream `index` at a receiver that these events may have cost.
     fn lost_during(self, index: usize, receiver: StreamReceiver<'_>, events: &[EventReport]) -> u64 {
         let row = receiver.row;
-        let spans = row.outages.outages.iter().map(|outage| OutageSpan::of(outage, receiver));
+        let spans = row.outages.outages.iter().map(|outage| OutageSpan::from_outage(outage, receiver));
         sum_of(
             spans.map(|span| span.frames_in_doubt(events, &|time| self.gone_before(index, row, &span, time))),
         )
@@ -230,9 +231,13 @@ impl StreamFindings<'_> {
     }
 
     /// Frames of stream `index` at other ports; `None` if there are none.
-    pub(super) fn misdelivery(self, index: usize, rows: &[StreamReceiver<'_>]) -> Option<MisdeliveryReport> {
+    pub(super) fn misdelivery_report(
+        self,
+        index: usize,
+        rows: &[StreamReceiver<'_>],
+    ) -> Option<MisdeliveryReport> {
         let mut report = MisdeliveryReport::default();
-        for astray in self.lookup.misdelivered(index) {
+        for astray in self.lookup.misdelivered_frames(index) {
             report.frames = report.frames.saturating_add(astray.frames);
             report.to_groups = report.to_groups.saturating_add(astray.to_groups);
             report.ports.push(self.plan.ports[astray.port].name.clone());

@@ -103,14 +103,14 @@ pub struct SkewReport {
 }
 
 /// Builds one row for each of `names`, in their order.
-pub(super) fn rows(
+pub(super) fn node_rows(
     names: &[String],
     lookup: &ResultLookup<'_>,
     timelines: &[StreamTimeline],
 ) -> Vec<NodeReport> {
-    let rows = names
-        .iter()
-        .map(|name| lookup.node(name).map_or_else(|| without_result(name), |node| of(node, timelines)));
+    let rows = names.iter().map(|name| {
+        lookup.node_result(name).map_or_else(|| without_result(name), |node| node_report(node, timelines))
+    });
     rows.collect()
 }
 
@@ -127,7 +127,7 @@ fn without_result(name: &str) -> NodeReport {
     }
 }
 
-fn of(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
+fn node_report(node: &NodeResult, timelines: &[StreamTimeline]) -> NodeReport {
     NodeReport {
         node: node.node.clone(),
         reported: true,
@@ -146,14 +146,14 @@ const MOST_TEXT: usize = 128;
 /// Shortens the texts of a node, which may send anything.
 fn within_bounds(machine: MachineInfo) -> MachineInfo {
     MachineInfo {
-        kernel: shortened(&machine.kernel),
-        architecture: shortened(&machine.architecture),
-        processor: machine.processor.map(|model| shortened(&model)),
+        kernel: shorten_text(&machine.kernel),
+        architecture: shorten_text(&machine.architecture),
+        processor: machine.processor.map(|model| shorten_text(&model)),
         processors: machine.processors,
     }
 }
 
-fn shortened(text: &str) -> String {
+fn shorten_text(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MOST_TEXT).collect()
 }
 
@@ -193,7 +193,7 @@ pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeCloc
     }
     let lead_at = |local: MonoTime| {
         let at = own.before.to_controller(local);
-        let (own, other) = (own.near(at)?, other.near(at)?);
+        let (own, other) = (own.best_fit_near(at)?, other.best_fit_near(at)?);
         Some((other.lead_over(&own, at).offset_ns, own.bound_at(at) + other.bound_at(at)))
     };
     let (first, last) = (lead_at(near.started)?, lead_at(near.senders_done)?);
@@ -207,7 +207,7 @@ pub(super) fn clock_lead(near: &NodeResult, far: &NodeResult) -> Option<NodeCloc
 }
 
 fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
-    let near = record.near(record.before.to_controller(node.started));
+    let near = record.best_fit_near(record.before.to_controller(node.started));
     NodeClock {
         source: record.source,
         offset_ns: near.map(|fit| fit.offset_ns),
@@ -219,11 +219,11 @@ fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
 /// The earliest due frame of this node, of those that left.
 fn start_of(node: &NodeResult, timelines: &[StreamTimeline]) -> Option<NodeStart> {
     // The smallest due time, not the first departure: a late first frame must not hide behind another stream.
-    let departures = node.send.iter().filter_map(|row| FirstDeparture::of(row, timelines));
+    let departures = node.send.iter().filter_map(|row| FirstDeparture::from_send_result(row, timelines));
     let probe = node.probes.as_ref().and_then(|probes| probes.first);
     let probe = probe.map(|probe| FirstDeparture { due: probe.due.since(node.started), left: probe.left });
     let first = departures.chain(probe).min()?;
-    let skew = node.clock.and_then(|clock| skew(&clock, node.started, &first));
+    let skew = node.clock.and_then(|clock| bounded_skew(&clock, node.started, &first));
     Some(NodeStart {
         skew_ns: skew.map(|skew| skew.ns),
         bound: skew.map(|skew| skew.bound),
@@ -240,8 +240,8 @@ struct FirstDeparture {
 }
 
 impl FirstDeparture {
-    fn of(row: &SendResult, timelines: &[StreamTimeline]) -> Option<Self> {
-        Some(Self { due: timelines.get(row.stream)?.due(0), left: row.counts.first? })
+    fn from_send_result(row: &SendResult, timelines: &[StreamTimeline]) -> Option<Self> {
+        Some(Self { due: timelines.get(row.stream)?.due_time(0), left: row.counts.first? })
     }
 }
 
@@ -252,7 +252,7 @@ struct BoundedSkew {
     bound: Nanos,
 }
 
-fn skew(clock: &ClockRecord, started: MonoTime, first: &FirstDeparture) -> Option<BoundedSkew> {
+fn bounded_skew(clock: &ClockRecord, started: MonoTime, first: &FirstDeparture) -> Option<BoundedSkew> {
     // The node converted T with the fit that it started with; the better fit shows when that really was.
     let start = clock.before.to_controller(started);
     clock
@@ -262,16 +262,20 @@ fn skew(clock: &ClockRecord, started: MonoTime, first: &FirstDeparture) -> Optio
 
 impl SkewReport {
     /// Compares the starts of nodes; `None` unless several nodes were to begin at T.
-    pub(super) fn of(rows: &[NodeReport], wanted: Option<Nanos>) -> Option<Self> {
+    pub(super) fn from_nodes(rows: &[NodeReport], wanted: Option<Nanos>) -> Option<Self> {
         let starts: Vec<_> = rows.iter().filter_map(|row| Some((row, row.start?))).collect();
         let silent: Vec<&NodeReport> = rows.iter().filter(|row| !row.reported).collect();
         if rows.len() < 2 || starts.len() + silent.len() < 2 {
             return None;
         }
-        let known: Vec<KnownSkew> = starts.iter().filter_map(|(_, start)| KnownSkew::of(start)).collect();
-        let blank = starts.iter().filter(|(_, start)| KnownSkew::of(start).is_none()).map(|(row, _)| *row);
+        let known: Vec<KnownSkew> =
+            starts.iter().filter_map(|(_, start)| KnownSkew::from_node_start(start)).collect();
+        let blank = starts
+            .iter()
+            .filter(|(_, start)| KnownSkew::from_node_start(start).is_none())
+            .map(|(row, _)| *row);
         let unknown: Vec<String> = blank.chain(silent).map(|row| row.node.clone()).collect();
-        let spread = StartSpread::of(&known);
+        let spread = StartSpread::from_skews(&known);
         let verdict = wanted.map(|wanted| match spread {
             // NOT_MET even if all bounds help; MET only if all bounds hurt and no node is unknown.
             Some(spread) if spread.least > i128::from(wanted.as_u64()) => SkewVerdict::NotMet,
@@ -291,13 +295,13 @@ impl SkewReport {
     }
 
     /// Largest spread that is possible by the bounds.
-    fn most(&self) -> Option<Nanos> {
+    fn largest_spread(&self) -> Option<Nanos> {
         Some(Nanos::new(self.spread?.as_u64().saturating_add(self.bound?.as_u64())))
     }
 
     /// The spread in words for a person: the observed one, and the limits of the true one.
-    pub fn seen(&self, time: fn(Nanos) -> String) -> Option<String> {
-        let (seen, most) = (self.spread?, self.most()?);
+    pub fn spread_in_words(&self, time: fn(Nanos) -> String) -> Option<String> {
+        let (seen, most) = (self.spread?, self.largest_spread()?);
         if most == seen {
             return Some(format!("{} apart", time(seen)));
         }
@@ -307,10 +311,11 @@ impl SkewReport {
     }
 
     /// Reason why a wanted skew is in doubt, or was not met: no fault of the device under test, but not the run that was wanted.
-    pub(super) fn doubt(&self) -> Option<String> {
+    pub(super) fn doubt_in_words(&self) -> Option<String> {
         let wanted = self.wanted?;
-        let seen =
-            self.seen(|time| time.to_string()).unwrap_or_else(|| "at times that are not known".to_owned());
+        let seen = self
+            .spread_in_words(|time| time.to_string())
+            .unwrap_or_else(|| "at times that are not known".to_owned());
         match self.verdict? {
             SkewVerdict::Met => None,
             SkewVerdict::NotMet => {
@@ -342,7 +347,7 @@ struct KnownSkew {
 }
 
 impl KnownSkew {
-    fn of(start: &NodeStart) -> Option<Self> {
+    fn from_node_start(start: &NodeStart) -> Option<Self> {
         Some(Self { skew: start.skew_ns?.into(), bound: start.bound?.as_u64().into() })
     }
 }
@@ -358,20 +363,24 @@ struct StartSpread {
 }
 
 impl StartSpread {
-    fn of(known: &[KnownSkew]) -> Option<Self> {
+    fn from_skews(known: &[KnownSkew]) -> Option<Self> {
         if known.len() < 2 {
             return None;
         }
         Some(Self {
-            seen: span(known, |k| k.skew, |k| k.skew)?,
-            most: span(known, |k| k.skew + k.bound, |k| k.skew - k.bound)?,
-            least: span(known, |k| k.skew - k.bound, |k| k.skew + k.bound)?,
+            seen: span_of_starts(known, |k| k.skew, |k| k.skew)?,
+            most: span_of_starts(known, |k| k.skew + k.bound, |k| k.skew - k.bound)?,
+            least: span_of_starts(known, |k| k.skew - k.bound, |k| k.skew + k.bound)?,
         })
     }
 }
 
 /// Time from the earliest to the latest start, by these two readings of each skew.
-fn span(known: &[KnownSkew], late: fn(&KnownSkew) -> i128, early: fn(&KnownSkew) -> i128) -> Option<i128> {
+fn span_of_starts(
+    known: &[KnownSkew],
+    late: fn(&KnownSkew) -> i128,
+    early: fn(&KnownSkew) -> i128,
+) -> Option<i128> {
     Some(known.iter().map(late).max()? - known.iter().map(early).min()?)
 }
 

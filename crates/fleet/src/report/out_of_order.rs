@@ -11,13 +11,13 @@ pub(super) struct OutOfOrderLosses {
 
 impl OutOfOrderLosses {
     /// Creates counts of zero for this many ports.
-    pub(super) fn none(ports: usize) -> Self {
+    pub(super) fn with_ports(ports: usize) -> Self {
         Self { sending: vec![0; ports], receiving: vec![0; ports] }
     }
 
     /// Adds the losses of a stream from one port to another: while either was not in order, and the part while the
     /// sending port was not.
-    pub(super) fn add(&mut self, tx: usize, rx: usize, of_both: u64, of_sender: u64) {
+    pub(super) fn add_losses(&mut self, tx: usize, rx: usize, of_both: u64, of_sender: u64) {
         // Losses during both are counted at the sender, so that no frame counts twice.
         let both = [
             (&mut self.sending, tx, of_sender),

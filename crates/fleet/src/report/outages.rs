@@ -69,7 +69,7 @@ pub(super) struct LossTimes {
 
 impl LossTimes {
     /// Adds the losses at another port.
-    pub(super) fn add(&mut self, other: Self) {
+    pub(super) fn add_port(&mut self, other: Self) {
         self.in_doubt = self.in_doubt.saturating_add(other.in_doubt);
         let Self { outages, .. } = self;
         outages.count = outages.count.saturating_add(other.outages.count);
@@ -117,16 +117,16 @@ impl StreamFindings<'_> {
             times.outages.take_longest(longest.map(joined));
         }
         for outage in outages {
-            let span = OutageSpan::of(outage, receiver);
+            let span = OutageSpan::from_outage(outage, receiver);
             // No frame arrived after it: its frames may have arrived after the receiver stopped.
             let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, receiver) {
                 outage.frames
             } else {
                 let by_events =
                     span.frames_in_doubt(&events, &|time| self.gone_before(index, received, &span, time));
-                let by_number = by_events + counted.explain(&span, outage.frames - by_events);
+                let by_number = by_events + counted.take_explained(&span, outage.frames - by_events);
                 let too_close = (outage.frames - by_number).min(self.too_close(index, receiver, outage));
-                by_number + bursts.explain(&span, too_close)
+                by_number + bursts.take_explained(&span, too_close)
             };
             times.in_doubt = times.in_doubt.saturating_add(in_doubt);
             let length = self.length_of(index, receiver, outage, in_doubt);
@@ -175,13 +175,13 @@ impl StreamFindings<'_> {
     fn length_at_an_end(self, index: usize, outage: &StreamOutage, late: Nanos) -> Bounded<Nanos> {
         let Some(timeline) = self.timelines.get(index).filter(|_| !self.is_recorded(index)) else {
             let sending =
-                self.sender(index).map(|sender| sender.node.senders_done.since(sender.node.started));
+                self.sender_of(index).map(|sender| sender.node.senders_done.since(sender.node.started));
             let all = Bounded::exactly(sending.unwrap_or(Nanos::ZERO));
             return all.or_least(Nanos::ZERO, BoundReason::NoArrival);
         };
         let before = outage.begin.map_or(outage.first, |_| outage.first.saturating_sub(1));
         let after = outage.last + u64::from(outage.end.is_some());
-        let between = |from: u64, to: u64| timeline.due(to).saturating_sub(timeline.due(from));
+        let between = |from: u64, to: u64| timeline.due_time(to).saturating_sub(timeline.due_time(from));
         let length = between(before, after);
         // The lost frames themselves certainly make an outage: from the due time of the first until that of the last.
         let length =
@@ -193,7 +193,7 @@ impl StreamFindings<'_> {
 
     /// Maximum lateness of frames of stream `index` while these were lost.
     fn most_late_during(self, index: usize, receiver: StreamReceiver<'_>, outage: &StreamOutage) -> Nanos {
-        let Some(sender) = self.sender(index) else { return Nanos::MAX };
+        let Some(sender) = self.sender_of(index) else { return Nanos::MAX };
         // A smaller lateness is not recorded for single frames.
         let otherwise = sender.row.send_error.max().unwrap_or(Nanos::ZERO).min(STALLED);
         self.longest_stall_during(index, receiver, outage).max(otherwise)
@@ -206,17 +206,17 @@ impl StreamFindings<'_> {
         receiver: StreamReceiver<'_>,
         outage: &StreamOutage,
     ) -> Nanos {
-        let Some(sender) = self.sender(index) else { return Nanos::MAX };
-        let span = OutageSpan::of(outage, receiver);
+        let Some(sender) = self.sender_of(index) else { return Nanos::MAX };
+        let span = OutageSpan::from_outage(outage, receiver);
         let tx = self.plan.streams[index].tx;
         // A stall reaches the receiver later by the delay, and the clocks may differ.
         let after = clocks_apart(sender.node, receiver.node) + longest_delay_of(receiver.row);
         let events = sender.node.ports.iter().filter(|port| port.port == tx).flat_map(|port| &port.events);
         let stalls = events.filter_map(|event| match event.what {
             PortEventKind::SenderStalled { most_late } => {
-                let event = EventReport::of(event, sender.node.started, self.criteria.carrier_loss)
-                    .widened(after, after);
-                span.meets(event.from, event.until).then_some(most_late)
+                let event = EventReport::from_event(event, sender.node.started, self.criteria.carrier_loss)
+                    .widened_by(after, after);
+                span.overlaps_times(event.from, event.until).then_some(most_late)
             }
             _ => None,
         });

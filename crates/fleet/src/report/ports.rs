@@ -96,7 +96,7 @@ impl LossPlaces {
         let (sender, receiver) = (places.sender.unwrap_or(0), places.receiver.unwrap_or(0));
         // Drops of a port while it was not in order are among the losses in doubt.
         let explained = |port: &&PortResult| {
-            port.rx.unseen() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
+            port.rx.unseen_frames() - port.rx.unseen_beyond(out_of_order.receiving_at(port.port))
         };
         let at_receiver = sum_of(ports.iter().map(explained)).min(receiver);
         let at_sender = out_of_order.all_sending().min(sender);
@@ -118,7 +118,7 @@ impl LossPlaces {
         let left = total - sender.unwrap_or(0);
         // The interface's own receive drops do not count: the kernel also counts frames there that it gave us and then
         // found no other use for.
-        let receiver = sum_of(ports.map(|(_, rx)| rx.unseen())).min(left);
+        let receiver = sum_of(ports.map(|(_, rx)| rx.unseen_frames())).min(left);
         Self { total, sender, receiver: Some(receiver), in_doubt: 0, path: sender.map(|_| left - receiver) }
     }
 }
@@ -132,16 +132,17 @@ pub(super) fn doubt_dropped(
     out_of_order: &OutOfOrderLosses,
 ) {
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
-        let by_sender = lookup.port(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
+        let by_sender =
+            lookup.port_result(of_plan.tx).and_then(|port| port.tx.unsent_by_interface()).unwrap_or(0);
         let by_sender = by_sender.saturating_sub(out_of_order.sending_at(of_plan.tx));
-        let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port(*rx));
+        let receivers = of_plan.rx.iter().filter_map(|rx| lookup.port_result(*rx));
         let by_receivers =
             sum_of(receivers.map(|port| port.rx.unseen_beyond(out_of_order.receiving_at(port.port))));
         // Times and streams of these drops are unknown: each stream of the port may have lost all of them.
         let dropped = by_sender.saturating_add(by_receivers);
         if let Some(loss) = &mut stream.loss {
             loss.in_doubt = loss.in_doubt.saturating_add(dropped).min(loss.lost);
-            lookup.port(of_plan.tx).into_iter().for_each(|port| doubt_engine(loss, port));
+            lookup.port_result(of_plan.tx).into_iter().for_each(|port| doubt_engine(loss, port));
         }
         if let Some(contents) = &mut stream.contents {
             contents.in_doubt = contents.in_doubt.saturating_add(dropped).min(contents.lost);
@@ -171,15 +172,15 @@ struct CountSums {
 }
 
 impl CountSums {
-    fn add(&mut self, frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) {
+    fn add_frames(&mut self, frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) {
         self.frames = self.frames.saturating_add(frames);
         self.bytes = self.bytes.saturating_add(bytes);
         self.first = self.first.into_iter().chain(first).min();
         self.last = self.last.into_iter().chain(last).max();
     }
 
-    fn rate(&self) -> Option<MeanRate> {
-        MeanRate::of(self.frames, self.bytes, self.first, self.last)
+    fn mean_rate(&self) -> Option<MeanRate> {
+        MeanRate::from_counts(self.frames, self.bytes, self.first, self.last)
     }
 }
 
@@ -192,11 +193,16 @@ pub(super) fn port_of(
 ) -> PortReport {
     let mut sent = CountSums::default();
     for send in node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port) {
-        sent.add(send.counts.frames, send.counts.bytes, send.counts.first, send.counts.last);
+        sent.add_frames(send.counts.frames, send.counts.bytes, send.counts.first, send.counts.last);
     }
     let mut received = CountSums::default();
     for receive in node.receive.iter().filter(|receive| receive.port == row.port) {
-        received.add(receive.counts.frames, receive.counts.bytes, receive.counts.first, receive.counts.last);
+        received.add_frames(
+            receive.counts.frames,
+            receive.counts.bytes,
+            receive.counts.first,
+            receive.counts.last,
+        );
     }
     PortReport {
         node: node.node.clone(),
@@ -204,13 +210,17 @@ pub(super) fn port_of(
         tx: row.tx,
         tx_bytes: sent.bytes,
         rx: row.rx,
-        tx_rate: sent.rate(),
-        rx_rate: received.rate(),
+        tx_rate: sent.mean_rate(),
+        rx_rate: received.mean_rate(),
         tx_series: row.tx_series.clone(),
         rx_series: row.rx_series.clone(),
         ledger: row.ledger.clone(),
         clock_bound: row.clock_bound,
-        events: row.events.iter().map(|event| EventReport::of(event, node.started, carrier_loss)).collect(),
+        events: row
+            .events
+            .iter()
+            .map(|event| EventReport::from_event(event, node.started, carrier_loss))
+            .collect(),
         peaks: row.peaks,
         sent_ahead: sum_of(row.sent_ahead.iter().map(|burst| burst.frames)),
         other_runs: node.other_runs.iter().filter(|of| of.port == row.port).cloned().collect(),

@@ -113,9 +113,9 @@ impl ProbeLineReport {
     }
 
     /// Reason why fewer probes were sent than planned, if any.
-    fn doubt(&self) -> Option<String> {
+    fn doubt_in_words(&self) -> Option<String> {
         let found = self.found.as_ref()?;
-        found.end.words().or_else(|| {
+        found.end.in_words().or_else(|| {
             let unsent = found.counts.planned.saturating_sub(found.counts.sent);
             (unsent > 0).then(|| format!("{unsent} of {} probes were not sent", found.counts.planned))
         })
@@ -123,20 +123,20 @@ impl ProbeLineReport {
 }
 
 /// Builds the rows of all lines; `None` if the plan has no probes.
-pub(super) fn report(
+pub(super) fn probes_report(
     plan: &Plan,
     places: &[PortPlace],
     results: &[NodeResult],
     lookup: &ResultLookup<'_>,
 ) -> Option<ProbesReport> {
     let probes = plan.probes.as_ref()?;
-    let rows = LineRows { plan, probes, places, lookup, found: LineResults::of(results) };
+    let rows = LineRows { plan, probes, places, lookup, found: LineResults::from_results(results) };
     Some(ProbesReport {
         method: probes.method.name().to_owned(),
         count: probes.count,
         interval: probes.interval,
         size: probes.size.bytes(),
-        lines: probes.lines.iter().enumerate().map(|(number, line)| rows.row(number, line)).collect(),
+        lines: probes.lines.iter().enumerate().map(|(number, line)| rows.line_report(number, line)).collect(),
     })
 }
 
@@ -148,7 +148,7 @@ struct LineResults<'a> {
 }
 
 impl<'a> LineResults<'a> {
-    fn of(results: &'a [NodeResult]) -> Self {
+    fn from_results(results: &'a [NodeResult]) -> Self {
         let all = || results.iter().filter_map(|node| Some((node, node.probes.as_ref()?)));
         let lines =
             all().flat_map(|(node, probes)| probes.lines.iter().map(move |row| (row.line, (node, row))));
@@ -167,19 +167,19 @@ struct LineRows<'a> {
 }
 
 impl LineRows<'_> {
-    fn row(&self, number: usize, line: &PlannedProbeLine) -> ProbeLineReport {
+    fn line_report(&self, number: usize, line: &PlannedProbeLine) -> ProbeLineReport {
         let from_node = self.node_of(line.from);
-        let target = self.probes.target(line).map(|target| target.to_string()).unwrap_or_default();
+        let target = self.probes.target_address(line).map(|target| target.to_string()).unwrap_or_default();
         let (to, to_node) = match line.to {
             ProbeEnd::Port(port) => (self.port_name(port), Some(self.node_of(port))),
             ProbeEnd::Host(host) => (host.ip().to_string(), None),
         };
         let found = self.found.lines.get(&number);
-        let missing = found.is_none().then(|| match self.lookup.node(&from_node) {
+        let missing = found.is_none().then(|| match self.lookup.node_result(&from_node) {
             None => format!("node {from_node} did not report"),
             Some(_) => format!("node {from_node} reported nothing about it"),
         });
-        let found = found.map(|(node, row)| self.findings(line, node, row));
+        let found = found.map(|(node, row)| self.line_findings(line, node, row));
         ProbeLineReport { from: self.port_name(line.from), from_node, to, to_node, target, missing, found }
     }
 
@@ -193,11 +193,16 @@ impl LineRows<'_> {
         self.places.get(port).map_or(here, |place| place.node.clone()).0
     }
 
-    fn findings(&self, line: &PlannedProbeLine, near: &NodeResult, row: &ProbeLineResult) -> ProbeFindings {
+    fn line_findings(
+        &self,
+        line: &PlannedProbeLine,
+        near: &NodeResult,
+        row: &ProbeLineResult,
+    ) -> ProbeFindings {
         let far_port = if let ProbeEnd::Port(port) = line.to { Some(port) } else { None };
         let reflected = far_port.and_then(|port| self.found.reflected.get(&(port, line.from)).copied());
-        let relation = far_port.and_then(|port| self.relation(near, &self.node_of(port)));
-        let delays = OneWayDelays::of(&row.there, &row.back, relation);
+        let relation = far_port.and_then(|port| self.clock_relation(near, &self.node_of(port)));
+        let delays = OneWayDelays::from_directions(&row.there, &row.back, relation);
         ProbeFindings {
             end: row.end.clone(),
             counts: row.counts,
@@ -219,12 +224,12 @@ impl LineRows<'_> {
     }
 
     /// Lead of the far node's wall clock over the near one's.
-    fn relation(&self, near: &NodeResult, far: &str) -> Option<WallClockLead> {
+    fn clock_relation(&self, near: &NodeResult, far: &str) -> Option<WallClockLead> {
         let same = WallClockLead { offset_ns: 0, bound: Nanos::ZERO, source: ClockRelationSource::One };
         if near.node == far {
             return Some(same);
         }
-        let far = self.lookup.node(far)?;
+        let far = self.lookup.node_result(far)?;
         let lead = clock_lead(near, far)?;
         if lead.is_same {
             return Some(same);
@@ -253,10 +258,16 @@ struct OneWayDelays {
 }
 
 impl OneWayDelays {
-    fn of(there: &DirectionTimes, back: &DirectionTimes, relation: Option<WallClockLead>) -> Self {
+    fn from_directions(
+        there: &DirectionTimes,
+        back: &DirectionTimes,
+        relation: Option<WallClockLead>,
+    ) -> Self {
         let by_fleet = relation.map(|lead| Self {
-            there: there.by_wall_clocks.map(|times| times.less(lead.offset_ns, lead.bound)),
-            back: back.by_wall_clocks.map(|times| times.less(lead.offset_ns.saturating_neg(), lead.bound)),
+            there: there.by_wall_clocks.map(|times| times.less_offset(lead.offset_ns, lead.bound)),
+            back: back
+                .by_wall_clocks
+                .map(|times| times.less_offset(lead.offset_ns.saturating_neg(), lead.bound)),
             clocks: Some(lead.source),
         });
         let by_exchanges = Self {
@@ -294,14 +305,14 @@ impl ProbesReport {
     }
 
     /// Judges the criterion on the lines: at least one answer, or, for probes without answers, all were sent.
-    pub(super) fn judge(&self) -> Option<CriterionLine> {
+    pub(super) fn judge_lines(&self) -> Option<CriterionLine> {
         let (name, limit) = match (self.is_answered(), self.has_capacities()) {
             (_, true) => ("capacity", "a rate for each pair"),
             (true, false) => ("answers", "at least one for each pair"),
             (false, false) => ("sending", "all were sent"),
         };
         let judged = self.lines.iter().map(|line| self.judge_line(line)).collect();
-        CriterionLine::of(name, limit.to_owned(), judged)
+        CriterionLine::from_judgements(name, limit.to_owned(), judged)
     }
 
     /// True if the probes of this method get answers.
@@ -320,7 +331,8 @@ impl ProbesReport {
             Some(found) => found.in_words(self.is_answered()),
         };
         // One reason for each pair, with all details.
-        let doubt = line.doubt().filter(|doubt| result == CriterionResult::Unknown && *doubt != measured);
+        let doubt =
+            line.doubt_in_words().filter(|doubt| result == CriterionResult::Unknown && *doubt != measured);
         measured.extend(doubt.map(|doubt| format!("; {doubt}")));
         SubjectJudgement { subject: format!("probes {}", line.name()), result, measured, figure: None }
     }
@@ -352,9 +364,9 @@ impl ProbesReport {
     }
 
     /// Reasons why lines sent fewer probes than planned, without lines that miss the criterion: their reason includes it.
-    pub(super) fn doubts(&self) -> impl Iterator<Item = String> {
+    pub(super) fn line_doubts(&self) -> impl Iterator<Item = String> {
         let others = self.lines.iter().filter(|line| self.result_of(line) != CriterionResult::Unknown);
-        others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.doubt()?)))
+        others.filter_map(|line| Some(format!("probes {}: {}", line.name(), line.doubt_in_words()?)))
     }
 }
 
@@ -367,7 +379,7 @@ impl ProbeFindings {
     fn in_words(&self, is_answered: bool) -> String {
         let ProbeCounts { planned, sent, answered, .. } = self.counts;
         let capacity = self.capacity.as_ref().filter(|_| answered > 0);
-        match (is_answered, sent, self.end.words()) {
+        match (is_answered, sent, self.end.in_words()) {
             (_, 0, Some(why)) => why,
             _ if let Some(capacity) = capacity => match (&capacity.rate, &capacity.why_not) {
                 (Some(rate), _) => BitRate::new(rate.bits_per_s).to_string(),

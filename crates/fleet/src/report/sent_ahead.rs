@@ -28,11 +28,11 @@ pub(super) struct CountedDoubts(Vec<CountedDoubt>);
 
 impl CountedDoubts {
     /// Returns the maximum part of these lost frames that the rig explains, and takes it out of the numbers.
-    pub(super) fn explain(&mut self, span: &OutageSpan, frames: u64) -> u64 {
+    pub(super) fn take_explained(&mut self, span: &OutageSpan, frames: u64) -> u64 {
         let before = frames;
         let mut frames = frames;
         for doubt in &mut self.0 {
-            if span.meets(doubt.from, doubt.until) {
+            if span.overlaps_times(doubt.from, doubt.until) {
                 let explained = frames.min(doubt.left);
                 doubt.left -= explained;
                 frames -= explained;
@@ -60,8 +60,9 @@ impl StreamFindings<'_> {
             return outage.frames;
         };
         let (end, begin) = length;
-        let planned =
-            timeline.due(outage.last + 1).saturating_sub(timeline.due(outage.first.saturating_sub(1)));
+        let planned = timeline
+            .due_time(outage.last + 1)
+            .saturating_sub(timeline.due_time(outage.first.saturating_sub(1)));
         let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
         let intervals = u128::from(outage.last + 2 - outage.first);
         let planned = u128::from(planned.as_u64().max(1));
@@ -77,12 +78,12 @@ impl StreamFindings<'_> {
 
     /// The bursts of the port that sends stream `index`, as `receiver` sees them.
     pub(super) fn ahead_bursts(self, index: usize, receiver: StreamReceiver<'_>) -> CountedDoubts {
-        let Some(StreamSender { node: sender, .. }) = self.sender(index) else {
+        let Some(StreamSender { node: sender, .. }) = self.sender_of(index) else {
             return CountedDoubts::default();
         };
         let apart = clocks_apart(sender, receiver.node);
         let after = apart + longest_delay_of(receiver.row) + AFTER;
-        let bursts = self.port(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
+        let bursts = self.port_result(self.plan.streams[index].tx).map(|port| port.sent_ahead.as_slice());
         let bursts = bursts.unwrap_or_default().iter().map(|burst| CountedDoubt {
             from: burst.from.since(sender.started).saturating_sub(apart),
             until: Some(burst.until.since(sender.started) + after),
@@ -93,7 +94,7 @@ impl StreamFindings<'_> {
 
     /// Frames that left ahead at the port that sends stream `index`.
     pub(super) fn sent_ahead(self, index: usize) -> u64 {
-        let port = self.port(self.plan.streams[index].tx);
+        let port = self.port_result(self.plan.streams[index].tx);
         port.map_or(0, |port| sum_of(port.sent_ahead.iter().map(|burst| burst.frames)))
     }
 }

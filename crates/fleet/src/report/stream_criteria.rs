@@ -3,7 +3,7 @@
 //! docs/book/figures.md defines each figure.
 
 use super::figures::clamp_to_u64;
-use super::judgement::{CriterionResult, StreamFinding, allowed, count_in_words, time_in_words};
+use super::judgement::{CriterionResult, StreamFinding, allowed_count, count_in_words, time_in_words};
 use super::{AcceptanceCriteria, ArrivedFrames, LatencyLimit, StreamReport};
 use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_units::{Nanos, Ratio, Share};
@@ -35,7 +35,7 @@ impl StreamReport {
             0 => words,
             _ => format!("{words}; {stale} frames came more than 65536 frames late and count as lost"),
         };
-        Some(StreamFinding::at_most(allowed(limit, expected), lost, measured))
+        Some(StreamFinding::at_most(allowed_count(limit, expected), lost, measured))
     }
 
     /// Judges a count of frames that receivers know exactly.
@@ -49,12 +49,12 @@ impl StreamReport {
         let frames = Bounded::exactly(count(received));
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
         let measured = count_in_words(&frames, expected, what);
-        Some(StreamFinding::at_most(allowed(limit, expected), frames, measured))
+        Some(StreamFinding::at_most(allowed_count(limit, expected), frames, measured))
     }
 
     pub(super) fn judge_duplicates(&self, limit: Share) -> Option<StreamFinding> {
         let received = self.received.as_ref().filter(|_| self.measured)?;
-        let copies = self.copies(received);
+        let copies = self.bounded_copies(received);
         let stale = received.sequence.stale;
         let has_extra = self.loss.is_some_and(|loss| loss.extra > 0);
         let what = match (has_extra, stale) {
@@ -67,7 +67,7 @@ impl StreamReport {
         let expected = self.loss.map_or(received.frames, |loss| loss.expected);
         let ratio = Ratio::new(copies.most, expected);
         let measured = format!("{} of {expected} frames {what} ({ratio})", copies.most);
-        Some(StreamFinding::at_most(allowed(limit, expected), copies, measured))
+        Some(StreamFinding::at_most(allowed_count(limit, expected), copies, measured))
     }
 
     /// Arrivals beyond the first of a frame that the plan expects.
@@ -79,7 +79,7 @@ impl StreamReport {
 
     /// Number of copies, which includes frames beyond the expected ones. A frame that came too late to be told from a
     /// copy may be one.
-    fn copies(&self, received: &ArrivedFrames) -> Bounded<u64> {
+    fn bounded_copies(&self, received: &ArrivedFrames) -> Bounded<u64> {
         let loss = self.loss.unwrap_or_default();
         // If the plan expects several copies at a receiver, only those beyond them are too many.
         let twice = if loss.counts_copies { 0 } else { received.sequence.duplicates };
@@ -96,7 +96,7 @@ impl StreamReport {
 
     pub(super) fn judge_misdelivery(&self, limit: Share) -> Option<StreamFinding> {
         let expected = self.loss?.expected;
-        let limit = allowed(limit, expected);
+        let limit = allowed_count(limit, expected);
         let Some(astray) = &self.misdelivery else {
             let measured = format!("0 of {expected} frames at other ports");
             return Some(StreamFinding::at_most(limit, Bounded::exactly(0), measured));
@@ -148,7 +148,7 @@ impl StreamReport {
             let range = format!(", between {} and {} ({why})", least / 1000, most / 1000);
             measured.push_str(&range);
         }
-        Some(StreamFinding::at_least(allowed(limit, asked), delivered, measured))
+        Some(StreamFinding::at_least(allowed_count(limit, asked), delivered, measured))
     }
 
     /// Judges the share of sent frames that receivers can recognise.
@@ -161,7 +161,7 @@ impl StreamReport {
             sent.frames,
             Ratio::new(verified, sent.frames)
         );
-        let limit = allowed(limit, sent.frames);
+        let limit = allowed_count(limit, sent.frames);
         Some(StreamFinding::at_least(limit, Bounded::exactly(verified), measured).of_the_rig())
     }
 

@@ -145,13 +145,13 @@ pub(super) struct StreamFindings<'a> {
 }
 
 impl<'a> StreamFindings<'a> {
-    pub(super) fn sender(self, stream: usize) -> Option<StreamSender<'a>> {
-        self.lookup.sender(stream)
+    pub(super) fn sender_of(self, stream: usize) -> Option<StreamSender<'a>> {
+        self.lookup.sender_of(stream)
     }
 
-    pub(super) fn receivers(self, stream: usize) -> Vec<StreamReceiver<'a>> {
+    pub(super) fn receivers_of(self, stream: usize) -> Vec<StreamReceiver<'a>> {
         let wanted = &self.plan.streams[stream].rx;
-        wanted.iter().filter_map(|port| self.lookup.receiver(stream, *port)).collect()
+        wanted.iter().filter_map(|port| self.lookup.receiver_at(stream, *port)).collect()
     }
 
     /// True if its frames are those of a file: their times are not the plan's.
@@ -159,8 +159,8 @@ impl<'a> StreamFindings<'a> {
         self.plan.streams[index].frames.recording().is_some()
     }
 
-    pub(super) fn port(self, port: usize) -> Option<&'a PortResult> {
-        self.lookup.port(port)
+    pub(super) fn port_result(self, port: usize) -> Option<&'a PortResult> {
+        self.lookup.port_result(port)
     }
 
     fn port_name(self, port: usize) -> String {
@@ -168,17 +168,17 @@ impl<'a> StreamFindings<'a> {
     }
 
     /// Builds the row of stream `index`; `timeline` if the plan could be bound to the speeds found.
-    pub(super) fn stream(self, index: usize, timeline: Option<&StreamTimeline>) -> StreamReport {
+    pub(super) fn stream_report(self, index: usize, timeline: Option<&StreamTimeline>) -> StreamReport {
         let stream = &self.plan.streams[index];
-        let rows = self.receivers(index);
-        let sender = self.sender(index);
+        let rows = self.receivers_of(index);
+        let sender = self.sender_of(index);
         // A stream that goes as fast as it can has no schedule to be compared with.
         let timeline = timeline.filter(|_| !stream.frames.is_unpaced());
         let sent = sender.map(|sender| sent_of(sender, timeline));
         // The share of a receiver that did not report would look like a loss.
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| received_of(&rows));
-        let frames = sender.map(|sender| sender.row.counts.numbered());
+        let frames = sender.map(|sender| sender.row.counts.numbered_frames());
         // Receivers that share the frames see gaps that are no losses.
         let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
@@ -191,7 +191,7 @@ impl<'a> StreamFindings<'a> {
             };
             FrameLoss { in_doubt: in_doubt.min(loss.lost), ..loss }
         });
-        let latency = self.latency(index, &rows);
+        let latency = self.stream_latency(index, &rows);
         StreamReport {
             name: stream.name.clone(),
             tx_port: self.port_name(stream.tx),
@@ -204,10 +204,10 @@ impl<'a> StreamFindings<'a> {
             latency_histogram: latency.map(|(_, times)| histogram_of(&times)).unwrap_or_default(),
             jitter: jitter_of(&rows),
             largest_jitter: self.largest_jitter(index, &rows),
-            per_port: rows.iter().map(|row| self.share(index, *row, frames)).collect(),
+            per_port: rows.iter().map(|row| self.port_share(index, *row, frames)).collect(),
             asked_milli: sender.and_then(|sender| asked_of(sender.row.planned, timeline?)),
             outages: times.map(|times| times.outages),
-            misdelivery: self.misdelivery(index, &rows),
+            misdelivery: self.misdelivery_report(index, &rows),
             // `stream_rows` computes these two, once the losses of all streams are known.
             contents: None,
             delivered_milli: None,
@@ -217,7 +217,7 @@ impl<'a> StreamFindings<'a> {
     /// The largest smoothed jitter, which errors of stamps make look larger or smaller.
     fn largest_jitter(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<Bounded<Nanos>> {
         let value = jitter_of(rows)?.rfc3550_max;
-        let clocks = match self.clocks(stream, rows) {
+        let clocks = match self.compare_clocks(stream, rows) {
             StreamClocks::Apart(error) => error,
             _ => Nanos::ZERO,
         };
@@ -237,21 +237,21 @@ impl<'a> StreamFindings<'a> {
 
     /// Errors of the stamps of a stream at its ends.
     fn stamp_errors(self, stream: usize, rows: &[StreamReceiver<'_>], clocks: Nanos) -> StampErrors<'a> {
-        let sender = self.sender(stream);
+        let sender = self.sender_of(stream);
         let leaving = sender.map(|sender| &sender.row.stamp_bound).filter(|bounds| bounds.count() > 0);
-        let ports = rows.iter().filter_map(|receiver| self.port(receiver.row.port));
+        let ports = rows.iter().filter_map(|receiver| self.port_result(receiver.row.port));
         StampErrors { leaving, arriving: ports.map(|port| port.clock_bound).max(), clocks }
     }
 
     fn times_of(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LossTimes {
         let mut all = LossTimes::default();
         for row in rows {
-            all.add(self.loss_times(stream, *row));
+            all.add_port(self.loss_times(stream, *row));
         }
         all
     }
 
-    fn share(self, stream: usize, receiver: StreamReceiver<'_>, sent: Option<u64>) -> PortShare {
+    fn port_share(self, stream: usize, receiver: StreamReceiver<'_>, sent: Option<u64>) -> PortShare {
         let of = &self.plan.streams[stream];
         let mut received = received_of(&[receiver]);
         if of.rx.len() == 1 {
@@ -263,15 +263,15 @@ impl<'a> StreamFindings<'a> {
         PortShare {
             port: self.port_name(receiver.row.port),
             loss: sent.map(|frames| FrameLoss::new(frames, &received.sequence, true)),
-            latency: self.latency(stream, &[receiver]).map(|(report, _)| report),
+            latency: self.stream_latency(stream, &[receiver]).map(|(report, _)| report),
             jitter: receiver.row.jitter,
             received,
         }
     }
 
     /// The latency of a stream over these receivers, with its distribution.
-    fn latency(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<(LatencyReport, Latency)> {
-        let clock = match self.clocks(stream, rows) {
+    fn stream_latency(self, stream: usize, rows: &[StreamReceiver<'_>]) -> Option<(LatencyReport, Latency)> {
+        let clock = match self.compare_clocks(stream, rows) {
             StreamClocks::One => None,
             StreamClocks::Apart(bound) => Some(bound),
             StreamClocks::Unknown => return None,
@@ -290,15 +290,15 @@ impl<'a> StreamFindings<'a> {
         let all = all?;
         let error = LatencyError { clock, ..self.latency_error(stream, rows) };
         let stamps = self.stamp_errors(stream, rows, clock.unwrap_or(Nanos::ZERO));
-        let report = LatencyReport::of(&all, early, error, stamps)?;
+        let report = LatencyReport::from_distribution(&all, early, error, stamps)?;
         Some((report, all))
     }
 
     fn latency_error(self, stream: usize, rows: &[StreamReceiver<'_>]) -> LatencyError {
-        let send = self.sender(stream).map(|sender| &sender.row.stamp_bound);
-        let ports: Vec<_> = rows.iter().filter_map(|receiver| self.port(receiver.row.port)).collect();
+        let send = self.sender_of(stream).map(|sender| &sender.row.stamp_bound);
+        let ports: Vec<_> = rows.iter().filter_map(|receiver| self.port_result(receiver.row.port)).collect();
         LatencyError {
-            tx_stamp: self.port(self.plan.streams[stream].tx).map(|port| port.info.tx_stamp),
+            tx_stamp: self.port_result(self.plan.streams[stream].tx).map(|port| port.info.tx_stamp),
             rx_stamp: ports.iter().map(|port| port.info.rx_stamp).max(),
             tx_p99: send.and_then(|bound| bound.quantile(990_000)),
             tx_max: send.and_then(Latency::max),
@@ -338,10 +338,10 @@ fn sent_of(sender: StreamSender<'_>, timeline: Option<&StreamTimeline>) -> SentF
         bytes: counts.bytes,
         first: counts.first.map(|at| at.since(node.started)),
         last: counts.last.map(|at| at.since(node.started)),
-        rate: MeanRate::of(counts.frames, counts.bytes, counts.first, counts.last),
+        rate: MeanRate::from_counts(counts.frames, counts.bytes, counts.first, counts.last),
         rate_error_ppm: timeline.and_then(|timeline| rate_error_ppm(row, timeline)),
-        send_error: ErrorDistribution::of(&row.send_error),
-        stamp_bound: ErrorDistribution::of(&row.stamp_bound),
+        send_error: ErrorDistribution::from_distribution(&row.send_error),
+        stamp_bound: ErrorDistribution::from_distribution(&row.stamp_bound),
         series: row.series.clone(),
     }
 }
@@ -350,7 +350,7 @@ fn sent_of(sender: StreamSender<'_>, timeline: Option<&StreamTimeline>) -> SentF
 /// the deviation from it.
 fn rate_error_ppm(row: &SendResult, timeline: &StreamTimeline) -> Option<i64> {
     let last = row.counts.frames.checked_sub(1)?;
-    let wanted = i128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
+    let wanted = i128::from(timeline.due_time(last).saturating_sub(timeline.due_time(0)).as_u64());
     let taken = i128::from(row.counts.last?.since(row.counts.first?).as_u64());
     // A shorter time than wanted is too fast: above zero.
     let ppm = ((wanted - taken) * 1_000_000).checked_div(taken)?;
@@ -379,7 +379,7 @@ fn received_of(rows: &[StreamReceiver<'_>]) -> ArrivedFrames {
     ArrivedFrames {
         frames: counts.frames,
         bytes: counts.bytes,
-        rate: MeanRate::of(counts.frames, counts.bytes, first, last),
+        rate: MeanRate::from_counts(counts.frames, counts.bytes, first, last),
         sequence: counts.sequence,
         altered: counts.altered,
         corrupt: counts.corrupt,

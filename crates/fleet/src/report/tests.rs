@@ -35,7 +35,7 @@ fn document(rx: &[&str], ratio: &str) -> String {
 }
 
 fn plan(rx: &[&str], ratio: &str) -> Plan {
-    Plan::read(&document(rx, ratio)).unwrap_or_else(|problems| panic!("{problems}"))
+    Plan::from_text(&document(rx, ratio)).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 fn at(ms: u64) -> MonoTime {
@@ -45,7 +45,7 @@ fn at(ms: u64) -> MonoTime {
 fn latency(ns: &[u64]) -> Latency {
     let mut times = Latency::with_digits(3);
     for ns in ns {
-        times.record(Nanos::new(*ns));
+        times.record_time(Nanos::new(*ns));
     }
     times
 }
@@ -144,7 +144,7 @@ fn facts() -> RunFacts {
         limits: Vec::new(),
         run: RunId("r1".into()),
         name: "test".into(),
-        plan: PlanHash::of("x"),
+        plan: PlanHash::from_document("x"),
         started_wall_ns: SECOND,
         seed: 9,
         nodes: vec![NodeName::local()],
@@ -159,7 +159,7 @@ fn complete() -> RunOutcome {
 }
 
 fn report_of(results: Vec<NodeResult>) -> RunReport {
-    assemble(&facts(), &plan(&["rx0"], ""), results, complete())
+    assemble_report(&facts(), &plan(&["rx0"], ""), results, complete())
 }
 
 #[test]
@@ -196,8 +196,8 @@ fn frames_of_an_earlier_run_are_not_shown_as_received() {
     node.ports[1].rx =
         RxCounters { seen: 1011, foreign: 5, protocol: 3, other_runs: 2, ..RxCounters::default() };
     let report = report_of(vec![node]);
-    let column = PortTable::column("rx_of_run").unwrap();
-    assert_eq!(column.value(&PortTable::rows(&report)[1]), Some(CellValue::Count(1001)));
+    let column = PortTable::find_column("rx_of_run").unwrap();
+    assert_eq!(column.value_in(&PortTable::report_rows(&report)[1]), Some(CellValue::Count(1001)));
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn a_loss_fails_unless_the_user_accepts_it() {
 
     let mut tolerant = facts();
     tolerant.criteria.max_loss = Share::from_billionths(2_000_000);
-    let report = assemble(&tolerant, &plan(&["rx0"], ""), vec![node(&[999])], complete());
+    let report = assemble_report(&tolerant, &plan(&["rx0"], ""), vec![node(&[999])], complete());
     assert_eq!(report.verdict, RunVerdict::Pass);
 }
 
@@ -290,7 +290,7 @@ fn doubts_forbid_pass() {
         for (account, frames) in
             [(LedgerAccount::Planned, 9), (LedgerAccount::Built, 5), (LedgerAccount::Unsent, 5)]
         {
-            node.ports[0].ledger.add(account, frames);
+            node.ports[0].ledger.add_frames(account, frames);
         }
     });
     assert!(unbalanced.reasons()[0].contains("planned = built + unsent"), "{unbalanced:?}");
@@ -319,10 +319,10 @@ fn sender_and_receiver_on_two_nodes_make_one_row() {
     receiver.ports.remove(0);
     let mut two = facts();
     two.nodes = vec![NodeName("a".into()), NodeName("b".into())];
-    let report = assemble(&two, &plan(&["rx0"], ""), vec![receiver, sender.clone()], complete());
+    let report = assemble_report(&two, &plan(&["rx0"], ""), vec![receiver, sender.clone()], complete());
     assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
     let partial = RunOutcome::Partial { reasons: vec!["node b: silent for 5s".into()], stopped: false };
-    let report = assemble(&two, &plan(&["rx0"], ""), vec![sender], partial);
+    let report = assemble_report(&two, &plan(&["rx0"], ""), vec![sender], partial);
     assert_eq!(report.streams[0].loss, None);
     assert!(report.verdict.reasons().contains(&"only 1 of 2 nodes reported".to_owned()));
 }
@@ -330,7 +330,7 @@ fn sender_and_receiver_on_two_nodes_make_one_row() {
 #[test]
 fn receivers_that_share_a_stream_are_judged_by_their_sum() {
     let plan = plan(&["rx0", "rx1"], "");
-    let report = assemble(&facts(), &plan, vec![node(&[600, 401])], complete());
+    let report = assemble_report(&facts(), &plan, vec![node(&[600, 401])], complete());
     assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
     let row = &report.streams[0];
     assert_eq!(row.loss.unwrap().longest_burst, None, "no receiver can tell");
@@ -338,7 +338,7 @@ fn receivers_that_share_a_stream_are_judged_by_their_sum() {
     assert_eq!(row.per_port[0].loss, None);
     assert_eq!(row.received.as_ref().unwrap().bytes, 1001 * 128);
 
-    let flooded = assemble(&facts(), &plan, vec![node(&[1001, 1001])], complete());
+    let flooded = assemble_report(&facts(), &plan, vec![node(&[1001, 1001])], complete());
     assert_eq!(flooded.streams[0].loss.unwrap().extra, 1001);
     assert!(matches!(flooded.verdict, RunVerdict::Fail(_)));
 }
@@ -346,7 +346,8 @@ fn receivers_that_share_a_stream_are_judged_by_their_sum() {
 #[test]
 fn a_stream_for_all_receivers_is_judged_at_each() {
     let ratio = "rx_tx_ratio: {choice: rx_count, rx_count: {}}, ";
-    let report = assemble(&facts(), &plan(&["rx0", "rx1"], ratio), vec![node(&[1001, 1000])], complete());
+    let report =
+        assemble_report(&facts(), &plan(&["rx0", "rx1"], ratio), vec![node(&[1001, 1000])], complete());
     let row = &report.streams[0];
     assert_eq!((row.loss.unwrap().expected, row.loss.unwrap().lost), (2002, 1));
     assert_eq!(row.per_port[0].loss.unwrap().lost, 0);
@@ -358,10 +359,10 @@ fn a_plan_cut_short_is_interrupted_a_finished_one_is_not() {
     let stopped = || RunOutcome::Complete { stopped: true };
     let mut short = node(&[500]);
     short.send[0] = sent(500);
-    let report = assemble(&facts(), &plan(&["rx0"], ""), vec![short], stopped());
+    let report = assemble_report(&facts(), &plan(&["rx0"], ""), vec![short], stopped());
     assert_eq!(report.caveats[0].doubt, CaveatKind::Interrupted);
     assert!(matches!(report.verdict, RunVerdict::Inconclusive(_)));
-    let whole = assemble(&facts(), &plan(&["rx0"], ""), vec![node(&[1001])], stopped());
+    let whole = assemble_report(&facts(), &plan(&["rx0"], ""), vec![node(&[1001])], stopped());
     assert_eq!(whole.caveats, []);
 }
 
@@ -413,8 +414,8 @@ fn a_node_has_nothing_to_say_of_ports_of_another() {
     let facts = RunFacts { places: vec![place("local"), place("local")], ..facts() };
     let honest = || node(&[1001]);
     let hostile = NodeResult { node: "hostile".into(), ..honest() };
-    let report = assemble(&facts, &plan, vec![honest(), hostile], complete());
-    let alone = assemble(&facts, &plan, vec![honest()], complete());
+    let report = assemble_report(&facts, &plan, vec![honest(), hostile], complete());
+    let alone = assemble_report(&facts, &plan, vec![honest()], complete());
     assert_eq!((report.streams, report.ports), (alone.streams, alone.ports));
     assert!(report.caveats.iter().any(|caveat| caveat.subject == "hostile" && caveat.matters));
 }

@@ -25,7 +25,7 @@ pub struct RunTimes {
 
 impl RunTimes {
     /// Records an event of a run whose first event was at `began`.
-    pub fn hear(&mut self, event: &RunEvent, began: MonoTime) {
+    pub fn on_event(&mut self, event: &RunEvent, began: MonoTime) {
         match event.kind {
             RunEventKind::StateChanged(state) => {
                 self.states.push(StateTime { state, at: event.at.since(began) });
@@ -54,7 +54,7 @@ mod tests {
         ] {
             let at = MonoTime::default() + Nanos::from_millis(ms);
             let event = RunEvent { run: RunId("r".into()), at, kind };
-            times.hear(&event, MonoTime::default() + Nanos::from_millis(5));
+            times.on_event(&event, MonoTime::default() + Nanos::from_millis(5));
         }
         let at = |state, ms| StateTime { state, at: Nanos::from_millis(ms) };
         assert_eq!(times.states, [at(RunState::Preparing, 0), at(RunState::Armed, 3)]);

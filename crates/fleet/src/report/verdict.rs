@@ -28,7 +28,7 @@ pub enum RunVerdict {
 
 impl RunVerdict {
     /// Word for tables and the catalogue.
-    pub const fn word(&self) -> &'static str {
+    pub const fn as_str(&self) -> &'static str {
         match self {
             Self::Pass => "PASS",
             Self::Fail(_) => "FAIL",
@@ -45,7 +45,7 @@ impl RunVerdict {
 
 impl fmt::Display for RunVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 
@@ -69,11 +69,12 @@ pub(super) struct VerdictReasons {
     pub(super) lines: Vec<CriterionLine>,
 }
 
-pub(super) fn judge(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> VerdictReasons {
-    let lines = lines(evidence, criteria);
-    let failures: Vec<String> = lines.iter().flat_map(|line| line.reasons(CriterionResult::Fail)).collect();
+pub(super) fn judge_run(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> VerdictReasons {
+    let lines = criterion_lines(evidence, criteria);
+    let failures: Vec<String> =
+        lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Fail)).collect();
     let mut doubts: Vec<String> =
-        lines.iter().flat_map(|line| line.reasons(CriterionResult::Unknown)).collect();
+        lines.iter().flat_map(|line| line.reasons_for(CriterionResult::Unknown)).collect();
     doubts.extend(doubts_of(evidence));
     // A failure wins over doubts: a fault of the rig never makes one.
     let verdict = match (failures.is_empty(), doubts.is_empty()) {
@@ -91,52 +92,57 @@ struct CriterionLines<'a> {
 }
 
 impl CriterionLines<'_> {
-    fn add(&mut self, name: &str, limit: String, judge: impl Fn(&StreamReport) -> Option<StreamFinding>) {
+    fn add_criterion(
+        &mut self,
+        name: &str,
+        limit: String,
+        judge: impl Fn(&StreamReport) -> Option<StreamFinding>,
+    ) {
         let judged = self.streams.iter().filter_map(|stream| {
             let StreamFinding { result, measured, figure } = judge(stream)?;
             let subject = format!("stream {}", stream.name);
             Some(SubjectJudgement { subject, result, measured, figure })
         });
-        self.lines.extend(CriterionLine::of(name, limit, judged.collect()));
+        self.lines.extend(CriterionLine::from_judgements(name, limit, judged.collect()));
     }
 
     /// Adds the criteria that every run has.
     fn add_counts(&mut self, criteria: &AcceptanceCriteria) {
         let limit = criteria.max_loss;
-        self.add("loss", at_most(limit), |stream| stream.judge_loss(limit));
+        self.add_criterion("loss", at_most(limit), |stream| stream.judge_loss(limit));
         let limit = criteria.max_duplicates;
-        self.add("duplicates", at_most(limit), |stream| stream.judge_duplicates(limit));
+        self.add_criterion("duplicates", at_most(limit), |stream| stream.judge_duplicates(limit));
         let limit = criteria.max_damaged;
-        self.add("damage", at_most(limit), |stream| stream.judge_damage(limit));
+        self.add_criterion("damage", at_most(limit), |stream| stream.judge_damage(limit));
         let limit = criteria.max_misdelivered;
-        self.add("misdelivery", at_most(limit), |stream| stream.judge_misdelivery(limit));
+        self.add_criterion("misdelivery", at_most(limit), |stream| stream.judge_misdelivery(limit));
     }
 
     /// Adds the criteria that the user has to name.
     fn add_optional(&mut self, criteria: &AcceptanceCriteria) {
         if let Some(limit) = criteria.max_reordered {
-            self.add("reordering", at_most(limit), |stream| {
+            self.add_criterion("reordering", at_most(limit), |stream| {
                 stream.judge_exact(limit, |got| got.sequence.reordered, "arrived after a later one")
             });
         }
         if let Some(limit) = criteria.max_altered {
-            self.add("alteration", at_most(limit), |stream| {
+            self.add_criterion("alteration", at_most(limit), |stream| {
                 stream.judge_exact(limit, |got| got.altered, "arrived with other headers")
             });
         }
         for limit in &criteria.latency {
             let name = format!("latency {}", limit.figure);
-            self.add(&name, at_most(limit.limit), |stream| stream.judge_latency(*limit));
+            self.add_criterion(&name, at_most(limit.limit), |stream| stream.judge_latency(*limit));
         }
         if let Some(limit) = criteria.max_jitter {
-            self.add("jitter", at_most(limit), |stream| stream.judge_jitter(limit));
+            self.add_criterion("jitter", at_most(limit), |stream| stream.judge_jitter(limit));
         }
         if let Some(limit) = criteria.max_outage {
-            self.add("outage", at_most(limit), |stream| stream.judge_outage(limit));
+            self.add_criterion("outage", at_most(limit), |stream| stream.judge_outage(limit));
         }
         if let Some(limit) = criteria.min_rate {
             let words = format!("at least {limit} of the rate asked for");
-            self.add("rate", words, |stream| stream.judge_rate(limit));
+            self.add_criterion("rate", words, |stream| stream.judge_rate(limit));
         }
     }
 }
@@ -145,20 +151,20 @@ fn at_most(limit: impl fmt::Display) -> String {
     format!("at most {limit}")
 }
 
-fn lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
+fn criterion_lines(evidence: &VerdictEvidence<'_>, criteria: &AcceptanceCriteria) -> Vec<CriterionLine> {
     let mut lines = CriterionLines { streams: evidence.streams, lines: Vec::new() };
     lines.add_counts(criteria);
     lines.add_optional(criteria);
     let limit = criteria.min_verified;
-    lines.add("verified", format!("at least {limit}"), |stream| stream.judge_verified(limit));
+    lines.add_criterion("verified", format!("at least {limit}"), |stream| stream.judge_verified(limit));
     let limit = criteria.max_late;
-    lines.add("lateness", at_most(limit), |stream| stream.judge_lateness(limit));
+    lines.add_criterion("lateness", at_most(limit), |stream| stream.judge_lateness(limit));
     let mut lines = lines.lines;
     let captures =
         evidence.results.iter().flat_map(|node| node.captures.iter().map(|one| judge_capture(node, one)));
     let captures = captures.collect();
-    lines.extend(CriterionLine::of("capture", "complete".to_owned(), captures));
-    lines.extend(evidence.probes.and_then(ProbesReport::judge));
+    lines.extend(CriterionLine::from_judgements("capture", "complete".to_owned(), captures));
+    lines.extend(evidence.probes.and_then(ProbesReport::judge_lines));
     lines
 }
 
@@ -198,7 +204,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
     if !evidence.coverage.is_full() {
         doubts.push(format!("only {reported} of {expected} nodes reported"));
     }
-    doubts.extend(evidence.skew.and_then(SkewReport::doubt));
+    doubts.extend(evidence.skew.and_then(SkewReport::doubt_in_words));
     let caveats: Vec<&Caveat> = evidence.caveats.iter().filter(|caveat| caveat.matters).collect();
     // A node with a caveat about its ledger names the cause: the same is not reported twice.
     if !caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Unbalanced) {
@@ -211,7 +217,7 @@ fn doubts_of(evidence: &VerdictEvidence<'_>) -> Vec<String> {
         doubts.extend(missing_report(stream));
     }
     // If a node did not report, its measurements may just be missing.
-    doubts.extend(evidence.probes.into_iter().flat_map(ProbesReport::doubts));
+    doubts.extend(evidence.probes.into_iter().flat_map(ProbesReport::line_doubts));
     let nothing = evidence.probes.is_none()
         && !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0));
     if nothing && evidence.coverage.is_full() {

@@ -9,7 +9,7 @@ fn identity(name: &str) -> Identity {
 }
 
 fn record() -> TermRecord {
-    ControllerTerm::record(identity("other"), 0)
+    ControllerTerm::first_record(identity("other"), 0)
 }
 
 fn watch() -> TermWatch {
@@ -17,13 +17,13 @@ fn watch() -> TermWatch {
 }
 
 fn term() -> ControllerTerm {
-    ControllerTerm::begun(record(), 5, TermTimes::default(), at(0))
+    ControllerTerm::from_record(record(), 5, TermTimes::default(), at(0))
 }
 
 #[test]
 fn a_term_that_changes_is_alive_and_one_that_does_not_is_dead_in_the_end() {
     let (mut watch, other) = (watch(), record());
-    let mut look = |revision, ms| watch.look("other", Some((&other, revision)), &|_| None, at(ms));
+    let mut look = |revision, ms| watch.observe_record("other", Some((&other, revision)), &|_| None, at(ms));
     assert_eq!(look(1, 0), TermState::Unclear(at(15_000)));
     assert_eq!(look(2, 2_000), TermState::Alive);
     assert_eq!(look(2, 16_999), TermState::Unclear(at(17_000)));
@@ -34,7 +34,7 @@ fn a_term_that_changes_is_alive_and_one_that_does_not_is_dead_in_the_end() {
 #[test]
 fn a_controller_that_is_gone_from_this_machine_needs_no_waiting() {
     let look = |record: Option<&TermRecord>, is_there| {
-        watch().look("other", record.map(|record| (record, 1)), &|_| is_there, at(1))
+        watch().observe_record("other", record.map(|record| (record, 1)), &|_| is_there, at(1))
     };
     let found = record();
     assert_eq!(look(Some(&found), Some(true)), TermState::Alive);
@@ -49,38 +49,41 @@ fn a_controller_that_is_gone_from_this_machine_needs_no_waiting() {
 #[test]
 fn a_process_that_is_there_and_refreshes_nothing_is_dead_in_the_end() {
     let (mut watch, here) = (watch(), record());
-    assert_eq!(watch.look("other", Some((&here, 1)), &|_| Some(true), at(0)), TermState::Alive);
-    assert_eq!(watch.look("other", Some((&here, 1)), &|_| Some(true), at(15_000)), TermState::Dead(1));
+    assert_eq!(watch.observe_record("other", Some((&here, 1)), &|_| Some(true), at(0)), TermState::Alive);
+    assert_eq!(
+        watch.observe_record("other", Some((&here, 1)), &|_| Some(true), at(15_000)),
+        TermState::Dead(1)
+    );
 }
 
 #[test]
 fn a_term_that_cannot_refresh_commits_nothing_and_one_that_is_refused_is_over() {
     let mut term = term();
-    assert_eq!(term.refresh(at(1_999)), None);
-    assert!(matches!(term.refresh(at(2_000)), Some((5, _))));
+    assert_eq!(term.due_refresh(at(1_999)), None);
+    assert!(matches!(term.due_refresh(at(2_000)), Some((5, _))));
     assert!(!term.may_commit(at(15_000)), "no answer: it counts from the last one that worked");
-    assert!(matches!(term.refresh(at(4_000)), Some((5, _))), "the same again");
-    term.refreshed(6);
+    assert!(matches!(term.due_refresh(at(4_000)), Some((5, _))), "the same again");
+    term.on_refreshed(6);
     assert!(term.may_commit(at(18_999)));
     assert!(!term.may_commit(at(19_000)), "counted from when it was asked for, not from the answer");
-    assert!(matches!(term.refresh(at(6_000)), Some((6, _))));
+    assert!(matches!(term.due_refresh(at(6_000)), Some((6, _))));
     let ended = TermRecord { is_over: true, ..record() };
-    term.refused(Some((&ended, 7)));
+    term.on_refresh_refused(Some((&ended, 7)));
     assert!(term.is_lost());
     assert!(!term.may_commit(at(6_001)));
-    assert_eq!(term.refresh(at(60_000)), None);
+    assert_eq!(term.due_refresh(at(60_000)), None);
 }
 
 #[test]
 fn a_refusal_by_its_own_writing_is_none() {
     let mut term = term();
-    let (_, written) = term.refresh(at(2_000)).expect("due");
+    let (_, written) = term.due_refresh(at(2_000)).expect("due");
     // It was written, the answer was lost, and the same again is refused.
-    term.refresh(at(4_000));
-    term.refused(Some((&written, 6)));
+    term.due_refresh(at(4_000));
+    term.on_refresh_refused(Some((&written, 6)));
     assert!(!term.is_lost());
     assert!(!term.may_commit(at(17_000)), "it may have been the first that was written");
-    assert!(matches!(term.refresh(at(6_000)), Some((6, _))));
-    term.refused(None);
+    assert!(matches!(term.due_refresh(at(6_000)), Some((6, _))));
+    term.on_refresh_refused(None);
     assert!(term.is_lost(), "somebody took it away");
 }

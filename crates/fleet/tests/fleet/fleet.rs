@@ -91,9 +91,14 @@ impl Fleet {
             })
             .collect();
         let names: Vec<NodeName> = nodes.iter().map(|node| node.name.clone()).collect();
-        let head = MessageHead { run: RunId("run".into()), attempt: 1, epoch: 3, plan: PlanHash::of("plan") };
+        let head = MessageHead {
+            run: RunId("run".into()),
+            attempt: 1,
+            epoch: 3,
+            plan: PlanHash::from_document("plan"),
+        };
         let preparation = RunPreparation { document: "plan".into(), ..RunPreparation::default() };
-        let limits = RunLimits::fleet(Nanos::from_millis(2 * world.delay_ms), Nanos::from_millis(500));
+        let limits = RunLimits::for_fleet(Nanos::from_millis(2 * world.delay_ms), Nanos::from_millis(500));
         let machine = ControllerMachine::new(head, preparation, &names, limits).with_policies(world.policies);
         let mut fleet = Self {
             random,
@@ -235,7 +240,7 @@ impl Fleet {
         }
         let now = one.clock.shows(self.now);
         let was_over = one.machine.outcome().is_some();
-        let actions = one.machine.handle(event, now);
+        let actions = one.machine.handle_event(event, now);
         for action in actions {
             assert!(!was_over || !matches!(action, ControllerAction::Emit(_)), "nothing follows the end");
             if !self.perform(chief, action) {

@@ -10,7 +10,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-pub(crate) const TERMS: LeaseTerms = LeaseTerms::of(Nanos::from_secs(2));
+pub(crate) const TERMS: LeaseTerms = LeaseTerms::with_ttl(Nanos::from_secs(2));
 /// Longest work between two looks at the gate.
 pub(crate) const BATCH: u64 = 10 * MS;
 
@@ -142,5 +142,5 @@ impl Node {
 }
 
 fn agent(epoch: u64, incarnation: u64) -> AgentMachine {
-    AgentMachine::leased(TERMS, AgentPast { epoch, nonce: Nonce(incarnation << 32), longest: None })
+    AgentMachine::new_leased(TERMS, AgentPast { epoch, nonce: Nonce(incarnation << 32), longest: None })
 }

@@ -51,7 +51,7 @@ impl Fleet {
         }
         node.settle(self.now);
         let now = node.clock.shows(self.now);
-        for order in node.agent.handle(event, now) {
+        for order in node.agent.handle_event(event, now) {
             let Order::Reply(head, NodeReply::Refused(why)) = order else {
                 panic!("{order:?} was done on the old epoch {epoch}")
             };
@@ -73,7 +73,7 @@ impl Fleet {
         let mut events = vec![event];
         while let Some(event) = events.pop() {
             let now = self.nodes[index].clock.shows(self.now);
-            for order in self.nodes[index].agent.handle(event, now) {
+            for order in self.nodes[index].agent.handle_event(event, now) {
                 events.extend(self.obey(index, order));
             }
         }

@@ -122,7 +122,7 @@ impl Fleet {
     pub(crate) fn take_over(&mut self) {
         let Some(record) = self.record.clone().filter(RunRecord::is_unfinished) else { return };
         let epoch = record.head.epoch + 1;
-        self.install(ControllerMachine::collecting(record, epoch, self.limits));
+        self.install(ControllerMachine::from_record(record, epoch, self.limits));
         let chief = self.chiefs.len() - 1;
         self.tell_chief(chief, ControllerEvent::Begin);
         for (node, result) in self.store.clone() {

@@ -1,6 +1,6 @@
 //! One UDP socket and its thread.
 
-use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add};
+use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add_to_counter};
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport};
@@ -17,24 +17,24 @@ const WAIT: Duration = Duration::from_millis(50);
 /// After a stop, datagrams still in the socket are decoded for this long, and then only counted for as long again.
 const DRAIN_NS: u64 = 5_000_000_000;
 
-pub(super) fn start(
+pub(super) fn start_udp_listener(
     address: SocketAddr,
-    room: usize,
+    receive_buffer_bytes: usize,
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
     queue: Sender<IntakeItem>,
 ) -> Result<ListenerThread, Error> {
-    let receiver = UdpReceiver::bind(address, room)?;
+    let receiver = UdpReceiver::bind_with_buffer(address, receive_buffer_bytes)?;
     let bound = receiver.address()?;
     let shared = Arc::clone(shared);
     let thread = std::thread::Builder::new()
         .name("collect-udp".into())
-        .spawn(move || listen(receiver, &shared, &counters, &queue))
+        .spawn(move || receive_until_stopped(receiver, &shared, &counters, &queue))
         .map_err(Error::Thread)?;
     Ok(ListenerThread { bound, thread })
 }
 
-fn listen(
+fn receive_until_stopped(
     mut receiver: UdpReceiver,
     shared: &CollectorState,
     counters: &ListenerCounters,
@@ -46,19 +46,20 @@ fn listen(
         if is_over && until_ns.is_none() {
             until_ns = Some(clock::monotonic_ns() + DRAIN_NS);
             // A flood would have no end. If the socket cannot be shut, DRAIN_NS still limits what is read.
-            drop(receiver.shut());
+            drop(receiver.stop_intake());
         }
         // No more waiting after the end: the first empty read below then means that the socket is drained.
         let wait = if is_over { Duration::ZERO } else { WAIT };
         let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
         let messages = MessageBlock::new();
         let mut batch = DatagramBatch { shared, counters, queue, messages, is_late, is_heard: true };
-        let received = receiver.receive(wait, BATCH, |bytes, from| batch.take(bytes, from));
+        let received =
+            receiver.receive_datagrams(wait, BATCH, |bytes, from| batch.take_datagram(bytes, from));
         // The kernel's drop counter is cumulative for the socket, so it is stored and not added.
-        if let Ok(dropped) = receiver.dropped() {
+        if let Ok(dropped) = receiver.dropped_datagrams() {
             counters.dropped.store(dropped, Ordering::Relaxed);
         }
-        batch.send();
+        batch.send_block();
         let has_failed = received.is_err();
         if has_failed || !batch.is_heard {
             counters.failed.store(has_failed, Ordering::Relaxed);
@@ -84,28 +85,31 @@ struct DatagramBatch<'a> {
 }
 
 impl DatagramBatch<'_> {
-    fn take(&mut self, bytes: &[u8], from: SocketAddr) {
+    fn take_datagram(&mut self, bytes: &[u8], from: SocketAddr) {
         // An IPv6 socket reports IPv4 senders as mapped addresses; the list of exporters has plain ones.
         let address = from.ip().to_canonical();
         // Counted before any check: the ledger's rule is messages = read + refused + not allowed + unread.
-        add(&self.counters.messages, 1);
-        add(&self.counters.bytes, bytes.len() as u64);
-        if !self.shared.allowed.allows(address) {
-            add(&self.counters.not_allowed, 1);
+        add_to_counter(&self.counters.messages, 1);
+        add_to_counter(&self.counters.bytes, bytes.len() as u64);
+        if !self.shared.allowed.allows_address(address) {
+            add_to_counter(&self.counters.not_allowed, 1);
             return;
         }
         if self.is_late {
-            add(&self.counters.unread, 1);
+            add_to_counter(&self.counters.unread, 1);
             return;
         }
-        self.messages
-            .push(MessageSource { address, port: from.port(), transport: MessageTransport::Udp }, bytes);
+        self.messages.push_message(
+            MessageSource { address, port: from.port(), transport: MessageTransport::Udp },
+            bytes,
+        );
         if self.messages.is_full() {
-            self.send();
+            self.send_block();
         }
     }
 
-    fn send(&mut self) {
-        self.is_heard &= std::mem::replace(&mut self.messages, MessageBlock::new()).send(self.queue);
+    fn send_block(&mut self) {
+        self.is_heard &=
+            std::mem::replace(&mut self.messages, MessageBlock::new()).send_to_decoder(self.queue);
     }
 }

@@ -3,7 +3,7 @@
 //! Invariant: every record decoded is given to the outlet before the thread ends.
 
 use super::CollectOptions;
-use super::intake::{IntakeItem, MessageBlock, now_ns};
+use super::intake::{IntakeItem, MessageBlock, collector_clock_ns};
 use super::ledger::{ExporterLedger, GroupLedger, HandedRecords};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
@@ -31,15 +31,15 @@ const TICK_MOST_NS: u64 = 2_000_000_000;
 
 pub trait RecordOutlet: Send {
     /// Receives records of one exporter.
-    fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
+    fn take_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity);
 
     /// Receives the loss ledger that a packetrig exporter sent, with its time in nanoseconds since 1970.
-    fn ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
+    fn take_ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
         let _ = (ledger, exporter, at_ns);
     }
 
     /// Called several times a second, with the state of all exporters: records that came before were handed over.
-    fn tick(&mut self, exporters: &[ExporterLedger]) {
+    fn on_tick(&mut self, exporters: &[ExporterLedger]) {
         let _ = exporters;
     }
 }
@@ -80,12 +80,12 @@ struct PendingRecords<O> {
 
 impl<O: RecordOutlet> PendingRecords<O> {
     /// Keeps the part of a record that no other meter of its group has reported.
-    fn keep(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
+    fn keep_record(&mut self, exporter: ExporterIdentity, record: FlowRecord, sent_s: Option<u64>) {
         let now_ns = self.epoch_ns + clock::monotonic_ns();
         if record.history.is_some() && sent_s.is_some_and(|sent_s| sent_s < self.taken_from_s) {
             return self.grouped.pass_over(&record, now_ns);
         }
-        let Some(record) = self.grouped.take(record, now_ns) else { return };
+        let Some(record) = self.grouped.filter_new(record, now_ns) else { return };
         self.records.entry(exporter).or_default().push(record);
         self.waiting += 1;
         if self.waiting >= PENDING {
@@ -104,13 +104,13 @@ impl<O: RecordOutlet> PendingRecords<O> {
     fn hand_over(&mut self) {
         for (exporter, records) in std::mem::take(&mut self.records) {
             for batch in records.chunks(BATCH) {
-                self.outlet.records(batch, &exporter);
-                self.handed.add(batch);
+                self.outlet.take_records(batch, &exporter);
+                self.handed.add_records(batch);
             }
         }
         self.waiting = 0;
         for (exporter, at_ns, ledger) in self.ledgers.drain(..) {
-            self.outlet.ledger(&ledger, &exporter, at_ns);
+            self.outlet.take_ledger(&ledger, &exporter, at_ns);
         }
     }
 }
@@ -139,26 +139,30 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     }
 
     /// Decodes until every listener has dropped its end of the queue, and returns the outlet.
-    pub(super) fn run(mut self, items: &Receiver<IntakeItem>, known: &Mutex<KnownState>) -> O {
+    pub(super) fn decode_until_closed(
+        mut self,
+        items: &Receiver<IntakeItem>,
+        known: &Mutex<KnownState>,
+    ) -> O {
         loop {
             match items.recv_timeout(Duration::from_nanos(TICK_NS)) {
-                Ok(IntakeItem::Messages(messages)) => self.take(&messages),
-                Ok(IntakeItem::Closed(source)) => self.collector.closed(source),
+                Ok(IntakeItem::Messages(messages)) => self.decode_block(&messages),
+                Ok(IntakeItem::Closed(source)) => self.collector.close_source(source),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if clock::monotonic_ns() >= self.due_ns {
-                self.tick(known);
+                self.hand_over_and_publish(known);
             }
         }
         // Flows that SIM still holds open become records now; the last tick hands them over and publishes the final state.
         let Self { gather, pending, .. } = &mut self;
-        gather.finish(&mut |exporter, record| pending.keep(exporter, record, None));
-        self.tick(known);
+        gather.finish_flows(&mut |exporter, record| pending.keep_record(exporter, record, None));
+        self.hand_over_and_publish(known);
         self.pending.outlet
     }
 
-    fn take(&mut self, messages: &MessageBlock) {
+    fn decode_block(&mut self, messages: &MessageBlock) {
         // The time of arrival, not of decoding: the time in the queue must not age templates and flows.
         let now_ns = messages.at_ns;
         let Self { collector, gather, pending, .. } = self;
@@ -166,17 +170,18 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         for (source, message) in messages.iter() {
             // A file is read as a whole: its records count whatever time they were sent at.
             let sent_s = if source.transport == MessageTransport::File { None } else { sent_s(message) };
-            let decoded = collector.receive(source, message, now_ns, &mut |exporter, received| {
+            let decoded = collector.receive_message(source, message, now_ns, &mut |exporter, received| {
                 delivered += u64::from(received.is_delivery());
                 match received {
-                    ReceivedMessage::Record(record) => pending.keep(*exporter, record, sent_s),
+                    ReceivedMessage::Record(record) => pending.keep_record(*exporter, record, sent_s),
                     ReceivedMessage::Sim(event) => {
-                        gather
-                            .take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record, None));
+                        gather.add_event(*exporter, event, now_ns, &mut |of, record| {
+                            pending.keep_record(of, record, None)
+                        });
                     }
                     ReceivedMessage::Statistics(statistics) => {
                         if let Some(membership) = &statistics.membership {
-                            pending.grouped.note(membership);
+                            pending.grouped.note_membership(membership);
                         }
                         if let Some(ledger) = &statistics.ledger {
                             pending.keep_ledger(*exporter, statistics.at_ns, ledger);
@@ -189,19 +194,19 @@ impl<O: RecordOutlet> MessageDecoder<O> {
             ignore_malformed(decoded);
         }
         if let Some(of_connection) = &messages.delivered {
-            of_connection.add(delivered);
+            of_connection.add_records(delivered);
         }
     }
 
-    fn tick(&mut self, known: &Mutex<KnownState>) {
+    fn hand_over_and_publish(&mut self, known: &Mutex<KnownState>) {
         let began_ns = clock::monotonic_ns();
-        let now_ns = now_ns();
+        let now_ns = collector_clock_ns();
         let Self { collector, gather, pending, .. } = self;
-        collector.age(now_ns);
-        gather.advance(now_ns, &mut |exporter, record| pending.keep(exporter, record, None));
+        collector.expire_old(now_ns);
+        gather.advance_to(now_ns, &mut |exporter, record| pending.keep_record(exporter, record, None));
         pending.hand_over();
-        let snapshot = self.snapshot();
-        self.pending.outlet.tick(&snapshot.exporters);
+        let snapshot = self.snapshot_state();
+        self.pending.outlet.on_tick(&snapshot.exporters);
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
         // The next tick is due after TICK_SHARE times what this one took: copying the counters of very many exporters
         // must not keep the thread from decoding.
@@ -209,22 +214,22 @@ impl<O: RecordOutlet> MessageDecoder<O> {
         self.due_ns = began_ns + took_ns.saturating_mul(TICK_SHARE).clamp(TICK_NS, TICK_MOST_NS);
     }
 
-    fn snapshot(&self) -> KnownState {
-        let ended = self.collector.ended().map(|of| (false, of));
+    fn snapshot_state(&self) -> KnownState {
+        let ended = self.collector.ended_exporters().map(|of| (false, of));
         let here = self.collector.exporters().map(|of| (true, of));
         let exporters = here.chain(ended).map(|(is_here, (exporter, counts, reported))| ExporterLedger {
             exporter: *exporter,
             is_here,
             counts: counts.clone(),
             reported: reported.copied(),
-            numbers: self.collector.numbers(exporter).filter(|_| is_here),
+            numbers: self.collector.sequence_numbers(exporter).filter(|_| is_here),
         });
         KnownState {
             exporters: exporters.collect(),
-            total: self.collector.counts(),
-            refused: self.collector.refused(),
-            forgotten: self.collector.forgotten(),
-            memory: (self.collector.memory() + self.pending.grouped.memory()) as u64,
+            total: self.collector.total_counts(),
+            refused: self.collector.refused_messages(),
+            forgotten: self.collector.forgotten_exporters(),
+            memory: (self.collector.memory_bytes() + self.pending.grouped.memory_bytes()) as u64,
             groups: self
                 .pending
                 .grouped
@@ -238,7 +243,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
     fn open_packets(&self) -> u64 {
         let has_sim =
             self.collector.exporters().any(|(exporter, ..)| exporter.protocol == ExportProtocol::Sim);
-        if has_sim { self.gather.packets() } else { 0 }
+        if has_sim { self.gather.open_packets() } else { 0 }
     }
 }
 

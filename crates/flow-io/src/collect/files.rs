@@ -1,7 +1,7 @@
 //! Files of messages (RFC 5655): IPFIX or SIM, one message after the other.
 
-use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add};
-use super::stream::cut;
+use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add_to_counter};
+use super::stream::split_messages;
 use super::{CollectorState, Error};
 use crate::convert::clamp_to_u16;
 use crossbeam_channel::Sender;
@@ -16,7 +16,7 @@ use std::thread::JoinHandle;
 
 const ROOM: usize = 2 * 65_536;
 
-pub(super) fn start(
+pub(super) fn start_file_reader(
     path: &Path,
     number: usize,
     shared: &Arc<CollectorState>,
@@ -42,9 +42,9 @@ fn read_and_count(
     counters: &ListenerCounters,
     queue: &Sender<IntakeItem>,
 ) {
-    match read(file, source, shared, counters, queue) {
+    match read_messages(file, source, shared, counters, queue) {
         FileEnd::Whole => {}
-        FileEnd::Cut => add(&counters.broken, 1),
+        FileEnd::Cut => add_to_counter(&counters.broken, 1),
         FileEnd::Stopped => counters.stopped.store(true, Ordering::Relaxed),
         FileEnd::Failed => counters.failed.store(true, Ordering::Relaxed),
     }
@@ -65,7 +65,7 @@ enum FileEnd {
     Failed,
 }
 
-fn read(
+fn read_messages(
     mut file: File,
     source: MessageSource,
     shared: &CollectorState,
@@ -83,10 +83,10 @@ fn read(
             Err(_) => return FileEnd::Failed,
         }
         let mut messages = MessageBlock::new();
-        let used = cut(&room[..filled], |message| messages.push(source, message));
-        add(&counters.messages, messages.parts.len() as u64);
-        add(&counters.bytes, messages.bytes.len() as u64);
-        if !messages.send(queue) {
+        let used = split_messages(&room[..filled], |message| messages.push_message(source, message));
+        add_to_counter(&counters.messages, messages.parts.len() as u64);
+        add_to_counter(&counters.bytes, messages.bytes.len() as u64);
+        if !messages.send_to_decoder(queue) {
             return FileEnd::Failed;
         }
         let Some(used) = used else { return FileEnd::Cut };
@@ -111,14 +111,14 @@ mod tests {
             over: AtomicBool::new(is_over),
             allowed: ExporterList::default(),
             connections: 1,
-            patience_ns: 1,
+            message_timeout_ns: 1,
             first_message_ns: 1,
         };
         let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let source = MessageSource { address, port: 0, transport: MessageTransport::File };
         let (queue, _taken) = bounded(9);
         let counters = ListenerCounters::default();
-        let ended = read(file, source, &shared, &counters, &queue);
+        let ended = read_messages(file, source, &shared, &counters, &queue);
         (ended, counters.messages.load(Ordering::Relaxed))
     }
 

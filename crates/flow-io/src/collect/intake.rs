@@ -27,14 +27,14 @@ const BATCH_BYTES: usize = 64 << 10;
 
 /// Reads the clock for all ages and timeouts of the collector. It is the monotonic clock: a wall clock that jumps forward
 /// would expire everything known about exporters at once.
-pub(super) fn now_ns() -> u64 {
+pub(super) fn collector_clock_ns() -> u64 {
     clock::monotonic_ns()
 }
 
 /// Several messages, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub(super) struct MessageBlock {
-    /// Time of arrival, on the clock of [`now_ns`].
+    /// Time of arrival, on the clock of [`collector_clock_ns`].
     pub(super) at_ns: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) parts: Vec<(MessageSource, usize)>,
@@ -46,15 +46,15 @@ pub(super) struct MessageBlock {
 #[derive(Debug, Default)]
 pub(super) struct DeliveredRecords {
     count: AtomicU64,
-    /// Time at which the last of them was counted, on the clock of [`now_ns`].
+    /// Time at which the last of them was counted, on the clock of [`collector_clock_ns`].
     last_ns: AtomicU64,
 }
 
 impl DeliveredRecords {
-    pub(super) fn add(&self, count: u64) {
+    pub(super) fn add_records(&self, count: u64) {
         // Messages without records must not renew the idle time: they cost nothing to send.
         if count > 0 {
-            self.last_ns.store(now_ns(), Ordering::Relaxed);
+            self.last_ns.store(collector_clock_ns(), Ordering::Relaxed);
             self.count.fetch_add(count, Ordering::Relaxed);
         }
     }
@@ -79,15 +79,15 @@ pub(super) struct ListenerThread {
 impl MessageBlock {
     /// An empty block for messages that arrive now.
     pub(super) fn new() -> Self {
-        Self { at_ns: now_ns(), ..Self::default() }
+        Self { at_ns: collector_clock_ns(), ..Self::default() }
     }
 
     /// An empty block for messages of a connection, whose records count in `delivered`.
-    pub(super) fn of_connection(delivered: &Arc<DeliveredRecords>) -> Self {
+    pub(super) fn new_for_connection(delivered: &Arc<DeliveredRecords>) -> Self {
         Self { delivered: Some(Arc::clone(delivered)), ..Self::new() }
     }
 
-    pub(super) fn push(&mut self, source: MessageSource, message: &[u8]) {
+    pub(super) fn push_message(&mut self, source: MessageSource, message: &[u8]) {
         self.bytes.extend_from_slice(message);
         self.parts.push((source, message.len()));
     }
@@ -98,7 +98,7 @@ impl MessageBlock {
     }
 
     /// Sends the messages to the decoding thread and waits for room. `false` if that thread has ended.
-    pub(super) fn send(self, queue: &Sender<IntakeItem>) -> bool {
+    pub(super) fn send_to_decoder(self, queue: &Sender<IntakeItem>) -> bool {
         // An empty block would take one of the few places in the queue.
         self.parts.is_empty() || queue.send(IntakeItem::Messages(self)).is_ok()
     }
@@ -216,7 +216,7 @@ impl IntakeCounts {
     }
 }
 
-pub(super) fn add(counter: &AtomicU64, value: u64) {
+pub(super) fn add_to_counter(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
 }
 
@@ -229,7 +229,7 @@ impl ListenerCounters {
         *self.lock_failure() = Some(why);
     }
 
-    pub(super) fn read(&self, place: String) -> IntakeCounts {
+    pub(super) fn read_counts(&self, place: String) -> IntakeCounts {
         // Relaxed is enough: each number stands alone here. Sums are compared only after the threads are joined.
         IntakeCounts {
             place,

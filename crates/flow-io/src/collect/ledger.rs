@@ -102,7 +102,7 @@ pub struct PacketBalance {
 
 impl HandedRecords {
     /// Returns each number with its metric name and help text.
-    pub const fn named(&self) -> [(&'static str, &'static str, u64); 4] {
+    pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 4] {
         [
             ("records_total", "records handed to the sinks", self.records),
             ("packets_total", "packets these stand for", self.packets),
@@ -111,7 +111,7 @@ impl HandedRecords {
         ]
     }
 
-    pub(super) fn add(&mut self, records: &[FlowRecord]) {
+    pub(super) fn add_records(&mut self, records: &[FlowRecord]) {
         // Exporters choose packets and bytes: a sum that is too large stays at the largest number.
         self.records = self.records.saturating_add(records.len() as u64);
         for record in records {
@@ -127,7 +127,7 @@ impl GroupLedger {
     }
 
     /// Returns each number with its metric name and meaning.
-    pub const fn named(&self) -> [(&'static str, &'static str, u64); 9] {
+    pub const fn named_counts(&self) -> [(&'static str, &'static str, u64); 9] {
         let counts = &self.counts;
         [
             ("records_total", "records that arrived", counts.records),
@@ -156,7 +156,7 @@ impl GroupLedger {
 
     /// Packets of this group that a meter did not see or report, or that came while it was absent. A standby that announces how many
     /// packets its copy of the link had need not report them.
-    pub fn lacking(&self, meter: u32) -> u64 {
+    pub fn lacking_packets(&self, meter: u32) -> u64 {
         let part = self.counts.meters.get(&meter).copied().unwrap_or_default();
         self.counts.packets.saturating_sub(part.copy_packets.unwrap_or(part.packets))
     }
@@ -178,7 +178,7 @@ fn dropped_packets(ledger: &MeterLedger) -> u64 {
 
 impl ExporterLedger {
     /// Balances the packets of this exporter; `None` if it does not report how many there were.
-    pub fn balance(&self) -> Option<PacketBalance> {
+    pub fn packet_balance(&self) -> Option<PacketBalance> {
         let ledger = self.reported.as_ref()?.ledger.as_ref()?;
         let MeterLedger { capture, packets, export } = ledger;
         let arrived = arrived_packets(ledger);
@@ -224,8 +224,8 @@ const fn ignored_name(cause: IgnoredReason) -> &'static str {
 
 impl CollectLedger {
     /// Sums the balances of the exporters that report how many packets there were; `None` if none does.
-    pub fn balance(&self) -> Option<PacketBalance> {
-        let balances = self.exporters.iter().filter_map(ExporterLedger::balance);
+    pub fn packet_balance(&self) -> Option<PacketBalance> {
+        let balances = self.exporters.iter().filter_map(ExporterLedger::packet_balance);
         let sum = balances.reduce(|mut sum, one| {
             // An exporter may report any numbers.
             sum.arrived = sum.arrived.saturating_add(one.arrived);
@@ -269,8 +269,8 @@ impl CollectLedger {
         let left = self.sum_of_intake(|intake| intake.messages);
         let not_read = self.sum_of_intake(IntakeCounts::datagrams_not_allowed)
             + self.sum_of_intake(|intake| intake.unread);
-        let right = self.total.messages + self.refused.sum() + not_read;
-        let mut found = self.total.imbalances();
+        let right = self.total.messages + self.refused.total_messages() + not_read;
+        let mut found = self.total.find_imbalances();
         if left != right {
             found.push(CountImbalance {
                 rule: "messages = read + refused + not allowed + unread at the end",
@@ -300,7 +300,7 @@ impl CollectLedger {
 
     /// Lists data that exporters sent and this collector did not decode, as far as it can tell; entries of zero are left out. Messages
     /// that the user excluded (`--allow-exporter`), duplicates and messages of other protocols are not missing.
-    pub fn missing(&self) -> Vec<MissingData> {
+    pub fn missing_data(&self) -> Vec<MissingData> {
         let total = &self.total;
         let all = [
             ("datagrams dropped: a socket had no room", self.socket_dropped()),

@@ -7,7 +7,7 @@
 mod peers;
 mod turns;
 
-use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add};
+use super::intake::{IntakeItem, ListenerCounters, ListenerThread, MessageBlock, add_to_counter};
 use super::tls::ListenerEncryption;
 use super::{CollectorState, Error};
 use crossbeam_channel::Sender;
@@ -29,25 +29,25 @@ const ROOM: usize = 2 * 65_536;
 /// At the end, waiting connections are still accepted and open ones are read while data arrive, for this long in all.
 const DRAIN_NS: u64 = 2_000_000_000;
 
-pub(super) fn start(
+pub(super) fn start_tcp_listener(
     address: SocketAddr,
     tls: Option<ListenerEncryption>,
     shared: &Arc<CollectorState>,
     counters: Arc<ListenerCounters>,
     queue: Sender<IntakeItem>,
 ) -> Result<ListenerThread, Error> {
-    let listener = bind(address).map_err(|source| Error::Listen { address, source })?;
+    let listener = bind_nonblocking(address).map_err(|source| Error::Listen { address, source })?;
     let bound = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
     let drain_until_ns = OnceLock::new();
     let context = ConnectionContext { tls, shared: Arc::clone(shared), counters, queue, drain_until_ns };
     let thread = std::thread::Builder::new()
         .name("collect-tcp".into())
-        .spawn(move || accept(&listener, &Arc::new(context)))
+        .spawn(move || accept_until_stopped(&listener, &Arc::new(context)))
         .map_err(Error::Thread)?;
     Ok(ListenerThread { bound, thread })
 }
 
-fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+fn bind_nonblocking(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     // The accepting thread must also notice the end of the collector, which no connection announces.
     listener.set_nonblocking(true)?;
@@ -65,7 +65,7 @@ struct ConnectionContext {
 
 impl ConnectionContext {
     fn is_slow(&self, begun_ns: u64) -> bool {
-        clock::monotonic_ns().saturating_sub(begun_ns) > self.shared.patience_ns
+        clock::monotonic_ns().saturating_sub(begun_ns) > self.shared.message_timeout_ns
     }
 
     fn is_too_silent(&self, opened_ns: u64) -> bool {
@@ -79,7 +79,7 @@ impl ConnectionContext {
     }
 }
 
-fn accept(listener: &TcpListener, context: &Arc<ConnectionContext>) {
+fn accept_until_stopped(listener: &TcpListener, context: &Arc<ConnectionContext>) {
     let mut peers = Vec::new();
     loop {
         // Asked before accepting: a connection that came before the end is still accepted. The loop ends only when
@@ -87,7 +87,7 @@ fn accept(listener: &TcpListener, context: &Arc<ConnectionContext>) {
         let is_over = context.shared.is_over();
         peers.retain(|peer: &ExporterPeer| !peer.thread.is_finished());
         match listener.accept() {
-            Ok((stream, from)) => admit(context, &mut peers, stream, from),
+            Ok((stream, from)) => admit_connection(context, &mut peers, stream, from),
             Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
             Err(_) => std::thread::sleep(LOOK),
         }
@@ -101,36 +101,36 @@ fn accept(listener: &TcpListener, context: &Arc<ConnectionContext>) {
     }
 }
 
-fn admit(
+fn admit_connection(
     context: &Arc<ConnectionContext>,
     peers: &mut Vec<ExporterPeer>,
     stream: TcpStream,
     from: SocketAddr,
 ) {
     let address = from.ip().to_canonical();
-    if !context.shared.allowed.allows(address) {
-        add(&context.counters.not_allowed, 1);
+    if !context.shared.allowed.allows_address(address) {
+        add_to_counter(&context.counters.not_allowed, 1);
         return;
     }
     match make_room(peers, address, &context.shared) {
         Ok(()) => {}
-        Err(PeerDenial::Full) => return add(&context.counters.refused, 1),
-        Err(PeerDenial::AddressFull) => return add(&context.counters.address_full, 1),
+        Err(PeerDenial::Full) => return add_to_counter(&context.counters.refused, 1),
+        Err(PeerDenial::AddressFull) => return add_to_counter(&context.counters.address_full, 1),
     }
     let state = Arc::new(PeerState::new(address, stream));
     let context_of_peer = Arc::clone(context);
     let peer = Arc::clone(&state);
     let thread = std::thread::Builder::new().name("collect-peer".into());
-    match thread.spawn(move || serve(&context_of_peer, &peer, from.port())) {
+    match thread.spawn(move || serve_connection(&context_of_peer, &peer, from.port())) {
         Ok(thread) => peers.push(ExporterPeer { state, thread }),
-        Err(_) => add(&context.counters.refused, 1),
+        Err(_) => add_to_counter(&context.counters.refused, 1),
     }
 }
 
-fn serve(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
+fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
     let counters = &context.counters;
-    add(&counters.connections, 1);
-    add(&counters.open, 1);
+    add_to_counter(&counters.connections, 1);
+    add_to_counter(&counters.open, 1);
     let transport = if context.tls.is_some() { MessageTransport::Tls } else { MessageTransport::Tcp };
     let source = MessageSource { address: peer.address, port, transport };
     let end = serve_messages(context, peer, source);
@@ -146,7 +146,7 @@ fn serve(context: &ConnectionContext, peer: &Arc<PeerState>, port: u16) {
         ConnectionEnd::Cut => Some(&counters.cut),
     };
     if let Some(counter) = counter {
-        add(counter, 1);
+        add_to_counter(counter, 1);
     }
     // The listener still holds the socket, so dropping it here would not close it. Fails only if the peer has closed already.
     drop(peer.stream.shutdown(Shutdown::Both));
@@ -182,9 +182,9 @@ fn serve_messages(
     }
     let stream = TurnStream::new(Arc::clone(peer));
     match &context.tls {
-        None => read(context, peer, stream, source),
+        None => read_until_closed(context, peer, stream, source),
         Some(encryption) => match shake_hands(context, stream, encryption) {
-            Ok(stream) => read(context, peer, stream, source),
+            Ok(stream) => read_until_closed(context, peer, stream, source),
             Err(Some(objection)) => {
                 context.counters.note_handshake_failure(format!("{}: {objection}", source.address));
                 ConnectionEnd::HandshakeFailed
@@ -206,7 +206,7 @@ fn shake_hands(
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
             Err(error) if is_nothing_yet(&error) && !context.shared.is_over() => {}
-            Err(error) => return Err(encryption.objection(&error)),
+            Err(error) => return Err(encryption.describe_failure(&error)),
         }
         if context.is_slow(begun_ns) || context.is_drained() {
             return Err(None);
@@ -220,7 +220,7 @@ fn is_nothing_yet(error: &io::Error) -> bool {
 }
 
 /// Reads until the connection ends, and hands on every whole message.
-fn read(
+fn read_until_closed(
     context: &ConnectionContext,
     peer: &PeerState,
     mut stream: impl Read,
@@ -276,19 +276,19 @@ fn hand_on(
     bytes: &[u8],
     source: MessageSource,
 ) -> Option<usize> {
-    let mut messages = MessageBlock::of_connection(&peer.delivered);
-    let used = cut(bytes, |message| messages.push(source, message));
-    add(&context.counters.messages, messages.parts.len() as u64);
-    add(&context.counters.bytes, messages.bytes.len() as u64);
+    let mut messages = MessageBlock::new_for_connection(&peer.delivered);
+    let used = split_messages(bytes, |message| messages.push_message(source, message));
+    add_to_counter(&context.counters.messages, messages.parts.len() as u64);
+    add_to_counter(&context.counters.bytes, messages.bytes.len() as u64);
     if !messages.parts.is_empty() {
         peer.note_message();
     }
-    if messages.send(&context.queue) { used } else { None }
+    if messages.send_to_decoder(&context.queue) { used } else { None }
 }
 
 /// Calls `take` for every whole message at the start of `bytes`, and returns how many bytes they have; `None` if something
 /// that is not a message follows.
-pub(super) fn cut(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Option<usize> {
+pub(super) fn split_messages(bytes: &[u8], mut take: impl FnMut(&[u8])) -> Option<usize> {
     let mut used = 0;
     while let Some(length) = message_length(&bytes[used..]).ok()? {
         let Some(message) = bytes.get(used..used + length) else { break };
@@ -312,12 +312,12 @@ mod tests {
         };
         let mut stream = [message(20), message(30)].concat();
         let mut lengths = Vec::new();
-        assert_eq!(cut(&stream, |message| lengths.push(message.len())), Some(50));
+        assert_eq!(split_messages(&stream, |message| lengths.push(message.len())), Some(50));
         stream.extend(&message(40)[..39]);
-        assert_eq!(cut(&stream, |message| lengths.push(message.len())), Some(50));
+        assert_eq!(split_messages(&stream, |message| lengths.push(message.len())), Some(50));
         assert_eq!(lengths, [20, 30, 20, 30]);
         stream.splice(50..52, [9, 9]);
-        assert_eq!(cut(&stream, |message| lengths.push(message.len())), None);
+        assert_eq!(split_messages(&stream, |message| lengths.push(message.len())), None);
         assert_eq!(lengths.len(), 6);
     }
 }

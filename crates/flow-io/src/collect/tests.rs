@@ -1,7 +1,7 @@
 //! Our own export thread sends, over each transport; a relay in between loses datagrams.
 
 use super::*;
-use crate::SharedPatience;
+use crate::BackpressurePolicy;
 use crate::export::{self, ExportContent, ExportDestination, ExportTarget};
 use packetrig_flow::collect::{ExportProtocol, ExporterIdentity};
 use packetrig_flow::export::ExportFormat;
@@ -27,11 +27,11 @@ struct KeptRecords {
 }
 
 impl RecordOutlet for KeptRecords {
-    fn records(&mut self, records: &[FlowRecord], _: &ExporterIdentity) {
+    fn take_records(&mut self, records: &[FlowRecord], _: &ExporterIdentity) {
         self.records.extend_from_slice(records);
     }
 
-    fn ledger(&mut self, ledger: &MeterLedger, _: &ExporterIdentity, _: u64) {
+    fn take_ledger(&mut self, ledger: &MeterLedger, _: &ExporterIdentity, _: u64) {
         self.ledgers.push(*ledger);
     }
 }
@@ -67,10 +67,10 @@ fn start(listen: &[String], files: &[&Path], tls: Option<TlsFiles>) -> RunningCo
         listen: listen.iter().map(|text| text.parse().unwrap()).collect(),
         files: files.iter().map(|path| path.to_path_buf()).collect(),
         tls,
-        room: 8 << 20,
+        receive_buffer_bytes: 8 << 20,
         ..CollectOptions::default()
     };
-    RunningCollector::start(&options, KeptRecords::default()).unwrap()
+    RunningCollector::start_listening(&options, KeptRecords::default()).unwrap()
 }
 
 /// The whole ledger of a meter that saw the packets of `count` records and 10 frames that are not IP, and lost 5 in its ring.
@@ -109,21 +109,23 @@ fn export(
         tls,
         ..export::MeterExport::default()
     };
-    let (queue, incoming) = export::queue(4 << 20, &SharedPatience::default());
-    let thread = export::spawn(&options, incoming, move || ledger(count)).unwrap();
-    let mut outbox = queue.outbox();
+    let (queue, incoming) = export::open_queue(4 << 20, &BackpressurePolicy::default());
+    let thread = export::spawn_export(&options, incoming, move || ledger(count)).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
     for n in 0..count {
         match content {
-            ExportContent::Records(_) => outbox.record(&record(n)),
-            ExportContent::Sim => outbox.event(SimEvent::Packet { flow_id: n % 10, bytes: 100, at_ns: n }),
+            ExportContent::Records(_) => outbox.add_record(&record(n)),
+            ExportContent::Sim => {
+                outbox.add_event(SimEvent::Packet { flow_id: n % 10, bytes: 100, at_ns: n })
+            }
         }
-        while n % 256 == 255 && thread.counts().waiting.records > 2000 {
+        while n % 256 == 255 && thread.total_counts().waiting.records > 2000 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     drop(outbox);
-    let (counts, whole) = thread.join();
+    let (counts, whole) = thread.join_threads();
     assert!(whole);
     counts
 }
@@ -149,15 +151,15 @@ fn every_record_arrives_over_every_transport() {
     let listen = ["udp", "tcp", "tls"].map(|transport| format!("{transport}://{LOCAL}"));
     let collecting = start(&listen, &[], Some(tls));
     let trusted = export::TlsFiles { authorities: certificate, ..export::TlsFiles::default() };
-    for bound in collecting.bound() {
+    for bound in collecting.bound_addresses() {
         let target = bound.to_string().parse().unwrap();
         let tls = (bound.transport == MessageTransport::Tls).then(|| trusted.clone());
         assert_eq!(export(target, IPFIX, 1000, tls).sent.records, 1000);
     }
-    let reading = collecting.reading();
-    wait(|| reading.ledger().total.records == 3000);
-    let (ledger, kept) = collecting.stop().unwrap();
-    assert_eq!((ledger.total.lost, ledger.total.malformed, ledger.refused.sum()), (0, 0, 0));
+    let reading = collecting.ledger_reader();
+    wait(|| reading.read_ledger().total.records == 3000);
+    let (ledger, kept) = collecting.stop_and_join().unwrap();
+    assert_eq!((ledger.total.lost, ledger.total.malformed, ledger.refused.total_messages()), (0, 0, 0));
     assert_eq!((ledger.handed.records, ledger.handed.packets), (3000, 3 * packets(1000)));
     let mut found = kept.records;
     found.sort_by_key(|record| record.flow_id);
@@ -175,11 +177,11 @@ fn every_format_arrives_in_datagrams() {
         (ExportContent::Sim, ExportProtocol::Sim),
     ] {
         let collecting = start(&[format!("udp://{LOCAL}")], &[], None);
-        let target = collecting.bound()[0].to_string().parse().unwrap();
+        let target = collecting.bound_addresses()[0].to_string().parse().unwrap();
         let sent = export(target, content, 1000, None).sent;
-        let reading = collecting.reading();
-        wait(|| reading.ledger().total.packets == sent.packets);
-        let (ledger, kept) = collecting.stop().unwrap();
+        let reading = collecting.ledger_reader();
+        wait(|| reading.read_ledger().total.packets == sent.packets);
+        let (ledger, kept) = collecting.stop_and_join().unwrap();
         assert_eq!(ledger.exporters[0].exporter.protocol, protocol);
         assert_eq!(
             (ledger.total.lost, ledger.handed.packets, ledger.handed.open_packets),
@@ -192,7 +194,7 @@ fn every_format_arrives_in_datagrams() {
 /// Passes datagrams on to an address, except every so-manieth, until an empty one comes. Gives how many were passed,
 /// and how many not.
 fn relay(to: SocketAddr, every: usize) -> (SocketAddr, JoinHandle<(u64, u64)>) {
-    let mut receiver = UdpReceiver::bind(LOCAL.parse().unwrap(), 8 << 20).unwrap();
+    let mut receiver = UdpReceiver::bind_with_buffer(LOCAL.parse().unwrap(), 8 << 20).unwrap();
     let address = receiver.address().unwrap();
     let sender = UdpSocket::bind(LOCAL).unwrap();
     let thread = std::thread::spawn(move || {
@@ -207,9 +209,9 @@ fn relay(to: SocketAddr, every: usize) -> (SocketAddr, JoinHandle<(u64, u64)>) {
                     _ => counts.0 += u64::from(sender.send_to(bytes, to).is_ok()),
                 }
             };
-            receiver.receive(Duration::from_secs(1), 1, pass).unwrap();
+            receiver.receive_datagrams(Duration::from_secs(1), 1, pass).unwrap();
         }
-        assert_eq!(receiver.dropped().unwrap(), 0);
+        assert_eq!(receiver.dropped_datagrams().unwrap(), 0);
         counts
     });
     (address, thread)
@@ -219,14 +221,14 @@ fn relay(to: SocketAddr, every: usize) -> (SocketAddr, JoinHandle<(u64, u64)>) {
 fn what_a_network_loses_is_known_exactly() {
     for (content, every) in [(IPFIX, 9), (ExportContent::Sim, 7)] {
         let collecting = start(&[format!("udp://{LOCAL}")], &[], None);
-        let (between, thread) = relay(collecting.bound()[0].address, every);
+        let (between, thread) = relay(collecting.bound_addresses()[0].address, every);
         let sent = export(format!("udp://{between}").parse().unwrap(), content, 5000, None);
         UdpSocket::bind(LOCAL).unwrap().send_to(&[], between).unwrap();
         let (messages, dropped) = thread.join().unwrap();
         assert!(messages + dropped >= sent.messages);
-        let reading = collecting.reading();
-        wait(|| reading.ledger().total.messages == messages);
-        let (ledger, _) = collecting.stop().unwrap();
+        let reading = collecting.ledger_reader();
+        wait(|| reading.read_ledger().total.messages == messages);
+        let (ledger, _) = collecting.stop_and_join().unwrap();
         let total = &ledger.total;
         assert!(dropped > 3 && total.lost > 0, "{dropped} dropped, {total:?}");
         // Templates are in the first messages, which arrive. Options records are numbered, too.
@@ -237,7 +239,7 @@ fn what_a_network_loses_is_known_exactly() {
         if content == ExportContent::Sim {
             assert_eq!(total.events + total.lost, 5000);
         }
-        let balance = ledger.balance();
+        let balance = ledger.packet_balance();
         if let Some(balance) = balance {
             let lost: u64 = balance.losses.iter().map(|loss| loss.packets).sum();
             assert_eq!(balance.received, total.packets);
@@ -249,18 +251,18 @@ fn what_a_network_loses_is_known_exactly() {
 #[test]
 fn the_balance_names_every_place() {
     let collecting = start(&[format!("tcp://{LOCAL}")], &[], None);
-    let target = collecting.bound()[0].to_string().parse().unwrap();
+    let target = collecting.bound_addresses()[0].to_string().parse().unwrap();
     export(target, IPFIX, 500, None);
-    let reading = collecting.reading();
-    wait(|| reading.ledger().total.records == 500);
-    let (ledger, kept) = collecting.stop().unwrap();
-    let balance = ledger.balance().unwrap();
+    let reading = collecting.ledger_reader();
+    wait(|| reading.read_ledger().total.records == 500);
+    let (ledger, kept) = collecting.stop_and_join().unwrap();
+    let balance = ledger.packet_balance().unwrap();
     let last = kept.ledgers.last().unwrap();
     assert_eq!(last.export.sent.packets, packets(500), "the last ledger follows the last record");
     assert_eq!((balance.arrived, balance.received), (packets(500) + 15, packets(500)));
     let losses: Vec<_> = balance.losses.iter().map(|loss| (loss.place, loss.packets)).collect();
     assert_eq!(losses, [("ring", 5), ("ignored: not ip", 10)]);
-    let metrics = ledger.metrics();
+    let metrics = ledger.prometheus_text();
     assert!(metrics.contains("packetrig_collect_wire_lost_packets{place=\"ring\"} 5\n"), "{metrics}");
     assert!(metrics.contains("protocol=\"ipfix\",domain=\"1\"} 500\n"), "{metrics}");
 }
@@ -275,7 +277,7 @@ fn files_are_read_to_their_end() {
     std::fs::write(&cut, &whole[..=whole.len() / 2]).unwrap();
     let collecting = start(&[], &[&path, &cut], None);
     wait(|| collecting.is_done());
-    let (ledger, _) = collecting.stop().unwrap();
+    let (ledger, _) = collecting.stop_and_join().unwrap();
     assert_eq!(ledger.exporters.len(), 1, "both were read and are gone");
     assert!(ledger.total.records >= 700 && ledger.total.records < 1400);
     assert_eq!(ledger.intake.iter().map(|intake| intake.broken).collect::<Vec<_>>(), [0, 1]);
@@ -298,7 +300,7 @@ fn memory_is_divided_between_exporters_and_flows() {
     options.set_memory(256 << 20);
     assert_eq!((options.collector.memory, options.gather.flows), (128 << 20, 114_688));
     assert_eq!(options.groups.flows, 28_672);
-    assert_eq!(options.collector.places(), 1024);
+    assert_eq!(options.collector.exporter_limit(), 1024);
 }
 
 #[test]
@@ -309,16 +311,16 @@ fn addresses_that_are_not_allowed_leave_nothing_but_a_count() {
         collector: CollectorOptions { allowed, ..CollectorOptions::default() },
         ..CollectOptions::default()
     };
-    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
-    let [udp, tcp] = [0, 1].map(|at| collecting.bound()[at].address);
+    let collecting = RunningCollector::start_listening(&options, KeptRecords::default()).unwrap();
+    let [udp, tcp] = [0, 1].map(|at| collecting.bound_addresses()[at].address);
     UdpSocket::bind(LOCAL).unwrap().send_to(&[0, 10, 0, 16], udp).unwrap();
     let stream = TcpStream::connect(tcp).unwrap();
-    let reading = collecting.reading();
-    wait(|| reading.ledger().intake.iter().all(|intake| intake.not_allowed == 1));
-    let (ledger, _) = collecting.stop().unwrap();
+    let reading = collecting.ledger_reader();
+    wait(|| reading.read_ledger().intake.iter().all(|intake| intake.not_allowed == 1));
+    let (ledger, _) = collecting.stop_and_join().unwrap();
     assert_eq!((ledger.total.messages, ledger.refused_by_cause()[0]), (0, ("not_allowed", 1)));
     assert_eq!(ledger.imbalances(), []);
-    assert!(ledger.metrics().contains("packetrig_collect_refused_total{cause=\"not_allowed\"} 1\n"));
+    assert!(ledger.prometheus_text().contains("packetrig_collect_refused_total{cause=\"not_allowed\"} 1\n"));
     drop(stream);
 }
 
@@ -326,10 +328,11 @@ fn addresses_that_are_not_allowed_leave_nothing_but_a_count() {
 fn what_cannot_be_listened_to_is_refused() {
     let listen =
         |text: &str| CollectOptions { listen: vec![text.parse().unwrap()], ..CollectOptions::default() };
-    let refused = |options: &CollectOptions| match RunningCollector::start(options, KeptRecords::default()) {
-        Ok(_) => panic!("it listens"),
-        Err(error) => error,
-    };
+    let refused =
+        |options: &CollectOptions| match RunningCollector::start_listening(options, KeptRecords::default()) {
+            Ok(_) => panic!("it listens"),
+            Err(error) => error,
+        };
     assert!(matches!(refused(&listen("tls://127.0.0.1:0")), Error::NoIdentity(_)));
     let taken = std::net::TcpListener::bind(LOCAL).unwrap();
     let text = format!("tcp://{}", taken.local_addr().unwrap());
@@ -344,10 +347,10 @@ fn a_connection_that_waits_to_be_let_in_at_the_end_is_heard() {
     let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();
     for _ in 0..10 {
         let collecting = start(&["tcp://127.0.0.1:0".to_owned()], &[], None);
-        let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
+        let mut stream = TcpStream::connect(collecting.bound_addresses()[0].address).unwrap();
         stream.write_all(&message).unwrap();
         drop(stream);
-        let (ledger, _) = collecting.stop().unwrap();
+        let (ledger, _) = collecting.stop_and_join().unwrap();
         let counts = &ledger.intake[0];
         assert_eq!((counts.connections, counts.messages, counts.broken), (1, 1, 0));
     }
@@ -357,9 +360,9 @@ fn a_connection_that_waits_to_be_let_in_at_the_end_is_heard() {
 struct WrongOutlet;
 
 impl RecordOutlet for WrongOutlet {
-    fn records(&mut self, _: &[FlowRecord], _: &ExporterIdentity) {}
+    fn take_records(&mut self, _: &[FlowRecord], _: &ExporterIdentity) {}
 
-    fn tick(&mut self, _: &[ExporterLedger]) {
+    fn on_tick(&mut self, _: &[ExporterLedger]) {
         panic!("as wanted");
     }
 }
@@ -368,10 +371,10 @@ impl RecordOutlet for WrongOutlet {
 fn a_collector_is_done_when_nobody_decodes_any_more() {
     let options =
         CollectOptions { listen: vec!["udp://127.0.0.1:0".parse().unwrap()], ..CollectOptions::default() };
-    let collecting = RunningCollector::start(&options, WrongOutlet).unwrap();
+    let collecting = RunningCollector::start_listening(&options, WrongOutlet).unwrap();
     // Longer than a test may last, if it never is.
     while !collecting.is_done() {
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(matches!(collecting.stop(), Err(Error::Panicked("the decoding thread"))));
+    assert!(matches!(collecting.stop_and_join(), Err(Error::Panicked("the decoding thread"))));
 }

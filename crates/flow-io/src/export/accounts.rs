@@ -22,7 +22,7 @@ pub(super) enum BatchContent {
 }
 
 impl BatchContent {
-    pub(super) const fn of(batch: &WorkerBatch) -> Self {
+    pub(super) const fn from_batch(batch: &WorkerBatch) -> Self {
         match batch {
             WorkerBatch::Records(_) => Self::Records,
             WorkerBatch::Sim(_) => Self::Sim,
@@ -92,12 +92,12 @@ pub(super) struct TargetAccounts(Arc<Mutex<AccountState>>);
 
 impl TargetAccounts {
     /// Locks the accounts. A poisoned lock is fine: no change can panic half way, so the sums are true.
-    fn state(&self) -> MutexGuard<'_, AccountState> {
+    fn lock_state(&self) -> MutexGuard<'_, AccountState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn add_target(&self, name: String, content: BatchContent) -> TargetAccount {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let zero = CarriedRecords::default();
         state.targets.push(TargetOwn {
             name,
@@ -119,24 +119,24 @@ impl TargetAccounts {
     }
 
     /// Counts a batch that a worker offers.
-    pub(super) fn offer(&self, content: BatchContent, carried: CarriedRecords) {
-        let queued = &mut self.state().queued[content as usize];
-        queued.offered.add(carried);
-        queued.waiting.add(carried);
+    pub(super) fn count_offered(&self, content: BatchContent, carried: CarriedRecords) {
+        let queued = &mut self.lock_state().queued[content as usize];
+        queued.offered.add_records(carried);
+        queued.waiting.add_records(carried);
     }
 
     /// Takes back an offer: no target will get it.
     pub(super) fn drop_offered(&self, cause: LossCause, content: BatchContent, carried: CarriedRecords) {
-        let queued = &mut self.state().queued[content as usize];
-        subtract(&mut queued.waiting, carried);
-        queued.losses.add(cause, carried);
+        let queued = &mut self.lock_state().queued[content as usize];
+        subtract_carried(&mut queued.waiting, carried);
+        queued.losses.add_loss(cause, carried);
     }
 
     /// Counts a batch that leaves the queue because another meter of the group exports.
-    pub(super) fn leave(&self, content: BatchContent, carried: CarriedRecords) {
-        let queued = &mut self.state().queued[content as usize];
-        subtract(&mut queued.waiting, carried);
-        queued.left.add(carried);
+    pub(super) fn count_left_to_others(&self, content: BatchContent, carried: CarriedRecords) {
+        let queued = &mut self.lock_state().queued[content as usize];
+        subtract_carried(&mut queued.waiting, carried);
+        queued.left.add_records(carried);
     }
 
     /// Moves a batch from the queue's account to those of the targets. `give` puts it into the backlog of one target, and returns the
@@ -149,26 +149,26 @@ impl TargetAccounts {
     ) {
         // The lock is held while `give` fills the backlogs. Otherwise a fast target could report a batch as sent before it
         // is in that target's account.
-        let mut state = self.state();
-        subtract(&mut state.queued[content as usize].waiting, carried);
+        let mut state = self.lock_state();
+        subtract_carried(&mut state.queued[content as usize].waiting, carried);
         for (index, own) in state.targets.iter_mut().enumerate().filter(|(_, own)| own.content == content) {
             match give(index) {
-                Ok(()) => own.waiting.add(carried),
+                Ok(()) => own.waiting.add_records(carried),
                 Err(cause) => {
-                    own.dropped.add(carried);
+                    own.dropped.add_records(carried);
                     own.note_lost(cause, carried);
                 }
             }
         }
     }
 
-    pub(super) fn delivery(&self) -> DeliveryCounts {
-        let state = self.state();
+    pub(super) fn delivery_counts(&self) -> DeliveryCounts {
+        let state = self.lock_state();
         // The targets of a group all have the same content, so the first one stands for all.
         let content = state.targets.first().map_or(BatchContent::Records, |own| own.content);
         let queued = &state.queued[content as usize];
         let targets = || state.targets.iter().filter(|own| own.content == content);
-        let dropped = queued.losses.total().records;
+        let dropped = queued.losses.total_records().records;
         let gone = dropped + queued.left.records;
         // The slowest target decides. One that is gone for long is left out: it must not stop the watermark of the others.
         let confirmed = targets().filter(|own| !own.is_gone()).map(|own| gone + own.done_records()).min();
@@ -182,22 +182,22 @@ impl TargetAccounts {
     }
 
     /// Returns the report of each target.
-    pub(super) fn of_targets(&self) -> Vec<OutputReport> {
-        let state = self.state();
-        state.targets.iter().map(|own| own.report(&state.queued)).collect()
+    pub(super) fn output_reports(&self) -> Vec<OutputReport> {
+        let state = self.lock_state();
+        state.targets.iter().map(|own| own.output_report(&state.queued)).collect()
     }
 
-    pub(super) fn total(&self) -> ExportCounts {
-        let state = self.state();
+    pub(super) fn total_counts(&self) -> ExportCounts {
+        let state = self.lock_state();
         let mut total = ExportCounts::default();
         for own in &state.targets {
-            let counts = own.counts(&state.queued);
-            total.offered.add(counts.offered);
-            total.queue_dropped.add(counts.queue_dropped);
-            total.sent.add(counts.sent);
-            total.refused.add(counts.refused);
-            total.left_to_others.add(counts.left_to_others);
-            total.waiting.add(counts.waiting);
+            let counts = own.export_counts(&state.queued);
+            total.offered.add_records(counts.offered);
+            total.queue_dropped.add_records(counts.queue_dropped);
+            total.sent.add_records(counts.sent);
+            total.refused.add_records(counts.refused);
+            total.left_to_others.add_records(counts.left_to_others);
+            total.waiting.add_records(counts.waiting);
             total.messages += counts.messages;
             total.message_bytes += counts.message_bytes;
             total.own_records += counts.own_records;
@@ -213,7 +213,7 @@ impl TargetOwn {
     }
 
     fn note_lost(&mut self, cause: LossCause, carried: CarriedRecords) {
-        self.losses.add(cause, carried);
+        self.losses.add_loss(cause, carried);
         if !self.is_gone() {
             // A target that is gone is not this meter's fault: another meter could not export to it either.
             self.lost += carried.records;
@@ -224,27 +224,27 @@ impl TargetOwn {
         self.sent.records + self.dropped.records + self.refused.records + self.left.records
     }
 
-    fn report(&self, queued: &[QueuedContent; 2]) -> OutputReport {
+    fn output_report(&self, queued: &[QueuedContent; 2]) -> OutputReport {
         let mut losses = self.losses;
-        losses.add_all(&queued[self.content as usize].losses);
+        losses.add_losses(&queued[self.content as usize].losses);
         OutputReport {
             to: self.name.clone(),
-            counts: self.counts(queued),
+            counts: self.export_counts(queued),
             losses,
             failure: self.failure.clone(),
         }
     }
 
-    fn counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
+    fn export_counts(&self, queued: &[QueuedContent; 2]) -> ExportCounts {
         // Losses and content of the queue count for every target of this content, because each was to get them.
         let queued = &queued[self.content as usize];
         ExportCounts {
             offered: queued.offered,
-            queue_dropped: sum(queued.losses.total(), self.dropped),
+            queue_dropped: sum_carried(queued.losses.total_records(), self.dropped),
             sent: self.sent,
             refused: self.refused,
-            left_to_others: sum(queued.left, self.left),
-            waiting: sum(queued.waiting, self.waiting),
+            left_to_others: sum_carried(queued.left, self.left),
+            waiting: sum_carried(queued.waiting, self.waiting),
             messages: self.messages,
             message_bytes: self.message_bytes,
             own_records: self.options_records,
@@ -259,17 +259,17 @@ pub(super) struct TargetAccount {
 }
 
 impl TargetAccount {
-    fn update(&self, change: impl FnOnce(&mut TargetOwn)) {
-        if let Some(own) = self.all.state().targets.get_mut(self.index) {
+    fn update_target(&self, change: impl FnOnce(&mut TargetOwn)) {
+        if let Some(own) = self.all.lock_state().targets.get_mut(self.index) {
             change(own);
         }
     }
 
     /// Counts a message that the transport took.
-    pub(super) fn sent(&self, carried: CarriedRecords, own_records: u64, bytes: usize) {
-        self.update(|own| {
-            subtract(&mut own.waiting, carried);
-            own.sent.add(carried);
+    pub(super) fn count_sent(&self, carried: CarriedRecords, own_records: u64, bytes: usize) {
+        self.update_target(|own| {
+            subtract_carried(&mut own.waiting, carried);
+            own.sent.add_records(carried);
             // In the same change as the records, so that a reader never sees one without the other.
             own.messages += 1;
             own.message_bytes += bytes as u64;
@@ -278,27 +278,27 @@ impl TargetAccount {
     }
 
     /// Counts a message that the transport did not take.
-    pub(super) fn refused(&self, carried: CarriedRecords) {
-        self.lost(LossCause::Refused, carried);
+    pub(super) fn count_refused(&self, carried: CarriedRecords) {
+        self.count_lost(LossCause::Refused, carried);
     }
 
     /// Counts waiting records that will not be sent.
-    pub(super) fn lost(&self, cause: LossCause, carried: CarriedRecords) {
-        self.update(|own| {
-            subtract(&mut own.waiting, carried);
-            own.refused.add(carried);
+    pub(super) fn count_lost(&self, cause: LossCause, carried: CarriedRecords) {
+        self.update_target(|own| {
+            subtract_carried(&mut own.waiting, carried);
+            own.refused.add_records(carried);
             own.note_lost(cause, carried);
         });
     }
 
     /// Keeps the error text of the transport for the report.
     pub(super) fn note_failure(&self, failure: String) {
-        self.update(|own| own.failure = Some(failure));
+        self.update_target(|own| own.failure = Some(failure));
     }
 
     /// Sets whether the target takes data. The time of the change counts: a target that is gone for long is no longer waited for.
     pub(super) fn set_reachable(&self, is_reachable: bool) {
-        self.update(|own| match (is_reachable, own.unreachable_since_ns) {
+        self.update_target(|own| match (is_reachable, own.unreachable_since_ns) {
             (true, _) => own.unreachable_since_ns = None,
             (false, None) => own.unreachable_since_ns = Some(clock::monotonic_ns()),
             // Keeps the first time, which is the start of the outage.
@@ -307,44 +307,44 @@ impl TargetAccount {
     }
 
     /// Counts a batch that is not sent because another meter of the group exports.
-    pub(super) fn leave(&self, carried: CarriedRecords) {
-        self.update(|own| {
-            subtract(&mut own.waiting, carried);
-            own.left.add(carried);
+    pub(super) fn count_left_to_others(&self, carried: CarriedRecords) {
+        self.update_target(|own| {
+            subtract_carried(&mut own.waiting, carried);
+            own.left.add_records(carried);
         });
     }
 
     /// Counts all waiting records as left to another meter of the group, which exports.
-    pub(super) fn leave_rest(&self) {
-        self.update(|own| {
+    pub(super) fn count_waiting_as_left(&self) {
+        self.update_target(|own| {
             let waiting = std::mem::take(&mut own.waiting);
-            own.left.add(waiting);
+            own.left.add_records(waiting);
         });
     }
 
     /// Counts all waiting records as lost: the target ends.
-    pub(super) fn abandon(&self, cause: LossCause) {
-        self.update(|own| {
+    pub(super) fn count_waiting_as_lost(&self, cause: LossCause) {
+        self.update_target(|own| {
             let waiting = std::mem::take(&mut own.waiting);
-            own.refused.add(waiting);
-            own.losses.add(cause, waiting);
+            own.refused.add_records(waiting);
+            own.losses.add_loss(cause, waiting);
         });
     }
 
-    pub(super) fn counts(&self) -> ExportCounts {
-        let state = self.all.state();
-        state.targets.get(self.index).map(|own| own.counts(&state.queued)).unwrap_or_default()
+    pub(super) fn export_counts(&self) -> ExportCounts {
+        let state = self.all.lock_state();
+        state.targets.get(self.index).map(|own| own.export_counts(&state.queued)).unwrap_or_default()
     }
 }
 
-fn sum(mut one: CarriedRecords, other: CarriedRecords) -> CarriedRecords {
-    one.add(other);
+fn sum_carried(mut one: CarriedRecords, other: CarriedRecords) -> CarriedRecords {
+    one.add_records(other);
     one
 }
 
 /// Saturates: if an account ever had less than leaves it, the ledger would not balance and show the bug. Wrapping
 /// around would hide it.
-const fn subtract(from: &mut CarriedRecords, what: CarriedRecords) {
+const fn subtract_carried(from: &mut CarriedRecords, what: CarriedRecords) {
     from.records = from.records.saturating_sub(what.records);
     from.packets = from.packets.saturating_sub(what.packets);
     from.bytes = from.bytes.saturating_sub(what.bytes);

@@ -3,7 +3,7 @@
 use super::accounts::TargetAccount;
 use super::dispatch::HandedBatch;
 use super::gate::MARGIN;
-use crate::group::GroupSeat;
+use crate::group::GroupRoleHandle;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::GroupMembership;
 use packetrig_flow::group::GroupRole;
@@ -20,25 +20,25 @@ pub(super) struct BacklogEnd;
 pub(super) struct TargetBacklog {
     batches: Receiver<HandedBatch>,
     /// Present if one meter of a group exports for all.
-    seat: Option<GroupSeat>,
+    role_handle: Option<GroupRoleHandle>,
     /// A batch that was handed over before this meter lost its role.
     held: Option<HandedBatch>,
     role: Option<GroupRole>,
 }
 
 impl TargetBacklog {
-    pub(super) const fn new(batches: Receiver<HandedBatch>, seat: Option<GroupSeat>) -> Self {
-        Self { batches, seat, held: None, role: None }
+    pub(super) const fn new(batches: Receiver<HandedBatch>, role_handle: Option<GroupRoleHandle>) -> Self {
+        Self { batches, role_handle, held: None, role: None }
     }
 
     /// Returns the meter's announcement about its group, with the packets of its copy of the link.
-    pub(super) fn membership(&self, packets: u64) -> Option<GroupMembership> {
-        self.seat.as_ref().map(|seat| seat.membership(packets))
+    pub(super) fn group_membership(&self, packets: u64) -> Option<GroupMembership> {
+        self.role_handle.as_ref().map(|seat| seat.group_membership(packets))
     }
 
     /// Reports whether the meter's role has changed since the last call.
     pub(super) fn has_new_role(&mut self) -> bool {
-        let now = self.seat.as_ref().map(GroupSeat::role);
+        let now = self.role_handle.as_ref().map(GroupRoleHandle::role);
         // The first call finds a change, so a ledger with the membership is sent first of all.
         std::mem::replace(&mut self.role, now) != now
     }
@@ -46,11 +46,11 @@ impl TargetBacklog {
     /// Reports whether anything may be sent. A meter that was stopped for a while has lost its role, though nothing in it
     /// has noticed that yet.
     pub(super) fn may_send(&self) -> bool {
-        self.seat.as_ref().is_none_or(GroupSeat::may_export)
+        self.role_handle.as_ref().is_none_or(GroupRoleHandle::may_export)
     }
 
     /// Takes the next batch to send; `None` if there is none in time.
-    pub(super) fn next(
+    pub(super) fn next_batch(
         &mut self,
         within: Duration,
         account: &TargetAccount,
@@ -73,10 +73,11 @@ impl TargetBacklog {
     /// Counts the held batch as left if another meter has exported it since this one lost its role. Otherwise the batch waits:
     /// this meter may have to send it.
     fn leave_exported(&mut self, account: &TargetAccount) {
-        let watermark_ns = self.seat.as_ref().and_then(GroupSeat::active_watermark).unwrap_or_default();
+        let watermark_ns =
+            self.role_handle.as_ref().and_then(GroupRoleHandle::active_watermark).unwrap_or_default();
         let before_ns = watermark_ns.saturating_sub(MARGIN.as_u64());
         match self.held.take_if(|held| held.at_ns < before_ns) {
-            Some(left) => account.leave(left.batch.carried()),
+            Some(left) => account.count_left_to_others(left.batch.carried_records()),
             // A short sleep, because this meter may become active at any moment.
             None => std::thread::sleep(LOOK),
         }

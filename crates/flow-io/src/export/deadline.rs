@@ -1,9 +1,9 @@
 //! The deadline at which the thread of a target gives up its remaining records at the end.
 //!
 //! After the last batch was offered, it continues as long as its target takes data, and for a while after that: the linger time, or as
-//! long as [`SharedPatience`] allows. A target that was given up before is not waited for a second time.
+//! long as [`BackpressurePolicy`] allows. A target that was given up before is not waited for a second time.
 
-use crate::patience::{OutputProgress, SharedPatience};
+use crate::backpressure::{BackpressurePolicy, OutputProgress};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(super) struct LastOffer(Arc<AtomicU64>);
 
 impl LastOffer {
-    pub(super) fn none() -> Self {
+    pub(super) fn not_yet_made() -> Self {
         Self(Arc::new(AtomicU64::new(u64::MAX)))
     }
 
     /// Starts the countdown: the last batch was offered.
-    pub(super) fn note(&self, now_ns: u64) {
+    pub(super) fn start_countdown(&self, now_ns: u64) {
         self.0.store(now_ns, Ordering::Relaxed);
     }
 }
@@ -30,7 +30,7 @@ impl LastOffer {
 pub(super) struct SendDeadline {
     pub(super) last_offer: LastOffer,
     pub(super) linger: Nanos,
-    pub(super) patience: SharedPatience,
+    pub(super) backpressure: BackpressurePolicy,
     pub(super) progress: OutputProgress,
 }
 
@@ -44,19 +44,19 @@ impl SendDeadline {
     }
 
     /// Returns the deadline as of now. It moves while the target takes data.
-    pub(super) fn ns(&self) -> u64 {
+    pub(super) fn current_ns(&self) -> u64 {
         let offered_ns = self.last_offer.0.load(Ordering::Relaxed);
         // A target that was given up at its queue has had its time already.
         if self.progress.is_given_up() {
             return offered_ns;
         }
-        let wait_ns = self.patience.last_wait_ns(self.progress.reach(), self.linger);
+        let wait_ns = self.backpressure.last_wait_ns(self.progress.reach(), self.linger);
         // Saturates at `u64::MAX` while batches are still offered: then nothing is ever past the deadline.
         offered_ns.max(self.progress.moved_ns()).saturating_add(wait_ns)
     }
 
     pub(super) fn is_past(&self) -> bool {
-        clock::monotonic_ns() >= self.ns()
+        clock::monotonic_ns() >= self.current_ns()
     }
 
     /// Reports whether to wait for a target that takes nothing now. If not, the target is given up for good: a new connection would
@@ -64,7 +64,7 @@ impl SendDeadline {
     pub(super) fn may_wait(&self) -> bool {
         let is_past = self.is_past();
         if is_past {
-            self.progress.give_up();
+            self.progress.mark_given_up();
         }
         !is_past
     }
@@ -73,42 +73,42 @@ impl SendDeadline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patience::{OutputQueue, OutputReach};
+    use crate::backpressure::{OutputQueue, OutputReach};
     use crossbeam_channel::bounded;
 
-    fn deadline(last_offer: &LastOffer, patience: &SharedPatience) -> SendDeadline {
+    fn deadline(last_offer: &LastOffer, patience: &BackpressurePolicy) -> SendDeadline {
         SendDeadline {
             last_offer: last_offer.clone(),
             linger: Nanos::from_secs(5),
-            patience: patience.clone(),
+            backpressure: patience.clone(),
             progress: OutputProgress::new(OutputReach::Unreachable),
         }
     }
 
     #[test]
     fn it_moves_with_what_the_own_target_takes() {
-        let (last_offer, patience) = (LastOffer::none(), SharedPatience::default());
+        let (last_offer, patience) = (LastOffer::not_yet_made(), BackpressurePolicy::default());
         let [taking, deaf] = [(); 2].map(|()| deadline(&last_offer, &patience));
-        assert_eq!(taking.ns(), u64::MAX);
-        last_offer.note(1000);
-        assert_eq!(deaf.ns(), 1000 + deaf.linger.as_u64());
+        assert_eq!(taking.current_ns(), u64::MAX);
+        last_offer.start_countdown(1000);
+        assert_eq!(deaf.current_ns(), 1000 + deaf.linger.as_u64());
         taking.note_taken();
-        assert!(taking.ns() > deaf.ns() && !taking.is_past());
+        assert!(taking.current_ns() > deaf.current_ns() && !taking.is_past());
         assert!(deaf.is_past());
     }
 
     #[test]
     fn a_target_that_was_given_up_at_its_queue_is_not_waited_for_at_the_end() {
-        let (last_offer, patience) = (LastOffer::none(), SharedPatience::with_stalls([1; 3]));
+        let (last_offer, patience) = (LastOffer::not_yet_made(), BackpressurePolicy::with_stalls([1; 3]));
         let dead = deadline(&last_offer, &patience);
         let (queue, _not_taken) = bounded(1);
         let queue = OutputQueue::with_progress(queue, &patience, dead.progress.clone());
-        queue.try_give(0).unwrap();
-        patience.begin();
+        queue.try_send(0).unwrap();
+        patience.begin_waiting();
         OutputQueue::await_room(&[queue]);
         assert!(!dead.is_past(), "batches are still offered");
         let now_ns = clock::monotonic_ns();
-        last_offer.note(now_ns);
-        assert_eq!(dead.ns(), now_ns);
+        last_offer.start_countdown(now_ns);
+        assert_eq!(dead.current_ns(), now_ns);
     }
 }

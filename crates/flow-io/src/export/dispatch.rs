@@ -2,9 +2,9 @@
 
 use super::accounts::{BatchContent, DeliveryCounts};
 use super::outbox::{ExportInlet, WorkerProgress};
+use crate::backpressure::OutputQueue;
 use crate::batch::WorkerBatch;
 use crate::group;
-use crate::patience::OutputQueue;
 use crossbeam_channel::Receiver;
 use packetrig_flow::LossCause;
 use packetrig_sys::clock;
@@ -42,7 +42,7 @@ impl Dispatcher {
     }
 
     /// Hands over everything until all workers have dropped their ends of the queue.
-    pub(super) fn run(&self) {
+    pub(super) fn run_until_closed(&self) {
         for batch in &self.inlet.batches {
             self.hand_over(batch);
         }
@@ -52,12 +52,12 @@ impl Dispatcher {
         &self.inlet.batches
     }
 
-    pub(super) fn progress(&self) -> WorkerProgress {
-        self.inlet.progress.of_all()
+    pub(super) fn combined_progress(&self) -> WorkerProgress {
+        self.inlet.progress.combined_progress()
     }
 
-    pub(super) fn delivery(&self) -> DeliveryCounts {
-        self.inlet.accounts.delivery()
+    pub(super) fn delivery_counts(&self) -> DeliveryCounts {
+        self.inlet.accounts.delivery_counts()
     }
 
     /// Announces that this meter exports for its group from now on, so workers report the flows that go on.
@@ -87,8 +87,8 @@ impl Dispatcher {
 
     /// Gives a batch to every target that takes its content and has room.
     pub(super) fn hand_over(&self, batch: WorkerBatch) {
-        let carried = batch.carried();
-        let content = BatchContent::of(&batch);
+        let carried = batch.carried_records();
+        let content = BatchContent::from_batch(&batch);
         let handed = HandedBatch { at_ns: group::steady_ns(), batch: Arc::new(batch) };
         // Waits here and not below: the accounts are locked while the batch is handed over. Only this thread fills the
         // backlogs, so room that was found is still there.
@@ -96,17 +96,17 @@ impl Dispatcher {
         self.inlet.accounts.hand_over(content, carried, |index| {
             // A target without a backlog has no thread that would serve it.
             let backlog = self.backlogs.get(index).ok_or(LossCause::Refused)?;
-            backlog.try_give(handed.clone()).map_err(|_| backlog.loss_cause())
+            backlog.try_send(handed.clone()).map_err(|_| backlog.loss_cause())
         });
     }
 
     /// Counts a batch as left to another meter of the group, which exports it.
-    pub(super) fn leave(&self, batch: &WorkerBatch) {
-        self.inlet.accounts.leave(BatchContent::of(batch), batch.carried());
+    pub(super) fn leave_to_others(&self, batch: &WorkerBatch) {
+        self.inlet.accounts.count_left_to_others(BatchContent::from_batch(batch), batch.carried_records());
     }
 
     /// Counts a kept batch as dropped.
     pub(super) fn drop_kept(&self, cause: LossCause, batch: &WorkerBatch) {
-        self.inlet.accounts.drop_offered(cause, BatchContent::of(batch), batch.carried());
+        self.inlet.accounts.drop_offered(cause, BatchContent::from_batch(batch), batch.carried_records());
     }
 }

@@ -25,16 +25,16 @@ impl TargetEncoder {
     }
 
     /// Encodes a batch. The dispatcher gives each encoder only batches of its content.
-    pub(super) fn batch(&mut self, batch: &WorkerBatch, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn encode_batch(&mut self, batch: &WorkerBatch, now_ns: u64, sink: &mut impl MessageSink) {
         match (self, batch) {
             (Self::Records(exporter), WorkerBatch::Records(records)) => {
                 for record in records {
-                    exporter.record(record, now_ns, sink);
+                    exporter.add_record(record, now_ns, sink);
                 }
             }
             (Self::Sim { encoder, .. }, WorkerBatch::Sim(events)) => {
                 for event in events {
-                    encoder.event(event, now_ns, sink);
+                    encoder.add_event(event, now_ns, sink);
                 }
             }
             // Not reached: the accounts give each target only batches of its content.
@@ -51,62 +51,62 @@ impl TargetEncoder {
         }
     }
 
-    pub(super) fn ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn encode_ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
-            Self::Records(exporter) => exporter.statistics(ledger, now_ns, sink),
+            Self::Records(exporter) => exporter.add_statistics(ledger, now_ns, sink),
             Self::Sim { encoder, ledger_ns, .. } => {
                 *ledger_ns = Some(now_ns);
-                encoder.ledger(ledger, now_ns, sink);
+                encoder.add_ledger(ledger, now_ns, sink);
             }
         }
     }
 
     /// Encodes the group membership. Only IPFIX can carry it; SIM has no item for it.
-    pub(super) fn membership(
+    pub(super) fn encode_membership(
         &mut self,
         membership: &GroupMembership,
         now_ns: u64,
         sink: &mut impl MessageSink,
     ) {
         if let Self::Records(exporter) = self {
-            exporter.membership(membership, now_ns, sink);
+            exporter.add_membership(membership, now_ns, sink);
         }
     }
 
-    pub(super) fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn send_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
-            Self::Records(exporter) => exporter.tick(now_ns, sink),
-            Self::Sim { encoder, .. } => encoder.tick(now_ns, sink),
+            Self::Records(exporter) => exporter.run_due(now_ns, sink),
+            Self::Sim { encoder, .. } => encoder.flush_if_due(now_ns, sink),
         }
     }
 
-    pub(super) fn flush(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn flush_messages(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
-            Self::Records(exporter) => exporter.flush(now_ns, sink),
-            Self::Sim { encoder, .. } => encoder.flush(sink),
+            Self::Records(exporter) => exporter.flush_message(now_ns, sink),
+            Self::Sim { encoder, .. } => encoder.flush_datagram(sink),
         }
     }
 
     /// Announces the templates, because the target can be reached. `anew`: this is a new connection, not a file or
     /// socket that works again.
-    pub(super) fn begin(&mut self, anew: bool, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn announce_templates(&mut self, anew: bool, now_ns: u64, sink: &mut impl MessageSink) {
         match self {
             // Templates and sequence numbers belong to one connection (RFC 7011, sections 8 and 3.1): a new one starts anew.
-            Self::Records(exporter) if anew => exporter.reconnected(now_ns, sink),
+            Self::Records(exporter) if anew => exporter.on_reconnect(now_ns, sink),
             Self::Records(exporter) => exporter.announce_first(now_ns, sink),
             Self::Sim { .. } => {}
         }
     }
 
-    pub(super) fn renumber(&mut self, message: &mut [u8], step: u32) {
+    pub(super) fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         if let Self::Records(exporter) = self {
-            exporter.renumber(message, step);
+            exporter.renumber_message(message, step);
         }
     }
 
-    pub(super) fn unfit(&self) -> CarriedRecords {
+    pub(super) fn unfit_records(&self) -> CarriedRecords {
         match self {
-            Self::Records(exporter) => exporter.unfit(),
+            Self::Records(exporter) => exporter.unfit_records(),
             Self::Sim { .. } => CarriedRecords::default(),
         }
     }

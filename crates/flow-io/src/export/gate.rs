@@ -14,7 +14,7 @@ use super::dispatch::Dispatcher;
 use super::kept::KeptBatches;
 use super::outbox::WorkerProgress;
 use crate::batch::WorkerBatch;
-use crate::group::{self, GroupSeat};
+use crate::group::{self, GroupRoleHandle};
 use crossbeam_channel::select;
 use packetrig_flow::LossCause;
 use packetrig_flow::group::{GroupRole, GroupTerm, MeterCoverage};
@@ -42,7 +42,7 @@ const RECOVERY: Nanos = Nanos::from_secs(10);
 /// The gate of one meter.
 #[derive(Debug)]
 pub(super) struct ExportGate {
-    seat: GroupSeat,
+    role_handle: GroupRoleHandle,
     kept: KeptBatches,
     role: GroupRole,
     delivery: DeliveryWatch,
@@ -50,9 +50,9 @@ pub(super) struct ExportGate {
 }
 
 impl ExportGate {
-    pub(super) fn new(seat: &GroupSeat, keep_bytes: usize, ready_after: Nanos) -> Self {
+    pub(super) fn new(role_handle: &GroupRoleHandle, keep_bytes: usize, ready_after: Nanos) -> Self {
         Self {
-            seat: seat.clone(),
+            role_handle: role_handle.clone(),
             kept: KeptBatches::new(keep_bytes),
             role: GroupRole::Standby,
             delivery: DeliveryWatch::default(),
@@ -61,32 +61,32 @@ impl ExportGate {
     }
 
     /// Works until all workers have ended.
-    pub(super) fn run(&mut self, dispatcher: &Dispatcher) {
-        let changes = self.seat.changes().clone();
+    pub(super) fn run_until_closed(&mut self, dispatcher: &Dispatcher) {
+        let changes = self.role_handle.role_changes().clone();
         let batches = dispatcher.batches().clone();
         loop {
             select! {
                 recv(batches) -> batch => match batch {
-                    Ok(batch) => self.keep([batch].into_iter().chain(batches.try_iter().take(MOST_AT_ONCE))),
+                    Ok(batch) => self.keep_batches([batch].into_iter().chain(batches.try_iter().take(MOST_AT_ONCE))),
                     Err(_) => break,
                 },
                 recv(changes) -> _ => {}
                 default(LOOK) => {}
             }
-            self.look(dispatcher);
+            self.poll_once(dispatcher);
         }
-        self.finish(dispatcher);
+        self.finish_export(dispatcher);
     }
 
-    fn keep(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
+    fn keep_batches(&mut self, batches: impl Iterator<Item = WorkerBatch>) {
         // Batches get the time of the group, not those of their packets: clocks of packets may be set.
         let now_ns = group::steady_ns();
         for batch in batches {
-            self.kept.push(now_ns, batch);
+            self.kept.push_batch(now_ns, batch);
         }
     }
 
-    fn look(&mut self, dispatcher: &Dispatcher) {
+    fn poll_once(&mut self, dispatcher: &Dispatcher) {
         self.follow_role(dispatcher);
         if self.role.is_active() {
             self.hand_over(dispatcher);
@@ -95,30 +95,30 @@ impl ExportGate {
         }
         // The oldest go first, because the active meter has most likely exported them.
         while self.kept.is_over_bound()
-            && let Some(batch) = self.kept.pop()
+            && let Some(batch) = self.kept.pop_oldest()
         {
             dispatcher.drop_kept(LossCause::QueueFull, &batch);
         }
-        let progress = dispatcher.progress();
-        if self.seat.is_blind() {
+        let progress = dispatcher.combined_progress();
+        if self.role_handle.is_blind() {
             dispatcher.announce_blindness();
         }
-        self.coverage.look(&self.seat, progress);
+        self.coverage.report_coverage(&self.role_handle, progress);
         // Last, because its counts must include the batches that were handed over above.
-        self.delivery.look(&self.seat, self.role.term(), dispatcher, progress);
+        self.delivery.report_delivery(&self.role_handle, self.role.term(), dispatcher, progress);
     }
 
     /// Takes over a change of role. A takeover drops the batches that the former active meter has exported.
     fn follow_role(&mut self, dispatcher: &Dispatcher) {
-        let view = self.seat.view();
+        let view = self.role_handle.role_view();
         if view.role != self.role && view.role.is_active() {
             // Less the margin, because clocks of meters differ and a cut copy is noticed late.
             let from_ns = view.replay_from_ns.saturating_sub(MARGIN.as_u64());
             while let Some(batch) = self.kept.pop_before(from_ns) {
-                dispatcher.leave(&batch);
+                dispatcher.leave_to_others(&batch);
             }
             // Counted before the handover, because batches leave while later ones arrive.
-            self.seat.set_replayed(self.kept.records());
+            self.role_handle.set_replayed(self.kept.record_count());
             dispatcher.announce_takeover();
         }
         self.role = view.role;
@@ -127,41 +127,43 @@ impl ExportGate {
     fn hand_over(&mut self, dispatcher: &Dispatcher) {
         while !self.kept.is_empty()
             && dispatcher.has_room()
-            && let Some(batch) = self.kept.pop()
+            && let Some(batch) = self.kept.pop_oldest()
         {
             dispatcher.hand_over(batch);
         }
     }
 
     fn leave_exported(&mut self, dispatcher: &Dispatcher) {
-        let Some(watermark_ns) = self.seat.active_watermark() else { return };
+        let Some(watermark_ns) = self.role_handle.active_watermark() else { return };
         while let Some(batch) = self.kept.pop_before(watermark_ns.saturating_sub(MARGIN.as_u64())) {
-            dispatcher.leave(&batch);
+            dispatcher.leave_to_others(&batch);
         }
     }
 
     /// The workers have ended. The active meter hands over everything. A standby waits until it knows that the active one has gone on
     /// for longer, or has become active itself.
-    fn finish(&mut self, dispatcher: &Dispatcher) {
+    fn finish_export(&mut self, dispatcher: &Dispatcher) {
         // From here on this meter may become active even if another program orders the roles: its kept records would be lost otherwise.
-        self.seat.announce_end();
+        self.role_handle.announce_end();
         let ended_ns = group::steady_ns();
         let give_up_ns = clock::monotonic_ns().saturating_add(dispatcher.linger().as_u64());
         let alive_ns = ended_ns.saturating_add(APART.as_u64());
-        let is_exported = |seat: &GroupSeat| seat.active_watermark().is_some_and(|ns| ns >= alive_ns);
+        let is_exported =
+            |role_handle: &GroupRoleHandle| role_handle.active_watermark().is_some_and(|ns| ns >= alive_ns);
         loop {
-            self.look(dispatcher);
-            let is_done = if self.role.is_active() { self.kept.is_empty() } else { is_exported(&self.seat) };
+            self.poll_once(dispatcher);
+            let is_done =
+                if self.role.is_active() { self.kept.is_empty() } else { is_exported(&self.role_handle) };
             if is_done || clock::monotonic_ns() >= give_up_ns {
                 break;
             }
             // A plain sleep: the channel of changes may hold an old item and would return at once.
             std::thread::sleep(LAST_LOOK);
         }
-        let is_left = !self.role.is_active() && is_exported(&self.seat);
-        while let Some(batch) = self.kept.pop() {
+        let is_left = !self.role.is_active() && is_exported(&self.role_handle);
+        while let Some(batch) = self.kept.pop_oldest() {
             if is_left {
-                dispatcher.leave(&batch);
+                dispatcher.leave_to_others(&batch);
             } else {
                 dispatcher.drop_kept(LossCause::Unreported, &batch);
             }
@@ -180,25 +182,25 @@ struct CoverageWatch {
 }
 
 impl CoverageWatch {
-    fn look(&mut self, seat: &GroupSeat, progress: WorkerProgress) {
+    fn report_coverage(&mut self, role_handle: &GroupRoleHandle, progress: WorkerProgress) {
         // The time of the slowest worker and not now, because workers may be behind.
-        seat.set_seen_packets(progress.packets, group::moment_of(progress.settled_ns));
+        role_handle.set_seen_packets(progress.packets, group::moment_of(progress.settled_ns));
         let now_ns = group::steady_ns();
         let has_lost = progress.ring_dropped > self.last.ring_dropped;
         self.last = progress;
         // A gap in what was seen is like a new start: running flows lack packets.
-        if has_lost || seat.is_blind() {
-            seat.set_coverage(MeterCoverage::since(now_ns));
+        if has_lost || role_handle.is_blind() {
+            role_handle.set_coverage(MeterCoverage::seen_since(now_ns));
             self.recognises_from_ns = None;
         }
-        let coverage = seat.coverage();
+        let coverage = role_handle.coverage();
         let is_settled = now_ns >= coverage.seen_since_ns.saturating_add(self.ready_after.as_u64());
         let recognises = is_settled && progress.strange_flows == 0;
         self.recognises_from_ns = recognises.then(|| self.recognises_from_ns.unwrap_or(now_ns));
         if let Some(from_ns) = self.recognises_from_ns.filter(|_| coverage.complete_from_ns.is_none())
             && now_ns >= from_ns.saturating_add(TOLD.as_u64())
         {
-            seat.set_ready(from_ns);
+            role_handle.set_ready(from_ns);
         }
     }
 }
@@ -224,14 +226,14 @@ struct DeliveryWatch {
 }
 
 impl DeliveryWatch {
-    fn look(
+    fn report_delivery(
         &mut self,
-        seat: &GroupSeat,
+        role_handle: &GroupRoleHandle,
         term: Option<GroupTerm>,
         dispatcher: &Dispatcher,
         progress: WorkerProgress,
     ) {
-        let delivery = dispatcher.delivery();
+        let delivery = dispatcher.delivery_counts();
         let now_ns = clock::monotonic_ns();
         if term != self.term {
             (self.term, self.lost, self.pending) = (term, delivery.lost, None);
@@ -246,19 +248,19 @@ impl DeliveryWatch {
             self.stuck_at = self.stuck_at.or(Some(delivery.confirmed));
         }
         let can_export = delivery.is_reachable && self.stuck_at.is_none() && now_ns >= self.unfit_until_ns;
-        seat.set_can_export(can_export);
+        role_handle.set_can_export(can_export);
         let Some(term) = term else { return };
         if let Some(pending) = self.pending
             && !has_lost
             && delivery.confirmed >= pending.records
         {
-            seat.set_watermark(term, pending.watermark_ns.min(group::steady_ns()));
+            role_handle.set_watermark(term, pending.watermark_ns.min(group::steady_ns()));
             self.pending = None;
         }
         // The time is read before the count, so everything that was offered by then is counted.
         let next = || PendingWatermark {
             watermark_ns: progress.settled_ns,
-            records: dispatcher.delivery().offered,
+            records: dispatcher.delivery_counts().offered,
             since_ns: now_ns,
         };
         self.pending = Some(self.pending.unwrap_or_else(next));
@@ -266,11 +268,11 @@ impl DeliveryWatch {
 }
 
 /// Sets the last watermark of an active meter at its end, if everything that was offered is confirmed.
-pub(super) fn final_watermark(seat: &GroupSeat, is_all_confirmed: bool) {
-    if let Some(term) = seat.role().term()
+pub(super) fn set_final_watermark(role_handle: &GroupRoleHandle, is_all_confirmed: bool) {
+    if let Some(term) = role_handle.role().term()
         && is_all_confirmed
     {
-        seat.set_watermark(term, group::steady_ns());
+        role_handle.set_watermark(term, group::steady_ns());
     }
 }
 

@@ -33,15 +33,15 @@ impl KeptBatches {
         self.batches.is_empty()
     }
 
-    pub(super) fn records(&self) -> u64 {
-        self.batches.iter().map(|kept| kept.batch.carried().records).sum()
+    pub(super) fn record_count(&self) -> u64 {
+        self.batches.iter().map(|kept| kept.batch.carried_records().records).sum()
     }
 
     pub(super) const fn is_over_bound(&self) -> bool {
         self.bytes > self.most_bytes
     }
 
-    pub(super) fn push(&mut self, at_ns: u64, mut batch: WorkerBatch) {
+    pub(super) fn push_batch(&mut self, at_ns: u64, mut batch: WorkerBatch) {
         let bytes = match &mut batch {
             WorkerBatch::Records(records) => {
                 // Most batches are not full: they are handed over a few times a second.
@@ -57,7 +57,7 @@ impl KeptBatches {
         self.batches.push_back(KeptBatch { at_ns, batch, bytes });
     }
 
-    pub(super) fn pop(&mut self) -> Option<WorkerBatch> {
+    pub(super) fn pop_oldest(&mut self) -> Option<WorkerBatch> {
         let kept = self.batches.pop_front()?;
         self.bytes -= kept.bytes;
         Some(kept.batch)
@@ -65,7 +65,7 @@ impl KeptBatches {
 
     /// Removes the oldest batch if it was handed over before this time.
     pub(super) fn pop_before(&mut self, ns: u64) -> Option<WorkerBatch> {
-        if self.batches.front()?.at_ns < ns { self.pop() } else { None }
+        if self.batches.front()?.at_ns < ns { self.pop_oldest() } else { None }
     }
 }
 
@@ -78,16 +78,16 @@ mod tests {
         let batch = |records| WorkerBatch::Records(vec![FlowRecord::default(); records]);
         let mut kept = KeptBatches::new(3 * RECORD_BYTES);
         for (at_ns, records) in [(10, 1), (20, 2)] {
-            kept.push(at_ns, batch(records));
+            kept.push_batch(at_ns, batch(records));
         }
         assert!(!kept.is_over_bound());
-        kept.push(30, batch(1));
+        kept.push_batch(30, batch(1));
         assert!(kept.is_over_bound());
         assert!(kept.pop_before(10).is_none());
-        assert_eq!(kept.pop_before(11).map(|batch| batch.carried().records), Some(1));
+        assert_eq!(kept.pop_before(11).map(|batch| batch.carried_records().records), Some(1));
         assert!(!kept.is_over_bound());
-        assert_eq!(kept.pop().map(|batch| batch.carried().records), Some(2));
-        assert_eq!(kept.pop_before(31).map(|batch| batch.carried().records), Some(1));
-        assert!(kept.is_empty() && kept.pop().is_none());
+        assert_eq!(kept.pop_oldest().map(|batch| batch.carried_records().records), Some(2));
+        assert_eq!(kept.pop_before(31).map(|batch| batch.carried_records().records), Some(1));
+        assert!(kept.is_empty() && kept.pop_oldest().is_none());
     }
 }

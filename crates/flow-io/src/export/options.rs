@@ -96,11 +96,16 @@ impl Default for MeterExport {
 
 impl MeterExport {
     /// Options of the encoder of records for one target.
-    pub(super) fn of_records(&self, format: ExportFormat, target: &ExportTarget, v6: bool) -> ExportOptions {
+    pub(super) fn record_options(
+        &self,
+        format: ExportFormat,
+        target: &ExportTarget,
+        v6: bool,
+    ) -> ExportOptions {
         ExportOptions {
             format,
             domain: self.domain,
-            message_bytes: self.bytes(target, v6),
+            message_bytes: self.message_limit(target, v6),
             // A history counts both directions, so they must be in one record.
             biflow: self.biflow || self.has_history,
             has_history: self.has_history,
@@ -114,13 +119,13 @@ impl MeterExport {
     }
 
     /// Options of the encoder of SIM for one target.
-    pub(super) fn of_sim(&self, target: &ExportTarget, v6: bool) -> SimOptions {
-        let datagram_bytes = self.bytes(target, v6);
+    pub(super) fn sim_options(&self, target: &ExportTarget, v6: bool) -> SimOptions {
+        let datagram_bytes = self.message_limit(target, v6);
         // The observation domain also tells exporters of SIM apart.
         SimOptions { exporter: self.domain, datagram_bytes, flush_after: self.flush_after }
     }
 
-    fn bytes(&self, target: &ExportTarget, v6: bool) -> usize {
+    fn message_limit(&self, target: &ExportTarget, v6: bool) -> usize {
         // A datagram must fit the MTU of Ethernet: one lost fragment would lose all of its records.
         let usual = match target {
             ExportTarget::Udp(_) if v6 => PAYLOAD_V6,

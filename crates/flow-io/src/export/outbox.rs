@@ -1,12 +1,12 @@
 //! A worker's end of the export queue: collects records and events into batches and offers them. It waits for room only once
-//! its [`SharedPatience`] allows that.
+//! its [`BackpressurePolicy`] allows that.
 //!
 //! Invariant: memory is bounded by the bytes of the queue and one batch per worker; batches that a full queue did not take are
 //! counted with their packets.
 
 use super::accounts::{BatchContent, TargetAccounts};
+use crate::backpressure::BackpressurePolicy;
 use crate::batch::WorkerBatch;
-use crate::patience::SharedPatience;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::{FlowRecord, LossCause};
@@ -25,7 +25,7 @@ pub const BATCH_BYTES: usize = {
 };
 
 /// Number of batches that fit into this many bytes, at least one.
-pub fn batches_of(bytes: usize) -> usize {
+pub fn batches_within(bytes: usize) -> usize {
     (bytes / BATCH_BYTES).max(1)
 }
 
@@ -47,20 +47,20 @@ pub struct WorkerProgress {
 pub(super) struct SharedProgress(Arc<Mutex<Vec<WorkerProgress>>>);
 
 impl SharedProgress {
-    fn lock(&self) -> MutexGuard<'_, Vec<WorkerProgress>> {
+    fn lock_progress(&self) -> MutexGuard<'_, Vec<WorkerProgress>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn add(&self) -> usize {
-        let mut workers = self.lock();
+    fn add_worker(&self) -> usize {
+        let mut workers = self.lock_progress();
         workers.push(WorkerProgress::default());
         workers.len() - 1
     }
 
     /// Returns the time of the slowest worker and the sums of the packets. A worker that has ended no longer
     /// counts for the time.
-    pub(super) fn of_all(&self) -> WorkerProgress {
-        let workers = self.lock();
+    pub(super) fn combined_progress(&self) -> WorkerProgress {
+        let workers = self.lock_progress();
         WorkerProgress {
             settled_ns: workers.iter().map(|worker| worker.settled_ns).min().unwrap_or_default(),
             packets: workers.iter().map(|worker| worker.packets).sum(),
@@ -84,24 +84,24 @@ impl SharedCount {
     }
 }
 
-/// Opens a queue of this many bytes and returns its two ends: the first makes outboxes for workers, [`spawn`](super::spawn)
-/// takes the second. A worker that finds the queue full waits for room if `patience` allows it.
-pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInlet) {
+/// Opens a queue of this many bytes and returns its two ends: the first makes outboxes for workers, [`spawn_export`](super::spawn_export)
+/// takes the second. A worker that finds the queue full waits for room if `backpressure` allows it.
+pub fn open_queue(bytes: usize, patience: &BackpressurePolicy) -> (WorkerQueue, ExportInlet) {
     // Bounded in batches and not in records, because a batch of few records takes the memory of a full one.
-    let (sender, receiver) = bounded(batches_of(bytes));
+    let (sender, receiver) = bounded(batches_within(bytes));
     let accounts = TargetAccounts::default();
-    let patience = patience.clone();
+    let backpressure = patience.clone();
     let progress = SharedProgress::default();
     let [takeovers, blind_looks] = [SharedCount::default(), SharedCount::default()];
     let queue = WorkerQueue {
         sender,
         accounts: accounts.clone(),
-        patience: patience.clone(),
+        patience: backpressure.clone(),
         progress: progress.clone(),
         takeovers: takeovers.clone(),
         blind_looks: blind_looks.clone(),
     };
-    (queue, ExportInlet { batches: receiver, accounts, patience, progress, takeovers, blind_looks })
+    (queue, ExportInlet { batches: receiver, accounts, backpressure, progress, takeovers, blind_looks })
 }
 
 /// The workers' end of the queue.
@@ -109,7 +109,7 @@ pub fn queue(bytes: usize, patience: &SharedPatience) -> (WorkerQueue, ExportInl
 pub struct WorkerQueue {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
-    patience: SharedPatience,
+    patience: BackpressurePolicy,
     progress: SharedProgress,
     takeovers: SharedCount,
     blind_looks: SharedCount,
@@ -117,12 +117,12 @@ pub struct WorkerQueue {
 
 impl WorkerQueue {
     /// Makes an outbox for one worker.
-    pub fn outbox(&self) -> WorkerOutbox {
+    pub fn make_outbox(&self) -> WorkerOutbox {
         WorkerOutbox {
             sender: self.sender.clone(),
             accounts: self.accounts.clone(),
-            patience: self.patience.clone(),
-            number: self.progress.add(),
+            backpressure: self.patience.clone(),
+            number: self.progress.add_worker(),
             progress: self.progress.clone(),
             takeovers: self.takeovers.clone(),
             takeovers_noted: 0,
@@ -139,7 +139,7 @@ impl WorkerQueue {
 pub struct ExportInlet {
     pub(super) batches: Receiver<WorkerBatch>,
     pub(super) accounts: TargetAccounts,
-    pub(super) patience: SharedPatience,
+    pub(super) backpressure: BackpressurePolicy,
     pub(super) progress: SharedProgress,
     /// Number of times this meter has begun to export for its group. Targets of events then lack the flows that go on.
     pub(super) takeovers: SharedCount,
@@ -152,7 +152,7 @@ impl ExportInlet {
     /// Takes everything out of the queue and sums it up.
     pub(crate) fn waiting(&self) -> packetrig_flow::CarriedRecords {
         let mut sum = packetrig_flow::CarriedRecords::default();
-        self.batches.try_iter().for_each(|batch| sum.add(batch.carried()));
+        self.batches.try_iter().for_each(|batch| sum.add_records(batch.carried_records()));
         sum
     }
 }
@@ -162,7 +162,7 @@ impl ExportInlet {
 pub struct WorkerOutbox {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
-    patience: SharedPatience,
+    backpressure: BackpressurePolicy,
     progress: SharedProgress,
     /// Index of this worker in the progress of all.
     number: usize,
@@ -176,7 +176,7 @@ pub struct WorkerOutbox {
 }
 
 impl WorkerOutbox {
-    pub fn record(&mut self, record: &FlowRecord) {
+    pub fn add_record(&mut self, record: &FlowRecord) {
         // Exactly one batch, as `BATCH_BYTES` promises: growth by doubling could take twice that.
         if self.records.capacity() == 0 {
             self.records.reserve_exact(RECORDS);
@@ -188,7 +188,7 @@ impl WorkerOutbox {
     }
 
     /// Adds an event of SIM.
-    pub fn event(&mut self, event: SimEvent) {
+    pub fn add_event(&mut self, event: SimEvent) {
         if self.events.capacity() == 0 {
             self.events.reserve_exact(EVENTS);
         }
@@ -206,7 +206,7 @@ impl WorkerOutbox {
     }
 
     /// Offers incomplete batches, too. Call it regularly and at the end.
-    pub fn flush(&mut self) {
+    pub fn flush_batches(&mut self) {
         if !self.records.is_empty() {
             self.offer_records();
         }
@@ -222,27 +222,27 @@ impl WorkerOutbox {
     }
 
     /// Offers incomplete batches, and then publishes the worker's progress.
-    pub fn settle(&mut self, progress: WorkerProgress) {
-        self.flush();
+    pub fn report_progress(&mut self, progress: WorkerProgress) {
+        self.flush_batches();
         // Published after the offers: the watermark may pass records only once they are in the accounts.
-        self.progress.lock()[self.number] = progress;
+        self.progress.lock_progress()[self.number] = progress;
     }
 
     fn offer_records(&mut self) {
         let batch = WorkerBatch::Records(std::mem::take(&mut self.records));
-        self.offer(BatchContent::Records, batch);
+        self.offer_batch(BatchContent::Records, batch);
     }
 
     fn offer_events(&mut self) {
         let batch = WorkerBatch::Sim(std::mem::take(&mut self.events));
-        self.offer(BatchContent::Sim, batch);
+        self.offer_batch(BatchContent::Sim, batch);
     }
 
-    fn offer(&mut self, content: BatchContent, batch: WorkerBatch) {
-        let carried = batch.carried();
+    fn offer_batch(&mut self, content: BatchContent, batch: WorkerBatch) {
+        let carried = batch.carried_records();
         // Counted before it is sent: the export thread may take the batch, and count it, before this thread goes on.
-        self.accounts.offer(content, carried);
-        if let Err(refused) = self.patience.give(&self.sender, batch) {
+        self.accounts.count_offered(content, carried);
+        if let Err(refused) = self.backpressure.send_or_wait(&self.sender, batch) {
             self.accounts.drop_offered(LossCause::QueueFull, content, carried);
             self.keep_room(refused);
         }
@@ -265,8 +265,8 @@ impl WorkerOutbox {
 
 impl Drop for WorkerOutbox {
     fn drop(&mut self) {
-        self.flush();
+        self.flush_batches();
         // A worker that has ended must not hold back the progress of the others.
-        self.progress.lock()[self.number].settled_ns = u64::MAX;
+        self.progress.lock_progress()[self.number].settled_ns = u64::MAX;
     }
 }

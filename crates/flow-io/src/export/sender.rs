@@ -71,14 +71,14 @@ impl TargetSender {
         Self { encoder, out, backlog, ledger, epoch_ns, unfit: CarriedRecords::default() }
     }
 
-    pub(super) fn run(mut self) {
-        while self.take() {}
-        self.finish();
+    pub(super) fn run_until_closed(mut self) {
+        while self.send_next() {}
+        self.send_rest_and_close();
     }
 
     /// Sends the next batch if there is one and a connection to send it; `false` at the end.
-    fn take(&mut self) -> bool {
-        self.out.confirm();
+    fn send_next(&mut self) -> bool {
+        self.out.count_acknowledged();
         let is_up = self.is_up();
         // The election needs this as well: a meter whose targets are gone is not fit to export.
         self.out.account.set_reachable(is_up);
@@ -90,8 +90,8 @@ impl TargetSender {
         if self.backlog.has_new_role() {
             self.send_ledger(self.now_ns());
         }
-        match self.backlog.next(LOOK, &self.out.account) {
-            Ok(Some(handed)) => self.encode(&handed.batch),
+        match self.backlog.next_batch(LOOK, &self.out.account) {
+            Ok(Some(handed)) => self.encode_batch(&handed.batch),
             Ok(None) if self.out.deadline.is_past() => return false,
             // A standby writes too seldom to notice a broken connection by its writes.
             Ok(None) => self.out.notice_end(),
@@ -101,7 +101,7 @@ impl TargetSender {
         if self.encoder.is_ledger_due(now_ns) {
             self.send_ledger(now_ns);
         }
-        self.encoder.tick(now_ns, &mut self.out);
+        self.encoder.send_due(now_ns, &mut self.out);
         true
     }
 
@@ -112,23 +112,23 @@ impl TargetSender {
             std::thread::sleep(LOOK);
             return !self.out.deadline.is_past();
         }
-        match self.backlog.next(LOOK, &self.out.account) {
-            Ok(Some(handed)) => self.encode(&handed.batch),
+        match self.backlog.next_batch(LOOK, &self.out.account) {
+            Ok(Some(handed)) => self.encode_batch(&handed.batch),
             Ok(None) => {}
             Err(BacklogEnd) => return false,
         }
-        self.encoder.tick(self.now_ns(), &mut self.out);
+        self.encoder.send_due(self.now_ns(), &mut self.out);
         !self.out.deadline.is_past()
     }
 
-    fn encode(&mut self, batch: &WorkerBatch) {
+    fn encode_batch(&mut self, batch: &WorkerBatch) {
         let now_ns = self.now_ns();
         if std::mem::take(&mut self.out.templates_lost) {
-            self.encoder.begin(false, now_ns, &mut self.out);
+            self.encoder.announce_templates(false, now_ns, &mut self.out);
         }
-        self.encoder.batch(batch, now_ns, &mut self.out);
+        self.encoder.encode_batch(batch, now_ns, &mut self.out);
         // Records that the format cannot carry leave no message, so they must leave the waiting account here.
-        let unfit = self.encoder.unfit();
+        let unfit = self.encoder.unfit_records();
         if unfit != self.unfit {
             let before = std::mem::replace(&mut self.unfit, unfit);
             let new = CarriedRecords {
@@ -136,15 +136,15 @@ impl TargetSender {
                 packets: unfit.packets - before.packets,
                 bytes: unfit.bytes - before.bytes,
             };
-            self.out.account.lost(LossCause::Unfit, new);
+            self.out.account.count_lost(LossCause::Unfit, new);
         }
     }
 
     fn send_ledger(&mut self, now_ns: u64) {
-        let ledger = MeterLedger { export: self.out.account.counts(), ..(self.ledger)() };
-        self.encoder.ledger(&ledger, now_ns, &mut self.out);
-        if let Some(membership) = self.backlog.membership(ledger.packets.metered) {
-            self.encoder.membership(&membership, now_ns, &mut self.out);
+        let ledger = MeterLedger { export: self.out.account.export_counts(), ..(self.ledger)() };
+        self.encoder.encode_ledger(&ledger, now_ns, &mut self.out);
+        if let Some(membership) = self.backlog.group_membership(ledger.packets.metered) {
+            self.encoder.encode_membership(&membership, now_ns, &mut self.out);
         }
     }
 
@@ -155,13 +155,13 @@ impl TargetSender {
     /// Reports whether messages can go out. Connects if it is time to, and sends the messages that the last
     /// connection did not take.
     fn is_up(&mut self) -> bool {
-        if !self.out.begun && self.out.connect() {
+        if !self.out.begun && self.out.ensure_connected() {
             self.out.begun = true;
             let now_ns = self.now_ns();
             // Templates and options are encoded for each connection, so kept ones are useless.
             self.out.kept.retain(|kept| kept.carried != CarriedRecords::default());
             let kept = std::mem::take(&mut self.out.kept);
-            self.encoder.begin(true, now_ns, &mut self.out);
+            self.encoder.announce_templates(true, now_ns, &mut self.out);
             // Behind the new templates, which are kept themselves if the connection has broken already.
             self.out.kept.extend(kept);
             self.out.kept_bytes = self.out.kept.iter().map(|kept| kept.bytes.len()).sum();
@@ -184,43 +184,43 @@ impl TargetSender {
         self.out.kept_bytes = 0;
         for mut kept in std::mem::take(&mut self.out.kept) {
             if !(may_send || kept.is_repeated) {
-                self.out.keep(kept);
+                self.out.keep_message(kept);
                 continue;
             }
             // A sequence number of the new connection (RFC 7011, section 3.1).
-            self.encoder.renumber(&mut kept.bytes, kept.step);
-            self.out.send(kept);
+            self.encoder.renumber_message(&mut kept.bytes, kept.step);
+            self.out.send_message(kept);
         }
     }
 
     /// Sends the content of the encoder and then the last ledger. Messages that the target does not take in time count as refused.
-    fn finish(mut self) {
+    fn send_rest_and_close(mut self) {
         if !self.backlog.may_send() {
             // Another meter exports the waiting records, so they are not lost.
-            self.out.account.leave_rest();
+            self.out.account.count_waiting_as_left();
         }
         let now_ns = self.now_ns();
-        self.encoder.flush(now_ns, &mut self.out);
+        self.encoder.flush_messages(now_ns, &mut self.out);
         while !(self.out.deadline.is_past() || self.is_up() && self.has_sent_kept()) {
             std::thread::sleep(LOOK);
         }
         if self.out.begun {
             if std::mem::take(&mut self.out.templates_lost) {
-                self.encoder.begin(false, now_ns, &mut self.out);
+                self.encoder.announce_templates(false, now_ns, &mut self.out);
             }
-            self.out.confirm();
+            self.out.count_acknowledged();
             // After everything else: this ledger says that all records before it were sent.
             let now_ns = self.now_ns();
             self.send_ledger(now_ns);
-            self.encoder.flush(now_ns, &mut self.out);
+            self.encoder.flush_messages(now_ns, &mut self.out);
         }
         while !(self.out.deadline.is_past() || self.out.is_confirmed()) {
-            self.out.confirm();
+            self.out.count_acknowledged();
             std::thread::sleep(LOOK / 10);
         }
-        self.out.confirm();
-        self.out.transport.close();
-        self.out.account.abandon(self.out.deadline.progress.cause_at_end());
+        self.out.count_acknowledged();
+        self.out.transport.close_connection();
+        self.out.account.count_waiting_as_lost(self.out.deadline.progress.cause_at_end());
     }
 }
 
@@ -253,8 +253,8 @@ impl EncoderOutput {
     }
 
     /// Connects if it is time to, and keeps the reason of a failure for the report.
-    fn connect(&mut self) -> bool {
-        let is_up = self.transport.connect(self.deadline.ns());
+    fn ensure_connected(&mut self) -> bool {
+        let is_up = self.transport.ensure_connected(self.deadline.current_ns());
         if let Some(failure) = self.transport.take_failure() {
             self.account.note_failure(failure);
         }
@@ -262,43 +262,43 @@ impl EncoderOutput {
     }
 
     /// Counts messages that have been acknowledged, or were not refused.
-    fn confirm(&mut self) {
+    fn count_acknowledged(&mut self) {
         if let Some(last) = self.unsettled.take() {
-            self.settle(last);
+            self.count_last_datagram(last);
         }
         let Self { written, transport, account, deadline, .. } = self;
         if let Some(written) = written {
-            written.confirm(transport.acknowledged(), clock::monotonic_ns(), |message| {
+            written.confirm_bytes(transport.acknowledged_bytes(), clock::monotonic_ns(), |message| {
                 deadline.note_taken();
-                let (carried, own_records) = message.counted();
-                account.sent(carried, own_records, message.bytes.len());
+                let (carried, own_records) = message.uncounted_records();
+                account.count_sent(carried, own_records, message.bytes.len());
             });
         }
     }
 
     /// Sends a message that was kept.
-    fn send(&mut self, message: KeptMessage) {
+    fn send_message(&mut self, message: KeptMessage) {
         if !self.begun {
-            return self.keep(message);
+            return self.keep_message(message);
         }
         if let Some(last) = self.unsettled.take() {
-            self.settle(last);
+            self.count_last_datagram(last);
         }
-        match self.transport.send(&message.bytes, &self.deadline) {
+        match self.transport.send_message(&message.bytes, &self.deadline) {
             Ok(()) => self.note_written(message),
-            Err(UntakenMessage::Refused(why)) => self.note_refused(message.counted().0, &why),
+            Err(UntakenMessage::Refused(why)) => self.note_refused(message.uncounted_records().0, &why),
             Err(UntakenMessage::Gone(why)) => {
                 self.keep_all(&why);
-                self.keep(message);
+                self.keep_message(message);
             }
         }
     }
 
     fn note_written(&mut self, message: KeptMessage) {
-        let (carried, own_records) = message.counted();
+        let (carried, own_records) = message.uncounted_records();
         // Counted as sent only when it is acknowledged: until then another meter may have to send it.
         if let Some(written) = &mut self.written {
-            written.push(self.transport.written(), message);
+            written.push_message(self.transport.written_bytes(), message);
         } else {
             self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() });
         }
@@ -308,20 +308,20 @@ impl EncoderOutput {
         if matches!(self.transport, TargetTransport::Udp(_)) {
             self.unsettled = Some(sent);
         } else {
-            self.account.sent(sent.carried, sent.own_records, sent.bytes);
+            self.account.count_sent(sent.carried, sent.own_records, sent.bytes);
         }
     }
 
     /// Counts the last datagram as sent, unless its receiver has refused it.
-    fn settle(&mut self, last: SentMessage) {
+    fn count_last_datagram(&mut self, last: SentMessage) {
         match self.transport.take_refusal() {
             Some(why) => self.note_refused(last.carried, &why),
-            None => self.account.sent(last.carried, last.own_records, last.bytes),
+            None => self.account.count_sent(last.carried, last.own_records, last.bytes),
         }
     }
 
     fn note_refused(&mut self, carried: CarriedRecords, why: &io::Error) {
-        self.account.refused(carried);
+        self.account.count_refused(carried);
         self.account.note_failure(why.to_string());
         // The templates may have been in this message or before it, and the collector may have been restarted since.
         self.templates_lost = true;
@@ -343,11 +343,11 @@ impl EncoderOutput {
         self.account.note_failure(format!("the connection broke: {why}"));
         let again: Vec<KeptMessage> = self.written.iter_mut().flat_map(WrittenMessages::take_all).collect();
         for message in again {
-            self.keep(message);
+            self.keep_message(message);
         }
     }
 
-    fn keep(&mut self, message: KeptMessage) {
+    fn keep_message(&mut self, message: KeptMessage) {
         self.kept_bytes += message.bytes.len();
         self.kept.push_back(message);
     }
@@ -359,21 +359,21 @@ impl EncoderOutput {
 }
 
 impl MessageSink for EncoderOutput {
-    fn message(&mut self, message: ExportMessage<'_>) {
+    fn on_message(&mut self, message: ExportMessage<'_>) {
         // Copied only if it has to outlive its encoder: most messages need not.
         if !self.begun || self.written.is_some() {
-            return self.send(KeptMessage::of(message));
+            return self.send_message(KeptMessage::from_message(message));
         }
         if let Some(last) = self.unsettled.take() {
-            self.settle(last);
+            self.count_last_datagram(last);
         }
         let ExportMessage { carried, own_records, .. } = message;
-        match self.transport.send(message.bytes, &self.deadline) {
+        match self.transport.send_message(message.bytes, &self.deadline) {
             Ok(()) => self.note_sent(SentMessage { carried, own_records, bytes: message.bytes.len() }),
             Err(UntakenMessage::Refused(why)) => self.note_refused(carried, &why),
             Err(UntakenMessage::Gone(why)) => {
                 self.keep_all(&why);
-                self.keep(KeptMessage::of(message));
+                self.keep_message(KeptMessage::from_message(message));
             }
         }
     }

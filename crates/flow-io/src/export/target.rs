@@ -47,14 +47,14 @@ impl FromStr for ExportTarget {
             Some(("tcp", rest)) => rest.parse().map(Self::Tcp),
             Some(("tls", rest)) => rest.parse().map(Self::Tls),
             Some(_) => Err("unknown transport"),
-            None => file(text),
+            None => parse_file_target(text),
         };
         read.map_err(|problem| TargetError { text: text.to_owned(), problem })
     }
 }
 
 /// Reads `file:PATH`, or a text with a slash, which can only be a path.
-fn file(text: &str) -> Result<ExportTarget, &'static str> {
+fn parse_file_target(text: &str) -> Result<ExportTarget, &'static str> {
     let path = match text.strip_prefix("file:") {
         Some(path) => path,
         None if text.contains('/') => text,

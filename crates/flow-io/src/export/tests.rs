@@ -2,7 +2,7 @@ mod again;
 mod tls;
 
 use super::*;
-use crate::SharedPatience;
+use crate::BackpressurePolicy;
 use packetrig_flow::export::ExportFormat;
 use packetrig_flow::export::template::ExportTemplate;
 use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
@@ -56,18 +56,18 @@ fn to(targets: &[(String, ExportContent)]) -> MeterExport {
 
 /// Hands over records 0 to `count`, waits while the queue is full, and ends.
 fn export(options: &MeterExport, count: u64) -> ExportCounts {
-    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
-    let thread = spawn(options, incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let thread = spawn_export(options, incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
     for n in 0..count {
-        outbox.record(&record(n));
-        while n % 256 == 255 && thread.counts().waiting.records > 2000 {
+        outbox.add_record(&record(n));
+        while n % 256 == 255 && thread.total_counts().waiting.records > 2000 {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
     drop(outbox);
-    let (counts, whole) = thread.join();
+    let (counts, whole) = thread.join_threads();
     assert!(whole);
     assert_balanced(&counts);
     counts
@@ -75,13 +75,14 @@ fn export(options: &MeterExport, count: u64) -> ExportCounts {
 
 fn assert_balanced(counts: &ExportCounts) {
     let ledger = MeterLedger { export: *counts, ..MeterLedger::default() };
-    assert_eq!(ledger.imbalances(), []);
+    assert_eq!(ledger.find_imbalances(), []);
 }
 
 /// Length, sequence number and flow records (sets 256 to 267) of each IPFIX message of a stream; both kinds of records
 /// count in sequence numbers.
 fn messages(mut bytes: &[u8]) -> Vec<(u32, u32, u32)> {
-    let length = ExportTemplate::all(ExportFormat::Ipfix, false, false)[0].length_of(&FlowRecord::default());
+    let length =
+        ExportTemplate::all_templates(ExportFormat::Ipfix, false, false)[0].length_of(&FlowRecord::default());
     let mut found = Vec::new();
     let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
     while !bytes.is_empty() {
@@ -156,15 +157,15 @@ fn a_full_disk_costs_the_file_its_records_and_nobody_else() {
     let directory = tempfile::tempdir().unwrap();
     let good = directory.path().join("good.ipfix");
     let targets = [("/dev/full".to_owned(), IPFIX), (format!("file:{}", good.display()), IPFIX)];
-    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
-    let thread = spawn(&to(&targets), incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let thread = spawn_export(&to(&targets), incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
-    (0..1000).for_each(|n| outbox.record(&record(n)));
+    (0..1000).for_each(|n| outbox.add_record(&record(n)));
     drop(outbox);
-    let watch = thread.watch();
-    assert!(thread.join().1);
-    let counts = watch.targets();
+    let watch = thread.watch_counts();
+    assert!(thread.join_threads().1);
+    let counts = watch.output_reports();
     assert_eq!((counts[0].counts.refused.records, counts[0].counts.sent.records), (1000, 0));
     assert_eq!((counts[1].counts.refused.records, counts[1].counts.sent.records), (0, 1000));
     let lines = counts[0].loss_lines();
@@ -195,13 +196,13 @@ fn accept(listener: &TcpListener, least: Option<usize>) -> Vec<u8> {
 fn await_room(thread: &ExportThread) {
     for _ in 0..50_000 {
         std::thread::sleep(Duration::from_micros(200));
-        let counts = thread.counts();
+        let counts = thread.total_counts();
         assert_balanced(&counts);
-        if counts.waiting.records < batches_of(QUEUE) as u64 / 2 {
+        if counts.waiting.records < batches_within(QUEUE) as u64 / 2 {
             return;
         }
     }
-    panic!("the exporter takes nothing any more: {:?}", thread.counts());
+    panic!("the exporter takes nothing any more: {:?}", thread.total_counts());
 }
 
 #[test]
@@ -213,18 +214,18 @@ fn each_connection_begins_with_templates_and_number_0() {
         let first = accept(&listener, Some(20_000));
         (first, accept(&listener, None))
     });
-    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
-    let thread = spawn(&to(&[(target, IPFIX)]), incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let thread = spawn_export(&to(&[(target, IPFIX)]), incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
     // Until the first connection has had enough and is gone, and then some.
     for n in 0..RECORDS {
-        outbox.record(&record(n));
-        outbox.flush();
+        outbox.add_record(&record(n));
+        outbox.flush_batches();
         await_room(&thread);
     }
     drop(outbox);
-    let (counts, whole) = thread.join();
+    let (counts, whole) = thread.join_threads();
     let (first, second) = collector.join().unwrap();
     assert!(whole && counts.waiting.records == 0);
     assert_balanced(&counts);
@@ -253,7 +254,7 @@ fn each_connection_begins_with_templates_and_number_0() {
 
 /// A port without a listener, reserved so that no other process gets it.
 fn closed_port() -> ReservedPort {
-    ReservedPort::tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap()
+    ReservedPort::reserve_any_tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap()
 }
 
 #[test]
@@ -265,28 +266,28 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
         linger: Nanos::from_millis(100),
         ..to(&[(target, IPFIX)])
     };
-    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
-    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
     for n in 0..100_000 {
-        outbox.record(&record(n));
+        outbox.add_record(&record(n));
         if n % 10_000 == 0 {
-            assert_balanced(&thread.counts());
+            assert_balanced(&thread.total_counts());
         }
     }
-    let counts = thread.counts();
-    assert!(counts.waiting.records <= 256 * (batches_of(QUEUE) as u64 + 4), "{counts:?}");
+    let counts = thread.total_counts();
+    assert!(counts.waiting.records <= 256 * (batches_within(QUEUE) as u64 + 4), "{counts:?}");
     drop(outbox);
-    let watch = thread.watch();
-    let (counts, whole) = thread.join();
+    let watch = thread.watch_counts();
+    let (counts, whole) = thread.join_threads();
     assert!(whole);
     assert_balanced(&counts);
     assert_eq!((counts.offered.records, counts.sent.records, counts.waiting.records), (100_000, 0, 0));
     // Four batches were in the backlog when it ended.
     assert_eq!(counts.refused.records, 4 * 256);
-    let report = watch.targets().remove(0);
-    assert_eq!(report.losses.total(), counts.offered);
+    let report = watch.output_reports().remove(0);
+    assert_eq!(report.losses.total_records(), counts.offered);
     let lines = report.loss_lines();
     assert!(lines.iter().any(|line| line.contains("could not be reached (cannot connect: ")), "{lines:?}");
 }
@@ -311,17 +312,17 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
         backlog_bytes: 1000 * BATCH_BYTES,
         ..to(&[(target, IPFIX)])
     };
-    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
-    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
     // Several times the size of both socket buffers: the records cannot leave, however the kernel makes room.
-    while thread.counts().waiting.records < 200_000 {
-        (0..10_000).for_each(|n| outbox.record(&record(n)));
+    while thread.total_counts().waiting.records < 200_000 {
+        (0..10_000).for_each(|n| outbox.add_record(&record(n)));
         std::thread::sleep(Duration::from_millis(5));
     }
     drop(outbox);
-    let (counts, whole) = thread.join();
+    let (counts, whole) = thread.join_threads();
     assert!(whole && counts.refused.records > 0 && counts.sent.records > 0, "{counts:?}");
     assert_balanced(&counts);
     drop(listener);
@@ -333,11 +334,11 @@ fn a_slow_collector_is_waited_for_while_it_takes_something() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
     let options = MeterExport { linger: Nanos::from_secs(3), ..to(&[(target, IPFIX)]) };
-    let (queue, incoming) = queue(128 << 20, &SharedPatience::default());
-    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let (queue, incoming) = open_queue(128 << 20, &BackpressurePolicy::default());
+    let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
-    (0..200_000).for_each(|n| outbox.record(&record(n)));
+    (0..200_000).for_each(|n| outbox.add_record(&record(n)));
     drop(outbox);
     let (mut connection, _) = listener.accept().unwrap();
     let mut part = vec![0; 1 << 18];
@@ -349,7 +350,7 @@ fn a_slow_collector_is_waited_for_while_it_takes_something() {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    let (counts, whole) = thread.join();
+    let (counts, whole) = thread.join_threads();
     assert!(whole);
     assert_eq!((counts.sent.records, counts.queue_dropped.records, counts.refused.records), (200_000, 0, 0));
     assert_eq!(received, counts.message_bytes);
@@ -360,21 +361,21 @@ fn a_slow_collector_is_waited_for_while_it_takes_something() {
 fn records_of_a_group_wait_for_their_collector_in_little_memory() {
     let closed = closed_port();
     let place = (Ipv4Addr::LOCALHOST, closed.port());
-    let patience = SharedPatience::default();
-    patience.begin();
-    let (queue, incoming) = queue(QUEUE, &patience);
+    let patience = BackpressurePolicy::default();
+    patience.begin_waiting();
+    let (queue, incoming) = open_queue(QUEUE, &patience);
     let options = MeterExport {
         has_history: true,
         backlog_bytes: 4 * BATCH_BYTES,
         linger: Nanos::from_secs(30),
         ..to(&[(format!("tcp://127.0.0.1:{}", closed.port()), IPFIX)])
     };
-    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     drop(queue);
     for n in 0..500 {
-        outbox.record(&FlowRecord { history: Some(Box::default()), ..record(n) });
-        outbox.flush();
+        outbox.add_record(&FlowRecord { history: Some(Box::default()), ..record(n) });
+        outbox.flush_batches();
     }
     // Another process could take the port only between here and the next line.
     drop(closed);
@@ -385,7 +386,7 @@ fn records_of_a_group_wait_for_their_collector_in_little_memory() {
         listener.accept().unwrap().0.read_to_end(&mut bytes).unwrap();
         bytes.len() as u64
     });
-    let (counts, whole) = thread.join();
+    let (counts, whole) = thread.join_threads();
     assert!(whole);
     assert_eq!((counts.sent.records, counts.queue_dropped.records, counts.refused.records), (500, 0, 0));
     assert_eq!(reader.join().unwrap(), counts.message_bytes);
@@ -400,15 +401,15 @@ fn every_packet_of_sim_arrives_also_the_last() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.sim");
     let options = to(&[(path.display().to_string(), ExportContent::Sim)]);
-    let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
-    let thread = spawn(&options, incoming, MeterLedger::default).unwrap();
-    let mut outboxes = [queue.outbox(), queue.outbox()];
+    let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+    let thread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+    let mut outboxes = [queue.make_outbox(), queue.make_outbox()];
     drop(queue);
     for n in 0..3001 {
-        outboxes[(n % 2) as usize].event(sim(n));
+        outboxes[(n % 2) as usize].add_event(sim(n));
     }
     drop(outboxes);
-    let (counts, whole) = thread.join();
+    let (counts, whole) = thread.join_threads();
     assert!(whole);
     assert_eq!((counts.sent.packets, counts.sent.bytes), (3001, 3001 * 46));
     let bytes = std::fs::read(&path).unwrap();
@@ -416,8 +417,8 @@ fn every_packet_of_sim_arrives_also_the_last() {
     let mut events = Vec::new();
     let mut ledgers = Vec::new();
     while !rest.is_empty() {
-        let length = usize::from(SimDecoder::header(rest).unwrap().length);
-        SimDecoder::decode(&rest[..length], &mut |item| match item {
+        let length = usize::from(SimDecoder::read_header(rest).unwrap().length);
+        SimDecoder::decode_datagram(&rest[..length], &mut |item| match item {
             SimItem::Event(SimEvent::Packet { flow_id, .. }) => events.push(flow_id),
             SimItem::Event(SimEvent::Flow { .. }) => panic!("no flow was reported"),
             SimItem::Ledger { ledger, .. } => ledgers.push(ledger),
@@ -436,8 +437,10 @@ fn every_packet_of_sim_arrives_also_the_last() {
 #[test]
 fn what_cannot_be_is_refused_before_anything_starts() {
     let refusal = |target: &str, content| {
-        let (_queue, incoming) = queue(QUEUE, &SharedPatience::default());
-        spawn(&to(&[(target.to_owned(), content)]), incoming, MeterLedger::default).unwrap_err().to_string()
+        let (_queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+        spawn_export(&to(&[(target.to_owned(), content)]), incoming, MeterLedger::default)
+            .unwrap_err()
+            .to_string()
     };
     let stream = refusal("tcp://127.0.0.1:4739", ExportContent::Records(ExportFormat::NetFlow9));
     assert!(stream.contains("netflow9") && stream.contains("udp://"), "{stream}");

@@ -9,7 +9,7 @@ mod udp;
 use super::deadline::SendDeadline;
 use super::target::ExportTarget;
 use super::{Error, TlsFiles};
-use crate::patience::OutputReach;
+use crate::backpressure::OutputReach;
 use file::FileSink;
 use std::io;
 use stream::CollectorStream;
@@ -37,13 +37,13 @@ impl TargetTransport {
     /// again if it breaks.
     pub(super) fn new(target: &ExportTarget, tls: Option<&TlsFiles>) -> Result<Self, Error> {
         Ok(match target {
-            ExportTarget::Udp(place) => Self::Udp(UdpSender::open(place)?),
-            ExportTarget::Tcp(place) => Self::Stream(Box::new(CollectorStream::plain(place.clone()))),
+            ExportTarget::Udp(place) => Self::Udp(UdpSender::open_socket(place)?),
+            ExportTarget::Tcp(place) => Self::Stream(Box::new(CollectorStream::new_plain(place.clone()))),
             ExportTarget::Tls(place) => {
                 let tls = tls.ok_or_else(|| Error::NoAuthorities { target: target.to_string() })?;
-                Self::Stream(Box::new(CollectorStream::encrypted(place.clone(), tls)?))
+                Self::Stream(Box::new(CollectorStream::new_encrypted(place.clone(), tls)?))
             }
-            ExportTarget::File(path) => Self::File(FileSink::create(path)?),
+            ExportTarget::File(path) => Self::File(FileSink::create_file(path)?),
         })
     }
 
@@ -53,7 +53,7 @@ impl TargetTransport {
     }
 
     /// State of the target before the first connection.
-    pub(super) const fn reach(&self) -> OutputReach {
+    pub(super) const fn initial_reach(&self) -> OutputReach {
         match self {
             Self::Stream(_) => OutputReach::Unreachable,
             // A datagram socket or a file has no connection that could be missing.
@@ -72,19 +72,23 @@ impl TargetTransport {
     }
 
     /// Connects if there is no connection; returns whether there is one now. Takes at most a few seconds.
-    pub(super) fn connect(&mut self, end_ns: u64) -> bool {
+    pub(super) fn ensure_connected(&mut self, end_ns: u64) -> bool {
         match self {
-            Self::Stream(stream) => stream.connect(end_ns),
+            Self::Stream(stream) => stream.ensure_connected(end_ns),
             Self::Udp(_) | Self::File(_) => true,
         }
     }
 
     /// Sends a whole message. Gives up at the deadline if the collector takes nothing.
-    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), UntakenMessage> {
+    pub(super) fn send_message(
+        &mut self,
+        message: &[u8],
+        deadline: &SendDeadline,
+    ) -> Result<(), UntakenMessage> {
         match self {
-            Self::Udp(udp) => udp.send(message),
-            Self::Stream(stream) => stream.send(message, deadline),
-            Self::File(file) => file.append(message),
+            Self::Udp(udp) => udp.send_datagram(message),
+            Self::Stream(stream) => stream.send_message(message, deadline),
+            Self::File(file) => file.append_message(message),
         }
     }
 
@@ -94,19 +98,19 @@ impl TargetTransport {
     }
 
     /// Bytes that were written to this connection; zero for others.
-    pub(super) fn written(&self) -> u64 {
-        if let Self::Stream(stream) = self { stream.written() } else { 0 }
+    pub(super) fn written_bytes(&self) -> u64 {
+        if let Self::Stream(stream) = self { stream.written_bytes() } else { 0 }
     }
 
     /// Written bytes that the collector's machine has acknowledged.
-    pub(super) fn acknowledged(&self) -> u64 {
-        if let Self::Stream(stream) = self { stream.acknowledged() } else { 0 }
+    pub(super) fn acknowledged_bytes(&self) -> u64 {
+        if let Self::Stream(stream) = self { stream.acknowledged_bytes() } else { 0 }
     }
 
-    pub(super) fn close(&mut self) {
+    pub(super) fn close_connection(&mut self) {
         if let Self::Stream(stream) = self {
             // Datagrams and files have nothing to close: each message is whole when it is written.
-            stream.close();
+            stream.close_connection();
         }
     }
 }

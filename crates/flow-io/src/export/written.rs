@@ -28,13 +28,13 @@ pub(super) struct KeptMessage {
 }
 
 impl KeptMessage {
-    pub(super) fn of(message: ExportMessage<'_>) -> Self {
+    pub(super) fn from_message(message: ExportMessage<'_>) -> Self {
         let ExportMessage { bytes, carried, own_records, step } = message;
         Self { bytes: bytes.to_vec(), carried, own_records, step, is_repeated: false }
     }
 
     /// Returns the records to count as sent; none for a repeated message.
-    pub(super) fn counted(&self) -> (CarriedRecords, u64) {
+    pub(super) fn uncounted_records(&self) -> (CarriedRecords, u64) {
         if self.is_repeated { Default::default() } else { (self.carried, self.own_records) }
     }
 }
@@ -61,7 +61,7 @@ impl WrittenMessages {
         self.most_bytes
     }
 
-    pub(super) fn push(&mut self, end: u64, message: KeptMessage) {
+    pub(super) fn push_message(&mut self, end: u64, message: KeptMessage) {
         self.waiting.push_back((end, message));
     }
 
@@ -71,7 +71,12 @@ impl WrittenMessages {
     }
 
     /// Moves the messages within the acknowledged bytes to the done ones, and calls `each` for them.
-    pub(super) fn confirm(&mut self, acknowledged: u64, now_ns: u64, mut each: impl FnMut(&KeptMessage)) {
+    pub(super) fn confirm_bytes(
+        &mut self,
+        acknowledged: u64,
+        now_ns: u64,
+        mut each: impl FnMut(&KeptMessage),
+    ) {
         while let Some((_, message)) = self.waiting.pop_front_if(|(end, _)| *end <= acknowledged) {
             each(&message);
             // Messages without records (templates, options) are encoded anew for each connection.
@@ -80,10 +85,10 @@ impl WrittenMessages {
                 self.done.push_back((now_ns, message));
             }
         }
-        self.forget(now_ns);
+        self.forget_old(now_ns);
     }
 
-    fn forget(&mut self, now_ns: u64) {
+    fn forget_old(&mut self, now_ns: u64) {
         let before_ns = now_ns.saturating_sub(self.again.as_u64());
         // The oldest go first: the collector has most likely stored them.
         while let Some((at_ns, message)) = self.done.front()
@@ -121,16 +126,16 @@ mod tests {
     fn a_broken_connection_gives_back_everything_that_may_be_missing() {
         let mut written = WrittenMessages::new(1 << 20, AGAIN);
         for (end, records) in [(100, 1), (200, 0), (300, 2), (400, 3)] {
-            written.push(end, message(records));
+            written.push_message(end, message(records));
         }
         let mut counted = Vec::new();
-        written.confirm(300, 5, |message| counted.push(message.counted().0.records));
+        written.confirm_bytes(300, 5, |message| counted.push(message.uncounted_records().0.records));
         assert_eq!((counted, written.is_confirmed()), (vec![1, 0, 2], false));
         let again: Vec<KeptMessage> = written.take_all().collect();
         let records: Vec<_> =
             again.iter().map(|message| (message.carried.records, message.is_repeated)).collect();
         assert_eq!(records, [(1, true), (2, true), (3, false)]);
-        assert_eq!(again[0].counted(), Default::default());
+        assert_eq!(again[0].uncounted_records(), Default::default());
         assert_eq!(numbers(&mut written), []);
     }
 
@@ -138,15 +143,15 @@ mod tests {
     fn what_was_acknowledged_long_ago_or_finds_no_room_is_forgotten() {
         let mut written = WrittenMessages::new(250, AGAIN);
         for (end, records) in [(100, 1), (200, 2), (300, 3)] {
-            written.push(end, message(records));
+            written.push_message(end, message(records));
         }
-        written.confirm(300, 10, |_| {});
-        written.push(400, message(4));
-        written.confirm(400, 10 + AGAIN.as_u64(), |_| {});
+        written.confirm_bytes(300, 10, |_| {});
+        written.push_message(400, message(4));
+        written.confirm_bytes(400, 10 + AGAIN.as_u64(), |_| {});
         assert_eq!(numbers(&mut written), [(3, true), (4, true)]);
-        written.push(100, message(5));
-        written.confirm(100, 20, |_| {});
-        written.confirm(100, 21 + AGAIN.as_u64(), |_| {});
+        written.push_message(100, message(5));
+        written.confirm_bytes(100, 20, |_| {});
+        written.confirm_bytes(100, 21 + AGAIN.as_u64(), |_| {});
         assert_eq!(numbers(&mut written), []);
     }
 
@@ -155,9 +160,9 @@ mod tests {
     fn what_must_not_come_twice_is_sent_again_only_if_it_was_not_acknowledged() {
         let mut written = WrittenMessages::new(1 << 20, Nanos::ZERO);
         for (end, records) in [(100, 1), (200, 2)] {
-            written.push(end, message(records));
+            written.push_message(end, message(records));
         }
-        written.confirm(100, 5, |_| {});
+        written.confirm_bytes(100, 5, |_| {});
         assert_eq!(numbers(&mut written), [(2, false)]);
     }
 }

@@ -41,14 +41,14 @@ impl GroupKey {
     }
 
     /// Reads a file of hexadecimal digits that no other user may read or write.
-    pub fn read(path: &Path) -> Result<Self, GroupError> {
+    pub fn from_file(path: &Path) -> Result<Self, GroupError> {
         let text = private_files::read_secret(path, LONGEST_FILE)
             .map_err(|source| GroupError::KeyFile { path: path.to_owned(), source })?;
         let key = from_hexadecimal(text.trim()).and_then(|bytes| Self::new(&bytes));
         key.ok_or_else(|| GroupError::Key { path: path.to_owned() })
     }
 
-    pub(super) fn mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
+    pub(super) fn compute_mac(&self, bytes: &[u8]) -> Hmac<Sha256> {
         let mut mac = <Hmac<Sha256> as KeyInit>::new(&self.0.into());
         mac.update(bytes);
         mac
@@ -75,22 +75,22 @@ mod tests {
     fn keys_are_read_from_private_files_only() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
-        private_files::write(&path, "00112233445566778899aabbccddeeff\n").unwrap();
-        let key = GroupKey::read(&path).unwrap();
+        private_files::write_file(&path, "00112233445566778899aabbccddeeff\n").unwrap();
+        let key = GroupKey::from_file(&path).unwrap();
         assert_eq!(key.0[..4], [0, 0x11, 0x22, 0x33]);
         assert_eq!(format!("{key:?}"), "GroupKey(…)");
         for text in ["", "00112233", "zz112233445566778899aabbccddeeff", "+0112233445566778899aabbccddeeff"] {
-            private_files::write(&path, text).unwrap();
-            assert!(GroupKey::read(&path).unwrap_err().to_string().contains("16 bytes"), "{text}");
+            private_files::write_file(&path, text).unwrap();
+            assert!(GroupKey::from_file(&path).unwrap_err().to_string().contains("16 bytes"), "{text}");
         }
         std::fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
-        let refused = message_with_causes(&GroupKey::read(&path).unwrap_err());
+        let refused = message_with_causes(&GroupKey::from_file(&path).unwrap_err());
         assert!(refused.contains("chmod 600"), "{refused}");
-        assert!(GroupKey::read(&directory.path().join("none")).is_err());
+        assert!(GroupKey::from_file(&directory.path().join("none")).is_err());
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         // Only root may give a file away.
         if chown(&path, Some(12_345), None).is_ok() {
-            let refused = message_with_causes(&GroupKey::read(&path).unwrap_err());
+            let refused = message_with_causes(&GroupKey::from_file(&path).unwrap_err());
             assert!(refused.contains("user 12345"), "{refused}");
         }
     }

@@ -1,10 +1,10 @@
 //! The thread of a member: it receives the advertisements of the others, runs the election, and advertises itself.
 
 use super::orders::OrderSource;
-use super::steady::{HeldOffset, PeerClocks, moved, moved_time, steady_ns};
+use super::steady::{HeldOffset, PeerClocks, shift_time, shift_times, steady_ns};
 use super::{
-    ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupSeat, GroupStatus, PeerStatus,
-    RoleSwitch,
+    ADVERTISEMENT_BYTES, AdvertisementCodec, GroupError, GroupOptions, GroupRoleHandle, GroupStatus,
+    PeerStatus, RoleSwitch,
 };
 use crossbeam_channel::bounded;
 use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage, RoleChange};
@@ -33,7 +33,7 @@ const FAREWELLS: usize = 3;
 /// A running member. It sends a farewell and ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct GroupMember {
-    seat: GroupSeat,
+    seat: GroupRoleHandle,
     address: SocketAddr,
     flags: Arc<EndFlags>,
     thread: Option<JoinHandle<()>>,
@@ -47,18 +47,18 @@ struct EndFlags {
 
 impl GroupMember {
     /// Joins the group as a standby.
-    pub fn start(options: GroupOptions, coverage: MeterCoverage) -> Result<Self, GroupError> {
-        options.check()?;
+    pub fn join_group(options: GroupOptions, coverage: MeterCoverage) -> Result<Self, GroupError> {
+        options.check_consistency()?;
         let groups: Vec<IpAddr> =
             options.peers.iter().map(SocketAddr::ip).filter(IpAddr::is_multicast).collect();
-        let socket = PeerSocket::open(options.listen, &groups, options.interface.as_deref())?;
+        let socket = PeerSocket::bind_and_join(options.listen, &groups, options.interface.as_deref())?;
         let address = socket.address()?;
-        let orders = OrderSource::open(&options.orders)?;
-        let now = now();
+        let orders = OrderSource::open_orders(&options.orders)?;
+        let now = boottime_now();
         // Without a random number of this start, peers would take a restarted meter's advertisements for repetitions.
         let boot = RandomState::new().hash_one((&options.name, address, now.as_nanos()));
-        let election = GroupElection::new(options.election(), boot, coverage, now);
-        let seat = GroupSeat::new(first_status(&options, coverage));
+        let election = GroupElection::new(options.election_options(), boot, coverage, now);
+        let role_handle = GroupRoleHandle::new(first_status(&options, coverage));
         let flags = Arc::<EndFlags>::default();
         let thread = MemberThread {
             codec: AdvertisementCodec::new(&options.name, options.key.clone(), options.clock_tolerance),
@@ -66,7 +66,7 @@ impl GroupMember {
             socket,
             orders,
             election,
-            seat: seat.clone(),
+            role_handle: role_handle.clone(),
             flags: Arc::clone(&flags),
             addresses: BTreeMap::new(),
             clocks: PeerClocks::default(),
@@ -81,15 +81,15 @@ impl GroupMember {
             drop(sched::request_precedence());
             drop(clock::tighten_timer_slack());
             started.send(()).unwrap_or_default();
-            thread.run();
+            thread.run_until_stopped();
         };
         let thread = builder.spawn(work).map_err(GroupError::Thread)?;
         // Waits for the thread, because a sandbox that this process enters next may forbid these calls.
         has_started.recv().unwrap_or_default();
-        Ok(Self { seat, address, flags, thread: Some(thread) })
+        Ok(Self { seat: role_handle, address, flags, thread: Some(thread) })
     }
 
-    pub const fn seat(&self) -> &GroupSeat {
+    pub const fn role_handle(&self) -> &GroupRoleHandle {
         &self.seat
     }
 
@@ -100,38 +100,38 @@ impl GroupMember {
 
     /// Leaves the group with a farewell. Set the final watermark before: the successor replays from it.
     /// `false`: the thread panicked.
-    pub fn stop(mut self) -> bool {
-        self.end()
+    pub fn leave_group(mut self) -> bool {
+        self.stop_thread()
     }
 
     /// Ends without a farewell, as a killed process would.
-    pub fn abandon(mut self) -> bool {
+    pub fn stop_silently(mut self) -> bool {
         self.flags.is_silent.store(true, Ordering::Release);
-        self.end()
+        self.stop_thread()
     }
 
-    fn end(&mut self) -> bool {
+    fn stop_thread(&mut self) -> bool {
         self.flags.is_over.store(true, Ordering::Release);
         let ended = self.thread.take().is_none_or(|thread| thread.join().is_ok());
-        self.seat.end();
+        self.seat.end_membership();
         ended
     }
 }
 
 impl Drop for GroupMember {
     fn drop(&mut self) {
-        self.end();
+        self.stop_thread();
     }
 }
 
-fn now() -> MonoTime {
+fn boottime_now() -> MonoTime {
     MonoTime::from_nanos(clock::boottime_ns())
 }
 
 fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus {
     GroupStatus {
         priority: options.election.priority,
-        ..GroupStatus::of_standby(&options.name, options.election.meter, coverage)
+        ..GroupStatus::new_standby(&options.name, options.election.meter, coverage)
     }
 }
 
@@ -139,7 +139,7 @@ fn first_status(options: &GroupOptions, coverage: MeterCoverage) -> GroupStatus 
 fn by_wall_clock(change: RoleChange, offset: i64) -> RoleChange {
     match change {
         RoleChange::BecameActive { term, replay_from_ns } => {
-            RoleChange::BecameActive { term, replay_from_ns: moved_time(replay_from_ns, offset) }
+            RoleChange::BecameActive { term, replay_from_ns: shift_time(replay_from_ns, offset) }
         }
         RoleChange::BecameStandby { active } => RoleChange::BecameStandby { active },
     }
@@ -151,7 +151,7 @@ struct MemberThread {
     socket: PeerSocket,
     orders: OrderSource,
     election: GroupElection,
-    seat: GroupSeat,
+    role_handle: GroupRoleHandle,
     flags: Arc<EndFlags>,
     /// Sender address of each peer's last advertisement.
     addresses: BTreeMap<u32, SocketAddr>,
@@ -164,13 +164,13 @@ struct MemberThread {
 }
 
 impl MemberThread {
-    fn run(mut self) {
+    fn run_until_stopped(mut self) {
         while !self.flags.is_over.load(Ordering::Acquire) {
             self.take_inputs();
             self.take_orders();
-            self.hear();
-            self.tick();
-            self.wait();
+            self.receive_advertisements();
+            self.advance_election();
+            self.wait_for_input();
         }
         self.take_inputs();
         if !self.flags.is_silent.load(Ordering::Acquire) {
@@ -179,7 +179,7 @@ impl MemberThread {
     }
 
     fn take_inputs(&mut self) {
-        let inputs = self.seat.inputs();
+        let inputs = self.role_handle.inputs();
         // The coverage comes first: a loss of packets counts before the watermarks that follow it.
         self.election.set_coverage(inputs.coverage);
         self.election.set_can_export(inputs.can_export);
@@ -191,51 +191,51 @@ impl MemberThread {
     }
 
     fn take_orders(&mut self) {
-        let order = self.orders.look();
+        let order = self.orders.poll_order();
         if let Ok(Some(role)) = &order {
-            self.election.ordered(*role);
+            self.election.set_ordered_role(*role);
         }
-        self.seat.update_status(|status| status.order_error = order.err());
+        self.role_handle.update_status(|status| status.order_error = order.err());
     }
 
-    fn hear(&mut self) {
+    fn receive_advertisements(&mut self) {
         // One byte more than is valid, so that longer datagrams are not cut to valid ones.
         let mut buffer = [0; ADVERTISEMENT_BYTES + 1];
         for _ in 0..BATCH {
-            match self.socket.receive(&mut buffer) {
-                Ok(Some((length, from))) => self.take(&buffer[..length], from),
+            match self.socket.receive_datagram(&mut buffer) {
+                Ok(Some((length, from))) => self.on_datagram(&buffer[..length], from),
                 // A broken socket receives nothing: the others take over, or this member does, and nothing is lost.
                 Ok(None) | Err(_) => return,
             }
         }
     }
 
-    fn take(&mut self, bytes: &[u8], from: SocketAddr) {
-        match self.codec.decode(bytes, clock::wall_clock_ns()) {
+    fn on_datagram(&mut self, bytes: &[u8], from: SocketAddr) {
+        match self.codec.decode_advertisement(bytes, clock::wall_clock_ns()) {
             Ok((sent, sent_ns)) => {
                 let tolerance = self.options.clock_tolerance;
-                let advertisement = self.clocks.localize(&sent, sent_ns, steady_ns(), tolerance);
-                let outcome = self.election.heard(&advertisement, now());
+                let advertisement = self.clocks.localize_times(&sent, sent_ns, steady_ns(), tolerance);
+                let outcome = self.election.on_advertisement(&advertisement, boottime_now());
                 if outcome == HeardOutcome::Accepted {
                     // Kept for the report of a takeover: the time for which no active member had been heard.
                     if advertisement.role.is_active() {
-                        self.active_heard_at = now();
+                        self.active_heard_at = boottime_now();
                     }
                     self.addresses.insert(advertisement.meter, from);
                 }
-                self.seat.update_status(|status| status.dropped.count_outcome(outcome));
+                self.role_handle.update_status(|status| status.dropped.count_outcome(outcome));
             }
-            Err(reason) => self.seat.update_status(|status| status.dropped.count(reason)),
+            Err(reason) => self.role_handle.update_status(|status| status.dropped.count_dropped(reason)),
         }
     }
 
-    fn tick(&mut self) {
-        let now = now();
+    fn advance_election(&mut self) {
+        let now = boottime_now();
         let step = self.election.tick(now);
         // Published before the advertisement: when peers learn of a new role, this meter follows it already.
-        self.seat.publish(step.change, self.election.watermark(), self.election.export_until());
+        self.role_handle.publish_role(step.change, self.election.watermark(), self.election.export_until());
         if let Some(advertisement) = step.advertisement {
-            self.send(&advertisement);
+            self.send_advertisement(&advertisement);
         }
         if step.change.is_some() || now >= self.reported_at + REPORT_EVERY {
             self.reported_at = now;
@@ -246,26 +246,30 @@ impl MemberThread {
                 silent_for,
                 change: by_wall_clock(change, offset),
             };
-            self.report(now, step.change.map(switch));
+            self.publish_status(now, step.change.map(switch));
         }
     }
 
     fn wall_offset(&mut self) -> i64 {
-        self.wall.follow(steady_ns(), clock::wall_clock_ns(), self.options.clock_tolerance)
+        self.wall.update_offset(steady_ns(), clock::wall_clock_ns(), self.options.clock_tolerance)
     }
 
-    fn send(&mut self, advertisement: &Advertisement) {
-        let advertisement = moved(advertisement, self.wall_offset());
-        let bytes = self.codec.encode(&advertisement, clock::wall_clock_ns());
-        let failures =
-            self.options.peers.iter().filter(|peer| self.socket.send(&bytes, **peer).is_err()).count();
-        self.seat.update_status(|status| {
+    fn send_advertisement(&mut self, advertisement: &Advertisement) {
+        let advertisement = shift_times(advertisement, self.wall_offset());
+        let bytes = self.codec.encode_advertisement(&advertisement, clock::wall_clock_ns());
+        let failures = self
+            .options
+            .peers
+            .iter()
+            .filter(|peer| self.socket.send_datagram(&bytes, **peer).is_err())
+            .count();
+        self.role_handle.update_status(|status| {
             status.sent += 1;
             status.send_failures += u64::try_from(failures).unwrap_or(u64::MAX);
         });
     }
 
-    fn report(&mut self, now: MonoTime, switch: Option<RoleSwitch>) {
+    fn publish_status(&mut self, now: MonoTime, switch: Option<RoleSwitch>) {
         let offset = self.wall_offset();
         let peers = self.election.peers().map(|peer| PeerStatus {
             meter: peer.advertisement.meter,
@@ -276,19 +280,19 @@ impl MemberThread {
             seen_packets: peer.advertisement.seen_packets,
             priority: peer.advertisement.priority,
             term: peer.advertisement.term,
-            watermark_ns: moved_time(peer.advertisement.watermark_ns, offset),
+            watermark_ns: shift_time(peer.advertisement.watermark_ns, offset),
             silent_for: now.since(peer.heard_at),
         });
         let peers: Vec<PeerStatus> = peers.collect();
-        let inputs = self.seat.inputs();
-        self.seat.update_status(|status| {
+        let inputs = self.role_handle.inputs();
+        self.role_handle.update_status(|status| {
             status.role = self.election.role();
             status.is_ready = self.election.is_ready();
             status.is_blind = self.election.is_blind();
             status.can_export = inputs.can_export;
             status.seen_packets = inputs.seen_packets;
             status.coverage = inputs.coverage;
-            status.watermark_ns = self.election.watermark().map(|ns| moved_time(ns, offset));
+            status.watermark_ns = self.election.watermark().map(|ns| shift_time(ns, offset));
             status.active_peer = self.election.active_peer(now);
             status.peers = peers;
             if let Some(switch) = switch {
@@ -297,8 +301,8 @@ impl MemberThread {
         });
     }
 
-    fn wait(&self) {
-        let now = now();
+    fn wait_for_input(&self) {
+        let now = boottime_now();
         let look_ns = if self.orders.is_file() { ORDER_LOOK_NS } else { LOOK_NS };
         let left_ns = self.election.next_deadline(now).since(now).as_u64().min(look_ns);
         // An active member can leave received datagrams in the socket until it advertises: each wake-up costs as much as an
@@ -306,19 +310,19 @@ impl MemberThread {
         let is_deaf = self.election.role().is_active() && self.orders.waits_for().is_none();
         if is_deaf {
             std::thread::sleep(Duration::from_nanos(left_ns));
-        } else if self.socket.wait(self.orders.waits_for(), left_ns).is_err() {
+        } else if self.socket.wait_for_input(self.orders.waits_for(), left_ns).is_err() {
             // Without a wait this loop would take a whole processor.
             std::thread::sleep(Duration::from_nanos(ORDER_LOOK_NS));
         }
     }
 
     fn say_farewell(mut self) {
-        let farewell = self.election.clone().leave(now());
+        let farewell = self.election.clone().leave_group(boottime_now());
         // This meter stops exporting before the farewell, because the successor may export at once.
-        self.seat.end();
+        self.role_handle.end_membership();
         // Farewells that arrive twice are dropped as repeated.
         for _ in 0..FAREWELLS {
-            self.send(&farewell);
+            self.send_advertisement(&farewell);
         }
     }
 }

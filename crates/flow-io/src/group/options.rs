@@ -61,7 +61,7 @@ impl GroupOptions {
         }
     }
 
-    pub(super) fn check(&self) -> Result<(), GroupError> {
+    pub(super) fn check_consistency(&self) -> Result<(), GroupError> {
         if self.name.is_empty() {
             return Err(GroupError::NoName);
         }
@@ -72,10 +72,10 @@ impl GroupOptions {
         if let Some(peer) = self.peers.iter().find(|peer| peer.is_ipv4() != self.listen.is_ipv4()) {
             return Err(GroupError::Family { peer: *peer, own: self.listen });
         }
-        Ok(self.election.check()?)
+        Ok(self.election.check_valid()?)
     }
 
-    pub(super) const fn election(&self) -> ElectionOptions {
+    pub(super) const fn election_options(&self) -> ElectionOptions {
         // Derived from the orders, so that the two options cannot contradict each other.
         let role_source = match self.orders {
             RoleOrders::Election => RoleSource::Election,

@@ -36,7 +36,7 @@ pub struct KeepalivedNotice {
 impl KeepalivedNotice {
     /// Parses a line; `None` for lines that report no change of state: priorities (`MASTER_PRIORITY`), virtual servers
     /// (`VS`, `RS`) and others.
-    pub fn parse(line: &str) -> Option<Self> {
+    pub fn parse_line(line: &str) -> Option<Self> {
         let (kind, rest) = line.split_once(" \"")?;
         // From the right, because only the name may contain quotes.
         let (name, rest) = rest.rsplit_once("\" ")?;
@@ -56,7 +56,7 @@ impl KeepalivedNotice {
         Some(Self { is_group, name: name.to_owned(), state, priority: priority.trim_end().parse().ok()? })
     }
 
-    const fn role(&self) -> OrderedRole {
+    const fn ordered_role(&self) -> OrderedRole {
         match self.state {
             KeepalivedState::Master => OrderedRole::Active,
             KeepalivedState::Backup | KeepalivedState::Fault | KeepalivedState::Stop => OrderedRole::Standby,
@@ -73,11 +73,11 @@ pub(super) enum OrderSource {
 }
 
 impl OrderSource {
-    pub(super) fn open(orders: &RoleOrders) -> Result<Self, GroupError> {
+    pub(super) fn open_orders(orders: &RoleOrders) -> Result<Self, GroupError> {
         Ok(match orders {
             RoleOrders::Election => Self::None,
             RoleOrders::Keepalived { fifo, instance } => {
-                Self::Keepalived { fifo: FifoReader::open(fifo)?, instance: instance.clone() }
+                Self::Keepalived { fifo: FifoReader::open_or_create(fifo)?, instance: instance.clone() }
             }
             RoleOrders::StateFile(path) => Self::StateFile(path.clone()),
         })
@@ -97,18 +97,18 @@ impl OrderSource {
     }
 
     /// Reads the latest order since the last call, if there is one. An error leaves the role as it is.
-    pub(super) fn look(&mut self) -> Result<Option<OrderedRole>, String> {
+    pub(super) fn poll_order(&mut self) -> Result<Option<OrderedRole>, String> {
         match self {
             Self::None => Ok(None),
             Self::Keepalived { fifo, instance } => {
                 // Only the last notice counts: earlier ones describe a state that is over.
                 let mut latest = None;
                 let mut take = |line: &str| {
-                    let notice = KeepalivedNotice::parse(line);
+                    let notice = KeepalivedNotice::parse_line(line);
                     let is_meant =
                         |notice: &KeepalivedNotice| instance.as_ref().is_none_or(|name| *name == notice.name);
                     if let Some(notice) = notice.filter(is_meant) {
-                        latest = Some(notice.role());
+                        latest = Some(notice.ordered_role());
                     }
                 };
                 fifo.read_lines(&mut take).map_err(|error| error.to_string())?;
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn lines_of_keepalived_are_read_exactly() {
         let parsed = |line: &str| {
-            KeepalivedNotice::parse(line).map(|notice| (notice.name, notice.state, notice.priority))
+            KeepalivedNotice::parse_line(line).map(|notice| (notice.name, notice.state, notice.priority))
         };
         let named = |name: &str, state, priority| Some((name.to_owned(), state, priority));
         assert_eq!(parsed("INSTANCE \"VI_1\" MASTER 100"), named("VI_1", KeepalivedState::Master, 100));
@@ -168,7 +168,7 @@ mod tests {
             "RS [1.1.1.1]:tcp:80 [2.2.2.2]:tcp:80 DOWN",
             "",
         ] {
-            assert_eq!(KeepalivedNotice::parse(other), None, "{other}");
+            assert_eq!(KeepalivedNotice::parse_line(other), None, "{other}");
         }
     }
 
@@ -177,32 +177,32 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let orders = RoleOrders::Keepalived { fifo: path.clone(), instance: Some("VI_1".into()) };
-        let mut source = OrderSource::open(&orders).unwrap();
-        assert_eq!(source.look(), Ok(None));
+        let mut source = OrderSource::open_orders(&orders).unwrap();
+        assert_eq!(source.poll_order(), Ok(None));
         let mut pipe = File::options().write(true).open(&path).unwrap();
         pipe.write_all(
             b"INSTANCE \"VI_1\" BACKUP 100\nINSTANCE \"VI_1\" MASTER 100\nINSTANCE \"VI_2\" FAULT 1\n",
         )
         .unwrap();
-        assert_eq!(source.look(), Ok(Some(OrderedRole::Active)));
-        assert_eq!(source.look(), Ok(None));
+        assert_eq!(source.poll_order(), Ok(Some(OrderedRole::Active)));
+        assert_eq!(source.poll_order(), Ok(None));
         pipe.write_all(b"INSTANCE \"VI_1\" STOP 100\n").unwrap();
-        assert_eq!(source.look(), Ok(Some(OrderedRole::Standby)));
+        assert_eq!(source.poll_order(), Ok(Some(OrderedRole::Standby)));
     }
 
     #[test]
     fn a_state_file_holds_the_role() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state");
-        let mut source = OrderSource::open(&RoleOrders::StateFile(path.clone())).unwrap();
-        assert!(source.look().unwrap_err().contains("cannot read the role"));
+        let mut source = OrderSource::open_orders(&RoleOrders::StateFile(path.clone())).unwrap();
+        assert!(source.poll_order().unwrap_err().contains("cannot read the role"));
         for (text, role) in [("active\n", OrderedRole::Active), ("standby", OrderedRole::Standby)] {
-            private_files::write(&path, text).unwrap();
-            assert_eq!(source.look(), Ok(Some(role)));
+            private_files::write_file(&path, text).unwrap();
+            assert_eq!(source.poll_order(), Ok(Some(role)));
         }
         for text in ["", "activ", "ACTIVE"] {
-            private_files::write(&path, text).unwrap();
-            assert!(source.look().unwrap_err().contains("write `active` or `standby`"), "{text}");
+            private_files::write_file(&path, text).unwrap();
+            assert!(source.poll_order().unwrap_err().contains("write `active` or `standby`"), "{text}");
         }
     }
 }

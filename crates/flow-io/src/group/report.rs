@@ -76,7 +76,7 @@ pub struct AdvertisementReport {
 }
 
 impl GroupReport {
-    pub fn of(status: &GroupStatus) -> Self {
+    pub fn from_status(status: &GroupStatus) -> Self {
         let dropped = &status.dropped;
         Self {
             name: status.name.clone(),
@@ -88,9 +88,9 @@ impl GroupReport {
             can_export: status.can_export,
             packets: status.seen_packets,
             watermark_ns: status.watermark_ns,
-            peers: status.peers.iter().map(PeerReport::of).collect(),
+            peers: status.peers.iter().map(PeerReport::from_peer).collect(),
             switch_count: status.switch_count,
-            switches: status.switches.iter().map(SwitchReport::of).collect(),
+            switches: status.switches.iter().map(SwitchReport::from_switch).collect(),
             advertisements: AdvertisementReport {
                 sent: status.sent,
                 send_failures: status.send_failures,
@@ -106,7 +106,7 @@ impl GroupReport {
 }
 
 impl PeerReport {
-    fn of(peer: &PeerStatus) -> Self {
+    fn from_peer(peer: &PeerStatus) -> Self {
         Self {
             meter: peer.meter,
             address: peer.address.map(|address| address.to_string()),
@@ -122,7 +122,7 @@ impl PeerReport {
 }
 
 impl SwitchReport {
-    fn of(switch: &RoleSwitch) -> Self {
+    fn from_switch(switch: &RoleSwitch) -> Self {
         let (term, replay_from_ns) = match switch.change {
             RoleChange::BecameActive { term, replay_from_ns } => {
                 (Some(term.to_string()), Some(replay_from_ns))

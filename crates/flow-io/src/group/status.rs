@@ -26,7 +26,7 @@ pub struct GroupStatus {
     /// Packets of its copy of the link.
     pub seen_packets: u64,
     pub coverage: MeterCoverage,
-    /// See [`GroupSeat::active_watermark`](super::GroupSeat::active_watermark).
+    /// See [`GroupRoleHandle::active_watermark`](super::GroupRoleHandle::active_watermark).
     pub watermark_ns: Option<u64>,
     /// The other meter that is active.
     pub active_peer: Option<u32>,
@@ -94,7 +94,7 @@ pub struct DroppedAdvertisements {
 }
 
 impl DroppedAdvertisements {
-    pub(super) const fn count(&mut self, reason: DropReason) {
+    pub(super) const fn count_dropped(&mut self, reason: DropReason) {
         *match reason {
             DropReason::Malformed => &mut self.malformed,
             DropReason::OtherVersion => &mut self.other_version,
@@ -118,7 +118,7 @@ impl DroppedAdvertisements {
 
 impl GroupStatus {
     /// Returns the meter's announcement for collectors, with the packets of its copy of the link.
-    pub(crate) fn membership(&self, packets: u64) -> GroupMembership {
+    pub(crate) fn group_membership(&self, packets: u64) -> GroupMembership {
         let last = self.switches.back();
         let took_over = last.map(|switch| (switch.change, switch.silent_for));
         // A standby announces term 0 and no replay.
@@ -129,7 +129,7 @@ impl GroupStatus {
             _ => Default::default(),
         };
         GroupMembership {
-            group: GroupMark::number(&self.name),
+            group: GroupMark::group_number(&self.name),
             meter: self.meter,
             term,
             since_ns: last.map_or(self.coverage.seen_since_ns, |switch| switch.at_wall_ns),
@@ -141,7 +141,7 @@ impl GroupStatus {
     }
 
     /// Status of a member that has just started.
-    pub(crate) fn of_standby(name: &str, meter: u32, coverage: MeterCoverage) -> Self {
+    pub(crate) fn new_standby(name: &str, meter: u32, coverage: MeterCoverage) -> Self {
         Self {
             name: name.to_owned(),
             meter,

@@ -35,7 +35,7 @@ pub(super) struct HeldOffset(i64);
 impl HeldOffset {
     /// Updates and returns the offset to add to a time of the clock `from` to get one of the clock `to`. The arguments are what
     /// both clocks show now.
-    pub(super) fn follow(&mut self, from_ns: u64, to_ns: u64, tolerance: Nanos) -> i64 {
+    pub(super) fn update_offset(&mut self, from_ns: u64, to_ns: u64, tolerance: Nanos) -> i64 {
         let offset = to_ns.wrapping_sub(from_ns).cast_signed();
         // Small changes are ignored, because otherwise the delay of each message would change times that members compare.
         if offset.abs_diff(self.0) > tolerance.as_u64() {
@@ -51,7 +51,7 @@ pub(super) struct PeerClocks(BTreeMap<u32, HeldOffset>);
 
 impl PeerClocks {
     /// Turns the times of an advertisement that was sent at `sent_ns` into those of this process.
-    pub(super) fn localize(
+    pub(super) fn localize_times(
         &mut self,
         advertisement: &Advertisement,
         sent_ns: u64,
@@ -63,22 +63,22 @@ impl PeerClocks {
             return *advertisement;
         }
         let held = self.0.entry(advertisement.meter).or_default();
-        moved(advertisement, held.follow(sent_ns, now_ns, tolerance))
+        shift_times(advertisement, held.update_offset(sent_ns, now_ns, tolerance))
     }
 }
 
 /// Converts the times of an advertisement to another clock.
-pub(super) fn moved(advertisement: &Advertisement, offset: i64) -> Advertisement {
+pub(super) fn shift_times(advertisement: &Advertisement, offset: i64) -> Advertisement {
     Advertisement {
-        seen_since_ns: moved_time(advertisement.seen_since_ns, offset),
-        whole_from_ns: moved_time(advertisement.whole_from_ns, offset),
-        watermark_ns: moved_time(advertisement.watermark_ns, offset),
+        seen_since_ns: shift_time(advertisement.seen_since_ns, offset),
+        whole_from_ns: shift_time(advertisement.whole_from_ns, offset),
+        watermark_ns: shift_time(advertisement.watermark_ns, offset),
         ..*advertisement
     }
 }
 
 /// Converts a time to another clock. Zero and the greatest number are markers, not times.
-pub(super) const fn moved_time(ns: u64, offset: i64) -> u64 {
+pub(super) const fn shift_time(ns: u64, offset: i64) -> u64 {
     if ns == 0 || ns == NEVER_WHOLE { ns } else { ns.saturating_add_signed(offset) }
 }
 
@@ -94,7 +94,7 @@ mod tests {
     fn delays_and_small_steps_move_no_time() {
         let mut clocks = PeerClocks::default();
         for (sent_ns, now_ns) in [(HOUR, HOUR + 5), (HOUR, HOUR - 900_000_000), (HOUR, HOUR + 900_000_000)] {
-            assert_eq!(clocks.localize(&example(), sent_ns, now_ns, TOLERANCE), example());
+            assert_eq!(clocks.localize_times(&example(), sent_ns, now_ns, TOLERANCE), example());
         }
     }
 
@@ -102,19 +102,23 @@ mod tests {
     #[test]
     fn times_of_a_clock_that_was_set_are_those_of_before() {
         let mut own = HeldOffset::default();
-        assert_eq!(own.follow(5 * HOUR, 5 * HOUR + 7, TOLERANCE), 0);
-        let offset = own.follow(5 * HOUR, 6 * HOUR + 7, TOLERANCE);
-        assert_eq!(own.follow(5 * HOUR + 10, 6 * HOUR + 900, TOLERANCE), offset, "it does not tremble");
-        let sent = moved(&example(), offset);
+        assert_eq!(own.update_offset(5 * HOUR, 5 * HOUR + 7, TOLERANCE), 0);
+        let offset = own.update_offset(5 * HOUR, 6 * HOUR + 7, TOLERANCE);
+        assert_eq!(
+            own.update_offset(5 * HOUR + 10, 6 * HOUR + 900, TOLERANCE),
+            offset,
+            "it does not tremble"
+        );
+        let sent = shift_times(&example(), offset);
         assert_eq!(sent.watermark_ns, example().watermark_ns + HOUR + 7);
-        let heard = PeerClocks::default().localize(&sent, 6 * HOUR + 7, 5 * HOUR, TOLERANCE);
+        let heard = PeerClocks::default().localize_times(&sent, 6 * HOUR + 7, 5 * HOUR, TOLERANCE);
         assert_eq!(heard, example());
     }
 
     #[test]
     fn what_is_no_time_stays() {
         let nothing = Advertisement { watermark_ns: 0, whole_from_ns: NEVER_WHOLE, ..example() };
-        let there = moved(&nothing, -5);
+        let there = shift_times(&nothing, -5);
         assert_eq!((there.watermark_ns, there.whole_from_ns), (0, NEVER_WHOLE));
     }
 

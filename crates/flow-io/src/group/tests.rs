@@ -46,11 +46,11 @@ fn options(addresses: &[SocketAddr], index: usize) -> GroupOptions {
 
 fn group(count: usize) -> Vec<GroupMember> {
     let addresses = addresses(count);
-    (0..count).map(|index| GroupMember::start(options(&addresses, index), FULL).unwrap()).collect()
+    (0..count).map(|index| GroupMember::join_group(options(&addresses, index), FULL).unwrap()).collect()
 }
 
 fn is_active(member: &GroupMember) -> bool {
-    member.seat().role().is_active()
+    member.role_handle().role().is_active()
 }
 
 /// Waits until one member is active and all others have received its advertisement, and returns its index.
@@ -59,47 +59,46 @@ fn await_active(members: &[GroupMember]) -> usize {
     await_that("one member is active", || {
         let active: Vec<usize> = (0..members.len()).filter(|index| is_active(&members[*index])).collect();
         let [index] = active[..] else { return false };
-        let number = members[index].seat().status().meter;
+        let number = members[index].role_handle().status().meter;
         found = Some(index);
-        members
-            .iter()
-            .enumerate()
-            .all(|(other, member)| other == index || member.seat().status().active_peer == Some(number))
+        members.iter().enumerate().all(|(other, member)| {
+            other == index || member.role_handle().status().active_peer == Some(number)
+        })
     });
     found.unwrap()
 }
 
 fn export(member: &GroupMember, ns: u64) {
-    let GroupRole::Active { term } = member.seat().role() else { panic!("a standby") };
-    member.seat().set_watermark(term, ns);
+    let GroupRole::Active { term } = member.role_handle().role() else { panic!("a standby") };
+    member.role_handle().set_watermark(term, ns);
 }
 
 #[test]
 fn a_standby_takes_over_where_a_killed_member_stopped() {
     let mut members = group(3);
     let first = await_active(&members);
-    assert!(members[first].seat().may_export());
-    assert_eq!(members[first].seat().replay_from(), 0);
+    assert!(members[first].role_handle().may_export());
+    assert_eq!(members[first].role_handle().replay_from(), 0);
     export(&members[first], 1000);
     await_that("the standbys know the watermark", || {
-        members.iter().all(|member| member.seat().active_watermark() == Some(1000))
+        members.iter().all(|member| member.role_handle().active_watermark() == Some(1000))
     });
-    assert!(!members[(first + 1) % 3].seat().may_export());
+    assert!(!members[(first + 1) % 3].role_handle().may_export());
     let killed = members.remove(first);
-    let old_term = killed.seat().role().term().unwrap();
-    let seat = killed.seat().clone();
-    assert!(killed.abandon());
+    let old_term = killed.role_handle().role().term().unwrap();
+    let seat = killed.role_handle().clone();
+    assert!(killed.stop_silently());
     assert!(!seat.may_export());
     let second = await_active(&members);
-    let view = members[second].seat().view();
+    let view = members[second].role_handle().role_view();
     assert_eq!(view.replay_from_ns, 1000);
     assert!(view.role.term().unwrap() > old_term);
     // The role is known a moment before the status.
     await_that("the killed one is seen to be gone", || {
-        let peers = members[second].seat().status().peers;
+        let peers = members[second].role_handle().status().peers;
         peers.iter().any(|peer| peer.meter == old_term.meter && !peer.is_alive)
     });
-    let status = members[second].seat().status();
+    let status = members[second].role_handle().status();
     assert_eq!(u64::try_from(status.switches.len()).unwrap(), status.switch_count);
 }
 
@@ -107,13 +106,13 @@ fn a_standby_takes_over_where_a_killed_member_stopped() {
 fn a_member_that_stops_hands_over_its_final_watermark() {
     let mut members = group(2);
     let first = await_active(&members);
-    let generation = members[1 - first].seat().view().generation;
+    let generation = members[1 - first].role_handle().role_view().generation;
     export(&members[first], 77);
     let leaving = members.remove(first);
     let successor = members.remove(0);
     // The stop follows the watermark at once, so only the farewell carries it.
-    assert!(leaving.stop());
-    let view = successor.seat().wait_for_change(generation, Duration::from_nanos(GENEROUS_NS));
+    assert!(leaving.leave_group());
+    let view = successor.role_handle().wait_for_change(generation, Duration::from_nanos(GENEROUS_NS));
     assert!(view.role.is_active() && view.generation > generation);
     assert_eq!(view.replay_from_ns, 77);
 }
@@ -122,8 +121,8 @@ fn a_member_that_stops_hands_over_its_final_watermark() {
 fn a_member_that_stood_still_may_not_export_and_is_replaced() {
     let members = group(2);
     let first = await_active(&members);
-    let frozen = members[first].seat().freeze();
-    let seat = members[first].seat();
+    let frozen = members[first].role_handle().freeze();
+    let seat = members[first].role_handle();
     await_that("the other one takes over", || is_active(&members[1 - first]));
     // Its own thread has not run, so it still believes that it is active.
     assert!(seat.role().is_active() && !seat.may_export());
@@ -135,19 +134,19 @@ fn a_member_that_stood_still_may_not_export_and_is_replaced() {
 #[test]
 fn what_is_not_of_the_group_is_counted_and_changes_nothing() {
     let addresses = addresses(2);
-    let own = GroupMember::start(options(&addresses, 0), FULL).unwrap();
+    let own = GroupMember::join_group(options(&addresses, 0), FULL).unwrap();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut wrong_key = options(&addresses, 1);
     wrong_key.key = GroupKey::new(&[8; 32]).unwrap();
-    let wrong_key = GroupMember::start(wrong_key, FULL).unwrap();
+    let wrong_key = GroupMember::join_group(wrong_key, FULL).unwrap();
     for text in [b"hello".as_slice(), b"PRGM\x02", &[0; 200]] {
         stranger.send_to(text, own.address()).unwrap();
     }
     await_that("all are counted", || {
-        let dropped = own.seat().status().dropped;
+        let dropped = own.role_handle().status().dropped;
         dropped.malformed >= 2 && dropped.other_version == 1 && dropped.wrong_key > 0
     });
-    assert_eq!(own.seat().status().peers, []);
+    assert_eq!(own.role_handle().status().peers, []);
     // The two drop each other's advertisements, so both export: duplicates, never loss.
     await_that("both are active", || is_active(&own) && is_active(&wrong_key));
 }
@@ -161,11 +160,11 @@ fn members_meet_in_a_multicast_group() {
         .map(|index| {
             let mut options = options(&[own, own], index);
             options.peers = vec![group];
-            GroupMember::start(options, FULL).unwrap()
+            GroupMember::join_group(options, FULL).unwrap()
         })
         .collect();
     await_active(&members);
-    await_that("each hears itself too", || members[0].seat().status().dropped.own_echoes > 0);
+    await_that("each hears itself too", || members[0].role_handle().status().dropped.own_echoes > 0);
 }
 
 #[test]
@@ -175,7 +174,7 @@ fn keepalived_orders_the_role() {
     let addresses = addresses(2);
     let mut ordered = options(&addresses, 0);
     ordered.orders = RoleOrders::Keepalived { fifo: fifo.clone(), instance: None };
-    let ordered = GroupMember::start(ordered, FULL).unwrap();
+    let ordered = GroupMember::join_group(ordered, FULL).unwrap();
     let write = |text: &str| {
         std::io::Write::write_all(
             &mut std::fs::File::options().write(true).open(&fifo).unwrap(),
@@ -184,7 +183,7 @@ fn keepalived_orders_the_role() {
         .unwrap();
     };
     write("INSTANCE \"VI_1\" BACKUP 100\n");
-    await_that("it runs", || ordered.seat().status().sent > 3);
+    await_that("it runs", || ordered.role_handle().status().sent > 3);
     assert!(!is_active(&ordered));
     write("INSTANCE \"VI_1\" MASTER 100\n");
     await_that("it is active", || is_active(&ordered));
@@ -199,13 +198,13 @@ fn a_state_file_orders_the_role() {
     let addresses = addresses(2);
     let mut ordered = options(&addresses, 0);
     ordered.orders = RoleOrders::StateFile(path.clone());
-    let ordered = GroupMember::start(ordered, FULL).unwrap();
-    await_that("the missing file is reported", || ordered.seat().status().order_error.is_some());
-    private_files::write(&path, "active\n").unwrap();
+    let ordered = GroupMember::join_group(ordered, FULL).unwrap();
+    await_that("the missing file is reported", || ordered.role_handle().status().order_error.is_some());
+    private_files::write_file(&path, "active\n").unwrap();
     await_that("it is active", || is_active(&ordered));
-    private_files::write(&path, "standby\n").unwrap();
+    private_files::write_file(&path, "standby\n").unwrap();
     await_that("it is a standby", || !is_active(&ordered));
-    assert_eq!(ordered.seat().status().order_error, None);
+    assert_eq!(ordered.role_handle().status().order_error, None);
 }
 
 #[test]
@@ -213,12 +212,12 @@ fn a_meter_becomes_ready_when_it_is_told() {
     let addresses = addresses(2);
     let mut options = options(&addresses, 0);
     options.election.unready_wait = Nanos::from_secs(3600);
-    let member = GroupMember::start(options, MeterCoverage::since(clock::wall_clock_ns())).unwrap();
-    await_that("it has listened", || member.seat().status().sent > u64::from(MULTIPLIER) + 5);
+    let member = GroupMember::join_group(options, MeterCoverage::seen_since(clock::wall_clock_ns())).unwrap();
+    await_that("it has listened", || member.role_handle().status().sent > u64::from(MULTIPLIER) + 5);
     assert!(!is_active(&member));
-    member.seat().set_ready(clock::wall_clock_ns());
+    member.role_handle().set_ready(clock::wall_clock_ns());
     await_that("it takes over", || is_active(&member));
-    assert!(!member.seat().may_export_at(MonoTime::from_nanos(u64::MAX)));
+    assert!(!member.role_handle().may_export_at(MonoTime::from_nanos(u64::MAX)));
 }
 
 #[test]
@@ -227,7 +226,7 @@ fn options_that_cannot_work_are_refused() {
     let start = |change: fn(&mut GroupOptions)| {
         let mut options = options(&addresses, 0);
         change(&mut options);
-        GroupMember::start(options, FULL).unwrap_err().to_string()
+        GroupMember::join_group(options, FULL).unwrap_err().to_string()
     };
     assert!(start(|options| options.name.clear()).contains("no name"));
     assert!(start(|options| options.peers.clear()).contains("no peers"));

@@ -65,7 +65,11 @@ impl AdvertisementCodec {
         Self { key, group, tolerance }
     }
 
-    pub fn encode(&self, advertisement: &Advertisement, wall_ns: u64) -> [u8; ADVERTISEMENT_BYTES] {
+    pub fn encode_advertisement(
+        &self,
+        advertisement: &Advertisement,
+        wall_ns: u64,
+    ) -> [u8; ADVERTISEMENT_BYTES] {
         let mut bytes = [0; ADVERTISEMENT_BYTES];
         let flags = flags_of(advertisement);
         bytes[..8].copy_from_slice(&[
@@ -96,13 +100,17 @@ impl AdvertisementCodec {
             place.copy_from_slice(&word.to_be_bytes());
         }
         // The MAC covers every byte before it, and so the time of sending.
-        let mac = self.key.mac(&bytes[..BODY]).finalize().into_bytes();
+        let mac = self.key.compute_mac(&bytes[..BODY]).finalize().into_bytes();
         bytes[BODY..].copy_from_slice(&mac[..MAC]);
         bytes
     }
 
     /// Decodes an advertisement and the time at which it was sent.
-    pub fn decode(&self, bytes: &[u8], wall_ns: u64) -> Result<(Advertisement, u64), DropReason> {
+    pub fn decode_advertisement(
+        &self,
+        bytes: &[u8],
+        wall_ns: u64,
+    ) -> Result<(Advertisement, u64), DropReason> {
         if bytes.get(..4) != Some(&MAGIC) {
             return Err(DropReason::Malformed);
         }
@@ -130,9 +138,9 @@ impl AdvertisementCodec {
             return Err(DropReason::OtherGroup);
         }
         // Compared in constant time.
-        let mac = self.key.mac(&bytes[..BODY]);
+        let mac = self.key.compute_mac(&bytes[..BODY]);
         mac.verify_truncated_left(&bytes[BODY..]).map_err(|_| DropReason::WrongKey)?;
-        let (meter, term_meter) = halves(numbers);
+        let (meter, term_meter) = split_halves(numbers);
         // Fields are interpreted only now: nothing that was not authenticated reaches the election.
         let advertisement = Advertisement {
             meter,
@@ -168,7 +176,7 @@ fn words_of(bytes: &[u8; ADVERTISEMENT_BYTES]) -> [u64; BODY / 8] {
     words
 }
 
-fn halves(word: u64) -> (u32, u32) {
+fn split_halves(word: u64) -> (u32, u32) {
     let low = u32::try_from(word & u64::from(u32::MAX)).unwrap_or_default();
     (u32::try_from(word >> 32).unwrap_or_default(), low)
 }
@@ -261,7 +269,7 @@ pub(super) mod tests {
 
     #[test]
     fn the_layout_is_fixed() {
-        let bytes = codec("g", 1).encode(&example(), NOW);
+        let bytes = codec("g", 1).encode_advertisement(&example(), NOW);
         assert_eq!(bytes[..8], *b"PRGM\x01\x0d\x64\x00");
         assert_eq!(bytes[16..24], [0, 0, 0, 7, 0, 0, 0, 7]);
         assert_eq!(bytes[24..40], [0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 0, 0, 0, 9]);
@@ -272,9 +280,10 @@ pub(super) mod tests {
     #[test]
     fn what_is_not_for_this_member_is_dropped_with_its_reason() {
         let own = codec("g", 1);
-        let bytes = own.encode(&example(), NOW);
-        assert_eq!(own.decode(&bytes, NOW), Ok((example(), NOW)));
-        let reason = |codec: &AdvertisementCodec, bytes: &[u8]| codec.decode(bytes, NOW).unwrap_err();
+        let bytes = own.encode_advertisement(&example(), NOW);
+        assert_eq!(own.decode_advertisement(&bytes, NOW), Ok((example(), NOW)));
+        let reason =
+            |codec: &AdvertisementCodec, bytes: &[u8]| codec.decode_advertisement(bytes, NOW).unwrap_err();
         assert_eq!(reason(&codec("g", 2), &bytes), DropReason::WrongKey);
         assert_eq!(reason(&codec("h", 1), &bytes), DropReason::OtherGroup);
         assert_eq!(reason(&own, &bytes[..111]), DropReason::Malformed);
@@ -290,18 +299,20 @@ pub(super) mod tests {
         }
         // The holder of the key can still send nonsense.
         let nonsense = Advertisement { interval: Nanos::ZERO, ..example() };
-        assert_eq!(reason(&own, &own.encode(&nonsense, NOW)), DropReason::Malformed);
+        assert_eq!(reason(&own, &own.encode_advertisement(&nonsense, NOW)), DropReason::Malformed);
         for sent in [NOW - 1_000_000_001, NOW + 1_000_000_001] {
-            assert_eq!(reason(&own, &own.encode(&example(), sent)), DropReason::Stale);
+            assert_eq!(reason(&own, &own.encode_advertisement(&example(), sent)), DropReason::Stale);
         }
-        assert!(own.decode(&own.encode(&example(), NOW - 1_000_000_000), NOW).is_ok());
+        assert!(
+            own.decode_advertisement(&own.encode_advertisement(&example(), NOW - 1_000_000_000), NOW).is_ok()
+        );
     }
 
     proptest! {
         #[test]
         fn any_advertisement_survives(advertisement in any_advertisement(), sent in any::<u64>()) {
             let codec = codec("group", 9);
-            prop_assert_eq!(codec.decode(&codec.encode(&advertisement, sent), sent), Ok((advertisement, sent)));
+            prop_assert_eq!(codec.decode_advertisement(&codec.encode_advertisement(&advertisement, sent), sent), Ok((advertisement, sent)));
         }
 
         #[test]
@@ -309,7 +320,7 @@ pub(super) mod tests {
             for (byte, right) in bytes.iter_mut().zip(b"PRGM\x01".iter().take(begins)) {
                 *byte = *right;
             }
-            prop_assert!(codec("group", 9).decode(&bytes, NOW).is_err());
+            prop_assert!(codec("group", 9).decode_advertisement(&bytes, NOW).is_err());
         }
     }
 }

@@ -17,62 +17,67 @@ pub struct LedgerLine {
 }
 
 impl LedgerLine {
-    const fn count(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
+    const fn new_count(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
         Self { place, what, packets, is_loss: false, of }
     }
 
-    const fn loss(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
+    const fn new_loss(place: &'static str, what: &'static str, packets: Option<u64>, of: u64) -> Self {
         Self { place, what, packets, is_loss: true, of }
     }
 }
 
 /// Lists the ledger as lines, from the wire to the collector.
-pub fn lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
+pub fn ledger_lines(ledger: &MeterLedger) -> Vec<LedgerLine> {
     let MeterLedger { capture, packets, export } = ledger;
     // Some drivers count what they dropped as arrived, others do not. The larger number keeps every loss a part of it.
     let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
     // Interfaces do not count packets that this machine sent as arrived.
     let arrived = capture.arrived.map_or(counted, |arrived| arrived + capture.sent).max(counted);
-    let mut lines = vec![LedgerLine::count("capture", "arrived", capture.arrived, arrived)];
+    let mut lines = vec![LedgerLine::new_count("capture", "arrived", capture.arrived, arrived)];
     if capture.sent > 0 {
-        lines.push(LedgerLine::count("capture", "sent by this machine", Some(capture.sent), arrived));
+        lines.push(LedgerLine::new_count("capture", "sent by this machine", Some(capture.sent), arrived));
     }
     lines.extend([
-        LedgerLine::loss("capture", "dropped by the driver", capture.driver_dropped, arrived),
-        LedgerLine::loss("capture", "dropped, ring full", Some(capture.ring_dropped), arrived),
-        LedgerLine::count("capture", "delivered", Some(capture.delivered), arrived),
+        LedgerLine::new_loss("capture", "dropped by the driver", capture.driver_dropped, arrived),
+        LedgerLine::new_loss("capture", "dropped, ring full", Some(capture.ring_dropped), arrived),
+        LedgerLine::new_count("capture", "delivered", Some(capture.delivered), arrived),
     ]);
     for cause in IgnoredReason::ALL {
         let count = packets.ignored[cause as usize];
         if count > 0 {
-            lines.push(LedgerLine::count("parse", ignored(cause), Some(count), arrived));
+            lines.push(LedgerLine::new_count("parse", ignored_name(cause), Some(count), arrived));
         }
     }
     lines.extend([
-        LedgerLine::count("table", "metered", Some(packets.metered), arrived),
-        LedgerLine::loss("table", "untracked, table full", Some(packets.untracked), arrived),
-        LedgerLine::count("table", "in flows not ended yet", Some(packets.live), arrived),
-        LedgerLine::count("table", "in records", Some(packets.recorded), arrived),
+        LedgerLine::new_count("table", "metered", Some(packets.metered), arrived),
+        LedgerLine::new_loss("table", "untracked, table full", Some(packets.untracked), arrived),
+        LedgerLine::new_count("table", "in flows not ended yet", Some(packets.live), arrived),
+        LedgerLine::new_count("table", "in records", Some(packets.recorded), arrived),
     ]);
     if export.offered.records > 0 {
         // With several outputs each is offered every packet, so a loss can be larger than what arrived.
         let offered = export.offered.packets;
         lines.extend([
-            LedgerLine::count("export", "offered", Some(offered), offered),
-            LedgerLine::loss("export", "dropped, queue full", Some(export.queue_dropped.packets), offered),
-            LedgerLine::loss("export", "refused by the transport", Some(export.refused.packets), offered),
-            LedgerLine::count("export", "waiting", Some(export.waiting.packets), offered),
+            LedgerLine::new_count("export", "offered", Some(offered), offered),
+            LedgerLine::new_loss(
+                "export",
+                "dropped, queue full",
+                Some(export.queue_dropped.packets),
+                offered,
+            ),
+            LedgerLine::new_loss("export", "refused by the transport", Some(export.refused.packets), offered),
+            LedgerLine::new_count("export", "waiting", Some(export.waiting.packets), offered),
         ]);
         let left = export.left_to_others.packets;
         if left > 0 {
-            lines.push(LedgerLine::count("export", "left to the active meter", Some(left), offered));
+            lines.push(LedgerLine::new_count("export", "left to the active meter", Some(left), offered));
         }
-        lines.push(LedgerLine::count("export", "sent", Some(export.sent.packets), offered));
+        lines.push(LedgerLine::new_count("export", "sent", Some(export.sent.packets), offered));
     }
     lines
 }
 
-const fn ignored(cause: IgnoredReason) -> &'static str {
+const fn ignored_name(cause: IgnoredReason) -> &'static str {
     match cause {
         IgnoredReason::Arp => "ignored: ARP",
         IgnoredReason::NotIp => "ignored: not IP",
@@ -102,7 +107,7 @@ mod tests {
             ..CaptureCounts::default()
         };
         let ledger = MeterLedger { capture, export, ..MeterLedger::default() };
-        let losses: Vec<LedgerLine> = lines(&ledger).into_iter().filter(|line| line.is_loss).collect();
+        let losses: Vec<LedgerLine> = ledger_lines(&ledger).into_iter().filter(|line| line.is_loss).collect();
         assert!(
             losses.iter().all(|line| line.packets.is_none_or(|packets| packets <= line.of)),
             "{losses:?}"

@@ -26,7 +26,7 @@ pub(crate) struct InterfaceTotals {
 }
 
 impl InterfaceTotals {
-    pub(crate) fn add(self, other: Self) -> Self {
+    pub(crate) fn add_totals(self, other: Self) -> Self {
         Self {
             least: self.least + other.least,
             most: self.most + other.most,
@@ -49,7 +49,11 @@ pub struct ArrivalCheck {
 
 /// Compares the interfaces' counters with the rings', and writes the arrived and the dropped packets into the ledger, as
 /// packets on the wire.
-pub(super) fn settle(ledger: &mut MeterLedger, sent_frames: u64, interface: InterfaceTotals) -> ArrivalCheck {
+pub(super) fn compare_arrivals(
+    ledger: &mut MeterLedger,
+    sent_frames: u64,
+    interface: InterfaceTotals,
+) -> ArrivalCheck {
     let split_off = ledger.packets.split_off();
     let capture = &mut ledger.capture;
     let received = capture.delivered.saturating_sub(capture.sent);
@@ -73,7 +77,7 @@ pub(super) fn settle(ledger: &mut MeterLedger, sent_frames: u64, interface: Inte
 }
 
 /// Estimates the arrived packets while packets still arrive: the interface may be ahead of the ring.
-pub(super) fn note(capture: &mut CaptureCounts, interface: InterfaceTotals) {
+pub(super) fn estimate_arrivals(capture: &mut CaptureCounts, interface: InterfaceTotals) {
     let received = capture.delivered.saturating_sub(capture.sent) + capture.ring_dropped;
     capture.driver_dropped = Some(interface.dropped);
     capture.arrived = Some(interface.arrived.max(received + interface.dropped));
@@ -81,7 +85,7 @@ pub(super) fn note(capture: &mut CaptureCounts, interface: InterfaceTotals) {
 
 impl ArrivalCheck {
     /// Explains the comparison to the reader, if an explanation is necessary.
-    pub(super) fn remark(&self, snapshot: &LedgerSnapshot) -> Option<String> {
+    pub(super) fn difference_remark(&self, snapshot: &LedgerSnapshot) -> Option<String> {
         let Self { interface_frames, accounted, holds } = *self;
         if !holds {
             return Some(format!(
@@ -118,7 +122,7 @@ mod tests {
 
     fn settled(mut ledger: MeterLedger, interface: InterfaceTotals) -> (ArrivalCheck, CaptureCounts) {
         let sent = ledger.capture.sent;
-        let check = settle(&mut ledger, sent, interface);
+        let check = compare_arrivals(&mut ledger, sent, interface);
         (check, ledger.capture)
     }
 

@@ -48,37 +48,39 @@ const STATES: [OfferState; 6] = [
 type PeerMetric = (&'static str, &'static str, &'static str, fn(&PeerReport) -> u64);
 
 /// Writes the report as text. Unknown numbers are left out.
-pub fn exposition(report: &LedgerReport) -> String {
+pub fn prometheus_text(report: &LedgerReport) -> String {
     let mut text = MetricsText(String::with_capacity(8192));
     for (name, help, kind, value) in METRICS {
-        text.head(name, help, kind);
-        text.value(name, "", value(&report.ledger));
+        text.write_head(name, help, kind);
+        text.write_value(name, "", value(&report.ledger));
     }
-    drops(&mut text, &report.ledger);
+    write_drops(&mut text, &report.ledger);
     for (name, kind, of) in STATES {
         // Prometheus: the name of a counter ends in `_total`.
         let total = if kind == COUNTER { "_total" } else { "" };
         let records = format!("output_{name}_records{total}");
-        text.of_outputs(&records, "Records by what became of them.", kind, report, |o| of(&o.counts).records);
+        text.write_outputs(&records, "Records by what became of them.", kind, report, |o| {
+            of(&o.counts).records
+        });
         let packets = format!("output_{name}_packets{total}");
-        text.of_outputs(&packets, "Packets in these records.", kind, report, |o| of(&o.counts).packets);
+        text.write_outputs(&packets, "Packets in these records.", kind, report, |o| of(&o.counts).packets);
     }
-    losses(&mut text, report);
-    text.of_outputs("output_messages_total", "Messages sent.", COUNTER, report, |o| o.counts.messages);
-    text.of_outputs("output_bytes_total", "Bytes of these messages.", COUNTER, report, |o| {
+    write_losses(&mut text, report);
+    text.write_outputs("output_messages_total", "Messages sent.", COUNTER, report, |o| o.counts.messages);
+    text.write_outputs("output_bytes_total", "Bytes of these messages.", COUNTER, report, |o| {
         o.counts.message_bytes
     });
     if let Some(group) = &report.group {
-        of_group(&mut text, group);
+        write_group(&mut text, group);
     }
     text.0
 }
 
 /// Writes the lost records of each output by cause. Every cause has a line, so that an alerting rule finds it
 /// before the first loss.
-fn losses(text: &mut MetricsText, report: &LedgerReport) {
+fn write_losses(text: &mut MetricsText, report: &LedgerReport) {
     let name = "output_lost_records_total";
-    text.head(name, "Records that an output does not have, by cause.", COUNTER);
+    text.write_head(name, "Records that an output does not have, by cause.", COUNTER);
     for output in &report.outputs {
         for cause in LossCause::ALL {
             let records = output
@@ -86,9 +88,9 @@ fn losses(text: &mut MetricsText, report: &LedgerReport) {
                 .by_cause()
                 .find(|(of, _)| *of == cause)
                 .map_or(0, |(_, carried)| carried.records);
-            text.value(
+            text.write_value(
                 name,
-                &format!("{{to=\"{}\",cause=\"{}\"}}", label(&output.to), cause.name()),
+                &format!("{{to=\"{}\",cause=\"{}\"}}", sanitize_label(&output.to), cause.name()),
                 Some(records),
             );
         }
@@ -96,11 +98,11 @@ fn losses(text: &mut MetricsText, report: &LedgerReport) {
 }
 
 /// Removes the characters that would end a label.
-fn label(text: &str) -> String {
+fn sanitize_label(text: &str) -> String {
     text.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect()
 }
 
-fn of_group(text: &mut MetricsText, group: &GroupReport) {
+fn write_group(text: &mut MetricsText, group: &GroupReport) {
     let own: [(&str, &str, &str, u64); 5] = [
         ("group_active", "Whether this meter exports for its group.", GAUGE, group.is_active.into()),
         ("group_ready", "Whether it could take over without a gap.", GAUGE, group.is_ready.into()),
@@ -109,8 +111,8 @@ fn of_group(text: &mut MetricsText, group: &GroupReport) {
         ("group_switches_total", "Changes of this meter's role.", COUNTER, group.switch_count),
     ];
     for (name, help, kind, value) in own {
-        text.head(name, help, kind);
-        text.value(name, "", Some(value));
+        text.write_head(name, help, kind);
+        text.write_value(name, "", Some(value));
     }
     let peers: [PeerMetric; 3] = [
         ("group_peer_alive", "Whether the other meter is heard.", GAUGE, |peer| peer.is_alive.into()),
@@ -118,44 +120,44 @@ fn of_group(text: &mut MetricsText, group: &GroupReport) {
         ("group_peer_packets_total", "Packets of its copy of the link.", COUNTER, |peer| peer.packets),
     ];
     for (name, help, kind, value) in peers {
-        text.head(name, help, kind);
+        text.write_head(name, help, kind);
         for peer in &group.peers {
-            text.value(name, &format!("{{meter=\"{}\"}}", peer.meter), Some(value(peer)));
+            text.write_value(name, &format!("{{meter=\"{}\"}}", peer.meter), Some(value(peer)));
         }
     }
 }
 
-fn drops(text: &mut MetricsText, ledger: &MeterLedger) {
+fn write_drops(text: &mut MetricsText, ledger: &MeterLedger) {
     let name = "dropped_packets_total";
-    text.head(name, "Packets that are in no record, by place.", COUNTER);
-    text.value(name, "{place=\"driver\"}", ledger.capture.driver_dropped);
-    text.value(name, "{place=\"ring\"}", Some(ledger.capture.ring_dropped));
-    text.value(name, "{place=\"table\"}", Some(ledger.packets.untracked));
+    text.write_head(name, "Packets that are in no record, by place.", COUNTER);
+    text.write_value(name, "{place=\"driver\"}", ledger.capture.driver_dropped);
+    text.write_value(name, "{place=\"ring\"}", Some(ledger.capture.ring_dropped));
+    text.write_value(name, "{place=\"table\"}", Some(ledger.packets.untracked));
     let name = "ignored_packets_total";
-    text.head(name, "Packets that are not metered, by cause.", COUNTER);
+    text.write_head(name, "Packets that are not metered, by cause.", COUNTER);
     for cause in IgnoredReason::ALL {
         let count = ledger.packets.ignored[cause as usize];
-        text.value(name, &format!("{{cause=\"{}\"}}", cause.name()), Some(count));
+        text.write_value(name, &format!("{{cause=\"{}\"}}", cause.name()), Some(count));
     }
 }
 
 struct MetricsText(String);
 
 impl MetricsText {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
+    fn write_head(&mut self, name: &str, help: &str, kind: &str) {
         let parts =
             ["# HELP packetrig_meter_", name, " ", help, "\n# TYPE packetrig_meter_", name, " ", kind, "\n"];
         self.0.extend(parts);
     }
 
-    fn value(&mut self, name: &str, labels: &str, value: Option<u64>) {
+    fn write_value(&mut self, name: &str, labels: &str, value: Option<u64>) {
         // No line instead of a zero, because a zero would claim that nothing was lost.
         if let Some(value) = value {
             self.0.extend(["packetrig_meter_", name, labels, " ", &value.to_string(), "\n"]);
         }
     }
 
-    fn of_outputs(
+    fn write_outputs(
         &mut self,
         name: &str,
         help: &str,
@@ -163,9 +165,13 @@ impl MetricsText {
         report: &LedgerReport,
         value: impl Fn(&OutputReport) -> u64,
     ) {
-        self.head(name, help, kind);
+        self.write_head(name, help, kind);
         for output in &report.outputs {
-            self.value(name, &format!("{{to=\"{}\"}}", label(&output.to)), Some(value(output)));
+            self.write_value(
+                name,
+                &format!("{{to=\"{}\"}}", sanitize_label(&output.to)),
+                Some(value(output)),
+            );
         }
     }
 }
@@ -173,12 +179,12 @@ impl MetricsText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ledger::MeterBooks;
+    use crate::ledger::MeterAccounts;
 
     #[test]
     fn what_is_not_known_is_not_exposed() {
-        let books = MeterBooks::new();
-        let text = exposition(&books.report(false));
+        let books = MeterAccounts::new();
+        let text = prometheus_text(&books.build_report(false));
         assert!(text.contains("packetrig_meter_delivered_packets_total 0\n"), "{text}");
         assert!(!text.contains("packetrig_meter_arrived_packets_total 0"), "{text}");
         assert!(text.contains("packetrig_meter_ignored_packets_total{cause=\"arp\"} 0\n"), "{text}");

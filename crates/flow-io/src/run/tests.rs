@@ -1,7 +1,7 @@
 //! Workers whose sources are made up.
 
 use super::*;
-use crate::patience::{OutputQueue, SharedPatience};
+use crate::backpressure::{BackpressurePolicy, OutputQueue};
 use crate::source::TakeOutcome;
 use packetrig_flow::table::TableOptions;
 use std::sync::mpsc;
@@ -20,16 +20,16 @@ impl Drop for IdleSource {
 }
 
 impl PacketSource for IdleSource {
-    fn take(&mut self, _: &mut PacketIntake) -> Result<TakeOutcome, Error> {
+    fn take_packets(&mut self, _: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         assert!(!self.panics, "as wanted");
         Ok(if self.is_stopped { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
-    fn now_ns(&mut self, _: bool) -> u64 {
+    fn given_until_ns(&mut self, _: bool) -> u64 {
         1
     }
 
-    fn wait(&mut self, _: u64) -> Result<(), Error> {
+    fn wait_for_packets(&mut self, _: u64) -> Result<(), Error> {
         std::thread::yield_now();
         Ok(())
     }
@@ -38,12 +38,12 @@ impl PacketSource for IdleSource {
         Ok(0)
     }
 
-    fn stop(&mut self) -> Result<(), Error> {
+    fn stop_receiving(&mut self) -> Result<(), Error> {
         self.is_stopped = true;
         Ok(())
     }
 
-    fn delivered(&self) -> u64 {
+    fn delivered_frames(&self) -> u64 {
         0
     }
 }
@@ -67,10 +67,11 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
     };
     let sources = panics.iter().map(source).collect();
     let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
-    let books = MeterBooks::new();
+    let books = MeterAccounts::new();
     let processors = vec![None; panics.len()];
     let meter =
-        RunningMeter::launch(&options(), processors, &OutputChannels::default(), &books, opened).unwrap();
+        RunningMeter::launch_workers(&options(), processors, &OutputChannels::default(), &books, opened)
+            .unwrap();
     (meter, are_ended)
 }
 
@@ -81,8 +82,8 @@ fn a_meter_is_over_when_one_of_its_workers_has_panicked() {
     while !meter.is_over() {
         std::thread::yield_now();
     }
-    meter.stop();
-    assert!(matches!(meter.join(), Err(Error::Panicked("a worker"))));
+    meter.stop_sources();
+    assert!(matches!(meter.join_workers(), Err(Error::Panicked("a worker"))));
     assert_eq!(ended.try_iter().count(), 2, "the other one has ended, too");
 }
 
@@ -92,22 +93,22 @@ struct Failing {
 }
 
 impl PacketSource for Failing {
-    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
-        while intake.room() > 0 {
+    fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
+        while intake.free_slots() > 0 {
             self.flows = self.flows.checked_sub(1).ok_or(Error::Panicked("the interface"))?;
             let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0];
             let source = (0xc612_0000 + self.flows).to_be_bytes();
             let frame = [&[2; 12][..], &[8, 0], &ip, &source, &[198, 19, 0, 1]].concat();
-            intake.frame(&frame, 60, 1, 1);
+            intake.add_frame(&frame, 60, 1, 1);
         }
         Ok(TakeOutcome::Some)
     }
 
-    fn now_ns(&mut self, _: bool) -> u64 {
+    fn given_until_ns(&mut self, _: bool) -> u64 {
         1
     }
 
-    fn wait(&mut self, _: u64) -> Result<(), Error> {
+    fn wait_for_packets(&mut self, _: u64) -> Result<(), Error> {
         Ok(())
     }
 
@@ -115,11 +116,11 @@ impl PacketSource for Failing {
         Ok(0)
     }
 
-    fn stop(&mut self) -> Result<(), Error> {
+    fn stop_receiving(&mut self) -> Result<(), Error> {
         Ok(())
     }
 
-    fn delivered(&self) -> u64 {
+    fn delivered_frames(&self) -> u64 {
         0
     }
 }
@@ -127,42 +128,42 @@ impl PacketSource for Failing {
 #[test]
 fn a_worker_whose_source_has_failed_waits_for_its_outputs_all_the_same() {
     const FLOWS: u32 = 64 * 32;
-    let books = MeterBooks::new();
+    let books = MeterAccounts::new();
     let (queue, taken) = bounded(1);
-    let sinks = vec![OutputQueue::new(queue, books.patience())];
-    let channels = OutputChannels { export: None, sinks, patience: books.patience().clone() };
+    let sinks = vec![OutputQueue::new(queue, books.backpressure())];
+    let channels = OutputChannels { export: None, sinks, backpressure: books.backpressure().clone() };
     let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn PacketSource>];
     let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
     let mut options = options();
     options.table.capacity = 2 * FLOWS;
-    let meter = RunningMeter::launch(&options, vec![None], &channels, &books, opened).unwrap();
+    let meter = RunningMeter::launch_workers(&options, vec![None], &channels, &books, opened).unwrap();
     drop(channels);
     // The records are taken only after the failure: until then a worker waits for no output.
     while !meter.is_over() {
         std::thread::yield_now();
     }
-    let records: u64 = taken.iter().map(|batch| batch.carried().records).sum();
+    let records: u64 = taken.iter().map(|batch| batch.carried_records().records).sum();
     assert_eq!(records, u64::from(FLOWS));
-    assert!(matches!(meter.join(), Err(Error::Panicked("the interface"))));
+    assert!(matches!(meter.join_workers(), Err(Error::Panicked("the interface"))));
 }
 
 #[test]
 fn a_meter_that_is_stopped_is_over() {
     let (meter, ended) = launch(&[false, false]);
     assert!(!meter.is_over());
-    meter.stop();
-    meter.join().unwrap();
+    meter.stop_sources();
+    meter.join_workers().unwrap();
     assert_eq!(ended.try_iter().count(), 2);
 }
 
 #[test]
 fn where_no_source_can_be_opened_all_workers_have_left() {
     let (queue, taken) = bounded(1);
-    let sinks = vec![OutputQueue::new(queue, &SharedPatience::default())];
+    let sinks = vec![OutputQueue::new(queue, &BackpressurePolicy::default())];
     let channels = OutputChannels { sinks, ..OutputChannels::default() };
-    let books = MeterBooks::new();
+    let books = MeterAccounts::new();
     let none = || Err(Error::Panicked("nobody"));
-    let refused = RunningMeter::launch(&options(), vec![None; 3], &channels, &books, none);
+    let refused = RunningMeter::launch_workers(&options(), vec![None; 3], &channels, &books, none);
     assert!(matches!(refused, Err(Error::Panicked("nobody"))));
     drop(channels);
     assert!(taken.try_recv().is_err_and(|error| error.is_disconnected()), "no worker holds a queue any more");
@@ -170,7 +171,7 @@ fn where_no_source_can_be_opened_all_workers_have_left() {
 
 #[test]
 fn an_interface_with_a_large_number_is_refused_by_name() {
-    assert_eq!(number("eth1", 65_535).unwrap(), 65_535);
-    let refused = number("eth1", 65_536).unwrap_err().to_string();
+    assert_eq!(to_record_index("eth1", 65_535).unwrap(), 65_535);
+    let refused = to_record_index("eth1", 65_536).unwrap_err().to_string();
     assert!(refused.starts_with("eth1 has interface index 65536, and flow records have room"), "{refused}");
 }

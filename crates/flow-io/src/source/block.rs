@@ -23,7 +23,7 @@ pub(super) struct PacketPlace {
 impl PacketPlace {
     /// Returns the frame, among the bytes of its block.
     #[inline]
-    pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
+    pub(super) fn frame_in(self, bytes: &[u8]) -> &[u8] {
         let start = self.start as usize;
         &bytes[start..start + self.len as usize]
     }
@@ -46,7 +46,7 @@ pub(super) struct ForeignPackets {
 }
 
 impl ForeignPackets {
-    pub(super) fn add(&mut self, other: Self) {
+    pub(super) fn add_counts(&mut self, other: Self) {
         self.packets += other.packets;
         self.bytes += other.bytes;
     }

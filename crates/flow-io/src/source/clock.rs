@@ -19,7 +19,7 @@ pub(super) struct CaptureClock {
 impl CaptureClock {
     /// Adds a packet's time.
     #[inline]
-    pub(super) fn note(&mut self, at_ns: u64) {
+    pub(super) fn add_time(&mut self, at_ns: u64) {
         self.group_least_ns = if self.packets == 0 { at_ns } else { self.group_least_ns.min(at_ns) };
         self.latest_ns = self.latest_ns.max(at_ns);
         self.packets += 1;
@@ -30,7 +30,7 @@ impl CaptureClock {
     }
 
     /// Sets the time to one that another clock has derived from all packets so far.
-    pub(super) const fn set(&mut self, now_ns: u64) {
+    pub(super) const fn set_time(&mut self, now_ns: u64) {
         self.least_ns = [now_ns; 2];
         self.packets = 0;
     }
@@ -41,7 +41,7 @@ impl CaptureClock {
     }
 
     /// Returns the time. During the first group, this is the earliest time seen.
-    pub(super) fn now_ns(&self) -> u64 {
+    pub(super) fn capture_time_ns(&self) -> u64 {
         match self.least_ns {
             [0, 0] => self.group_least_ns,
             // A packet that is too late never is a minimum of 32. A packet that is too early affects one group only, and the other
@@ -58,9 +58,9 @@ mod tests {
     fn after(times: impl IntoIterator<Item = u64>) -> u64 {
         let mut clock = CaptureClock::default();
         for at_ns in times {
-            clock.note(at_ns);
+            clock.add_time(at_ns);
         }
-        clock.now_ns()
+        clock.capture_time_ns()
     }
 
     #[test]

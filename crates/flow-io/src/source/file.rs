@@ -78,7 +78,7 @@ pub fn open_files(options: &FileOptions) -> Result<FileSources, Error> {
     }
     let distributor = FileDistributor { reader, blocks, free, stop: shared.stop, read: Arc::clone(&read) };
     let thread = std::thread::Builder::new().name("meter-reader".into());
-    let reader = thread.spawn(move || distributor.run()).map_err(Error::Thread)?;
+    let reader = thread.spawn(move || distributor.distribute_blocks()).map_err(Error::Thread)?;
     Ok(FileSources { sources, read, reader: Some(reader) })
 }
 
@@ -105,11 +105,11 @@ struct FileDistributor {
 }
 
 impl FileDistributor {
-    fn run(mut self) {
+    fn distribute_blocks(mut self) {
         let mut made = 0;
         loop {
             if self.stop.load(Ordering::Acquire) {
-                return self.leave();
+                return self.note_early_stop();
             }
             // While few blocks exist it makes new ones rather than wait. After that it waits for one to come back, and makes
             // another only if a slow worker keeps them all.
@@ -122,25 +122,25 @@ impl FileDistributor {
                 made += 1;
                 PacketBlock::new(self.blocks.len())
             });
-            match self.reader.fill(&mut block) {
+            match self.reader.fill_block(&mut block) {
                 // All workers have ended.
-                Ok(true) if !self.send(&Arc::new(block)) => return,
+                Ok(true) if !self.send_block(&Arc::new(block)) => return,
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(error) => return self.read.fail(error),
+                Err(error) => return self.read.set_failure(error),
             }
         }
     }
 
     /// Stops reading. Notes that packets were left in the files, if there were any.
-    fn leave(&self) {
+    fn note_early_stop(&self) {
         if !self.reader.is_through() {
             self.read.note_stop();
         }
     }
 
     /// Sends a block to every worker; a worker without packets in it still takes the time from it. `false` if no worker is left.
-    fn send(&self, block: &Arc<PacketBlock>) -> bool {
+    fn send_block(&self, block: &Arc<PacketBlock>) -> bool {
         let mut is_taken = false;
         for blocks in &self.blocks {
             let mut block = Arc::clone(block);
@@ -203,7 +203,7 @@ impl FileSource {
     }
 
     /// Begins the next block. Waits for it up to `within`, if given.
-    fn advance(&mut self, within: Option<Duration>) -> Result<TakeOutcome, Error> {
+    fn begin_next_block(&mut self, within: Option<Duration>) -> Result<TakeOutcome, Error> {
         debug_assert!(self.is_through(), "packets of the block before were not given");
         let done = self.block.take();
         self.next = 0;
@@ -218,7 +218,7 @@ impl FileSource {
                     }
                     return Ok(TakeOutcome::Ended);
                 }
-                if !reader.fill(room)? {
+                if !reader.fill_block(room)? {
                     return Ok(TakeOutcome::Ended);
                 }
                 self.block = Some(block);
@@ -237,31 +237,31 @@ impl FileSource {
                 };
                 match next {
                     Ok(block) => self.block = Some(block),
-                    Err(true) => return self.shared.read.failure().map_or(Ok(TakeOutcome::Ended), Err),
+                    Err(true) => return self.shared.read.take_failure().map_or(Ok(TakeOutcome::Ended), Err),
                     Err(false) => return Ok(TakeOutcome::Nothing),
                 }
             }
         }
         // All workers get the block, but only one may count its packets that belong to no worker.
         if let Some(block) = self.block.as_ref().filter(|_| self.worker == 0) {
-            self.foreign.add(block.foreign);
+            self.foreign.add_counts(block.foreign);
         }
         Ok(TakeOutcome::Some)
     }
 
     /// Gives packets of the current block while they are due.
-    fn give(&mut self, intake: &mut PacketIntake) -> TakeOutcome {
+    fn give_due_packets(&mut self, intake: &mut PacketIntake) -> TakeOutcome {
         let Some(block) = &self.block else { return TakeOutcome::Nothing };
         let places = &block.places[self.worker];
-        let end = places.len().min(self.next + intake.room());
+        let end = places.len().min(self.next + intake.free_slots());
         for place in &places[self.next..end] {
             if self.shared.pace.as_ref().is_some_and(|pace| pace.due_ns(place.at_ns) > clock::monotonic_ns())
             {
                 return TakeOutcome::Nothing;
             }
-            give_packet(*place, place.of(&block.bytes), intake);
+            give_packet(*place, place.frame_in(&block.bytes), intake);
             let PacketPlace { at_ns, .. } = *place;
-            self.clock.note(at_ns);
+            self.clock.add_time(at_ns);
             self.next += 1;
             self.delivered += 1;
         }
@@ -273,7 +273,7 @@ impl FileSource {
     }
 
     /// Skips the rest of the block, and counts it as left.
-    fn leave(&mut self) {
+    fn skip_rest(&mut self) {
         let Some(block) = &self.block else { return };
         let places = block.places[self.worker].len();
         // The report must say that packets were left, even if the reader has reached the end of the files.
@@ -292,11 +292,11 @@ fn give_packet(place: PacketPlace, bytes: &[u8], intake: &mut PacketIntake) {
     let full_len = full_len as usize;
     if merged > 0 && link == LinkKind::Ethernet {
         let note = MergeNote { segment_bytes: merged, transport_at: None };
-        intake.merged(bytes, full_len, note, at_ns, input);
+        intake.add_merged_frame(bytes, full_len, note, at_ns, input);
     } else if merged > 0 || full_len > LONGEST_ON_A_WIRE && !is_of_loopback(bytes, link) {
-        intake.unsplit(link, bytes, full_len, at_ns, input);
+        intake.add_unsplit_frame(link, bytes, full_len, at_ns, input);
     } else {
-        intake.frame_as(link, bytes, full_len, at_ns, input);
+        intake.add_frame_as(link, bytes, full_len, at_ns, input);
     }
 }
 
@@ -306,38 +306,38 @@ fn is_of_loopback(bytes: &[u8], link: LinkKind) -> bool {
 }
 
 impl PacketSource for FileSource {
-    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
+    fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
         if self.shared.stop.load(Ordering::Acquire) {
-            self.leave();
+            self.skip_rest();
         }
         let foreign = std::mem::take(&mut self.foreign);
-        intake.ignored(IgnoredReason::NotIp, foreign.packets, foreign.bytes);
+        intake.count_ignored(IgnoredReason::NotIp, foreign.packets, foreign.bytes);
         self.delivered += foreign.packets;
         if self.is_through() {
             // The block's time is that of all packets in it: a worker whose own packets are rare still times out its flows.
             if let Some(block) = self.block.as_ref().filter(|_| self.shared.pace.is_none()) {
-                self.clock.set(block.until_ns);
+                self.clock.set_time(block.until_ns);
             }
-            let next = self.advance(None)?;
+            let next = self.begin_next_block(None)?;
             if next != TakeOutcome::Some {
                 return Ok(next);
             }
         }
-        Ok(self.give(intake))
+        Ok(self.give_due_packets(intake))
     }
 
-    fn now_ns(&mut self, _is_idle: bool) -> u64 {
-        self.shared.pace.as_ref().map_or_else(|| self.clock.now_ns(), ReplayPace::now_ns)
+    fn given_until_ns(&mut self, _is_idle: bool) -> u64 {
+        self.shared.pace.as_ref().map_or_else(|| self.clock.capture_time_ns(), ReplayPace::replay_time_ns)
     }
 
     fn may_be_held(&self) -> bool {
         self.shared.may_be_held
     }
 
-    fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
+    fn wait_for_packets(&mut self, within_ns: u64) -> Result<(), Error> {
         let within = Duration::from_nanos(within_ns);
         if self.is_through() {
-            self.advance(Some(within))?;
+            self.begin_next_block(Some(within))?;
         } else if let Some((pace, block)) = self.shared.pace.as_ref().zip(self.block.as_ref()) {
             let due = pace.due_ns(block.places[self.worker][self.next].at_ns);
             clock::sleep_until_ns(due.min(clock::monotonic_ns().saturating_add(within_ns)));
@@ -349,16 +349,16 @@ impl PacketSource for FileSource {
         Ok(0)
     }
 
-    fn stop(&mut self) -> Result<(), Error> {
+    fn stop_receiving(&mut self) -> Result<(), Error> {
         self.shared.stop.store(true, Ordering::Release);
         Ok(())
     }
 
-    fn delivered(&self) -> u64 {
+    fn delivered_frames(&self) -> u64 {
         self.delivered
     }
 
-    fn left(&self) -> u64 {
+    fn skipped_packets(&self) -> u64 {
         self.left
     }
 }

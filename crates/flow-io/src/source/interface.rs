@@ -41,11 +41,11 @@ impl ReadingPair {
 
 impl InterfaceCounts {
     /// Starts to count, before the first ring is opened.
-    pub fn open(location: &PortLocation) -> Result<Self, Error> {
+    pub fn start_counting(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let mut links = NamespaceLinks::open(&netns)?;
+        let mut links = NamespaceLinks::open_in(&netns)?;
         let link = links.by_name(&location.interface)?;
-        let start = ReadingPair::at_once(links.counters(link.index)?);
+        let start = ReadingPair::at_once(links.read_counters(link.index)?);
         Ok(Self {
             name: location.to_string(),
             index: link.index,
@@ -59,23 +59,23 @@ impl InterfaceCounts {
 
     /// Reads the counters again. Call it when all rings are open.
     pub(crate) fn note_opened(&mut self) -> Result<(), Error> {
-        self.start.after = self.links.counters(self.index)?;
+        self.start.after = self.links.read_counters(self.index)?;
         Ok(())
     }
 
     /// Reads the counters at the end. Call it before a ring is shut, and after it.
     pub(crate) fn note_shut(&mut self) {
         // An interface that is gone has no counters, and the ledger says so.
-        if let Ok(now) = self.links.counters(self.index) {
+        if let Ok(now) = self.links.read_counters(self.index) {
             self.end.get_or_insert_with(|| ReadingPair::at_once(now)).after = now;
         }
     }
 
     /// Reads the arrived and dropped frames since the start; `None` once the interface is gone.
-    pub(crate) fn read(&mut self) -> Option<InterfaceTotals> {
+    pub(crate) fn read_totals(&mut self) -> Option<InterfaceTotals> {
         let now = match self.end {
             Some(end) => end,
-            None => ReadingPair::at_once(self.links.counters(self.index).ok()?),
+            None => ReadingPair::at_once(self.links.read_counters(self.index).ok()?),
         };
         Some(InterfaceTotals {
             // The narrowest and the widest window: frames in the moments of opening and shutting may count or not.

@@ -124,12 +124,12 @@ pub fn open_live(
                 .collect())
         }
         ListenMethod::Xdp => {
-            let tap = XdpTap::open(location, &in_driver(options))?;
+            let tap = XdpTap::open_interface(location, &in_driver(options))?;
             let offset = tap.offset();
             Ok(vec![source(LiveTap::Xdp(tap), offset)])
         }
         ListenMethod::Headers => {
-            let tap = HeaderListener::open(location, &in_driver(options))?;
+            let tap = HeaderListener::open_interface(location, &in_driver(options))?;
             let offset = tap.offset();
             Ok(vec![source(LiveTap::Headers(tap), offset)])
         }
@@ -143,18 +143,18 @@ fn in_driver(options: LiveOptions) -> XdpTapOptions {
 
 impl LiveTap {
     /// Gives as many frames or headers as there is room for, and returns their number.
-    fn receive(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
-        let room = intake.room();
-        let frame = &mut |frame: RxFrame<'_>| stamp.give(&frame, intake);
+    fn receive_frames(&mut self, intake: &mut PacketIntake, stamp: &mut LiveStamp) -> Result<usize, Error> {
+        let room = intake.free_slots();
+        let frame = &mut |frame: RxFrame<'_>| stamp.give_frame(&frame, intake);
         Ok(match self {
-            Self::Packet(tap) => tap.receive(room, frame)?,
-            Self::Xdp(tap) => tap.receive(room, frame)?,
-            Self::Headers(tap) => tap.receive(room, &mut |header| {
-                let at_ns = stamp.of(header.at);
+            Self::Packet(tap) => tap.receive_frames(room, frame)?,
+            Self::Xdp(tap) => tap.receive_frames(room, frame)?,
+            Self::Headers(tap) => tap.receive_headers(room, &mut |header| {
+                let at_ns = stamp.wall_time_ns(header.at);
                 if header.is_record {
-                    intake.header(header.bytes, header.full_len, at_ns, stamp.input);
+                    intake.add_header(header.bytes, header.full_len, at_ns, stamp.input);
                 } else {
-                    intake.frame(header.bytes, header.full_len, at_ns, stamp.input);
+                    intake.add_frame(header.bytes, header.full_len, at_ns, stamp.input);
                 }
             }),
         })
@@ -164,27 +164,27 @@ impl LiveTap {
     /// has nothing to give.
     fn is_read(&mut self) -> bool {
         let Self::Packet(tap) = self else { return true };
-        tap.progress().map_or(true, RingProgress::is_read)
+        tap.ring_progress().map_or(true, RingProgress::is_read)
     }
 }
 
 impl LiveStamp {
     /// Gives a frame to the parser, and notes it if this machine sent it.
-    fn give(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
+    fn give_frame(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
         let before = intake.counts().seen;
-        let at_ns = self.of(frame.at);
+        let at_ns = self.wall_time_ns(frame.at);
         let RxFrame { bytes, full_len, .. } = *frame;
         match frame.merged {
             Some(merged) => {
                 let note =
                     MergeNote { segment_bytes: merged.segment_bytes, transport_at: merged.transport_at };
-                intake.merged(bytes, full_len, note, at_ns, self.input);
+                intake.add_merged_frame(bytes, full_len, note, at_ns, self.input);
             }
             // Longer than the link can carry: it was merged (LRO, for example), and the kernel does not say from what.
             None if full_len > self.longest => {
-                intake.unsplit(LinkKind::Ethernet, bytes, full_len, at_ns, self.input);
+                intake.add_unsplit_frame(LinkKind::Ethernet, bytes, full_len, at_ns, self.input);
             }
-            None => intake.frame(bytes, full_len, at_ns, self.input),
+            None => intake.add_frame(bytes, full_len, at_ns, self.input),
         }
         if frame.is_outgoing {
             self.sent.frames += 1;
@@ -193,7 +193,7 @@ impl LiveStamp {
         }
     }
 
-    fn of(&mut self, at: MonoTime) -> u64 {
+    fn wall_time_ns(&mut self, at: MonoTime) -> u64 {
         let at_ns = at.as_nanos().saturating_add_signed(self.offset_ns);
         // Time never goes back, even if a frame is older than the one before it.
         self.last_ns = self.last_ns.max(at_ns);
@@ -231,8 +231,8 @@ impl LiveSource {
 }
 
 impl PacketSource for LiveSource {
-    fn take(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
-        let given = self.tap.receive(intake, &mut self.stamp)?;
+    fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
+        let given = self.tap.receive_frames(intake, &mut self.stamp)?;
         self.delivered += given as u64;
         if given > 0 {
             return Ok(TakeOutcome::Some);
@@ -241,7 +241,7 @@ impl PacketSource for LiveSource {
         Ok(if self.has_settled() { TakeOutcome::Ended } else { TakeOutcome::Nothing })
     }
 
-    fn now_ns(&mut self, is_idle: bool) -> u64 {
+    fn given_until_ns(&mut self, is_idle: bool) -> u64 {
         if !is_idle {
             return self.stamp.last_ns;
         }
@@ -253,10 +253,10 @@ impl PacketSource for LiveSource {
         self.stamp.last_ns
     }
 
-    fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
+    fn wait_for_packets(&mut self, within_ns: u64) -> Result<(), Error> {
         match &mut self.tap {
-            LiveTap::Packet(tap) => tap.wait(Nanos::new(within_ns))?,
-            LiveTap::Xdp(tap) => tap.wait(Nanos::new(within_ns))?,
+            LiveTap::Packet(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
+            LiveTap::Xdp(tap) => tap.wait_for_frames(Nanos::new(within_ns))?,
             LiveTap::Headers(_) => {
                 clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(LOOK_AGAIN_NS));
             }
@@ -266,35 +266,35 @@ impl PacketSource for LiveSource {
 
     fn ring_dropped(&mut self) -> Result<u64, Error> {
         Ok(match &mut self.tap {
-            LiveTap::Packet(tap) => tap.ring()?.dropped,
+            LiveTap::Packet(tap) => tap.ring_stats()?.dropped,
             LiveTap::Xdp(tap) => tap.ring_dropped(),
             LiveTap::Headers(tap) => tap.ring_dropped(),
         })
     }
 
-    fn delivered(&self) -> u64 {
+    fn delivered_frames(&self) -> u64 {
         self.delivered
     }
 
-    fn sent(&self) -> SentCounts {
+    fn sent_counts(&self) -> SentCounts {
         self.stamp.sent
     }
 
     fn put_in(&mut self) -> Result<Option<u64>, Error> {
         Ok(match &mut self.tap {
-            LiveTap::Packet(tap) => Some(tap.ring()?.received),
+            LiveTap::Packet(tap) => Some(tap.ring_stats()?.received),
             LiveTap::Xdp(_) | LiveTap::Headers(_) => None,
         })
     }
 
-    fn stop(&mut self) -> Result<(), Error> {
+    fn stop_receiving(&mut self) -> Result<(), Error> {
         // A worker that was told to stop calls this at every interval; only the first call counts.
         if self.shut_ns.is_none() {
             self.note_shut();
             match &mut self.tap {
-                LiveTap::Packet(tap) => tap.shut()?,
-                LiveTap::Xdp(tap) => tap.shut()?,
-                LiveTap::Headers(tap) => tap.shut()?,
+                LiveTap::Packet(tap) => tap.stop_receiving()?,
+                LiveTap::Xdp(tap) => tap.stop_receiving()?,
+                LiveTap::Headers(tap) => tap.stop_receiving()?,
             }
             self.note_shut();
             self.shut_ns = Some(clock::monotonic_ns());

@@ -36,7 +36,7 @@ impl ReplayPace {
     }
 
     /// Returns the current time of the recording.
-    pub(super) fn now_ns(&self) -> u64 {
+    pub(super) fn replay_time_ns(&self) -> u64 {
         let Some(origin) = self.origin.get() else { return 0 };
         let spent = clock::monotonic_ns().saturating_sub(origin.start_ns);
         let passed = u128::from(spent) * u128::from(self.millionths) / 1_000_000;
@@ -54,6 +54,6 @@ mod tests {
         let start = pace.due_ns(5_000_000_000);
         assert_eq!(pace.due_ns(7_000_000_000) - start, 1_000_000_000);
         assert_eq!(pace.due_ns(1), start, "what is older than the first is due with it");
-        assert!(pace.now_ns() >= 5_000_000_000);
+        assert!(pace.replay_time_ns() >= 5_000_000_000);
     }
 }

@@ -66,15 +66,15 @@ impl ReadCounts {
     }
 
     /// Takes the error that ended reading early, if there was one. Only the first caller gets it.
-    pub(super) fn failure(&self) -> Option<Error> {
+    pub(super) fn take_failure(&self) -> Option<Error> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    pub(super) fn fail(&self, error: Error) {
+    pub(super) fn set_failure(&self, error: Error) {
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
 
-    fn remark(&self, text: String) {
+    fn add_remark(&self, text: String) {
         self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(text);
     }
 }
@@ -127,7 +127,7 @@ impl CaptureReader {
     }
 
     /// Fills a block; `false` after the last file.
-    pub(super) fn fill(&mut self, block: &mut PacketBlock) -> Result<bool, Error> {
+    pub(super) fn fill_block(&mut self, block: &mut PacketBlock) -> Result<bool, Error> {
         while let Some(mut open) = self.open.take() {
             block.clear();
             let after = self.fill_from(&mut open, block)?;
@@ -135,16 +135,17 @@ impl CaptureReader {
                 for (link_type, packets) in &open.unread {
                     let name = name_of_unread(*link_type);
                     let file = open.path.display();
-                    self.read.remark(format!("{file}: {packets} packets of link type {name} are not read"));
+                    self.read
+                        .add_remark(format!("{file}: {packets} packets of link type {name} are not read"));
                 }
-                open.long_remark().into_iter().for_each(|remark| self.read.remark(remark));
+                open.long_remark().into_iter().for_each(|remark| self.read.add_remark(remark));
             }
             match after {
                 ReadNext::More => self.open = Some(open),
                 ReadNext::Whole => self.open_next()?,
                 ReadNext::Cut => {
                     self.read
-                        .remark(format!("{}: the file ends within its last packet", open.path.display()));
+                        .add_remark(format!("{}: the file ends within its last packet", open.path.display()));
                     self.open_next()?;
                 }
                 ReadNext::Damaged(damage) => {
@@ -159,7 +160,8 @@ impl CaptureReader {
             }
             // While a file continues, a single wrong time must not move the clock. After the last one there is nothing to wait
             // for, so the latest time ends all flows before it.
-            block.until_ns = if self.open.is_some() { self.clock.now_ns() } else { self.clock.latest_ns() };
+            block.until_ns =
+                if self.open.is_some() { self.clock.capture_time_ns() } else { self.clock.latest_ns() };
             if block.foreign.packets > 0 || block.places.iter().any(|places| !places.is_empty()) {
                 return Ok(true);
             }
@@ -174,7 +176,8 @@ impl CaptureReader {
 
     fn open_next(&mut self) -> Result<(), Error> {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
-        let bytes = File::open(&path).and_then(RecordedBytes::new).map_err(|source| failed(&path, source))?;
+        let bytes =
+            File::open(&path).and_then(RecordedBytes::new).map_err(|source| read_error(&path, source))?;
         self.open = Some(OpenFile {
             path,
             input,
@@ -191,29 +194,31 @@ impl CaptureReader {
     }
 
     fn fill_from(&mut self, open: &mut OpenFile, block: &mut PacketBlock) -> Result<ReadNext, Error> {
-        let ReadBytes { end, is_last } = open.read(block)?;
+        let ReadBytes { end, is_last } = open.read_bytes(block)?;
         if is_last && open.position == 0 {
             return Err(Error::EmptyCapture { path: open.path.clone() });
         }
         let mut start = 0;
         let mut packets = 0u64;
         let after = loop {
-            match open.decoder.next(&block.bytes[start..end]) {
+            match open.decoder.next_step(&block.bytes[start..end]) {
                 Ok(DecoderStep::Record { record, used }) => {
                     start += used;
                     packets += 1;
                     // Simple packet blocks of pcapng have no time: they get that of the packet before them.
                     self.last_ns = record.at_ns.unwrap_or(self.last_ns);
                     let at_ns = self.last_ns;
-                    self.clock.note(at_ns);
-                    if let Some(link) = LinkKind::of_number(record.link_type) {
-                        let place = place(&record, link, &block.bytes, at_ns, open.input);
-                        let worker = worker_of(place.of(&block.bytes), link, block.places.len());
+                    self.clock.add_time(at_ns);
+                    if let Some(link) = LinkKind::from_number(record.link_type) {
+                        let place = locate_packet(&record, link, &block.bytes, at_ns, open.input);
+                        let worker = worker_of(place.frame_in(&block.bytes), link, block.places.len());
                         open.count_long(place);
                         block.places[worker].push(place);
                     } else {
                         *open.unread.entry(record.link_type).or_default() += 1;
-                        block.foreign.add(ForeignPackets { packets: 1, bytes: record.full_len.into() });
+                        block
+                            .foreign
+                            .add_counts(ForeignPackets { packets: 1, bytes: record.full_len.into() });
                     }
                 }
                 // A section that the decoder does not need, which may be larger than the block.
@@ -221,7 +226,7 @@ impl CaptureReader {
                     let left = bytes.saturating_sub((end - start) as u64);
                     start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
                     if left > 0 {
-                        let skipped = open.skip(left)?;
+                        let skipped = open.skip_bytes(left)?;
                         break if skipped < left { ReadNext::Cut } else { ReadNext::More };
                     }
                 }
@@ -273,7 +278,7 @@ impl OpenFile {
     }
 
     /// Reads bytes into a block, after those carried over from the last one.
-    fn read(&mut self, block: &mut PacketBlock) -> Result<ReadBytes, Error> {
+    fn read_bytes(&mut self, block: &mut PacketBlock) -> Result<ReadBytes, Error> {
         // A record that is longer than a block makes this one larger.
         let most = USUAL.max(self.needed);
         if block.bytes.len() < most {
@@ -294,26 +299,33 @@ impl OpenFile {
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                     return Ok(ReadBytes { end, is_last: true });
                 }
-                Err(source) => return Err(failed(&self.path, source)),
+                Err(source) => return Err(read_error(&self.path, source)),
             }
         }
         Ok(ReadBytes { end, is_last: false })
     }
 
     /// Skips bytes that are not read yet, and returns how many there were.
-    fn skip(&mut self, bytes: u64) -> Result<u64, Error> {
-        let skipped = self.bytes.skip(self.position, bytes).map_err(|source| failed(&self.path, source))?;
+    fn skip_bytes(&mut self, bytes: u64) -> Result<u64, Error> {
+        let skipped =
+            self.bytes.skip_bytes(self.position, bytes).map_err(|source| read_error(&self.path, source))?;
         self.position = self.position.saturating_add(bytes);
         Ok(skipped)
     }
 }
 
-fn failed(path: &Path, source: std::io::Error) -> Error {
+fn read_error(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.to_owned(), source }
 }
 
 /// Locates a record's frame in the bytes that it was decoded from.
-fn place(record: &CaptureRecord<'_>, link: LinkKind, bytes: &[u8], at_ns: u64, input: u16) -> PacketPlace {
+fn locate_packet(
+    record: &CaptureRecord<'_>,
+    link: LinkKind,
+    bytes: &[u8],
+    at_ns: u64,
+    input: u16,
+) -> PacketPlace {
     // The FCS is not part of the packet. The snap length may have cut it off, so it is taken off the full length.
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
     if record.has_fcs == Some(true) && link == LinkKind::Ethernet && full_len >= ETHERNET_HEADER + FCS {

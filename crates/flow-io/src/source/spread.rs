@@ -22,33 +22,33 @@ pub(crate) fn worker_of(frame: &[u8], link: LinkKind, workers: usize) -> usize {
 
 /// Hashes the addresses to a number that both directions of a flow have in common; `None` if the frame is not IP.
 pub(crate) fn number_of_frame(frame: &[u8], link: LinkKind) -> Option<u64> {
-    let NetworkHeader { version, at } = network(frame, link)?;
+    let NetworkHeader { version, at } = find_ip_header(frame, link)?;
     match version {
-        4 => Some(mix(be32(frame, at + 12)?.into(), be32(frame, at + 16)?.into())),
+        4 => Some(mix_symmetric(read_be32(frame, at + 12)?.into(), read_be32(frame, at + 16)?.into())),
         6 => {
-            let source = be64(frame, at + 8)?.rotate_left(7) ^ be64(frame, at + 16)?;
-            let destination = be64(frame, at + 24)?.rotate_left(7) ^ be64(frame, at + 32)?;
-            Some(mix(source, destination))
+            let source = read_be64(frame, at + 8)?.rotate_left(7) ^ read_be64(frame, at + 16)?;
+            let destination = read_be64(frame, at + 24)?.rotate_left(7) ^ read_be64(frame, at + 32)?;
+            Some(mix_symmetric(source, destination))
         }
         _ => None,
     }
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+fn read_be16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
-fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+fn read_be32(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().map(|bytes| u32::from_be_bytes(*bytes))
 }
 
-fn be64(bytes: &[u8], at: usize) -> Option<u64> {
+fn read_be64(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes))
 }
 
 /// Hashes addresses to the number of [`number_of_frame`]; IPv4 addresses are mapped into IPv6.
 pub(crate) fn number_of_addresses(source: [u8; 16], destination: [u8; 16]) -> u64 {
-    mix(fold_address(source), fold_address(destination))
+    mix_symmetric(fold_address(source), fold_address(destination))
 }
 
 // Must give the same numbers as `number_of_frame`: meters of frames and of headers may have shares of the same traffic.
@@ -63,7 +63,7 @@ fn fold_address(address: [u8; 16]) -> u64 {
 }
 
 /// Mixes the two so that exchanging them gives the same number.
-fn mix(a: u64, b: u64) -> u64 {
+fn mix_symmetric(a: u64, b: u64) -> u64 {
     // Sum and exclusive or are both symmetric; together they tell pairs apart that have the same sum.
     let mixed = a.wrapping_add(b).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (a ^ b);
     let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
@@ -77,7 +77,7 @@ struct NetworkHeader {
 }
 
 impl NetworkHeader {
-    fn read(frame: &[u8], at: usize) -> Option<Self> {
+    fn read_at(frame: &[u8], at: usize) -> Option<Self> {
         Some(Self { version: frame.get(at)? >> 4, at })
     }
 }
@@ -89,30 +89,30 @@ struct PayloadType {
 }
 
 /// Finds the outermost IP header, after VLAN tags, MPLS labels and PPPoE.
-fn network(frame: &[u8], link: LinkKind) -> Option<NetworkHeader> {
+fn find_ip_header(frame: &[u8], link: LinkKind) -> Option<NetworkHeader> {
     let PayloadType { mut at, mut kind } = match link {
-        LinkKind::Ethernet => PayloadType { at: 12, kind: be16(frame, 12)? },
-        LinkKind::Cooked => PayloadType { at: 14, kind: be16(frame, 14)? },
+        LinkKind::Ethernet => PayloadType { at: 12, kind: read_be16(frame, 12)? },
+        LinkKind::Cooked => PayloadType { at: 14, kind: read_be16(frame, 14)? },
         // The type comes first and the data begin at byte 20, so the offset below is that of the last two header bytes.
-        LinkKind::Cooked2 => PayloadType { at: 18, kind: be16(frame, 0)? },
-        LinkKind::Ip => return NetworkHeader::read(frame, 0),
-        LinkKind::Loopback => return NetworkHeader::read(frame, 4),
+        LinkKind::Cooked2 => PayloadType { at: 18, kind: read_be16(frame, 0)? },
+        LinkKind::Ip => return NetworkHeader::read_at(frame, 0),
+        LinkKind::Loopback => return NetworkHeader::read_at(frame, 4),
         LinkKind::Ppp
         | LinkKind::Hdlc
         | LinkKind::Wireless
         | LinkKind::Radiotap
         | LinkKind::Ppi
         | LinkKind::Nflog => {
-            let payload = link.payload(frame)?;
+            let payload = link.find_payload(frame)?;
             match payload.kind {
-                0x0800 | 0x86dd => return NetworkHeader::read(frame, payload.at),
+                0x0800 | 0x86dd => return NetworkHeader::read_at(frame, payload.at),
                 kind => PayloadType { at: payload.at.checked_sub(2)?, kind },
             }
         }
     };
     while VLAN.contains(&kind) {
         at += 4;
-        kind = be16(frame, at)?;
+        kind = read_be16(frame, at)?;
     }
     at += 2;
     match kind {
@@ -128,7 +128,7 @@ fn network(frame: &[u8], link: LinkKind) -> Option<NetworkHeader> {
         0x0800 | 0x86dd => {}
         _ => return None,
     }
-    NetworkHeader::read(frame, at)
+    NetworkHeader::read_at(frame, at)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ pub struct ExporterList {
     networks: Vec<ExporterNetwork>,
 }
 
-const fn bits(address: IpAddr) -> u8 {
+const fn address_bits(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }
 
@@ -35,13 +35,13 @@ impl ExporterNetwork {
             (IpAddr::V6(mine), IpAddr::V6(theirs)) => mine.to_bits() ^ theirs.to_bits(),
             _ => return false,
         };
-        let rest = u32::from(bits(address) - self.prefix);
+        let rest = u32::from(address_bits(address) - self.prefix);
         // A prefix of length 0 shifts all bits out, which `>>` does not do.
         differs.checked_shr(rest).unwrap_or(0) == 0
     }
 
     fn is_host(&self) -> bool {
-        self.prefix == bits(self.address)
+        self.prefix == address_bits(self.address)
     }
 }
 
@@ -56,11 +56,11 @@ impl FromStr for ExporterNetwork {
 fn parse_network(text: &str) -> Option<ExporterNetwork> {
     let Some((address, prefix)) = text.split_once('/') else {
         let address = text.parse().ok()?;
-        return Some(ExporterNetwork { address, prefix: bits(address) });
+        return Some(ExporterNetwork { address, prefix: address_bits(address) });
     };
     let address = address.parse().ok()?;
     // `contains` subtracts the prefix from the length of the address, so a longer one would underflow there.
-    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= bits(address))?;
+    let prefix = prefix.parse().ok().filter(|prefix| *prefix <= address_bits(address))?;
     Some(ExporterNetwork { address, prefix })
 }
 
@@ -87,14 +87,14 @@ impl FromIterator<ExporterNetwork> for ExporterList {
 
 impl ExporterList {
     /// Returns whether messages from an address are read.
-    pub fn allows(&self, address: IpAddr) -> bool {
+    pub fn allows_address(&self, address: IpAddr) -> bool {
         self.is_empty()
-            || self.names(address)
+            || self.lists_host(address)
             || self.networks.iter().any(|network| network.contains(address))
     }
 
     /// Returns whether the list contains this address as a host, not as part of a network.
-    pub(super) fn names(&self, address: IpAddr) -> bool {
+    pub(super) fn lists_host(&self, address: IpAddr) -> bool {
         self.hosts.contains(&address)
     }
 
@@ -113,7 +113,7 @@ mod tests {
         let allows = |list: &[&str], address: &str| {
             let list: ExporterList =
                 list.iter().map(|text| text.parse::<ExporterNetwork>().unwrap()).collect();
-            list.allows(address.parse().unwrap())
+            list.allows_address(address.parse().unwrap())
         };
         assert!(allows(&[], "192.0.2.1"));
         assert!(allows(&["192.0.2.1"], "192.0.2.1") && !allows(&["192.0.2.1"], "192.0.2.2"));

@@ -10,16 +10,16 @@
 //! So an exporter that holds much gives up memory before one that holds little. An exporter gives up data that waits for its
 //! template first, then templates, the oldest first. It gives up the rest only by being forgotten.
 //!
-//! Invariant: after every message [`FlowCollector::memory`] is at most [`CollectorOptions::memory`]. The counts of a forgotten
+//! Invariant: after every message [`FlowCollector::memory_bytes`] is at most [`CollectorOptions::memory_bytes`]. The counts of a forgotten
 //! session are kept in the sum.
 
 use super::MalformedMessage;
 use super::allowed::ExporterList;
 use super::counts::SessionCounts;
 use super::exporter::{
-    ExporterIdentity, MessageHead, MessageSource, MessageTransport, SequenceNumbers, head,
+    ExporterIdentity, MessageHead, MessageSource, MessageTransport, SequenceNumbers, read_head,
 };
-use super::memory::{block, map};
+use super::memory::{block_bytes, map_bytes};
 use super::options::ReportedLosses;
 use super::received::{ReceivedMessage, SessionOptions};
 use super::session::ExportSession;
@@ -64,21 +64,21 @@ impl Default for CollectorOptions {
 impl CollectorOptions {
     /// The most exporters at one time: fewer than the option says if their entries alone would take more than a quarter of the
     /// memory.
-    pub fn places(&self) -> usize {
+    pub fn exporter_limit(&self) -> usize {
         self.exporters.min(self.memory / (4 * entry_memory())).max(1)
     }
 
     /// Places that are never given to the established.
-    fn trial_places(&self) -> usize {
-        (self.places() / 4).max(1)
+    fn trial_limit(&self) -> usize {
+        (self.exporter_limit() / 4).max(1)
     }
 
     /// Memory that sessions may hold: the rest beside the table and the exporters that are gone.
-    fn held_most(&self) -> usize {
-        self.memory.saturating_sub(self.places() * entry_memory() + self.ended_most())
+    fn session_memory_limit(&self) -> usize {
+        self.memory.saturating_sub(self.exporter_limit() * entry_memory() + self.ended_memory_limit())
     }
 
-    const fn ended_most(&self) -> usize {
+    const fn ended_memory_limit(&self) -> usize {
         self.memory / 8
     }
 
@@ -132,7 +132,7 @@ pub struct FlowCollector {
 }
 
 impl RefusedMessages {
-    pub const fn sum(&self) -> u64 {
+    pub const fn total_messages(&self) -> u64 {
         self.unknown_protocol + self.not_allowed + self.address_full
     }
 }
@@ -145,28 +145,29 @@ impl FlowCollector {
 
     /// Reads one whole message that came from `source` at `now_ns`. The time must be of a clock that is never set, because
     /// ages are measured by it.
-    pub fn receive(
+    pub fn receive_message(
         &mut self,
         source: MessageSource,
         message: &[u8],
         now_ns: u64,
         out: &mut impl FnMut(&ExporterIdentity, ReceivedMessage),
     ) -> Result<(), MalformedMessage> {
-        if source.transport != MessageTransport::File && !self.options.allowed.allows(source.address) {
+        if source.transport != MessageTransport::File && !self.options.allowed.allows_address(source.address)
+        {
             self.refused.not_allowed += 1;
             return Ok(());
         }
         // The address must be allowed and the protocol known before anything is stored for a message.
         let MessageHead { protocol, domain } =
-            head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
+            read_head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
         let exporter = ExporterIdentity { source, protocol, domain };
-        if self.table.get(&exporter).is_none() && !self.admit(exporter, now_ns) {
+        if self.table.get(&exporter).is_none() && !self.admit_exporter(exporter, now_ns) {
             self.refused.address_full += 1;
             return Ok(());
         }
-        self.table.touch(&exporter, now_ns);
+        self.table.touch_exporter(&exporter, now_ns);
         let Some(known) = self.table.get_mut(&exporter) else { return Ok(()) };
-        let read = known.session.decode(message, now_ns, &mut |received| out(&exporter, received));
+        let read = known.session.decode_message(message, now_ns, &mut |received| out(&exporter, received));
         let is_known_for = now_ns.saturating_sub(known.first_ns);
         // A forger can send templates and garbage from any address at little cost. To become established it must send
         // records that can be decoded, and keep it up for the whole trial. The address of a connection is its own.
@@ -176,47 +177,47 @@ impl FlowCollector {
             && is_known_for >= trial_ns
             && has_delivered(known.session.counts())
         {
-            self.establish(&exporter, now_ns);
+            self.establish_exporter(&exporter, now_ns);
         }
         self.bound_memory(&exporter);
         read
     }
 
     /// Gives an exporter a place. Returns whether there is one.
-    fn admit(&mut self, exporter: ExporterIdentity, now_ns: u64) -> bool {
+    fn admit_exporter(&mut self, exporter: ExporterIdentity, now_ns: u64) -> bool {
         let MessageSource { address, transport, .. } = exporter.source;
         let is_file = transport == MessageTransport::File;
         while !is_file
-            && self.table.of_address(address).exporters >= self.options.exporters_per_address.max(1)
+            && self.table.address_use(address).exporters >= self.options.exporters_per_address.max(1)
         {
             let on_trial = self.table.silent_longest_at(address, ExporterStanding::OnTrial).copied();
             let silent = self.table.silent_longest_at(address, ExporterStanding::Established).copied();
             let silent = silent.filter(|silent| self.is_silent(silent, now_ns));
             if let Some(oldest) = on_trial {
                 self.forgotten.on_trial += 1;
-                self.forget(&oldest);
+                self.forget_exporter(&oldest);
             } else if let Some(silent) = silent {
                 self.forgotten.silent += 1;
-                self.forget(&silent);
+                self.forget_exporter(&silent);
             } else {
                 return false;
             }
         }
-        self.table.insert(exporter, self.session(exporter), ExporterStanding::OnTrial, now_ns);
-        if is_file || self.options.allowed.names(address) {
-            self.establish(&exporter, now_ns);
+        self.table.insert_exporter(exporter, self.new_session(exporter), ExporterStanding::OnTrial, now_ns);
+        if is_file || self.options.allowed.lists_host(address) {
+            self.establish_exporter(&exporter, now_ns);
         }
-        while self.table.len() > self.options.places()
+        while self.table.len() > self.options.exporter_limit()
             && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
             self.forgotten.on_trial += 1;
-            self.forget(&oldest);
+            self.forget_exporter(&oldest);
         }
         self.table.get(&exporter).is_some()
     }
 
     /// A new session. Templates of a connection are valid as long as the connection.
-    fn session(&self, exporter: ExporterIdentity) -> ExportSession {
+    fn new_session(&self, exporter: ExporterIdentity) -> ExportSession {
         let options = self.options.session;
         let template_life =
             options.template_life.filter(|_| exporter.source.transport == MessageTransport::Udp);
@@ -229,36 +230,36 @@ impl FlowCollector {
     }
 
     /// Ends an exporter's trial, if there is a place among the established, or one of them was silent for long.
-    fn establish(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
-        let most = self.options.places() - self.options.trial_places();
-        if self.table.count(ExporterStanding::Established) >= most {
+    fn establish_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
+        let most = self.options.exporter_limit() - self.options.trial_limit();
+        if self.table.count_by_standing(ExporterStanding::Established) >= most {
             let silent = self.table.silent_longest(ExporterStanding::Established).copied();
             let Some(silent) = silent.filter(|silent| self.is_silent(silent, now_ns)) else { return };
             self.forgotten.silent += 1;
-            self.forget(&silent);
+            self.forget_exporter(&silent);
         }
-        self.table.establish(exporter);
+        self.table.establish_exporter(exporter);
     }
 
     /// Frees memory until the bounds in the module documentation hold again, after a message of `exporter`.
     fn bound_memory(&mut self, exporter: &ExporterIdentity) {
-        self.table.charge(exporter);
+        self.table.account_memory(exporter);
         let MessageSource { address, transport, .. } = exporter.source;
         let share =
             if transport == MessageTransport::File { usize::MAX } else { self.options.address_memory() };
-        while self.table.of_address(address).memory > share
-            && self.give_up_at(address, self.table.of_address(address).memory - share)
+        while self.table.address_use(address).memory > share
+            && self.give_up_at(address, self.table.address_use(address).memory - share)
         {}
-        let most = self.options.held_most();
-        while self.table.held_by(ExporterStanding::OnTrial) > most / 2
+        let most = self.options.session_memory_limit();
+        while self.table.held_memory_by(ExporterStanding::OnTrial) > most / 2
             && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
             self.forgotten.for_memory += 1;
-            self.forget(&oldest);
+            self.forget_exporter(&oldest);
         }
-        while self.table.held() > most
+        while self.table.held_memory() > most
             && let Some(largest) = self.table.largest_address()
-            && self.give_up_at(largest, self.table.held() - most)
+            && self.give_up_at(largest, self.table.held_memory() - most)
         {}
     }
 
@@ -267,48 +268,48 @@ impl FlowCollector {
     fn give_up_at(&mut self, address: IpAddr, excess: usize) -> bool {
         let Some(largest) = self.table.largest_at(address) else { return false };
         let Some(known) = self.table.get_mut(&largest) else { return false };
-        let before = known.session.memory();
-        known.session.shrink(before.saturating_sub(excess));
+        let before = known.session.memory_bytes();
+        known.session.shrink_to(before.saturating_sub(excess));
         // A session that frees nothing holds only its fixed state. It must be forgotten, or `bound_memory` would loop for ever.
-        if known.session.memory() < before {
-            self.table.charge(&largest);
+        if known.session.memory_bytes() < before {
+            self.table.account_memory(&largest);
         } else {
             self.forgotten.for_memory += 1;
-            self.forget(&largest);
+            self.forget_exporter(&largest);
         }
         true
     }
 
     /// Memory that senders make the collector hold now, as it costs the allocator.
-    pub fn memory(&self) -> usize {
-        self.table.held() + self.table.len() * entry_memory() + self.ended_memory()
+    pub fn memory_bytes(&self) -> usize {
+        self.table.held_memory() + self.table.len() * entry_memory() + self.ended_memory()
     }
 
     fn ended_memory(&self) -> usize {
         // Live views hold these names too, and copy them once more for each reader.
-        3 * (map::<ExporterIdentity, EndedExporter>(self.ended.len()) + self.ended_names)
+        3 * (map_bytes::<ExporterIdentity, EndedExporter>(self.ended.len()) + self.ended_names)
     }
 
-    fn forget(&mut self, exporter: &ExporterIdentity) {
-        let Some(mut known) = self.table.remove(exporter) else { return };
-        known.session.end();
+    fn forget_exporter(&mut self, exporter: &ExporterIdentity) {
+        let Some(mut known) = self.table.remove_exporter(exporter) else { return };
+        known.session.end_session();
         // Senders choose their ports: with them, one address could fill the list by coming again and again.
         let portless = ExporterIdentity { source: MessageSource { port: 0, ..exporter.source }, ..*exporter };
         let is_listed = self.ended.contains_key(&portless);
         if !is_listed && !self.is_worth_a_line(&known) {
-            self.gone.add(known.session.counts());
+            self.gone.add_counts(known.session.counts());
             return;
         }
         let ended = self.ended.entry(portless).or_default();
         let before = names_memory(&ended.counts);
-        ended.counts.add(known.session.counts());
+        ended.counts.add_counts(known.session.counts());
         self.ended_names = self.ended_names + names_memory(&ended.counts) - before;
-        if let Some(reported) = known.session.reported() {
+        if let Some(reported) = known.session.reported_losses() {
             if reported.ledger.is_some() {
                 // The ledger covers the packets of former sessions.
                 ended.counts.newer_packets = known.session.counts().newer_packets;
             }
-            ended.reported.get_or_insert_default().update(reported);
+            ended.reported.get_or_insert_default().update_from(reported);
         }
     }
 
@@ -319,26 +320,26 @@ impl FlowCollector {
             known.standing == ExporterStanding::Established || has_delivered(known.session.counts());
         // Nodes of the map may be less than half full, and everything counts three times, see `ended_memory`.
         let one = size_of::<EndedExporter>() * 8 + 3 * names_memory(known.session.counts());
-        let has_room = self.ended.len() < self.options.places();
-        is_known && has_room && self.ended_memory() + one < self.options.ended_most()
+        let has_room = self.ended.len() < self.options.exporter_limit();
+        is_known && has_room && self.ended_memory() + one < self.options.ended_memory_limit()
     }
 
     /// A connection or file has ended: another from there is another session.
-    pub fn closed(&mut self, source: MessageSource) {
-        for exporter in self.table.of_source(source) {
-            self.forget(&exporter);
+    pub fn close_source(&mut self, source: MessageSource) {
+        for exporter in self.table.exporters_of_source(source) {
+            self.forget_exporter(&exporter);
         }
     }
 
     /// Forgets state that is too old, in all sessions.
-    pub fn age(&mut self, now_ns: u64) {
+    pub fn expire_old(&mut self, now_ns: u64) {
         // Copied, because `charge` changes the maps of the table.
         let all: Vec<ExporterIdentity> = self.table.keys().copied().collect();
         for exporter in all {
             if let Some(known) = self.table.get_mut(&exporter)
-                && known.session.age(now_ns)
+                && known.session.expire_old(now_ns)
             {
-                self.table.charge(&exporter);
+                self.table.account_memory(&exporter);
             }
         }
     }
@@ -348,36 +349,36 @@ impl FlowCollector {
         &self,
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
         let all = self.table.iter();
-        all.map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported()))
+        all.map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported_losses()))
     }
 
     /// The sequence numbers of an exporter that is known now.
-    pub fn numbers(&self, exporter: &ExporterIdentity) -> Option<SequenceNumbers> {
-        self.table.get(exporter)?.session.sequence.numbers()
+    pub fn sequence_numbers(&self, exporter: &ExporterIdentity) -> Option<SequenceNumbers> {
+        self.table.get(exporter)?.session.sequence.sequence_numbers()
     }
 
     /// The exporters that are gone, in the same way; their ports are 0.
-    pub fn ended(
+    pub fn ended_exporters(
         &self,
     ) -> impl Iterator<Item = (&ExporterIdentity, &SessionCounts, Option<&ReportedLosses>)> {
         self.ended.iter().map(|(exporter, ended)| (exporter, &ended.counts, ended.reported.as_ref()))
     }
 
     /// Messages that were not read, by cause.
-    pub const fn refused(&self) -> RefusedMessages {
+    pub const fn refused_messages(&self) -> RefusedMessages {
         self.refused
     }
 
     /// Exporters that were forgotten for others, by cause.
-    pub const fn forgotten(&self) -> ForgottenExporters {
+    pub const fn forgotten_exporters(&self) -> ForgottenExporters {
         self.forgotten
     }
 
     /// The sum over all exporters, including those that are gone.
-    pub fn counts(&self) -> SessionCounts {
+    pub fn total_counts(&self) -> SessionCounts {
         let mut sum = self.gone.clone();
-        for (_, counts, _) in self.exporters().chain(self.ended()) {
-            sum.add(counts);
+        for (_, counts, _) in self.exporters().chain(self.ended_exporters()) {
+            sum.add_counts(counts);
         }
         sum
     }
@@ -388,6 +389,6 @@ fn has_delivered(counts: &SessionCounts) -> bool {
 }
 
 fn names_memory(counts: &SessionCounts) -> usize {
-    let blocks: usize = counts.skipped.iter().map(|name| block(name.len())).sum();
-    blocks + map::<String, ()>(counts.skipped.len())
+    let blocks: usize = counts.skipped.iter().map(|name| block_bytes(name.len())).sum();
+    blocks + map_bytes::<String, ()>(counts.skipped.len())
 }

@@ -132,7 +132,7 @@ pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
 };
 
 impl SessionCounts {
-    pub fn add(&mut self, other: &Self) {
+    pub fn add_counts(&mut self, other: &Self) {
         for count in SESSION_COUNTS {
             let mine = (count.get_mut)(self);
             // Exporters choose the values of their records, so a sum may overflow.
@@ -150,7 +150,7 @@ impl SessionCounts {
     }
 
     /// Returns the sums that do not balance.
-    pub fn imbalances(&self) -> Vec<CountImbalance> {
+    pub fn find_imbalances(&self) -> Vec<CountImbalance> {
         let causes = [
             self.undecoded_late_bytes,
             self.undecoded_no_room_bytes,

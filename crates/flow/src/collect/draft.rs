@@ -2,10 +2,10 @@
 //!
 //! Invariant: a later field replaces an earlier one only if it is at least as good.
 
-use super::addresses::{address6, end, known_address, mac};
+use super::addresses::{set_end_address, set_ipv6_address, set_known_address, set_mac_address};
 use super::meaning::{FieldMeaning, FieldRank, TimeNotation};
 use super::options::ExporterFacts;
-use super::reader::{low8, low16, low32, number};
+use super::reader::{low_u8, low_u16, low_u32, read_number};
 use super::sampling::SamplingState;
 use super::template::TemplateField;
 use crate::canonical::is_icmp;
@@ -43,7 +43,7 @@ struct FlowTimes {
 }
 
 impl FlowTimes {
-    const fn write(self, half: &mut FlowHalf) {
+    const fn write_to(self, half: &mut FlowHalf) {
         half.first_ns = self.first_ns;
         half.last_ns = self.last_ns;
     }
@@ -84,19 +84,19 @@ pub(super) struct RecordDraft {
 
 impl RecordDraft {
     /// Takes a field's value.
-    pub(super) fn take(&mut self, field: TemplateField, bytes: &[u8]) {
-        if self.take_bytes(field.meaning, bytes) {
+    pub(super) fn set_field(&mut self, field: TemplateField, bytes: &[u8]) {
+        if self.set_bytes_field(field.meaning, bytes) {
             return;
         }
         // A number of more than eight bytes fits no field here.
-        let Some(value) = number(bytes) else { return };
-        if !self.take_half(field, value) && !self.sampling.take(field.meaning, value) {
-            self.take_whole(field.meaning, value);
+        let Some(value) = read_number(bytes) else { return };
+        if !self.set_direction_field(field, value) && !self.sampling.set_field(field.meaning, value) {
+            self.set_record_field(field.meaning, value);
         }
     }
 
     /// Takes values that are not numbers. Returns whether it was one.
-    fn take_bytes(&mut self, meaning: FieldMeaning, bytes: &[u8]) -> bool {
+    fn set_bytes_field(&mut self, meaning: FieldMeaning, bytes: &[u8]) -> bool {
         let record = &mut self.record;
         let foreign = &mut self.foreign;
         let key = &mut record.key;
@@ -106,43 +106,45 @@ impl RecordDraft {
             | FieldMeaning::Boot
             | FieldMeaning::Account(_) => {}
             FieldMeaning::Track => self.history.get_or_insert_default().set_track(bytes),
-            FieldMeaning::Other(name) => foreign.others.add(name.enterprise, name.id, bytes),
+            FieldMeaning::Other(name) => foreign.others.add_field(name.enterprise, name.id, bytes),
             FieldMeaning::Source4 | FieldMeaning::Source6 => {
-                end(&mut key.source, &mut record.outer_source, bytes);
+                set_end_address(&mut key.source, &mut record.outer_source, bytes);
             }
             FieldMeaning::Destination4 | FieldMeaning::Destination6 => {
-                end(&mut key.destination, &mut record.outer_destination, bytes);
+                set_end_address(&mut key.destination, &mut record.outer_destination, bytes);
             }
-            FieldMeaning::NextHop => known_address(&mut foreign.next_hop, bytes),
-            FieldMeaning::BgpNextHop => known_address(&mut foreign.bgp_next_hop, bytes),
-            FieldMeaning::NatSource => known_address(&mut foreign.nat_source, bytes),
-            FieldMeaning::NatDestination => known_address(&mut foreign.nat_destination, bytes),
-            FieldMeaning::OuterSource => address6(&mut record.outer_source, bytes),
-            FieldMeaning::OuterDestination => address6(&mut record.outer_destination, bytes),
-            FieldMeaning::SourceMac => mac(&mut record.source_mac, bytes),
-            FieldMeaning::DestinationMac => mac(&mut record.destination_mac, bytes),
+            FieldMeaning::NextHop => set_known_address(&mut foreign.next_hop, bytes),
+            FieldMeaning::BgpNextHop => set_known_address(&mut foreign.bgp_next_hop, bytes),
+            FieldMeaning::NatSource => set_known_address(&mut foreign.nat_source, bytes),
+            FieldMeaning::NatDestination => set_known_address(&mut foreign.nat_destination, bytes),
+            FieldMeaning::OuterSource => set_ipv6_address(&mut record.outer_source, bytes),
+            FieldMeaning::OuterDestination => set_ipv6_address(&mut record.outer_destination, bytes),
+            FieldMeaning::SourceMac => set_mac_address(&mut record.source_mac, bytes),
+            FieldMeaning::DestinationMac => set_mac_address(&mut record.destination_mac, bytes),
             _ => return false,
         }
         true
     }
 
     /// Takes values that each direction has. Returns whether it was one.
-    fn take_half(&mut self, field: TemplateField, value: u64) -> bool {
+    fn set_direction_field(&mut self, field: TemplateField, value: u64) -> bool {
         let direction = usize::from(field.reverse);
         let times = &mut self.times[direction];
         let ranks = &mut self.ranks[direction];
         let half = if field.reverse { &mut self.record.reverse } else { &mut self.record.forward };
         match field.meaning {
-            FieldMeaning::Packets(rank) => better(&mut ranks.packets, rank, &mut half.packets, value),
-            FieldMeaning::Octets(rank) => better(&mut ranks.octets, rank, &mut half.bytes, value),
+            FieldMeaning::Packets(rank) => {
+                replace_if_better(&mut ranks.packets, rank, &mut half.packets, value)
+            }
+            FieldMeaning::Octets(rank) => replace_if_better(&mut ranks.octets, rank, &mut half.bytes, value),
             FieldMeaning::FrameOctets(rank) => {
-                better(&mut ranks.frame_octets, rank, &mut half.frame_bytes, value);
+                replace_if_better(&mut ranks.frame_octets, rank, &mut half.frame_bytes, value);
             }
             FieldMeaning::AnswerPackets => self.record.reverse.packets = value,
             FieldMeaning::AnswerOctets => self.record.reverse.bytes = value,
-            FieldMeaning::TcpFlags => half.tcp_flags = low16(value),
-            FieldMeaning::Start(clock) => times.start.take(clock, value),
-            FieldMeaning::End(clock) => times.end.take(clock, value),
+            FieldMeaning::TcpFlags => half.tcp_flags = low_u16(value),
+            FieldMeaning::Start(clock) => times.start.set_time(clock, value),
+            FieldMeaning::End(clock) => times.end.set_time(clock, value),
             FieldMeaning::DurationMillis => times.duration_ns = Some(value.saturating_mul(1_000_000)),
             FieldMeaning::DurationMicros => times.duration_ns = Some(value.saturating_mul(1_000)),
             _ => return false,
@@ -150,81 +152,85 @@ impl RecordDraft {
         true
     }
 
-    fn take_whole(&mut self, meaning: FieldMeaning, value: u64) {
+    fn set_record_field(&mut self, meaning: FieldMeaning, value: u64) {
         let record = &mut self.record;
         match meaning {
-            FieldMeaning::SourcePort => record.key.source_port = low16(value),
-            FieldMeaning::DestinationPort => record.key.destination_port = low16(value),
-            FieldMeaning::Protocol => record.key.protocol = low8(value),
-            FieldMeaning::Tos => record.tos = low8(value),
+            FieldMeaning::SourcePort => record.key.source_port = low_u16(value),
+            FieldMeaning::DestinationPort => record.key.destination_port = low_u16(value),
+            FieldMeaning::Protocol => record.key.protocol = low_u8(value),
+            FieldMeaning::Tos => record.tos = low_u8(value),
             // The upper four bits of a tag are priority and drop eligibility (IEEE 802.1Q), not the identifier.
             FieldMeaning::Vlan(rank) => {
-                better(&mut self.vlan, rank, &mut record.key.vlan, low16(value) & 0xfff);
+                replace_if_better(&mut self.vlan, rank, &mut record.key.vlan, low_u16(value) & 0xfff);
             }
-            FieldMeaning::InnerVlan => record.key.inner_vlan = low16(value) & 0xfff,
-            FieldMeaning::IcmpTypeCode => record.icmp = low16(value),
-            FieldMeaning::IcmpType => record.icmp = record.icmp & 0xff | low16(value) << 8,
-            FieldMeaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low16(value) & 0xff,
+            FieldMeaning::InnerVlan => record.key.inner_vlan = low_u16(value) & 0xfff,
+            FieldMeaning::IcmpTypeCode => record.icmp = low_u16(value),
+            FieldMeaning::IcmpType => record.icmp = record.icmp & 0xff | low_u16(value) << 8,
+            FieldMeaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low_u16(value) & 0xff,
             // Elements 70 to 72 are three bytes: label, traffic class and bottom of stack. The time to live comes as a field
             // of its own, before or after them.
-            FieldMeaning::Mpls(at) => put(&mut record.mpls[usize::from(at)], 0xff, low32(value) << 8),
+            FieldMeaning::Mpls(at) => {
+                replace_bits(&mut record.mpls[usize::from(at)], 0xff, low_u32(value) << 8)
+            }
             FieldMeaning::MplsTtl(at) => {
-                put(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low8(value)));
+                replace_bits(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low_u8(value)));
             }
             // The first byte of element 351 is the kind of segment; 1 is VXLAN.
             FieldMeaning::Segment if value >> 56 == 1 => {
                 record.key.tunnel = TunnelKind::Vxlan;
-                record.key.tunnel_id = low32(value);
+                record.key.tunnel_id = low_u32(value);
             }
             FieldMeaning::TunnelKind => {
                 record.key.tunnel =
                     u8::try_from(value).ok().and_then(TunnelKind::from_number).unwrap_or_default();
             }
-            FieldMeaning::TunnelId => record.key.tunnel_id = low32(value),
-            FieldMeaning::Part => record.part = low16(value),
+            FieldMeaning::TunnelId => record.key.tunnel_id = low_u32(value),
+            FieldMeaning::Part => record.part = low_u16(value),
             // A boolean of IPFIX: 1 is true, 2 is false.
             FieldMeaning::Loss => record.loss = value == 1,
             FieldMeaning::Merged => record.merged = value == 1,
-            FieldMeaning::LeastTtl => record.ttl_min = low8(value),
-            FieldMeaning::GreatestTtl => record.ttl_max = low8(value),
+            FieldMeaning::LeastTtl => record.ttl_min = low_u8(value),
+            FieldMeaning::GreatestTtl => record.ttl_max = low_u8(value),
             // One value for all packets is both the least and the greatest.
             FieldMeaning::Ttl => {
-                record.ttl_min = low8(value);
-                record.ttl_max = low8(value);
+                record.ttl_min = low_u8(value);
+                record.ttl_max = low_u8(value);
             }
             FieldMeaning::EndReason => {
                 record.end = u8::try_from(value).ok().and_then(EndReason::from_number).unwrap_or_default();
             }
             FieldMeaning::FlowId => record.flow_id = value,
-            FieldMeaning::History(element) => self.history.get_or_insert_default().set(element, value),
-            FieldMeaning::Input => record.input = low32(value),
-            _ => self.take_foreign(meaning, value),
+            FieldMeaning::History(element) => {
+                self.history.get_or_insert_default().set_element(element, value)
+            }
+            FieldMeaning::Input => record.input = low_u32(value),
+            _ => self.set_foreign_field(meaning, value),
         }
     }
 
     /// Numbers that only other exporters send.
-    const fn take_foreign(&mut self, meaning: FieldMeaning, value: u64) {
+    const fn set_foreign_field(&mut self, meaning: FieldMeaning, value: u64) {
         let foreign = &mut self.foreign;
         match meaning {
-            FieldMeaning::Output => foreign.output = low32(value),
-            FieldMeaning::SourceAs => foreign.source_as = low32(value),
-            FieldMeaning::DestinationAs => foreign.destination_as = low32(value),
-            FieldMeaning::NatSourcePort => foreign.nat_source_port = low16(value),
-            FieldMeaning::NatDestinationPort => foreign.nat_destination_port = low16(value),
-            FieldMeaning::PostVlan => foreign.post_vlan = low16(value) & 0xfff,
-            FieldMeaning::PostTos => foreign.post_tos = low8(value),
+            FieldMeaning::Output => foreign.output = low_u32(value),
+            FieldMeaning::SourceAs => foreign.source_as = low_u32(value),
+            FieldMeaning::DestinationAs => foreign.destination_as = low_u32(value),
+            FieldMeaning::NatSourcePort => foreign.nat_source_port = low_u16(value),
+            FieldMeaning::NatDestinationPort => foreign.nat_destination_port = low_u16(value),
+            FieldMeaning::PostVlan => foreign.post_vlan = low_u16(value) & 0xfff,
+            FieldMeaning::PostTos => foreign.post_tos = low_u8(value),
             _ => {}
         }
     }
 
-    pub(super) fn finish(mut self, moment: &MessageTime, about: &ExporterFacts) -> FinishedRecord {
+    pub(super) fn finish_record(mut self, moment: &MessageTime, about: &ExporterFacts) -> FinishedRecord {
         let [there, back] = self.times;
-        let stated = there.resolve(moment);
+        let stated = there.resolve_times(moment);
         // A record without times gets that of its message, so that it is stored near the others; `timeless` counts it.
         let times = stated.unwrap_or(FlowTimes { first_ns: moment.sent_ns, last_ns: moment.sent_ns });
         let record = &mut self.record;
         record.history = self.history;
-        times.write(&mut record.forward);
+        times.write_to(&mut record.forward);
         // NetFlow has type and code as the destination port.
         if record.icmp == 0 && is_icmp(record.key.protocol) {
             record.icmp = record.key.destination_port;
@@ -233,33 +239,34 @@ impl RecordDraft {
         if is_biflow {
             // A direction without packets has no times here, whatever the exporter put into its template.
             if record.forward.packets == 0 && record.forward.bytes == 0 {
-                FlowTimes { first_ns: 0, last_ns: 0 }.write(&mut record.forward);
+                FlowTimes { first_ns: 0, last_ns: 0 }.write_to(&mut record.forward);
             }
-            back.resolve(moment).unwrap_or(times).write(&mut record.reverse);
+            back.resolve_times(moment).unwrap_or(times).write_to(&mut record.reverse);
         } else {
             record.reverse = FlowHalf::default();
         }
         if self.foreign != ForeignFields::default() {
             record.foreign = Some(Arc::new(self.foreign));
         }
-        record.sampling = self.sampling.interval().unwrap_or_else(|| about.interval(self.sampling.sampler));
+        record.sampling =
+            self.sampling.stated_interval().unwrap_or_else(|| about.sampling_interval(self.sampling.sampler));
         FinishedRecord { record: self.record, is_timed: stated.is_some() }
     }
 }
 
-fn better<T>(have: &mut Option<FieldRank>, rank: FieldRank, place: &mut T, value: T) {
+fn replace_if_better<T>(have: &mut Option<FieldRank>, rank: FieldRank, place: &mut T, value: T) {
     if have.is_none_or(|have| have <= rank) {
         *have = Some(rank);
         *place = value;
     }
 }
 
-const fn put(place: &mut u32, keep: u32, value: u32) {
+const fn replace_bits(place: &mut u32, keep: u32, value: u32) {
     *place = *place & keep | value;
 }
 
 impl StatedTime {
-    fn take(&mut self, clock: TimeNotation, raw: u64) {
+    fn set_time(&mut self, clock: TimeNotation, raw: u64) {
         if clock == TimeNotation::Uptime {
             self.uptime = Some(raw);
         } else if self.finest.is_none_or(|(known, _)| known <= clock) {
@@ -267,9 +274,9 @@ impl StatedTime {
         }
     }
 
-    fn read(&self, moment: &MessageTime) -> Option<u64> {
-        let finest = self.finest.and_then(|(clock, raw)| moment.read(clock, raw));
-        let uptime = self.uptime.and_then(|raw| moment.read(TimeNotation::Uptime, raw));
+    fn resolve_ns(&self, moment: &MessageTime) -> Option<u64> {
+        let finest = self.finest.and_then(|(clock, raw)| moment.decode_time(clock, raw));
+        let uptime = self.uptime.and_then(|raw| moment.decode_time(TimeNotation::Uptime, raw));
         // An uptime has milliseconds, but NetFlow 9 relates it to the clock by whole seconds. So it is better than seconds and
         // worse than any other notation.
         let is_finer = self.finest.is_some_and(|(clock, _)| clock > TimeNotation::Uptime);
@@ -279,10 +286,10 @@ impl StatedTime {
 
 impl DraftTimes {
     /// The times; one that is missing follows from the duration, or is the other.
-    fn resolve(&self, moment: &MessageTime) -> Option<FlowTimes> {
+    fn resolve_times(&self, moment: &MessageTime) -> Option<FlowTimes> {
         let duration = self.duration_ns.unwrap_or(0);
-        let start = self.start.read(moment);
-        let end = self.end.read(moment);
+        let start = self.start.resolve_ns(moment);
+        let end = self.end.resolve_ns(moment);
         // Without start and end, a duration alone gives no times.
         Some(FlowTimes {
             first_ns: start.or_else(|| Some(end?.saturating_sub(duration)))?,
@@ -292,14 +299,14 @@ impl DraftTimes {
 }
 
 impl MessageTime {
-    fn read(&self, clock: TimeNotation, raw: u64) -> Option<u64> {
+    fn decode_time(&self, clock: TimeNotation, raw: u64) -> Option<u64> {
         match clock {
             TimeNotation::Seconds => raw.checked_mul(1_000_000_000),
             TimeNotation::Millis => raw.checked_mul(1_000_000),
             TimeNotation::Before => Some(self.sent_ns.saturating_sub(raw.saturating_mul(1_000))),
-            TimeNotation::Micros => Some(ntp(raw, 1_000_000)),
-            TimeNotation::Nanos => Some(ntp(raw, 1_000_000_000)),
-            TimeNotation::Uptime => self.at_uptime(low32(raw)),
+            TimeNotation::Micros => Some(decode_ntp(raw, 1_000_000)),
+            TimeNotation::Nanos => Some(decode_ntp(raw, 1_000_000_000)),
+            TimeNotation::Uptime => self.at_uptime(low_u32(raw)),
         }
     }
 
@@ -309,7 +316,7 @@ impl MessageTime {
         let now_ms = match (self.uptime_ms, self.boot_ms) {
             (Some(now), _) => now,
             // Cut to 32 bits like the uptimes in records, so that the difference below wraps in the same way.
-            (None, Some(boot)) => low32(sent_ms.wrapping_sub(boot)),
+            (None, Some(boot)) => low_u32(sent_ms.wrapping_sub(boot)),
             (None, None) => return None,
         };
         // The difference is signed: a flow may end a little after the header was written.
@@ -319,7 +326,7 @@ impl MessageTime {
 }
 
 /// Reads NTP time, seconds since 1900 modulo 2^32 and a fraction, to the nearest 1/`parts` of a second.
-fn ntp(raw: u64, parts: u64) -> u64 {
+fn decode_ntp(raw: u64, parts: u64) -> u64 {
     let seconds = raw >> 32;
     // The first bit is set until 2036; then the seconds start again at zero (RFC 4330 section 3).
     let era = if seconds >> 31 == 1 { 0 } else { 1 << 32 };
@@ -337,25 +344,25 @@ mod tests {
             let fraction = (nanos << 32) / 1_000_000_000;
             for fraction in [fraction, (fraction + 1).min(0xffff_ffff)] {
                 let raw = (1_800_000_000 + EPOCH) << 32 | fraction;
-                assert_eq!(ntp(raw, 1_000_000_000), 1_800_000_000_000_000_000 + nanos);
+                assert_eq!(decode_ntp(raw, 1_000_000_000), 1_800_000_000_000_000_000 + nanos);
             }
         }
         let after_2036 = (1_u64 << 31) << 32;
         assert_eq!(
-            ntp(after_2036 - (1 << 32), 1_000_000),
+            decode_ntp(after_2036 - (1 << 32), 1_000_000),
             ((1 << 32) + (1_u64 << 31) - 1 - EPOCH) * 1_000_000_000
         );
-        assert_eq!(ntp(0, 1_000_000), ((1 << 32) - EPOCH) * 1_000_000_000);
+        assert_eq!(decode_ntp(0, 1_000_000), ((1 << 32) - EPOCH) * 1_000_000_000);
     }
 
     #[test]
     fn uptimes_wrap() {
         let moment = MessageTime { sent_ns: 5_000_000_000_000, uptime_ms: Some(100), boot_ms: None };
-        assert_eq!(moment.read(TimeNotation::Uptime, 90), Some(4_999_990_000_000));
-        assert_eq!(moment.read(TimeNotation::Uptime, u64::from(u32::MAX)), Some(4_999_899_000_000));
+        assert_eq!(moment.decode_time(TimeNotation::Uptime, 90), Some(4_999_990_000_000));
+        assert_eq!(moment.decode_time(TimeNotation::Uptime, u64::from(u32::MAX)), Some(4_999_899_000_000));
         let booted = MessageTime { sent_ns: 5_000_000_000_000, uptime_ms: None, boot_ms: Some(4_990_000) };
-        assert_eq!(booted.read(TimeNotation::Uptime, 9_500), Some(4_999_500_000_000));
-        assert_eq!(MessageTime::default().read(TimeNotation::Uptime, 1), None);
+        assert_eq!(booted.decode_time(TimeNotation::Uptime, 9_500), Some(4_999_500_000_000));
+        assert_eq!(MessageTime::default().decode_time(TimeNotation::Uptime, 1), None);
     }
 
     /// An uptime is worthless unless it is known when the exporter began.
@@ -369,16 +376,16 @@ mod tests {
             (FieldMeaning::End(TimeNotation::Uptime), 90),
             (FieldMeaning::End(TimeNotation::Seconds), 6),
         ] {
-            draft.take(field(meaning), &value.to_be_bytes());
+            draft.set_field(field(meaning), &value.to_be_bytes());
         }
         let FinishedRecord { record, is_timed } =
-            draft.clone().finish(&MessageTime::default(), &ExporterFacts::default());
+            draft.clone().finish_record(&MessageTime::default(), &ExporterFacts::default());
         assert_eq!(
             (record.forward.first_ns, record.forward.last_ns, is_timed),
             (5_000_000_000, 6_000_000_000, true)
         );
         let known = MessageTime { sent_ns: 7_000_000_000, uptime_ms: Some(100), boot_ms: None };
-        let record = draft.finish(&known, &ExporterFacts::default()).record;
+        let record = draft.finish_record(&known, &ExporterFacts::default()).record;
         assert_eq!((record.forward.first_ns, record.forward.last_ns), (6_970_000_000, 6_990_000_000));
     }
 
@@ -386,14 +393,14 @@ mod tests {
     fn the_finer_time_and_the_delta_are_believed() {
         let field = |meaning| TemplateField { length: 8, reverse: false, meaning };
         let mut draft = RecordDraft::default();
-        draft.take(field(FieldMeaning::Start(TimeNotation::Millis)), &5_u64.to_be_bytes());
-        draft.take(field(FieldMeaning::Start(TimeNotation::Seconds)), &9_u64.to_be_bytes());
-        draft.take(field(FieldMeaning::DurationMillis), &2_u64.to_be_bytes());
-        draft.take(field(FieldMeaning::Packets(FieldRank::Delta)), &[3]);
-        draft.take(field(FieldMeaning::Packets(FieldRank::Post)), &[4]);
-        draft.take(field(FieldMeaning::Packets(FieldRank::Total)), &[5]);
+        draft.set_field(field(FieldMeaning::Start(TimeNotation::Millis)), &5_u64.to_be_bytes());
+        draft.set_field(field(FieldMeaning::Start(TimeNotation::Seconds)), &9_u64.to_be_bytes());
+        draft.set_field(field(FieldMeaning::DurationMillis), &2_u64.to_be_bytes());
+        draft.set_field(field(FieldMeaning::Packets(FieldRank::Delta)), &[3]);
+        draft.set_field(field(FieldMeaning::Packets(FieldRank::Post)), &[4]);
+        draft.set_field(field(FieldMeaning::Packets(FieldRank::Total)), &[5]);
         let FinishedRecord { record, is_timed } =
-            draft.finish(&MessageTime::default(), &ExporterFacts::default());
+            draft.finish_record(&MessageTime::default(), &ExporterFacts::default());
         assert_eq!((record.forward.first_ns, record.forward.last_ns, is_timed), (5_000_000, 7_000_000, true));
         assert_eq!((record.forward.packets, record.sampling), (3, 1));
     }

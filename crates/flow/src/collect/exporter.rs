@@ -103,27 +103,33 @@ pub(super) struct MessageHead {
     pub(super) domain: u32,
 }
 
-pub(super) fn head(message: &[u8]) -> Result<MessageHead, MalformedMessage> {
+pub(super) fn read_head(message: &[u8]) -> Result<MessageHead, MalformedMessage> {
     // `SIM` is looked for first: read as a version, its first two bytes are far above any that is given.
     if message.starts_with(&sim::MAGIC) {
-        return Ok(MessageHead { protocol: ExportProtocol::Sim, domain: word(message, 8, sim::HEADER)? });
+        return Ok(MessageHead {
+            protocol: ExportProtocol::Sim,
+            domain: read_word(message, 8, sim::HEADER)?,
+        });
     }
     let short = MalformedMessage::Short { found: message.len(), needed: 2 };
     let version = u16::from_be_bytes(*message.first_chunk::<2>().ok_or(short)?);
     Ok(match version {
         // NetFlow 5 distinguishes the exporters of one source by engine type and engine number, a byte each.
         5 => {
-            let domain = word(message, 20, netflow5::HEADER)? >> 16;
+            let domain = read_word(message, 20, netflow5::HEADER)? >> 16;
             MessageHead { protocol: ExportProtocol::NetFlow5, domain }
         }
-        9 => MessageHead { protocol: ExportProtocol::NetFlow9, domain: word(message, 16, netflow9::HEADER)? },
-        10 => MessageHead { protocol: ExportProtocol::Ipfix, domain: word(message, 12, ipfix::HEADER)? },
+        9 => MessageHead {
+            protocol: ExportProtocol::NetFlow9,
+            domain: read_word(message, 16, netflow9::HEADER)?,
+        },
+        10 => MessageHead { protocol: ExportProtocol::Ipfix, domain: read_word(message, 12, ipfix::HEADER)? },
         version => return Err(MalformedMessage::Version(version)),
     })
 }
 
 /// A word of a header that should have `needed` bytes.
-fn word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedMessage> {
+fn read_word(message: &[u8], at: usize, needed: usize) -> Result<u32, MalformedMessage> {
     let bytes = message.get(at..).and_then(|bytes| bytes.first_chunk());
     bytes
         .map(|bytes| u32::from_be_bytes(*bytes))
@@ -135,16 +141,16 @@ pub fn message_length(stream: &[u8]) -> Result<Option<usize>, MalformedMessage> 
     let Some(start @ &[v0, v1, i0, i1, s0, s1]) = stream.first_chunk::<6>() else { return Ok(None) };
     let version = u16::from_be_bytes([v0, v1]);
     if start.starts_with(&sim::MAGIC) {
-        at_least(u16::from_be_bytes([s0, s1]), sim::HEADER)
+        check_length(u16::from_be_bytes([s0, s1]), sim::HEADER)
     } else if version == 10 {
-        at_least(u16::from_be_bytes([i0, i1]), ipfix::HEADER)
+        check_length(u16::from_be_bytes([i0, i1]), ipfix::HEADER)
     } else {
         Err(MalformedMessage::Version(version))
     }
 }
 
 /// A stated length. One that is shorter than its header would make the reader take no bytes and never get on.
-fn at_least(stated: u16, needed: usize) -> Result<Option<usize>, MalformedMessage> {
+fn check_length(stated: u16, needed: usize) -> Result<Option<usize>, MalformedMessage> {
     let found = usize::from(stated);
     if found < needed { Err(MalformedMessage::Short { found, needed }) } else { Ok(Some(found)) }
 }

@@ -64,25 +64,25 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     }
 
     /// Packets of flows that are still open.
-    pub fn packets(&self) -> u64 {
+    pub fn open_packets(&self) -> u64 {
         self.open.values().map(|open| open.record.forward.packets).sum()
     }
 
     /// Takes an event that came at `now_ns`.
-    pub fn take(&mut self, of: E, event: SimEvent, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
+    pub fn add_event(&mut self, of: E, event: SimEvent, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         match event {
             SimEvent::Flow { flow_id, key, .. } => {
-                let open = self.open((of, flow_id), now_ns, out);
+                let open = self.open_flow((of, flow_id), now_ns, out);
                 // The meter opens a flow of the same number only after the old one has ended. A key that is still the default
                 // one belongs to packets that came before this item, which are of the same flow.
                 if open.record.key != FlowKey::default() {
-                    report(of, open, EndReason::EndOfFlow, now_ns, out);
+                    report_flow(of, open, EndReason::EndOfFlow, now_ns, out);
                     open.record.part = 0;
                 }
                 open.record.key = key;
             }
             SimEvent::Packet { flow_id, bytes, at_ns } => {
-                let half = &mut self.open((of, flow_id), now_ns, out).record.forward;
+                let half = &mut self.open_flow((of, flow_id), now_ns, out).record.forward;
                 if half.packets == 0 {
                     half.first_ns = at_ns;
                     half.last_ns = at_ns;
@@ -96,13 +96,18 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         }
     }
 
-    fn open(&mut self, place: (E, u64), now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) -> &mut OpenFlow {
+    fn open_flow(
+        &mut self,
+        place: (E, u64),
+        now_ns: u64,
+        out: &mut impl FnMut(E, FlowRecord),
+    ) -> &mut OpenFlow {
         if !self.open.contains_key(&place) {
             while self.open.len() >= self.options.flows.max(1)
                 && let Some(oldest) = self.order.pop_front()
                 && let Some(mut open) = self.open.remove(&oldest)
             {
-                report(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
+                report_flow(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
             }
             if self.open.capacity() == 0 {
                 // All memory is reserved at once: a map that grows needs both its old and its new memory while it moves. Pages
@@ -122,16 +127,16 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
     }
 
     /// Reports flows that have ended, and parts of those that continue.
-    pub fn advance(&mut self, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
+    pub fn advance_to(&mut self, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         let idle = self.options.idle.as_u64();
         let active = self.options.active.as_u64();
         self.open.retain(|(of, _), open| {
             if now_ns.saturating_sub(open.heard_ns) >= idle {
-                report(*of, open, EndReason::Idle, now_ns, out);
+                report_flow(*of, open, EndReason::Idle, now_ns, out);
                 return false;
             }
             if now_ns.saturating_sub(open.opened_ns) >= active {
-                report(*of, open, EndReason::Active, now_ns, out);
+                report_flow(*of, open, EndReason::Active, now_ns, out);
             }
             true
         });
@@ -140,15 +145,21 @@ impl<E: Copy + Eq + Hash> FlowGatherer<E> {
         self.order.retain(|place| open.contains_key(place));
     }
 
-    pub fn finish(&mut self, out: &mut impl FnMut(E, FlowRecord)) {
+    pub fn finish_flows(&mut self, out: &mut impl FnMut(E, FlowRecord)) {
         self.order.clear();
         for ((of, _), mut open) in self.open.drain() {
-            report(of, &mut open, EndReason::Forced, 0, out);
+            report_flow(of, &mut open, EndReason::Forced, 0, out);
         }
     }
 }
 
-fn report<E>(of: E, open: &mut OpenFlow, end: EndReason, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
+fn report_flow<E>(
+    of: E,
+    open: &mut OpenFlow,
+    end: EndReason,
+    now_ns: u64,
+    out: &mut impl FnMut(E, FlowRecord),
+) {
     open.opened_ns = now_ns;
     if open.record.forward.packets == 0 {
         return;
@@ -171,27 +182,32 @@ mod tests {
         let mut gather = FlowGatherer::new(GatherOptions::default());
         let mut records = Vec::new();
         let key = FlowKey { source_port: 5, ..FlowKey::default() };
-        gather.take((), SimEvent::Flow { flow_id: 1, key, at_ns: 10 }, 0, &mut |(), record: FlowRecord| {
-            records.push(record);
-        });
+        gather.add_event(
+            (),
+            SimEvent::Flow { flow_id: 1, key, at_ns: 10 },
+            0,
+            &mut |(), record: FlowRecord| {
+                records.push(record);
+            },
+        );
         for at_ns in [10, 30, 20] {
-            gather.take((), packet(1, at_ns), 0, &mut |(), record: FlowRecord| {
+            gather.add_event((), packet(1, at_ns), 0, &mut |(), record: FlowRecord| {
                 records.push(record);
             });
         }
-        gather.take((), packet(2, 40), 20_000_000_000, &mut |(), record: FlowRecord| {
+        gather.add_event((), packet(2, 40), 20_000_000_000, &mut |(), record: FlowRecord| {
             records.push(record);
         });
-        gather.advance(30_000_000_000, &mut |(), record: FlowRecord| {
+        gather.advance_to(30_000_000_000, &mut |(), record: FlowRecord| {
             records.push(record);
         });
         let [first] = &records[..] else { panic!("one is over") };
         assert_eq!((first.key, first.forward.packets, first.forward.bytes), (key, 3, 300));
         assert_eq!((first.forward.first_ns, first.forward.last_ns, first.end), (10, 30, EndReason::Idle));
-        gather.finish(&mut |(), record: FlowRecord| {
+        gather.finish_flows(&mut |(), record: FlowRecord| {
             records.push(record);
         });
-        assert_eq!((records[1].flow_id, records[1].end, gather.packets()), (2, EndReason::Forced, 0));
+        assert_eq!((records[1].flow_id, records[1].end, gather.open_packets()), (2, EndReason::Forced, 0));
     }
 
     /// The first part begins also if all of the former flow was reported before.
@@ -203,10 +219,11 @@ mod tests {
         let told =
             SimEvent::Flow { flow_id: 1, key: FlowKey { source_port: 5, ..FlowKey::default() }, at_ns: 0 };
         for (event, second) in [(told, 0), (packet(1, 1), 1), (told, 12), (packet(1, 2), 13)] {
-            gather.advance(second * 1_000_000_000, &mut |(), record| parts.push((record.part, record.end)));
-            gather.take((), event, second * 1_000_000_000, &mut |(), _| {});
+            gather
+                .advance_to(second * 1_000_000_000, &mut |(), record| parts.push((record.part, record.end)));
+            gather.add_event((), event, second * 1_000_000_000, &mut |(), _| {});
         }
-        gather.finish(&mut |(), record| parts.push((record.part, record.end)));
+        gather.finish_flows(&mut |(), record| parts.push((record.part, record.end)));
         assert_eq!(parts, [(0, EndReason::Active), (0, EndReason::Forced)]);
     }
 
@@ -215,10 +232,10 @@ mod tests {
         let mut gather = FlowGatherer::new(GatherOptions { flows: 10, ..GatherOptions::default() });
         let mut packets = 0;
         for n in 0..1_000 {
-            gather.take((), packet(n % 37, n), n, &mut |(), record| packets += record.forward.packets);
+            gather.add_event((), packet(n % 37, n), n, &mut |(), record| packets += record.forward.packets);
             assert!(gather.open.len() <= 10 && gather.order.len() <= 10);
         }
-        assert_eq!(packets + gather.packets(), 1_000);
+        assert_eq!(packets + gather.open_packets(), 1_000);
     }
 
     #[test]
@@ -226,8 +243,8 @@ mod tests {
         let mut gather = FlowGatherer::new(GatherOptions::default());
         let mut parts = Vec::new();
         for second in 0..150_u64 {
-            gather.take((), packet(1, second), second * 1_000_000_000, &mut |(), _| {});
-            gather.advance(second * 1_000_000_000, &mut |(), record| {
+            gather.add_event((), packet(1, second), second * 1_000_000_000, &mut |(), _| {});
+            gather.advance_to(second * 1_000_000_000, &mut |(), record| {
                 parts.push((record.part, record.forward.packets));
             });
         }

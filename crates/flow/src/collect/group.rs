@@ -45,7 +45,7 @@ pub struct GroupOptions {
 
 impl GroupOptions {
     /// Builds options for as many flows as fit into this much memory.
-    pub fn within(memory: usize) -> Self {
+    pub fn within_memory(memory: usize) -> Self {
         // A map has a power of two of buckets and fills seven eighths of them. There are two maps, and while one of them grows it
         // takes half as much again.
         let mut buckets: usize = 16;
@@ -115,31 +115,31 @@ impl GroupedFlows {
     /// Counts a record that another process of this collector has probably taken already.
     pub fn pass_over(&mut self, record: &FlowRecord, now_ns: u64) {
         if let Some(history) = &record.history
-            && let Some(counts) = self.account(history.mark.group)
+            && let Some(counts) = self.group_counts_mut(history.mark.group)
         {
-            counts.account(history.mark.meter, [record.packets(), 0, 0], now_ns);
+            counts.count_record(history.mark.meter, [record.packets(), 0, 0], now_ns);
         }
     }
 
     /// Records that another process of this collector has already handed out this record, so that it is not handed out again.
-    pub fn recall(&mut self, mut record: FlowRecord, now_ns: u64) {
+    pub fn recall_record(&mut self, mut record: FlowRecord, now_ns: u64) {
         if let Some(history) = record.history.take() {
-            self.turn(now_ns);
+            self.forget_old_flows(now_ns);
             self.newest_ns = self.newest_ns.max(record.last_ns());
-            self.join(&history, &mut record, now_ns, true);
+            self.join_record(&history, &mut record, now_ns, true);
         }
     }
 
     /// Takes a record; returns its new part. `now_ns` is of a clock that is never set.
-    pub fn take(&mut self, mut record: FlowRecord, now_ns: u64) -> Option<FlowRecord> {
+    pub fn filter_new(&mut self, mut record: FlowRecord, now_ns: u64) -> Option<FlowRecord> {
         let Some(history) = record.history.take() else { return Some(record) };
-        self.turn(now_ns);
+        self.forget_old_flows(now_ns);
         let before = record.packets();
         self.newest_ns = self.newest_ns.max(record.last_ns());
-        let joined = self.join(&history, &mut record, now_ns, false);
-        if let Some(counts) = self.account(history.mark.group) {
+        let joined = self.join_record(&history, &mut record, now_ns, false);
+        if let Some(counts) = self.group_counts_mut(history.mark.group) {
             counts.forgotten += joined.forgotten;
-            counts.account(history.mark.meter, [before, joined.unplaced, record.packets()], now_ns);
+            counts.count_record(history.mark.meter, [before, joined.unplaced, record.packets()], now_ns);
         }
         if record.packets() == 0 {
             return None;
@@ -152,20 +152,20 @@ impl GroupedFlows {
     }
 
     /// Takes a meter's report on its place in its group.
-    pub fn note(&mut self, membership: &GroupMembership) {
-        if let Some(counts) = self.account(membership.group) {
-            counts.note(membership);
+    pub fn note_membership(&mut self, membership: &GroupMembership) {
+        if let Some(counts) = self.group_counts_mut(membership.group) {
+            counts.note_membership(membership);
         }
     }
 
     /// The account of a group, if there is one or room for it.
-    fn account(&mut self, group: u64) -> Option<&mut GroupCounts> {
+    fn group_counts_mut(&mut self, group: u64) -> Option<&mut GroupCounts> {
         let has_room = self.groups.len() < GROUPS || self.groups.contains_key(&group);
         has_room.then(|| self.groups.entry(group).or_default())
     }
 
     /// Memory that the flows take, in bytes.
-    pub fn memory(&self) -> usize {
+    pub fn memory_bytes(&self) -> usize {
         (self.recent.capacity() + self.older.capacity()) / 7 * 8 * SIDE_BYTES
     }
 
@@ -175,7 +175,7 @@ impl GroupedFlows {
     }
 
     /// Reduces a record to its new part. `was_stored`: the record was handed out before.
-    fn join(
+    fn join_record(
         &mut self,
         history: &FlowHistory,
         record: &mut FlowRecord,
@@ -190,9 +190,9 @@ impl GroupedFlows {
         // borrowed.
         let mut clocks =
             if has_room { self.clocks.remove(&group).unwrap_or_default() } else { MeterClocks::default() };
-        let times = times_of(history, record);
-        let has_others = !was_stored && clocks.hears_others(meter, times[0], now_ns);
-        clocks.hear(meter, history.since_ns, history.is_strange, now_ns);
+        let times = record_times(history, record);
+        let has_others = !was_stored && clocks.has_other_witness(meter, times[0], now_ns);
+        clocks.note_meter(meter, history.since_ns, history.is_strange, now_ns);
         for (half, is_reverse) in [(&mut record.forward, false), (&mut record.reverse, true)] {
             let own = CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes };
             let report = SideReport {
@@ -211,7 +211,7 @@ impl GroupedFlows {
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };
             let known = self.known_side(place);
             joined.forgotten += u64::from(may_be_forgotten && known.is_empty());
-            let SideNews { new, is_unplaced } = known.take(&report, &mut clocks);
+            let SideNews { new, is_unplaced } = known.add_report(&report, &mut clocks);
             joined.unplaced += if is_unplaced { half.packets } else { 0 };
             (half.packets, half.bytes, half.frame_bytes) = (new.packets, new.bytes, new.frame_bytes);
         }
@@ -228,7 +228,7 @@ impl GroupedFlows {
     }
 
     /// Forgets flows that were not used during the last turn, or the older half if there are too many.
-    fn turn(&mut self, now_ns: u64) {
+    fn forget_old_flows(&mut self, now_ns: u64) {
         let is_old = now_ns.saturating_sub(self.turned_ns) >= self.options.memory.as_u64();
         let is_full = self.recent.len() >= self.options.flows.max(1);
         if is_old || is_full {
@@ -244,7 +244,7 @@ impl GroupedFlows {
 }
 
 /// The first and the last packet of a record. One that has none is of the landmarks that it names.
-fn times_of(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
+fn record_times(history: &FlowHistory, record: &FlowRecord) -> [u64; 2] {
     if record.last_ns() > 0 {
         return [record.first_ns(), record.last_ns()];
     }

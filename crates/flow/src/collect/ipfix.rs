@@ -4,7 +4,7 @@ use super::MalformedMessage;
 use super::draft::MessageTime;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, fingerprint};
+use super::sequence::{MessageClaim, message_fingerprint};
 use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldName, FieldSpecifier};
 
@@ -22,16 +22,16 @@ struct IpfixHeader {
     number: u32,
 }
 
-fn header(reader: &mut ByteReader<'_>) -> Option<IpfixHeader> {
-    let _version = reader.u16()?;
-    let length = reader.u16()?;
-    let sent_s = reader.u32()?;
-    let number = reader.u32()?;
-    let _domain = reader.u32()?;
+fn read_header(reader: &mut ByteReader<'_>) -> Option<IpfixHeader> {
+    let _version = reader.read_u16()?;
+    let length = reader.read_u16()?;
+    let sent_s = reader.read_u32()?;
+    let number = reader.read_u32()?;
+    let _domain = reader.read_u32()?;
     Some(IpfixHeader { length, sent_s, number })
 }
 
-pub(super) fn decode(
+pub(super) fn decode_message(
     session: &mut ExportSession,
     bytes: &[u8],
     now_ns: u64,
@@ -39,7 +39,7 @@ pub(super) fn decode(
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
-    let header = header(&mut reader).ok_or(short)?;
+    let header = read_header(&mut reader).ok_or(short)?;
     if usize::from(header.length) != bytes.len() {
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
@@ -48,22 +48,22 @@ pub(super) fn decode(
     let moment = MessageTime { sent_ns: u64::from(header.sent_s) * 1_000_000_000, ..MessageTime::default() };
     let claim = MessageClaim {
         number: header.number,
-        fingerprint: fingerprint(bytes),
+        fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,
         empty: !has_data,
         rebooted: false,
     };
-    let Some(mut message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
-    let result = sets(session, reader, &mut message, out);
+    let Some(mut message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
+    let result = decode_sets(session, reader, &mut message, out);
     // The sequence has taken the message, so it must be closed even if a set could not be read.
-    session.close(message);
+    session.close_message(message);
     result
 }
 
 /// Checks that every set lies within the message. Returns whether one holds data.
 fn check_sets(mut reader: ByteReader<'_>) -> Result<bool, MalformedMessage> {
     let mut has_data = false;
-    while reader.left() > 0 {
+    while reader.bytes_left() > 0 {
         has_data |= next_set(&mut reader)?.id >= FIRST_DATA;
     }
     Ok(has_data)
@@ -76,30 +76,30 @@ pub(super) struct ReceivedSet<'a> {
 }
 
 pub(super) fn next_set<'a>(reader: &mut ByteReader<'a>) -> Result<ReceivedSet<'a>, MalformedMessage> {
-    let left = reader.left();
+    let left = reader.bytes_left();
     let short = MalformedMessage::Set { id: 0, said: 0, left };
-    let id = reader.u16().ok_or(short)?;
-    let said = usize::from(reader.u16().ok_or(short)?);
+    let id = reader.read_u16().ok_or(short)?;
+    let said = usize::from(reader.read_u16().ok_or(short)?);
     // The length includes the four bytes just read. Less than that would never get to the next set.
-    let content = said.checked_sub(4).and_then(|length| reader.take(length));
+    let content = said.checked_sub(4).and_then(|length| reader.read_bytes(length));
     content.map(|content| ReceivedSet { id, content }).ok_or(MalformedMessage::Set { id, said, left })
 }
 
-fn sets(
+fn decode_sets(
     session: &mut ExportSession,
     mut reader: ByteReader<'_>,
     message: &mut SessionMessage,
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
-    while reader.left() > 0 {
+    while reader.bytes_left() > 0 {
         let ReceivedSet { id, content } = next_set(&mut reader)?;
         // A set that cannot be read does not stop the others: each has its own length.
         let done = match id {
             TEMPLATES | OPTIONS_TEMPLATES => {
-                templates(session, id == OPTIONS_TEMPLATES, content, message, out)
+                decode_templates(session, id == OPTIONS_TEMPLATES, content, message, out)
             }
-            id if id >= FIRST_DATA => session.data(id, content, message, out),
+            id if id >= FIRST_DATA => session.take_data_set(id, content, message, out),
             // Reserved by the RFC; a later version may have a use for them.
             _ => Ok(()),
         };
@@ -108,7 +108,7 @@ fn sets(
     result
 }
 
-fn templates(
+fn decode_templates(
     session: &mut ExportSession,
     options: bool,
     content: &[u8],
@@ -117,16 +117,16 @@ fn templates(
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
     // Fewer bytes are padding, and so are zeros.
-    while reader.left() >= 4
-        && let Some(id) = reader.u16()
-        && let Some(count) = reader.u16()
+    while reader.bytes_left() >= 4
+        && let Some(id) = reader.read_u16()
+        && let Some(count) = reader.read_u16()
     {
         if id == 0 && count == 0 {
             break;
         }
         // RFC 7011 section 8.1: a template without fields withdraws the one of its number.
         if count == 0 {
-            withdraw(session, id, options);
+            withdraw_templates(session, id, options);
             continue;
         }
         if id < FIRST_DATA {
@@ -134,7 +134,7 @@ fn templates(
         }
         let cut = MalformedMessage::Template { id, why: "does not end within its set" };
         if options {
-            let scopes = reader.u16().ok_or(cut)?;
+            let scopes = reader.read_u16().ok_or(cut)?;
             if scopes == 0 || scopes > count {
                 return Err(MalformedMessage::Template {
                     id,
@@ -142,31 +142,31 @@ fn templates(
                 });
             }
         }
-        let fields = fields(&mut reader, count).ok_or(cut)?;
-        session.learn(id, &fields, options, message, out)?;
+        let fields = read_fields(&mut reader, count).ok_or(cut)?;
+        session.learn_template(id, &fields, options, message, out)?;
     }
     Ok(())
 }
 
-fn withdraw(session: &mut ExportSession, id: u16, options: bool) {
+fn withdraw_templates(session: &mut ExportSession, id: u16, options: bool) {
     if !session.may_withdraw() {
         return;
     }
     match id {
         // The number of the set itself stands for all templates of its kind.
-        TEMPLATES | OPTIONS_TEMPLATES => session.withdraw_all(options),
-        id => session.withdraw(id),
+        TEMPLATES | OPTIONS_TEMPLATES => session.withdraw_all_templates(options),
+        id => session.withdraw_template(id),
     }
 }
 
-fn fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<FieldSpecifier>> {
+fn read_fields(reader: &mut ByteReader<'_>, count: u16) -> Option<Vec<FieldSpecifier>> {
     // A sender may announce 65 535 fields in a set of a few bytes. Each field takes four bytes at least, so no more memory
     // is reserved than the set can fill.
-    let mut fields = Vec::with_capacity(usize::from(count).min(reader.left() / 4));
+    let mut fields = Vec::with_capacity(usize::from(count).min(reader.bytes_left() / 4));
     for _ in 0..count {
-        let id = reader.u16()?;
-        let length = reader.u16()?;
-        let enterprise = if id & ENTERPRISE == 0 { 0 } else { reader.u32()? };
+        let id = reader.read_u16()?;
+        let length = reader.read_u16()?;
+        let enterprise = if id & ENTERPRISE == 0 { 0 } else { reader.read_u32()? };
         let name = FieldName { enterprise, id: id & !ENTERPRISE };
         fields.push(FieldSpecifier { name, length });
     }

@@ -2,7 +2,7 @@
 //! v9.
 
 use super::template::FieldName;
-use crate::account::{ENTERPRISE, by_id};
+use crate::account::{ENTERPRISE, account_by_id};
 use crate::export::section::{REVERSE, own};
 use crate::foreign::reverse_name;
 use crate::iana;
@@ -145,7 +145,7 @@ impl ExporterStatistic {
 
 impl FieldMeaning {
     /// Keeps meanings that exist for each direction; the reverse direction has no column for any other meaning.
-    const fn of_a_half(self, name: FieldName) -> Self {
+    const fn for_direction(self, name: FieldName) -> Self {
         match self {
             Self::Packets(_)
             | Self::Octets(_)
@@ -160,17 +160,17 @@ impl FieldMeaning {
     }
 }
 
-pub(super) fn meaning(name: FieldName) -> FieldMeaning {
+pub(super) fn field_meaning(name: FieldName) -> FieldMeaning {
     let known = match name.enterprise {
-        0 => of_iana(name.id),
-        REVERSE => return of_iana(name.id).unwrap_or(FieldMeaning::Skipped).of_a_half(name),
-        ENTERPRISE => of_ours(name.id),
+        0 => iana_meaning(name.id),
+        REVERSE => return iana_meaning(name.id).unwrap_or(FieldMeaning::Skipped).for_direction(name),
+        ENTERPRISE => own_meaning(name.id),
         _ => None,
     };
     known.unwrap_or(FieldMeaning::Other(name))
 }
 
-fn of_iana(id: u16) -> Option<FieldMeaning> {
+fn iana_meaning(id: u16) -> Option<FieldMeaning> {
     use FieldMeaning as M;
     Some(match id {
         1 | 231 => M::Octets(FieldRank::Delta),
@@ -214,12 +214,12 @@ fn of_iana(id: u16) -> Option<FieldMeaning> {
         136 => M::EndReason,
         148 => M::FlowId,
         351 => M::Segment,
-        _ => return of_router(id).or_else(|| of_time(id)),
+        _ => return router_meaning(id).or_else(|| time_meaning(id)),
     })
 }
 
 /// Elements that routers and firewalls send.
-fn of_router(id: u16) -> Option<FieldMeaning> {
+fn router_meaning(id: u16) -> Option<FieldMeaning> {
     use FieldMeaning as M;
     Some(match id {
         14 => M::Output,
@@ -237,7 +237,7 @@ fn of_router(id: u16) -> Option<FieldMeaning> {
     })
 }
 
-fn of_time(id: u16) -> Option<FieldMeaning> {
+fn time_meaning(id: u16) -> Option<FieldMeaning> {
     use FieldMeaning as M;
     Some(match id {
         21 => M::End(TimeNotation::Uptime),
@@ -255,11 +255,11 @@ fn of_time(id: u16) -> Option<FieldMeaning> {
         161 => M::DurationMillis,
         162 => M::DurationMicros,
         160 => M::Boot,
-        _ => return of_exporter(id),
+        _ => return exporter_meaning(id),
     })
 }
 
-const fn of_exporter(id: u16) -> Option<FieldMeaning> {
+const fn exporter_meaning(id: u16) -> Option<FieldMeaning> {
     use FieldMeaning as M;
     Some(match id {
         // The number that no element has, padding, and the version that addresses have anyway.
@@ -283,7 +283,7 @@ const fn of_exporter(id: u16) -> Option<FieldMeaning> {
 }
 
 /// Elements of this project's meter.
-fn of_ours(id: u16) -> Option<FieldMeaning> {
+fn own_meaning(id: u16) -> Option<FieldMeaning> {
     Some(match id {
         own::PART => FieldMeaning::Part,
         own::LOSS => FieldMeaning::Loss,
@@ -296,14 +296,14 @@ fn of_ours(id: u16) -> Option<FieldMeaning> {
         own::THIRD_TTL => FieldMeaning::MplsTtl(2),
         own::TRACK => FieldMeaning::Track,
         id if own::OF_GROUP.contains(&id) => FieldMeaning::History(id),
-        id if by_id(id).is_some() => FieldMeaning::Account(id),
+        id if account_by_id(id).is_some() => FieldMeaning::Account(id),
         _ => return None,
     })
 }
 
 /// A field's name in remarks, for people.
-pub(super) fn spelled(name: FieldName) -> String {
-    match (name.enterprise, iana::element(name.id).map(|element| element.name)) {
+pub(super) fn field_label(name: FieldName) -> String {
+    match (name.enterprise, iana::element_by_id(name.id).map(|element| element.name)) {
         (0, Some(known)) => known.to_owned(),
         (0, None) => format!("element {}", name.id),
         (REVERSE, Some(known)) => reverse_name(known),
@@ -321,7 +321,7 @@ mod tests {
     fn every_numbered_column_is_understood() {
         for element in ELEMENTS.iter().filter(|element| element.id > 0) {
             let enterprise = if element.reverse { REVERSE } else { 0 };
-            let found = meaning(FieldName { enterprise, id: element.id });
+            let found = field_meaning(FieldName { enterprise, id: element.id });
             assert!(
                 !matches!(found, FieldMeaning::Skipped | FieldMeaning::Other(_))
                     || element.name == "ipVersion",
@@ -334,10 +334,10 @@ mod tests {
 
     #[test]
     fn what_is_skipped_has_a_name() {
-        assert_eq!(spelled(FieldName { enterprise: 0, id: 14 }), "egressInterface");
-        assert_eq!(spelled(FieldName { enterprise: 0, id: 9999 }), "element 9999");
-        assert_eq!(spelled(FieldName { enterprise: 9, id: 14 }), "element 14 of enterprise 9");
-        assert_eq!(spelled(FieldName { enterprise: REVERSE, id: 14 }), "reverseEgressInterface");
-        assert_eq!(spelled(FieldName { enterprise: REVERSE, id: 9999 }), "reverse element 9999");
+        assert_eq!(field_label(FieldName { enterprise: 0, id: 14 }), "egressInterface");
+        assert_eq!(field_label(FieldName { enterprise: 0, id: 9999 }), "element 9999");
+        assert_eq!(field_label(FieldName { enterprise: 9, id: 14 }), "element 14 of enterprise 9");
+        assert_eq!(field_label(FieldName { enterprise: REVERSE, id: 14 }), "reverseEgressInterface");
+        assert_eq!(field_label(FieldName { enterprise: REVERSE, id: 9999 }), "reverse element 9999");
     }
 }

@@ -8,16 +8,16 @@ const NODE_MOST: usize = 11;
 const NODE_LEAST: usize = 5;
 
 /// The cost of a block of memory: glibc puts eight bytes in front and rounds up to sixteen.
-pub(super) const fn block(bytes: usize) -> usize {
+pub(super) const fn block_bytes(bytes: usize) -> usize {
     if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16) + 16 }
 }
 
 /// The cost of a B-tree map.
-pub(super) const fn map<K, V>(entries: usize) -> usize {
+pub(super) const fn map_bytes<K, V>(entries: usize) -> usize {
     // Every node may be as empty as a B-tree allows, and still takes the memory of a full one.
-    let leaf = block(NODE_MOST * (size_of::<K>() + size_of::<V>()) + 16);
+    let leaf = block_bytes(NODE_MOST * (size_of::<K>() + size_of::<V>()) + 16);
     let leaves = entries.div_ceil(NODE_LEAST);
     // Above every five leaves is a node that also has twelve pointers; above those nodes are a quarter as many at most.
     let inner = if leaves > 1 { leaves.div_ceil(4) } else { 0 };
-    leaves * leaf + inner * (leaf + block(12 * size_of::<usize>()))
+    leaves * leaf + inner * (leaf + block_bytes(12 * size_of::<usize>()))
 }

@@ -5,7 +5,7 @@ use super::draft::{MessageTime, RecordDraft};
 use super::meaning::{FieldMeaning, FieldRank, TimeNotation};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, fingerprint};
+use super::sequence::{MessageClaim, message_fingerprint};
 use super::session::ExportSession;
 use super::template::TemplateField;
 
@@ -22,19 +22,19 @@ struct NetflowFiveHeader {
     sampling: u16,
 }
 
-fn header(reader: &mut ByteReader<'_>) -> Option<NetflowFiveHeader> {
-    let _version = reader.u16()?;
-    let count = reader.u16()?;
-    let uptime_ms = reader.u32()?;
-    let sent_s = reader.u32()?;
-    let sent_ns = reader.u32()?;
-    let number = reader.u32()?;
-    let _engine = reader.u16()?;
-    let sampling = reader.u16()?;
+fn read_header(reader: &mut ByteReader<'_>) -> Option<NetflowFiveHeader> {
+    let _version = reader.read_u16()?;
+    let count = reader.read_u16()?;
+    let uptime_ms = reader.read_u32()?;
+    let sent_s = reader.read_u32()?;
+    let sent_ns = reader.read_u32()?;
+    let number = reader.read_u32()?;
+    let _engine = reader.read_u16()?;
+    let sampling = reader.read_u16()?;
     Some(NetflowFiveHeader { count, uptime_ms, sent_s, sent_ns, number, sampling })
 }
 
-pub(super) fn decode(
+pub(super) fn decode_message(
     session: &mut ExportSession,
     bytes: &[u8],
     now_ns: u64,
@@ -42,7 +42,7 @@ pub(super) fn decode(
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
-    let header = header(&mut reader).ok_or(short)?;
+    let header = read_header(&mut reader).ok_or(short)?;
     let said = HEADER + RECORD * usize::from(header.count);
     if said != bytes.len() {
         return Err(MalformedMessage::Length { said, found: bytes.len() });
@@ -54,27 +54,27 @@ pub(super) fn decode(
     };
     let claim = MessageClaim {
         number: header.number,
-        fingerprint: fingerprint(bytes),
+        fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,
         empty: header.count == 0,
         rebooted: false,
     };
-    let Some(message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
+    let Some(message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
     // The upper two bits are the sampling mode, the other bits the interval. An interval of zero means that there was no
     // sampling.
     let sampling = (header.sampling & 0x3fff).to_be_bytes();
-    while let Some(record) = reader.take(RECORD) {
-        let mut draft = draft(record);
+    while let Some(record) = reader.read_bytes(RECORD) {
+        let mut draft = draft_record(record);
         if sampling != [0, 0] {
-            draft.take(field(FieldMeaning::SamplingInterval), &sampling);
+            draft.set_field(plain_field(FieldMeaning::SamplingInterval), &sampling);
         }
-        session.flow(draft, &moment, out);
+        session.deliver_flow(draft, &moment, out);
     }
-    session.close(message.of_units(header.count.into()));
+    session.close_message(message.with_units(header.count.into()));
     Ok(())
 }
 
-const fn field(meaning: FieldMeaning) -> TemplateField {
+const fn plain_field(meaning: FieldMeaning) -> TemplateField {
     TemplateField { length: 0, reverse: false, meaning }
 }
 
@@ -98,11 +98,11 @@ const LAYOUT: [(usize, usize, FieldMeaning); 16] = [
     (42, 2, FieldMeaning::DestinationAs),
 ];
 
-fn draft(record: &[u8]) -> RecordDraft {
+fn draft_record(record: &[u8]) -> RecordDraft {
     let mut draft = RecordDraft::default();
     for (from, length, meaning) in LAYOUT {
         if let Some(value) = record.get(from..from + length) {
-            draft.take(field(meaning), value);
+            draft.set_field(plain_field(meaning), value);
         }
     }
     draft

@@ -5,7 +5,7 @@ use super::draft::MessageTime;
 use super::ipfix::{FIRST_DATA, ReceivedSet, next_set};
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, fingerprint};
+use super::sequence::{MessageClaim, message_fingerprint};
 use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldName, FieldSpecifier};
 
@@ -20,16 +20,16 @@ struct NetflowNineHeader {
     number: u32,
 }
 
-fn header(reader: &mut ByteReader<'_>) -> Option<NetflowNineHeader> {
-    let _version_and_count = reader.u32()?;
-    let uptime_ms = reader.u32()?;
-    let sent_s = reader.u32()?;
-    let number = reader.u32()?;
-    let _source = reader.u32()?;
+fn read_header(reader: &mut ByteReader<'_>) -> Option<NetflowNineHeader> {
+    let _version_and_count = reader.read_u32()?;
+    let uptime_ms = reader.read_u32()?;
+    let sent_s = reader.read_u32()?;
+    let number = reader.read_u32()?;
+    let _source = reader.read_u32()?;
     Some(NetflowNineHeader { uptime_ms, sent_s, number })
 }
 
-pub(super) fn decode(
+pub(super) fn decode_message(
     session: &mut ExportSession,
     bytes: &[u8],
     now_ns: u64,
@@ -37,11 +37,11 @@ pub(super) fn decode(
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(bytes);
     let short = MalformedMessage::Short { found: bytes.len(), needed: HEADER };
-    let header = header(&mut reader).ok_or(short)?;
+    let header = read_header(&mut reader).ok_or(short)?;
     // All sets are measured before any is used: a packet that breaks off is not used at all, and its number is not counted as
     // received.
     let mut ahead = reader;
-    while ahead.left() > 0 {
+    while ahead.bytes_left() > 0 {
         next_set(&mut ahead)?;
     }
     let moment = MessageTime {
@@ -51,32 +51,32 @@ pub(super) fn decode(
     };
     let claim = MessageClaim {
         number: header.number,
-        fingerprint: fingerprint(bytes),
+        fingerprint: message_fingerprint(bytes),
         sent_s: header.sent_s,
         ..MessageClaim::default()
     };
-    let Some(mut message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
-    let result = sets(session, reader, &mut message, out);
+    let Some(mut message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
+    let result = decode_sets(session, reader, &mut message, out);
     // RFC 3954 section 5.1 numbers packets, whatever they hold.
     // The sequence has taken the message, so it must be closed even if a set could not be read.
-    session.close(message.of_units(1));
+    session.close_message(message.with_units(1));
     result
 }
 
-fn sets(
+fn decode_sets(
     session: &mut ExportSession,
     mut reader: ByteReader<'_>,
     message: &mut SessionMessage,
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut result = Ok(());
-    while reader.left() > 0 {
+    while reader.bytes_left() > 0 {
         let ReceivedSet { id, content } = next_set(&mut reader)?;
         // A set that cannot be read does not stop the others: each has its own length.
         let done = match id {
-            TEMPLATES => templates(session, content, message, out),
-            OPTIONS_TEMPLATES => options_templates(session, content, message, out),
-            id if id >= FIRST_DATA => session.data(id, content, message, out),
+            TEMPLATES => decode_templates(session, content, message, out),
+            OPTIONS_TEMPLATES => decode_options_templates(session, content, message, out),
+            id if id >= FIRST_DATA => session.take_data_set(id, content, message, out),
             _ => Ok(()),
         };
         result = result.and(done);
@@ -84,40 +84,40 @@ fn sets(
     result
 }
 
-fn templates(
+fn decode_templates(
     session: &mut ExportSession,
     content: &[u8],
     message: &mut SessionMessage,
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    while reader.left() >= 4
-        && let Some(id) = reader.u16()
-        && let Some(count) = reader.u16()
+    while reader.bytes_left() >= 4
+        && let Some(id) = reader.read_u16()
+        && let Some(count) = reader.read_u16()
     {
         // Zeros up to the next multiple of four.
         if id == 0 && count == 0 {
             break;
         }
         check_number(id)?;
-        let fields = fields(&mut reader, count.into(), false);
+        let fields = read_fields(&mut reader, count.into(), false);
         let fields = fields.ok_or(MalformedMessage::Template { id, why: "does not end within its set" })?;
-        session.learn(id, &fields, false, message, out)?;
+        session.learn_template(id, &fields, false, message, out)?;
     }
     Ok(())
 }
 
-fn options_templates(
+fn decode_options_templates(
     session: &mut ExportSession,
     content: &[u8],
     message: &mut SessionMessage,
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
     let mut reader = ByteReader::new(content);
-    while reader.left() >= 6
-        && let Some(id) = reader.u16()
-        && let Some(scopes) = reader.u16()
-        && let Some(options) = reader.u16()
+    while reader.bytes_left() >= 6
+        && let Some(id) = reader.read_u16()
+        && let Some(scopes) = reader.read_u16()
+        && let Some(options) = reader.read_u16()
     {
         if id == 0 && scopes == 0 {
             break;
@@ -125,9 +125,9 @@ fn options_templates(
         check_number(id)?;
         let cut = MalformedMessage::Template { id, why: "does not end within its set" };
         // RFC 3954 section 6.1 gives both as bytes, four for each field.
-        let mut all = fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
-        all.extend(fields(&mut reader, usize::from(options) / 4, false).ok_or(cut)?);
-        session.learn(id, &all, true, message, out)?;
+        let mut all = read_fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
+        all.extend(read_fields(&mut reader, usize::from(options) / 4, false).ok_or(cut)?);
+        session.learn_template(id, &all, true, message, out)?;
     }
     Ok(())
 }
@@ -140,11 +140,11 @@ const fn check_number(id: u16) -> Result<(), MalformedMessage> {
 }
 
 /// Scopes have numbers of their own, which are not those of elements: they are read as fields without a name.
-fn fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<FieldSpecifier>> {
-    let mut fields = Vec::with_capacity(count.min(reader.left() / 4));
+fn read_fields(reader: &mut ByteReader<'_>, count: usize, are_scopes: bool) -> Option<Vec<FieldSpecifier>> {
+    let mut fields = Vec::with_capacity(count.min(reader.bytes_left() / 4));
     for _ in 0..count {
-        let id = reader.u16()?;
-        let length = reader.u16()?;
+        let id = reader.read_u16()?;
+        let length = reader.read_u16()?;
         let name = if are_scopes { FieldName::NONE } else { FieldName { enterprise: 0, id } };
         fields.push(FieldSpecifier { name, length });
     }

@@ -1,11 +1,11 @@
 //! Options records: the exporter's sampling, its start time and its losses.
 
 use super::meaning::{ExporterStatistic, FieldMeaning, FieldRank};
-use super::memory::map;
-use super::reader::number;
+use super::memory::map_bytes;
+use super::reader::read_number;
 use super::sampling::SamplingState;
 use super::template::TemplateField;
-use crate::account::{UNKNOWN, by_id};
+use crate::account::{UNKNOWN, account_by_id};
 use crate::ledger::MeterLedger;
 use crate::membership::GroupMembership;
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ pub struct ReportedLosses {
 }
 
 impl ReportedLosses {
-    fn place(&mut self, statistic: ExporterStatistic) -> &mut Option<u64> {
+    fn statistic_mut(&mut self, statistic: ExporterStatistic) -> &mut Option<u64> {
         match statistic {
             ExporterStatistic::ExportedOctets => &mut self.exported_bytes,
             ExporterStatistic::ExportedMessages => &mut self.exported_messages,
@@ -63,13 +63,13 @@ impl ReportedLosses {
     }
 
     /// Takes the values of a later record of the same exporter, and keeps the values that it does not contain.
-    pub fn update(&mut self, later: &Self) {
+    pub fn update_from(&mut self, later: &Self) {
         let Self { at_ns, .. } = *later;
         self.at_ns = at_ns;
         let mut later = *later;
         for statistic in ExporterStatistic::ALL {
-            if let said @ Some(_) = *later.place(statistic) {
-                *self.place(statistic) = said;
+            if let said @ Some(_) = *later.statistic_mut(statistic) {
+                *self.statistic_mut(statistic) = said;
             }
         }
         self.ledger = later.ledger.or(self.ledger);
@@ -80,7 +80,7 @@ impl ReportedLosses {
         let mut copy = *self;
         self.ledger.is_none()
             && self.membership.is_none()
-            && ExporterStatistic::ALL.into_iter().all(|statistic| copy.place(statistic).is_none())
+            && ExporterStatistic::ALL.into_iter().all(|statistic| copy.statistic_mut(statistic).is_none())
     }
 }
 
@@ -102,10 +102,10 @@ pub(super) struct ExporterFacts {
 }
 
 impl OptionsDraft {
-    pub(super) fn take(&mut self, field: TemplateField, bytes: &[u8]) {
-        let Some(value) = number(bytes) else { return };
+    pub(super) fn set_field(&mut self, field: TemplateField, bytes: &[u8]) {
+        let Some(value) = read_number(bytes) else { return };
         // Numbers about the exporter itself have no direction, so a reverse field here is an error of the exporter.
-        if field.reverse || self.sampling.take(field.meaning, value) {
+        if field.reverse || self.sampling.set_field(field.meaning, value) {
             return;
         }
         match field.meaning {
@@ -113,23 +113,25 @@ impl OptionsDraft {
             FieldMeaning::Packets(FieldRank::Total) => self.reported.packets = Some(value),
             FieldMeaning::Observed => self.observed_ms = Some(value),
             FieldMeaning::Account(id) => {
-                if let Some(account) = by_id(id) {
+                if let Some(account) = account_by_id(id) {
                     let ledger = self.reported.ledger.get_or_insert_default();
                     (account.set)(ledger, (value != UNKNOWN).then_some(value));
                 }
             }
-            FieldMeaning::History(id) => self.reported.membership.get_or_insert_default().set(id, value),
-            FieldMeaning::Statistic(statistic) => *self.reported.place(statistic) = Some(value),
+            FieldMeaning::History(id) => {
+                self.reported.membership.get_or_insert_default().set_element(id, value)
+            }
+            FieldMeaning::Statistic(statistic) => *self.reported.statistic_mut(statistic) = Some(value),
             _ => {}
         }
     }
 
     /// Updates the state of the exporter. Returns the exporter's numbers about itself, if the record had any.
-    pub(super) fn finish(self, at_ns: u64, about: &mut ExporterFacts) -> Option<ReportedLosses> {
+    pub(super) fn finish_record(self, at_ns: u64, about: &mut ExporterFacts) -> Option<ReportedLosses> {
         about.boot_ms = self.boot_ms.or(about.boot_ms);
         let sampler = self.sampling.sampler;
         // The exporter chooses how many samplers it reports, so at most 64 are kept. A known sampler may change its interval.
-        if let Some(said) = self.sampling.interval()
+        if let Some(said) = self.sampling.stated_interval()
             && (about.samplers.len() < SAMPLERS || about.samplers.contains_key(&sampler))
         {
             about.samplers.insert(sampler, said);
@@ -141,12 +143,12 @@ impl OptionsDraft {
 
 impl ExporterFacts {
     /// Returns the memory that it takes.
-    pub(super) fn memory(&self) -> usize {
-        map::<Option<u64>, u32>(self.samplers.len())
+    pub(super) fn memory_bytes(&self) -> usize {
+        map_bytes::<Option<u64>, u32>(self.samplers.len())
     }
 
     /// Returns the sampling interval of a sampler; 1 if it is unknown.
-    pub(super) fn interval(&self, sampler: Option<u64>) -> u32 {
+    pub(super) fn sampling_interval(&self, sampler: Option<u64>) -> u32 {
         // An interval without a sampler number is valid for all samplers.
         let known = self.samplers.get(&sampler).or_else(|| self.samplers.get(&None));
         known.copied().unwrap_or(1)
@@ -161,7 +163,7 @@ mod tests {
     fn what_a_later_record_does_not_say_is_kept() {
         let mut known =
             ReportedLosses { at_ns: 1, packets: Some(5), flows: Some(2), ..ReportedLosses::default() };
-        known.update(&ReportedLosses { at_ns: 2, packets: Some(9), ..ReportedLosses::default() });
+        known.update_from(&ReportedLosses { at_ns: 2, packets: Some(9), ..ReportedLosses::default() });
         assert_eq!((known.at_ns, known.packets, known.flows), (2, Some(9), Some(2)));
     }
 
@@ -172,8 +174,15 @@ mod tests {
             let sampling =
                 SamplingState { sampler, taken: Some(taken), space: Some(space), ..SamplingState::default() };
             let draft = OptionsDraft { sampling, ..OptionsDraft::default() };
-            assert_eq!(draft.finish(0, &mut about), None);
+            assert_eq!(draft.finish_record(0, &mut about), None);
         }
-        assert_eq!((about.interval(Some(3)), about.interval(Some(4)), about.interval(None)), (100, 10, 10));
+        assert_eq!(
+            (
+                about.sampling_interval(Some(3)),
+                about.sampling_interval(Some(4)),
+                about.sampling_interval(None)
+            ),
+            (100, 10, 10)
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Finds the column of a record that holds a field of an exporter.
 
-use super::meaning::{FieldMeaning, meaning};
+use super::meaning::{FieldMeaning, field_meaning};
 use super::template::FieldName;
 use crate::export::section::REVERSE;
 
@@ -20,7 +20,7 @@ pub fn field_place(enterprise: u32, id: u16) -> FieldPlace {
         // The field is skipped, because the addresses show the version.
         return FieldPlace::Column("ipVersion");
     }
-    let meaning = meaning(FieldName { enterprise, id });
+    let meaning = field_meaning(FieldName { enterprise, id });
     if let FieldMeaning::Other(_) = meaning {
         return FieldPlace::OtherFields;
     }
@@ -123,18 +123,18 @@ mod tests {
         let field = |enterprise, id| TemplateField {
             length: 1,
             reverse: enterprise == REVERSE,
-            meaning: meaning(FieldName { enterprise, id }),
+            meaning: field_meaning(FieldName { enterprise, id }),
         };
         // This field has the lowest rank, so any other count of bytes replaces it.
-        draft.take(field(REVERSE, 23), &[1]);
-        draft.take(field(0, 153), &1_700_000_000_000_u64.to_be_bytes());
-        draft.take(field(enterprise, id), bytes);
+        draft.set_field(field(REVERSE, 23), &[1]);
+        draft.set_field(field(0, 153), &1_700_000_000_000_u64.to_be_bytes());
+        draft.set_field(field(enterprise, id), bytes);
         let moment = MessageTime {
             sent_ns: 1_700_000_000_000_000_000,
             uptime_ms: Some(5000),
             boot_ms: Some(1_699_000_000_000),
         };
-        draft.finish(&moment, &ExporterFacts::default()).record
+        draft.finish_record(&moment, &ExporterFacts::default()).record
     }
 
     fn has_others(record: &FlowRecord) -> bool {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     fn registered() -> impl Iterator<Item = (u32, u16)> {
-        let known = (0..=u16::MAX).filter(|id| iana::element(*id).is_some());
+        let known = (0..=u16::MAX).filter(|id| iana::element_by_id(*id).is_some());
         let ours = (0..64).map(|id| (ENTERPRISE, id));
         known.flat_map(|id| [(0, id), (REVERSE, id)]).chain(ours).chain([(0, 0), (9, 8232), (REVERSE, 0)])
     }
@@ -193,6 +193,6 @@ mod tests {
     }
 
     fn is_ttl_of_mpls(enterprise: u32, id: u16) -> bool {
-        matches!(meaning(FieldName { enterprise, id }), FieldMeaning::MplsTtl(_))
+        matches!(field_meaning(FieldName { enterprise, id }), FieldMeaning::MplsTtl(_))
     }
 }

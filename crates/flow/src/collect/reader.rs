@@ -9,63 +9,63 @@ impl<'a> ByteReader<'a> {
         Self(bytes)
     }
 
-    pub(super) const fn left(&self) -> usize {
+    pub(super) const fn bytes_left(&self) -> usize {
         self.0.len()
     }
 
     /// The next bytes; `None`, and nothing is taken, if fewer are left.
-    pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
+    pub(super) fn read_bytes(&mut self, length: usize) -> Option<&'a [u8]> {
         self.0.split_off(..length)
     }
 
-    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
-        self.take(N)?.try_into().ok()
+    fn read_array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.read_bytes(N)?.try_into().ok()
     }
 
-    pub(super) fn u8(&mut self) -> Option<u8> {
-        self.array::<1>().map(|[byte]| byte)
+    pub(super) fn read_u8(&mut self) -> Option<u8> {
+        self.read_array::<1>().map(|[byte]| byte)
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
-        self.array().map(u16::from_be_bytes)
+    pub(super) fn read_u16(&mut self) -> Option<u16> {
+        self.read_array().map(u16::from_be_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.array().map(u32::from_be_bytes)
+    pub(super) fn read_u32(&mut self) -> Option<u32> {
+        self.read_array().map(u32::from_be_bytes)
     }
 
     /// A value of variable length: its length in one byte, or in two behind a byte of ones.
-    pub(super) fn variable(&mut self) -> Option<&'a [u8]> {
+    pub(super) fn read_variable(&mut self) -> Option<&'a [u8]> {
         // RFC 7011 section 7. A copy is read first, so that nothing is taken if the value is cut.
         let mut ahead = *self;
-        let length = match ahead.u8()? {
-            u8::MAX => usize::from(ahead.u16()?),
+        let length = match ahead.read_u8()? {
+            u8::MAX => usize::from(ahead.read_u16()?),
             short => usize::from(short),
         };
-        let value = ahead.take(length)?;
+        let value = ahead.read_bytes(length)?;
         *self = ahead;
         Some(value)
     }
 }
 
 /// A number in network order, of at most eight bytes; `None` if it is longer than that.
-pub(super) fn number(bytes: &[u8]) -> Option<u64> {
+pub(super) fn read_number(bytes: &[u8]) -> Option<u64> {
     (bytes.len() <= 8).then(|| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
 /// The lowest bits of a number.
-pub(super) const fn low8(value: u64) -> u8 {
+pub(super) const fn low_u8(value: u64) -> u8 {
     value.to_le_bytes()[0]
 }
 
-/// See [`low8`].
-pub(super) const fn low16(value: u64) -> u16 {
+/// See [`low_u8`].
+pub(super) const fn low_u16(value: u64) -> u16 {
     let [a, b, ..] = value.to_le_bytes();
     u16::from_le_bytes([a, b])
 }
 
-/// See [`low8`].
-pub(super) const fn low32(value: u64) -> u32 {
+/// See [`low_u8`].
+pub(super) const fn low_u32(value: u64) -> u32 {
     let [a, b, c, d, ..] = value.to_le_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
@@ -77,9 +77,9 @@ mod tests {
     #[test]
     fn nothing_is_taken_where_not_enough_is_left() {
         let mut reader = ByteReader::new(&[1, 2, 3]);
-        assert_eq!((reader.u32(), reader.left()), (None, 3));
+        assert_eq!((reader.read_u32(), reader.bytes_left()), (None, 3));
         assert_eq!(
-            (reader.u16(), reader.u16(), reader.u8(), reader.u8()),
+            (reader.read_u16(), reader.read_u16(), reader.read_u8(), reader.read_u8()),
             (Some(0x102), None, Some(3), None)
         );
     }
@@ -87,14 +87,17 @@ mod tests {
     #[test]
     fn variable_lengths_are_short_or_long() {
         let mut reader = ByteReader::new(&[2, 7, 8, 255, 0, 1, 9, 3, 1]);
-        assert_eq!(reader.variable(), Some(&[7, 8][..]));
-        assert_eq!(reader.variable(), Some(&[9][..]));
-        assert_eq!((reader.variable(), reader.left()), (None, 2));
+        assert_eq!(reader.read_variable(), Some(&[7, 8][..]));
+        assert_eq!(reader.read_variable(), Some(&[9][..]));
+        assert_eq!((reader.read_variable(), reader.bytes_left()), (None, 2));
     }
 
     #[test]
     fn numbers_may_be_shorter_than_their_type() {
-        assert_eq!((number(&[]), number(&[1, 0]), number(&[0xff; 8])), (Some(0), Some(256), Some(u64::MAX)));
-        assert_eq!(number(&[0; 9]), None);
+        assert_eq!(
+            (read_number(&[]), read_number(&[1, 0]), read_number(&[0xff; 8])),
+            (Some(0), Some(256), Some(u64::MAX))
+        );
+        assert_eq!(read_number(&[0; 9]), None);
     }
 }

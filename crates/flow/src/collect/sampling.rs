@@ -16,7 +16,7 @@ pub(super) struct SamplingState {
 
 impl SamplingState {
     /// Takes a field's value if it is about sampling. Returns whether it was.
-    pub(super) const fn take(&mut self, meaning: FieldMeaning, value: u64) -> bool {
+    pub(super) const fn set_field(&mut self, meaning: FieldMeaning, value: u64) -> bool {
         match meaning {
             FieldMeaning::Sampler => self.sampler = Some(value),
             FieldMeaning::SamplingInterval => self.every = Some(value),
@@ -29,7 +29,7 @@ impl SamplingState {
 
     /// Returns the sampling interval that the record states. Numbers of taken and skipped packets take precedence over an
     /// interval.
-    pub(super) fn interval(&self) -> Option<u32> {
+    pub(super) fn stated_interval(&self) -> Option<u32> {
         let said = match (self.taken, self.space) {
             (Some(taken), Some(space)) => Some(taken.saturating_add(space).checked_div(taken).unwrap_or(1)),
             _ => self.every,
@@ -44,7 +44,8 @@ mod tests {
 
     #[test]
     fn an_interval_is_at_least_one() {
-        let said = |every, taken, space| SamplingState { every, taken, space, sampler: None }.interval();
+        let said =
+            |every, taken, space| SamplingState { every, taken, space, sampler: None }.stated_interval();
         assert_eq!([said(None, None, None), said(None, Some(1), None)], [None; 2]);
         assert_eq!([said(Some(0), None, None), said(None, Some(0), Some(9))], [Some(1); 2]);
         assert_eq!([said(Some(5), Some(2), Some(18)), said(Some(5), Some(2), None)], [Some(10), Some(5)]);

@@ -12,7 +12,7 @@
 //! Invariant: `lost` and `untold` together are the units between the first message and the last, less those that were decoded.
 
 use super::exporter::SequenceNumbers;
-use super::memory::block;
+use super::memory::block_bytes;
 use crate::narrow::clamp_to_u32;
 use std::collections::VecDeque;
 
@@ -128,29 +128,30 @@ pub(super) struct MessageSequence {
 
 impl MessageSequence {
     /// Returns the memory that it takes.
-    pub(super) fn memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let pairs = self.gaps.capacity() + self.suspects.capacity();
-        block(self.recent.capacity() * size_of::<RecentMessage>()) + 2 * block(pairs * size_of::<NumberGap>())
+        block_bytes(self.recent.capacity() * size_of::<RecentMessage>())
+            + 2 * block_bytes(pairs * size_of::<NumberGap>())
     }
 
     /// The numbers of the first message and of the one that is expected next.
-    pub(super) fn numbers(&self) -> Option<SequenceNumbers> {
+    pub(super) fn sequence_numbers(&self) -> Option<SequenceNumbers> {
         self.begun.then_some(SequenceNumbers { first: self.first, next: self.next })
     }
 
     /// Units that are missing and cannot be in sets that could not be read.
-    pub(super) fn lost(&self) -> u64 {
-        self.missing.saturating_sub(self.untold())
+    pub(super) fn lost_units(&self) -> u64 {
+        self.missing.saturating_sub(self.untold_units())
     }
 
     /// Units that may be in sets that could not be read.
-    pub(super) fn untold(&self) -> u64 {
+    pub(super) fn untold_units(&self) -> u64 {
         self.untold + self.suspects.iter().map(|suspect| u64::from(suspect.amount)).sum::<u64>()
     }
 
-    /// Finds the position of a message among those before it. If the message is to be decoded, [`Self::settle`] must follow.
-    pub(super) fn judge(&mut self, claim: MessageClaim) -> MessagePlace {
-        let place = self.place(claim);
+    /// Finds the position of a message among those before it. If the message is to be decoded, [`Self::settle_message`] must follow.
+    pub(super) fn judge_message(&mut self, claim: MessageClaim) -> MessagePlace {
+        let place = self.find_place(claim);
         self.old_run = if place == MessagePlace::Old { self.old_run + 1 } else { 0 };
         if !place.is_wanted() {
             return place;
@@ -174,16 +175,16 @@ impl MessageSequence {
                 // Losses of the former run of the exporter stay counted. Its gaps go: new numbers must not fill them.
                 self.gaps.clear();
                 self.forgotten = 0;
-                self.untold = self.untold();
+                self.untold = self.untold_units();
                 self.suspects.clear();
             }
             self.next = claim.number;
             return place;
         };
-        self.skip(ahead, unread)
+        self.skip_units(ahead, unread)
     }
 
-    fn place(&self, claim: MessageClaim) -> MessagePlace {
+    fn find_place(&self, claim: MessageClaim) -> MessagePlace {
         let ahead = claim.number.wrapping_sub(self.next);
         if claim.rebooted {
             return MessagePlace::Restart;
@@ -231,7 +232,7 @@ impl MessageSequence {
     }
 
     /// Units are missing; some may be in sets that could not be read.
-    fn skip(&mut self, ahead: u32, unread: u32) -> MessagePlace {
+    fn skip_units(&mut self, ahead: u32, unread: u32) -> MessagePlace {
         let untold = ahead.min(unread);
         let until = self.next.wrapping_add(ahead);
         self.open_gap(self.next, until, untold);
@@ -269,14 +270,14 @@ impl MessageSequence {
 
     /// A set of the message that ended at `number` could be read after all and had this many units. After the last set, nothing
     /// that is missing behind that message can be in it any more.
-    pub(super) fn recover(&mut self, number: u32, units: u32, is_last: bool) {
+    pub(super) fn recover_units(&mut self, number: u32, units: u32, is_last: bool) {
         if number == self.next {
             // No message has come behind it yet.
             self.next = number.wrapping_add(units);
             self.unread = if is_last { 0 } else { self.unread };
             return;
         }
-        let filled = self.fill(number, units);
+        let filled = self.fill_gap(number, units);
         self.missing -= u64::from(filled);
         let Some(at) = self.suspects.iter().position(|suspect| suspect.from == number) else { return };
         let suspect = &mut self.suspects[at];
@@ -290,7 +291,13 @@ impl MessageSequence {
 
     /// A message was decoded: it held this many units, and sets that may hold up to `unread` more. Returns by how many units a
     /// gap shrank.
-    pub(super) fn settle(&mut self, place: MessagePlace, number: u32, units: u32, unread: u32) -> u32 {
+    pub(super) fn settle_message(
+        &mut self,
+        place: MessagePlace,
+        number: u32,
+        units: u32,
+        unread: u32,
+    ) -> u32 {
         match place {
             MessagePlace::Late => {}
             MessagePlace::Early => {
@@ -310,7 +317,7 @@ impl MessageSequence {
                 return 0;
             }
         }
-        let filled = self.fill(number, units);
+        let filled = self.fill_gap(number, units);
         self.missing -= u64::from(filled);
         // Units before this message may be in sets that could not be read; units behind it cannot.
         for suspect in &mut self.suspects {
@@ -323,7 +330,7 @@ impl MessageSequence {
         self.gaps.iter().position(|gap| gap.contains(number))
     }
 
-    fn fill(&mut self, number: u32, units: u32) -> u32 {
+    fn fill_gap(&mut self, number: u32, units: u32) -> u32 {
         let Some(at) = self.gap_of(number) else { return 0 };
         let Some(gap) = self.gaps.remove(at) else { return 0 };
         let filled = units.min(gap.until.wrapping_sub(number));
@@ -336,15 +343,15 @@ impl MessageSequence {
 }
 
 /// Computes a hash that distinguishes a second copy from another message.
-pub(super) fn fingerprint(message: &[u8]) -> u64 {
+pub(super) fn message_fingerprint(message: &[u8]) -> u64 {
     // Fast, and no protection against forgery: a sender that can forge the exporter's address is read as that exporter
     // anyway.
     let (words, rest) = message.as_chunks::<8>();
-    let sum = words.iter().fold(message.len() as u64, |sum, word| mix(sum, u64::from_le_bytes(*word)));
-    rest.iter().fold(sum, |sum, byte| mix(sum, u64::from(*byte)))
+    let sum = words.iter().fold(message.len() as u64, |sum, word| mix_word(sum, u64::from_le_bytes(*word)));
+    rest.iter().fold(sum, |sum, byte| mix_word(sum, u64::from(*byte)))
 }
 
-const fn mix(sum: u64, word: u64) -> u64 {
+const fn mix_word(sum: u64, word: u64) -> u64 {
     (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 

@@ -6,7 +6,7 @@
 
 use super::counts::SessionCounts;
 use super::draft::{FinishedRecord, MessageTime, RecordDraft};
-use super::memory::map;
+use super::memory::map_bytes;
 use super::options::{ExporterFacts, ReportedLosses};
 use super::received::{ReceivedMessage, SessionOptions};
 use super::sequence::{MessageClaim, MessagePlace, MessageSequence};
@@ -35,7 +35,7 @@ pub(super) struct SessionMessage {
 
 impl SessionMessage {
     /// Replaces the unit count, for protocols that number something else than the records of sets.
-    pub(super) const fn of_units(self, units: u32) -> Self {
+    pub(super) const fn with_units(self, units: u32) -> Self {
         Self { units, unread: 0, ..self }
     }
 }
@@ -87,16 +87,16 @@ impl ExportSession {
     }
 
     /// The losses that the exporter reported last.
-    pub const fn reported(&self) -> Option<&ReportedLosses> {
+    pub const fn reported_losses(&self) -> Option<&ReportedLosses> {
         self.reported.as_ref()
     }
 
-    pub fn templates(&self) -> usize {
+    pub fn template_count(&self) -> usize {
         self.templates.len()
     }
 
     /// Reads one whole message. Records before a malformed part are handed out and counted.
-    pub fn decode(
+    pub fn decode_message(
         &mut self,
         message: &[u8],
         now_ns: u64,
@@ -104,57 +104,58 @@ impl ExportSession {
     ) -> Result<(), MalformedMessage> {
         self.counts.messages += 1;
         self.counts.message_bytes += message.len() as u64;
-        self.age(now_ns);
+        self.expire_old(now_ns);
         let result = match self.protocol {
-            ExportProtocol::Ipfix => ipfix::decode(self, message, now_ns, out),
-            ExportProtocol::NetFlow9 => netflow9::decode(self, message, now_ns, out),
-            ExportProtocol::NetFlow5 => netflow5::decode(self, message, now_ns, out),
-            ExportProtocol::Sim => sim::decode(self, message, now_ns, out),
+            ExportProtocol::Ipfix => ipfix::decode_message(self, message, now_ns, out),
+            ExportProtocol::NetFlow9 => netflow9::decode_message(self, message, now_ns, out),
+            ExportProtocol::NetFlow5 => netflow5::decode_message(self, message, now_ns, out),
+            ExportProtocol::Sim => sim::decode_message(self, message, now_ns, out),
         };
         self.counts.malformed += u64::from(result.is_err());
-        self.counts.lost = self.sequence.lost();
-        self.counts.untold = self.sequence.untold();
+        self.counts.lost = self.sequence.lost_units();
+        self.counts.untold = self.sequence.untold_units();
         result
     }
 
     /// Forgets state that is too old. Returns whether it looked: it looks once a second.
-    pub fn age(&mut self, now_ns: u64) -> bool {
+    pub fn expire_old(&mut self, now_ns: u64) -> bool {
         // Every message comes here; once a second is enough for timeouts of minutes.
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
             return false;
         }
         self.looked_ns = now_ns;
         if let Some(life) = self.options.template_life {
-            self.counts.templates_expired += self.templates.expire(now_ns.saturating_sub(life.as_u64()));
+            self.counts.templates_expired +=
+                self.templates.expire_templates(now_ns.saturating_sub(life.as_u64()));
         }
         let oldest = now_ns.saturating_sub(self.options.hold.as_u64());
-        let given_up = self.waiting.expire(oldest) as u64;
-        self.counts.give_up(given_up, |counts| &mut counts.undecoded_late_bytes);
+        let given_up = self.waiting.expire_sets(oldest) as u64;
+        self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_late_bytes);
         true
     }
 
     /// The exporter is gone: no template will come for data that waits.
-    pub fn end(&mut self) {
-        let given_up = self.waiting.clear() as u64;
-        self.counts.give_up(given_up, |counts| &mut counts.undecoded_ended_bytes);
+    pub fn end_session(&mut self) {
+        let given_up = self.waiting.give_up_all() as u64;
+        self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_ended_bytes);
     }
 
     /// Returns the memory that it holds beside the value itself.
-    pub fn memory(&self) -> usize {
-        self.templates.memory()
-            + self.waiting.memory()
-            + self.sequence.memory()
-            + self.about.memory()
+    pub fn memory_bytes(&self) -> usize {
+        self.templates.memory_bytes()
+            + self.waiting.memory_bytes()
+            + self.sequence.memory_bytes()
+            + self.about.memory_bytes()
             // Live views hold the names too, and copy them once more for each reader.
-            + 3 * (self.names + map::<String, ()>(self.counts.skipped.len()))
+            + 3 * (self.names + map_bytes::<String, ()>(self.counts.skipped.len()))
     }
 
     /// Frees memory until it holds at most `target` bytes or has nothing left to give up. Data that waits for its template goes
     /// first, then templates, the oldest first in both.
-    pub fn shrink(&mut self, target: usize) {
-        while self.memory() > target {
+    pub fn shrink_to(&mut self, target: usize) {
+        while self.memory_bytes() > target {
             if let Some(bytes) = self.waiting.give_up_oldest() {
-                self.counts.give_up(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
+                self.counts.count_given_up(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
             } else if self.templates.give_up_oldest() {
                 self.counts.templates_no_room += 1;
             } else {
@@ -164,7 +165,7 @@ impl ExportSession {
     }
 
     /// Finds the place of a message in the sequence; `None` if it is not to be decoded.
-    pub(super) fn open(
+    pub(super) fn open_message(
         &mut self,
         claim: MessageClaim,
         moment: MessageTime,
@@ -172,7 +173,7 @@ impl ExportSession {
         out: &mut impl FnMut(ReceivedMessage),
     ) -> Option<SessionMessage> {
         let claim = MessageClaim { rebooted: self.is_rebooted(&moment), ..claim };
-        let place = self.sequence.judge(claim);
+        let place = self.sequence.judge_message(claim);
         match place {
             MessagePlace::InOrder | MessagePlace::Late => {}
             MessagePlace::Ahead(units) => {
@@ -185,11 +186,11 @@ impl ExportSession {
             MessagePlace::Restart => {
                 self.counts.restarts += 1;
                 let old = now_ns.saturating_sub(NEW_LIFE_NS);
-                self.counts.templates_expired += self.templates.expire(old);
+                self.counts.templates_expired += self.templates.expire_templates(old);
                 // The templates of the restarted exporter may differ, and its numbers have started again: data that waits
                 // would be read by the wrong template, or fill the wrong gap.
-                let given_up = self.waiting.clear() as u64;
-                self.counts.give_up(given_up, |counts| &mut counts.undecoded_restart_bytes);
+                let given_up = self.waiting.give_up_all() as u64;
+                self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_restart_bytes);
                 self.about = ExporterFacts::default();
                 out(ReceivedMessage::Restart);
             }
@@ -219,17 +220,17 @@ impl ExportSession {
     }
 
     /// A message is read, whole or up to where it is malformed.
-    pub(super) fn close(&mut self, message: SessionMessage) {
+    pub(super) fn close_message(&mut self, message: SessionMessage) {
         let SessionMessage { place, number, units, unread, .. } = message;
-        self.waiting.settle(self.counts.messages, number.wrapping_add(units));
-        self.counts.late_units += u64::from(self.sequence.settle(place, number, units, unread));
+        self.waiting.set_end(self.counts.messages, number.wrapping_add(units));
+        self.counts.late_units += u64::from(self.sequence.settle_message(place, number, units, unread));
     }
 
-    pub(super) fn withdraw(&mut self, id: u16) {
-        self.templates.remove(id);
+    pub(super) fn withdraw_template(&mut self, id: u16) {
+        self.templates.remove_template(id);
     }
 
-    pub(super) fn withdraw_all(&mut self, options: bool) {
+    pub(super) fn withdraw_all_templates(&mut self, options: bool) {
         self.templates.withdraw_all(options);
     }
 
@@ -239,7 +240,7 @@ impl ExportSession {
     }
 
     /// A packet or a new flow.
-    pub(super) fn event(&mut self, event: SimEvent, out: &mut impl FnMut(ReceivedMessage)) {
+    pub(super) fn deliver_event(&mut self, event: SimEvent, out: &mut impl FnMut(ReceivedMessage)) {
         self.counts.events += 1;
         if let SimEvent::Packet { bytes, .. } = event {
             self.counts.packets += 1;
@@ -250,22 +251,26 @@ impl ExportSession {
     }
 
     /// Takes the exporter's numbers about itself.
-    pub(super) fn statistics(&mut self, said: Box<ReportedLosses>, out: &mut impl FnMut(ReceivedMessage)) {
+    pub(super) fn deliver_statistics(
+        &mut self,
+        said: Box<ReportedLosses>,
+        out: &mut impl FnMut(ReceivedMessage),
+    ) {
         self.counts.options_records += 1;
         self.counts.note_report(&said);
-        self.reported.get_or_insert_default().update(&said);
+        self.reported.get_or_insert_default().update_from(&said);
         out(ReceivedMessage::Statistics(said));
     }
 
     /// A record that needed no template.
-    pub(super) fn flow(
+    pub(super) fn deliver_flow(
         &mut self,
         draft: RecordDraft,
         moment: &MessageTime,
         out: &mut impl FnMut(ReceivedMessage),
     ) {
-        let FinishedRecord { record, is_timed } = draft.finish(moment, &self.about);
-        self.counts.flow(&record, is_timed);
+        let FinishedRecord { record, is_timed } = draft.finish_record(moment, &self.about);
+        self.counts.count_flow(&record, is_timed);
         out(ReceivedMessage::Record(record));
     }
 }
@@ -279,13 +284,13 @@ impl SessionCounts {
     }
 
     /// Counts bytes that do not wait any more, by cause.
-    pub(super) fn give_up(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
+    pub(super) fn count_given_up(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
         *cause(self) += bytes;
         self.undecoded_bytes += bytes;
         self.pending_bytes -= bytes;
     }
 
-    pub(super) fn flow(&mut self, record: &FlowRecord, is_timed: bool) {
+    pub(super) fn count_flow(&mut self, record: &FlowRecord, is_timed: bool) {
         self.records += 1;
         let packets = record.forward.packets.saturating_add(record.reverse.packets);
         self.packets = self.packets.saturating_add(packets);

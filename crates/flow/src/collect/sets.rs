@@ -6,13 +6,13 @@ use super::ExportProtocol;
 use super::MalformedMessage;
 use super::counts::SKIPPED;
 use super::draft::{FinishedRecord, MessageTime, RecordDraft};
-use super::meaning::spelled;
-use super::memory::block;
+use super::meaning::field_label;
+use super::memory::block_bytes;
 use super::options::OptionsDraft;
 use super::reader::ByteReader;
 use super::received::ReceivedMessage;
 use super::session::{ExportSession, SessionMessage};
-use super::template::{FieldSpecifier, ReceivedTemplate, TemplateField, skipped};
+use super::template::{FieldSpecifier, ReceivedTemplate, TemplateField, skipped_fields};
 use super::waiting::WaitingMessage;
 use crate::export::section::VARIABLE;
 use crate::narrow::clamp_to_u32;
@@ -25,7 +25,7 @@ struct ReadOutcome {
 
 impl ExportSession {
     /// Keeps a template and reads the data that waited for it.
-    pub(super) fn learn(
+    pub(super) fn learn_template(
         &mut self,
         id: u16,
         fields: &[FieldSpecifier],
@@ -38,30 +38,30 @@ impl ExportSession {
         if !options {
             self.name_skipped(fields);
         }
-        self.counts.templates_no_room += self.templates.keep(id, template, &self.options);
-        self.release(id, message, out)
+        self.counts.templates_no_room += self.templates.keep_template(id, template, &self.options);
+        self.release_waiting(id, message, out)
     }
 
     fn name_skipped(&mut self, fields: &[FieldSpecifier]) {
         if self.counts.skipped.len() >= SKIPPED {
             return;
         }
-        for name in skipped(fields).into_iter().map(spelled) {
-            let cost = block(name.len());
+        for name in skipped_fields(fields).into_iter().map(field_label) {
+            let cost = block_bytes(name.len());
             if self.counts.skipped.len() < SKIPPED && self.counts.skipped.insert(name) {
                 self.names += cost;
             }
         }
     }
 
-    fn release(
+    fn release_waiting(
         &mut self,
         id: u16,
         message: &mut SessionMessage,
         out: &mut impl FnMut(ReceivedMessage),
     ) -> Result<(), MalformedMessage> {
         let mut result = Ok(());
-        while let Some(ready) = self.waiting.take(id) {
+        while let Some(ready) = self.waiting.take_ready_set(id) {
             self.counts.recovered_bytes += ready.bytes.len() as u64;
             self.counts.pending_bytes -= ready.bytes.len() as u64;
             let of = ready.message;
@@ -71,26 +71,26 @@ impl ExportSession {
             if of.number == self.counts.messages {
                 // The template came later in the same message, whose units are still being counted.
                 message.units += read.units;
-                message.unread = message.unread.saturating_sub(size(&ready.bytes));
+                message.unread = message.unread.saturating_sub(clamped_len(&ready.bytes));
             } else if self.protocol == ExportProtocol::Ipfix {
                 // Only IPFIX numbers records: units missing behind that message may be these. NetFlow 9 numbers packets, and
                 // that packet was counted when it came.
                 self.waiting.move_end(of.number, read.units);
-                self.sequence.recover(of.end, read.units, ready.is_last);
+                self.sequence.recover_units(of.end, read.units, ready.is_last);
             }
         }
         result
     }
 
     /// Reads a set of data, or keeps it until its template comes.
-    pub(super) fn data(
+    pub(super) fn take_data_set(
         &mut self,
         id: u16,
         bytes: &[u8],
         message: &mut SessionMessage,
         out: &mut impl FnMut(ReceivedMessage),
     ) -> Result<(), MalformedMessage> {
-        if self.templates.find(id).is_some() {
+        if self.templates.find_template(id).is_some() {
             let read = self.read_set(id, bytes, message.moment, out);
             message.units += read.units;
             return read.result;
@@ -100,7 +100,7 @@ impl ExportSession {
             return Ok(());
         }
         // The number of these records is unknown. No record is shorter than a byte, so there are at most as many as bytes.
-        message.unread = message.unread.saturating_add(size(bytes));
+        message.unread = message.unread.saturating_add(clamped_len(bytes));
         let of = WaitingMessage {
             number: self.counts.messages,
             moment: message.moment,
@@ -109,8 +109,8 @@ impl ExportSession {
         };
         self.counts.waited_bytes += bytes.len() as u64;
         self.counts.pending_bytes += bytes.len() as u64;
-        let given_up = self.waiting.keep(id, bytes, of, self.options.hold_bytes) as u64;
-        self.counts.give_up(given_up, |counts| &mut counts.undecoded_no_room_bytes);
+        let given_up = self.waiting.keep_set(id, bytes, of, self.options.hold_bytes) as u64;
+        self.counts.count_given_up(given_up, |counts| &mut counts.undecoded_no_room_bytes);
         Ok(())
     }
 
@@ -123,13 +123,15 @@ impl ExportSession {
         out: &mut impl FnMut(ReceivedMessage),
     ) -> ReadOutcome {
         let Self { templates, about, counts, reported, .. } = self;
-        let Some(template) = templates.find(id) else { return ReadOutcome { units: 0, result: Ok(()) } };
+        let Some(template) = templates.find_template(id) else {
+            return ReadOutcome { units: 0, result: Ok(()) };
+        };
         let mut reader = ByteReader::new(bytes);
         let mut units = 0;
         let most = most_records(bytes);
         let cut = MalformedMessage::Record { id };
         // RFC 7011 section 3.3.1: bytes that are too few for any record are padding.
-        while reader.left() >= template.least {
+        while reader.bytes_left() >= template.least {
             if units >= most {
                 let skipped = skip_records(template, &mut reader);
                 counts.over_budget += u64::from(skipped.count);
@@ -139,24 +141,24 @@ impl ExportSession {
             }
             if template.options {
                 let mut draft = OptionsDraft::default();
-                if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
+                if !walk_fields(&template.fields, &mut reader, |field, value| draft.set_field(field, value)) {
                     return ReadOutcome { units, result: Err(cut) };
                 }
                 counts.options_records += 1;
-                if let Some(said) = draft.finish(moment.sent_ns, about) {
+                if let Some(said) = draft.finish_record(moment.sent_ns, about) {
                     counts.note_report(&said);
-                    reported.get_or_insert_default().update(&said);
+                    reported.get_or_insert_default().update_from(&said);
                     out(ReceivedMessage::Statistics(Box::new(said)));
                 }
             } else {
                 let mut draft = RecordDraft::default();
-                if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
+                if !walk_fields(&template.fields, &mut reader, |field, value| draft.set_field(field, value)) {
                     return ReadOutcome { units, result: Err(cut) };
                 }
                 // Options records give the exporter's start time; uptimes in records cannot be read without it.
                 let moment = MessageTime { boot_ms: about.boot_ms, ..moment };
-                let FinishedRecord { record, is_timed } = draft.finish(&moment, about);
-                counts.flow(&record, is_timed);
+                let FinishedRecord { record, is_timed } = draft.finish_record(&moment, about);
+                counts.count_flow(&record, is_timed);
                 out(ReceivedMessage::Record(record));
             }
             units += 1;
@@ -168,7 +170,7 @@ impl ExportSession {
 /// Records that are made of a set, at most. Known exporters send records of four bytes at least (tables of samplers), flows of
 /// far more; a record here has some hundreds, so one for each byte would be a sender's lever.
 fn most_records(set: &[u8]) -> u32 {
-    size(set) / 4 + 16
+    clamped_len(set) / 4 + 16
 }
 
 /// Records that were counted and not decoded.
@@ -181,11 +183,11 @@ struct SkippedRecords {
 /// Counts the records that are left without decoding them.
 fn skip_records(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> SkippedRecords {
     if template.is_fixed {
-        return SkippedRecords { count: clamp_to_u32(reader.left() / template.least), is_cut: false };
+        return SkippedRecords { count: clamp_to_u32(reader.bytes_left() / template.least), is_cut: false };
     }
     let mut count = 0;
-    while reader.left() >= template.least {
-        if !walk(&template.fields, reader, |_, _| {}) {
+    while reader.bytes_left() >= template.least {
+        if !walk_fields(&template.fields, reader, |_, _| {}) {
             return SkippedRecords { count, is_cut: true };
         }
         count += 1;
@@ -193,19 +195,22 @@ fn skip_records(template: &ReceivedTemplate, reader: &mut ByteReader<'_>) -> Ski
     SkippedRecords { count, is_cut: false }
 }
 
-fn size(bytes: &[u8]) -> u32 {
+fn clamped_len(bytes: &[u8]) -> u32 {
     clamp_to_u32(bytes.len())
 }
 
 /// Takes a record's values one by one. Returns whether they were all there.
-fn walk(
+fn walk_fields(
     fields: &[TemplateField],
     reader: &mut ByteReader<'_>,
     mut take: impl FnMut(TemplateField, &[u8]),
 ) -> bool {
     for field in fields {
-        let value =
-            if field.length == VARIABLE { reader.variable() } else { reader.take(usize::from(field.length)) };
+        let value = if field.length == VARIABLE {
+            reader.read_variable()
+        } else {
+            reader.read_bytes(usize::from(field.length))
+        };
         let Some(value) = value else { return false };
         take(*field, value);
     }

@@ -3,44 +3,44 @@
 use super::MalformedMessage;
 use super::draft::MessageTime;
 use super::options::ReportedLosses;
-use super::reader::low32;
+use super::reader::low_u32;
 use super::received::ReceivedMessage;
-use super::sequence::{MessageClaim, fingerprint};
+use super::sequence::{MessageClaim, message_fingerprint};
 use super::session::ExportSession;
 use crate::sim::{HEADER, SimDecoder, SimItem, item};
 
-pub(super) fn decode(
+pub(super) fn decode_message(
     session: &mut ExportSession,
     bytes: &[u8],
     now_ns: u64,
     out: &mut impl FnMut(ReceivedMessage),
 ) -> Result<(), MalformedMessage> {
-    let header = SimDecoder::header(bytes).map_err(MalformedMessage::Sim)?;
+    let header = SimDecoder::read_header(bytes).map_err(MalformedMessage::Sim)?;
     if usize::from(header.length) != bytes.len() {
         return Err(MalformedMessage::Length { said: header.length.into(), found: bytes.len() });
     }
     let moment = MessageTime { sent_ns: header.base_ns, ..MessageTime::default() };
     let claim = MessageClaim {
         // Gaps are far shorter than the range of 32 bits.
-        number: low32(header.event_sequence),
-        fingerprint: fingerprint(bytes),
-        sent_s: low32(header.base_ns / 1_000_000_000),
+        number: low_u32(header.event_sequence),
+        fingerprint: message_fingerprint(bytes),
+        sent_s: low_u32(header.base_ns / 1_000_000_000),
         // Ledgers are no events; they come alone or between some.
         empty: header.items <= 1 && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER.kind),
         rebooted: false,
     };
-    let Some(message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
+    let Some(message) = session.open_message(claim, moment, now_ns, out) else { return Ok(()) };
     let mut units = 0;
-    let result = SimDecoder::decode(bytes, &mut |item| match item {
+    let result = SimDecoder::decode_datagram(bytes, &mut |item| match item {
         SimItem::Event(event) => {
             units += 1;
-            session.event(event, out);
+            session.deliver_event(event, out);
         }
         SimItem::Ledger { at_ns, ledger } => {
             let said = ReportedLosses { at_ns, ledger: Some(ledger), ..ReportedLosses::default() };
-            session.statistics(Box::new(said), out);
+            session.deliver_statistics(Box::new(said), out);
         }
     });
-    session.close(message.of_units(units));
+    session.close_message(message.with_units(units));
     result.map(|_| ()).map_err(MalformedMessage::Sim)
 }

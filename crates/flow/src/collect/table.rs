@@ -13,7 +13,7 @@
 //! Invariant: `memory` is the sum of the memory accounted to the exporters, `of_address` the same by address.
 
 use super::exporter::{ExporterIdentity, sender_network};
-use super::memory::{block, map};
+use super::memory::{block_bytes, map_bytes};
 use super::session::ExportSession;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -60,17 +60,17 @@ pub(super) struct ExporterTable {
 
 /// Memory of an exporter that holds nothing: its entries in all maps, the value itself, and its copies in live views, twice.
 pub(super) const fn entry_memory() -> usize {
-    let maps = map::<ExporterIdentity, KnownExporter>(5)
-        + map::<(ExporterStanding, u64), ExporterIdentity>(5)
-        + map::<(IpAddr, ExporterStanding, u64), ExporterIdentity>(5)
-        + map::<IpAddr, AddressUse>(5)
-        + map::<(IpAddr, usize, ExporterIdentity), ()>(5)
-        + map::<(usize, IpAddr), ()>(5);
+    let maps = map_bytes::<ExporterIdentity, KnownExporter>(5)
+        + map_bytes::<(ExporterStanding, u64), ExporterIdentity>(5)
+        + map_bytes::<(IpAddr, ExporterStanding, u64), ExporterIdentity>(5)
+        + map_bytes::<IpAddr, AddressUse>(5)
+        + map_bytes::<(IpAddr, usize, ExporterIdentity), ()>(5)
+        + map_bytes::<(usize, IpAddr), ()>(5);
     // A leaf of the maps above has five entries at least, and the levels above the leaves are less than half of them.
     let shown = size_of::<super::SessionCounts>()
         + size_of::<super::ReportedLosses>()
         + size_of::<ExporterIdentity>();
-    maps * 3 / 2 / 5 + block(size_of::<ExportSession>()) + 2 * (shown + 64)
+    maps * 3 / 2 / 5 + block_bytes(size_of::<ExportSession>()) + 2 * (shown + 64)
 }
 
 impl ExporterTable {
@@ -78,16 +78,16 @@ impl ExporterTable {
         self.known.len()
     }
 
-    pub(super) const fn count(&self, standing: ExporterStanding) -> usize {
+    pub(super) const fn count_by_standing(&self, standing: ExporterStanding) -> usize {
         self.counts[standing as usize]
     }
 
     /// Memory that sessions of a standing hold.
-    pub(super) const fn held_by(&self, standing: ExporterStanding) -> usize {
+    pub(super) const fn held_memory_by(&self, standing: ExporterStanding) -> usize {
         self.memory[standing as usize]
     }
 
-    pub(super) fn of_address(&self, address: IpAddr) -> AddressUse {
+    pub(super) fn address_use(&self, address: IpAddr) -> AddressUse {
         self.of_address.get(&sender_network(address)).copied().unwrap_or_default()
     }
 
@@ -104,7 +104,7 @@ impl ExporterTable {
     }
 
     /// Memory that all sessions hold.
-    pub(super) const fn held(&self) -> usize {
+    pub(super) const fn held_memory(&self) -> usize {
         self.memory[0] + self.memory[1]
     }
 
@@ -113,14 +113,14 @@ impl ExporterTable {
     }
 
     /// Returns the exporters of one connection or file.
-    pub(super) fn of_source(&self, source: super::MessageSource) -> Vec<ExporterIdentity> {
+    pub(super) fn exporters_of_source(&self, source: super::MessageSource) -> Vec<ExporterIdentity> {
         let from = ExporterIdentity { source, protocol: super::ExportProtocol::Ipfix, domain: 0 };
         // Identities are ordered by their source first, and `from` is the least of this one.
         let later = self.known.range(from..).map(|(exporter, _)| *exporter);
         later.take_while(|exporter| exporter.source == source).collect()
     }
 
-    pub(super) fn insert(
+    pub(super) fn insert_exporter(
         &mut self,
         exporter: ExporterIdentity,
         session: ExportSession,
@@ -136,7 +136,7 @@ impl ExporterTable {
             memory: 0,
             turn: self.turn,
         };
-        self.place(&exporter, standing, self.turn);
+        self.insert_turn(&exporter, standing, self.turn);
         self.counts[standing as usize] += 1;
         let address = sender_network(exporter.source.address);
         self.sizes.insert((address, 0, exporter));
@@ -145,12 +145,12 @@ impl ExporterTable {
         self.address_sizes.insert((of.memory, address));
         self.known.insert(exporter, known);
         // The entry begins with no memory, but the new session may hold some.
-        self.charge(&exporter);
+        self.account_memory(&exporter);
     }
 
-    pub(super) fn remove(&mut self, exporter: &ExporterIdentity) -> Option<KnownExporter> {
+    pub(super) fn remove_exporter(&mut self, exporter: &ExporterIdentity) -> Option<KnownExporter> {
         let known = self.known.remove(exporter)?;
-        self.displace(exporter, known.standing, known.turn);
+        self.remove_turn(exporter, known.standing, known.turn);
         self.counts[known.standing as usize] -= 1;
         self.memory[known.standing as usize] -= known.memory;
         let address = sender_network(exporter.source.address);
@@ -167,7 +167,7 @@ impl ExporterTable {
     }
 
     /// Records a message of the exporter, which is then the last one to be replaced.
-    pub(super) fn touch(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
+    pub(super) fn touch_exporter(&mut self, exporter: &ExporterIdentity, now_ns: u64) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         known.heard_ns = now_ns;
         // It sent the last message as well: most exporters send several messages in a row.
@@ -178,11 +178,11 @@ impl ExporterTable {
         let before = known.turn;
         self.turn += 1;
         known.turn = self.turn;
-        self.displace(exporter, standing, before);
-        self.place(exporter, standing, self.turn);
+        self.remove_turn(exporter, standing, before);
+        self.insert_turn(exporter, standing, self.turn);
     }
 
-    pub(super) fn establish(&mut self, exporter: &ExporterIdentity) {
+    pub(super) fn establish_exporter(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
         if known.standing == ExporterStanding::Established {
             return;
@@ -190,8 +190,8 @@ impl ExporterTable {
         known.standing = ExporterStanding::Established;
         let turn = known.turn;
         let memory = known.memory;
-        self.displace(exporter, ExporterStanding::OnTrial, turn);
-        self.place(exporter, ExporterStanding::Established, turn);
+        self.remove_turn(exporter, ExporterStanding::OnTrial, turn);
+        self.insert_turn(exporter, ExporterStanding::Established, turn);
         self.counts[ExporterStanding::OnTrial as usize] -= 1;
         self.counts[ExporterStanding::Established as usize] += 1;
         self.memory[ExporterStanding::OnTrial as usize] -= memory;
@@ -199,9 +199,9 @@ impl ExporterTable {
     }
 
     /// Updates the memory that is accounted to an exporter. Needed after every change of its session.
-    pub(super) fn charge(&mut self, exporter: &ExporterIdentity) {
+    pub(super) fn account_memory(&mut self, exporter: &ExporterIdentity) {
         let Some(known) = self.known.get_mut(exporter) else { return };
-        let now = known.session.memory();
+        let now = known.session.memory_bytes();
         let before = std::mem::replace(&mut known.memory, now);
         if now == before {
             return;
@@ -252,12 +252,12 @@ impl ExporterTable {
         self.by_address.range(range).next().map(|(_, exporter)| exporter)
     }
 
-    fn place(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
+    fn insert_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.insert((standing, turn), *exporter);
         self.by_address.insert((sender_network(exporter.source.address), standing, turn), *exporter);
     }
 
-    fn displace(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
+    fn remove_turn(&mut self, exporter: &ExporterIdentity, standing: ExporterStanding, turn: u64) {
         self.order.remove(&(standing, turn));
         self.by_address.remove(&(sender_network(exporter.source.address), standing, turn));
     }

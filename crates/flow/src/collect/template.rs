@@ -2,8 +2,8 @@
 //!
 //! Invariant: a kept template takes at least one byte of every record, and all of a session's take a bounded memory.
 
-use super::meaning::{FieldMeaning, meaning};
-use super::memory::{block, map};
+use super::meaning::{FieldMeaning, field_meaning};
+use super::memory::{block_bytes, map_bytes};
 use super::{MalformedMessage, SessionOptions};
 use crate::export::section::{REVERSE, VARIABLE};
 use std::collections::{BTreeMap, BTreeSet};
@@ -66,10 +66,10 @@ impl ReceivedTemplate {
         let compiled = filled.map(|field| TemplateField {
             length: field.length,
             reverse: field.name.enterprise == REVERSE,
-            meaning: meaning(field.name),
+            meaning: field_meaning(field.name),
         });
         let compiled: Box<[TemplateField]> = compiled.collect();
-        let least = compiled.iter().map(|field| field.least()).sum();
+        let least = compiled.iter().map(|field| field.least_bytes()).sum();
         // Records without a byte would never use up their set.
         if least == 0 {
             return Err(MalformedMessage::Template { id, why: "describes records of zero bytes" });
@@ -78,26 +78,26 @@ impl ReceivedTemplate {
         Ok(Self { fields: compiled, options, least, is_fixed, heard_ns: now_ns, turn: 0 })
     }
 
-    const fn cost(&self) -> usize {
+    const fn field_cost(&self) -> usize {
         self.fields.len() + 4
     }
 
-    const fn block(&self) -> usize {
-        block(self.fields.len() * size_of::<TemplateField>())
+    const fn block_memory(&self) -> usize {
+        block_bytes(self.fields.len() * size_of::<TemplateField>())
     }
 }
 
 impl TemplateField {
     /// Bytes of a value, at least.
-    const fn least(self) -> usize {
+    const fn least_bytes(self) -> usize {
         if self.length == VARIABLE { 1 } else { self.length as usize }
     }
 }
 
 /// Names of the fields that have no column, each once.
-pub(super) fn skipped(fields: &[FieldSpecifier]) -> BTreeSet<FieldName> {
+pub(super) fn skipped_fields(fields: &[FieldSpecifier]) -> BTreeSet<FieldName> {
     let names = fields.iter().filter(|field| field.length > 0).map(|field| field.name);
-    names.filter(|name| matches!(meaning(*name), FieldMeaning::Other(_))).collect()
+    names.filter(|name| matches!(field_meaning(*name), FieldMeaning::Other(_))).collect()
 }
 
 impl FieldName {
@@ -121,30 +121,36 @@ impl SessionTemplates {
         self.kept.len()
     }
 
-    pub(super) fn find(&self, id: u16) -> Option<&ReceivedTemplate> {
+    pub(super) fn find_template(&self, id: u16) -> Option<&ReceivedTemplate> {
         self.kept.get(&id)
     }
 
     /// Returns the memory of all templates.
-    pub(super) fn memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.blocks
-            + map::<u16, ReceivedTemplate>(self.kept.len())
-            + map::<(bool, u64), u16>(self.order.len())
+            + map_bytes::<u16, ReceivedTemplate>(self.kept.len())
+            + map_bytes::<(bool, u64), u16>(self.order.len())
     }
 
     /// Keeps a template and replaces one of the same number. Returns how many others were given up to make room.
-    pub(super) fn keep(&mut self, id: u16, template: ReceivedTemplate, options: &SessionOptions) -> u64 {
+    pub(super) fn keep_template(
+        &mut self,
+        id: u16,
+        template: ReceivedTemplate,
+        options: &SessionOptions,
+    ) -> u64 {
         // Removed before room is made: a repeated template must not push out another one.
-        self.remove(id);
+        self.remove_template(id);
         let mut given_up = 0;
-        while (self.kept.len() >= options.templates || self.cost + template.cost() > options.template_fields)
+        while (self.kept.len() >= options.templates
+            || self.cost + template.field_cost() > options.template_fields)
             && self.give_up_oldest()
         {
             given_up += 1;
         }
         self.heard += 1;
-        self.cost += template.cost();
-        self.blocks += template.block();
+        self.cost += template.field_cost();
+        self.blocks += template.block_memory();
         self.order.insert((template.options, self.heard), id);
         self.kept.insert(id, ReceivedTemplate { turn: self.heard, ..template });
         given_up
@@ -152,26 +158,26 @@ impl SessionTemplates {
 
     /// Gives up the template that was received longest ago. Returns whether there was one.
     pub(super) fn give_up_oldest(&mut self) -> bool {
-        let oldest = [false, true].into_iter().filter_map(|options| self.oldest(options));
+        let oldest = [false, true].into_iter().filter_map(|options| self.oldest_template(options));
         let oldest = oldest.min_by_key(|oldest| oldest.turn);
-        oldest.is_some_and(|oldest| self.remove(oldest.id))
+        oldest.is_some_and(|oldest| self.remove_template(oldest.id))
     }
 
-    pub(super) fn remove(&mut self, id: u16) -> bool {
+    pub(super) fn remove_template(&mut self, id: u16) -> bool {
         let Some(removed) = self.kept.remove(&id) else { return false };
         self.order.remove(&(removed.options, removed.turn));
-        self.cost -= removed.cost();
-        self.blocks -= removed.block();
+        self.cost -= removed.field_cost();
+        self.blocks -= removed.block_memory();
         true
     }
 
     /// Forgets templates that were received before a time. Returns how many.
-    pub(super) fn expire(&mut self, before_ns: u64) -> u64 {
+    pub(super) fn expire_templates(&mut self, before_ns: u64) -> u64 {
         let mut expired = 0;
         for options in [false, true] {
-            while let Some(TemplateTurn { id, .. }) = self.oldest(options)
+            while let Some(TemplateTurn { id, .. }) = self.oldest_template(options)
                 && self.kept.get(&id).is_some_and(|kept| kept.heard_ns < before_ns)
-                && self.remove(id)
+                && self.remove_template(id)
             {
                 expired += 1;
             }
@@ -181,13 +187,13 @@ impl SessionTemplates {
 
     /// Withdraws all of a kind.
     pub(super) fn withdraw_all(&mut self, options: bool) {
-        while let Some(TemplateTurn { id, .. }) = self.oldest(options)
-            && self.remove(id)
+        while let Some(TemplateTurn { id, .. }) = self.oldest_template(options)
+            && self.remove_template(id)
         {}
     }
 
     /// Returns the template of a kind that was received longest ago.
-    fn oldest(&self, options: bool) -> Option<TemplateTurn> {
+    fn oldest_template(&self, options: bool) -> Option<TemplateTurn> {
         let first = self.order.range((options, 0)..=(options, u64::MAX)).next();
         first.map(|((_, turn), id)| TemplateTurn { turn: *turn, id: *id })
     }
@@ -213,10 +219,10 @@ mod tests {
         let options = SessionOptions { templates: 3, template_fields: 100, ..SessionOptions::default() };
         let mut templates = SessionTemplates::default();
         for id in 0..5_u16 {
-            templates.keep(300 + id, template(2, u64::from(id)).expect("is one"), &options);
+            templates.keep_template(300 + id, template(2, u64::from(id)).expect("is one"), &options);
         }
-        assert_eq!((templates.len(), templates.find(301).is_none()), (3, true));
-        assert_eq!(templates.keep(400, template(96, 9).expect("is one"), &options), 3);
+        assert_eq!((templates.len(), templates.find_template(301).is_none()), (3, true));
+        assert_eq!(templates.keep_template(400, template(96, 9).expect("is one"), &options), 3);
         assert_eq!((templates.len(), templates.cost), (1, 100));
     }
 
@@ -224,14 +230,18 @@ mod tests {
     fn templates_that_were_not_repeated_expire_and_those_of_a_kind_are_withdrawn() {
         let mut templates = SessionTemplates::default();
         for id in 256..266 {
-            templates.keep(id, template(2, u64::from(id)).expect("is one"), &SessionOptions::default());
+            templates.keep_template(
+                id,
+                template(2, u64::from(id)).expect("is one"),
+                &SessionOptions::default(),
+            );
         }
-        templates.keep(256, template(2, 300).expect("is one"), &SessionOptions::default());
-        assert_eq!((templates.expire(260), templates.len()), (3, 7));
+        templates.keep_template(256, template(2, 300).expect("is one"), &SessionOptions::default());
+        assert_eq!((templates.expire_templates(260), templates.len()), (3, 7));
         templates.withdraw_all(true);
         assert_eq!(templates.len(), 7);
         templates.withdraw_all(false);
-        assert_eq!((templates.len(), templates.cost, templates.memory()), (0, 0, 0));
+        assert_eq!((templates.len(), templates.cost, templates.memory_bytes()), (0, 0, 0));
     }
 
     #[test]

@@ -88,14 +88,14 @@ impl HeardRecords {
 
     fn take(&mut self, message: &[u8]) -> Result<(), MalformedMessage> {
         let Self { collector, records, others, now_ns } = self;
-        collector.receive(source(), message, *now_ns, &mut |_, received| match received {
+        collector.receive_message(source(), message, *now_ns, &mut |_, received| match received {
             ReceivedMessage::Record(record) => records.push(record),
             other => others.push(other),
         })
     }
 
     fn counts(&self) -> SessionCounts {
-        self.collector.counts()
+        self.collector.total_counts()
     }
 }
 
@@ -193,9 +193,9 @@ fn templates_expire_on_udp_and_are_withdrawn_on_connections() {
     let mut records = 0;
     for message in [ipfix(0, MessageBytes::default().set(2, template(256))), data(0), withdrawal, data(1)] {
         let count = &mut |received| records += u32::from(matches!(received, ReceivedMessage::Record(_)));
-        session.decode(&message, u64::MAX, count).expect("reads");
+        session.decode_message(&message, u64::MAX, count).expect("reads");
     }
-    assert_eq!((records, session.templates(), session.counts().template_misses), (1, 0, 1));
+    assert_eq!((records, session.template_count(), session.counts().template_misses), (1, 0, 1));
 }
 
 #[test]
@@ -357,7 +357,7 @@ fn what_is_malformed_is_said() {
     let long_value = MessageBytes::default().bytes(&record(1).0[..40]).u8(200).bytes(&[0; 20]);
     let overlong = ipfix(0, MessageBytes::default().set(2, template(256)).set(256, long_value));
     assert_eq!(take(&mut heard, &overlong), MalformedMessage::Record { id: 256 });
-    assert_eq!((heard.counts().malformed, heard.collector.refused().unknown_protocol), (4, 3));
+    assert_eq!((heard.counts().malformed, heard.collector.refused_messages().unknown_protocol), (4, 3));
 }
 
 #[test]

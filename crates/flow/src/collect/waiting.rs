@@ -7,7 +7,7 @@
 //! least one set in `sets`.
 
 use super::draft::MessageTime;
-use super::memory::{block, map};
+use super::memory::{block_bytes, map_bytes};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A message whose sets wait.
@@ -59,16 +59,16 @@ pub(super) struct WaitingSets {
 
 impl WaitingSets {
     /// Returns the memory of all sets.
-    pub(super) fn memory(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         self.blocks
-            + map::<u64, WaitingSet>(self.sets.len())
-            + map::<(u16, u64), ()>(self.by_template.len())
-            + map::<u64, MessageWithSets>(self.messages.len())
+            + map_bytes::<u64, WaitingSet>(self.sets.len())
+            + map_bytes::<(u16, u64), ()>(self.by_template.len())
+            + map_bytes::<u64, MessageWithSets>(self.messages.len())
     }
 
     /// Keeps a set within `room` bytes of memory. Returns how many bytes were given up for it, its own included if it is too
     /// large.
-    pub(super) fn keep(
+    pub(super) fn keep_set(
         &mut self,
         template: u16,
         bytes: &[u8],
@@ -77,14 +77,14 @@ impl WaitingSets {
     ) -> usize {
         self.came += 1;
         self.bytes += bytes.len();
-        self.blocks += block(bytes.len());
+        self.blocks += block_bytes(bytes.len());
         self.sets.insert(self.came, WaitingSet { template, bytes: bytes.into(), message: message.number });
         self.by_template.insert((template, self.came));
         self.messages.entry(message.number).or_insert(MessageWithSets { message, sets: 0 }).sets += 1;
         // The new set is kept first and may be given up at once: one that is larger than the whole room goes through the
         // same accounts as any other.
         let mut given_up = 0;
-        while self.memory() > room
+        while self.memory_bytes() > room
             && let Some(bytes) = self.give_up_oldest()
         {
             given_up += bytes;
@@ -93,7 +93,7 @@ impl WaitingSets {
     }
 
     /// Gives up sets that came before `oldest_ns`. Returns their bytes.
-    pub(super) fn expire(&mut self, oldest_ns: u64) -> usize {
+    pub(super) fn expire_sets(&mut self, oldest_ns: u64) -> usize {
         let mut given_up = 0;
         // Messages are numbered in order of arrival, so the first is the oldest.
         while self.messages.first_key_value().is_some_and(|(_, of)| of.message.at_ns < oldest_ns)
@@ -105,7 +105,7 @@ impl WaitingSets {
     }
 
     /// Gives up everything. Returns the bytes.
-    pub(super) fn clear(&mut self) -> usize {
+    pub(super) fn give_up_all(&mut self) -> usize {
         let given_up = self.bytes;
         // The numbers go on, so that no set gets the number of an earlier one.
         *self = Self { came: self.came, ..Self::default() };
@@ -115,20 +115,20 @@ impl WaitingSets {
     /// Gives up the set that waits longest. Returns its bytes; `None` if no set waits.
     pub(super) fn give_up_oldest(&mut self) -> Option<usize> {
         let came = *self.sets.keys().next()?;
-        self.remove(came).map(|set| set.bytes.len())
+        self.remove_set(came).map(|set| set.bytes.len())
     }
 
     /// Gives out the first set that waits for a template.
-    pub(super) fn take(&mut self, template: u16) -> Option<ReadySet> {
+    pub(super) fn take_ready_set(&mut self, template: u16) -> Option<ReadySet> {
         let first = self.by_template.range((template, 0)..=(template, u64::MAX)).next();
-        self.remove(first.map(|(_, came)| *came)?)
+        self.remove_set(first.map(|(_, came)| *came)?)
     }
 
-    fn remove(&mut self, came: u64) -> Option<ReadySet> {
+    fn remove_set(&mut self, came: u64) -> Option<ReadySet> {
         let set = self.sets.remove(&came)?;
         self.by_template.remove(&(set.template, came));
         self.bytes -= set.bytes.len();
-        self.blocks -= block(set.bytes.len());
+        self.blocks -= block_bytes(set.bytes.len());
         let of = self.messages.get_mut(&set.message)?;
         of.sets -= 1;
         let ready = ReadySet { bytes: set.bytes, message: of.message, is_last: of.sets == 0 };
@@ -139,7 +139,7 @@ impl WaitingSets {
     }
 
     /// Sets the number up to which the message is read.
-    pub(super) fn settle(&mut self, message: u64, end: u32) {
+    pub(super) fn set_end(&mut self, message: u64, end: u32) {
         if let Some(of) = self.messages.get_mut(&message) {
             of.message.end = end;
         }
@@ -165,38 +165,38 @@ mod tests {
     fn sets_are_given_out_by_template_and_the_last_of_a_message_is_known() {
         let mut waiting = WaitingSets::default();
         for (template, bytes, number) in [(256, [1; 3], 1), (257, [2; 3], 1), (256, [3; 3], 2)] {
-            assert_eq!(waiting.keep(template, &bytes, message(number), usize::MAX), 0);
+            assert_eq!(waiting.keep_set(template, &bytes, message(number), usize::MAX), 0);
         }
-        let first = waiting.take(256).unwrap();
+        let first = waiting.take_ready_set(256).unwrap();
         assert_eq!((&first.bytes[..], first.message.number, first.is_last), (&[1; 3][..], 1, false));
         waiting.move_end(1, 7);
-        let second = waiting.take(256).unwrap();
+        let second = waiting.take_ready_set(256).unwrap();
         assert_eq!((&second.bytes[..], second.message.number, second.is_last), (&[3; 3][..], 2, true));
-        assert!(waiting.take(256).is_none());
-        let third = waiting.take(257).unwrap();
+        assert!(waiting.take_ready_set(256).is_none());
+        let third = waiting.take_ready_set(257).unwrap();
         assert_eq!((third.message.end, third.is_last), (12, true));
-        assert_eq!((waiting.bytes, waiting.memory()), (0, 0));
+        assert_eq!((waiting.bytes, waiting.memory_bytes()), (0, 0));
     }
 
     #[test]
     fn small_sets_cost_what_is_around_them() {
         let mut waiting = WaitingSets::default();
-        let given_up: usize = (0..10_000).map(|n| waiting.keep(256, &[1], message(n), 100_000)).sum();
-        assert!(waiting.memory() <= 100_000 && given_up > 9_000, "{given_up}");
+        let given_up: usize = (0..10_000).map(|n| waiting.keep_set(256, &[1], message(n), 100_000)).sum();
+        assert!(waiting.memory_bytes() <= 100_000 && given_up > 9_000, "{given_up}");
         assert_eq!(waiting.bytes + given_up, 10_000);
         assert_eq!(
-            waiting.keep(256, &vec![0; 100_001], message(10_000), 100_000),
+            waiting.keep_set(256, &vec![0; 100_001], message(10_000), 100_000),
             10_001 + 100_000 - given_up
         );
-        assert_eq!((waiting.bytes, waiting.memory()), (0, 0));
+        assert_eq!((waiting.bytes, waiting.memory_bytes()), (0, 0));
     }
 
     #[test]
     fn what_is_too_old_is_given_up() {
         let mut waiting = WaitingSets::default();
         for number in 0..9 {
-            waiting.keep(256, &[1], message(number), usize::MAX);
+            waiting.keep_set(256, &[1], message(number), usize::MAX);
         }
-        assert_eq!((waiting.expire(4), waiting.bytes, waiting.clear()), (4, 5, 5));
+        assert_eq!((waiting.expire_sets(4), waiting.bytes, waiting.give_up_all()), (4, 5, 5));
     }
 }

@@ -51,7 +51,7 @@ struct OptionsTemplate {
     fields: Vec<SectionField>,
 }
 
-const fn field(id: u16, length: u16) -> SectionField {
+const fn iana_field(id: u16, length: u16) -> SectionField {
     SectionField { id, enterprise: 0, length }
 }
 
@@ -66,16 +66,41 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
     // Sampling is sent twice: older readers know the plain interval (34, 35), newer ones the selector (304 to 306). METERING,
     // RELIABILITY and EXPORTING are the statistics that RFC 7011 section 4 asks for.
     let mut templates = vec![
-        one_scope(id::INTERFACES, &[field(10, 4), field(82, name), field(83, description)]),
+        one_scope(id::INTERFACES, &[iana_field(10, 4), iana_field(82, name), iana_field(83, description)]),
         one_scope(
             id::SAMPLING,
-            &[field(149, 4), field(34, 4), field(35, 1), field(304, 2), field(305, 4), field(306, 4)],
+            &[
+                iana_field(149, 4),
+                iana_field(34, 4),
+                iana_field(35, 1),
+                iana_field(304, 2),
+                iana_field(305, 4),
+                iana_field(306, 4),
+            ],
         ),
-        one_scope(id::METERING, &[field(143, 4), field(323, 8), field(40, 8), field(41, 8), field(42, 8)]),
-        one_scope(id::RELIABILITY, &[field(143, 4), field(323, 8), field(164, 8), field(135, 8)]),
+        one_scope(
+            id::METERING,
+            &[
+                iana_field(143, 4),
+                iana_field(323, 8),
+                iana_field(40, 8),
+                iana_field(41, 8),
+                iana_field(42, 8),
+            ],
+        ),
+        one_scope(
+            id::RELIABILITY,
+            &[iana_field(143, 4), iana_field(323, 8), iana_field(164, 8), iana_field(135, 8)],
+        ),
         one_scope(
             id::EXPORTING,
-            &[field(144, 4), field(323, 8), field(166, 8), field(167, 8), field(168, 8)],
+            &[
+                iana_field(144, 4),
+                iana_field(323, 8),
+                iana_field(166, 8),
+                iana_field(167, 8),
+                iana_field(168, 8),
+            ],
         ),
     ];
     // NetFlow 9 cannot name elements of an enterprise, so it has neither our ledger nor their types.
@@ -85,9 +110,15 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
         templates.push(OptionsTemplate {
             id: id::LEDGER,
             scopes: 1,
-            fields: [field(143, 4), field(323, 8)].into_iter().chain(accounts).collect(),
+            fields: [iana_field(143, 4), iana_field(323, 8)].into_iter().chain(accounts).collect(),
         });
-        let types = vec![field(346, 4), field(303, 2), field(339, 1), field(344, 1), field(341, VARIABLE)];
+        let types = vec![
+            iana_field(346, 4),
+            iana_field(303, 2),
+            iana_field(339, 1),
+            iana_field(344, 1),
+            iana_field(341, VARIABLE),
+        ];
         templates.push(OptionsTemplate { id: id::TYPES, scopes: 2, fields: types });
     }
     if has_history {
@@ -100,7 +131,7 @@ fn options_templates(format: ExportFormat, has_history: bool) -> Vec<OptionsTemp
 }
 
 /// Writes everything but the ledger.
-pub(super) fn announce(
+pub(super) fn write_announcements(
     open: &mut OpenMessage,
     templates: &[ExportTemplate],
     options: &ExportOptions,
@@ -114,55 +145,55 @@ pub(super) fn announce(
     for template in templates {
         let fields: Vec<SectionField> = template.fields().copied().collect();
         let length = 4 + specifiers_length(&fields);
-        open.add(RecordPlace { set, length, kind: OpenRecordKind::Template }, now_ns, sink, |out| {
-            out.u16(template.id);
-            out.u16(fitting_u16(fields.len()));
-            specifiers(&fields, out);
+        open.add_record(RecordPlace { set, length, kind: OpenRecordKind::Template }, now_ns, sink, |out| {
+            out.put_u16(template.id);
+            out.put_u16(fitting_u16(fields.len()));
+            write_specifiers(&fields, out);
         });
     }
     for template in options_templates(options.format, options.has_history) {
         let length = 6 + specifiers_length(&template.fields);
         let place = RecordPlace { set: options_set, length, kind: OpenRecordKind::Template };
-        open.add(place, now_ns, sink, |out| {
-            options_template(&template, nine, out);
+        open.add_record(place, now_ns, sink, |out| {
+            write_options_template(&template, nine, out);
         });
     }
     if !nine {
-        types(open, now_ns, sink);
+        write_types(open, now_ns, sink);
     }
-    interfaces(open, options, now_ns, sink);
+    write_interfaces(open, options, now_ns, sink);
     if options.sampling > 1 {
-        sampling(open, options, now_ns, sink);
+        write_sampling(open, options, now_ns, sink);
     }
 }
 
-fn options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<u8>) {
-    out.u16(template.id);
+fn write_options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<u8>) {
+    out.put_u16(template.id);
     if nine {
         // RFC 3954 section 6.1: lengths in bytes instead of counts, and scopes with numbers of their own: 1 is the system, 2
         // an interface.
-        out.u16(fitting_u16(4 * template.scopes));
-        out.u16(fitting_u16(4 * (template.fields.len() - template.scopes)));
-        out.u16(if template.id == id::INTERFACES { 2 } else { 1 });
-        out.u16(4);
-        specifiers(&template.fields[1..], out);
+        out.put_u16(fitting_u16(4 * template.scopes));
+        out.put_u16(fitting_u16(4 * (template.fields.len() - template.scopes)));
+        out.put_u16(if template.id == id::INTERFACES { 2 } else { 1 });
+        out.put_u16(4);
+        write_specifiers(&template.fields[1..], out);
     } else {
-        out.u16(fitting_u16(template.fields.len()));
-        out.u16(fitting_u16(template.scopes));
-        specifiers(&template.fields, out);
+        out.put_u16(fitting_u16(template.fields.len()));
+        out.put_u16(fitting_u16(template.scopes));
+        write_specifiers(&template.fields, out);
     }
 }
 
-fn specifiers(fields: &[SectionField], out: &mut Vec<u8>) {
+fn write_specifiers(fields: &[SectionField], out: &mut Vec<u8>) {
     for field in fields {
         if field.enterprise == 0 {
-            out.u16(field.id);
-            out.u16(field.length);
+            out.put_u16(field.id);
+            out.put_u16(field.length);
         } else {
             // The first bit says that an enterprise number follows (RFC 7011 section 3.2).
-            out.u16(field.id | 0x8000);
-            out.u16(field.length);
-            out.u32(field.enterprise);
+            out.put_u16(field.id | 0x8000);
+            out.put_u16(field.length);
+            out.put_u32(field.enterprise);
         }
     }
 }
@@ -172,24 +203,29 @@ fn specifiers_length(fields: &[SectionField]) -> usize {
 }
 
 /// Names and types of our own elements (RFC 5610), so that a collector can show them without knowing this program.
-fn types(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
+fn write_types(open: &mut OpenMessage, now_ns: u64, sink: &mut impl MessageSink) {
     const UNSIGNED64: u8 = 4;
     const TOTAL_COUNTER: u8 = 2;
     let ledger = ACCOUNTS.iter().map(|account| (account.id, account.name, UNSIGNED64, TOTAL_COUNTER));
     for (element, name, kind, semantics) in own::ALL.iter().copied().chain(ledger) {
         let length = 8 + text_length(name, None);
         let place = RecordPlace { set: id::TYPES, length, kind: OpenRecordKind::Options };
-        open.add(place, now_ns, sink, |out| {
-            out.u32(ENTERPRISE);
-            out.u16(element);
-            out.u8(kind);
-            out.u8(semantics);
-            text(name, None, out);
+        open.add_record(place, now_ns, sink, |out| {
+            out.put_u32(ENTERPRISE);
+            out.put_u16(element);
+            out.put_u8(kind);
+            out.put_u8(semantics);
+            write_text(name, None, out);
         });
     }
 }
 
-fn interfaces(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+fn write_interfaces(
+    open: &mut OpenMessage,
+    options: &ExportOptions,
+    now_ns: u64,
+    sink: &mut impl MessageSink,
+) {
     let nine = options.format == ExportFormat::NetFlow9;
     let name_length = nine.then_some(usize::from(NAME));
     let description_length = nine.then_some(usize::from(DESCRIPTION));
@@ -197,30 +233,30 @@ fn interfaces(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink
         let texts = [(&interface.name, name_length), (&interface.description, description_length)];
         let length = 4 + texts.iter().map(|(value, fixed)| text_length(value, *fixed)).sum::<usize>();
         let place = RecordPlace { set: id::INTERFACES, length, kind: OpenRecordKind::Options };
-        open.add(place, now_ns, sink, |out| {
-            out.u32(interface.index);
+        open.add_record(place, now_ns, sink, |out| {
+            out.put_u32(interface.index);
             for (value, fixed) in texts {
-                text(value, fixed, out);
+                write_text(value, fixed, out);
             }
         });
     }
 }
 
-fn sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+fn write_sampling(open: &mut OpenMessage, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
     let place = RecordPlace { set: id::SAMPLING, length: 19, kind: OpenRecordKind::Options };
-    open.add(place, now_ns, sink, |out| {
-        out.u32(options.domain);
-        out.u32(options.sampling);
+    open.add_record(place, now_ns, sink, |out| {
+        out.put_u32(options.domain);
+        out.put_u32(options.sampling);
         // Sampling is deterministic and systematic by count: one packet is metered, and the next ones are skipped.
-        out.u8(1);
-        out.u16(1);
-        out.u32(1);
-        out.u32(options.sampling - 1);
+        out.put_u8(1);
+        out.put_u16(1);
+        out.put_u32(1);
+        out.put_u32(options.sampling - 1);
     });
 }
 
 /// Writes the ledger: the statistics of RFC 7011 section 4, and all accounts.
-pub(super) fn statistics(
+pub(super) fn write_statistics(
     open: &mut OpenMessage,
     format: ExportFormat,
     ledger: &MeterLedger,
@@ -232,43 +268,43 @@ pub(super) fn statistics(
     let export = &ledger.export;
     // Elements 166 to 168 count records that were not sent: dropped by the queue, or refused by the transport.
     let mut lost = export.queue_dropped;
-    lost.add(export.refused);
+    lost.add_records(export.refused);
     // Element 135 counts packets lost before metering: in the driver, in the ring, and for lack of a place in the table.
     let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0) + packets.untracked;
     let standard: [(u16, &[u64]); 3] = [
         (id::METERING, &[export.message_bytes, export.messages, export.sent.records]),
-        (id::RELIABILITY, &[packets.ignored(), dropped]),
+        (id::RELIABILITY, &[packets.ignored_packets(), dropped]),
         (id::EXPORTING, &[lost.records, lost.packets, lost.bytes]),
     ];
     for (id, values) in standard {
-        numbers(open, id, values.iter().copied(), now_ns, sink);
+        write_numbers(open, id, values.iter().copied(), now_ns, sink);
     }
     if format == ExportFormat::Ipfix {
         let values = ACCOUNTS.iter().map(|account| (account.get)(ledger).unwrap_or(UNKNOWN));
-        numbers(open, id::LEDGER, values, now_ns, sink);
+        write_numbers(open, id::LEDGER, values, now_ns, sink);
     }
 }
 
 /// Writes a meter's place in its group.
-pub(super) fn membership(
+pub(super) fn write_membership(
     open: &mut OpenMessage,
     membership: &GroupMembership,
     now_ns: u64,
     sink: &mut impl MessageSink,
 ) {
-    let values = membership.values();
+    let values = membership.template_values();
     let place =
         RecordPlace { set: id::MEMBERSHIP, length: 12 + 8 * values.len(), kind: OpenRecordKind::Options };
-    open.add(place, now_ns, sink, |out| {
-        out.u64(membership.group);
-        out.u32(membership.meter);
+    open.add_record(place, now_ns, sink, |out| {
+        out.put_u64(membership.group);
+        out.put_u32(membership.meter);
         for value in values {
-            out.u64(value);
+            out.put_u64(value);
         }
     });
 }
 
-fn numbers(
+fn write_numbers(
     open: &mut OpenMessage,
     id: u16,
     values: impl ExactSizeIterator<Item = u64>,
@@ -276,36 +312,36 @@ fn numbers(
     sink: &mut impl MessageSink,
 ) {
     let place = RecordPlace { set: id, length: 12 + 8 * values.len(), kind: OpenRecordKind::Options };
-    open.add(place, now_ns, sink, |out| {
-        out.u32(PROCESS);
-        out.millis(now_ns);
-        values.for_each(|value| out.u64(value));
+    open.add_record(place, now_ns, sink, |out| {
+        out.put_u32(PROCESS);
+        out.put_millis(now_ns);
+        values.for_each(|value| out.put_u64(value));
     });
 }
 
 /// Returns the part of a text that is sent, cut between two characters: half a character would not be UTF-8, which RFC 7011
 /// asks for.
-fn cut(text: &str) -> &str {
+fn cut_text(text: &str) -> &str {
     &text[..text.floor_char_boundary(usize::from(DESCRIPTION))]
 }
 
 fn text_length(value: &str, fixed: Option<usize>) -> usize {
-    fixed.unwrap_or_else(|| 1 + cut(value).len())
+    fixed.unwrap_or_else(|| 1 + cut_text(value).len())
 }
 
 /// Writes a text with its length, or in a field of fixed length, filled with zeros.
-fn text(value: &str, fixed: Option<usize>, out: &mut Vec<u8>) {
+fn write_text(value: &str, fixed: Option<usize>, out: &mut Vec<u8>) {
     match fixed {
         None => {
-            let value = cut(value);
+            let value = cut_text(value);
             // RFC 7011 section 7: one byte holds lengths below 255, and texts are cut to less.
-            out.u8(fitting_u8(value.len()));
-            out.bytes(value.as_bytes());
+            out.put_u8(fitting_u8(value.len()));
+            out.put_bytes(value.as_bytes());
         }
         Some(length) => {
             let value = &value[..value.floor_char_boundary(length)];
-            out.bytes(value.as_bytes());
-            out.bytes(&[0; DESCRIPTION as usize][..length - value.len()]);
+            out.put_bytes(value.as_bytes());
+            out.put_bytes(&[0; DESCRIPTION as usize][..length - value.len()]);
         }
     }
 }

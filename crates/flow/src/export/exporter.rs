@@ -7,7 +7,7 @@ use super::netflow5::FiveMessage;
 use super::open::{OpenMessage, OpenRecordKind, RecordPlace};
 use super::options::{ExportFormat, ExportOptions, TemplateRefresh};
 use super::template::{ExportTemplate, RecordShape};
-use super::{MessageSink, announce::announce};
+use super::{MessageSink, announce::write_announcements};
 use crate::ledger::{CarriedRecords, MeterLedger};
 use crate::membership::GroupMembership;
 use crate::record::FlowRecord;
@@ -48,7 +48,7 @@ impl MessageExporter {
             ExportFormat::NetFlow5 => ExporterFormat::Five(Box::new(FiveMessage::new(&options))),
             format => ExporterFormat::Sets(Box::new(SetFormats {
                 open: OpenMessage::new(&options),
-                templates: ExportTemplate::all(format, options.biflow, options.has_history),
+                templates: ExportTemplate::all_templates(format, options.biflow, options.has_history),
                 announced: None,
             })),
         };
@@ -56,13 +56,13 @@ impl MessageExporter {
     }
 
     /// Adds a record: one of both directions, or one of each that had packets.
-    pub fn record(&mut self, record: &FlowRecord, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn add_record(&mut self, record: &FlowRecord, now_ns: u64, sink: &mut impl MessageSink) {
         if self.options.biflow && self.options.format.has_biflow() {
             let carried = CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() };
             self.encode_record(record, carried, now_ns, sink);
             return;
         }
-        let (forward, back) = record.split();
+        let (forward, back) = record.split_directions();
         // The ledger counts records of the table. Two one-way records are one of those, so only the first counts; the
         // packets of each are its own.
         let first = forward.forward.packets > 0 || back.is_none();
@@ -82,29 +82,29 @@ impl MessageExporter {
         sink: &mut impl MessageSink,
     ) {
         match &mut self.inner {
-            ExporterFormat::Five(five) => five.record(record, carried, now_ns, sink),
+            ExporterFormat::Five(five) => five.add_record(record, carried, now_ns, sink),
             ExporterFormat::Sets(sets) => {
-                sets.refresh(&self.options, now_ns, sink);
+                sets.refresh_templates(&self.options, now_ns, sink);
                 // Templates that were due are written by now, in front of the record that needs one.
-                let template = &sets.templates[RecordShape::of(record).index()];
+                let template = &sets.templates[RecordShape::from_record(record).index()];
                 let kind = OpenRecordKind::Flow(carried);
                 let place = RecordPlace { set: template.id, length: template.length_of(record), kind };
-                sets.open.add(place, now_ns, sink, |out| template.encode(record, out));
+                sets.open.add_record(place, now_ns, sink, |out| template.encode_record(record, out));
             }
         }
     }
 
     /// Sends what is due: the templates, and the message that has waited long enough.
-    pub fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn run_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
             ExporterFormat::Five(five) if self.options.is_flush_due(five.opened_ns(), now_ns) => {
-                five.seal(now_ns, sink);
+                five.seal_message(now_ns, sink);
             }
             ExporterFormat::Five(_) => {}
             ExporterFormat::Sets(sets) => {
-                sets.refresh(&self.options, now_ns, sink);
+                sets.refresh_templates(&self.options, now_ns, sink);
                 if self.options.is_flush_due(sets.open.opened_ns(), now_ns) {
-                    sets.open.seal(now_ns, sink);
+                    sets.open.seal_message(now_ns, sink);
                 }
             }
         }
@@ -117,33 +117,33 @@ impl MessageExporter {
             && self.statistics_ns.is_none_or(|sent_ns| now_ns.saturating_sub(sent_ns) >= every)
     }
 
-    pub fn statistics(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn add_statistics(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
         self.statistics_ns = Some(now_ns);
         if let ExporterFormat::Sets(sets) = &mut self.inner {
-            sets.refresh(&self.options, now_ns, sink);
-            announce::statistics(&mut sets.open, self.options.format, ledger, now_ns, sink);
+            sets.refresh_templates(&self.options, now_ns, sink);
+            announce::write_statistics(&mut sets.open, self.options.format, ledger, now_ns, sink);
         }
     }
 
     /// Sends the meter's place in its group. Only an exporter of records with histories has the template.
-    pub fn membership(&mut self, membership: &GroupMembership, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn add_membership(&mut self, membership: &GroupMembership, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner
             && self.options.has_history
         {
-            announce::membership(&mut sets.open, membership, now_ns, sink);
+            announce::write_membership(&mut sets.open, membership, now_ns, sink);
         }
     }
 
     /// Hands out the message that is not full yet.
-    pub fn flush(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn flush_message(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         match &mut self.inner {
-            ExporterFormat::Five(five) => five.seal(now_ns, sink),
-            ExporterFormat::Sets(sets) => sets.open.seal(now_ns, sink),
+            ExporterFormat::Five(five) => five.seal_message(now_ns, sink),
+            ExporterFormat::Sets(sets) => sets.open.seal_message(now_ns, sink),
         }
     }
 
     /// Handles a new connection: sequence numbers start again, and templates go first, also before records that wait.
-    pub fn reconnected(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn on_reconnect(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             sets.open.restart_sequence();
         }
@@ -155,34 +155,34 @@ impl MessageExporter {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
             // The open message already holds records, so the templates are written into one beside it, which is sent first.
             // Then the open message continues its numbers.
-            let mut first = sets.open.beside(&self.options);
+            let mut first = sets.open.with_same_numbers(&self.options);
             std::mem::swap(&mut first, &mut sets.open);
-            sets.announce(&self.options, now_ns, sink);
-            sets.open.seal(now_ns, sink);
+            sets.announce_templates(&self.options, now_ns, sink);
+            sets.open.seal_message(now_ns, sink);
             std::mem::swap(&mut first, &mut sets.open);
-            sets.open.follow(&first);
+            sets.open.continue_numbers(&first);
         }
     }
 
     /// Gives a message that the last connection did not take its number on this one.
-    pub fn renumber(&mut self, message: &mut [u8], step: u32) {
+    pub fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         if let ExporterFormat::Sets(sets) = &mut self.inner {
-            sets.open.renumber(message, step);
+            sets.open.renumber_message(message, step);
         }
     }
 
     /// Returns the records in the message that is not handed out yet.
-    pub fn waiting(&self) -> CarriedRecords {
+    pub fn waiting_records(&self) -> CarriedRecords {
         match &self.inner {
-            ExporterFormat::Five(five) => five.carried(),
-            ExporterFormat::Sets(sets) => sets.open.carried(),
+            ExporterFormat::Five(five) => five.carried_records(),
+            ExporterFormat::Sets(sets) => sets.open.carried_records(),
         }
     }
 
     /// Returns the records that the format cannot carry: in NetFlow 5 everything but IPv4.
-    pub fn unfit(&self) -> CarriedRecords {
+    pub fn unfit_records(&self) -> CarriedRecords {
         match &self.inner {
-            ExporterFormat::Five(five) => five.unfit(),
+            ExporterFormat::Five(five) => five.unfit_records(),
             ExporterFormat::Sets(_) => CarriedRecords::default(),
         }
     }
@@ -194,22 +194,22 @@ const fn carried_one_way(record: &FlowRecord, records: u64) -> CarriedRecords {
 }
 
 impl SetFormats {
-    fn refresh(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+    fn refresh_templates(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
         let due = match (self.announced, options.refresh) {
             (None, _) => true,
             (Some(_), TemplateRefresh::OnConnection) => false,
             (Some(last), TemplateRefresh::Every { time, messages }) => {
                 now_ns.saturating_sub(last.at_ns) >= time.as_u64()
-                    || self.open.messages().wrapping_sub(last.messages) >= messages.max(1)
+                    || self.open.message_count().wrapping_sub(last.messages) >= messages.max(1)
             }
         };
         if due {
-            self.announce(options, now_ns, sink);
+            self.announce_templates(options, now_ns, sink);
         }
     }
 
-    fn announce(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
-        announce(&mut self.open, &self.templates, options, now_ns, sink);
-        self.announced = Some(TemplateAnnouncement { at_ns: now_ns, messages: self.open.messages() });
+    fn announce_templates(&mut self, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+        write_announcements(&mut self.open, &self.templates, options, now_ns, sink);
+        self.announced = Some(TemplateAnnouncement { at_ns: now_ns, messages: self.open.message_count() });
     }
 }

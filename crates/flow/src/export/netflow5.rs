@@ -4,7 +4,7 @@
 //! began, in 32 bits. So a message states a beginning from which all its times can be expressed; it moves only when a
 //! record lies 49 days from it.
 
-use super::open::low;
+use super::open::low_u32;
 use super::options::ExportOptions;
 use super::section::seen_flags;
 use super::write::ValueWriter;
@@ -59,11 +59,11 @@ impl FiveMessage {
         five
     }
 
-    pub(super) const fn carried(&self) -> CarriedRecords {
+    pub(super) const fn carried_records(&self) -> CarriedRecords {
         self.carried
     }
 
-    pub(super) const fn unfit(&self) -> CarriedRecords {
+    pub(super) const fn unfit_records(&self) -> CarriedRecords {
         self.unfit
     }
 
@@ -71,7 +71,7 @@ impl FiveMessage {
         self.opened_ns
     }
 
-    pub(super) fn record(
+    pub(super) fn add_record(
         &mut self,
         record: &FlowRecord,
         carried: CarriedRecords,
@@ -79,13 +79,13 @@ impl FiveMessage {
         sink: &mut impl MessageSink,
     ) {
         if !record.key.is_ipv4() {
-            self.unfit.add(carried);
+            self.unfit.add_records(carried);
             return;
         }
         let first_ms = record.forward.first_ns / MS;
         if !self.has_times_of(record) {
             // All lines of a message share its beginning, so the open one must go before that moves.
-            self.seal(now_ns, sink);
+            self.seal_message(now_ns, sink);
             self.began_ms = Some(first_ms.saturating_sub(EARLIER_MS));
             self.newest_ms = 0;
         }
@@ -98,7 +98,7 @@ impl FiveMessage {
                 packets: share_of(half.packets, line, lines),
                 bytes: share_of(half.bytes, line, lines),
             };
-            self.line(record, part, now_ns, sink);
+            self.add_line(record, part, now_ns, sink);
         }
     }
 
@@ -116,9 +116,15 @@ impl FiveMessage {
         u32::try_from(at_ms.checked_sub(self.began_ms.unwrap_or(0))?).ok()
     }
 
-    fn line(&mut self, record: &FlowRecord, part: CarriedRecords, now_ns: u64, sink: &mut impl MessageSink) {
+    fn add_line(
+        &mut self,
+        record: &FlowRecord,
+        part: CarriedRecords,
+        now_ns: u64,
+        sink: &mut impl MessageSink,
+    ) {
         if usize::from(self.lines) == self.most_lines {
-            self.seal(now_ns, sink);
+            self.seal_message(now_ns, sink);
         }
         if self.lines == 0 {
             self.opened_ns = now_ns;
@@ -128,35 +134,35 @@ impl FiveMessage {
         let last_ms = record.forward.last_ns / MS;
         let key = &record.key;
         let out = &mut self.buffer;
-        out.v4(&key.source);
-        out.v4(&key.destination);
+        out.put_ipv4(&key.source);
+        out.put_ipv4(&key.destination);
         // No next hop: the meter does not route.
-        out.u32(0);
-        out.u16((record.input & 0xffff) as u16);
+        out.put_u32(0);
+        out.put_u16((record.input & 0xffff) as u16);
         // No output interface: the meter sees only where packets come in.
-        out.u16(0);
-        out.u32(low(part.packets));
-        out.u32(low(part.bytes));
-        out.u32(low(first_ms.saturating_sub(began_ms)));
-        out.u32(low(last_ms.saturating_sub(began_ms)));
-        out.u16(key.source_port);
+        out.put_u16(0);
+        out.put_u32(low_u32(part.packets));
+        out.put_u32(low_u32(part.bytes));
+        out.put_u32(low_u32(first_ms.saturating_sub(began_ms)));
+        out.put_u32(low_u32(last_ms.saturating_sub(began_ms)));
+        out.put_u16(key.source_port);
         // ICMP has type and code in the place of the destination port.
-        out.u16(if key.protocol == ICMP { record.icmp } else { key.destination_port });
-        out.bytes(&[0, seen_flags(record.forward.tcp_flags), key.protocol, record.tos]);
+        out.put_u16(if key.protocol == ICMP { record.icmp } else { key.destination_port });
+        out.put_bytes(&[0, seen_flags(record.forward.tcp_flags), key.protocol, record.tos]);
         // Autonomous systems and masks are not known.
-        out.u64(0);
+        out.put_u64(0);
         self.lines += 1;
-        self.carried.add(part);
+        self.carried.add_records(part);
         self.newest_ms = self.newest_ms.max(last_ms);
     }
 
-    pub(super) fn seal(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn seal_message(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if self.lines == 0 {
             return;
         }
         self.write_header(now_ns);
         let step = u32::from(self.lines);
-        sink.message(ExportMessage { bytes: &self.buffer, carried: self.carried, own_records: 0, step });
+        sink.on_message(ExportMessage { bytes: &self.buffer, carried: self.carried, own_records: 0, step });
         self.sequence = self.sequence.wrapping_add(step);
         self.clear();
     }
@@ -178,9 +184,9 @@ impl FiveMessage {
         header[..2].copy_from_slice(&5_u16.to_be_bytes());
         header[2..4].copy_from_slice(&self.lines.to_be_bytes());
         header[4..8].copy_from_slice(&up_ms.to_be_bytes());
-        header[8..12].copy_from_slice(&low(at_ms / 1000).to_be_bytes());
+        header[8..12].copy_from_slice(&low_u32(at_ms / 1000).to_be_bytes());
         // Cut to the millisecond, like the uptime: else every message would give readers another beginning.
-        header[12..16].copy_from_slice(&low(at_ms % 1000 * MS).to_be_bytes());
+        header[12..16].copy_from_slice(&low_u32(at_ms % 1000 * MS).to_be_bytes());
         header[16..20].copy_from_slice(&self.sequence.to_be_bytes());
         header[20..22].copy_from_slice(&self.engine.to_be_bytes());
         header[22..24].copy_from_slice(&self.sampling.to_be_bytes());

@@ -81,7 +81,7 @@ impl OpenMessage {
     }
 
     /// Returns the counts of its flow records.
-    pub(super) const fn carried(&self) -> CarriedRecords {
+    pub(super) const fn carried_records(&self) -> CarriedRecords {
         self.carried
     }
 
@@ -96,18 +96,18 @@ impl OpenMessage {
     }
 
     /// Number of messages handed out, modulo 2^32.
-    pub(super) const fn messages(&self) -> u32 {
+    pub(super) const fn message_count(&self) -> u32 {
         self.messages
     }
 
     /// An empty message that continues the numbers of this one.
-    pub(super) fn beside(&self, options: &ExportOptions) -> Self {
+    pub(super) fn with_same_numbers(&self, options: &ExportOptions) -> Self {
         let Self { sequence, messages, begun_ns, .. } = *self;
         Self { sequence, messages, begun_ns, ..Self::new(options) }
     }
 
     /// Continues the numbers of another message.
-    pub(super) const fn follow(&mut self, other: &Self) {
+    pub(super) const fn continue_numbers(&mut self, other: &Self) {
         self.sequence = other.sequence;
         self.messages = other.messages;
         self.begun_ns = other.begun_ns;
@@ -119,7 +119,7 @@ impl OpenMessage {
     }
 
     /// Gives a message that the last connection did not take its number on the new one.
-    pub(super) fn renumber(&mut self, message: &mut [u8], step: u32) {
+    pub(super) fn renumber_message(&mut self, message: &mut [u8], step: u32) {
         // Only IPFIX is renumbered: NetFlow 9 goes over UDP, which has no connection to lose.
         if let Some(field) = message.get_mut(8..12).filter(|_| self.format == ExportFormat::Ipfix) {
             field.copy_from_slice(&self.sequence.to_be_bytes());
@@ -128,7 +128,7 @@ impl OpenMessage {
     }
 
     /// Adds a record, in a new message if it does not fit this one. `write` must append as many bytes as `record` says.
-    pub(super) fn add(
+    pub(super) fn add_record(
         &mut self,
         record: RecordPlace,
         now_ns: u64,
@@ -136,7 +136,7 @@ impl OpenMessage {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         if self.length_with(record.set, record.length) > self.limit && !self.is_empty() {
-            self.seal(now_ns, sink);
+            self.seal_message(now_ns, sink);
         }
         if self.is_empty() {
             self.opened_ns = now_ns;
@@ -144,15 +144,15 @@ impl OpenMessage {
         if self.set.is_none_or(|open| open.id != record.set) {
             self.close_set();
             self.set = Some(OpenSet { id: record.set, start: self.buffer.len() });
-            self.buffer.u16(record.set);
+            self.buffer.put_u16(record.set);
             // The length of the set: `close_set` fills it in.
-            self.buffer.u16(0);
+            self.buffer.put_u16(0);
         }
         write(&mut self.buffer);
         self.records += 1;
         self.data_records += u32::from(record.kind != OpenRecordKind::Template);
         match record.kind {
-            OpenRecordKind::Flow(carried) => self.carried.add(carried),
+            OpenRecordKind::Flow(carried) => self.carried.add_records(carried),
             OpenRecordKind::Template | OpenRecordKind::Options => self.own += 1,
         }
     }
@@ -161,14 +161,14 @@ impl OpenMessage {
     fn length_with(&self, id: u16, length: usize) -> usize {
         let open_bytes = self.set.map_or(0, |open| self.buffer.len() - open.start);
         if self.set.is_some_and(|open| open.id == id) {
-            return self.buffer.len() + length + self.padding(open_bytes + length);
+            return self.buffer.len() + length + self.padding_len(open_bytes + length);
         }
         // A record of another set pads the open set first, then adds a new header. Headers are a multiple of four themselves.
-        self.buffer.len() + self.padding(open_bytes) + SET_HEADER + length + self.padding(length)
+        self.buffer.len() + self.padding_len(open_bytes) + SET_HEADER + length + self.padding_len(length)
     }
 
     /// RFC 3954 section 5.3: sets of NetFlow 9 end on multiples of four. IPFIX leaves that to the exporter.
-    const fn padding(&self, set: usize) -> usize {
+    const fn padding_len(&self, set: usize) -> usize {
         match self.format {
             ExportFormat::NetFlow9 => set.next_multiple_of(4) - set,
             ExportFormat::Ipfix | ExportFormat::NetFlow5 => 0,
@@ -177,14 +177,14 @@ impl OpenMessage {
 
     fn close_set(&mut self) {
         let Some(OpenSet { start, .. }) = self.set.take() else { return };
-        let padding = self.padding(self.buffer.len() - start);
+        let padding = self.padding_len(self.buffer.len() - start);
         self.buffer.extend(&[0; 3][..padding]);
         let length = fitting_u16(self.buffer.len() - start);
         self.buffer[start + 2..start + 4].copy_from_slice(&length.to_be_bytes());
     }
 
     /// Hands out the message if there is anything in it.
-    pub(super) fn seal(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub(super) fn seal_message(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if self.is_empty() {
             return;
         }
@@ -193,7 +193,7 @@ impl OpenMessage {
         // packets. A collector that sees any other step reports a loss.
         let step = if self.format == ExportFormat::Ipfix { self.data_records } else { 1 };
         self.write_header(now_ns);
-        sink.message(ExportMessage {
+        sink.on_message(ExportMessage {
             bytes: &self.buffer,
             carried: self.carried,
             own_records: self.own,
@@ -218,8 +218,8 @@ impl OpenMessage {
     /// Seconds are cut to 32 bits, as the formats do.
     fn write_header(&mut self, now_ns: u64) {
         let begun_ns = *self.begun_ns.get_or_insert(now_ns);
-        let seconds = low(now_ns / 1_000_000_000);
-        let up_ms = low(now_ns.saturating_sub(begun_ns) / 1_000_000);
+        let seconds = low_u32(now_ns / 1_000_000_000);
+        let up_ms = low_u32(now_ns.saturating_sub(begun_ns) / 1_000_000);
         let is_ipfix = self.format == ExportFormat::Ipfix;
         let version: u16 = if is_ipfix { 10 } else { 9 };
         // At this offset, IPFIX has the length of the message in bytes, and NetFlow 9 the number of its records, templates
@@ -237,6 +237,6 @@ impl OpenMessage {
 }
 
 /// The low 32 bits.
-pub(super) const fn low(value: u64) -> u32 {
+pub(super) const fn low_u32(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }

@@ -130,10 +130,10 @@ macro_rules! section {
 }
 
 section!(TIMES, "Start and end of the forward direction, in milliseconds for all readers, in nanoseconds for those who can.", |record, out| {
-    152 8: out.millis(forward(record).first_ns);
-    153 8: out.millis(forward(record).last_ns);
-    156 8: out.ntp(forward(record).first_ns);
-    157 8: out.ntp(forward(record).last_ns);
+    152 8: out.put_millis(forward_or_reverse(record).first_ns);
+    153 8: out.put_millis(forward_or_reverse(record).last_ns);
+    156 8: out.put_ntp(forward_or_reverse(record).first_ns);
+    157 8: out.put_ntp(forward_or_reverse(record).last_ns);
 });
 
 /// Returns the flags as one byte: our meter sees only eight, and RFC 9565 lets them be sent in one byte then.
@@ -141,140 +141,140 @@ pub(super) const fn seen_flags(flags: u16) -> u8 {
     flags.to_le_bytes()[0]
 }
 
-fn history(record: &FlowRecord) -> FlowHistory {
+fn record_history(record: &FlowRecord) -> FlowHistory {
     record.history.as_deref().copied().unwrap_or_default()
 }
 
 section!(ADDRESSES_V4, "Addresses of IPv4.", |record, out| {
-    8 4: out.v4(&record.key.source);
-    12 4: out.v4(&record.key.destination);
+    8 4: out.put_ipv4(&record.key.source);
+    12 4: out.put_ipv4(&record.key.destination);
 });
 
 section!(ADDRESSES_V6, "Addresses of IPv6.", |record, out| {
-    27 16: out.bytes(&record.key.source);
-    28 16: out.bytes(&record.key.destination);
+    27 16: out.put_bytes(&record.key.source);
+    28 16: out.put_bytes(&record.key.destination);
 });
 
 section!(COMMON, "What every record has.", |record, out| {
-    7 2: out.u16(record.key.source_port);
-    11 2: out.u16(record.key.destination_port);
-    4 1: out.u8(record.key.protocol);
-    6 1: out.u8(seen_flags(record.forward.tcp_flags));
-    5 1: out.u8(record.tos);
-    136 1: out.u8(record.end as u8);
-    2 8: out.u64(record.forward.packets);
-    1 8: out.u64(record.forward.bytes);
-    352 8: out.u64(record.forward.frame_bytes);
-    148 8: out.u64(record.flow_id);
-    10 4: out.u32(record.input);
-    34 4: out.u32(record.sampling);
-    56 6: out.bytes(&record.source_mac);
-    80 6: out.bytes(&record.destination_mac);
-    52 1: out.u8(record.ttl_min);
-    53 1: out.u8(record.ttl_max);
+    7 2: out.put_u16(record.key.source_port);
+    11 2: out.put_u16(record.key.destination_port);
+    4 1: out.put_u8(record.key.protocol);
+    6 1: out.put_u8(seen_flags(record.forward.tcp_flags));
+    5 1: out.put_u8(record.tos);
+    136 1: out.put_u8(record.end as u8);
+    2 8: out.put_u64(record.forward.packets);
+    1 8: out.put_u64(record.forward.bytes);
+    352 8: out.put_u64(record.forward.frame_bytes);
+    148 8: out.put_u64(record.flow_id);
+    10 4: out.put_u32(record.input);
+    34 4: out.put_u32(record.sampling);
+    56 6: out.put_bytes(&record.source_mac);
+    80 6: out.put_bytes(&record.destination_mac);
+    52 1: out.put_u8(record.ttl_min);
+    53 1: out.put_u8(record.ttl_max);
 });
 
 section!(OWN, "What IANA has no element for.", |record, out| {
-    0 @ENTERPRISE #PART 2: out.u16(record.part);
-    0 @ENTERPRISE #LOSS 1: out.u8(if record.loss { 1 } else { 2 });
-    0 @ENTERPRISE #MERGED 1: out.u8(if record.merged { 1 } else { 2 });
+    0 @ENTERPRISE #PART 2: out.put_u16(record.part);
+    0 @ENTERPRISE #LOSS 1: out.put_u8(if record.loss { 1 } else { 2 });
+    0 @ENTERPRISE #MERGED 1: out.put_u8(if record.merged { 1 } else { 2 });
 });
 
 /// Returns the bytes that the history of a record takes, its length bytes included.
 pub(super) fn track_length(record: &FlowRecord) -> usize {
-    LONG_LENGTH + history(record).encode().len()
+    LONG_LENGTH + record_history(record).encode_track().len()
 }
 
 /// RFC 7011 section 7: a first byte of 255 announces a length of two bytes.
 const LONG_LENGTH: usize = 3;
 
 fn write_track(record: &FlowRecord, out: &mut Vec<u8>) {
-    let track = history(record).encode();
-    out.u8(u8::MAX);
-    out.u16(fitting_u16(track.len()));
-    out.bytes(&track);
+    let track = record_history(record).encode_track();
+    out.put_u8(u8::MAX);
+    out.put_u16(fitting_u16(track.len()));
+    out.put_bytes(&track);
 }
 
 /// Fields that identify which packets of the flow the record has, for a meter of a group. They are not made by the macro,
 /// because the last field states its own length.
 pub(crate) const HISTORY: TemplateSection = TemplateSection {
     fields: &[
-        of_ours(own::GROUP, 8),
-        of_ours(own::METER, 4),
-        of_ours(own::LANE, 2),
-        of_ours(own::TRACK, VARIABLE),
+        own_field(own::GROUP, 8),
+        own_field(own::METER, 4),
+        own_field(own::LANE, 2),
+        own_field(own::TRACK, VARIABLE),
     ],
     write: |record, out| {
-        let GroupMark { group, meter, lane } = history(record).mark;
-        out.u64(group);
-        out.u32(meter);
-        out.u16(lane);
+        let GroupMark { group, meter, lane } = record_history(record).mark;
+        out.put_u64(group);
+        out.put_u32(meter);
+        out.put_u16(lane);
         write_track(record, out);
     },
 };
 
-const fn of_ours(id: u16, length: u16) -> SectionField {
+const fn own_field(id: u16, length: u16) -> SectionField {
     SectionField { id, enterprise: ENTERPRISE, length }
 }
 
 section!(BACK, "The reverse direction (RFC 5103).", |record, out| {
-    152 @REVERSE 8: out.millis(reverse(record).first_ns);
-    153 @REVERSE 8: out.millis(reverse(record).last_ns);
-    156 @REVERSE 8: out.ntp(reverse(record).first_ns);
-    157 @REVERSE 8: out.ntp(reverse(record).last_ns);
-    2 @REVERSE 8: out.u64(record.reverse.packets);
-    1 @REVERSE 8: out.u64(record.reverse.bytes);
-    352 @REVERSE 8: out.u64(record.reverse.frame_bytes);
-    6 @REVERSE 1: out.u8(seen_flags(record.reverse.tcp_flags));
+    152 @REVERSE 8: out.put_millis(reverse_or_forward(record).first_ns);
+    153 @REVERSE 8: out.put_millis(reverse_or_forward(record).last_ns);
+    156 @REVERSE 8: out.put_ntp(reverse_or_forward(record).first_ns);
+    157 @REVERSE 8: out.put_ntp(reverse_or_forward(record).last_ns);
+    2 @REVERSE 8: out.put_u64(record.reverse.packets);
+    1 @REVERSE 8: out.put_u64(record.reverse.bytes);
+    352 @REVERSE 8: out.put_u64(record.reverse.frame_bytes);
+    6 @REVERSE 1: out.put_u8(seen_flags(record.reverse.tcp_flags));
 });
 
 section!(TAGS, "VLANs; the outer one twice, because older readers know only the first of its elements.", |record, out| {
-    58 2: out.u16(record.key.vlan);
-    243 2: out.u16(record.key.vlan);
-    245 2: out.u16(record.key.inner_vlan);
+    58 2: out.put_u16(record.key.vlan);
+    243 2: out.put_u16(record.key.vlan);
+    245 2: out.put_u16(record.key.inner_vlan);
 });
 
 section!(LABELS, "An MPLS stack. Elements 70 to 72 are the three bytes of an entry in front of its time to live.", |record, out| {
-    70 3: out.bytes(&record.mpls[0].to_be_bytes()[..3]);
-    71 3: out.bytes(&record.mpls[1].to_be_bytes()[..3]);
-    72 3: out.bytes(&record.mpls[2].to_be_bytes()[..3]);
-    200 1: out.u8(record.mpls[0].to_be_bytes()[3]);
+    70 3: out.put_bytes(&record.mpls[0].to_be_bytes()[..3]);
+    71 3: out.put_bytes(&record.mpls[1].to_be_bytes()[..3]);
+    72 3: out.put_bytes(&record.mpls[2].to_be_bytes()[..3]);
+    200 1: out.put_u8(record.mpls[0].to_be_bytes()[3]);
 });
 
 section!(SEGMENT, "A VXLAN network, as IANA numbers such.", |record, out| {
-    351 8: out.u64(segment(record));
+    351 8: out.put_u64(segment_id(record));
 });
 
 section!(TUNNEL, "What the packets were carried in.", |record, out| {
-    0 @ENTERPRISE #TUNNEL 1: out.u8(record.key.tunnel as u8);
-    0 @ENTERPRISE #TUNNEL_ID 4: out.u32(record.key.tunnel_id);
-    0 @ENTERPRISE #OUTER_SOURCE 16: out.bytes(&record.outer_source);
-    0 @ENTERPRISE #OUTER_DESTINATION 16: out.bytes(&record.outer_destination);
+    0 @ENTERPRISE #TUNNEL 1: out.put_u8(record.key.tunnel as u8);
+    0 @ENTERPRISE #TUNNEL_ID 4: out.put_u32(record.key.tunnel_id);
+    0 @ENTERPRISE #OUTER_SOURCE 16: out.put_bytes(&record.outer_source);
+    0 @ENTERPRISE #OUTER_DESTINATION 16: out.put_bytes(&record.outer_destination);
 });
 
 section!(LOWER_TTLS, "Times to live of the labels below the top, which IANA has no elements for.", |record, out| {
-    0 @ENTERPRISE #SECOND_TTL 1: out.u8(record.mpls[1].to_be_bytes()[3]);
-    0 @ENTERPRISE #THIRD_TTL 1: out.u8(record.mpls[2].to_be_bytes()[3]);
+    0 @ENTERPRISE #SECOND_TTL 1: out.put_u8(record.mpls[1].to_be_bytes()[3]);
+    0 @ENTERPRISE #THIRD_TTL 1: out.put_u8(record.mpls[2].to_be_bytes()[3]);
 });
 
 section!(ICMP_V4, "ICMP type and code.", |record, out| {
-    32 2: out.u16(record.icmp);
+    32 2: out.put_u16(record.icmp);
 });
 
 section!(ICMP_V6, "ICMPv6 type and code.", |record, out| {
-    139 2: out.u16(record.icmp);
+    139 2: out.put_u16(record.icmp);
 });
 
-const fn forward(record: &FlowRecord) -> &FlowHalf {
+const fn forward_or_reverse(record: &FlowRecord) -> &FlowHalf {
     if record.forward.packets == 0 { &record.reverse } else { &record.forward }
 }
 
-const fn reverse(record: &FlowRecord) -> &FlowHalf {
+const fn reverse_or_forward(record: &FlowRecord) -> &FlowHalf {
     if record.reverse.packets == 0 { &record.forward } else { &record.reverse }
 }
 
 /// Returns element 351: its first byte is the kind of the rest; 1 is VXLAN.
-const fn segment(record: &FlowRecord) -> u64 {
+const fn segment_id(record: &FlowRecord) -> u64 {
     match record.key.tunnel {
         TunnelKind::Vxlan => 1 << 56 | record.key.tunnel_id as u64,
         _ => 0,

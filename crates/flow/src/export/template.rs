@@ -35,14 +35,14 @@ enum TemplateLayers {
 
 impl RecordShape {
     /// Every shape, in the order of template numbers.
-    pub fn all() -> impl Iterator<Item = Self> {
+    pub fn all_shapes() -> impl Iterator<Item = Self> {
         let layers = [TemplateLayers::Plain, TemplateLayers::Tagged, TemplateLayers::Carried].into_iter();
         let flags = [(false, false), (false, true), (true, false), (true, true)];
         layers.flat_map(move |layers| flags.map(|(icmp, v6)| Self { v6, icmp, layers }))
     }
 
     /// Returns the shape of a record.
-    pub fn of(record: &FlowRecord) -> Self {
+    pub fn from_record(record: &FlowRecord) -> Self {
         let key = &record.key;
         let carried = key.tunnel != TunnelKind::None
             || key.tunnel_id != 0
@@ -62,7 +62,12 @@ impl RecordShape {
         self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize
     }
 
-    fn sections(self, format: ExportFormat, biflow: bool, has_history: bool) -> Vec<TemplateSection> {
+    fn template_sections(
+        self,
+        format: ExportFormat,
+        biflow: bool,
+        has_history: bool,
+    ) -> Vec<TemplateSection> {
         // The other direction first: there are readers that take its elements for those of the forward direction, and where
         // an element stands twice the last one counts for them.
         let mut sections = if biflow { vec![section::BACK] } else { Vec::new() };
@@ -102,9 +107,9 @@ pub struct ExportTemplate {
 
 impl ExportTemplate {
     /// Returns the templates of a format and profile, by [index](RecordShape::index) of shape.
-    pub fn all(format: ExportFormat, biflow: bool, has_history: bool) -> Vec<Self> {
-        let made = (FIRST..).zip(RecordShape::all()).map(|(id, shape)| {
-            let sections = shape.sections(format, biflow && format.has_biflow(), has_history);
+    pub fn all_templates(format: ExportFormat, biflow: bool, has_history: bool) -> Vec<Self> {
+        let made = (FIRST..).zip(RecordShape::all_shapes()).map(|(id, shape)| {
+            let sections = shape.template_sections(format, biflow && format.has_biflow(), has_history);
             let fixed_length = sections.iter().map(TemplateSection::fixed_length).sum();
             Self { id, fixed_length, has_track: sections.iter().any(TemplateSection::has_variable), sections }
         });
@@ -122,7 +127,7 @@ impl ExportTemplate {
     }
 
     /// Appends a record, [that many](Self::length_of) bytes.
-    pub fn encode(&self, record: &FlowRecord, out: &mut Vec<u8>) {
+    pub fn encode_record(&self, record: &FlowRecord, out: &mut Vec<u8>) {
         for section in &self.sections {
             (section.write)(record, out);
         }
@@ -135,7 +140,7 @@ mod tests {
 
     #[test]
     fn shapes_are_found_by_their_index() {
-        for (index, shape) in RecordShape::all().enumerate() {
+        for (index, shape) in RecordShape::all_shapes().enumerate() {
             assert_eq!(shape.index(), index);
         }
     }
@@ -145,9 +150,9 @@ mod tests {
         for (format, biflow) in
             [(ExportFormat::Ipfix, false), (ExportFormat::Ipfix, true), (ExportFormat::NetFlow9, true)]
         {
-            for template in ExportTemplate::all(format, biflow, biflow) {
+            for template in ExportTemplate::all_templates(format, biflow, biflow) {
                 let mut bytes = Vec::new();
-                template.encode(&FlowRecord::default(), &mut bytes);
+                template.encode_record(&FlowRecord::default(), &mut bytes);
                 let said = template.length_of(&FlowRecord::default());
                 assert_eq!(bytes.len(), said, "{}", template.id);
                 let foreign = template.fields().any(|field| field.enterprise != 0);

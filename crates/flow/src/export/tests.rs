@@ -19,10 +19,10 @@ struct ExportWire {
 }
 
 impl MessageSink for ExportWire {
-    fn message(&mut self, message: ExportMessage<'_>) {
+    fn on_message(&mut self, message: ExportMessage<'_>) {
         self.messages.push(message.bytes.to_vec());
         self.steps.push(message.step);
-        self.carried.add(message.carried);
+        self.carried.add_records(message.carried);
     }
 }
 
@@ -89,12 +89,12 @@ fn ipfix_numbers_count_data_records_and_options_but_no_templates() {
     let mut exporter = exporter(ExportFormat::Ipfix);
     let mut wire = ExportWire::default();
     for n in 0..1000 {
-        exporter.record(&record(), NOW, &mut wire);
+        exporter.add_record(&record(), NOW, &mut wire);
         if n % 100 == 0 {
-            exporter.statistics(&MeterLedger::default(), NOW, &mut wire);
+            exporter.add_statistics(&MeterLedger::default(), NOW, &mut wire);
         }
     }
-    exporter.flush(NOW, &mut wire);
+    exporter.flush_message(NOW, &mut wire);
     let mut expected = 0;
     for (sequence, step) in wire.sequences().into_iter().zip(&wire.steps) {
         assert_eq!(sequence, expected);
@@ -116,9 +116,9 @@ fn netflow_9_counts_messages_and_its_sets_end_on_multiples_of_four() {
     let mut exporter = exporter(ExportFormat::NetFlow9);
     let mut wire = ExportWire::default();
     for _ in 0..100 {
-        exporter.record(&record(), NOW + 2 * SECOND, &mut wire);
+        exporter.add_record(&record(), NOW + 2 * SECOND, &mut wire);
     }
-    exporter.flush(NOW + 5 * SECOND, &mut wire);
+    exporter.flush_message(NOW + 5 * SECOND, &mut wire);
     for (index, message) in (0..).zip(&wire.messages) {
         assert_eq!((be16(message, 0), be32(message, 12)), (9, index));
         let mut rest = &message[20..];
@@ -136,8 +136,8 @@ fn netflow_9_has_one_beginning_also_when_templates_go_first() {
     let mut exporter = exporter(ExportFormat::NetFlow9);
     let mut wire = ExportWire::default();
     exporter.announce_first(NOW, &mut wire);
-    exporter.record(&record(), NOW + 3 * SECOND, &mut wire);
-    exporter.flush(NOW + 5 * SECOND, &mut wire);
+    exporter.add_record(&record(), NOW + 3 * SECOND, &mut wire);
+    exporter.flush_message(NOW + 5 * SECOND, &mut wire);
     let up_ms: Vec<_> = wire.messages.iter().map(|message| be32(message, 4)).collect();
     assert_eq!((up_ms.first(), up_ms.last()), (Some(&0), Some(&5000)));
 }
@@ -149,8 +149,8 @@ fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
         let mut exporter = MessageExporter::new(ExportOptions { refresh, ..ExportOptions::default() });
         let mut wire = ExportWire::default();
         for n in 0..121 {
-            exporter.record(&record(), NOW + n * step_ns, &mut wire);
-            exporter.flush(NOW + n * step_ns, &mut wire);
+            exporter.add_record(&record(), NOW + n * step_ns, &mut wire);
+            exporter.flush_message(NOW + n * step_ns, &mut wire);
         }
         wire.messages.iter().filter(|message| sets(message).contains(&3)).count()
     };
@@ -162,9 +162,9 @@ fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
     let mut exporter = exporter(ExportFormat::Ipfix);
     let mut wire = ExportWire::default();
     for second in 0..=120 {
-        exporter.tick(NOW + second * SECOND, &mut wire);
+        exporter.run_due(NOW + second * SECOND, &mut wire);
     }
-    exporter.flush(NOW, &mut wire);
+    exporter.flush_message(NOW, &mut wire);
     assert_eq!(wire.messages.iter().filter(|message| sets(message).contains(&3)).count(), 13);
 }
 
@@ -173,13 +173,13 @@ fn a_message_waits_for_others_no_longer_than_it_may() {
     for format in [ExportFormat::Ipfix, ExportFormat::NetFlow9, ExportFormat::NetFlow5] {
         let mut exporter = exporter(format);
         let mut wire = ExportWire::default();
-        exporter.record(&record(), NOW, &mut wire);
+        exporter.add_record(&record(), NOW, &mut wire);
         let before = wire.messages.len();
-        exporter.tick(NOW + SECOND - 1, &mut wire);
-        assert_eq!((wire.messages.len(), exporter.waiting().packets), (before, 5), "{format:?}");
-        exporter.tick(NOW + SECOND, &mut wire);
-        assert_eq!((wire.messages.len(), exporter.waiting().packets), (before + 1, 0), "{format:?}");
-        exporter.flush(NOW + SECOND, &mut wire);
+        exporter.run_due(NOW + SECOND - 1, &mut wire);
+        assert_eq!((wire.messages.len(), exporter.waiting_records().packets), (before, 5), "{format:?}");
+        exporter.run_due(NOW + SECOND, &mut wire);
+        assert_eq!((wire.messages.len(), exporter.waiting_records().packets), (before + 1, 0), "{format:?}");
+        exporter.flush_message(NOW + SECOND, &mut wire);
         assert_eq!(wire.messages.len(), before + 1, "nothing is no message");
     }
 }
@@ -189,15 +189,20 @@ fn a_new_connection_has_templates_first_and_numbers_of_its_own() {
     let options = ExportOptions { refresh: TemplateRefresh::OnConnection, ..ExportOptions::default() };
     let mut exporter = MessageExporter::new(options);
     let mut first = ExportWire::default();
-    (0..100).for_each(|_| exporter.record(&record(), NOW, &mut first));
+    (0..100).for_each(|_| exporter.add_record(&record(), NOW, &mut first));
     let (mut lost, step) = (first.messages.pop().unwrap(), first.steps.pop().unwrap());
-    let waiting = exporter.waiting();
+    let waiting = exporter.waiting_records();
     assert!(waiting.records > 0);
     let mut second = ExportWire::default();
-    exporter.reconnected(NOW, &mut second);
-    exporter.renumber(&mut lost, step);
-    second.message(ExportMessage { bytes: &lost, carried: CarriedRecords::default(), own_records: 0, step });
-    exporter.flush(NOW, &mut second);
+    exporter.on_reconnect(NOW, &mut second);
+    exporter.renumber_message(&mut lost, step);
+    second.on_message(ExportMessage {
+        bytes: &lost,
+        carried: CarriedRecords::default(),
+        own_records: 0,
+        step,
+    });
+    exporter.flush_message(NOW, &mut second);
     assert_eq!(sets(&second.messages[0])[0], 2);
     let mut expected = 0;
     for (sequence, step) in second.sequences().into_iter().zip(&second.steps) {
@@ -215,15 +220,15 @@ fn netflow_5_says_what_it_can_and_counts_the_rest() {
     let mut wire = ExportWire::default();
     let v6 =
         FlowRecord { key: FlowKey { source: [1; 16], destination: [2; 16], ..record().key }, ..record() };
-    exporter.record(&v6, NOW, &mut wire);
-    assert_eq!((exporter.unfit().records, exporter.unfit().packets), (1, 5));
+    exporter.add_record(&v6, NOW, &mut wire);
+    assert_eq!((exporter.unfit_records().records, exporter.unfit_records().packets), (1, 5));
     // Counts of more than 32 bits go into several lines that add up.
     let mut large = record();
     large.reverse = FlowHalf::default();
     large.forward.bytes = 3 * u64::from(u32::MAX) - 1;
     large.forward.packets = 7;
-    exporter.record(&large, NOW, &mut wire);
-    exporter.flush(NOW, &mut wire);
+    exporter.add_record(&large, NOW, &mut wire);
+    exporter.flush_message(NOW, &mut wire);
     let lines = || wire.messages[0][24..].chunks(48);
     assert_eq!((lines().count(), be16(&wire.messages[0], 2)), (3, 3));
     assert_eq!(lines().map(|line| u64::from(be32(line, 20))).sum::<u64>(), large.forward.bytes);
@@ -240,9 +245,13 @@ fn netflow_5_tells_times_of_any_year() {
     for first_ns in starts {
         let forward =
             FlowHalf { packets: 1, bytes: 1, first_ns, last_ns: first_ns + 1_000_000, ..FlowHalf::default() };
-        exporter.record(&FlowRecord { forward, reverse: FlowHalf::default(), ..record() }, NOW, &mut wire);
+        exporter.add_record(
+            &FlowRecord { forward, reverse: FlowHalf::default(), ..record() },
+            NOW,
+            &mut wire,
+        );
     }
-    exporter.flush(NOW, &mut wire);
+    exporter.flush_message(NOW, &mut wire);
     let mut told = Vec::new();
     for message in &wire.messages {
         let at_ms = u64::from(be32(message, 8)) * 1000 + u64::from(be32(message, 12)) / 1_000_000;

@@ -2,36 +2,36 @@
 
 pub(crate) trait ValueWriter {
     /// Bytes as they are.
-    fn bytes(&mut self, bytes: &[u8]);
+    fn put_bytes(&mut self, bytes: &[u8]);
 
-    fn u8(&mut self, value: u8) {
-        self.bytes(&[value]);
+    fn put_u8(&mut self, value: u8) {
+        self.put_bytes(&[value]);
     }
-    fn u16(&mut self, value: u16) {
-        self.bytes(&value.to_be_bytes());
+    fn put_u16(&mut self, value: u16) {
+        self.put_bytes(&value.to_be_bytes());
     }
-    fn u32(&mut self, value: u32) {
-        self.bytes(&value.to_be_bytes());
+    fn put_u32(&mut self, value: u32) {
+        self.put_bytes(&value.to_be_bytes());
     }
-    fn u64(&mut self, value: u64) {
-        self.bytes(&value.to_be_bytes());
+    fn put_u64(&mut self, value: u64) {
+        self.put_bytes(&value.to_be_bytes());
     }
     /// The four bytes of an IPv4 address that is mapped.
-    fn v4(&mut self, address: &[u8; 16]) {
-        self.bytes(&address[12..]);
+    fn put_ipv4(&mut self, address: &[u8; 16]) {
+        self.put_bytes(&address[12..]);
     }
     /// A time in nanoseconds as milliseconds since 1970.
-    fn millis(&mut self, ns: u64) {
-        self.u64(ns / 1_000_000);
+    fn put_millis(&mut self, ns: u64) {
+        self.put_u64(ns / 1_000_000);
     }
     /// A time in nanoseconds since 1970 as NTP time (RFC 7011, 6.1.10).
-    fn ntp(&mut self, ns: u64) {
-        self.u64(ntp(ns));
+    fn put_ntp(&mut self, ns: u64) {
+        self.put_u64(encode_ntp(ns));
     }
 }
 
 impl ValueWriter for Vec<u8> {
-    fn bytes(&mut self, bytes: &[u8]) {
+    fn put_bytes(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
 }
@@ -41,7 +41,7 @@ pub(crate) const EPOCH: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
 /// Seconds since 1900 and a fraction of 2^-32. Seconds count modulo 2^32, as they do in NTP from 2036 on.
-pub(crate) const fn ntp(ns: u64) -> u64 {
+pub(crate) const fn encode_ntp(ns: u64) -> u64 {
     // Rounded up: a unit is 0.23 ns, so readers that cut to whole nanoseconds get the same ones back. Rounded down, they would
     // mostly get one less.
     let fraction = ((ns % SECOND) << 32).div_ceil(SECOND);
@@ -55,10 +55,10 @@ mod tests {
     #[test]
     fn nanoseconds_come_back_from_ntp_time() {
         for ns in [0, 1, 2, 3, 499_999_999, 500_000_000, 999_999_999, 1_700_000_000_123_456_789] {
-            let time = ntp(ns);
+            let time = encode_ntp(ns);
             let back = ((time >> 32) - EPOCH) * SECOND + (((time & 0xffff_ffff) * SECOND) >> 32);
             assert_eq!(back, ns);
         }
-        assert_eq!(ntp(500_000_000) & 0xffff_ffff, 0x8000_0000);
+        assert_eq!(encode_ntp(500_000_000) & 0xffff_ffff, 0x8000_0000);
     }
 }

@@ -65,12 +65,12 @@ impl Advertisement {
             && ElectionOptions::is_valid_interval(self.interval)
     }
 
-    pub(super) const fn span(&self) -> ExportedSpan {
+    pub(super) const fn exported_span(&self) -> ExportedSpan {
         ExportedSpan { whole_from_ns: self.whole_from_ns, watermark_ns: self.watermark_ns }
     }
 
     /// Returns whether its watermark is that of a member that exports or has done so until now.
-    pub(super) const fn exports(&self) -> bool {
+    pub(super) const fn is_exporting(&self) -> bool {
         matches!(self.role, AdvertisedRole::Active | AdvertisedRole::LeavingActive)
     }
 }

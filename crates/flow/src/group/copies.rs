@@ -30,7 +30,7 @@ pub(super) struct CopyWatch {
 }
 
 impl CopyWatch {
-    pub(super) const fn packets(&self) -> u64 {
+    pub(super) const fn own_packets(&self) -> u64 {
         self.own
     }
 
@@ -40,7 +40,7 @@ impl CopyWatch {
     }
 
     /// Records the packets that the member had seen up to `counted_to`.
-    pub(super) fn count(&mut self, packets: u64, counted_to: MonoTime) {
+    pub(super) fn count_packets(&mut self, packets: u64, counted_to: MonoTime) {
         if packets != self.own {
             // A new packet here ends every suspicion and makes the counts of the others old.
             *self = Self { own: packets, changed_at: counted_to, ..Self::default() };
@@ -49,7 +49,7 @@ impl CopyWatch {
         self.is_blind |= self.suspected_at.is_some_and(|at| self.counted_to >= at + CONFIRM);
     }
 
-    pub(super) fn hear(&mut self, other: &Advertisement, now: MonoTime) {
+    pub(super) fn on_advertisement(&mut self, other: &Advertisement, now: MonoTime) {
         // Packets that the other member counted until now may have arrived here too and not be counted yet.
         if self.counted_to < self.changed_at + SETTLE {
             return;

@@ -14,7 +14,7 @@ pub struct MeterCoverage {
 
 impl MeterCoverage {
     /// Coverage of a meter that has just started.
-    pub const fn since(seen_since_ns: u64) -> Self {
+    pub const fn seen_since(seen_since_ns: u64) -> Self {
         Self { seen_since_ns, complete_from_ns: None }
     }
 }
@@ -50,7 +50,7 @@ impl ExportedSpan {
 
     /// Returns the known span after `latest` of a trusted member was received. Its watermark may be lower than that of its
     /// predecessor, and then the lower one is safe.
-    pub(super) fn joined(mark: Option<Self>, latest: Self) -> Option<Self> {
+    pub(super) fn join_latest(mark: Option<Self>, latest: Self) -> Option<Self> {
         let is_whole = latest.whole_from_ns != NEVER_WHOLE;
         if is_whole && latest.watermark_ns < latest.whole_from_ns {
             // The member still exports records from before it was complete.

@@ -167,7 +167,7 @@ impl GroupElection {
 
     /// Sets the number of packets of its copy of the link, from the start to `counted_to`.
     pub fn set_seen_packets(&mut self, packets: u64, counted_to: MonoTime) {
-        self.copies.count(packets, counted_to);
+        self.copies.count_packets(packets, counted_to);
     }
 
     /// Advances the watermark: in this term, everything that left this member's table before `ns` has been exported. A late
@@ -179,7 +179,7 @@ impl GroupElection {
     }
 
     /// Sets the role that another program orders; for [`RoleSource::Ordered`].
-    pub const fn ordered(&mut self, role: OrderedRole) {
+    pub const fn set_ordered_role(&mut self, role: OrderedRole) {
         self.ordered = role;
     }
 
@@ -190,13 +190,13 @@ impl GroupElection {
     }
 
     /// Returns the role that another program orders; `None`: the members decide.
-    fn order(&self) -> Option<OrderedRole> {
+    fn binding_order(&self) -> Option<OrderedRole> {
         let is_binding = self.ordered == OrderedRole::Active || !self.is_ending;
         (self.options.role_source == RoleSource::Ordered && is_binding).then_some(self.ordered)
     }
 
     /// Takes an advertisement of another member.
-    pub fn heard(&mut self, advertisement: &Advertisement, now: MonoTime) -> HeardOutcome {
+    pub fn on_advertisement(&mut self, advertisement: &Advertisement, now: MonoTime) -> HeardOutcome {
         if advertisement.meter == self.options.meter {
             let is_own = advertisement.boot == self.boot;
             return if is_own { HeardOutcome::OwnEcho } else { HeardOutcome::SameMeter };
@@ -205,16 +205,16 @@ impl GroupElection {
             return HeardOutcome::Invalid;
         }
         // Read first, because the table replaces it.
-        let before = self.peers.latest(advertisement.meter);
-        let outcome = self.peers.hear(advertisement, &self.options, now);
+        let before = self.peers.latest_advertisement(advertisement.meter);
+        let outcome = self.peers.on_advertisement(advertisement, &self.options, now);
         if outcome == HeardOutcome::Accepted {
-            self.copies.hear(advertisement, now);
-            self.learn(before, advertisement, now);
+            self.copies.on_advertisement(advertisement, now);
+            self.learn_from(before, advertisement, now);
         }
         outcome
     }
 
-    fn learn(&mut self, before: Option<Advertisement>, latest: &Advertisement, now: MonoTime) {
+    fn learn_from(&mut self, before: Option<Advertisement>, latest: &Advertisement, now: MonoTime) {
         self.latest_term = self.latest_term.max(latest.term);
         if latest.is_ready && !latest.role.is_leaving() {
             self.ready_heard_at = now;
@@ -240,21 +240,22 @@ impl GroupElection {
         if (was_active || latest.role.is_active()) && !is_same {
             self.contested_at = now;
         }
-        if !self.role.is_active() && latest.exports() && self.trusts(latest) {
+        if !self.role.is_active() && latest.is_exporting() && self.trusts_peer(latest) {
             // If there are several active members, the lowest watermark counts: each of them may be the one that fails next.
             let lowest = self.lowest_trusted(now).filter(|span| span.watermark_ns < latest.watermark_ns);
-            self.mark = ExportedSpan::joined(self.mark, lowest.unwrap_or_else(|| latest.span()));
+            self.mark =
+                ExportedSpan::join_latest(self.mark, lowest.unwrap_or_else(|| latest.exported_span()));
         }
     }
 
     /// Decides and advertises. Call it after each input, and when [`Self::next_deadline`] has come.
     pub fn tick(&mut self, now: MonoTime) -> GroupStep {
-        let change = self.decide(now);
+        let change = self.decide_role(now);
         if change.is_some() {
             // A change of role is advertised at once: the others need not wait for the interval.
             self.next_advertisement = now;
         }
-        let advertisement = (now >= self.next_advertisement).then(|| self.advertise(now));
+        let advertisement = (now >= self.next_advertisement).then(|| self.make_advertisement(now));
         GroupStep { change, advertisement }
     }
 
@@ -265,8 +266,8 @@ impl GroupElection {
     }
 
     /// Returns the last advertisement of this member. A standby succeeds it at once.
-    pub fn leave(mut self, now: MonoTime) -> Advertisement {
-        let mut farewell = self.advertise(now);
+    pub fn leave_group(mut self, now: MonoTime) -> Advertisement {
+        let mut farewell = self.make_advertisement(now);
         farewell.role = if self.role.is_active() {
             AdvertisedRole::LeavingActive
         } else {
@@ -275,7 +276,7 @@ impl GroupElection {
         farewell
     }
 
-    fn decide(&mut self, now: MonoTime) -> Option<RoleChange> {
+    fn decide_role(&mut self, now: MonoTime) -> Option<RoleChange> {
         if self.was_stopped(now) {
             // This process was stopped for so long that another member may be active. It stops exporting first. Then it waits
             // for advertisements: a takeover at once would use information from before the pause.
@@ -293,16 +294,16 @@ impl GroupElection {
     }
 
     fn must_step_down(&self, now: MonoTime) -> bool {
-        if let Some(order) = self.order() {
+        if let Some(order) = self.binding_order() {
             return order == OrderedRole::Standby;
         }
-        let own = self.state();
+        let own = self.current_advertisement();
         self.active_peers(now).any(|other| yields_to(other, &own))
     }
 
     /// Returns the time at which this standby takes over if no more advertisements come.
     fn takeover_at(&self, now: MonoTime) -> Option<MonoTime> {
-        if let Some(order) = self.order() {
+        if let Some(order) = self.binding_order() {
             return (order == OrderedRole::Active).then_some(self.listening_until);
         }
         let mut vacant_at = self.listening_until.max(self.contested_at);
@@ -338,15 +339,15 @@ impl GroupElection {
         self.contested_at = now;
         // If no other member is active, the next takeover goes on where this one stopped.
         if self.exported.whole_from_ns != NEVER_WHOLE {
-            self.mark = ExportedSpan::joined(self.mark, self.exported);
+            self.mark = ExportedSpan::join_latest(self.mark, self.exported);
         }
         if let Some(lowest) = self.lowest_trusted(now) {
-            self.mark = ExportedSpan::joined(self.mark, lowest);
+            self.mark = ExportedSpan::join_latest(self.mark, lowest);
         }
         RoleChange::BecameStandby { active: self.active_peer(now) }
     }
 
-    fn trusts(&self, active: &Advertisement) -> bool {
+    fn trusts_peer(&self, active: &Advertisement) -> bool {
         is_trusted(active, self.coverage, self.mark)
     }
 
@@ -356,21 +357,21 @@ impl GroupElection {
             return true;
         }
         let is_better = !active.is_ready || self.options.preempt && active.priority < self.options.priority;
-        self.trusts(active) && !(is_better && self.is_ready())
+        self.trusts_peer(active) && !(is_better && self.is_ready())
     }
 
-    fn advertise(&mut self, now: MonoTime) -> Advertisement {
+    fn make_advertisement(&mut self, now: MonoTime) -> Advertisement {
         // The interval counts from the planned time, so that a late tick does not shift all later ones. After a long pause,
         // missed advertisements are not repeated.
         let planned = self.next_advertisement + self.options.interval;
         self.next_advertisement = if planned > now { planned } else { now + self.options.interval };
         self.advertised_at = Some(now);
         self.sequence += 1;
-        self.state()
+        self.current_advertisement()
     }
 
     /// Returns the advertisement that this member would send now.
-    fn state(&self) -> Advertisement {
+    fn current_advertisement(&self) -> Advertisement {
         let exported = match self.role {
             GroupRole::Active { .. } => self.exported,
             GroupRole::Standby => ExportedSpan::taken_over(self.mark, self.coverage),
@@ -385,7 +386,7 @@ impl GroupElection {
             priority: self.options.priority,
             preempts: self.options.preempt,
             is_ready: self.is_ready(),
-            seen_packets: self.copies.packets(),
+            seen_packets: self.copies.own_packets(),
             seen_since_ns: self.coverage.seen_since_ns,
             whole_from_ns: exported.whole_from_ns,
             interval: self.options.interval,
@@ -402,8 +403,8 @@ impl GroupElection {
     }
 
     fn lowest_trusted(&self, now: MonoTime) -> Option<ExportedSpan> {
-        let trusted = self.active_peers(now).filter(|advertisement| self.trusts(advertisement));
-        trusted.map(Advertisement::span).min_by_key(|span| span.watermark_ns)
+        let trusted = self.active_peers(now).filter(|advertisement| self.trusts_peer(advertisement));
+        trusted.map(Advertisement::exported_span).min_by_key(|span| span.watermark_ns)
     }
 
     fn slowest_interval(&self) -> Nanos {

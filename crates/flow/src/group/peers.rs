@@ -51,11 +51,11 @@ impl PeerTable {
         self.0.values()
     }
 
-    pub(super) fn latest(&self, meter: u32) -> Option<Advertisement> {
+    pub(super) fn latest_advertisement(&self, meter: u32) -> Option<Advertisement> {
         self.0.get(&meter).map(|peer| peer.advertisement)
     }
 
-    pub(super) fn hear(
+    pub(super) fn on_advertisement(
         &mut self,
         advertisement: &Advertisement,
         options: &ElectionOptions,
@@ -69,7 +69,7 @@ impl PeerTable {
             self.0.insert(advertisement.meter, peer);
             return HeardOutcome::Accepted;
         };
-        if peer.has_heard(advertisement, peer.is_alive(options, now)) {
+        if peer.has_received(advertisement, peer.is_alive(options, now)) {
             return HeardOutcome::Repeated;
         }
         if peer.advertisement.boot != advertisement.boot {
@@ -90,7 +90,7 @@ impl GroupPeer {
         !self.advertisement.role.is_leaving() && now < self.lapses_at(options)
     }
 
-    fn has_heard(&self, advertisement: &Advertisement, is_alive: bool) -> bool {
+    fn has_received(&self, advertisement: &Advertisement, is_alive: bool) -> bool {
         if self.advertisement.boot == advertisement.boot {
             return advertisement.sequence <= self.advertisement.sequence;
         }

@@ -7,7 +7,7 @@ use packetrig_units::Nanos;
 /// Returns whether the records that `other` exports are as whole as those of a member that has seen the traffic since
 /// `own_seen_ns`. Records of that member before `whole_until_ns` do not matter, because they have been exported or are not
 /// whole either.
-const fn covers(other: &Advertisement, own_seen_ns: u64, whole_until_ns: u64) -> bool {
+const fn covers_records(other: &Advertisement, own_seen_ns: u64, whole_until_ns: u64) -> bool {
     other.seen_since_ns <= own_seen_ns
         || other.whole_from_ns != NEVER_WHOLE && other.whole_from_ns <= whole_until_ns
 }
@@ -20,7 +20,7 @@ pub(super) fn is_trusted(
 ) -> bool {
     let exported_ns = mark.map_or(0, |mark| mark.watermark_ns);
     let whole_until_ns = exported_ns.max(coverage.complete_from_ns.unwrap_or(NEVER_WHOLE));
-    covers(active, coverage.seen_since_ns, whole_until_ns)
+    covers_records(active, coverage.seen_since_ns, whole_until_ns)
 }
 
 /// Returns whether an active member steps down because `other` is active too.
@@ -29,8 +29,8 @@ pub(super) fn is_trusted(
 /// priority stays. Otherwise the later term stays: its member took over because something had failed. Terms contain the meter's
 /// number, so they are never equal.
 pub(super) fn yields_to(other: &Advertisement, own: &Advertisement) -> bool {
-    let may_yield = covers(other, own.seen_since_ns, own.span().end_ns());
-    let may_stay = covers(own, other.seen_since_ns, other.span().end_ns());
+    let may_yield = covers_records(other, own.seen_since_ns, own.exported_span().end_ns());
+    let may_stay = covers_records(own, other.seen_since_ns, other.exported_span().end_ns());
     // Only one of the two exports records as whole as the other's: that one stays.
     if may_yield != may_stay {
         return may_yield;

@@ -69,7 +69,7 @@ fn a_member_alone_listens_and_then_takes_over() {
 fn a_standby_takes_over_from_a_silent_member_at_its_last_watermark() {
     let mut member = member(options(1));
     for n in 0..20 {
-        assert_eq!(member.heard(&active(2, 5, n, 100 + n), at(n * 10)), HeardOutcome::Accepted);
+        assert_eq!(member.on_advertisement(&active(2, 5, n, 100 + n), at(n * 10)), HeardOutcome::Accepted);
         assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
     }
     assert_eq!((member.watermark(), member.active_peer(at(199))), (Some(119), Some(2)));
@@ -83,7 +83,7 @@ fn a_standby_takes_over_from_a_silent_member_at_its_last_watermark() {
 fn detection_uses_the_interval_of_the_active_member() {
     let mut member = member(options(1));
     let slow = Advertisement { interval: Nanos::from_millis(100), ..active(2, 5, 1, 9) };
-    member.heard(&slow, at(0));
+    member.on_advertisement(&slow, at(0));
     assert_eq!(first_change(&mut member, 0..300), None);
     assert!(first_change(&mut member, 300..320).is_some());
 }
@@ -95,15 +95,15 @@ fn a_member_that_leaves_is_succeeded_at_its_final_watermark() {
     leaving.set_watermark(term, 50);
     for n in ms..ms + 20 {
         if let Some(advertisement) = leaving.tick(at(n)).advertisement {
-            successor.heard(&advertisement, at(n));
+            successor.on_advertisement(&advertisement, at(n));
         }
     }
     let ms = ms + 20;
     assert_eq!(successor.tick(at(ms)).change, None);
     leaving.set_watermark(term, 77);
-    let farewell = leaving.leave(at(ms + 1));
+    let farewell = leaving.leave_group(at(ms + 1));
     assert_eq!((farewell.role, farewell.watermark_ns), (AdvertisedRole::LeavingActive, 77));
-    successor.heard(&farewell, at(ms + 1));
+    successor.on_advertisement(&farewell, at(ms + 1));
     let (at_ms, change) = first_change(&mut successor, ms + 1..ms + 30).unwrap();
     assert!(at_ms <= ms + 11, "{at_ms}");
     let term = GroupTerm { count: term.count + 1, meter: 1 };
@@ -115,11 +115,11 @@ fn of_several_standbys_the_one_of_highest_priority_moves_first() {
     let moved_at = |priority: u8, meter: u32| {
         let mut member = member(ElectionOptions { priority, ..options(meter) });
         for n in 0..10 {
-            member.heard(&active(9, 1, n, 0), at(n * 10));
+            member.on_advertisement(&active(9, 1, n, 0), at(n * 10));
             for other in 1..=3 {
                 if other != meter {
                     let priority = 100 + u8::try_from(other).unwrap();
-                    member.heard(&Advertisement { priority, ..standby(other, n) }, at(n * 10));
+                    member.on_advertisement(&Advertisement { priority, ..standby(other, n) }, at(n * 10));
                 }
             }
             assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
@@ -128,7 +128,7 @@ fn of_several_standbys_the_one_of_highest_priority_moves_first() {
         for ms in 100..200 {
             for other in 1..=3 {
                 let priority = 100 + u8::try_from(other).unwrap();
-                member.heard(&Advertisement { priority, ..standby(other, ms) }, at(ms));
+                member.on_advertisement(&Advertisement { priority, ..standby(other, ms) }, at(ms));
             }
             if member.tick(at(ms)).change.is_some() {
                 return ms;
@@ -146,14 +146,14 @@ fn of_several_standbys_the_one_of_highest_priority_moves_first() {
 fn of_two_active_members_the_later_term_stays() {
     let (mut member, ms, _) = leader(options(5));
     // With the same count, the greater number wins.
-    member.heard(&active(4, 1, 1, 0), at(ms));
+    member.on_advertisement(&active(4, 1, 1, 0), at(ms));
     assert_eq!(member.tick(at(ms)).change, None);
-    member.heard(&active(6, 1, 1, 33), at(ms));
+    member.on_advertisement(&active(6, 1, 1, 33), at(ms));
     let change = member.tick(at(ms)).change;
     assert_eq!(change, Some(RoleChange::BecameStandby { active: Some(6) }));
     // Both are still active, so the lower watermark is the safe one.
     assert_eq!(member.watermark(), Some(0));
-    member.heard(&active(6, 1, 2, 44), at(ms + 35));
+    member.on_advertisement(&active(6, 1, 2, 44), at(ms + 35));
     assert_eq!(member.watermark(), Some(44));
 }
 
@@ -161,27 +161,27 @@ fn of_two_active_members_the_later_term_stays() {
 fn with_preemption_the_higher_priority_stays_whatever_the_term() {
     let preempting = ElectionOptions { preempt: true, priority: 150, ..options(5) };
     let (mut member, ms, _) = leader(preempting);
-    member.heard(&active(6, 9, 1, 0), at(ms));
+    member.on_advertisement(&active(6, 9, 1, 0), at(ms));
     assert_eq!(member.tick(at(ms)).change, None);
     // The other member reaches the same answer: it sees that this one preempts.
     let (mut other, ms, _) = leader(options(6));
-    other.heard(&Advertisement { preempts: true, priority: 150, ..active(5, 1, 1, 0) }, at(ms));
+    other.on_advertisement(&Advertisement { preempts: true, priority: 150, ..active(5, 1, 1, 0) }, at(ms));
     assert!(other.tick(at(ms)).change.is_some());
 }
 
 #[test]
 fn a_preempting_member_waits_until_it_is_ready() {
     let mut member = member(ElectionOptions { preempt: true, priority: 150, ..options(1) });
-    member.set_coverage(MeterCoverage::since(5));
+    member.set_coverage(MeterCoverage::seen_since(5));
     for n in 0..20 {
         // Its flows are whole from 15 on, but the active member has not exported the records before that.
         if n == 10 {
             member.set_coverage(MeterCoverage { seen_since_ns: 5, complete_from_ns: Some(15) });
         }
-        member.heard(&active(2, 5, n, n.min(14)), at(n * 10));
+        member.on_advertisement(&active(2, 5, n, n.min(14)), at(n * 10));
         assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
     }
-    member.heard(&active(2, 5, 20, 15), at(200));
+    member.on_advertisement(&active(2, 5, 20, 15), at(200));
     let change = member.tick(at(200)).change;
     let term = GroupTerm { count: 6, meter: 1 };
     assert_eq!(change, Some(RoleChange::BecameActive { term, replay_from_ns: 15 }));
@@ -190,13 +190,13 @@ fn a_preempting_member_waits_until_it_is_ready() {
 #[test]
 fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
     let mut fresh = member(options(1));
-    fresh.set_coverage(MeterCoverage::since(200));
-    fresh.heard(&active(2, 5, 1, 50), at(100));
+    fresh.set_coverage(MeterCoverage::seen_since(200));
+    fresh.on_advertisement(&active(2, 5, 1, 50), at(100));
     let (ms, _) = first_change(&mut fresh, 100..2000).unwrap();
     assert!((1100..=1110).contains(&ms), "{ms}");
     // A ready standby does not leave it the role, and does not trust its watermark.
     let mut ready = member(options(3));
-    ready.heard(&active(2, 5, 1, 50), at(0));
+    ready.on_advertisement(&active(2, 5, 1, 50), at(0));
     assert!(ready.tick(at(0)).change.is_none());
     let unready = Advertisement {
         is_ready: false,
@@ -205,14 +205,14 @@ fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
         ..active(1, 6, 1, 999)
     };
     for ms in 1..30 {
-        ready.heard(&Advertisement { sequence: ms, ..unready }, at(ms));
+        ready.on_advertisement(&Advertisement { sequence: ms, ..unready }, at(ms));
         assert_eq!(ready.tick(at(ms)).change, None);
     }
     let (ms, change) = first_change(&mut ready, 30..60).unwrap();
     let term = GroupTerm { count: 7, meter: 3 };
     assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 50 });
     // It yields although it has only just taken over.
-    fresh.heard(&active(3, 1, 1, 0), at(1115));
+    fresh.on_advertisement(&active(3, 1, 1, 0), at(1115));
     assert_eq!(fresh.tick(at(1115)).change, Some(RoleChange::BecameStandby { active: Some(3) }), "{ms}");
 }
 
@@ -220,22 +220,22 @@ fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
 #[test]
 fn a_watermark_is_not_trusted_across_a_gap() {
     let mut whole = member(options(1));
-    whole.heard(&active(2, 5, 1, 100), at(0));
+    whole.on_advertisement(&active(2, 5, 1, 100), at(0));
     // The third took over at 100, but its records are whole only from 300 on.
     let gap = Advertisement { seen_since_ns: 200, whole_from_ns: 300, ..active(3, 6, 1, 400) };
-    whole.heard(&gap, at(1));
+    whole.on_advertisement(&gap, at(1));
     assert_eq!(whole.watermark(), Some(100));
     let (_, change) = first_change(&mut whole, 1..50).unwrap();
     let term = GroupTerm { count: 7, meter: 1 };
     assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 100 });
     // The one with the gap steps down, whatever the terms are; the whole one does not.
     assert_eq!(whole.tick(at(51)).change, None);
-    let mut late = GroupElection::new(options(3), 9, MeterCoverage::since(200), at(0));
+    let mut late = GroupElection::new(options(3), 9, MeterCoverage::seen_since(200), at(0));
     late.set_coverage(MeterCoverage { seen_since_ns: 200, complete_from_ns: Some(300) });
     assert!(first_change(&mut late, 0..100).is_some());
     let advertised = late.tick(at(60)).advertisement.map(|sent| (sent.whole_from_ns, sent.is_ready));
     assert_eq!(advertised, Some((300, true)));
-    late.heard(&active(1, 0, 1, 100), at(60));
+    late.on_advertisement(&active(1, 0, 1, 100), at(60));
     assert!(late.tick(at(60)).change.is_some());
 }
 
@@ -244,11 +244,11 @@ fn a_watermark_is_not_trusted_across_a_gap() {
 #[test]
 fn a_watermark_does_not_go_back_while_the_new_member_catches_up() {
     let mut standby = member(options(1));
-    standby.heard(&active(2, 5, 1, 100), at(0));
+    standby.on_advertisement(&active(2, 5, 1, 100), at(0));
     let catching_up = Advertisement { seen_since_ns: 50, whole_from_ns: 90, ..active(3, 6, 1, 60) };
-    standby.heard(&catching_up, at(20));
+    standby.on_advertisement(&catching_up, at(20));
     assert_eq!(standby.watermark(), Some(100));
-    standby.heard(&Advertisement { sequence: 2, watermark_ns: 95, ..catching_up }, at(31));
+    standby.on_advertisement(&Advertisement { sequence: 2, watermark_ns: 95, ..catching_up }, at(31));
     assert_eq!(standby.watermark(), Some(95));
     // Together with its predecessor, it has exported everything from the beginning on.
     let advertised = standby.tick(at(31)).advertisement.unwrap();
@@ -261,13 +261,13 @@ fn a_loss_of_packets_while_active_hands_over_to_a_whole_standby() {
     let mut whole = GroupElection::new(options(1), 9, FULL, at(ms));
     let advertise = |leaky: &mut GroupElection, whole: &mut GroupElection, ms: u64| {
         if let Some(advertisement) = leaky.tick(at(ms)).advertisement {
-            whole.heard(&advertisement, at(ms));
+            whole.on_advertisement(&advertisement, at(ms));
         }
         whole.tick(at(ms)).change
     };
     leaky.set_watermark(term, 700);
     assert!((ms..ms + 15).all(|ms| advertise(&mut leaky, &mut whole, ms).is_none()));
-    leaky.set_coverage(MeterCoverage::since(800));
+    leaky.set_coverage(MeterCoverage::seen_since(800));
     leaky.set_watermark(term, 900);
     let change = (ms + 15..ms + 60).find_map(|ms| advertise(&mut leaky, &mut whole, ms));
     assert!(matches!(change, Some(RoleChange::BecameActive { replay_from_ns: 700, .. })), "{change:?}");
@@ -297,7 +297,7 @@ fn a_member_that_was_stopped_stays_a_standby_of_its_successor() {
     let (mut member, ms, _) = leader(options(1));
     assert!(member.tick(at(ms + 100)).change.is_some());
     for n in 0..50 {
-        member.heard(&active(2, 2, n, n), at(ms + 101 + n * 10));
+        member.on_advertisement(&active(2, 2, n, n), at(ms + 101 + n * 10));
         assert_eq!(first_change(&mut member, ms + 101 + n * 10..ms + 111 + n * 10), None);
     }
 }
@@ -305,7 +305,7 @@ fn a_member_that_was_stopped_stays_a_standby_of_its_successor() {
 #[test]
 fn a_standby_that_was_stopped_listens_before_it_takes_over() {
     let mut member = member(options(1));
-    member.heard(&active(2, 5, 1, 0), at(0));
+    member.on_advertisement(&active(2, 5, 1, 0), at(0));
     assert!(member.tick(at(10)).change.is_none());
     assert_eq!(member.tick(at(500)).change, None);
     let (ms, _) = first_change(&mut member, 500..600).unwrap();
@@ -315,11 +315,11 @@ fn a_standby_that_was_stopped_listens_before_it_takes_over() {
 #[test]
 fn watermarks_do_not_run_ahead_after_two_takeovers() {
     let mut third = member(options(3));
-    third.heard(&active(1, 1, 1, 100), at(0));
+    third.on_advertisement(&active(1, 1, 1, 100), at(0));
     // The second has missed the first's last advertisements, so it begins behind.
-    third.heard(&active(2, 2, 1, 90), at(40));
+    third.on_advertisement(&active(2, 2, 1, 90), at(40));
     assert_eq!(third.watermark(), Some(90));
-    third.heard(&active(2, 2, 2, 95), at(50));
+    third.on_advertisement(&active(2, 2, 2, 95), at(50));
     let (_, change) = first_change(&mut third, 50..100).unwrap();
     let term = GroupTerm { count: 3, meter: 3 };
     assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 95 });
@@ -335,16 +335,16 @@ fn repeated_reordered_and_replayed_advertisements_change_nothing() {
     let mut member = member(options(1));
     let old: Vec<_> = (0..5).map(|n| active(2, 5, n, 100 + n)).collect();
     for advertisement in &old {
-        assert_eq!(member.heard(advertisement, at(0)), HeardOutcome::Accepted);
+        assert_eq!(member.on_advertisement(advertisement, at(0)), HeardOutcome::Accepted);
     }
     for advertisement in &old {
-        assert_eq!(member.heard(advertisement, at(20)), HeardOutcome::Repeated);
+        assert_eq!(member.on_advertisement(advertisement, at(20)), HeardOutcome::Repeated);
     }
     // A restart begins at sequence 0 again, with another boot.
     let restarted = Advertisement { boot: 77, ..standby(2, 0) };
-    assert_eq!(member.heard(&restarted, at(20)), HeardOutcome::Accepted);
+    assert_eq!(member.on_advertisement(&restarted, at(20)), HeardOutcome::Accepted);
     for advertisement in old.iter().chain([&active(2, 5, 1000, 999)]) {
-        assert_eq!(member.heard(advertisement, at(20)), HeardOutcome::Repeated);
+        assert_eq!(member.on_advertisement(advertisement, at(20)), HeardOutcome::Repeated);
     }
     assert_eq!(member.watermark(), Some(104));
     // The active member is gone with its former boot, so the standby does not wait for it.
@@ -352,7 +352,7 @@ fn repeated_reordered_and_replayed_advertisements_change_nothing() {
     assert!(ms <= 40, "{ms}");
     // Once the new boot is silent as well, the old advertisements still change nothing.
     for advertisement in &old {
-        assert_eq!(member.heard(advertisement, at(500)), HeardOutcome::Repeated);
+        assert_eq!(member.on_advertisement(advertisement, at(500)), HeardOutcome::Repeated);
     }
 }
 
@@ -361,29 +361,35 @@ fn repeated_reordered_and_replayed_advertisements_change_nothing() {
 fn a_second_start_is_heard_though_its_first_advertisement_came_too_early() {
     let mut member = member(options(1));
     let [first, second] = [61, 62].map(|boot| Advertisement { boot, ..standby(2, 1) });
-    assert_eq!(member.heard(&second, at(0)), HeardOutcome::Accepted);
-    assert_eq!(member.heard(&first, at(1)), HeardOutcome::Accepted);
-    assert_eq!(member.heard(&Advertisement { sequence: 2, ..second }, at(10)), HeardOutcome::Repeated);
-    assert_eq!(member.heard(&Advertisement { sequence: 5, ..second }, at(40)), HeardOutcome::Accepted);
-    assert_eq!(member.heard(&first, at(41)), HeardOutcome::Repeated);
+    assert_eq!(member.on_advertisement(&second, at(0)), HeardOutcome::Accepted);
+    assert_eq!(member.on_advertisement(&first, at(1)), HeardOutcome::Accepted);
+    assert_eq!(
+        member.on_advertisement(&Advertisement { sequence: 2, ..second }, at(10)),
+        HeardOutcome::Repeated
+    );
+    assert_eq!(
+        member.on_advertisement(&Advertisement { sequence: 5, ..second }, at(40)),
+        HeardOutcome::Accepted
+    );
+    assert_eq!(member.on_advertisement(&first, at(41)), HeardOutcome::Repeated);
 }
 
 #[test]
 fn advertisements_that_cannot_be_are_refused() {
     let mut member = member(options(1));
     let own = Advertisement { boot: 1001, ..active(1, 1, 1, 0) };
-    assert_eq!(member.heard(&own, at(0)), HeardOutcome::OwnEcho);
-    assert_eq!(member.heard(&active(1, 1, 1, 0), at(0)), HeardOutcome::SameMeter);
+    assert_eq!(member.on_advertisement(&own, at(0)), HeardOutcome::OwnEcho);
+    assert_eq!(member.on_advertisement(&active(1, 1, 1, 0), at(0)), HeardOutcome::SameMeter);
     let foreign_term = Advertisement { meter: 8, ..active(2, 5, 1, 0) };
     let no_interval = Advertisement { interval: Nanos::ZERO, ..active(2, 5, 1, 0) };
     let beyond = active(2, GroupTerm::LAST_COUNT + 1, 1, 0);
     for advertisement in [foreign_term, no_interval, beyond] {
-        assert_eq!(member.heard(&advertisement, at(0)), HeardOutcome::Invalid);
+        assert_eq!(member.on_advertisement(&advertisement, at(0)), HeardOutcome::Invalid);
     }
     for meter in 2..100 {
         let is_room = meter < 2 + u32::try_from(MOST_PEERS).unwrap();
         let expected = if is_room { HeardOutcome::Accepted } else { HeardOutcome::TooManyPeers };
-        assert_eq!(member.heard(&standby(meter, 1), at(0)), expected);
+        assert_eq!(member.on_advertisement(&standby(meter, 1), at(0)), expected);
     }
 }
 
@@ -391,18 +397,18 @@ fn advertisements_that_cannot_be_are_refused() {
 fn ordered_members_do_as_they_are_told() {
     let mut member = member(ElectionOptions { role_source: RoleSource::Ordered, ..options(1) });
     assert_eq!(first_change(&mut member, 0..1000), None);
-    member.heard(&active(2, 5, 1, 70), at(1000));
-    member.ordered(OrderedRole::Active);
+    member.on_advertisement(&active(2, 5, 1, 70), at(1000));
+    member.set_ordered_role(OrderedRole::Active);
     let term = GroupTerm { count: 6, meter: 1 };
     let change = member.tick(at(1000)).change;
     assert_eq!(change, Some(RoleChange::BecameActive { term, replay_from_ns: 70 }));
     // Another active member of a later term is no order.
-    member.heard(&active(2, 9, 2, 80), at(1001));
+    member.on_advertisement(&active(2, 9, 2, 80), at(1001));
     assert_eq!(member.tick(at(1001)).change, None);
     // After a stop it waits for advertisements, and then follows the last order.
     assert_eq!(member.tick(at(2000)).change, Some(RoleChange::BecameStandby { active: None }));
     assert!(matches!(first_change(&mut member, 2000..2100), Some((2030, RoleChange::BecameActive { .. }))));
-    member.ordered(OrderedRole::Standby);
+    member.set_ordered_role(OrderedRole::Standby);
     assert_eq!(member.tick(at(2031)).change, Some(RoleChange::BecameStandby { active: None }));
 }
 
@@ -410,11 +416,11 @@ fn ordered_members_do_as_they_are_told() {
 #[test]
 fn an_ordered_standby_takes_over_at_its_end_if_no_member_is_active() {
     let mut member = member(ElectionOptions { role_source: RoleSource::Ordered, ..options(1) });
-    member.heard(&active(2, 5, 1, 70), at(1000));
+    member.on_advertisement(&active(2, 5, 1, 70), at(1000));
     member.set_ending(true);
     assert_eq!(first_change(&mut member, 1000..1029), None, "another one is active");
     let farewell = Advertisement { role: AdvertisedRole::LeavingActive, ..active(2, 5, 2, 80) };
-    member.heard(&farewell, at(1029));
+    member.on_advertisement(&farewell, at(1029));
     let term = GroupTerm { count: 6, meter: 1 };
     let (ms, change) = first_change(&mut member, 1029..1100).unwrap();
     assert_eq!(change, RoleChange::BecameActive { term, replay_from_ns: 80 });
@@ -432,12 +438,12 @@ fn advertisements_keep_their_pace() {
 
 #[test]
 fn options_are_checked() {
-    assert_eq!(options(1).check(), Ok(()));
+    assert_eq!(options(1).check_valid(), Ok(()));
     for interval in [9, 10_001].map(Nanos::from_millis) {
-        let error = ElectionOptions { interval, ..options(1) }.check().unwrap_err();
+        let error = ElectionOptions { interval, ..options(1) }.check_valid().unwrap_err();
         assert!(error.to_string().contains("use 10ms to 10s"), "{error}");
     }
-    assert!(ElectionOptions { multiplier: 1, ..options(1) }.check().is_err());
+    assert!(ElectionOptions { multiplier: 1, ..options(1) }.check_valid().is_err());
 }
 
 #[test]
@@ -446,7 +452,7 @@ fn a_member_that_cannot_export_hands_over_to_one_that_can() {
     let mut fit = GroupElection::new(options(1), 9, FULL, at(ms));
     let mut stands_by = |stuck: &mut GroupElection, ms: u64| {
         if let Some(advertisement) = stuck.tick(at(ms)).advertisement {
-            fit.heard(&advertisement, at(ms));
+            fit.on_advertisement(&advertisement, at(ms));
         }
         fit.tick(at(ms))
     };
@@ -455,7 +461,7 @@ fn a_member_that_cannot_export_hands_over_to_one_that_can() {
     let step =
         (ms + 35..ms + 60).map(|ms| stands_by(&mut stuck, ms)).find(|step| step.change.is_some()).unwrap();
     assert!(matches!(step.change, Some(RoleChange::BecameActive { .. })));
-    stuck.heard(&step.advertisement.unwrap(), at(ms + 60));
+    stuck.on_advertisement(&step.advertisement.unwrap(), at(ms + 60));
     assert_eq!(stuck.tick(at(ms + 60)).change, Some(RoleChange::BecameStandby { active: Some(1) }));
 }
 
@@ -464,7 +470,7 @@ fn of_two_that_cannot_export_none_takes_over() {
     let mut member = member(options(1));
     member.set_can_export(false);
     for n in 0..500 {
-        member.heard(&Advertisement { is_ready: false, ..active(2, 5, n, n) }, at(n * 10));
+        member.on_advertisement(&Advertisement { is_ready: false, ..active(2, 5, n, n) }, at(n * 10));
         assert_eq!(first_change(&mut member, n * 10..n * 10 + 10), None);
     }
 }

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The nth of a fixed series of numbers that look random.
 fn random(n: u64) -> u64 {
-    spread(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    spread_bits(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
 /// The least and greatest share of samples in which a bit of the output turned when one of the input did.
@@ -32,7 +32,7 @@ fn every_bit_of_two_words_turns_half_of_the_hash() {
         if let Some(bit) = bit {
             words[bit as usize / 64] ^= 1 << (bit % 64);
         }
-        hasher.two(words)
+        hasher.hash_two(words)
     });
     assert!(least > 0.45 && most < 0.55, "{least} {most}");
 }
@@ -46,7 +46,7 @@ fn every_bit_of_six_words_turns_half_of_both_hashes() {
             if let Some(bit) = bit {
                 words[bit as usize / 64] ^= 1 << (bit % 64);
             }
-            hasher.six(&words)[half]
+            hasher.hash_six(&words)[half]
         });
         assert!(least > 0.45 && most < 0.55, "{least} {most}");
     }
@@ -61,7 +61,7 @@ fn keys_in_a_row_are_spread_as_chance_would() {
     for shift in [0, 10, 54] {
         let mut bins = vec![0_u64; BINS];
         for n in 0..KEYS {
-            let hash = hasher.two([0xc612_0000_c613_0000 + n, 0x1234_0050_1100_0100]);
+            let hash = hasher.hash_two([0xc612_0000_c613_0000 + n, 0x1234_0050_1100_0100]);
             bins[usize::try_from(hash >> shift & 1023).unwrap()] += 1;
         }
         let expected = KEYS as f64 / BINS as f64;
@@ -75,7 +75,7 @@ fn keys_in_a_row_are_spread_as_chance_would() {
 #[test]
 fn keys_chosen_against_another_secret_do_not_meet() {
     let (known, ours) = (WordHasher::new([7, 8]), WordHasher::new([9, 10]));
-    let bucket = |hasher: &WordHasher, words| hasher.two(words) >> 52;
+    let bucket = |hasher: &WordHasher, words| hasher.hash_two(words) >> 52;
     let chosen: Vec<[u64; 2]> =
         (0..1 << 22).map(|n| [random(n), 17]).filter(|&words| bucket(&known, words) == 0).collect();
     assert!(chosen.len() > 800, "{}", chosen.len());
@@ -97,7 +97,7 @@ fn a_flow_has_one_number_for_both_directions_and_another_under_another_key() {
         protocol: 17,
         ..FlowKey::default()
     };
-    assert_eq!(flow_id(&key, [0, 0]), flow_id(&key.reversed(), [0, 0]));
+    assert_eq!(flow_id(&key, [0, 0]), flow_id(&key.opposite_direction(), [0, 0]));
     assert_ne!(flow_id(&key, [0, 0]), flow_id(&key, [0, 1]));
     assert_ne!(flow_id(&key, [0, 0]), flow_id(&FlowKey { vlan: 1, ..key }, [0, 0]));
 }
@@ -125,7 +125,7 @@ fn numbers_of_a_million_flows_are_distinct() {
         .map(|n| {
             let mut key = FlowKey { protocol: 17, ..FlowKey::default() };
             key.source[12..].copy_from_slice(&n.to_be_bytes());
-            ids.of(&key)
+            ids.flow_id(&key)
         })
         .collect();
     assert_eq!(numbers.len(), 1 << 20);

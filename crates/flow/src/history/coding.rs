@@ -7,27 +7,27 @@ const STRANGE: u8 = 2;
 
 impl FlowHistory {
     /// Encodes everything but the mark.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode_track(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(160);
         out.push(if self.flipped { FLIPPED } else { 0 } | if self.is_strange { STRANGE } else { 0 });
-        number(self.since_ns, &mut out);
+        write_number(self.since_ns, &mut out);
         for direction in [&self.forward, &self.reverse] {
-            counts(direction.followed, &mut out);
+            write_counts(direction.followed, &mut out);
             let there = direction.landmarks.iter().filter(|landmark| landmark.at_ns > 0);
             out.push(there.clone().count().to_le_bytes()[0]);
             for landmark in there {
                 out.extend_from_slice(&landmark.content.to_be_bytes());
                 // Relative to the start of the history, so that the number takes few bytes.
-                signed(landmark.at_ns.wrapping_sub(self.since_ns), &mut out);
-                number(u64::from(landmark.alone_us) << 2 | landmark.kind as u64, &mut out);
-                counts(landmark.since, &mut out);
+                write_signed(landmark.at_ns.wrapping_sub(self.since_ns), &mut out);
+                write_number(u64::from(landmark.alone_us) << 2 | landmark.kind as u64, &mut out);
+                write_counts(landmark.since, &mut out);
             }
         }
         out
     }
 
     /// Decodes a history; `None` if the bytes are none, or not whole.
-    pub(crate) fn decode(mark: GroupMark, mut bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode_track(mark: GroupMark, mut bytes: &[u8]) -> Option<Self> {
         let from = &mut bytes;
         let flags = *from.split_off_first()?;
         let since_ns = take_number(from)?;
@@ -55,7 +55,7 @@ fn take_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
         let alone = take_number(from)?;
         *landmark = Landmark {
             content,
-            kind: kind(alone & 3)?,
+            kind: landmark_kind(alone & 3)?,
             at_ns,
             alone_us: u32::try_from(alone >> 2).ok()?,
             since: take_counts(from)?,
@@ -64,7 +64,7 @@ fn take_direction(since_ns: u64, from: &mut &[u8]) -> Option<DirectionHistory> {
     Some(direction)
 }
 
-const fn kind(number: u64) -> Option<LandmarkKind> {
+const fn landmark_kind(number: u64) -> Option<LandmarkKind> {
     match number {
         0 => Some(LandmarkKind::Smallest),
         1 => Some(LandmarkKind::First),
@@ -73,11 +73,11 @@ const fn kind(number: u64) -> Option<LandmarkKind> {
     }
 }
 
-fn counts(counts: CountTotals, out: &mut Vec<u8>) {
-    number(counts.packets, out);
-    number(counts.bytes, out);
+fn write_counts(counts: CountTotals, out: &mut Vec<u8>) {
+    write_number(counts.packets, out);
+    write_number(counts.bytes, out);
     // The difference is mostly a few bytes for each packet.
-    signed(counts.frame_bytes.wrapping_sub(counts.bytes), out);
+    write_signed(counts.frame_bytes.wrapping_sub(counts.bytes), out);
 }
 
 fn take_counts(from: &mut &[u8]) -> Option<CountTotals> {
@@ -85,7 +85,7 @@ fn take_counts(from: &mut &[u8]) -> Option<CountTotals> {
     Some(CountTotals { packets, bytes, frame_bytes: bytes.wrapping_add(take_signed(from)?) })
 }
 
-fn number(mut value: u64, out: &mut Vec<u8>) {
+fn write_number(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {
         out.push(value.to_le_bytes()[0] | 0x80);
         value >>= 7;
@@ -107,9 +107,9 @@ fn take_number(from: &mut &[u8]) -> Option<u64> {
 }
 
 /// Writes a signed number in zigzag order, so that small negative numbers are short too.
-fn signed(value: u64, out: &mut Vec<u8>) {
+fn write_signed(value: u64, out: &mut Vec<u8>) {
     let value = value.cast_signed();
-    number((value << 1 ^ value >> 63).cast_unsigned(), out);
+    write_number((value << 1 ^ value >> 63).cast_unsigned(), out);
 }
 
 fn take_signed(from: &mut &[u8]) -> Option<u64> {
@@ -154,19 +154,19 @@ mod tests {
         #[test]
         fn what_was_written_is_read(numbers: [u64; 10], flags: [bool; 3], there in 0..=LANDMARKS) {
             let history = history(&numbers, flags, there);
-            prop_assert_eq!(FlowHistory::decode(history.mark, &history.encode()), Some(history));
+            prop_assert_eq!(FlowHistory::decode_track(history.mark, &history.encode_track()), Some(history));
         }
 
         #[test]
         fn bytes_of_strangers_do_no_harm(bytes: Vec<u8>) {
-            let _ = FlowHistory::decode(GroupMark::default(), &bytes);
+            let _ = FlowHistory::decode_track(GroupMark::default(), &bytes);
         }
 
         #[test]
         fn what_is_cut_is_none(numbers: [u64; 10], at in 0_usize..100) {
-            let whole = history(&numbers, [true; 3], LANDMARKS).encode();
+            let whole = history(&numbers, [true; 3], LANDMARKS).encode_track();
             let cut = &whole[..at.min(whole.len() - 1)];
-            prop_assert_eq!(FlowHistory::decode(GroupMark::default(), cut), None);
+            prop_assert_eq!(FlowHistory::decode_track(GroupMark::default(), cut), None);
         }
     }
 }

@@ -32,7 +32,7 @@ pub enum LinkKind {
 
 impl LinkKind {
     /// Returns the link layer of a file's LINKTYPE number; `None` if such frames are not read.
-    pub const fn of_number(number: u16) -> Option<Self> {
+    pub const fn from_number(number: u16) -> Option<Self> {
         Some(match number {
             1 => Self::Ethernet,
             12 | 14 | 101 | 228 | 229 => Self::Ip,
@@ -50,49 +50,49 @@ impl LinkKind {
     }
 
     /// Finds the payload of a frame behind its link headers; `None` if they cannot be read.
-    pub fn payload(self, frame: &[u8]) -> Option<LinkPayload> {
-        encapsulation::payload(self, frame)
+    pub fn find_payload(self, frame: &[u8]) -> Option<LinkPayload> {
+        encapsulation::find_payload(self, frame)
     }
 
     /// Reads down to the first IP header.
-    pub(super) fn open<'a>(
+    pub(super) fn find_ip<'a>(
         self,
         bytes: FrameSpan<'a>,
         packet: &mut PacketInfo,
     ) -> Result<Layer3<'a>, IgnoredReason> {
         match self {
-            Self::Ethernet => link::ethernet(bytes, packet),
-            Self::Ip => link::ip(bytes),
+            Self::Ethernet => link::walk_ethernet(bytes, packet),
+            Self::Ip => link::read_ip_version(bytes),
             Self::Cooked => {
                 let mut rest = bytes;
-                let head = rest.take::<16>().ok_or(IgnoredReason::ShortLink)?;
+                let head = rest.take_array::<16>().ok_or(IgnoredReason::ShortLink)?;
                 let [.., l0, l1, s0, s1, s2, s3, s4, s5, _, _, k0, k1] = *head;
                 // Only an address of six bytes is a MAC address.
                 if [l0, l1] == [0, 6] {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::walk_headers(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             Self::Cooked2 => {
                 let mut rest = bytes;
-                let head = rest.take::<20>().ok_or(IgnoredReason::ShortLink)?;
+                let head = rest.take_array::<20>().ok_or(IgnoredReason::ShortLink)?;
                 let [k0, k1, .., len, s0, s1, s2, s3, s4, s5, _, _] = *head;
                 if len == 6 {
                     packet.source_mac = [s0, s1, s2, s3, s4, s5];
                 }
-                link::walk(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
+                link::walk_headers(LinkNext::Type(u16::from_be_bytes([k0, k1])), rest, packet)
             }
             // The address family is in the byte order and by the numbers of the system that captured, which the file does
             // not name. IP states its version itself.
-            Self::Loopback => link::ip(bytes.skip(4).ok_or(IgnoredReason::ShortLink)?),
+            Self::Loopback => link::read_ip_version(bytes.skip(4).ok_or(IgnoredReason::ShortLink)?),
             Self::Ppp | Self::Hdlc | Self::Wireless | Self::Radiotap | Self::Ppi | Self::Nflog => {
-                let payload = self.payload(bytes.bytes).ok_or(IgnoredReason::NotIp)?;
+                let payload = self.find_payload(bytes.bytes).ok_or(IgnoredReason::NotIp)?;
                 if let Some((source, destination)) = payload.addresses {
                     packet.source_mac = source;
                     packet.destination_mac = destination;
                 }
                 let rest = bytes.skip(payload.at).ok_or(IgnoredReason::ShortLink)?;
-                link::walk(LinkNext::Type(payload.kind), rest, packet)
+                link::walk_headers(LinkNext::Type(payload.kind), rest, packet)
             }
         }
     }

@@ -11,7 +11,7 @@ const SECOND_FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
 
 /// Hashes an IP packet with this identification (0 in IPv6) and the start of its payload.
 #[inline]
-pub(super) fn number(protocol: u8, identification: u16, payload: &[u8]) -> u32 {
+pub(super) fn hash_payload(protocol: u8, identification: u16, payload: &[u8]) -> u32 {
     let word = |at: usize| {
         let bytes = payload.get(at..at + 4).and_then(|bytes| bytes.first_chunk());
         bytes.map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)))

@@ -34,7 +34,7 @@ enum NextLayer {
 }
 
 /// Finds the payload of a frame that begins with `link`; `None` if its headers cannot be read.
-pub(super) fn payload(link: LinkKind, frame: &[u8]) -> Option<LinkPayload> {
+pub(super) fn find_payload(link: LinkKind, frame: &[u8]) -> Option<LinkPayload> {
     let mut link = link;
     let mut start = 0;
     for _ in 0..MOST {
@@ -51,35 +51,35 @@ pub(super) fn payload(link: LinkKind, frame: &[u8]) -> Option<LinkPayload> {
 
 fn next_layer(link: LinkKind, bytes: &[u8]) -> Option<NextLayer> {
     Some(NextLayer::Payload(match link {
-        LinkKind::Ppi => return ppi(bytes),
+        LinkKind::Ppi => return read_ppi(bytes),
         // A radiotap header states its length, and only 802.11 follows it.
-        LinkKind::Radiotap => return Some(NextLayer::Link(LinkKind::Wireless, little(bytes, 2)?.into())),
-        LinkKind::Wireless => wireless(bytes)?,
-        LinkKind::Ppp => ppp(bytes)?,
-        LinkKind::Hdlc => LinkPayload::new(big(bytes, 2)?, 4),
-        LinkKind::Nflog => nflog(bytes)?,
+        LinkKind::Radiotap => return Some(NextLayer::Link(LinkKind::Wireless, le_u16(bytes, 2)?.into())),
+        LinkKind::Wireless => read_wireless(bytes)?,
+        LinkKind::Ppp => read_ppp(bytes)?,
+        LinkKind::Hdlc => LinkPayload::new(be_u16(bytes, 2)?, 4),
+        LinkKind::Nflog => read_nflog(bytes)?,
         LinkKind::Ethernet => {
             let addresses = Some((*bytes.get(6..)?.first_chunk()?, *bytes.first_chunk()?));
-            LinkPayload { addresses, ..LinkPayload::new(big(bytes, 12)?, 14) }
+            LinkPayload { addresses, ..LinkPayload::new(be_u16(bytes, 12)?, 14) }
         }
-        LinkKind::Ip => LinkPayload::new(of_version(bytes)?, 0),
+        LinkKind::Ip => LinkPayload::new(ip_ethertype(bytes)?, 0),
         LinkKind::Cooked | LinkKind::Cooked2 | LinkKind::Loopback => return None,
     }))
 }
 
-fn big(bytes: &[u8], at: usize) -> Option<u16> {
+fn be_u16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|pair| u16::from_be_bytes(*pair))
 }
 
-fn little(bytes: &[u8], at: usize) -> Option<u16> {
+fn le_u16(bytes: &[u8], at: usize) -> Option<u16> {
     bytes.get(at..)?.first_chunk().map(|pair| u16::from_le_bytes(*pair))
 }
 
-fn mac(bytes: &[u8], at: usize) -> Option<[u8; 6]> {
+fn mac_at(bytes: &[u8], at: usize) -> Option<[u8; 6]> {
     bytes.get(at..)?.first_chunk().copied()
 }
 
-fn of_version(bytes: &[u8]) -> Option<u16> {
+fn ip_ethertype(bytes: &[u8]) -> Option<u16> {
     match bytes.first()? >> 4 {
         4 => Some(IPV4),
         6 => Some(IPV6),
@@ -88,30 +88,30 @@ fn of_version(bytes: &[u8]) -> Option<u16> {
 }
 
 /// Reads Per-Packet Information: version, flags, length, and the link type of the rest, all little-endian.
-fn ppi(bytes: &[u8]) -> Option<NextLayer> {
-    let link = LinkKind::of_number(little(bytes, 4)?)?;
+fn read_ppi(bytes: &[u8]) -> Option<NextLayer> {
+    let link = LinkKind::from_number(le_u16(bytes, 4)?)?;
     let is_known_version = bytes.first() == Some(&0);
-    is_known_version.then_some(NextLayer::Link(link, little(bytes, 2)?.into()))
+    is_known_version.then_some(NextLayer::Link(link, le_u16(bytes, 2)?.into()))
 }
 
 /// Reads PPP (RFC 1661), in frames like those of HDLC (RFC 1662) or without; on a serial line, also Cisco's HDLC.
-fn ppp(bytes: &[u8]) -> Option<LinkPayload> {
+fn read_ppp(bytes: &[u8]) -> Option<LinkPayload> {
     let at = match bytes.first_chunk()? {
         // HDLC: address "all stations", control "unnumbered information".
         [0xff, 3] => 2,
         // Cisco's HDLC: unicast or broadcast, then a type as in Ethernet.
-        [0x0f | 0x8f, 0] => return Some(LinkPayload::new(big(bytes, 2)?, 4)),
+        [0x0f | 0x8f, 0] => return Some(LinkPayload::new(be_u16(bytes, 2)?, 4)),
         _ => 0,
     };
     // RFC 1661 section 2: a protocol number may be written in one byte; that one is odd.
     let first = *bytes.get(at)?;
     let is_short = first & 1 == 1;
-    let protocol = if is_short { first.into() } else { big(bytes, at)? };
+    let protocol = if is_short { first.into() } else { be_u16(bytes, at)? };
     Some(LinkPayload::new(ppp_type(protocol)?, at + if is_short { 1 } else { 2 }))
 }
 
 /// IEEE 802.11, section 9.2.
-fn wireless(bytes: &[u8]) -> Option<LinkPayload> {
+fn read_wireless(bytes: &[u8]) -> Option<LinkPayload> {
     let [control, flags] = *bytes.first_chunk()?;
     let is_data = control & 0b1111 == 0b1000;
     let has_qos = control & 0x80 != 0;
@@ -126,11 +126,11 @@ fn wireless(bytes: &[u8]) -> Option<LinkPayload> {
     // ends are the third and the fourth address.
     let is_to_access_point = flags & 1 != 0;
     let is_from_access_point = flags & 2 != 0;
-    let destination = mac(bytes, if is_to_access_point { 16 } else { 4 })?;
+    let destination = mac_at(bytes, if is_to_access_point { 16 } else { 4 })?;
     let source = match (is_to_access_point, is_from_access_point) {
-        (_, false) => mac(bytes, 10)?,
-        (false, true) => mac(bytes, 16)?,
-        (true, true) => mac(bytes, 24)?,
+        (_, false) => mac_at(bytes, 10)?,
+        (false, true) => mac_at(bytes, 16)?,
+        (true, true) => mac_at(bytes, 24)?,
     };
     let mut at = if is_to_access_point && is_from_access_point { 30 } else { 24 };
     if has_qos {
@@ -143,7 +143,7 @@ fn wireless(bytes: &[u8]) -> Option<LinkPayload> {
     }
     let is_snap = matches!(bytes.get(at..at + 6)?, [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8]);
     is_snap.then_some(LinkPayload {
-        kind: big(bytes, at + 6)?,
+        kind: be_u16(bytes, at + 6)?,
         at: at + 8,
         addresses: Some((source, destination)),
     })
@@ -151,14 +151,14 @@ fn wireless(bytes: &[u8]) -> Option<LinkPayload> {
 
 /// The netfilter log: values, each with a length and a type. One is the packet. Their order of bytes is that of the machine that
 /// captured; it is little-endian nearly everywhere.
-fn nflog(bytes: &[u8]) -> Option<LinkPayload> {
+fn read_nflog(bytes: &[u8]) -> Option<LinkPayload> {
     const PACKET: u16 = 9;
     const MOST_VALUES: u32 = 64;
     let mut at = 4;
     for _ in 0..MOST_VALUES {
-        let length = little(bytes, at)?;
-        if little(bytes, at + 2)? == PACKET {
-            return Some(LinkPayload::new(of_version(bytes.get(at + 4..)?)?, at + 4));
+        let length = le_u16(bytes, at)?;
+        if le_u16(bytes, at + 2)? == PACKET {
+            return Some(LinkPayload::new(ip_ethertype(bytes.get(at + 4..)?)?, at + 4));
         }
         // The length includes the four bytes of length and type. Less would never get on.
         if length < 4 {

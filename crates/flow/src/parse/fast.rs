@@ -5,7 +5,7 @@
 
 use super::content;
 use super::link::is_vlan;
-use super::{FrameArrival, mapped};
+use super::{FrameArrival, ipv4_mapped};
 use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
 use crate::{PacketInfo, flags};
 
@@ -18,7 +18,12 @@ const NEEDED: usize = 14;
 
 /// Reads a frame if it is of that kind. Returns whether it was.
 #[inline]
-pub(super) fn read(frame: &[u8], arrival: FrameArrival, tunnels: bool, packet: &mut PacketInfo) -> bool {
+pub(super) fn read_frame(
+    frame: &[u8],
+    arrival: FrameArrival,
+    tunnels: bool,
+    packet: &mut PacketInfo,
+) -> bool {
     let Some((head, mut rest)) = frame.split_first_chunk::<14>() else { return false };
     let mut kind = u16::from_be_bytes([head[12], head[13]]);
     let mut vlans = [0; 2];
@@ -33,8 +38,8 @@ pub(super) fn read(frame: &[u8], arrival: FrameArrival, tunnels: bool, packet: &
     }
     let link = FastLink { head, vlans };
     match kind {
-        0x0800 => v4(rest, link, arrival, tunnels, packet),
-        0x86dd => v6(rest, link, arrival, tunnels, packet),
+        0x0800 => read_ipv4(rest, link, arrival, tunnels, packet),
+        0x86dd => read_ipv6(rest, link, arrival, tunnels, packet),
         _ => false,
     }
 }
@@ -53,7 +58,7 @@ impl FastLink<'_> {
 }
 
 #[inline]
-fn v4(
+fn read_ipv4(
     bytes: &[u8],
     link: FastLink<'_>,
     arrival: FrameArrival,
@@ -71,8 +76,8 @@ fn v4(
         return false;
     }
     *packet = PacketInfo {
-        source: mapped([ip[12], ip[13], ip[14], ip[15]]),
-        destination: mapped([ip[16], ip[17], ip[18], ip[19]]),
+        source: ipv4_mapped([ip[12], ip[13], ip[14], ip[15]]),
+        destination: ipv4_mapped([ip[16], ip[17], ip[18], ip[19]]),
         at_ns: arrival.at_ns,
         bytes: total.into(),
         frame_bytes: arrival.frame_bytes,
@@ -84,18 +89,22 @@ fn v4(
         tcp_flags: part.flags,
         ttl: ip[8],
         tos: ip[1],
-        flags: cut(usize::from(total), bytes.len()),
+        flags: cut_flag(usize::from(total), bytes.len()),
         input: arrival.input,
         source_mac: link.mac_at(6),
         destination_mac: link.mac_at(0),
-        content: content::number(ip[9], u16::from_be_bytes([ip[4], ip[5]]), packet_end(behind, total - 20)),
+        content: content::hash_payload(
+            ip[9],
+            u16::from_be_bytes([ip[4], ip[5]]),
+            packet_end(behind, total - 20),
+        ),
         ..PacketInfo::default()
     };
     true
 }
 
 #[inline]
-fn v6(
+fn read_ipv6(
     bytes: &[u8],
     link: FastLink<'_>,
     arrival: FrameArrival,
@@ -128,11 +137,11 @@ fn v6(
         tcp_flags: part.flags,
         ttl: ip[7],
         tos: ip[0] << 4 | ip[1] >> 4,
-        flags: flags::IPV6 | cut(total, bytes.len()),
+        flags: flags::IPV6 | cut_flag(total, bytes.len()),
         input: arrival.input,
         source_mac: link.mac_at(6),
         destination_mac: link.mac_at(0),
-        content: content::number(ip[6], 0, packet_end(behind, payload)),
+        content: content::hash_payload(ip[6], 0, packet_end(behind, payload)),
         ..PacketInfo::default()
     };
     true
@@ -167,6 +176,6 @@ fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Fast
 }
 
 #[inline]
-fn cut(total: usize, here: usize) -> u8 {
+fn cut_flag(total: usize, here: usize) -> u8 {
     if total > here { flags::CUT } else { 0 }
 }

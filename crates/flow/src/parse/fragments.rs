@@ -55,7 +55,7 @@ struct FragmentKey {
 }
 
 impl FragmentKey {
-    const fn of(id: FragmentId, packet: &PacketInfo) -> Self {
+    const fn from_packet(id: FragmentId, packet: &PacketInfo) -> Self {
         Self {
             source: packet.source,
             destination: packet.destination,
@@ -67,16 +67,16 @@ impl FragmentKey {
         }
     }
 
-    fn hash(&self, hasher: &WordHasher) -> u64 {
-        let [[a, b], [c, d]] = [self.source, self.destination].map(halves);
+    fn hash_with(&self, hasher: &WordHasher) -> u64 {
+        let [[a, b], [c, d]] = [self.source, self.destination].map(address_halves);
         let number = u64::from(self.id) << 32 | u64::from(self.vlan) << 16 | u64::from(self.inner_vlan);
         let tunnel = u64::from(self.tunnel_id) << 32 | u64::from(self.protocol);
-        hasher.six(&[a, b, c, d, number, tunnel])[0]
+        hasher.hash_six(&[a, b, c, d, number, tunnel])[0]
     }
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
-const fn halves(address: [u8; 16]) -> [u64; 2] {
+const fn address_halves(address: [u8; 16]) -> [u64; 2] {
     let word = u128::from_be_bytes(address);
     [(word >> 64) as u64, word as u64]
 }
@@ -108,12 +108,12 @@ impl FragmentTable {
     }
 
     /// Keeps the ports of a first fragment.
-    pub(super) fn keep(&mut self, id: FragmentId, packet: &PacketInfo) {
+    pub(super) fn keep_ports(&mut self, id: FragmentId, packet: &PacketInfo) {
         self.counts.first += 1;
-        let key = FragmentKey::of(id, packet);
+        let key = FragmentKey::from_packet(id, packet);
         let keep_ns = self.keep_ns;
         let now = packet.at_ns;
-        let Some(set) = self.set(&key) else { return };
+        let Some(set) = self.set_for_key(&key) else { return };
         // Places are tried in this order: the same packet again, a free place, the oldest. No packet takes two places of a set.
         let same = set.iter().position(|entry| entry.is_used && entry.key == key);
         let place = same.or_else(|| set.iter().position(|entry| entry.is_free_at(now, keep_ns)));
@@ -131,10 +131,11 @@ impl FragmentTable {
     }
 
     /// Gives a later fragment the ports of its first one.
-    pub(super) fn join(&mut self, id: FragmentId, packet: &mut PacketInfo) {
-        let key = FragmentKey::of(id, packet);
+    pub(super) fn fill_ports(&mut self, id: FragmentId, packet: &mut PacketInfo) {
+        let key = FragmentKey::from_packet(id, packet);
         let keep_ns = self.keep_ns;
-        let found = self.set(&key).and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
+        let found =
+            self.set_for_key(&key).and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
         match found.copied() {
             None => self.counts.early += 1,
             Some(entry) if packet.at_ns.saturating_sub(entry.at_ns) > keep_ns => self.counts.expired += 1,
@@ -149,10 +150,10 @@ impl FragmentTable {
         }
     }
 
-    fn set(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; WAYS]> {
+    fn set_for_key(&mut self, key: &FragmentKey) -> Option<&mut [FragmentEntry; WAYS]> {
         // Without sets the mask is all ones, so no index is in range and no ports are kept.
         let mask = self.sets.len().wrapping_sub(1);
-        let hash = key.hash(&self.hasher);
+        let hash = key.hash_with(&self.hasher);
         self.sets.get_mut((hash >> 32) as usize & mask)
     }
 }

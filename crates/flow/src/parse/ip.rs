@@ -3,8 +3,8 @@
 //! A stated length of zero has two causes: the packet was captured on its sender before the card cut it into segments, or it
 //! is an IPv6 jumbogram (RFC 2675). Then the length of the frame counts, and the packet is marked: it may be several on the wire.
 
-use super::span::{FrameSpan, be16};
-use super::{length, mapped};
+use super::span::{FrameSpan, be_u16};
+use super::{clamp_length, ipv4_mapped};
 use crate::{IgnoredReason, PacketInfo, flags};
 
 /// Headers between IP and transport; more is nonsense.
@@ -47,31 +47,34 @@ pub(super) struct IpPayload<'a> {
 
 /// Reads an IPv4 header into `packet`.
 #[inline]
-pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
+pub(super) fn read_ipv4<'a>(
+    bytes: FrameSpan<'a>,
+    packet: &mut PacketInfo,
+) -> Result<IpPayload<'a>, IgnoredReason> {
     let head = bytes.bytes.first_chunk::<20>().ok_or(IgnoredReason::ShortIp)?;
     let own = usize::from(head[0] & 15) * 4;
-    let stated = usize::from(be16(head, 2));
-    let total = if stated == 0 { bytes.wire() } else { stated };
+    let stated = usize::from(be_u16(head, 2));
+    let total = if stated == 0 { bytes.wire_len() } else { stated };
     if head[0] >> 4 != 4 || own < 20 || total < own {
         return Err(IgnoredReason::BadIp);
     }
-    if bytes.wire() < own {
+    if bytes.wire_len() < own {
         return Err(IgnoredReason::ShortIp);
     }
-    let packet_bytes = bytes.limit(total);
-    packet.source = mapped([head[12], head[13], head[14], head[15]]);
-    packet.destination = mapped([head[16], head[17], head[18], head[19]]);
-    packet.bytes = length(total);
+    let packet_bytes = bytes.limit_to(total);
+    packet.source = ipv4_mapped([head[12], head[13], head[14], head[15]]);
+    packet.destination = ipv4_mapped([head[16], head[17], head[18], head[19]]);
+    packet.bytes = clamp_length(total);
     packet.tos = head[1];
     packet.ttl = head[8];
     packet.protocol = head[9];
     packet.flags = if packet_bytes.missing > 0 { flags::CUT } else { 0 };
     packet.flags |= if stated == 0 { flags::UNSPLIT } else { 0 };
-    let identification = be16(head, 4);
+    let identification = be_u16(head, 4);
     let id = FragmentId { id: identification.into(), protocol: head[9] };
-    let offset = be16(head, 6);
+    let offset = be_u16(head, 6);
     // Options may reach beyond the end of a cut frame: then nothing behind them is here, but the packet still counts.
-    let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.cut());
+    let rest = packet_bytes.skip(own).unwrap_or_else(|| packet_bytes.without_bytes());
     if offset & 0x1fff != 0 {
         packet.flags |= flags::FRAGMENT | flags::LATER_FRAGMENT;
         return Ok(IpPayload { bytes: rest, part: PacketPart::Later(id), identification });
@@ -82,7 +85,7 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
     }
     // Only the authentication header, of those that `extensions` knows, exists behind IPv4 (RFC 4302).
     if packet.protocol == AUTHENTICATION {
-        let IpPayload { bytes, .. } = extensions(rest, packet)?;
+        let IpPayload { bytes, .. } = read_extensions(rest, packet)?;
         return Ok(IpPayload { bytes, part, identification });
     }
     Ok(IpPayload { bytes: rest, part, identification })
@@ -90,41 +93,47 @@ pub(super) fn v4<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<Ip
 
 /// Reads an IPv6 header and those that extend it into `packet`.
 #[inline]
-pub(super) fn v6<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
+pub(super) fn read_ipv6<'a>(
+    bytes: FrameSpan<'a>,
+    packet: &mut PacketInfo,
+) -> Result<IpPayload<'a>, IgnoredReason> {
     let mut rest = bytes;
-    let head = rest.take::<40>().ok_or(IgnoredReason::ShortIp)?;
+    let head = rest.take_array::<40>().ok_or(IgnoredReason::ShortIp)?;
     if head[0] >> 4 != 6 {
         return Err(IgnoredReason::BadIp);
     }
-    let stated = usize::from(be16(head, 4));
+    let stated = usize::from(be_u16(head, 4));
     // "No next header" is the one case in which a payload of zero bytes is really empty.
     let states_none = stated == 0 && head[6] != NOTHING;
-    let payload = if states_none { rest.wire() } else { stated };
-    let rest = rest.limit(payload);
+    let payload = if states_none { rest.wire_len() } else { stated };
+    let rest = rest.limit_to(payload);
     packet.source.copy_from_slice(&head[8..24]);
     packet.destination.copy_from_slice(&head[24..40]);
-    packet.bytes = length(payload + 40);
+    packet.bytes = clamp_length(payload + 40);
     packet.tos = head[0] << 4 | head[1] >> 4;
     packet.ttl = head[7];
     packet.protocol = head[6];
     packet.flags = flags::IPV6 | if rest.missing > 0 { flags::CUT } else { 0 };
     packet.flags |= if states_none { flags::UNSPLIT } else { 0 };
-    extensions(rest, packet)
+    read_extensions(rest, packet)
 }
 
 /// Follows the chain from `packet.protocol` to the first header that is not an extension. If a header is cut, its number stays
 /// as the protocol.
-fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPayload<'a>, IgnoredReason> {
+fn read_extensions<'a>(
+    bytes: FrameSpan<'a>,
+    packet: &mut PacketInfo,
+) -> Result<IpPayload<'a>, IgnoredReason> {
     let mut bytes = bytes;
     let mut part = PacketPart::Whole;
     // The loop runs once more than headers are allowed: the last turn finds the transport.
     for _ in 0..=MOST {
         let next = match packet.protocol {
-            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => option(bytes, 8, 1),
+            HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => read_option(bytes, 8, 1),
             // RFC 4302 section 2.2: its length is in words of four bytes, less two. All others count eight bytes, less one.
-            AUTHENTICATION => option(bytes, 4, 2),
+            AUTHENTICATION => read_option(bytes, 4, 2),
             FRAGMENT if packet.flags & flags::IPV6 != 0 => {
-                let found = fragment(bytes, packet);
+                let found = read_fragment(bytes, packet);
                 part = found.map_or(part, |found| found.part);
                 found.map(|found| found.next)
             }
@@ -132,7 +141,7 @@ fn extensions<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Result<IpPay
         };
         let Some(next) = next else {
             packet.flags |= flags::CUT;
-            return Ok(IpPayload { bytes: bytes.cut(), part, identification: 0 });
+            return Ok(IpPayload { bytes: bytes.without_bytes(), part, identification: 0 });
         };
         packet.protocol = next.protocol;
         bytes = next.bytes;
@@ -158,14 +167,14 @@ struct FragmentHeader<'a> {
 }
 
 /// Reads a header that states its length in units of `unit` bytes, less `more` of them. Returns what follows.
-fn option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
+fn read_option(bytes: FrameSpan<'_>, unit: usize, more: usize) -> Option<NextHeader<'_>> {
     let [protocol, len] = *bytes.bytes.first_chunk()?;
     Some(NextHeader { protocol, bytes: bytes.skip((usize::from(len) + more) * unit)? })
 }
 
-fn fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<FragmentHeader<'a>> {
+fn read_fragment<'a>(bytes: FrameSpan<'a>, packet: &mut PacketInfo) -> Option<FragmentHeader<'a>> {
     let mut bytes = bytes;
-    let [protocol, _, a, b, id @ ..] = *bytes.take::<8>()?;
+    let [protocol, _, a, b, id @ ..] = *bytes.take_array::<8>()?;
     let next = NextHeader { protocol, bytes };
     let id = FragmentId { id: u32::from_be_bytes(id), protocol: 0 };
     let offset = u16::from_be_bytes([a, b]);

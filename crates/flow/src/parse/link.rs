@@ -3,7 +3,7 @@
 //! An MPLS stack does not state the type of its payload. IP is recognised by its version and a consistent header; Ethernet (a
 //! pseudowire), with a control word or without, by a known type.
 
-use super::span::{FrameSpan, be16};
+use super::span::{FrameSpan, be_u16};
 use super::tunnel::TunnelPayload;
 use crate::{IgnoredReason, PacketInfo};
 
@@ -34,15 +34,15 @@ pub(super) enum LinkNext {
 }
 
 /// Reads from an Ethernet header down to IP.
-pub(super) fn ethernet<'a>(
+pub(super) fn walk_ethernet<'a>(
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
 ) -> Result<Layer3<'a>, IgnoredReason> {
-    walk(LinkNext::Ethernet, bytes, packet)
+    walk_headers(LinkNext::Ethernet, bytes, packet)
 }
 
 /// Reads the payload of a tunnel down to IP.
-pub(super) fn inside<'a>(
+pub(super) fn walk_tunnel_payload<'a>(
     kind: TunnelPayload,
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
@@ -50,15 +50,15 @@ pub(super) fn inside<'a>(
     match kind {
         TunnelPayload::Ethernet => {
             packet.mpls = [0; 3];
-            walk(LinkNext::Ethernet, bytes, packet)
+            walk_headers(LinkNext::Ethernet, bytes, packet)
         }
-        TunnelPayload::Type(kind) => walk(LinkNext::Type(kind), bytes, packet),
-        TunnelPayload::Ip => ip(bytes),
+        TunnelPayload::Type(kind) => walk_headers(LinkNext::Type(kind), bytes, packet),
+        TunnelPayload::Ip => read_ip_version(bytes),
     }
 }
 
 /// Reads the version of an IP packet.
-pub(super) fn ip(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, IgnoredReason> {
+pub(super) fn read_ip_version(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, IgnoredReason> {
     match bytes.bytes.first().map(|first| first >> 4) {
         None => Err(IgnoredReason::ShortIp),
         Some(4) => Ok(Layer3::V4(bytes)),
@@ -69,7 +69,7 @@ pub(super) fn ip(bytes: FrameSpan<'_>) -> Result<Layer3<'_>, IgnoredReason> {
 
 /// Follows the headers from the stated type to IP.
 #[inline]
-pub(super) fn walk<'a>(
+pub(super) fn walk_headers<'a>(
     first: LinkNext,
     bytes: FrameSpan<'a>,
     packet: &mut PacketInfo,
@@ -83,19 +83,19 @@ pub(super) fn walk<'a>(
             LinkNext::Ethernet => {
                 // A pseudowire: the tags of the inner frame count, not those of the outer one.
                 tags = 0;
-                ethernet_header(&mut bytes, packet)?
+                read_ethernet(&mut bytes, packet)?
             }
             LinkNext::Type(IPV4) => return Ok(Layer3::V4(bytes)),
             LinkNext::Type(IPV6) => return Ok(Layer3::V6(bytes)),
             LinkNext::Type(kind) if is_vlan(kind) => {
                 tags += 1;
-                vlan(&mut bytes, tags, packet)?
+                read_vlan(&mut bytes, tags, packet)?
             }
-            LinkNext::Type(kind) if is_mpls(kind) => mpls(&mut bytes, packet)?,
-            LinkNext::Type(PPPOE) => pppoe(&mut bytes)?,
+            LinkNext::Type(kind) if is_mpls(kind) => read_mpls(&mut bytes, packet)?,
+            LinkNext::Type(PPPOE) => read_pppoe(&mut bytes)?,
             LinkNext::Type(ARP) => return Err(IgnoredReason::Arp),
-            LinkNext::Type(kind) => llc(kind, &mut bytes)?,
-            LinkNext::Ppp => ppp(&mut bytes)?,
+            LinkNext::Type(kind) => read_llc(kind, &mut bytes)?,
+            LinkNext::Ppp => read_ppp(&mut bytes)?,
         };
     }
     Err(IgnoredReason::TooDeep)
@@ -114,8 +114,8 @@ const fn is_mpls(kind: u16) -> bool {
 type LinkStep = Result<LinkNext, IgnoredReason>;
 
 #[inline]
-fn ethernet_header(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
-    let head = bytes.take::<14>().ok_or(IgnoredReason::ShortLink)?;
+fn read_ethernet(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
+    let head = bytes.take_array::<14>().ok_or(IgnoredReason::ShortLink)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, k0, k1] = *head;
     packet.destination_mac = [d0, d1, d2, d3, d4, d5];
     packet.source_mac = [s0, s1, s2, s3, s4, s5];
@@ -124,8 +124,8 @@ fn ethernet_header(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkSt
     Ok(LinkNext::Type(u16::from_be_bytes([k0, k1])))
 }
 
-fn vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> LinkStep {
-    let [a, b, c, d] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+fn read_vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> LinkStep {
+    let [a, b, c, d] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
     let vlan = u16::from_be_bytes([a, b]) & 0xfff;
     match number {
         1 => packet.vlan = vlan,
@@ -137,32 +137,32 @@ fn vlan(bytes: &mut FrameSpan<'_>, number: u32, packet: &mut PacketInfo) -> Link
 }
 
 /// IEEE 802.3: a length in place of a type, then LLC, and a type behind SNAP.
-fn llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
+fn read_llc(kind: u16, bytes: &mut FrameSpan<'_>) -> LinkStep {
     if kind >= 0x600 {
         return Err(IgnoredReason::NotIp);
     }
-    *bytes = bytes.limit(kind.into());
-    let [snap @ .., a, b] = *bytes.take::<8>().ok_or(IgnoredReason::NotIp)?;
+    *bytes = bytes.limit_to(kind.into());
+    let [snap @ .., a, b] = *bytes.take_array::<8>().ok_or(IgnoredReason::NotIp)?;
     if snap == SNAP { Ok(LinkNext::Type(u16::from_be_bytes([a, b]))) } else { Err(IgnoredReason::NotIp) }
 }
 
-fn pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
-    let [version, code, _, _, a, b] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+fn read_pppoe(bytes: &mut FrameSpan<'_>) -> LinkStep {
+    let [version, code, _, _, a, b] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
     // RFC 2516 section 4: version 1 and type 1; code 0 is session data, any other code is signalling.
     if version != 0x11 || code != 0 {
         return Err(IgnoredReason::NotIp);
     }
-    *bytes = bytes.limit(u16::from_be_bytes([a, b]).into());
+    *bytes = bytes.limit_to(u16::from_be_bytes([a, b]).into());
     Ok(LinkNext::Ppp)
 }
 
 /// A protocol number of PPP, which may be written in one byte.
-fn ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
-    let [first] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+fn read_ppp(bytes: &mut FrameSpan<'_>) -> LinkStep {
+    let [first] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
     let mut protocol = u16::from(first);
     // RFC 1661 section 2: the last byte of a protocol number is odd, the one before it is even.
     if first & 1 == 0 {
-        let [second] = *bytes.take().ok_or(IgnoredReason::ShortLink)?;
+        let [second] = *bytes.take_array().ok_or(IgnoredReason::ShortLink)?;
         protocol = u16::from_be_bytes([first, second]);
     }
     ppp_type(protocol).map(LinkNext::Type).ok_or(IgnoredReason::NotIp)
@@ -180,10 +180,10 @@ pub(super) const fn ppp_type(protocol: u16) -> Option<u16> {
     }
 }
 
-fn mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
+fn read_mpls(bytes: &mut FrameSpan<'_>, packet: &mut PacketInfo) -> LinkStep {
     packet.mpls = [0; 3];
     for depth in 0..MOST_LABELS {
-        let entry = u32::from_be_bytes(*bytes.take().ok_or(IgnoredReason::ShortLink)?);
+        let entry = u32::from_be_bytes(*bytes.take_array().ok_or(IgnoredReason::ShortLink)?);
         if let Some(place) = packet.mpls.get_mut(depth) {
             *place = entry;
         }
@@ -222,22 +222,22 @@ fn is_ipv4(bytes: FrameSpan<'_>) -> bool {
     let Some(first) = bytes.bytes.first() else { return false };
     let len = usize::from(first & 15) * 4;
     let Some(head) = bytes.bytes.get(..len.max(20)) else { return false };
-    let total = usize::from(be16(head, 2));
-    let sum: u32 = head.chunks_exact(2).map(|pair| u32::from(be16(pair, 0))).sum();
-    len >= 20 && (len..=bytes.wire()).contains(&total) && (sum & 0xffff) + (sum >> 16) == 0xffff
+    let total = usize::from(be_u16(head, 2));
+    let sum: u32 = head.chunks_exact(2).map(|pair| u32::from(be_u16(pair, 0))).sum();
+    len >= 20 && (len..=bytes.wire_len()).contains(&total) && (sum & 0xffff) + (sum >> 16) == 0xffff
 }
 
 /// Returns whether an IPv6 header here states the length of the rest, except for some padding or an FCS. It has no checksum.
 fn is_ipv6(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<40>() else { return false };
-    let behind = bytes.wire().checked_sub(usize::from(be16(head, 4)) + 40);
+    let behind = bytes.wire_len().checked_sub(usize::from(be_u16(head, 4)) + 40);
     behind.is_some_and(|behind| behind <= 8)
 }
 
 /// Returns whether an Ethernet header with a known type is here, and the IP header it announces begins as one.
 fn is_ethernet(bytes: FrameSpan<'_>) -> bool {
     let Some(head) = bytes.bytes.first_chunk::<15>() else { return false };
-    match be16(head, 12) {
+    match be_u16(head, 12) {
         IPV4 => head[14] >> 4 == 4,
         IPV6 => head[14] >> 4 == 6,
         kind => is_vlan(kind) || is_mpls(kind) || kind == ARP || kind == PPPOE,

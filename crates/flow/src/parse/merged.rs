@@ -66,7 +66,7 @@ impl PacketSegments {
     pub fn from_frame(frame: &[u8], full_len: usize, note: MergeNote) -> Option<Self> {
         let full_len = full_len.max(frame.len());
         let mut nested = [None; DEPTH];
-        follow(frame, full_len, &mut nested);
+        find_nested_ips(frame, full_len, &mut nested);
         let is_repeated = |ip: &NestedIp| match note.transport_at {
             Some(at) => ip.transport_at == at,
             // If packets of a tunnel were merged as packets of its outer header, the inner ones end before the frame does.
@@ -101,12 +101,12 @@ impl PacketSegments {
         self.payload + self.count * self.headers
     }
 
-    pub fn all(&self) -> ChosenSegments {
+    pub fn all_segments(&self) -> ChosenSegments {
         ChosenSegments { count: u16::try_from(self.count).unwrap_or(u16::MAX), has_last: true }
     }
 
     /// Makes a packet, which was read from the merged frame, stand for the chosen segments.
-    pub fn apply(&self, chosen: ChosenSegments, packet: &mut PacketInfo) {
+    pub fn apply_segments(&self, chosen: ChosenSegments, packet: &mut PacketInfo) {
         packet.flags |= flags::MERGED;
         packet.segments = chosen.count;
         packet.frame_bytes = clamp_to_u32(self.bytes_of(chosen, self.headers));
@@ -132,14 +132,14 @@ impl PacketSegments {
 }
 
 /// Lists the IP headers of a frame, from the outermost one inwards.
-fn follow(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>; DEPTH]) -> Option<()> {
+fn find_nested_ips(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>; DEPTH]) -> Option<()> {
     let mut packet = PacketInfo::default();
     let span = FrameSpan { bytes: frame, missing: full_len - frame.len() };
-    let mut layer3 = LinkKind::Ethernet.open(span, &mut packet).ok()?;
+    let mut layer3 = LinkKind::Ethernet.find_ip(span, &mut packet).ok()?;
     for place in nested {
         let (header, payload) = match layer3 {
-            Layer3::V4(bytes) => (bytes, ip::v4(bytes, &mut packet).ok()?),
-            Layer3::V6(bytes) => (bytes, ip::v6(bytes, &mut packet).ok()?),
+            Layer3::V4(bytes) => (bytes, ip::read_ipv4(bytes, &mut packet).ok()?),
+            Layer3::V6(bytes) => (bytes, ip::read_ipv6(bytes, &mut packet).ok()?),
         };
         let PacketPart::Whole = payload.part else { return None };
         let ip_at = offset_in(frame, header.bytes)?;
@@ -150,10 +150,10 @@ fn follow(frame: &[u8], full_len: usize, nested: &mut [Option<NestedIp>; DEPTH])
             protocol: packet.protocol,
         });
         // A tunnel is recognised by its port.
-        transport::read(payload.bytes.bytes, &mut packet);
-        let content = tunnel::carried(payload.bytes, &packet)?;
-        packet = content.packet(&packet);
-        layer3 = link::inside(content.kind, content.bytes, &mut packet).ok()?;
+        transport::read_header(payload.bytes.bytes, &mut packet);
+        let content = tunnel::read_tunnel(payload.bytes, &packet)?;
+        packet = content.inner_packet(&packet);
+        layer3 = link::walk_tunnel_payload(content.kind, content.bytes, &mut packet).ok()?;
     }
     None
 }
@@ -217,8 +217,8 @@ mod tests {
         let segments = PacketSegments::from_frame(cut, frame.len(), note).unwrap();
         let mut packet = PacketInfo::default();
         let options = ParseOptions { depth, ..ParseOptions::default() };
-        FrameParser::new(options).parse(cut, frame.len(), 1, 0, &mut packet).unwrap();
-        segments.apply(segments.all(), &mut packet);
+        FrameParser::new(options).parse_frame(cut, frame.len(), 1, 0, &mut packet).unwrap();
+        segments.apply_segments(segments.all_segments(), &mut packet);
         (packet, segments)
     }
 
@@ -235,7 +235,7 @@ mod tests {
         for (frame, link, headers) in frames {
             for kept in [128, usize::MAX] {
                 let (packet, segments) = metered(&frame, kept, 2, MAX);
-                assert_eq!((segments.count(), packet.packets()), (4, 4));
+                assert_eq!((segments.count(), packet.packet_count()), (4, 4));
                 assert_eq!(packet.bytes, 3500 + 4 * headers);
                 assert_eq!(packet.frame_bytes, 3500 + 4 * (headers + link));
                 assert_eq!(segments.frame_bytes(), packet.frame_bytes as usize);
@@ -260,9 +260,9 @@ mod tests {
         let mut parser = FrameParser::new(ParseOptions::default());
         for (count, has_last, bytes) in [(2, false, 2056), (2, true, 1028 + 528), (1, true, 528)] {
             let mut packet = PacketInfo::default();
-            parser.parse(&frame, frame.len(), 1, 0, &mut packet).unwrap();
-            segments.apply(ChosenSegments { count, has_last }, &mut packet);
-            assert_eq!((packet.packets(), packet.bytes), (count, bytes));
+            parser.parse_frame(&frame, frame.len(), 1, 0, &mut packet).unwrap();
+            segments.apply_segments(ChosenSegments { count, has_last }, &mut packet);
+            assert_eq!((packet.packet_count(), packet.bytes), (count, bytes));
             assert_eq!(packet.packet_lengths().sum::<u32>(), bytes);
         }
     }
@@ -277,11 +277,14 @@ mod tests {
         let frame = ethernet(0x0800, &v4(UDP, &vxlan(&inner)));
         let outer = 14 + 20 + 8 + 8;
         let (packet, _) = metered(&frame, 150, 2, MAX);
-        assert_eq!((packet.packets(), packet.bytes, packet.protocol), (4, 3500 + 4 * 52, TCP));
+        assert_eq!((packet.packet_count(), packet.bytes, packet.protocol), (4, 3500 + 4 * 52, TCP));
         assert_eq!(packet.frame_bytes, 3500 + 4 * (outer + 14 + 52));
         // If the inner packet is not read, the number of outer ones is the same.
         let (packet, _) = metered(&frame, 150, 0, MAX);
-        assert_eq!((packet.packets(), packet.bytes, packet.protocol), (4, 3500 + 4 * (36 + 14 + 52), UDP));
+        assert_eq!(
+            (packet.packet_count(), packet.bytes, packet.protocol),
+            (4, 3500 + 4 * (36 + 14 + 52), UDP)
+        );
     }
 
     #[test]
@@ -294,7 +297,7 @@ mod tests {
         for transport_at in [None, Some(34)] {
             let note = MergeNote { segment_bytes: length, transport_at };
             let (packet, segments) = metered(&frame, 128, 2, note);
-            assert_eq!((segments.count(), packet.packets(), packet.bytes), (3, 3, 3 * 970));
+            assert_eq!((segments.count(), packet.packet_count(), packet.bytes), (3, 3, 3 * 970));
             assert_eq!(packet.frame_bytes, 3 * (14 + 20 + 8 + u32::from(length)));
             assert_ne!(packet.flags & flags::UNSPLIT, 0);
         }

@@ -10,13 +10,13 @@ pub(super) struct FrameSpan<'a> {
 
 impl<'a> FrameSpan<'a> {
     /// Returns the bytes it would have if nothing had been cut.
-    pub(super) const fn wire(self) -> usize {
+    pub(super) const fn wire_len(self) -> usize {
         self.bytes.len().saturating_add(self.missing)
     }
 
     /// Takes the first `N` bytes off; `None`, and nothing is taken, if they are not all here.
     #[inline]
-    pub(super) fn take<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
+    pub(super) fn take_array<const N: usize>(&mut self) -> Option<&'a [u8; N]> {
         let head = self.bytes.first_chunk()?;
         self.bytes = &self.bytes[N..];
         Some(head)
@@ -28,7 +28,7 @@ impl<'a> FrameSpan<'a> {
     }
 
     /// Keeps the first `len` bytes, as a header states. Bytes behind them are padding; missing bytes were cut.
-    pub(super) fn limit(self, len: usize) -> Self {
+    pub(super) fn limit_to(self, len: usize) -> Self {
         match self.bytes.get(..len) {
             Some(bytes) => Self { bytes, missing: 0 },
             None => Self { missing: len - self.bytes.len(), ..self },
@@ -36,12 +36,12 @@ impl<'a> FrameSpan<'a> {
     }
 
     /// Drops all bytes and counts them as missing.
-    pub(super) const fn cut(self) -> Self {
-        Self { bytes: &[], missing: self.wire() }
+    pub(super) const fn without_bytes(self) -> Self {
+        Self { bytes: &[], missing: self.wire_len() }
     }
 }
 
 /// A number of 16 bits in network order.
-pub(super) const fn be16(bytes: &[u8], at: usize) -> u16 {
+pub(super) const fn be_u16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }

@@ -22,11 +22,11 @@ fn parsed_by(
     at_ns: u64,
 ) -> Result<PacketInfo, IgnoredReason> {
     let mut packet = PacketInfo { mpls: [9; 3], outer_source: [9; 16], flags: 0xff, ..PacketInfo::default() };
-    parser.parse(frame, full_len, at_ns, 3, &mut packet)?;
+    parser.parse_frame(frame, full_len, at_ns, 3, &mut packet)?;
     let mut general = PacketInfo::default();
-    let arrival = FrameArrival { at_ns, input: 3, frame_bytes: length(full_len) };
+    let arrival = FrameArrival { at_ns, input: 3, frame_bytes: clamp_length(full_len) };
     if packet.flags & flags::FRAGMENT == 0 {
-        assert_eq!(parser.read(LinkKind::Ethernet, frame, arrival, &mut general), Ok(()));
+        assert_eq!(parser.read_frame(LinkKind::Ethernet, frame, arrival, &mut general), Ok(()));
         assert_eq!(packet, general, "both ways read alike");
     }
     Ok(packet)

@@ -1,7 +1,7 @@
 //! Tunnels: GRE, VXLAN, GTP-U, IP in IP.
 
 use super::fast::{GTP, VXLAN};
-use super::span::{FrameSpan, be16};
+use super::span::{FrameSpan, be_u16};
 use crate::packet::protocol::UDP;
 use crate::{PacketInfo, TunnelKind};
 
@@ -30,7 +30,7 @@ pub(super) struct TunnelContent<'a> {
 
 impl TunnelContent<'_> {
     /// Returns the properties of the inner packet that are known before it is read.
-    pub(super) fn packet(&self, outer: &PacketInfo) -> PacketInfo {
+    pub(super) fn inner_packet(&self, outer: &PacketInfo) -> PacketInfo {
         let is_outermost = outer.tunnel == TunnelKind::None;
         PacketInfo {
             tunnel: self.tunnel,
@@ -47,13 +47,13 @@ impl TunnelContent<'_> {
 }
 
 /// Reads the tunnel header of a whole packet, if it has one.
-pub(super) fn carried<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Option<TunnelContent<'a>> {
+pub(super) fn read_tunnel<'a>(bytes: FrameSpan<'a>, packet: &PacketInfo) -> Option<TunnelContent<'a>> {
     match packet.protocol {
         IPIP => Some(ip_in_ip(0x0800, bytes)),
         SIX_IN => Some(ip_in_ip(0x86dd, bytes)),
-        GRE => gre(bytes),
-        UDP if packet.destination_port == VXLAN => vxlan(bytes.skip(8)?),
-        UDP if packet.destination_port == GTP => gtp(bytes.skip(8)?),
+        GRE => read_gre(bytes),
+        UDP if packet.destination_port == VXLAN => read_vxlan(bytes.skip(8)?),
+        UDP if packet.destination_port == GTP => read_gtp(bytes.skip(8)?),
         _ => None,
     }
 }
@@ -64,15 +64,15 @@ const fn ip_in_ip(kind: u16, bytes: FrameSpan<'_>) -> TunnelContent<'_> {
 }
 
 /// Reads a GRE header (RFC 2784 and 2890). Source routes (RFC 1701) and version 1 (PPTP) are not read.
-fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
+fn read_gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const CHECKSUM: u16 = 0x8000;
     const ROUTES: u16 = 0x4000;
     const KEY: u16 = 0x2000;
     const SEQUENCE: u16 = 0x1000;
     let mut rest = bytes;
-    let head = rest.take::<4>()?;
-    let bits = be16(head, 0);
-    let kind = be16(head, 2);
+    let head = rest.take_array::<4>()?;
+    let bits = be_u16(head, 0);
+    let kind = be_u16(head, 2);
     // The low three bits are the version. Version 1 and source routes have other fields behind the header.
     if bits & (ROUTES | 7) != 0 {
         return None;
@@ -83,7 +83,7 @@ fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     }
     let mut id = 0;
     if bits & KEY != 0 {
-        id = u32::from_be_bytes(*rest.take()?);
+        id = u32::from_be_bytes(*rest.take_array()?);
     }
     if bits & SEQUENCE != 0 {
         rest = rest.skip(4)?;
@@ -93,9 +93,9 @@ fn gre(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
 }
 
 /// Reads a VXLAN header (RFC 7348). A header without a network number is not valid.
-fn vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
+fn read_vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     let mut bytes = bytes;
-    let [bits, _, _, _, a, b, c, _] = *bytes.take::<8>()?;
+    let [bits, _, _, _, a, b, c, _] = *bytes.take_array::<8>()?;
     let id = u32::from_be_bytes([0, a, b, c]);
     let has_number = bits & 8 != 0;
     has_number.then_some(TunnelContent {
@@ -107,13 +107,13 @@ fn vxlan(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
 }
 
 /// Reads a GTP-U header (TS 29.281): a G-PDU of version 1 with its extension headers.
-fn gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
+fn read_gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     const MOST_EXTENSIONS: u32 = 8;
     const EXTENDED: u8 = 4;
     const NUMBERED: u8 = 2;
     const N_PDU: u8 = 1;
     let mut rest = bytes;
-    let [bits, message, _, _, teid @ ..] = *rest.take::<8>()?;
+    let [bits, message, _, _, teid @ ..] = *rest.take_array::<8>()?;
     // Version 1, protocol type GTP. Only message 255, a G-PDU, carries a packet of a user.
     if bits & 0xf0 != 0x30 || message != 255 {
         return None;
@@ -122,7 +122,7 @@ fn gtp(bytes: FrameSpan<'_>) -> Option<TunnelContent<'_>> {
     // type of the first extension.
     let mut next = 0;
     if bits & (EXTENDED | NUMBERED | N_PDU) != 0 {
-        let [_, _, _, first] = *rest.take()?;
+        let [_, _, _, first] = *rest.take_array()?;
         next = if bits & EXTENDED == 0 { 0 } else { first };
     }
     for _ in 0..MOST_EXTENSIONS {

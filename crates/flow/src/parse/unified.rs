@@ -6,7 +6,7 @@
 //!
 //! Invariant: a record and the frame it was made of give the same packet.
 
-use super::{length, mapped};
+use super::{clamp_length, ipv4_mapped};
 use crate::{PacketInfo, flags};
 
 /// Bytes of a record of IPv4; of one of IPv6.
@@ -17,14 +17,14 @@ const HEAD: usize = 32;
 
 /// Reads the packet of a record. `full_len` and `at_ns` stand beside it in the ring. Returns false if it is no record.
 #[inline]
-pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
+pub fn read_record(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut PacketInfo) -> bool {
     let Some((head, addresses)) = record.split_first_chunk::<HEAD>() else { return false };
     // Version and length must agree: anything else is the beginning of a frame, for the parser.
     let (source, destination, version) = match (head[0], addresses.len()) {
         (4, 8) => {
             let Some(source) = addresses.first_chunk() else { return false };
             let Some(destination) = addresses.last_chunk() else { return false };
-            (mapped(*source), mapped(*destination), 0)
+            (ipv4_mapped(*source), ipv4_mapped(*destination), 0)
         }
         (6, 32) => {
             let Some(source) = addresses.first_chunk() else { return false };
@@ -37,7 +37,7 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
         source,
         destination,
         at_ns,
-        frame_bytes: length(full_len),
+        frame_bytes: clamp_length(full_len),
         input,
         bytes: native_16(head, 6).into(),
         source_port: native_16(head, 8),
@@ -96,7 +96,7 @@ mod tests {
         for (version, length) in [(4, LENGTHS[0]), (6, LENGTHS[1])] {
             let record = record(version, length, &at);
             let mut packet = PacketInfo::default();
-            assert!(read(&record, 60, 1, 2, &mut packet));
+            assert!(read_record(&record, 60, 1, 2, &mut packet));
             let byte = |field: &str| record[at[field]];
             let number = |field: &str| u16::from_ne_bytes([record[at[field]], record[at[field] + 1]]);
             let small = [packet.protocol, packet.tcp_flags, packet.ttl, packet.tos];
@@ -119,7 +119,7 @@ mod tests {
         let at = layout();
         let mut packet = PacketInfo::default();
         for (version, length) in [(6, LENGTHS[0]), (4, LENGTHS[1]), (5, LENGTHS[0]), (4, 31), (4, 41)] {
-            assert!(!read(&record(version, length, &at), 60, 1, 2, &mut packet), "{version} {length}");
+            assert!(!read_record(&record(version, length, &at), 60, 1, 2, &mut packet), "{version} {length}");
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{HEADER, MAGIC, SimEvent, VERSION, item};
 use crate::account::{ACCOUNTS, UNKNOWN};
 use crate::key::FlowKey;
 use crate::ledger::MeterLedger;
-use crate::packet::{TunnelKind, mapped};
+use crate::packet::{TunnelKind, ipv4_mapped};
 
 /// Why bytes are not a datagram of SIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +68,7 @@ pub struct SimDecoder;
 
 impl SimDecoder {
     /// Reads the header of a datagram, or of the first one of a stream; it states the length of the datagram.
-    pub fn header(bytes: &[u8]) -> Result<SimDatagram, SimError> {
+    pub fn read_header(bytes: &[u8]) -> Result<SimDatagram, SimError> {
         let Some(header) = bytes.first_chunk::<HEADER>() else {
             if !bytes.starts_with(&MAGIC[..bytes.len().min(3)]) {
                 return Err(SimError::Magic);
@@ -83,18 +83,21 @@ impl SimDecoder {
         }
         let mut rest = &header[4..];
         Ok(SimDatagram {
-            length: u16::from_be_bytes(take(&mut rest)),
-            items: u16::from_be_bytes(take(&mut rest)),
-            exporter: u32::from_be_bytes(take(&mut rest)),
-            datagram_sequence: u32::from_be_bytes(take(&mut rest)),
-            event_sequence: u64::from_be_bytes(take(&mut rest)),
-            base_ns: u64::from_be_bytes(take(&mut rest)),
+            length: u16::from_be_bytes(take_array(&mut rest)),
+            items: u16::from_be_bytes(take_array(&mut rest)),
+            exporter: u32::from_be_bytes(take_array(&mut rest)),
+            datagram_sequence: u32::from_be_bytes(take_array(&mut rest)),
+            event_sequence: u64::from_be_bytes(take_array(&mut rest)),
+            base_ns: u64::from_be_bytes(take_array(&mut rest)),
         })
     }
 
     /// Reads one whole datagram. Items in front of an error have been given to `take_item`.
-    pub fn decode(bytes: &[u8], take_item: &mut impl FnMut(SimItem)) -> Result<SimDatagram, SimError> {
-        let header = Self::header(bytes)?;
+    pub fn decode_datagram(
+        bytes: &[u8],
+        take_item: &mut impl FnMut(SimItem),
+    ) -> Result<SimDatagram, SimError> {
+        let header = Self::read_header(bytes)?;
         let length = usize::from(header.length).max(HEADER);
         if bytes.len() < length {
             return Err(SimError::Cut { have: bytes.len(), want: length });
@@ -122,10 +125,10 @@ fn read_item(rest: &mut &[u8], index: u16, base_ns: u64) -> Result<SimItem, SimE
     // The whole item is here before any of it is read, so `take` below never finds too little.
     let whole = rest.split_off(..length).ok_or(SimError::Cut { have: bytes.len(), want: length })?;
     Ok(match kind {
-        kind if kind == item::PACKET.kind => SimItem::Event(packet(whole, base_ns)),
-        kind if kind == item::LONG_PACKET.kind => SimItem::Event(long_packet(whole)),
-        kind if kind == item::LEDGER.kind => ledger(whole),
-        _ => SimItem::Event(flow(whole)),
+        kind if kind == item::PACKET.kind => SimItem::Event(decode_packet(whole, base_ns)),
+        kind if kind == item::LONG_PACKET.kind => SimItem::Event(decode_long_packet(whole)),
+        kind if kind == item::LEDGER.kind => decode_ledger(whole),
+        _ => SimItem::Event(decode_flow(whole)),
     })
 }
 
@@ -135,42 +138,42 @@ fn ledger_values(bytes: &[u8]) -> usize {
 
 /// Takes the next bytes. Returns zeros if there are too few, which callers have excluded by checking the length of the whole
 /// item.
-fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+fn take_array<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
     let Some((head, behind)) = rest.split_first_chunk::<N>() else { return [0; N] };
     *rest = behind;
     *head
 }
 
-fn packet(mut rest: &[u8], base_ns: u64) -> SimEvent {
+fn decode_packet(mut rest: &[u8], base_ns: u64) -> SimEvent {
     // The first byte is the kind of the item.
-    let bytes = u32::from_be_bytes(take(&mut rest)) & 0x00ff_ffff;
-    let delta = i32::from_be_bytes(take(&mut rest));
+    let bytes = u32::from_be_bytes(take_array(&mut rest)) & 0x00ff_ffff;
+    let delta = i32::from_be_bytes(take_array(&mut rest));
     SimEvent::Packet {
         bytes,
         at_ns: base_ns.wrapping_add_signed(i64::from(delta)),
-        flow_id: u64::from_be_bytes(take(&mut rest)),
+        flow_id: u64::from_be_bytes(take_array(&mut rest)),
     }
 }
 
-fn long_packet(whole: &[u8]) -> SimEvent {
+fn decode_long_packet(whole: &[u8]) -> SimEvent {
     let mut rest = &whole[4..];
     SimEvent::Packet {
-        bytes: u32::from_be_bytes(take(&mut rest)),
-        at_ns: u64::from_be_bytes(take(&mut rest)),
-        flow_id: u64::from_be_bytes(take(&mut rest)),
+        bytes: u32::from_be_bytes(take_array(&mut rest)),
+        at_ns: u64::from_be_bytes(take_array(&mut rest)),
+        flow_id: u64::from_be_bytes(take_array(&mut rest)),
     }
 }
 
-fn flow(whole: &[u8]) -> SimEvent {
+fn decode_flow(whole: &[u8]) -> SimEvent {
     let mut rest = whole;
-    let [kind, protocol, tunnel, _] = take(&mut rest);
-    let vlan = u16::from_be_bytes(take(&mut rest));
-    let inner_vlan = u16::from_be_bytes(take(&mut rest));
-    let tunnel_id = u32::from_be_bytes(take(&mut rest));
-    let source_port = u16::from_be_bytes(take(&mut rest));
-    let destination_port = u16::from_be_bytes(take(&mut rest));
-    let flow_id = u64::from_be_bytes(take(&mut rest));
-    let at_ns = u64::from_be_bytes(take(&mut rest));
+    let [kind, protocol, tunnel, _] = take_array(&mut rest);
+    let vlan = u16::from_be_bytes(take_array(&mut rest));
+    let inner_vlan = u16::from_be_bytes(take_array(&mut rest));
+    let tunnel_id = u32::from_be_bytes(take_array(&mut rest));
+    let source_port = u16::from_be_bytes(take_array(&mut rest));
+    let destination_port = u16::from_be_bytes(take_array(&mut rest));
+    let flow_id = u64::from_be_bytes(take_array(&mut rest));
+    let at_ns = u64::from_be_bytes(take_array(&mut rest));
     let is_ipv4 = kind == item::FLOW_V4.kind;
     let source = take_address(&mut rest, is_ipv4);
     let destination = take_address(&mut rest, is_ipv4);
@@ -190,13 +193,13 @@ fn flow(whole: &[u8]) -> SimEvent {
 }
 
 fn take_address(rest: &mut &[u8], is_ipv4: bool) -> [u8; 16] {
-    if is_ipv4 { mapped(take(rest)) } else { take(rest) }
+    if is_ipv4 { ipv4_mapped(take_array(rest)) } else { take_array(rest) }
 }
 
-fn ledger(whole: &[u8]) -> SimItem {
+fn decode_ledger(whole: &[u8]) -> SimItem {
     // Accounts are only ever added at the end, so `zip` reads as many as both ends know, whichever of them is newer.
     let mut rest = &whole[8..];
-    let at_ns = u64::from_be_bytes(take(&mut rest));
+    let at_ns = u64::from_be_bytes(take_array(&mut rest));
     let mut ledger = MeterLedger::default();
     for (account, value) in ACCOUNTS.iter().zip(rest.chunks_exact(8)) {
         let value = value.try_into().map_or(UNKNOWN, u64::from_be_bytes);

@@ -63,15 +63,17 @@ impl SimEncoder {
         }
     }
 
-    pub fn event(&mut self, event: &SimEvent, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn add_event(&mut self, event: &SimEvent, now_ns: u64, sink: &mut impl MessageSink) {
         match *event {
-            SimEvent::Packet { flow_id, bytes, at_ns } => self.packet(flow_id, bytes, at_ns, now_ns, sink),
-            SimEvent::Flow { flow_id, key, at_ns } => self.flow(flow_id, &key, at_ns, now_ns, sink),
+            SimEvent::Packet { flow_id, bytes, at_ns } => {
+                self.add_packet(flow_id, bytes, at_ns, now_ns, sink)
+            }
+            SimEvent::Flow { flow_id, key, at_ns } => self.add_flow(flow_id, &key, at_ns, now_ns, sink),
         }
     }
 
-    pub fn ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
-        self.room(item::LEDGER.length + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
+    pub fn add_ledger(&mut self, ledger: &MeterLedger, now_ns: u64, sink: &mut impl MessageSink) {
+        self.make_room(item::LEDGER.length + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
         self.buffer.extend([item::LEDGER.kind, 0]);
         self.buffer.extend(fitting_u16(ACCOUNTS.len()).to_be_bytes());
         self.buffer.extend([0; 4]);
@@ -84,19 +86,19 @@ impl SimEncoder {
     }
 
     /// Hands out the datagram if it has waited long enough.
-    pub fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+    pub fn flush_if_due(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
         if now_ns.saturating_sub(self.opened_ns) >= self.options.flush_after.as_u64() {
-            self.flush(sink);
+            self.flush_datagram(sink);
         }
     }
 
     /// Hands out the datagram unless it is empty.
-    pub fn flush(&mut self, sink: &mut impl MessageSink) {
+    pub fn flush_datagram(&mut self, sink: &mut impl MessageSink) {
         if self.items == 0 {
             return;
         }
         self.write_header();
-        sink.message(ExportMessage {
+        sink.on_message(ExportMessage {
             bytes: &self.buffer,
             carried: self.carried,
             own_records: self.own,
@@ -112,31 +114,38 @@ impl SimEncoder {
     }
 
     /// Returns the counts of the datagram that is not handed out yet.
-    pub const fn waiting(&self) -> CarriedRecords {
+    pub const fn waiting_records(&self) -> CarriedRecords {
         self.carried
     }
 
-    fn packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
-        self.room(item::PACKET.length, at_ns, now_ns, sink);
+    fn add_packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
+        self.make_room(item::PACKET.length, at_ns, now_ns, sink);
         // The short form has 24 bits for the length and 32 for the time since the base, about two seconds either way. Values
         // that do not fit take the long form, in this datagram if it has room for it.
-        if let (Some(delta), 0) = (self.delta(at_ns), bytes >> 24) {
+        if let (Some(delta), 0) = (self.time_delta(at_ns), bytes >> 24) {
             self.buffer.extend((u32::from(item::PACKET.kind) << 24 | bytes).to_be_bytes());
             self.buffer.extend(delta.to_be_bytes());
         } else {
-            self.room(item::LONG_PACKET.length, at_ns, now_ns, sink);
+            self.make_room(item::LONG_PACKET.length, at_ns, now_ns, sink);
             self.buffer.extend([item::LONG_PACKET.kind, 0, 0, 0]);
             self.buffer.extend(bytes.to_be_bytes());
             self.buffer.extend(at_ns.to_be_bytes());
         }
         // Both forms end in the flow's number.
         self.buffer.extend(flow_id.to_be_bytes());
-        self.count(1, u64::from(bytes));
+        self.count_event(1, u64::from(bytes));
     }
 
-    fn flow(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
+    fn add_flow(
+        &mut self,
+        flow_id: u64,
+        key: &FlowKey,
+        at_ns: u64,
+        now_ns: u64,
+        sink: &mut impl MessageSink,
+    ) {
         let layout = if key.is_ipv4() { item::FLOW_V4 } else { item::FLOW_V6 };
-        self.room(layout.length, at_ns, now_ns, sink);
+        self.make_room(layout.length, at_ns, now_ns, sink);
         self.buffer.extend([layout.kind, key.protocol, key.tunnel as u8, 0]);
         self.buffer.extend(key.vlan.to_be_bytes());
         self.buffer.extend(key.inner_vlan.to_be_bytes());
@@ -148,13 +157,13 @@ impl SimEncoder {
         let start = if key.is_ipv4() { 12 } else { 0 };
         self.buffer.extend(&key.source[start..]);
         self.buffer.extend(&key.destination[start..]);
-        self.count(0, 0);
+        self.count_event(0, 0);
     }
 
     /// Makes room for an item, in a new datagram if this one has none. A datagram's base time is that of its first item.
-    fn room(&mut self, length: usize, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
+    fn make_room(&mut self, length: usize, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
         if self.buffer.len() + length > self.options.datagram_bytes {
-            self.flush(sink);
+            self.flush_datagram(sink);
         }
         if self.items == 0 {
             self.buffer.clear();
@@ -164,15 +173,15 @@ impl SimEncoder {
         }
     }
 
-    fn delta(&self, at_ns: u64) -> Option<i32> {
+    fn time_delta(&self, at_ns: u64) -> Option<i32> {
         let delta = i128::from(at_ns) - i128::from(self.base_ns);
         i32::try_from(delta).ok()
     }
 
-    fn count(&mut self, packets: u64, bytes: u64) {
+    fn count_event(&mut self, packets: u64, bytes: u64) {
         self.items += 1;
         self.events += 1;
-        self.carried.add(CarriedRecords { records: 1, packets, bytes });
+        self.carried.add_records(CarriedRecords { records: 1, packets, bytes });
     }
 
     fn write_header(&mut self) {

@@ -16,9 +16,9 @@ struct SimulatedWireTest {
 }
 
 impl MessageSink for SimulatedWireTest {
-    fn message(&mut self, message: ExportMessage<'_>) {
+    fn on_message(&mut self, message: ExportMessage<'_>) {
         self.datagrams.push(message.bytes.to_vec());
-        self.carried.add(message.carried);
+        self.carried.add_records(message.carried);
         self.own += message.own_records;
     }
 }
@@ -29,7 +29,7 @@ impl SimulatedWireTest {
         let mut events = 0;
         for (index, datagram) in (0..).zip(&self.datagrams) {
             let before = items.len();
-            let header = SimDecoder::decode(datagram, &mut |item| items.push(item)).unwrap();
+            let header = SimDecoder::decode_datagram(datagram, &mut |item| items.push(item)).unwrap();
             assert_eq!((header.datagram_sequence, header.event_sequence), (index, events));
             assert_eq!(usize::from(header.length), datagram.len());
             let new = &items[before..];
@@ -78,10 +78,10 @@ fn encoded(events: &[SimEvent], options: SimOptions) -> SimulatedWireTest {
     let mut encoder = SimEncoder::new(options);
     let mut wire = SimulatedWireTest::default();
     for event in events {
-        encoder.event(event, NOW, &mut wire);
+        encoder.add_event(event, NOW, &mut wire);
     }
-    encoder.flush(&mut wire);
-    assert_eq!(encoder.waiting(), CarriedRecords::default());
+    encoder.flush_datagram(&mut wire);
+    assert_eq!(encoder.waiting_records(), CarriedRecords::default());
     wire
 }
 
@@ -110,13 +110,13 @@ fn the_last_datagram_is_handed_out_at_the_end_and_after_a_while() {
     }
     let mut encoder = SimEncoder::new(SimOptions::default());
     let mut wire = SimulatedWireTest::default();
-    encoder.event(&packet(0), NOW, &mut wire);
-    encoder.tick(NOW + 199_999_999, &mut wire);
-    assert_eq!((wire.datagrams.len(), encoder.waiting().packets), (0, 1));
-    encoder.tick(NOW + 200_000_000, &mut wire);
-    assert_eq!((wire.events(), encoder.waiting().packets), (vec![packet(0)], 0));
-    encoder.tick(NOW + 900_000_000, &mut wire);
-    encoder.flush(&mut wire);
+    encoder.add_event(&packet(0), NOW, &mut wire);
+    encoder.flush_if_due(NOW + 199_999_999, &mut wire);
+    assert_eq!((wire.datagrams.len(), encoder.waiting_records().packets), (0, 1));
+    encoder.flush_if_due(NOW + 200_000_000, &mut wire);
+    assert_eq!((wire.events(), encoder.waiting_records().packets), (vec![packet(0)], 0));
+    encoder.flush_if_due(NOW + 900_000_000, &mut wire);
+    encoder.flush_datagram(&mut wire);
     assert_eq!(wire.datagrams.len(), 1, "nothing is no datagram");
 }
 
@@ -148,10 +148,10 @@ fn a_ledger_is_an_item_and_no_event() {
     ledger.export.own_records = 9;
     let mut encoder = SimEncoder::new(SimOptions::default());
     let mut wire = SimulatedWireTest::default();
-    encoder.event(&packet(0), NOW, &mut wire);
-    encoder.ledger(&ledger, NOW + 5, &mut wire);
-    encoder.event(&packet(1), NOW, &mut wire);
-    encoder.flush(&mut wire);
+    encoder.add_event(&packet(0), NOW, &mut wire);
+    encoder.add_ledger(&ledger, NOW + 5, &mut wire);
+    encoder.add_event(&packet(1), NOW, &mut wire);
+    encoder.flush_datagram(&mut wire);
     let wanted =
         [SimItem::Event(packet(0)), SimItem::Ledger { at_ns: NOW + 5, ledger }, SimItem::Event(packet(1))];
     assert_eq!(wire.items(), wanted);
@@ -164,13 +164,13 @@ fn what_is_cut_or_foreign_is_refused_by_name() {
     let whole = &wire.datagrams[0];
     let mut ignore = |_| ();
     for length in 0..whole.len() {
-        let cut = SimDecoder::decode(&whole[..length], &mut ignore);
+        let cut = SimDecoder::decode_datagram(&whole[..length], &mut ignore);
         assert!(matches!(cut, Err(SimError::Cut { .. })), "{length}: {cut:?}");
     }
     let changed = |at: usize, to: u8| {
         let mut bytes = whole.clone();
         bytes[at] = to;
-        SimDecoder::decode(&bytes, &mut |_| ()).unwrap_err()
+        SimDecoder::decode_datagram(&bytes, &mut |_| ()).unwrap_err()
     };
     assert_eq!(changed(0, 0), SimError::Magic);
     assert_eq!(changed(3, 2), SimError::Version(2));
@@ -209,7 +209,7 @@ proptest! {
             bytes[4..6].copy_from_slice(&length.to_be_bytes());
         }
         // An error is an answer.
-        let read = SimDecoder::decode(&bytes, &mut |_| ());
+        let read = SimDecoder::decode_datagram(&bytes, &mut |_| ());
         prop_assert!(headed || read.is_err());
     }
 }

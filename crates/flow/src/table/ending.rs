@@ -6,7 +6,7 @@ use super::history::FlowHistories;
 use super::index::NONE;
 use super::slot::{self, ENDED, HAS_RARE, HotSlot};
 use super::wheel::TimerReason;
-use super::{FlowOutlet, FlowTable, MemoryHints, number, wheel};
+use super::{FlowOutlet, FlowTable, MemoryHints, slot_number, wheel};
 use crate::record::EndReason;
 
 /// Flows with expired timers that are looked at together.
@@ -21,14 +21,14 @@ struct ExpiredSlots {
 impl<H: MemoryHints> FlowTable<H> {
     /// Reports everything that is due for a flow by a time. Returns whether the flow continues; if not, its slot still holds
     /// its key.
-    pub(super) fn settle(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
+    pub(super) fn report_due(&mut self, slot: usize, at_ns: u64, outlet: &mut impl FlowOutlet) -> bool {
         loop {
-            let due = self.limits.deadline(&self.hot[slot]);
+            let due = self.limits.flow_deadline(&self.hot[slot]);
             if due.at_ns > at_ns {
                 return true;
             }
             // A report moves the deadline, so this ends: a part without packets has no end of its own, only the silence.
-            self.report(slot, due.reason, outlet);
+            self.report_part(slot, due.reason, outlet);
             if due.reason != EndReason::Active {
                 return false;
             }
@@ -55,7 +55,7 @@ impl<H: MemoryHints> FlowTable<H> {
     fn take_expired(&mut self, now_ns: u64) -> ExpiredSlots {
         let mut expired = ExpiredSlots { slots: [NONE; RUNG], count: 0 };
         while expired.count < RUNG
-            && let Some(slot) = self.wheel.ring_by(wheel::tick(now_ns))
+            && let Some(slot) = self.wheel.take_due(wheel::tick_at(now_ns))
         {
             H::prefetch(&self.hot[slot as usize]);
             H::prefetch(&self.cold[slot as usize]);
@@ -64,59 +64,65 @@ impl<H: MemoryHints> FlowTable<H> {
         }
         // This is a second pass: the hash needs the key, whose cache line was requested only just now.
         for &slot in &expired.slots[..expired.count] {
-            self.index.prefetch_first::<H>(self.keys.hash(self.hot[slot as usize].key_words()));
+            self.index.prefetch_first::<H>(self.keys.hash_words(self.hot[slot as usize].key_words()));
         }
         expired
     }
 
     fn on_timer(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
-        if self.settle(slot, now_ns, outlet) {
-            let timer = self.limits.timer(&self.hot[slot]);
-            self.wheel.set(number(slot), timer.tick, timer.wait);
+        if self.report_due(slot, now_ns, outlet) {
+            let timer = self.limits.timer_setting(&self.hot[slot]);
+            self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
             return;
         }
-        self.tell_end(slot, outlet);
-        let until_ns = self.limits.end(&self.hot[slot]).saturating_add(FlowHistories::LINGER_NS);
+        self.report_end(slot, outlet);
+        let until_ns = self.limits.end_ns(&self.hot[slot]).saturating_add(FlowHistories::LINGER_NS);
         if self.histories.is_some() && now_ns < until_ns {
-            self.wheel.set(number(slot), wheel::tick_after(until_ns), TimerReason::Silence);
+            self.wheel.set_timer(slot_number(slot), wheel::tick_after(until_ns), TimerReason::Silence);
         } else {
-            self.release(slot);
+            self.release_slot(slot);
         }
     }
 
     /// Emits the last record of a flow that has ended and whose last part is empty, if its history is kept: see the module
     /// there.
-    pub(super) fn tell_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+    pub(super) fn report_end(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
         let hot = &self.hot[slot];
-        let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_untold(slot));
+        let is_untold = self.histories.as_ref().is_some_and(|histories| histories.is_end_unreported(slot));
         if is_untold && hot.is_empty() {
-            let end = if hot.is(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
-            self.give_out(slot, end, outlet);
+            let end = if hot.has_state(ENDED) { EndReason::EndOfFlow } else { EndReason::Idle };
+            self.emit_record(slot, end, outlet);
         }
     }
 
     /// Reports the counts since the last report. Returns whether there were any.
-    pub(super) fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
+    pub(super) fn report_part(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) -> bool {
         let is_due = !self.hot[slot].is_empty();
         if is_due {
-            self.give_out(slot, end, outlet);
+            self.emit_record(slot, end, outlet);
         }
         is_due
     }
 
-    fn give_out(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
+    fn emit_record(&mut self, slot: usize, end: EndReason, outlet: &mut impl FlowOutlet) {
         let hot = &mut self.hot[slot];
-        let rare = if hot.is(HAS_RARE) { self.rare.get_mut(slot) } else { None };
-        let mut record =
-            slot::record(hot, &self.cold[slot], rare.as_deref(), self.keys.has_icmp(), end, self.losses);
-        record.flow_id = self.ids.of(&record.key);
+        let rare = if hot.has_state(HAS_RARE) { self.rare.get_mut(slot) } else { None };
+        let mut record = slot::build_record(
+            hot,
+            &self.cold[slot],
+            rare.as_deref(),
+            self.keys.has_icmp(),
+            end,
+            self.losses,
+        );
+        record.flow_id = self.ids.flow_id(&record.key);
         record.sampling = self.limits.sampling;
         if let Some(histories) = &mut self.histories {
             let cut_ns = (end == EndReason::Active).then(|| hot.start.saturating_add(self.limits.active));
-            record.history = Some(Box::new(histories.report(slot, hot, &record, cut_ns)));
+            record.history = Some(Box::new(histories.add_report(slot, hot, &record, cut_ns)));
             // The last record of a history may have no packets, but it needs a time all the same.
             if record.packets() == 0 {
-                (record.forward.first_ns, record.forward.last_ns) = (hot.last(), hot.last());
+                (record.forward.first_ns, record.forward.last_ns) = (hot.last_ns(), hot.last_ns());
             }
         }
         hot.begin_part(rare);
@@ -124,23 +130,23 @@ impl<H: MemoryHints> FlowTable<H> {
         self.counts.records += 1;
         self.counts.recorded += record.packets();
         self.counts.live -= record.packets();
-        outlet.record(&record);
+        outlet.on_record(&record);
     }
 
     /// Removes a flow from the table.
-    pub(super) fn remove(&mut self, slot: usize) {
-        self.wheel.clear(number(slot));
-        self.release(slot);
+    pub(super) fn remove_flow(&mut self, slot: usize) {
+        self.wheel.clear_timer(slot_number(slot));
+        self.release_slot(slot);
     }
 
     /// Removes a flow whose timer has expired.
-    fn release(&mut self, slot: usize) {
-        let hash = self.keys.hash(self.hot[slot].key_words());
-        self.index.remove(hash, number(slot));
+    fn release_slot(&mut self, slot: usize) {
+        let hash = self.keys.hash_words(self.hot[slot].key_words());
+        self.index.remove_slot(hash, slot_number(slot));
         if let Some(histories) = &mut self.histories {
-            histories.end(slot);
+            histories.end_flow(slot);
         }
         self.hot[slot] = HotSlot::FREE;
-        self.free.push(number(slot));
+        self.free.push(slot_number(slot));
     }
 }

@@ -23,14 +23,14 @@ impl MemoryHints for () {
 /// Receiver of the flows that leave the table.
 pub trait FlowOutlet {
     /// A flow, or a part of one, is reported.
-    fn record(&mut self, record: &FlowRecord);
+    fn on_record(&mut self, record: &FlowRecord);
 
     /// A flow was opened by a packet of that key and time.
-    fn opened(&mut self, _flow_id: u64, _key: &FlowKey, _at_ns: u64) {}
+    fn on_flow_opened(&mut self, _flow_id: u64, _key: &FlowKey, _at_ns: u64) {}
 }
 
 impl FlowOutlet for Vec<FlowRecord> {
-    fn record(&mut self, record: &FlowRecord) {
+    fn on_record(&mut self, record: &FlowRecord) {
         self.push(record.clone());
     }
 }

@@ -75,29 +75,29 @@ impl FlowHistories {
             losses: 0,
             has_open_loss: false,
             strange: 0,
-            slots: memory::reserved::<H, _>(slots),
+            slots: memory::reserve_values::<H, _>(slots),
         }
     }
 
     /// Makes room for this many slots.
-    pub(super) fn hold(&mut self, slots: usize) {
+    pub(super) fn resize_slots(&mut self, slots: usize) {
         self.slots.resize(slots, SlotHistory::default());
     }
 
     /// Returns the address of the slots: they never move.
     #[cfg(test)]
-    pub(super) const fn place(&self) -> *const u8 {
+    pub(super) const fn slots_address(&self) -> *const u8 {
         self.slots.as_ptr().cast()
     }
 
     /// Slots whose memory was touched.
     #[cfg(test)]
-    pub(super) const fn held(&self) -> usize {
+    pub(super) const fn touched_slots(&self) -> usize {
         self.slots.len()
     }
 
     /// Returns the shortest silence that another meter may treat as the end of a flow.
-    pub(super) const fn pause(idle: u64) -> u64 {
+    pub(super) const fn shortest_pause(idle: u64) -> u64 {
         let least = idle / 2;
         let most = idle.saturating_sub(APART_NS);
         if most > least { most } else { least }
@@ -116,12 +116,12 @@ impl FlowHistories {
     }
 
     /// Records the number of the flow in a slot.
-    pub(super) fn number(&mut self, slot: usize, flow_id: u64) {
+    pub(super) fn note_flow_id(&mut self, slot: usize, flow_id: u64) {
         self.slots[slot].phase = flow_id;
     }
 
     /// Begins a flow in a slot with a packet.
-    pub(super) fn begin(&mut self, slot: usize, at_ns: u64) {
+    pub(super) fn begin_flow(&mut self, slot: usize, at_ns: u64) {
         let is_strange = self.unsure_ns > 0 && at_ns < self.unsure_ns.saturating_add(self.idle);
         self.strange += usize::from(is_strange);
         self.slots[slot] = SlotHistory {
@@ -134,12 +134,12 @@ impl FlowHistories {
     }
 
     /// Records that the flow was silent before its next packet, so that other meters may begin with it.
-    pub(super) fn resume(&mut self, slot: usize) {
+    pub(super) fn note_silence(&mut self, slot: usize) {
         self.slots[slot].awaits_first = [true; 2];
     }
 
     /// Releases a slot whose flow left the table.
-    pub(super) fn end(&mut self, slot: usize) {
+    pub(super) fn end_flow(&mut self, slot: usize) {
         self.strange -= usize::from(std::mem::take(&mut self.slots[slot].strange_parts) > 0);
     }
 
@@ -149,7 +149,7 @@ impl FlowHistories {
     }
 
     /// Sets the start: the time of the first packet, or of the first call without one.
-    pub(super) fn start(&mut self, now_ns: u64) {
+    pub(super) fn start_at(&mut self, now_ns: u64) {
         if !self.begins_with_all {
             self.forget_until(now_ns);
         }
@@ -162,21 +162,21 @@ impl FlowHistories {
     }
 
     /// Closes an open loss at the time of a packet, or at a time until which no packet came.
-    pub(super) fn look(&mut self, now_ns: u64) {
+    pub(super) fn close_open_loss(&mut self, now_ns: u64) {
         if std::mem::take(&mut self.has_open_loss) {
             self.forget_until(now_ns);
         }
     }
 
     /// Returns the number of flows of which other meters may know no landmark.
-    pub(super) const fn strange(&self) -> usize {
+    pub(super) const fn strange_flows(&self) -> usize {
         self.strange
     }
 
     /// Takes a packet of a direction; `flipped`: from the upper end to the lower. `part`: the totals of this direction in the
     /// slot that are not reported yet, with the packet.
     #[inline]
-    pub(super) fn see(
+    pub(super) fn note_packet(
         &mut self,
         slot: usize,
         flipped: bool,
@@ -193,7 +193,7 @@ impl FlowHistories {
             && !is_alike
             && !history.awaits_first[usize::from(flipped)];
         if !is_usual {
-            self.see_landmark(slot, flipped, packet, part);
+            self.note_landmark(slot, flipped, packet, part);
         }
         let direction = &mut self.slots[slot].directions[usize::from(flipped)];
         direction.recent.rotate_right(1);
@@ -203,7 +203,7 @@ impl FlowHistories {
 
     #[cold]
     #[inline(never)]
-    fn see_landmark(
+    fn note_landmark(
         &mut self,
         slot: usize,
         flipped: bool,
@@ -216,10 +216,10 @@ impl FlowHistories {
         let direction = &mut history.directions[usize::from(flipped)];
         let is_in_part = direction.until_ns.wrapping_sub(packet.at_ns).wrapping_sub(1) < self.active;
         if is_in_part && !is_first && !direction.is_smaller(packet) {
-            return direction.see_alike(packet, part);
+            return direction.note_alike(packet, part);
         }
         let seen = direction.reported.plus(part());
-        let landmark = direction.landmark(packet, seen, is_first);
+        let landmark = direction.new_landmark(packet, seen, is_first);
         if !is_in_part || is_first {
             direction.landmarks.copy_within(..LANDMARKS - 1, 1);
             // After the first packet, one landmark is chosen as in any part.
@@ -235,11 +235,11 @@ impl FlowHistories {
     }
 
     /// Follows the flow from its next packet on, after everything before the loss was reported.
-    pub(super) fn restart(&mut self, slot: usize, at_ns: u64) {
+    pub(super) fn restart_flow(&mut self, slot: usize, at_ns: u64) {
         let history = &mut self.slots[slot];
         self.strange += usize::from(history.strange_parts == 0);
         *history = SlotHistory {
-            directions: history.directions.map(|direction| direction.emptied()),
+            directions: history.directions.map(|direction| direction.after_loss()),
             since_ns: at_ns,
             phase: history.phase,
             losses: self.losses,
@@ -250,20 +250,20 @@ impl FlowHistories {
 
     /// Adds the reported totals; returns the history for the record. `cut_ns`: the end of the part, if that is the reason for
     /// the record.
-    pub(super) fn report(
+    pub(super) fn add_report(
         &mut self,
         slot: usize,
         hot: &HotSlot,
         record: &FlowRecord,
         cut_ns: Option<u64>,
     ) -> FlowHistory {
-        let flipped = hot.is(FLIPPED);
+        let flipped = hot.has_state(FLIPPED);
         let history = &mut self.slots[slot];
         for (half, direction) in
             [(&record.forward, usize::from(flipped)), (&record.reverse, usize::from(!flipped))]
         {
             history.directions[direction].reported =
-                history.directions[direction].reported.plus(totals(half));
+                history.directions[direction].reported.plus(half_totals(half));
         }
         let is_known = cut_ns.is_some_and(|cut_ns| cut_ns.saturating_sub(self.active) >= history.since_ns);
         if history.strange_parts > 0 && is_known {
@@ -272,12 +272,12 @@ impl FlowHistories {
         }
         // If the flow was already running, earlier packets may be like those that the meter saw.
         let since_ns = if history.strange_parts > 0 { history.since_ns } else { 0 };
-        let mut directions = history.directions.map(|direction| direction.told(since_ns));
+        let mut directions = history.directions.map(|direction| direction.to_history(since_ns));
         history.is_end_told = matches!(record.end, EndReason::Idle | EndReason::EndOfFlow);
         if history.is_end_told {
             let last_ns = [hot.last[usize::from(flipped)], hot.last[usize::from(!flipped)]];
             for (at, direction) in directions.iter_mut().enumerate() {
-                direction.add_last(history.directions[at].last(last_ns[at], self.idle));
+                direction.add_last(history.directions[at].last_landmark(last_ns[at], self.idle));
             }
         }
         let [first, second] = directions;
@@ -294,12 +294,12 @@ impl FlowHistories {
     }
 
     /// Returns whether something of the flow was reported since the meter follows it, but not its end.
-    pub(super) fn is_end_untold(&self, slot: usize) -> bool {
+    pub(super) fn is_end_unreported(&self, slot: usize) -> bool {
         let SlotHistory { directions, is_end_told, .. } = &self.slots[slot];
         !is_end_told && directions.iter().any(|direction| direction.reported != CountTotals::default())
     }
 }
 
-const fn totals(half: &FlowHalf) -> CountTotals {
+const fn half_totals(half: &FlowHalf) -> CountTotals {
     CountTotals { packets: half.packets, bytes: half.bytes, frame_bytes: half.frame_bytes }
 }

@@ -51,16 +51,16 @@ impl FlowIndex {
     pub(super) fn new<H: MemoryHints>(capacity: u32) -> Self {
         let count = (u64::from(capacity) * LOAD.1).div_ceil(WIDTH as u64 * LOAD.0).max(2);
         let empty = IndexBucket { tags: [0; 2], sent_away: 0, slots: [NONE; WIDTH] };
-        Self { buckets: memory::filled::<H, _>(count as usize, empty), count }
+        Self { buckets: memory::fill_values::<H, _>(count as usize, empty), count }
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         size_of_val(self.buckets.as_slice())
     }
 
     #[inline]
     pub(super) fn prefetch_first<H: MemoryHints>(&self, hash: u64) {
-        if let Some(bucket) = self.buckets.get(self.first(hash)) {
+        if let Some(bucket) = self.buckets.get(self.first_bucket(hash)) {
             H::prefetch(bucket);
         }
     }
@@ -68,9 +68,9 @@ impl FlowIndex {
     /// Returns whether some flows of its first bucket are in their second; then prefetches that one.
     #[inline]
     pub(super) fn prefetch_second<H: MemoryHints>(&self, hash: u64) -> bool {
-        let elsewhere = self.buckets[self.first(hash)].sent_away > 0;
+        let elsewhere = self.buckets[self.first_bucket(hash)].sent_away > 0;
         if elsewhere {
-            H::prefetch(&self.buckets[self.second(hash)]);
+            H::prefetch(&self.buckets[self.second_bucket(hash)]);
         }
         elsewhere
     }
@@ -78,57 +78,57 @@ impl FlowIndex {
     /// Returns the first slot in the first bucket whose tag matches.
     #[inline]
     pub(super) fn in_first(&self, hash: u64) -> u32 {
-        self.buckets[self.first(hash)].candidate(tag(hash))
+        self.buckets[self.first_bucket(hash)].first_candidate(hash_tag(hash))
     }
 
     /// Returns the first slot in the second bucket whose tag matches.
     #[inline]
     pub(super) fn in_second(&self, hash: u64) -> u32 {
-        self.buckets[self.second(hash)].candidate(tag(hash))
+        self.buckets[self.second_bucket(hash)].first_candidate(hash_tag(hash))
     }
 
     /// Returns the slot for which `is_it` holds.
-    pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let first = &self.buckets[self.first(hash)];
-        let found = first.find(tag(hash), &is_it);
+    pub(super) fn find_slot(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let first = &self.buckets[self.first_bucket(hash)];
+        let found = first.find_slot(hash_tag(hash), &is_it);
         if found.is_some() || first.sent_away == 0 {
             return found;
         }
-        self.buckets[self.second(hash)].find(tag(hash), &is_it)
+        self.buckets[self.second_bucket(hash)].find_slot(hash_tag(hash), &is_it)
     }
 
     /// Puts a slot in, unless both its buckets are full and no other flow can give way.
-    pub(super) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) -> bool {
+    pub(super) fn insert_slot(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) -> bool {
         let place = self.free_place(hash).or_else(|| self.make_room(hash, hash_of));
         if let Some(place) = place {
-            self.put(place, hash, slot);
+            self.put_slot(place, hash, slot);
         }
         place.is_some()
     }
 
     /// Takes a slot out.
-    pub(super) fn remove(&mut self, hash: u64, slot: u32) {
+    pub(super) fn remove_slot(&mut self, hash: u64, slot: u32) {
         if let Some(place) = self.place_of(hash, slot) {
-            self.take(place, hash);
+            self.clear_place(place, hash);
         }
     }
 
     /// Returns the slots in both its buckets.
-    pub(super) fn neighbours(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
-        let both = [self.first(hash), self.second(hash)];
+    pub(super) fn neighbour_slots(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
+        let both = [self.first_bucket(hash), self.second_bucket(hash)];
         both.into_iter().flat_map(|bucket| self.buckets[bucket].slots).filter(|&slot| slot != NONE)
     }
 
     fn place_of(&self, hash: u64, slot: u32) -> Option<IndexPlace> {
-        [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
+        [self.first_bucket(hash), self.second_bucket(hash)].into_iter().find_map(|bucket| {
             let lane = self.buckets[bucket].slots.iter().position(|&there| there == slot)?;
             Some(IndexPlace { bucket, lane })
         })
     }
 
     fn free_place(&self, hash: u64) -> Option<IndexPlace> {
-        [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
-            let lane = lowest(self.buckets[bucket].lanes(0))?;
+        [self.first_bucket(hash), self.second_bucket(hash)].into_iter().find_map(|bucket| {
+            let lane = lowest_lane(self.buckets[bucket].matching_lanes(0))?;
             Some(IndexPlace { bucket, lane })
         })
     }
@@ -138,14 +138,14 @@ impl FlowIndex {
     fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<IndexPlace> {
         // One step is enough at the load of two thirds: in simulations with random keys, the first flow without a place came
         // at 92 %. The tags do not hold the whole hash, so that of the other flow is computed from its key.
-        for bucket in [self.first(hash), self.second(hash)] {
+        for bucket in [self.first_bucket(hash), self.second_bucket(hash)] {
             for lane in 0..WIDTH {
                 let slot = self.buckets[bucket].slots[lane];
                 let theirs = hash_of(slot);
                 if let Some(free) = self.free_place(theirs) {
                     let place = IndexPlace { bucket, lane };
-                    self.take(place, theirs);
-                    self.put(free, theirs, slot);
+                    self.clear_place(place, theirs);
+                    self.put_slot(free, theirs, slot);
                     return Some(place);
                 }
             }
@@ -153,19 +153,19 @@ impl FlowIndex {
         None
     }
 
-    fn put(&mut self, place: IndexPlace, hash: u64, slot: u32) {
-        let first = self.first(hash);
+    fn put_slot(&mut self, place: IndexPlace, hash: u64, slot: u32) {
+        let first = self.first_bucket(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
             *sent_away = sent_away.saturating_add(1);
         }
         let bucket = &mut self.buckets[place.bucket];
         bucket.slots[place.lane] = slot;
-        bucket.set_tag(place.lane, tag(hash));
+        bucket.set_tag(place.lane, hash_tag(hash));
     }
 
-    fn take(&mut self, place: IndexPlace, hash: u64) {
-        let first = self.first(hash);
+    fn clear_place(&mut self, place: IndexPlace, hash: u64) {
+        let first = self.first_bucket(hash);
         if place.bucket != first {
             let sent_away = &mut self.buckets[first].sent_away;
             // A counter that reached its end no longer knows how many there are. It stays, and searches go on to the second
@@ -178,31 +178,31 @@ impl FlowIndex {
     }
 
     #[inline]
-    fn first(&self, hash: u64) -> usize {
-        self.scaled(hash >> 32)
+    fn first_bucket(&self, hash: u64) -> usize {
+        self.scale_to_bucket(hash >> 32)
     }
 
     #[inline]
-    fn second(&self, hash: u64) -> usize {
-        self.scaled(hash & 0xffff_ffff)
+    fn second_bucket(&self, hash: u64) -> usize {
+        self.scale_to_bucket(hash & 0xffff_ffff)
     }
 
     /// Maps 32 bits to a bucket, without a division: the number of buckets is no power of two.
     #[inline]
-    const fn scaled(&self, bits: u64) -> usize {
+    const fn scale_to_bucket(&self, bits: u64) -> usize {
         ((bits * self.count) >> 32) as usize
     }
 }
 
 impl IndexBucket {
     #[inline]
-    fn candidate(&self, tag: u16) -> u32 {
-        lowest(self.lanes(tag)).map_or(NONE, |lane| self.slots[lane])
+    fn first_candidate(&self, tag: u16) -> u32 {
+        lowest_lane(self.matching_lanes(tag)).map_or(NONE, |lane| self.slots[lane])
     }
 
-    fn find(&self, tag: u16, is_it: impl Fn(u32) -> bool) -> Option<u32> {
-        let mut lanes = self.lanes(tag);
-        while let Some(lane) = lowest(lanes) {
+    fn find_slot(&self, tag: u16, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut lanes = self.matching_lanes(tag);
+        while let Some(lane) = lowest_lane(lanes) {
             if is_it(self.slots[lane]) {
                 return Some(self.slots[lane]);
             }
@@ -215,7 +215,7 @@ impl IndexBucket {
 
     /// Lanes with this tag, each as the highest bit of its 16.
     #[inline]
-    fn lanes(&self, tag: u16) -> [u64; 2] {
+    fn matching_lanes(&self, tag: u16) -> [u64; 2] {
         const ONE: u64 = 0x0001_0001_0001_0001;
         const LOW: u64 = 0x7fff_7fff_7fff_7fff;
         // Eight tags are compared at once, four in each word. A lane that equals the tag becomes zero. Adding 0x7fff to the
@@ -236,7 +236,7 @@ impl IndexBucket {
 
 /// The lowest of some lanes.
 #[inline]
-const fn lowest(lanes: [u64; 2]) -> Option<usize> {
+const fn lowest_lane(lanes: [u64; 2]) -> Option<usize> {
     match lanes {
         [0, 0] => None,
         [0, high] => Some(4 + high.trailing_zeros() as usize / 16),
@@ -247,7 +247,7 @@ const fn lowest(lanes: [u64; 2]) -> Option<usize> {
 /// Bits that choose neither bucket, as long as there are less than 2^24; never 0.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "sixteen bits are picked")]
-const fn tag(hash: u64) -> u16 {
+const fn hash_tag(hash: u64) -> u16 {
     let tag = (hash >> 24 & 0xff00 | hash & 0xff) as u16;
     if tag == 0 { 1 } else { tag }
 }
@@ -262,20 +262,20 @@ mod tests {
     fn a_full_index_has_every_flow() {
         const FLOWS: u32 = 100_000;
         let hasher = WordHasher::new([1, 2]);
-        let hash = |slot: u32| hasher.two([u64::from(slot), 0]);
+        let hash = |slot: u32| hasher.hash_two([u64::from(slot), 0]);
         let mut index = FlowIndex::new::<()>(FLOWS);
         for slot in 0..FLOWS {
-            assert!(index.insert(hash(slot), slot, hash), "{slot}");
+            assert!(index.insert_slot(hash(slot), slot, hash), "{slot}");
         }
         for slot in (0..FLOWS).step_by(2) {
-            index.remove(hash(slot), slot);
+            index.remove_slot(hash(slot), slot);
         }
         for slot in 0..FLOWS {
-            let found = index.find(hash(slot), |there| there == slot);
+            let found = index.find_slot(hash(slot), |there| there == slot);
             assert_eq!(found, (slot % 2 == 1).then_some(slot));
         }
         for slot in (1..FLOWS).step_by(2) {
-            index.remove(hash(slot), slot);
+            index.remove_slot(hash(slot), slot);
         }
         assert!(index.buckets.iter().all(|bucket| bucket.sent_away == 0 && bucket.tags == [0; 2]));
     }
@@ -285,10 +285,10 @@ mod tests {
     fn a_flood_of_one_hash_fills_two_buckets() {
         let mut index = FlowIndex::new::<()>(1000);
         let hash = 0x1234_5678_9abc_def0;
-        let inserted = (0..20).filter(|&slot| index.insert(hash, slot, |_| hash)).count();
+        let inserted = (0..20).filter(|&slot| index.insert_slot(hash, slot, |_| hash)).count();
         assert_eq!(inserted, 16);
-        assert_eq!(index.neighbours(hash).count(), 16);
-        assert_eq!(index.find(hash, |slot| slot == 15), Some(15));
-        assert_eq!(index.find(hash, |slot| slot == 16), None);
+        assert_eq!(index.neighbour_slots(hash).count(), 16);
+        assert_eq!(index.find_slot(hash, |slot| slot == 15), Some(15));
+        assert_eq!(index.find_slot(hash, |slot| slot == 16), None);
     }
 }

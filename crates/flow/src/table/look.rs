@@ -5,7 +5,7 @@
 
 use super::TableOptions;
 use super::index::NONE;
-use crate::canonical::{CanonicalKey, is_icmp, question};
+use crate::canonical::{CanonicalKey, is_icmp, question_type_code};
 use crate::hash::WordHasher;
 use crate::key::FlowKey;
 use crate::packet::{MAPPED, PacketInfo, TunnelKind};
@@ -72,27 +72,27 @@ impl KeyMaker {
 
     /// Returns the key of a packet and its hash, not looked up yet.
     #[inline]
-    pub(super) fn look(&self, packet: &PacketInfo) -> KeyLookup {
-        let key = self.short(packet).unwrap_or_else(|| self.long(packet));
-        KeyLookup { words: key.words, hash: self.hash(key.words), slot: NONE, flipped: key.flipped }
+    pub(super) fn make_lookup(&self, packet: &PacketInfo) -> KeyLookup {
+        let key = self.short_words(packet).unwrap_or_else(|| self.long_words(packet));
+        KeyLookup { words: key.words, hash: self.hash_words(key.words), slot: NONE, flipped: key.flipped }
     }
 
     /// Hashes words without state.
     #[inline]
-    pub(super) const fn hash(&self, words: [u64; 2]) -> u64 {
-        self.hasher.two(words)
+    pub(super) const fn hash_words(&self, words: [u64; 2]) -> u64 {
+        self.hasher.hash_two(words)
     }
 
     /// Returns the key's six words.
     #[inline]
-    pub(super) fn canonical(&self, packet: &PacketInfo) -> CanonicalKey {
-        let key = self.key(packet);
-        if self.biflow { CanonicalKey::of(&key) } else { CanonicalKey::one_way(&key) }
+    pub(super) fn canonical_key(&self, packet: &PacketInfo) -> CanonicalKey {
+        let key = self.flow_key(packet);
+        if self.biflow { CanonicalKey::from_key(&key) } else { CanonicalKey::one_way(&key) }
     }
 
     /// Returns the packet's key without the fields that shall not distinguish flows.
-    pub(super) fn key(&self, packet: &PacketInfo) -> FlowKey {
-        let mut key = FlowKey::of(packet);
+    pub(super) fn flow_key(&self, packet: &PacketInfo) -> FlowKey {
+        let mut key = FlowKey::from_packet(packet);
         if is_icmp(key.protocol) {
             key.source_port = 0;
             key.destination_port = if self.icmp { key.destination_port } else { 0 };
@@ -114,11 +114,11 @@ impl KeyMaker {
     }
 
     #[inline]
-    fn short(&self, packet: &PacketInfo) -> Option<KeyWords> {
+    fn short_words(&self, packet: &PacketInfo) -> Option<KeyWords> {
         let carried = self.tunnel && (packet.tunnel != TunnelKind::None || packet.tunnel_id != 0);
         let stacked = self.vlan && (packet.inner_vlan != 0 || packet.vlan > VLAN_BITS);
-        let source = ipv4(&packet.source)?;
-        let destination = ipv4(&packet.destination)?;
+        let source = ipv4_address(&packet.source)?;
+        let destination = ipv4_address(&packet.destination)?;
         if carried || stacked {
             return None;
         }
@@ -149,20 +149,20 @@ impl KeyMaker {
     /// Returns type and code of ICMP: an answer is in its question's flow if both directions are one flow.
     const fn type_code(&self, packet: &PacketInfo) -> u16 {
         let type_code = packet.destination_port;
-        if self.biflow { question(packet.protocol, type_code) } else { type_code }
+        if self.biflow { question_type_code(packet.protocol, type_code) } else { type_code }
     }
 
     #[inline(never)]
-    fn long(&self, packet: &PacketInfo) -> KeyWords {
-        let canonical = self.canonical(packet);
-        let [first, second] = self.hasher.six(&canonical.words);
+    fn long_words(&self, packet: &PacketInfo) -> KeyWords {
+        let canonical = self.canonical_key(packet);
+        let [first, second] = self.hasher.hash_six(&canonical.words);
         KeyWords { words: [first, second & DIGEST | LONG], flipped: canonical.flipped }
     }
 }
 
 /// Returns the address if it is IPv4.
 #[inline]
-fn ipv4(address: &[u8; 16]) -> Option<u32> {
+fn ipv4_address(address: &[u8; 16]) -> Option<u32> {
     let [prefix @ .., a, b, c, d] = address;
     (*prefix == MAPPED).then(|| u32::from_be_bytes([*a, *b, *c, *d]))
 }

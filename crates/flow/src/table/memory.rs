@@ -3,7 +3,7 @@
 use super::hints::MemoryHints;
 
 /// Room for `count` values, on large pages where possible. The kernel provides a page when it is touched first.
-pub(super) fn reserved<H: MemoryHints, T>(count: usize) -> Vec<T> {
+pub(super) fn reserve_values<H: MemoryHints, T>(count: usize) -> Vec<T> {
     let mut memory = Vec::with_capacity(count);
     // Asked for before the first touch: that decides the size of pages.
     H::large_pages(memory.spare_capacity_mut());
@@ -11,8 +11,8 @@ pub(super) fn reserved<H: MemoryHints, T>(count: usize) -> Vec<T> {
 }
 
 /// `count` values, touched here.
-pub(super) fn filled<H: MemoryHints, T: Clone>(count: usize, value: T) -> Vec<T> {
-    let mut memory = reserved::<H, T>(count);
+pub(super) fn fill_values<H: MemoryHints, T: Clone>(count: usize, value: T) -> Vec<T> {
+    let mut memory = reserve_values::<H, T>(count);
     memory.resize(count, value);
     memory
 }

@@ -5,7 +5,7 @@
 use super::look::{KeyLookup, KeyMaker};
 use super::slot::{self, ColdSlot, HAS_RARE, HotSlot};
 use super::wheel::TimerReason;
-use super::{FlowOutlet, FlowTable, MADE, MemoryHints, WhenFull, number};
+use super::{FlowOutlet, FlowTable, MADE, MemoryHints, WhenFull, slot_number};
 use crate::packet::PacketInfo;
 use crate::record::EndReason;
 
@@ -14,29 +14,29 @@ const LOOKS: usize = 32;
 
 /// The hash of the flow in a slot, which the index asks for when it moves that flow.
 fn slot_hash(keys: &KeyMaker, hot: &[HotSlot], slot: u32) -> u64 {
-    keys.hash(hot[slot as usize].key_words())
+    keys.hash_words(hot[slot as usize].key_words())
 }
 
 impl<H: MemoryHints> FlowTable<H> {
     /// Opens a flow, if there is room or some can be made.
     #[cold]
     #[inline(never)]
-    pub(super) fn open(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
-        let Some(slot) = self.room(look.hash, outlet) else {
-            self.counts.untracked += u64::from(packet.packets());
+    pub(super) fn open_flow(&mut self, look: &KeyLookup, packet: &PacketInfo, outlet: &mut impl FlowOutlet) {
+        let Some(slot) = self.make_room(look.hash, outlet) else {
+            self.counts.untracked += u64::from(packet.packet_count());
             self.forget_until(packet.at_ns);
             return;
         };
         self.hot[slot] = HotSlot::FREE;
         if let Some(histories) = &mut self.histories {
-            histories.begin(slot, packet.at_ns);
+            histories.begin_flow(slot, packet.at_ns);
         }
         self.begin_flow(slot, look, packet, outlet);
-        self.count(slot, look.flipped, packet);
+        self.count_packet(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
-        hot.hears_end(0, packet, self.limits.biflow);
-        let timer = self.limits.timer(hot);
-        self.wheel.set(number(slot), timer.tick, timer.wait);
+        hot.note_end_flags(0, packet, self.limits.biflow);
+        let timer = self.limits.timer_setting(hot);
+        self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
     }
 
     /// Prefetches the memory of the nth next flow that opens.
@@ -45,25 +45,25 @@ impl<H: MemoryHints> FlowTable<H> {
         if let Some(&slot) = self.free.iter().rev().nth(nth) {
             H::prefetch(&self.hot[slot as usize]);
             H::prefetch(&self.cold[slot as usize]);
-            self.wheel.prefetch::<H>(slot);
+            self.wheel.prefetch_timer::<H>(slot);
         }
     }
 
     /// Finds a slot and adds it to the index under this hash.
-    fn room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
+    fn make_room(&mut self, hash: u64, outlet: &mut impl FlowOutlet) -> Option<usize> {
         if self.free.is_empty() && !self.make_slots() {
             self.evict_one(outlet);
         }
         let slot = self.free.pop()?;
-        if self.index.insert(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
+        if self.index.insert_slot(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
             return Some(slot as usize);
         }
         // A slot is free, but both buckets are full and none of their sixteen flows can move: only one of these can give way.
-        let silent = self.index.neighbours(hash).min_by_key(|&slot| self.hot[slot as usize].last());
+        let silent = self.index.neighbour_slots(hash).min_by_key(|&slot| self.hot[slot as usize].last_ns());
         let evicted = silent.filter(|_| self.limits.when_full == WhenFull::Evict);
         if let Some(other) = evicted {
-            self.evict(other as usize, outlet);
-            if self.index.insert(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
+            self.evict_flow(other as usize, outlet);
+            if self.index.insert_slot(hash, slot, |slot| slot_hash(&self.keys, &self.hot, slot)) {
                 return Some(slot as usize);
             }
         }
@@ -78,10 +78,10 @@ impl<H: MemoryHints> FlowTable<H> {
         let after = self.capacity.min(before + MADE);
         self.hot.resize(after, HotSlot::FREE);
         self.cold.resize(after, ColdSlot::default());
-        self.wheel.hold(after);
-        self.histories.iter_mut().for_each(|histories| histories.hold(after));
+        self.wheel.resize_slots(after);
+        self.histories.iter_mut().for_each(|histories| histories.resize_slots(after));
         // `free` is a stack, so in reverse order the lowest is taken first and memory is touched from its start on.
-        self.free.extend((before..after).rev().map(number));
+        self.free.extend((before..after).rev().map(slot_number));
         after > before
     }
 
@@ -92,7 +92,7 @@ impl<H: MemoryHints> FlowTable<H> {
             return;
         }
         if let Some(slot) = self.most_silent().or_else(|| self.most_silent_of_a_part()) {
-            self.evict(slot as usize, outlet);
+            self.evict_flow(slot as usize, outlet);
         }
     }
 
@@ -100,49 +100,49 @@ impl<H: MemoryHints> FlowTable<H> {
     fn most_silent(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
         for _ in 0..LOOKS {
-            let Some(due) = self.wheel.earliest(TimerReason::Silence) else { break };
+            let Some(due) = self.wheel.earliest_timer(TimerReason::Silence) else { break };
             let slot = due.slot;
             self.prefetch_next(slot);
             silent = Some(silent.map_or(slot, |one| self.more_silent(one, slot)));
-            let timer = self.limits.timer(&self.hot[slot as usize]);
+            let timer = self.limits.timer_setting(&self.hot[slot as usize]);
             // No packet came since its timer was set, so among such flows it has been silent longest, to one tick.
             if timer.wait == TimerReason::Silence && timer.tick <= due.tick {
                 break;
             }
             // The flow had packets: its timer is set to its present end, out of the way of the next search.
-            self.wheel.clear(slot);
-            self.wheel.set(slot, timer.tick, timer.wait);
+            self.wheel.clear_timer(slot);
+            self.wheel.set_timer(slot, timer.tick, timer.wait);
         }
         silent
     }
 
     /// Returns the most silent flow when no timer waits for silence: among the flows whose parts end next.
     fn most_silent_of_a_part(&self) -> Option<u32> {
-        let first = self.wheel.earliest(TimerReason::Part)?.slot;
-        let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.after(slot)));
+        let first = self.wheel.earliest_timer(TimerReason::Part)?.slot;
+        let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.next_slot(slot)));
         ring.take(LOOKS).reduce(|one, other| self.more_silent(one, other))
     }
 
     /// Returns the one of two that has been silent longer.
     fn more_silent(&self, one: u32, other: u32) -> u32 {
-        let is_other = self.hot[other as usize].last() < self.hot[one as usize].last();
+        let is_other = self.hot[other as usize].last_ns() < self.hot[one as usize].last_ns();
         if is_other { other } else { one }
     }
 
     /// Prefetches the next candidate: mostly the one whose timer was set next.
     fn prefetch_next(&self, slot: u32) {
-        if let Some(hot) = self.hot.get(self.wheel.after(slot) as usize) {
+        if let Some(hot) = self.hot.get(self.wheel.next_slot(slot) as usize) {
             H::prefetch(hot);
-            H::prefetch(&self.cold[self.wheel.after(slot) as usize]);
+            H::prefetch(&self.cold[self.wheel.next_slot(slot) as usize]);
         }
     }
 
-    fn evict(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
-        if self.report(slot, EndReason::LackOfResources, outlet) {
+    fn evict_flow(&mut self, slot: usize, outlet: &mut impl FlowOutlet) {
+        if self.report_part(slot, EndReason::LackOfResources, outlet) {
             self.counts.evicted += 1;
         }
         self.forget_until(self.now_ns.unwrap_or(0));
-        self.remove(slot);
+        self.remove_flow(slot);
     }
 
     /// Writes a new flow into a slot that is in the index.
@@ -153,21 +153,21 @@ impl<H: MemoryHints> FlowTable<H> {
         packet: &PacketInfo,
         outlet: &mut impl FlowOutlet,
     ) {
-        let canonical = self.keys.canonical(packet);
-        self.hot[slot] = HotSlot::opened(look, packet);
-        self.cold[slot] = ColdSlot::opened(canonical.words, packet, self.losses);
-        if let Some(outer) = slot::outer(packet) {
-            self.hot[slot].set(HAS_RARE);
+        let canonical = self.keys.canonical_key(packet);
+        self.hot[slot] = HotSlot::from_first_packet(look, packet);
+        self.cold[slot] = ColdSlot::from_first_packet(canonical.words, packet, self.losses);
+        if let Some(outer) = slot::outer_addresses(packet) {
+            self.hot[slot].set_state(HAS_RARE);
             self.rare[slot] = outer;
         }
         self.counts.flows += 1;
-        let key = self.keys.key(packet);
-        let flow_id = self.ids.of(&key);
+        let key = self.keys.flow_key(packet);
+        let flow_id = self.ids.flow_id(&key);
         if let Some(histories) = &mut self.histories {
-            histories.number(slot, flow_id);
+            histories.note_flow_id(slot, flow_id);
             self.hot[slot].start = histories.part_start(slot, packet.at_ns);
         }
-        outlet.opened(flow_id, &key, packet.at_ns);
+        outlet.on_flow_opened(flow_id, &key, packet.at_ns);
     }
 
     /// Returns the start of the part that begins with a packet of this time.

@@ -90,7 +90,7 @@ impl HotSlot {
     };
 
     /// Creates the slot of a new flow, before its first packet is added.
-    pub(super) fn opened(look: &KeyLookup, packet: &PacketInfo) -> Self {
+    pub(super) fn from_first_packet(look: &KeyLookup, packet: &PacketInfo) -> Self {
         let flipped = if look.flipped { FLIPPED } else { 0 };
         let at_ns = packet.at_ns;
         Self {
@@ -108,7 +108,7 @@ impl HotSlot {
 
     /// Returns whether the slot has these two words.
     #[inline]
-    pub(super) const fn has(&self, words: [u64; 2]) -> bool {
+    pub(super) const fn matches_words(&self, words: [u64; 2]) -> bool {
         // State is the lowest byte, so words that differ there only have a difference of at most 0xff.
         self.words[0] == words[0] && self.words[1] ^ words[1] <= STATE
     }
@@ -119,17 +119,17 @@ impl HotSlot {
     }
 
     #[inline]
-    pub(super) const fn is(&self, state: u64) -> bool {
+    pub(super) const fn has_state(&self, state: u64) -> bool {
         self.words[1] & state != 0
     }
 
-    pub(super) const fn set(&mut self, state: u64) {
+    pub(super) const fn set_state(&mut self, state: u64) {
         self.words[1] |= state;
     }
 
     /// Returns the time of the last packet of either direction.
     #[inline]
-    pub(super) const fn last(&self) -> u64 {
+    pub(super) const fn last_ns(&self) -> u64 {
         if self.last[0] > self.last[1] { self.last[0] } else { self.last[1] }
     }
 
@@ -141,24 +141,24 @@ impl HotSlot {
 
     /// Returns the index of a direction. 0: as the first packet went; 1: the other way.
     #[inline]
-    pub(super) const fn direction(&self, flipped: bool) -> usize {
+    pub(super) const fn direction_index(&self, flipped: bool) -> usize {
         (self.words[1] & FLIPPED != flipped as u64) as usize
     }
 
     /// Returns whether the next packet of this direction is its first in this part.
     #[inline]
-    pub(super) const fn begins(&self, direction: usize) -> bool {
+    pub(super) const fn is_direction_empty(&self, direction: usize) -> bool {
         self.packets[direction] == 0
     }
 
     /// Adds a packet. Returns false and does nothing if that would overflow a counter.
     #[inline]
-    pub(super) const fn add(&mut self, direction: usize, packet: &PacketInfo) -> bool {
-        let packets = self.packets[direction].wrapping_add(packet.packets());
+    pub(super) const fn add_packet(&mut self, direction: usize, packet: &PacketInfo) -> bool {
+        let packets = self.packets[direction].wrapping_add(packet.packet_count());
         let bytes = self.bytes[direction].wrapping_add(packet.bytes);
         let frame_bytes = self.frame_bytes[direction].wrapping_add(packet.frame_bytes);
         // A sum below what was added has wrapped. With `|` all three are one branch, which every packet takes.
-        let packets_wrapped = packets < packet.packets();
+        let packets_wrapped = packets < packet.packet_count();
         let bytes_wrapped = bytes < packet.bytes;
         let frame_bytes_wrapped = frame_bytes < packet.frame_bytes;
         if packets_wrapped | bytes_wrapped | frame_bytes_wrapped {
@@ -181,11 +181,11 @@ impl HotSlot {
     }
 
     /// Moves the counts to the wide counters, except one packet: a direction with no packet has not begun.
-    pub(super) fn move_over(&mut self, direction: usize, rare: &mut RareCounts) {
-        if !self.is(HAS_RARE) {
+    pub(super) fn widen_counts(&mut self, direction: usize, rare: &mut RareCounts) {
+        if !self.has_state(HAS_RARE) {
             // The slot still holds values of an earlier flow.
             *rare = RareCounts::default();
-            self.set(HAS_RARE);
+            self.set_state(HAS_RARE);
         }
         rare[direction] += u64::from(self.packets[direction]) - 1;
         rare[2 + direction] += u64::from(self.bytes[direction]);
@@ -196,25 +196,25 @@ impl HotSlot {
     }
 
     /// Notes FIN and RST. A uniflow ends with its own FIN.
-    pub(super) const fn hears_end(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
-        if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.is(ENDED) {
+    pub(super) const fn note_end_flags(&mut self, direction: usize, packet: &PacketInfo, biflow: bool) {
+        if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.has_state(ENDED) {
             return;
         }
         // A FIN closes its own direction only (RFC 9293 section 3.6): a connection ends with both, or with a reset.
         if packet.tcp_flags & TCP_FIN != 0 {
-            self.set(FIN << direction);
+            self.set_state(FIN << direction);
         }
         let fins = self.words[1] & FINS;
         if packet.tcp_flags & TCP_RST != 0 || fins == FINS || (fins != 0 && !biflow) {
-            self.set(ENDED);
+            self.set_state(ENDED);
         }
     }
 
     /// Records that a packet may have been several on the wire.
     #[inline]
-    pub(super) const fn hears_merge(&mut self, packet: &PacketInfo) {
+    pub(super) const fn note_merge(&mut self, packet: &PacketInfo) {
         if packet.flags & flags::UNSPLIT != 0 {
-            self.set(UNSPLIT);
+            self.set_state(UNSPLIT);
         }
     }
 
@@ -229,11 +229,11 @@ impl HotSlot {
     }
 
     /// Returns the totals of a direction that are not reported yet.
-    pub(super) fn counted(&self, direction: usize, rare: &RareCounts) -> CountTotals {
-        if self.begins(direction) {
+    pub(super) fn unreported_totals(&self, direction: usize, rare: &RareCounts) -> CountTotals {
+        if self.is_direction_empty(direction) {
             return CountTotals::default();
         }
-        let rare = self.is(HAS_RARE).then_some(rare);
+        let rare = self.has_state(HAS_RARE).then_some(rare);
         CountTotals {
             packets: u64::from(self.packets[direction]) + rare_word(rare, direction),
             bytes: u64::from(self.bytes[direction]) + rare_word(rare, 2 + direction),
@@ -241,8 +241,8 @@ impl HotSlot {
         }
     }
 
-    fn half(&self, direction: usize, cold: &ColdSlot, rare: Option<&RareCounts>) -> FlowHalf {
-        if self.begins(direction) {
+    fn to_half(&self, direction: usize, cold: &ColdSlot, rare: Option<&RareCounts>) -> FlowHalf {
+        if self.is_direction_empty(direction) {
             return FlowHalf::default();
         }
         FlowHalf {
@@ -257,13 +257,13 @@ impl HotSlot {
 }
 
 /// Returns whether a TCP packet opens a connection.
-pub(super) const fn opens(packet: &PacketInfo) -> bool {
+pub(super) const fn opens_connection(packet: &PacketInfo) -> bool {
     packet.protocol == TCP && packet.tcp_flags & TCP_SYN != 0
 }
 
 impl ColdSlot {
     /// Creates the slot of a new flow.
-    pub(super) fn opened(words: [u64; 6], packet: &PacketInfo, losses: u32) -> Self {
+    pub(super) fn from_first_packet(words: [u64; 6], packet: &PacketInfo, losses: u32) -> Self {
         Self {
             words,
             first: [packet.at_ns, 0],
@@ -279,12 +279,12 @@ impl ColdSlot {
     }
 
     /// Sets the time of a direction's first packet of this part.
-    pub(super) const fn begins(&mut self, direction: usize, at_ns: u64) {
+    pub(super) const fn set_first(&mut self, direction: usize, at_ns: u64) {
         self.first[direction] = at_ns;
     }
 
     /// Takes a late packet of a direction, which may be its first.
-    pub(super) fn begins_by(&mut self, direction: usize, at_ns: u64) {
+    pub(super) fn lower_first(&mut self, direction: usize, at_ns: u64) {
         self.first[direction] = self.first[direction].min(at_ns);
     }
 
@@ -295,7 +295,7 @@ impl ColdSlot {
 }
 
 /// Returns the outer addresses of a new flow, if it is in a tunnel.
-pub(super) fn outer(packet: &PacketInfo) -> Option<RareCounts> {
+pub(super) fn outer_addresses(packet: &PacketInfo) -> Option<RareCounts> {
     let carried = packet.outer_source != [0; 16] || packet.outer_destination != [0; 16];
     carried.then(|| {
         let mut rare = RareCounts::default();
@@ -317,13 +317,13 @@ fn rare_address(rare: Option<&RareCounts>, at: usize) -> [u8; 16] {
 }
 
 /// Returns the key of a flow, as its first packet had it.
-pub(super) fn key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
-    let canonical = CanonicalKey { words: cold.words, flipped: hot.is(FLIPPED) };
-    canonical.key(if icmp { cold.icmp } else { 0 })
+pub(super) fn flow_key(hot: &HotSlot, cold: &ColdSlot, icmp: bool) -> FlowKey {
+    let canonical = CanonicalKey { words: cold.words, flipped: hot.has_state(FLIPPED) };
+    canonical.to_flow_key(if icmp { cold.icmp } else { 0 })
 }
 
 /// Builds the record of a flow without the values that all records of the table have in common.
-pub(super) fn record(
+pub(super) fn build_record(
     hot: &HotSlot,
     cold: &ColdSlot,
     rare: Option<&RareCounts>,
@@ -332,9 +332,9 @@ pub(super) fn record(
     losses: u32,
 ) -> FlowRecord {
     FlowRecord {
-        key: key(hot, cold, icmp),
-        forward: hot.half(0, cold, rare),
-        reverse: hot.half(1, cold, rare),
+        key: flow_key(hot, cold, icmp),
+        forward: hot.to_half(0, cold, rare),
+        reverse: hot.to_half(1, cold, rare),
         part: cold.part,
         end,
         ttl_min: hot.ttl_min,
@@ -348,7 +348,7 @@ pub(super) fn record(
         outer_destination: rare_address(rare, WIDE_COUNTS + 2),
         input: u32::from(cold.input),
         loss: cold.losses != losses,
-        merged: hot.is(UNSPLIT),
+        merged: hot.has_state(UNSPLIT),
         ..FlowRecord::default()
     }
 }

@@ -6,13 +6,13 @@ use super::{FlowOutlet, FlowTable, MemoryHints};
 impl<H: MemoryHints> FlowTable<H> {
     /// Reports flows in the table to an outlet as if they were opened now, in about `most` slots from `from` on. Returns the
     /// slot to continue with; `None` if that was all.
-    pub fn tell_open(&self, from: usize, most: usize, outlet: &mut impl FlowOutlet) -> Option<usize> {
+    pub fn report_open_flows(&self, from: usize, most: usize, outlet: &mut impl FlowOutlet) -> Option<usize> {
         let until = from.saturating_add(most).min(self.hot.len());
         for slot in from..until {
             let hot = &self.hot[slot];
             if !hot.is_free() {
-                let key = slot::key(hot, &self.cold[slot], self.keys.has_icmp());
-                outlet.opened(self.ids.of(&key), &key, hot.start);
+                let key = slot::flow_key(hot, &self.cold[slot], self.keys.has_icmp());
+                outlet.on_flow_opened(self.ids.flow_id(&key), &key, hot.start);
             }
         }
         (until < self.hot.len()).then_some(until)

@@ -58,7 +58,7 @@ fn small() -> TableOptions {
 fn metered(table: &mut FlowTable<()>, packets: &[PacketInfo]) -> Vec<FlowRecord> {
     let mut records = Vec::new();
     for packet in packets {
-        table.meter(&[*packet], packet.at_ns, &mut records);
+        table.meter_packets(&[*packet], packet.at_ns, &mut records);
         table.audit();
     }
     records
@@ -68,7 +68,7 @@ fn metered(table: &mut FlowTable<()>, packets: &[PacketInfo]) -> Vec<FlowRecord>
 fn all(options: &TableOptions, packets: &[PacketInfo]) -> Vec<FlowRecord> {
     let mut table = FlowTable::new(options);
     let mut records = metered(&mut table, packets);
-    table.finish(&mut records);
+    table.finish_flows(&mut records);
     table.audit();
     assert_eq!(table.counts().live, 0);
     records
@@ -78,17 +78,17 @@ impl<H: MemoryHints> FlowTable<H> {
     /// Checks the invariants of the table.
     pub(super) fn audit(&self) {
         let counts = PacketCounts { seen: self.counts.metered + self.counts.untracked, ..self.counts };
-        assert_eq!(counts.imbalances(), []);
+        assert_eq!(counts.find_imbalances(), []);
         let held: Vec<u32> =
-            (0..number(self.hot.len())).filter(|&slot| !self.hot[slot as usize].is_free()).collect();
-        assert_eq!(held.len(), self.flows());
+            (0..slot_number(self.hot.len())).filter(|&slot| !self.hot[slot as usize].is_free()).collect();
+        assert_eq!(held.len(), self.flow_count());
         let mut live = 0;
         for &slot in &held {
             let (hot, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
-            let hash = self.keys.hash(hot.key_words());
-            assert_eq!(self.index.find(hash, |there| there == slot), Some(slot), "not in the index");
-            let rare = hot.is(HAS_RARE).then(|| &self.rare[slot as usize]);
-            live += slot::record(hot, cold, rare, true, EndReason::Idle, 0).packets();
+            let hash = self.keys.hash_words(hot.key_words());
+            assert_eq!(self.index.find_slot(hash, |there| there == slot), Some(slot), "not in the index");
+            let rare = hot.has_state(HAS_RARE).then(|| &self.rare[slot as usize]);
+            live += slot::build_record(hot, cold, rare, true, EndReason::Idle, 0).packets();
         }
         assert_eq!(live, self.counts.live, "packets in the table");
     }
@@ -100,7 +100,7 @@ fn both_directions_are_one_flow_seen_from_its_first_packet() {
     let records = all(&small(), &packets);
     assert_eq!(records.len(), 1);
     let record = &records[0];
-    assert_eq!(record.key, FlowKey::of(&packets[0]));
+    assert_eq!(record.key, FlowKey::from_packet(&packets[0]));
     assert_eq!((record.forward.packets, record.reverse.packets), (2, 1));
     assert_eq!((record.forward.first_ns, record.forward.last_ns), (5, 8));
     assert_eq!((record.reverse.first_ns, record.reverse.last_ns), (6, 6));
@@ -121,11 +121,11 @@ fn uniflows_are_two() {
 fn a_silent_flow_ends_when_nothing_arrives() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = metered(&mut table, &[packet(1, 2, 100 * SECOND)]);
-    table.advance(110 * SECOND - 1, &mut records);
+    table.advance_to(110 * SECOND - 1, &mut records);
     assert_eq!(records, []);
-    table.advance(110 * SECOND + TICK, &mut records);
+    table.advance_to(110 * SECOND + TICK, &mut records);
     assert_eq!(records.len(), 1);
-    assert_eq!((records[0].end, table.flows()), (EndReason::Idle, 0));
+    assert_eq!((records[0].end, table.flow_count()), (EndReason::Idle, 0));
     table.audit();
 }
 
@@ -134,13 +134,13 @@ fn a_silent_flow_ends_when_nothing_arrives() {
 fn a_table_that_is_asked_before_anybody_knows_the_time_begins_with_the_first_packet() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
-    table.advance(0, &mut records);
-    table.meter(&[packet(1, 2, 1000 * SECOND)], 1000 * SECOND, &mut records);
+    table.advance_to(0, &mut records);
+    table.meter_packets(&[packet(1, 2, 1000 * SECOND)], 1000 * SECOND, &mut records);
     // Each look is at few timers: a wheel that is far behind would need more than there are.
     for _ in 0..4 {
         table.advance_some(1100 * SECOND, 16, &mut records);
     }
-    assert_eq!((records.len(), table.flows()), (1, 0));
+    assert_eq!((records.len(), table.flow_count()), (1, 0));
 }
 
 #[test]
@@ -148,8 +148,8 @@ fn a_packet_after_the_idle_timeout_opens_a_flow_even_if_no_timer_rang() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
     // The clock stands still: only the packets have times.
-    table.meter(&[packet(1, 2, 0), packet(1, 2, 10 * SECOND)], 0, &mut records);
-    table.finish(&mut records);
+    table.meter_packets(&[packet(1, 2, 0), packet(1, 2, 10 * SECOND)], 0, &mut records);
+    table.finish_flows(&mut records);
     let ends: Vec<_> = records.iter().map(|record| (record.end, record.part, record.packets())).collect();
     assert_eq!(ends, [(EndReason::Idle, 0, 1), (EndReason::Forced, 0, 1)]);
     assert_eq!(table.counts().flows, 2);
@@ -169,17 +169,17 @@ fn a_part_is_reported_on_time_when_nothing_arrives_and_the_flow_stays() {
     let options = TableOptions { active: Nanos::from_secs(5), ..small() };
     let mut table = FlowTable::<()>::new(&options);
     let mut records = metered(&mut table, &[packet(1, 2, 0), packet(2, 1, SECOND)]);
-    table.advance(5 * SECOND + TICK, &mut records);
-    assert_eq!((records.len(), table.flows()), (1, 1));
+    table.advance_to(5 * SECOND + TICK, &mut records);
+    assert_eq!((records.len(), table.flow_count()), (1, 1));
     // The next part begins with its packet, and its time is counted from there.
     records.extend(metered(&mut table, &[packet(2, 1, 7 * SECOND)]));
-    table.advance(12 * SECOND + TICK, &mut records);
+    table.advance_to(12 * SECOND + TICK, &mut records);
     assert_eq!(records.len(), 2);
     assert_eq!((records[1].part, records[1].forward.packets, records[1].reverse.packets), (1, 0, 1));
     assert_eq!(records[1].key, records[0].key);
     // No packet came since: the end of an empty part is no record.
-    table.advance(60 * SECOND, &mut records);
-    assert_eq!((records.len(), table.flows()), (2, 0));
+    table.advance_to(60 * SECOND, &mut records);
+    assert_eq!((records.len(), table.flow_count()), (2, 0));
     table.audit();
 }
 
@@ -189,7 +189,7 @@ fn tcp_ends_after_both_fins_and_takes_what_is_late() {
     let talk =
         [tcp(1, 2, 0, SYN), tcp(2, 1, 10, SYN), tcp(1, 2, 20, FIN), tcp(2, 1, 30, FIN), tcp(1, 2, 40, 0)];
     let mut records = metered(&mut table, &talk);
-    table.advance(SECOND + 40 + TICK, &mut records);
+    table.advance_to(SECOND + 40 + TICK, &mut records);
     assert_eq!(records.len(), 1);
     assert_eq!((records[0].end, records[0].packets()), (EndReason::EndOfFlow, 5));
     assert_eq!(
@@ -204,7 +204,7 @@ fn tcp_does_not_end_by_one_fin_unless_there_is_one_direction_only() {
     for (biflow, end) in [(true, EndReason::Idle), (false, EndReason::EndOfFlow)] {
         let mut table = FlowTable::<()>::new(&TableOptions { biflow, ..small() });
         let mut records = metered(&mut table, &talk);
-        table.advance(10 * SECOND + 2 * TICK, &mut records);
+        table.advance_to(10 * SECOND + 2 * TICK, &mut records);
         assert_eq!(records[0].end, end);
     }
 }
@@ -221,7 +221,7 @@ fn flags_of_other_protocols_end_nothing() {
     let odd = PacketInfo { tcp_flags: RST, ..packet(1, 2, 0) };
     let mut table = FlowTable::<()>::new(&small());
     let mut records = metered(&mut table, &[odd]);
-    table.advance(5 * SECOND, &mut records);
+    table.advance_to(5 * SECOND, &mut records);
     assert_eq!(records, []);
 }
 
@@ -230,7 +230,7 @@ fn time_that_goes_back_is_counted_and_moves_nothing() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records =
         metered(&mut table, &[packet(1, 2, 5 * SECOND), packet(1, 2, 3 * SECOND), packet(2, 1, 4 * SECOND)]);
-    table.finish(&mut records);
+    table.finish_flows(&mut records);
     assert_eq!(table.counts().backwards, 2);
     assert_eq!((records[0].forward.last_ns, records[0].reverse.last_ns), (5 * SECOND, 4 * SECOND));
 }
@@ -245,7 +245,7 @@ fn a_full_table_ends_the_flow_that_was_silent_longest() {
     records.extend(metered(&mut table, &[packet(1, 100, 5 * SECOND), packet(5, 100, 6 * SECOND)]));
     assert_eq!(records.len(), 1);
     assert_eq!((records[0].key.source, records[0].end), (v4(2), EndReason::LackOfResources));
-    assert_eq!((table.counts().evicted, table.counts().untracked, table.flows()), (1, 0, 4));
+    assert_eq!((table.counts().evicted, table.counts().untracked, table.flow_count()), (1, 0, 4));
 }
 
 /// Their timers expire first, for their parts: they are not the ones that are silent.
@@ -260,7 +260,7 @@ fn busy_flows_whose_parts_end_soon_stay_when_the_table_is_full() {
     }
     let silent: Vec<_> = (BUSY..64).map(|host| packet(host, 200, 56 * SECOND + u64::from(host))).collect();
     records.extend(metered(&mut table, &silent));
-    assert_eq!((records.len(), table.flows()), (0, 64));
+    assert_eq!((records.len(), table.flow_count()), (0, 64));
     let new: Vec<_> = (64..64 + 20).map(|host| packet(host, 200, 64 * SECOND)).collect();
     let evicted = metered(&mut table, &new);
     let hosts: Vec<_> = evicted.iter().map(|record| (record.key.source[15], record.end)).collect();
@@ -268,7 +268,7 @@ fn busy_flows_whose_parts_end_soon_stay_when_the_table_is_full() {
     assert_eq!(hosts, expected);
     // The parts are still reported in time.
     let mut parts = Vec::new();
-    table.advance(65 * SECOND + TICK, &mut parts);
+    table.advance_to(65 * SECOND + TICK, &mut parts);
     let active = parts.iter().filter(|record| record.end == EndReason::Active);
     assert_eq!(active.count(), usize::from(BUSY));
     table.audit();
@@ -282,7 +282,7 @@ fn a_full_table_of_busy_flows_ends_one_all_the_same() {
     let opened: Vec<_> = (1..=4).map(|host| packet(host, 100, u64::from(host))).collect();
     let mut records = metered(&mut table, &opened);
     records.extend(metered(&mut table, &[packet(1, 100, SECOND), packet(5, 100, SECOND)]));
-    assert_eq!((records.len(), records[0].key.source, table.flows()), (1, v4(2), 4));
+    assert_eq!((records.len(), records[0].key.source, table.flow_count()), (1, v4(2), 4));
 }
 
 #[test]
@@ -298,12 +298,12 @@ fn a_full_table_that_refuses_counts_what_it_does_not_track() {
 #[test]
 fn a_flood_of_one_bucket_costs_evictions_and_loses_nothing() {
     let mut table = FlowTable::<()>::new(&small());
-    let look = |host| table.keys.look(&packet(host, 100, 0)).hash;
+    let look = |host| table.keys.make_lookup(&packet(host, 100, 0)).hash;
     let mut by_bucket: Vec<(u64, u8)> = (0..200).map(|host| (look(host) >> 60, host)).collect();
     by_bucket.sort_unstable();
     let packets: Vec<_> = by_bucket.iter().map(|&(_, host)| packet(host, 100, 1)).collect();
     let mut records = metered(&mut table, &packets);
-    table.finish(&mut records);
+    table.finish_flows(&mut records);
     assert_eq!(records.iter().map(FlowRecord::packets).sum::<u64>(), 200);
 }
 
@@ -313,7 +313,7 @@ fn a_loss_marks_what_lived_then_and_nothing_later() {
     let mut records = metered(&mut table, &[packet(1, 2, 0)]);
     table.mark_loss();
     records.extend(metered(&mut table, &[packet(1, 2, 10), packet(3, 4, 20)]));
-    table.finish(&mut records);
+    table.finish_flows(&mut records);
     assert_eq!(records.iter().map(|record| record.loss).collect::<Vec<_>>(), [true, false]);
 }
 
@@ -325,11 +325,11 @@ fn counts_do_not_overflow() {
     let packets = [vec![huge; 3], small_ones, vec![huge]].concat();
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
-    table.meter(&packets, 1, &mut records);
+    table.meter_packets(&packets, 1, &mut records);
     table.audit();
     // The slot's next flow inherits nothing.
-    table.meter(&vec![packet(1, 2, 20 * SECOND); 70_000], 20 * SECOND, &mut records);
-    table.finish(&mut records);
+    table.meter_packets(&vec![packet(1, 2, 20 * SECOND); 70_000], 20 * SECOND, &mut records);
+    table.finish_flows(&mut records);
     let bytes = 4 * u64::from(u32::MAX) + 7_000_000;
     assert_eq!((records[0].packets(), records[0].bytes()), (70_004, bytes));
     assert_eq!(records[0].outer_source, [7; 16]);
@@ -378,9 +378,9 @@ fn what_is_in_the_key_is_the_users_choice() {
         [4, 2, 3, 1]
     );
     let records = all(&small(), &packets);
-    assert_eq!(records[3].key, FlowKey::of(&carried));
+    assert_eq!(records[3].key, FlowKey::from_packet(&carried));
     assert_eq!(records[3].outer_source, [3; 16]);
-    assert_eq!(records[2].key, FlowKey::of(&stacked));
+    assert_eq!(records[2].key, FlowKey::from_packet(&stacked));
 }
 
 /// The flow numbers and their order do not depend on the secret.
@@ -404,10 +404,10 @@ fn many_ends_at_once_are_all_reported() {
         })
         .collect();
     let mut records = Vec::new();
-    table.meter(&packets, 0, &mut records);
-    table.meter(&[packet(3, 4, 20 * SECOND)], 20 * SECOND, &mut records);
+    table.meter_packets(&packets, 0, &mut records);
+    table.meter_packets(&[packet(3, 4, 20 * SECOND)], 20 * SECOND, &mut records);
     assert!((RINGS..200).contains(&records.len()), "{}", records.len());
-    table.advance(20 * SECOND, &mut records);
+    table.advance_to(20 * SECOND, &mut records);
     assert_eq!(records.len(), 4000);
     table.audit();
 }
@@ -417,21 +417,21 @@ fn slots_are_made_when_flows_need_them_and_nothing_moves() {
     let mut table =
         FlowTable::<()>::new(&TableOptions { capacity: 1000, group: Some(GroupMark::default()), ..small() });
     let places = |table: &FlowTable<()>| {
-        let histories = table.histories.as_ref().map(FlowHistories::place);
+        let histories = table.histories.as_ref().map(FlowHistories::slots_address);
         (table.hot.as_ptr(), table.cold.as_ptr(), table.free.as_ptr(), histories)
     };
-    let held = |table: &FlowTable<()>| [table.hot.len(), table.histories.as_ref().unwrap().held()];
-    let (reserved, bytes) = (places(&table), table.bytes());
+    let held = |table: &FlowTable<()>| [table.hot.len(), table.histories.as_ref().unwrap().touched_slots()];
+    let (reserved, bytes) = (places(&table), table.memory_bytes());
     assert_eq!(held(&table), [0; 2], "nothing is touched before it is needed");
     let mut records = Vec::new();
     for n in 0..3000 {
-        table.meter(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
+        table.meter_packets(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
         let flows = usize::from(n) + 1;
         let most = flows.next_multiple_of(MADE).min(1000);
         assert!(held(&table).into_iter().all(|held| held <= most), "{flows} flows");
     }
-    assert_eq!((table.hot.len(), table.flows(), records.len()), (1000, 1000, 2000));
-    assert_eq!((places(&table), table.bytes()), (reserved, bytes));
+    assert_eq!((table.hot.len(), table.flow_count(), records.len()), (1000, 1000, 2000));
+    assert_eq!((places(&table), table.memory_bytes()), (reserved, bytes));
     table.audit();
 }
 
@@ -440,7 +440,7 @@ fn what_is_due_is_done_in_parts_if_wanted() {
     let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1000, ..small() });
     let mut records = Vec::new();
     for n in 0..500 {
-        table.meter(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
+        table.meter_packets(&[PacketInfo { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
     }
     let (now_ns, mut parts) = (100 * SECOND, 0);
     while !table.advance_some(now_ns, 64, &mut records) {
@@ -448,7 +448,7 @@ fn what_is_due_is_done_in_parts_if_wanted() {
         assert_eq!(records.len(), parts * 64);
         table.audit();
     }
-    assert_eq!((table.flows(), records.len()), (0, 500));
+    assert_eq!((table.flow_count(), records.len()), (0, 500));
     assert!(records.iter().all(|record| record.end == EndReason::Idle));
 }
 
@@ -467,11 +467,11 @@ fn a_clock_that_is_set_back_sets_all_timers_anew() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
     let wrong = 1_000_000 * SECOND;
-    table.meter(&[packet(9, 9, wrong)], wrong, &mut records);
+    table.meter_packets(&[packet(9, 9, wrong)], wrong, &mut records);
     for second in 100..200_u64 {
         let at_ns = second * SECOND;
-        table.meter(&[packet(u8::try_from(second - 100).unwrap(), 200, at_ns)], at_ns, &mut records);
-        table.advance(at_ns, &mut records);
+        table.meter_packets(&[packet(u8::try_from(second - 100).unwrap(), 200, at_ns)], at_ns, &mut records);
+        table.advance_to(at_ns, &mut records);
         table.audit();
     }
     // Each of them was silent for ten seconds, except the last and that of the wrong time.

@@ -66,25 +66,25 @@ pub(super) struct TimerWheel {
 }
 
 /// Returns the tick of a time.
-pub(super) const fn tick(at_ns: u64) -> u64 {
+pub(super) const fn tick_at(at_ns: u64) -> u64 {
     at_ns >> TICK_BITS
 }
 
 /// Returns the first tick at which a time has surely come.
 pub(super) const fn tick_after(at_ns: u64) -> u64 {
-    tick(at_ns) + 1
+    tick_at(at_ns) + 1
 }
 
 impl TimerWheel {
-    /// A wheel for up to `capacity` slots, and times up to `furthest_ns` ahead. [`hold`](Self::hold) makes the timers.
+    /// A wheel for up to `capacity` slots, and times up to `furthest_ns` ahead. [`resize_slots`](Self::resize_slots) makes the timers.
     #[expect(clippy::cast_possible_truncation, reason = "at most `LONGEST` ticks")]
     pub(super) fn new<H: MemoryHints>(capacity: usize, furthest_ns: u64) -> Self {
         // A power of two, so that a tick finds its ring by a mask; at least 64, so that a word of `busy` holds rings of one
         // kind only.
-        let ticks = (tick(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
+        let ticks = (tick_at(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
         let size = 2 * ticks as usize;
         Self {
-            timers: memory::reserved::<H, _>(capacity),
+            timers: memory::reserve_values::<H, _>(capacity),
             rings: vec![NONE; size],
             busy: vec![0; size / 64],
             ticks,
@@ -93,32 +93,32 @@ impl TimerWheel {
     }
 
     /// Makes timers for this many slots.
-    pub(super) fn hold(&mut self, slots: usize) {
+    pub(super) fn resize_slots(&mut self, slots: usize) {
         self.timers.resize(slots, FlowTimer { tick: 0, next: NONE, previous: NONE });
     }
 
     /// Returns its memory for this many slots.
-    pub(super) fn bytes(&self, slots: usize) -> usize {
+    pub(super) fn memory_bytes(&self, slots: usize) -> usize {
         slots * size_of::<FlowTimer>() + size_of_val(self.rings.as_slice())
     }
 
     /// Prefetches a slot's timer.
-    pub(super) fn prefetch<H: MemoryHints>(&self, slot: u32) {
+    pub(super) fn prefetch_timer<H: MemoryHints>(&self, slot: u32) {
         H::prefetch(&self.timers[slot as usize]);
     }
 
     /// Sets the current tick, with no timer set.
-    pub(super) const fn begin(&mut self, tick: u64) {
+    pub(super) const fn begin_at(&mut self, tick: u64) {
         self.passed = tick;
     }
 
     /// Sets the timer of a slot that has none.
-    pub(super) fn set(&mut self, slot: u32, tick: u64, wait: TimerReason) {
+    pub(super) fn set_timer(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         // A tick that has been passed must not be used: its ring is looked at again only after a whole turn of the wheel. Nor a
         // tick a whole turn ahead: its ring is that of the tick just passed.
         let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
         let tick = if wait == TimerReason::Part { tick | PART } else { tick };
-        let ring = self.ring(tick);
+        let ring = self.ring_index(tick);
         let first = self.rings[ring];
         let mut timer = FlowTimer { tick, next: slot, previous: slot };
         if first == NONE {
@@ -138,15 +138,15 @@ impl TimerWheel {
     /// Lets a slot's timer expire at a tick if it was set to a later one.
     pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: TimerReason) {
         if tick < self.timers[slot as usize].tick & !PART {
-            self.clear(slot);
-            self.set(slot, tick, wait);
+            self.clear_timer(slot);
+            self.set_timer(slot, tick, wait);
         }
     }
 
     /// Takes a slot's timer away.
-    pub(super) fn clear(&mut self, slot: u32) {
+    pub(super) fn clear_timer(&mut self, slot: u32) {
         let FlowTimer { tick, next, previous } = self.timers[slot as usize];
-        let ring = self.ring(tick);
+        let ring = self.ring_index(tick);
         if next == slot {
             self.rings[ring] = NONE;
             self.busy[ring / 64] &= !(1 << (ring % 64));
@@ -160,7 +160,7 @@ impl TimerWheel {
     }
 
     /// Takes the next timer that expires by a tick. If there is none, the tick has been passed.
-    pub(super) fn ring_by(&mut self, tick: u64) -> Option<u32> {
+    pub(super) fn take_due(&mut self, tick: u64) -> Option<u32> {
         // Only the words up to the present time are searched: an idle table would otherwise search its whole wheel every time.
         let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
         let both = [TimerReason::Silence, TimerReason::Part]
@@ -170,7 +170,7 @@ impl TimerWheel {
             Some(due) if due.tick <= tick => {
                 // The tick itself is not passed yet: others of it may follow.
                 self.passed = due.tick - 1;
-                self.clear(due.slot);
+                self.clear_timer(due.slot);
                 Some(due.slot)
             }
             _ => {
@@ -181,13 +181,13 @@ impl TimerWheel {
     }
 
     /// Returns the timer of this kind that expires first.
-    pub(super) fn earliest(&self, wait: TimerReason) -> Option<DueTimer> {
+    pub(super) fn earliest_timer(&self, wait: TimerReason) -> Option<DueTimer> {
         self.earliest_of(wait, usize::MAX)
     }
 
     /// Searches `most_words` times 64 ticks; somewhat later timers may be found, too.
     fn earliest_of(&self, wait: TimerReason, most_words: usize) -> Option<DueTimer> {
-        let start = self.ring(self.passed + 1);
+        let start = self.ring_index(self.passed + 1);
         let words = self.busy.len() / 2;
         let first = if wait == TimerReason::Part { words } else { 0 };
         let ring =
@@ -213,13 +213,13 @@ impl TimerWheel {
     }
 
     /// Returns the slot whose timer was set after this one's in the same tick: it is looked at soon.
-    pub(super) fn after(&self, slot: u32) -> u32 {
+    pub(super) fn next_slot(&self, slot: u32) -> u32 {
         self.timers[slot as usize].next
     }
 
     /// Returns the ring of a timer's tick.
     #[expect(clippy::cast_possible_truncation, reason = "below the number of rings")]
-    const fn ring(&self, tick: u64) -> usize {
+    const fn ring_index(&self, tick: u64) -> usize {
         let behind = if tick & PART == 0 { 0 } else { self.ticks };
         (behind + (tick & (self.ticks - 1))) as usize
     }
@@ -231,32 +231,32 @@ mod tests {
     use proptest::prelude::*;
 
     fn due(wheel: &mut TimerWheel, tick: u64) -> Vec<u32> {
-        std::iter::from_fn(|| wheel.ring_by(tick)).collect()
+        std::iter::from_fn(|| wheel.take_due(tick)).collect()
     }
 
     #[test]
     fn timers_ring_in_order_and_never_early() {
         let mut wheel = TimerWheel::new::<()>(8, 0);
-        wheel.hold(8);
-        wheel.begin(1000);
+        wheel.resize_slots(8);
+        wheel.begin_at(1000);
         for (slot, tick) in [(0, 1005), (1, 1003), (2, 1005), (3, 1062), (4, 900)] {
-            wheel.set(slot, tick, TimerReason::Silence);
+            wheel.set_timer(slot, tick, TimerReason::Silence);
         }
-        wheel.set(5, 1004, TimerReason::Part);
+        wheel.set_timer(5, 1004, TimerReason::Part);
         assert_eq!(due(&mut wheel, 1002), [4]);
         assert_eq!(
-            (wheel.earliest(TimerReason::Silence), wheel.earliest(TimerReason::Part)),
+            (wheel.earliest_timer(TimerReason::Silence), wheel.earliest_timer(TimerReason::Part)),
             (Some(DueTimer { slot: 1, tick: 1003 }), Some(DueTimer { slot: 5, tick: 1004 }))
         );
         assert_eq!(due(&mut wheel, 1004), [1, 5]);
         wheel.bring_forward(3, 1006, TimerReason::Part);
         assert_eq!(due(&mut wheel, 1005), [0, 2]);
         assert_eq!(
-            (wheel.earliest(TimerReason::Silence), wheel.earliest(TimerReason::Part)),
+            (wheel.earliest_timer(TimerReason::Silence), wheel.earliest_timer(TimerReason::Part)),
             (None, Some(DueTimer { slot: 3, tick: 1006 }))
         );
         assert_eq!(due(&mut wheel, 5000), [3]);
-        assert_eq!(wheel.earliest(TimerReason::Part), None);
+        assert_eq!(wheel.earliest_timer(TimerReason::Part), None);
     }
 
     proptest! {
@@ -264,7 +264,7 @@ mod tests {
         #[test]
         fn as_a_list(steps in proptest::collection::vec((0..16_u32, 0..90_u64, 0..5_u8), 1..300)) {
             let mut wheel = TimerWheel::new::<()>(16, 0);
-            wheel.hold(16);
+            wheel.resize_slots(16);
             let mut list: Vec<(u32, u64)> = Vec::new();
             let wait = |slot: u32| if slot.is_multiple_of(3) { TimerReason::Part } else { TimerReason::Silence };
             let mut now = 0;
@@ -272,11 +272,11 @@ mod tests {
                 let known = list.iter().position(|&(there, _)| there == slot);
                 match (kind, known) {
                     (0..=2, None) => {
-                        wheel.set(slot, now + ahead, wait(slot));
+                        wheel.set_timer(slot, now + ahead, wait(slot));
                         list.push((slot, (now + ahead).clamp(now + 1, now + 63)));
                     }
                     (3, Some(known)) => {
-                        wheel.clear(slot);
+                        wheel.clear_timer(slot);
                         list.remove(known);
                     }
                     _ => {
@@ -291,7 +291,7 @@ mod tests {
                 }
                 for of in [TimerReason::Silence, TimerReason::Part] {
                     let earliest = list.iter().filter(|&&(slot, _)| wait(slot) == of).map(|&(_, tick)| tick).min();
-                    prop_assert_eq!(wheel.earliest(of).map(|due| due.tick), earliest);
+                    prop_assert_eq!(wheel.earliest_timer(of).map(|due| due.tick), earliest);
                 }
             }
         }

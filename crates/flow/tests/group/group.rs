@@ -288,7 +288,7 @@ impl Group {
             advertisement.term.count = 0;
         }
         let now = MonoTime::from_nanos(self.now_ns);
-        meter.election.heard(&advertisement, now);
+        meter.election.on_advertisement(&advertisement, now);
         self.tick(index);
     }
 
@@ -394,7 +394,7 @@ impl Group {
     }
 
     fn leave(&mut self, index: usize) {
-        let farewell = self.meters[index].election.clone().leave(self.now());
+        let farewell = self.meters[index].election.clone().leave_group(self.now());
         self.meters[index].is_up = false;
         self.spread(index, farewell);
     }

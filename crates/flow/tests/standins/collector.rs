@@ -27,7 +27,7 @@ impl Collector {
 
     pub(crate) fn take(&mut self, record: &FlowRecord, now_ns: u64) {
         // The record is as it is after its way through a message.
-        if let Some(new) = self.groups.take(record.clone(), now_ns) {
+        if let Some(new) = self.groups.filter_new(record.clone(), now_ns) {
             let stored = FlowRecord { history: record.history.clone(), ..new };
             self.stored.push((now_ns, stored));
         }
@@ -44,7 +44,7 @@ impl Collector {
         self.groups = GroupedFlows::new(GroupOptions::default(), self.began_ns);
         // The records are as the files have them.
         for (_, record) in &self.stored {
-            self.groups.recall(record.clone(), now_ns);
+            self.groups.recall_record(record.clone(), now_ns);
         }
     }
 

@@ -54,13 +54,13 @@ impl Meter {
         let at_ns = self.here(packet.at_ns + late_ns).max(self.last_ns);
         self.last_ns = at_ns;
         let mut records = Vec::new();
-        self.table.meter(&[PacketInfo { at_ns, ..*packet }], at_ns, &mut records);
+        self.table.meter_packets(&[PacketInfo { at_ns, ..*packet }], at_ns, &mut records);
         self.kept.extend(records.into_iter().map(|record| (packet.at_ns, record)));
     }
 
     pub(crate) fn look(&mut self, now_ns: u64) {
         let mut records = Vec::new();
-        self.table.advance(self.here(now_ns), &mut records);
+        self.table.advance_to(self.here(now_ns), &mut records);
         self.kept.extend(records.into_iter().map(|record| (now_ns, record)));
         let recognises = self.table.strange_flows() == 0 && now_ns >= self.began_ns + SETTLING;
         self.recognises_since_ns = recognises.then(|| self.recognises_since_ns.unwrap_or(now_ns));
@@ -79,7 +79,7 @@ impl Meter {
 
     pub(crate) fn finish(&mut self, now_ns: u64) {
         let mut records = Vec::new();
-        self.table.finish(&mut records);
+        self.table.finish_flows(&mut records);
         self.kept.extend(records.into_iter().map(|record| (now_ns, record)));
     }
 }

@@ -66,13 +66,13 @@ impl ImpairChronicle {
     }
 
     /// Number of frames that are missing from the file because its thread was behind.
-    pub fn untold(&self) -> u64 {
+    pub fn unlogged_frames(&self) -> u64 {
         self.untold
     }
 }
 
 impl FrameWitness for ImpairChronicle {
-    fn settled(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]) {
+    fn on_arrival(&mut self, place: FramePosition, deeds: &FrameDeeds, bytes: &[u8]) {
         let counts = &mut self.counts;
         counts.arrived += 1;
         counts.arrived_bytes += bytes.len() as u64;
@@ -95,7 +95,7 @@ impl FrameWitness for ImpairChronicle {
         }
     }
 
-    fn left(&mut self, _: FramePosition) {
+    fn on_departure(&mut self, _: FramePosition) {
         self.counts.left += 1;
     }
 }
@@ -153,7 +153,7 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl ChronicleEntry {
-    fn line(&self, offset: RealtimeOffset) -> ChronicleLine {
+    fn to_line(&self, offset: RealtimeOffset) -> ChronicleLine {
         let deeds = &self.deeds;
         let delay = deeds.due_ns.saturating_sub(deeds.at_ns);
         ChronicleLine {
@@ -183,18 +183,19 @@ pub struct TruthFile {
 impl TruthFile {
     /// Creates the file with `header` as its first line. `offset` is the difference between the wall clock and the monotonic
     /// clock.
-    pub fn create(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
-        let mut file = begin(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    pub fn create_with_header(path: &Path, header: &str, offset: RealtimeOffset) -> Result<Self, Error> {
+        let mut file =
+            create_log_file(path, header).map_err(|source| Error::File { path: path.to_owned(), source })?;
         let (entries, taken) = bounded(QUEUE);
         let thread = std::thread::Builder::new()
             .name("truth-log".into())
-            .spawn(move || write(&mut file, &taken, offset))
+            .spawn(move || write_entries(&mut file, &taken, offset))
             .map_err(|source| Error::Thread { name: "truth-log".into(), source })?;
         Ok(Self { path: path.to_owned(), entries: Some(entries), thread: Some(thread) })
     }
 
     /// Waits until all entries are written. Call it after the last [`ImpairChronicle`] of this file has been dropped.
-    pub fn finish(mut self) -> Result<(), Error> {
+    pub fn finish_file(mut self) -> Result<(), Error> {
         // Closes the queue: the thread ends when it has written the entries that are still in it.
         self.entries = None;
         let Some(thread) = self.thread.take() else { return Ok(()) };
@@ -204,13 +205,13 @@ impl TruthFile {
 }
 
 /// Creates the file and writes its first line.
-fn begin(path: &Path, header: &str) -> io::Result<BufWriter<File>> {
-    let mut file = BufWriter::with_capacity(1 << 18, private_files::create(path)?);
+fn create_log_file(path: &Path, header: &str) -> io::Result<BufWriter<File>> {
+    let mut file = BufWriter::with_capacity(1 << 18, private_files::create_file(path)?);
     writeln!(file, "{header}")?;
     Ok(file)
 }
 
-fn write(
+fn write_entries(
     file: &mut impl Write,
     entries: &Receiver<ChronicleEntry>,
     offset: RealtimeOffset,
@@ -224,7 +225,7 @@ fn write(
                 Err(_) => return Ok(()),
             },
         };
-        serde_json::to_writer(&mut *file, &entry.line(offset))?;
+        serde_json::to_writer(&mut *file, &entry.to_line(offset))?;
         file.write_all(b"\n")?;
     }
 }
@@ -238,24 +239,24 @@ mod tests {
     fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, ImpairCounts) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("truth.jsonl");
-        let file = TruthFile::create(
+        let file = TruthFile::create_with_header(
             &path,
             "{\"log\":\"of a test\"}",
             RealtimeOffset { offset_ns: 1_000_000, bound_ns: 1 },
         )
         .unwrap();
         let plan: FaultPlan =
-            ImpairSpecs::both(&spec.parse::<DirectionSpec>().unwrap()).plans(seed)[0].clone();
+            ImpairSpecs::same_both_ways(&spec.parse::<DirectionSpec>().unwrap()).to_plans(seed)[0].clone();
         let mut impairer = FrameImpairer::new(plan, 0, ImpairChronicle::new(0, Some(&file)));
         for n in 0..2000u64 {
-            impairer.release(n * 1000, &mut |_, _| {});
-            impairer.accept(n * 1000, &n.to_be_bytes().repeat(10), &mut |_, _| {});
+            impairer.release_due(n * 1000, &mut |_, _| {});
+            impairer.accept_frame(n * 1000, &n.to_be_bytes().repeat(10), &mut |_, _| {});
         }
-        let chronicle = impairer.finish(2_000_000, &mut |_, _| {});
+        let chronicle = impairer.into_witness(2_000_000, &mut |_, _| {});
         let counts = chronicle.counts();
-        assert_eq!(chronicle.untold(), 0);
+        assert_eq!(chronicle.unlogged_frames(), 0);
         drop(chronicle);
-        file.finish().unwrap();
+        file.finish_file().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let mut lines: Vec<serde_json::Value> =
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

@@ -24,7 +24,7 @@ pub struct ImpairAccount {
 
 impl ImpairAccount {
     /// Returns the accounting rule that is broken, if one is. Valid only after the tap has ended.
-    pub fn imbalance(&self) -> Option<String> {
+    pub fn find_imbalance(&self) -> Option<String> {
         let counts = &self.counts;
         let came = counts.arrived + counts.copies;
         let went = counts.left + counts.dropped + counts.overflowed + self.inside;
@@ -40,8 +40,8 @@ const NUMBERS: usize = 13;
 struct AccountCell([AtomicU64; NUMBERS]);
 
 impl AccountCell {
-    fn show(&self, books: &ImpairAccount) {
-        let ImpairAccount { counts: c, inside, untold } = books;
+    fn publish_account(&self, account: &ImpairAccount) {
+        let ImpairAccount { counts: c, inside, untold } = account;
         let numbers: [u64; NUMBERS] = [
             c.arrived,
             c.arrived_bytes,
@@ -63,7 +63,7 @@ impl AccountCell {
         }
     }
 
-    fn look(&self) -> ImpairAccount {
+    fn read_account(&self) -> ImpairAccount {
         let n: [u64; NUMBERS] = std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed));
         let counts = ImpairCounts {
             arrived: n[0],
@@ -88,8 +88,8 @@ pub struct ImpairWatch([Arc<AccountCell>; 2]);
 
 impl ImpairWatch {
     /// Returns the current counters.
-    pub fn books(&self) -> [ImpairAccount; 2] {
-        [self.0[0].look(), self.0[1].look()]
+    pub fn read_accounts(&self) -> [ImpairAccount; 2] {
+        [self.0[0].read_account(), self.0[1].read_account()]
     }
 }
 
@@ -102,7 +102,7 @@ pub struct ImpairTreatment {
 
 impl ImpairTreatment {
     /// Creates the treatments of both directions and a reader of their counters.
-    pub fn pair(
+    pub fn for_both_directions(
         plans: [FaultPlan; 2],
         truth: Option<&TruthFile>,
     ) -> ([Box<dyn FrameTreatment>; 2], ImpairWatch) {
@@ -118,41 +118,41 @@ impl ImpairTreatment {
         (treated, watch)
     }
 
-    fn show(&mut self) {
-        let inside = self.impairer.inside();
-        let chronicle = self.impairer.witness();
+    fn publish_account(&mut self) {
+        let inside = self.impairer.frames_inside();
+        let chronicle = self.impairer.witness_mut();
         // The lane that sends the frames measures their lateness, so the witness has none.
         let DepartureLateness { most_ns, sum_ns, .. } = self.lateness;
         let counts = ImpairCounts { late_most_ns: most_ns, late_sum_ns: sum_ns, ..chronicle.counts() };
-        let account = ImpairAccount { counts, inside, untold: chronicle.untold() };
-        self.published.show(&account);
+        let account = ImpairAccount { counts, inside, untold: chronicle.unlogged_frames() };
+        self.published.publish_account(&account);
     }
 }
 
 impl FrameTreatment for ImpairTreatment {
-    fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
-        self.impairer.accept(arrived_ns, frame, out);
+    fn accept_frame(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8], u64)) {
+        self.impairer.accept_frame(arrived_ns, frame, out);
     }
 
-    fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
-        self.impairer.release(now_ns, out);
+    fn release_due(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8], u64)) {
+        self.impairer.release_due(now_ns, out);
     }
 
     fn next_due(&self) -> Option<u64> {
         self.impairer.next_due()
     }
 
-    fn finish(&mut self, out: &mut dyn FnMut(&[u8], u64)) {
-        self.impairer.flush(clock::monotonic_ns(), out);
+    fn release_all(&mut self, out: &mut dyn FnMut(&[u8], u64)) {
+        self.impairer.flush_frames(clock::monotonic_ns(), out);
     }
 
     fn note_lateness(&mut self, lateness: DepartureLateness) {
         // The lane calls this once per batch, which is often enough to publish.
         self.lateness = lateness;
-        self.show();
+        self.publish_account();
     }
 
-    fn counts(&self) -> (u64, u64) {
+    fn loss_and_copy_counts(&self) -> (u64, u64) {
         let counts = self.impairer.read_witness().counts();
         (counts.dropped + counts.overflowed, counts.copies)
     }
@@ -165,28 +165,30 @@ mod tests {
 
     #[test]
     fn both_directions_are_treated_each_in_its_way_and_their_books_balance() {
-        let specs = ImpairSpecs::read("both: loss=5%,duplicate=5%,reorder=2%\nb->a: {delay: 1ms}\n").unwrap();
-        let ([mut there, mut back], watch) = ImpairTreatment::pair(specs.plans(3), None);
+        let specs =
+            ImpairSpecs::parse_document("both: loss=5%,duplicate=5%,reorder=2%\nb->a: {delay: 1ms}\n")
+                .unwrap();
+        let ([mut there, mut back], watch) = ImpairTreatment::for_both_directions(specs.to_plans(3), None);
         let mut left = [0u64; 2];
         for n in 0..2_000u64 {
-            there.accept(n * 1000, &[0; 60], &mut |_, _| left[0] += 1);
-            back.accept(n * 1000, &[0; 60], &mut |_, _| left[1] += 1);
-            there.release(n * 1000, &mut |_, _| left[0] += 1);
-            back.release(n * 1000, &mut |_, _| left[1] += 1);
+            there.accept_frame(n * 1000, &[0; 60], &mut |_, _| left[0] += 1);
+            back.accept_frame(n * 1000, &[0; 60], &mut |_, _| left[1] += 1);
+            there.release_due(n * 1000, &mut |_, _| left[0] += 1);
+            back.release_due(n * 1000, &mut |_, _| left[1] += 1);
         }
         let lateness = DepartureLateness { frames: 1, most_ns: 7, sum_ns: 9 };
         back.note_lateness(lateness);
-        let [_, books] = watch.books();
+        let [_, books] = watch.read_accounts();
         assert_eq!((books.counts.late_most_ns, books.counts.late_sum_ns), (7, 9));
-        assert_eq!((books.inside, books.counts.left, books.imbalance()), (1_000, 1_000, None));
-        there.finish(&mut |_, _| left[0] += 1);
-        back.finish(&mut |_, _| left[1] += 1);
+        assert_eq!((books.inside, books.counts.left, books.find_imbalance()), (1_000, 1_000, None));
+        there.release_all(&mut |_, _| left[0] += 1);
+        back.release_all(&mut |_, _| left[1] += 1);
         there.note_lateness(lateness);
         back.note_lateness(lateness);
-        for (way, books) in watch.books().into_iter().enumerate() {
-            assert_eq!((books.imbalance(), books.inside, books.counts.left), (None, 0, left[way]));
+        for (way, books) in watch.read_accounts().into_iter().enumerate() {
+            assert_eq!((books.find_imbalance(), books.inside, books.counts.left), (None, 0, left[way]));
         }
-        let (dropped, made) = there.counts();
+        let (dropped, made) = there.loss_and_copy_counts();
         assert_eq!(2_000 + made, left[0] + dropped);
         assert!(dropped > 60 && made > 60 && left[1] == 2_000);
     }
@@ -196,7 +198,7 @@ mod tests {
         let counts = ImpairCounts { arrived: 5, left: 4, ..ImpairCounts::default() };
         assert!(
             ImpairAccount { counts, ..ImpairAccount::default() }
-                .imbalance()
+                .find_imbalance()
                 .is_some_and(|rule| rule.contains("= 5"))
         );
     }

@@ -5,8 +5,8 @@
 //! counted, not checked.
 
 use super::index::{DamagedLine, FileEntry, IndexContent, IndexEntry};
-use super::keeper::{index_of, is_held};
-use super::{Error, files, survey};
+use super::keeper::{index_path, is_log_running};
+use super::{Error, list_files, survey_file};
 use packetrig_engine::capture::numbers::{NumberedDirection, TapNumbers};
 use serde::Serialize;
 use serde_json::Value;
@@ -48,7 +48,7 @@ pub enum LogFinding {
 
 /// The tap's counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TapBooks {
+pub struct TapCounters {
     /// Frames to be copied: the highest trailer number that the tap assigned.
     pub wanted: u64,
     /// Copies that the mirror's driver accepted; `None` if that is not known.
@@ -91,7 +91,7 @@ pub struct LogCheck {
     /// Trailer numbers of the log, by direction.
     pub numbers: TapNumbers,
     /// The tap's counters, by direction.
-    pub tap: Option<[TapBooks; 2]>,
+    pub tap: Option<[TapCounters; 2]>,
     /// Faults that the check found.
     pub findings: Vec<LogFinding>,
 }
@@ -109,40 +109,40 @@ pub enum LogDoubt {
 
 impl LogCheck {
     /// Copies that left the tap and are not in the log, by direction. `None` if either side does not know, or if the tap's
-    /// counters are not about the same copies ([`LogCheck::doubt`]). Without trailers the log does not know directions, so
+    /// counters are not about the same copies ([`LogCheck::find_doubt`]). Without trailers the log does not know directions, so
     /// only their sum is known ([`LogCheck::lost_in_all`]).
-    pub fn lost(&self) -> [Option<u64>; 2] {
-        [self.lost_in(0), self.lost_in(1)]
+    pub fn lost_copies(&self) -> [Option<u64>; 2] {
+        [self.lost_in_direction(0), self.lost_in_direction(1)]
     }
 
-    fn lost_in(&self, direction: usize) -> Option<u64> {
+    fn lost_in_direction(&self, direction: usize) -> Option<u64> {
         // A difference of two counts means "lost" only if both count the same copies. A tap that restarted counts
         // from zero again; a log that is ahead of the tap's saved counters was compared with an old copy of them.
-        if !self.is_numbered() || self.times_anew() > 0 || self.newer(direction)? > 0 {
+        if !self.is_numbered() || self.tap_restarts() > 0 || self.frames_beyond_tap(direction)? > 0 {
             return None;
         }
         let mirrored = self.tap?[direction].mirrored?;
-        Some(mirrored.saturating_sub(self.numbered(direction).seen))
+        Some(mirrored.saturating_sub(self.numbers_in(direction).seen))
     }
 
     /// Mirrored copies of both directions that the log has not written, from frame counts. Frames that the logger dropped count,
     /// too.
     pub fn lost_in_all(&self) -> Option<u64> {
-        if self.times_anew() > 0 {
+        if self.tap_restarts() > 0 {
             return None;
         }
         self.mirrored_in_all()?.checked_sub(self.written)
     }
 
     /// Reason why the number of lost copies is unknown although the tap's counters are known.
-    pub fn doubt(&self) -> Option<LogDoubt> {
+    pub fn find_doubt(&self) -> Option<LogDoubt> {
         self.tap?;
-        let times = self.times_anew();
+        let times = self.tap_restarts();
         if times > 0 {
             return Some(LogDoubt::Anew { times });
         }
         let frames = if self.is_numbered() {
-            self.newer(0).unwrap_or(0) + self.newer(1).unwrap_or(0)
+            self.frames_beyond_tap(0).unwrap_or(0) + self.frames_beyond_tap(1).unwrap_or(0)
         } else {
             self.written.saturating_sub(self.mirrored_in_all()?)
         };
@@ -150,9 +150,9 @@ impl LogCheck {
     }
 
     /// Number of frames that the log has beyond the tap's counters.
-    fn newer(&self, direction: usize) -> Option<u64> {
+    fn frames_beyond_tap(&self, direction: usize) -> Option<u64> {
         let tap = self.tap?[direction];
-        let numbered = self.numbered(direction);
+        let numbered = self.numbers_in(direction);
         let uncounted = tap.mirrored.map_or(0, |mirrored| numbered.seen.saturating_sub(mirrored));
         Some(numbered.last.saturating_sub(tap.wanted).max(uncounted))
     }
@@ -162,11 +162,11 @@ impl LogCheck {
         self.numbers.iter().any(Option::is_some)
     }
 
-    fn numbered(&self, direction: usize) -> NumberedDirection {
+    fn numbers_in(&self, direction: usize) -> NumberedDirection {
         self.numbers[direction].unwrap_or_default()
     }
 
-    fn times_anew(&self) -> u64 {
+    fn tap_restarts(&self) -> u64 {
         self.numbers.iter().flatten().map(|numbered| numbered.anew).sum()
     }
 
@@ -181,7 +181,7 @@ impl LogCheck {
         let gaps: u64 = numbered.map(|numbered| numbered.missing + numbered.absent).sum();
         let dropped = self.dropped_kernel + self.dropped_queue + self.dropped_disk;
         let by_tap = if self.is_numbered() {
-            self.lost().into_iter().flatten().any(|lost| lost > 0)
+            self.lost_copies().into_iter().flatten().any(|lost| lost > 0)
         } else {
             self.lost_in_all().unwrap_or(0) > 0
         };
@@ -190,13 +190,13 @@ impl LogCheck {
 }
 
 /// Checks the log in a directory; `tap` is the JSON that `packetrig tap` printed.
-pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
+pub fn check_log(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, Error> {
     // Asked before and after the reading: a line that a running log is writing is no damage.
-    let was_held = is_held(directory);
-    let content = IndexContent::read(directory)?;
+    let was_held = is_log_running(directory);
+    let content = IndexContent::read_index(directory)?;
     if content.entries.is_empty() && content.damaged.is_empty() {
         return Err(Error::Damaged {
-            path: index_of(directory),
+            path: index_path(directory),
             why: "not found, so this is not the directory of \
             a log; name the directory given to `packetrig log --into`"
                 .into(),
@@ -210,22 +210,22 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
     checked
         .findings
         .extend(damaged.map(|DamagedLine { number, why }| LogFinding::IndexDamaged { line: number, why }));
-    if content.ends_within_line && !was_held && !is_held(directory) {
+    if content.ends_within_line && !was_held && !is_log_running(directory) {
         checked.findings.push(LogFinding::IndexCut);
     }
     if let Some((path, text)) = tap {
-        let books = serde_json::from_str(text).ok().and_then(|value: Value| books(&value));
-        checked.tap = Some(books.ok_or_else(|| Error::Damaged {
+        let counters = serde_json::from_str(text).ok().and_then(|value: Value| find_tap_counters(&value));
+        checked.tap = Some(counters.ok_or_else(|| Error::Damaged {
             path: path.to_owned(),
             why: "it does not hold the counters of one tap with one mirror; write it with `packetrig tap status \
                 NAME --json`"
                 .into(),
         })?);
     }
-    let there = files(directory)?;
+    let there = list_files(directory)?;
     let mut known: Vec<FileEntry> = Vec::new();
     for entry in content.entries {
-        take(entry, &mut known, &mut checked);
+        add_entry(entry, &mut known, &mut checked);
     }
     checked.numbers = known.last().map_or(checked.numbers, |file| file.numbers);
     let mut before: TapNumbers = [None; 2];
@@ -234,7 +234,7 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
             // This file was never created, because the disk was full: its frames are counted among those that the disk lost.
             None if entry.frames == 0 && entry.size == 0 => {}
             None => checked.findings.push(LogFinding::Gone { file: entry.file }),
-            Some((_, path)) => hold(entry, path, before, &mut checked),
+            Some((_, path)) => compare_file(entry, path, before, &mut checked),
         }
         before = entry.numbers;
     }
@@ -243,7 +243,7 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<LogCheck, E
     Ok(checked)
 }
 
-fn take(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
+fn add_entry(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
     match entry {
         IndexEntry::Before { files, frames, .. } => {
             checked.removed_files += files;
@@ -274,11 +274,11 @@ fn take(entry: IndexEntry, known: &mut Vec<FileEntry>, checked: &mut LogCheck) {
     }
 }
 
-fn hold(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
+fn compare_file(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogCheck) {
     checked.files += 1;
     checked.checksums.files += u64::from(entry.crc32.is_some());
     checked.checksums.files_without += u64::from(entry.crc32.is_none());
-    match survey(path, before) {
+    match survey_file(path, before) {
         Ok(found) => {
             checked.frames += found.frames;
             if found.frames != entry.frames || found.is_cut {
@@ -297,14 +297,14 @@ fn hold(entry: &FileEntry, path: &Path, before: TapNumbers, checked: &mut LogChe
 
 /// Finds the two directions of a tap anywhere in its JSON output. There must be exactly one tap with one mirror, because
 /// there is one log.
-fn books(value: &Value) -> Option<[TapBooks; 2]> {
+fn find_tap_counters(value: &Value) -> Option<[TapCounters; 2]> {
     if let Some(directions) = value.get("directions").and_then(Value::as_array) {
         let [there, back] = directions.as_slice() else { return None };
-        return Some([direction(there)?, direction(back)?]);
+        return Some([read_direction(there)?, read_direction(back)?]);
     }
-    let inside: Vec<[TapBooks; 2]> = match value {
-        Value::Array(values) => values.iter().filter_map(books).collect(),
-        Value::Object(values) => values.values().filter_map(books).collect(),
+    let inside: Vec<[TapCounters; 2]> = match value {
+        Value::Array(values) => values.iter().filter_map(find_tap_counters).collect(),
+        Value::Object(values) => values.values().filter_map(find_tap_counters).collect(),
         _ => return None,
     };
     match inside[..] {
@@ -313,9 +313,9 @@ fn books(value: &Value) -> Option<[TapBooks; 2]> {
     }
 }
 
-fn direction(value: &Value) -> Option<TapBooks> {
+fn read_direction(value: &Value) -> Option<TapCounters> {
     let wanted = value.get("wanted")?.as_u64()?;
     // With several mirrors it is unknown which of them feeds this log.
     let [mirror] = value.get("mirrors")?.as_array()?.as_slice() else { return None };
-    Some(TapBooks { wanted, mirrored: mirror.get("mirrored").and_then(Value::as_u64) })
+    Some(TapCounters { wanted, mirrored: mirror.get("mirrored").and_then(Value::as_u64) })
 }

@@ -3,7 +3,7 @@
 //! Each line ends with a checksum of the text before it. Lines are only ever added. When a log begins, it writes the whole
 //! file anew: removed files then become one sum.
 
-use super::{Error, INDEX, failed};
+use super::{Error, INDEX, file_error};
 use packetrig_engine::capture::numbers::TapNumbers;
 use packetrig_sys::private_files;
 use packetrig_wire::checksum::crc32;
@@ -133,15 +133,15 @@ pub(super) struct DamagedLine {
 
 impl IndexContent {
     /// Reads an index; an absent index is empty.
-    pub(super) fn read(directory: &Path) -> Result<Self, Error> {
+    pub(super) fn read_index(directory: &Path) -> Result<Self, Error> {
         let path = directory.join(INDEX);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(failed("read", &path)(error)),
+            Err(error) => return Err(file_error("read", &path)(error)),
         };
         // A process that was killed while it wrote leaves a line without its end, which is no entry. If that line was about
-        // a complete file, the file is found in the directory and entered again (`LoggedFiles::repair`).
+        // a complete file, the file is found in the directory and entered again (`LoggedFiles::repair_files`).
         let end = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines: Vec<&[u8]> = bytes[..end].split_inclusive(|byte| *byte == b'\n').collect();
         let mut content = Self { ends_within_line: end < bytes.len(), ..Self::default() };
@@ -178,8 +178,8 @@ fn line_end(begin: &[u8]) -> String {
 
 impl LogIndex {
     /// Reads the entries, oldest first; none if there is no index. A partial last line is left out.
-    pub fn read(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
-        let content = IndexContent::read(directory)?;
+    pub fn read_entries(directory: &Path) -> Result<Vec<IndexEntry>, Error> {
+        let content = IndexContent::read_index(directory)?;
         match content.damaged.first() {
             None => Ok(content.entries),
             Some(DamagedLine { number, why }) => {
@@ -189,18 +189,18 @@ impl LogIndex {
     }
 
     /// Writes the index anew and keeps it open.
-    pub fn renew(directory: &Path, entries: &[IndexEntry]) -> Result<Self, Error> {
+    pub fn create_with_entries(directory: &Path, entries: &[IndexEntry]) -> Result<Self, Error> {
         let path = directory.join(INDEX);
-        let text: String = entries.iter().map(line).collect();
+        let text: String = entries.iter().map(entry_line).collect();
         // Written beside and renamed: a crash here leaves the old index, never half of the new one.
-        private_files::replace(&path, text).map_err(failed("write", &path))?;
-        let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
+        private_files::replace_file(&path, text).map_err(file_error("write", &path))?;
+        let file = OpenOptions::new().append(true).open(&path).map_err(file_error("open", &path))?;
         Ok(Self { path, file, unwritten: String::new() })
     }
 
     /// Adds a line. If the disk is full, keeps the line until there is space.
-    pub fn add(&mut self, entry: &IndexEntry) {
-        self.unwritten.push_str(&line(entry));
+    pub fn add_entry(&mut self, entry: &IndexEntry) {
+        self.unwritten.push_str(&entry_line(entry));
         self.write_pending();
     }
 
@@ -223,7 +223,7 @@ impl LogIndex {
     }
 
     /// Number of lines that could not be written, because the disk stayed full.
-    pub fn unwritten(&self) -> usize {
+    pub fn unwritten_lines(&self) -> usize {
         self.unwritten.lines().count()
     }
 
@@ -232,7 +232,7 @@ impl LogIndex {
     }
 }
 
-fn line(entry: &IndexEntry) -> String {
+fn entry_line(entry: &IndexEntry) -> String {
     // The entry has only numbers and short texts, so serialisation cannot fail.
     let mut text = serde_json::to_string(entry).unwrap_or_default();
     // The brace that closes the object returns after the checksum.

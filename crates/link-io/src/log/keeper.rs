@@ -2,9 +2,9 @@
 //! disk.
 
 use super::index::{FileEntry, IndexEntry, LogIndex, RemovalReason};
-use super::{Error, INDEX, failed, files, survey};
+use super::{Error, INDEX, file_error, list_files, survey, survey_file};
 use packetrig_engine::capture::numbers::TapNumbers;
-use packetrig_engine::capture::record::{FilePart, FileShelf, FullDiskPolicy};
+use packetrig_engine::capture::record::{FilePart, FullDiskPolicy, RecordedFileKeeper};
 use packetrig_sys::{clock, disk, private_files};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
@@ -58,16 +58,16 @@ pub struct LogKeeper {
 
 impl LogKeeper {
     /// Takes over a directory, or creates it: reads its index and repairs the files that a killed log left.
-    pub fn open(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
-        private_files::create_directories(directory).map_err(failed("create", directory))?;
+    pub fn open_directory(directory: &Path, interface: &str, retention: LogRetention) -> Result<Self, Error> {
+        private_files::create_directories(directory).map_err(file_error("create", directory))?;
         // The lock comes first: everything after it reads and repairs files that a running log would still change.
-        let lock = lock(directory)?;
-        let free = disk::free(directory).unwrap_or(u64::MAX);
+        let lock = lock_directory(directory)?;
+        let free = disk::free_bytes(directory).unwrap_or(u64::MAX);
         if retention.when_full == WhenFull::Refuse && free < retention.file {
             return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
         }
-        let mut state = LoggedFiles::read(directory)?;
-        let mended = state.repair(directory)?;
+        let mut state = LoggedFiles::read_index(directory)?;
+        let mended = state.repair_files(directory)?;
         let began = IndexEntry::Began {
             at_ns: clock::wall_clock_ns(),
             interface: interface.to_owned(),
@@ -84,7 +84,7 @@ impl LogKeeper {
         let entries: Vec<IndexEntry> = before.into_iter().chain(there).chain([began]).collect();
         Ok(Self {
             directory: directory.to_owned(),
-            index: LogIndex::renew(directory, &entries)?,
+            index: LogIndex::create_with_entries(directory, &entries)?,
             retention,
             files: state.files.into(),
             last_file: state.last_file,
@@ -106,17 +106,17 @@ impl LogKeeper {
     }
 
     /// Trailer numbers so far.
-    pub fn numbers(&self) -> TapNumbers {
+    pub fn tap_numbers(&self) -> TapNumbers {
         self.numbers
     }
 
     /// Number of files that were repaired at the start.
-    pub fn mended(&self) -> u64 {
+    pub fn mended_files(&self) -> u64 {
         self.mended
     }
 
     /// Removes the oldest files while they exceed the size limit, the age limit or the space limit of the disk.
-    fn prune(&mut self) {
+    fn prune_files(&mut self) {
         // The file being written counts with its full size: otherwise the total would pass the limit while the file grows.
         // Each limit is checked again after every removal, and an empty list ends the loop.
         while self.retention.bytes.is_some_and(|most| self.total_size() + self.retention.file > most)
@@ -141,14 +141,14 @@ impl LogKeeper {
 
     fn is_short_of_room(&self) -> bool {
         let Some(least) = self.retention.free else { return false };
-        disk::free(&self.directory).is_ok_and(|free| free < least)
+        disk::free_bytes(&self.directory).is_ok_and(|free| free < least)
     }
 
     fn remove_oldest(&mut self, why: RemovalReason) -> bool {
         let Some(oldest) = self.files.pop_front() else { return false };
         // Another process may have removed the file already; the result is the same.
         drop(fs::remove_file(self.directory.join(&oldest.name)));
-        self.index.add(&IndexEntry::Removed {
+        self.index.add_entry(&IndexEntry::Removed {
             at_ns: clock::wall_clock_ns(),
             file: oldest.file,
             frames: oldest.frames,
@@ -158,8 +158,8 @@ impl LogKeeper {
     }
 }
 
-impl FileShelf for LogKeeper {
-    fn ended(&mut self, part: FilePart) {
+impl RecordedFileKeeper for LogKeeper {
+    fn on_file_complete(&mut self, part: FilePart) {
         let name = part.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let entry = FileEntry {
             file: part.number,
@@ -179,13 +179,13 @@ impl FileShelf for LogKeeper {
         };
         self.next_frame += part.frames;
         self.last_file = part.number;
-        self.index.add(&IndexEntry::File(entry.clone()));
+        self.index.add_entry(&IndexEntry::File(entry.clone()));
         self.files.push_back(entry);
-        self.prune();
+        self.prune_files();
         self.index.write_pending();
     }
 
-    fn full(&mut self) -> FullDiskPolicy {
+    fn on_disk_full(&mut self) -> FullDiskPolicy {
         let when_full = self.retention.when_full;
         if when_full == WhenFull::DropOldest && self.remove_oldest(RemovalReason::Full) {
             return FullDiskPolicy::TryAgain;
@@ -197,8 +197,8 @@ impl FileShelf for LogKeeper {
         }
     }
 
-    fn look(&mut self) {
-        self.prune();
+    fn check_files(&mut self) {
+        self.prune_files();
         self.index.write_pending();
     }
 }
@@ -206,31 +206,31 @@ impl FileShelf for LogKeeper {
 impl Drop for LogKeeper {
     fn drop(&mut self) {
         // The recorder has reported all its files as complete before it drops the keeper.
-        self.index.add(&IndexEntry::Ended { at_ns: clock::wall_clock_ns() });
+        self.index.add_entry(&IndexEntry::Ended { at_ns: clock::wall_clock_ns() });
     }
 }
 
 /// True if a log runs in this directory. If that cannot be found out, the answer is no.
-pub(super) fn is_held(directory: &Path) -> bool {
-    // Takes a shared lock for a moment: a log that begins right now tries again (`lock`).
+pub(super) fn is_log_running(directory: &Path) -> bool {
+    // Takes a shared lock for a moment: a log that begins right now tries again (`lock_directory`).
     File::open(directory.join(LOCK))
         .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-fn lock(directory: &Path) -> Result<File, Error> {
+fn lock_directory(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
-    let file = private_files::open_or_create(&path).map_err(failed("create", &path))?;
+    let file = private_files::open_or_create(&path).map_err(file_error("create", &path))?;
     let mut attempts = 0;
     loop {
         attempts += 1;
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            // Another process may only be checking for a running log (`is_held`).
+            // Another process may only be checking for a running log (`is_log_running`).
             Err(TryLockError::WouldBlock) if attempts < LOCK_ATTEMPTS => {
                 clock::sleep_until_ns(clock::monotonic_ns() + LOCK_PAUSE_NS);
             }
             Err(TryLockError::WouldBlock) => return Err(Error::InUse(directory.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(failed("lock", &path)(error)),
+            Err(TryLockError::Error(error)) => return Err(file_error("lock", &path)(error)),
         }
     }
 }
@@ -253,17 +253,17 @@ struct LoggedFiles {
 }
 
 impl LoggedFiles {
-    fn read(directory: &Path) -> Result<Self, Error> {
+    fn read_index(directory: &Path) -> Result<Self, Error> {
         let mut state = Self::default();
-        for entry in LogIndex::read(directory)? {
+        for entry in LogIndex::read_entries(directory)? {
             match entry {
                 IndexEntry::Before { last_file, files, frames } => {
                     state.gone = RemovedFile { last_file, files, frames };
                     state.last_file = state.last_file.max(last_file);
                     state.next_frame = state.next_frame.max(frames);
                 }
-                IndexEntry::File(file) => state.take(file),
-                IndexEntry::Removed { file, frames, .. } => state.remove(file, frames),
+                IndexEntry::File(file) => state.add_file(file),
+                IndexEntry::Removed { file, frames, .. } => state.remove_file(file, frames),
                 IndexEntry::Began { file, frame, numbers, .. } => {
                     state.numbers = numbers;
                     state.last_file = state.last_file.max(file.saturating_sub(1));
@@ -275,14 +275,14 @@ impl LoggedFiles {
         Ok(state)
     }
 
-    fn take(&mut self, file: FileEntry) {
+    fn add_file(&mut self, file: FileEntry) {
         self.last_file = self.last_file.max(file.file);
         self.next_frame = file.first_frame + file.frames;
         self.numbers = file.numbers;
         self.files.push(file);
     }
 
-    fn remove(&mut self, number: u64, frames: u64) {
+    fn remove_file(&mut self, number: u64, frames: u64) {
         self.files.retain(|file| file.file != number);
         self.gone.last_file = self.gone.last_file.max(number);
         self.gone.files += 1;
@@ -290,37 +290,37 @@ impl LoggedFiles {
     }
 
     /// Enters files that are not in the index because their log was killed; returns their number.
-    fn repair(&mut self, directory: &Path) -> Result<u64, Error> {
+    fn repair_files(&mut self, directory: &Path) -> Result<u64, Error> {
         let known: Vec<u64> = self.files.iter().map(|file| file.file).collect();
-        let unknown = files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));
+        let unknown = list_files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));
         let mut mended = 0;
         for (number, path) in unknown {
             // Removed from the index but still on the disk: delete it. The entry of a removal is written after the file is
             // gone, but a failed removal still leaves one. Files up to the last removed number are never entered again, so
             // that no frame counts twice.
             if number <= self.gone.last_file {
-                fs::remove_file(&path).map_err(failed("remove", &path))?;
+                fs::remove_file(&path).map_err(file_error("remove", &path))?;
                 continue;
             }
             // In ascending order: each survey continues from the trailer numbers of the previous file.
-            let entry = self.mended(number, &path)?;
-            self.take(entry);
+            let entry = self.mend_file(number, &path)?;
+            self.add_file(entry);
             mended += 1;
         }
         Ok(mended)
     }
 
-    fn mended(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
-        let found = survey(path, self.numbers)?;
+    fn mend_file(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
+        let found = survey_file(path, self.numbers)?;
         let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
         // A partial record at the end would stop every reader there. A compressed file is left as it is: each block is a
         // separate zstd frame, and readers get everything up to the last whole one.
         let is_to_be_cut = found.is_cut && !is_compressed;
         if is_to_be_cut {
-            let file = OpenOptions::new().write(true).open(path).map_err(failed("repair", path))?;
-            file.set_len(found.whole).map_err(failed("repair", path))?;
+            let file = OpenOptions::new().write(true).open(path).map_err(file_error("repair", path))?;
+            file.set_len(found.whole).map_err(file_error("repair", path))?;
         }
-        let size = fs::metadata(path).map_err(failed("read", path))?.len();
+        let size = fs::metadata(path).map_err(file_error("read", path))?.len();
         // The cut has changed the file's bytes, so the checksum of the survey is no longer right.
         let crc32 = if is_to_be_cut { survey::crc32_of(path)? } else { found.crc32 };
         Ok(FileEntry {
@@ -341,6 +341,6 @@ impl LoggedFiles {
 }
 
 /// Returns the path of a directory's index.
-pub(super) fn index_of(directory: &Path) -> PathBuf {
+pub(super) fn index_path(directory: &Path) -> PathBuf {
     directory.join(INDEX)
 }

@@ -1,8 +1,8 @@
 //! A log in short, from its index alone: cheap for logs of any size, and possible while the log grows.
 
 use super::index::{FileEntry, IndexEntry};
-use super::keeper::is_held;
-use super::{Error, INDEX, failed};
+use super::keeper::is_log_running;
+use super::{Error, INDEX, file_error};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Seek, SeekFrom};
@@ -46,28 +46,28 @@ impl LogFollower {
     }
 
     /// Reads new lines of the index and returns the present summary.
-    pub fn look(&mut self) -> Result<&LogSummary, Error> {
+    pub fn read_summary(&mut self) -> Result<&LogSummary, Error> {
         // Asked before and after the reading: a log that ends or begins meanwhile must not look as if it had been killed.
-        let was_held = is_held(&self.directory);
-        self.read_on()?;
-        self.summary.is_growing = was_held || is_held(&self.directory);
+        let was_held = is_log_running(&self.directory);
+        self.read_new_lines()?;
+        self.summary.is_growing = was_held || is_log_running(&self.directory);
         Ok(&self.summary)
     }
 
-    fn read_on(&mut self) -> Result<(), Error> {
+    fn read_new_lines(&mut self) -> Result<(), Error> {
         let path = self.directory.join(INDEX);
         let mut file = File::open(&path).map_err(|error| match error.kind() {
             ErrorKind::NotFound => Error::NoIndex(self.directory.clone()),
-            _ => failed("read", &path)(error),
+            _ => file_error("read", &path)(error),
         })?;
-        let now = file.metadata().map_err(failed("read", &path))?;
+        let now = file.metadata().map_err(file_error("read", &path))?;
         // A new or shorter file is another index, so the summary starts again.
         if now.ino() != self.inode || now.len() < self.read {
             *self = Self { inode: now.ino(), ..Self::new(&self.directory) };
         }
-        file.seek(SeekFrom::Start(self.read)).map_err(failed("read", &path))?;
+        file.seek(SeekFrom::Start(self.read)).map_err(file_error("read", &path))?;
         for line in BufReader::new(file).split(b'\n') {
-            let mut line = line.map_err(failed("read", &path))?;
+            let mut line = line.map_err(file_error("read", &path))?;
             line.push(b'\n');
             // A partial line is being written, or was left by a crash.
             if self.read + line.len() as u64 > now.len() {
@@ -78,16 +78,16 @@ impl LogFollower {
                 why: format!("the line at byte {}: {error}", self.read),
             })?;
             self.read += line.len() as u64;
-            self.summary.take_in(entry);
+            self.summary.apply_entry(entry);
         }
         Ok(())
     }
 }
 
 impl LogSummary {
-    fn take_in(&mut self, entry: IndexEntry) {
+    fn apply_entry(&mut self, entry: IndexEntry) {
         match entry {
-            IndexEntry::Before { files, frames, .. } => self.removed(files, frames),
+            IndexEntry::Before { files, frames, .. } => self.count_removed(files, frames),
             IndexEntry::Began { at_ns, interface, .. } => {
                 self.interface = Some(interface);
                 (self.began_ns, self.ended_ns) = (Some(at_ns), None);
@@ -95,13 +95,13 @@ impl LogSummary {
             IndexEntry::File(file) => drop(self.files.insert(file.file, file)),
             IndexEntry::Removed { file, frames, .. } => {
                 self.files.remove(&file);
-                self.removed(1, frames);
+                self.count_removed(1, frames);
             }
             IndexEntry::Ended { at_ns } => self.ended_ns = Some(at_ns),
         }
     }
 
-    fn removed(&mut self, files: u64, frames: u64) {
+    fn count_removed(&mut self, files: u64, frames: u64) {
         self.removed_files += files;
         self.removed_frames += frames;
     }
@@ -127,9 +127,9 @@ mod tests {
         let removed = IndexEntry::Removed { at_ns: 7, file: 3, frames: 30, why };
         let before = IndexEntry::Before { last_file: 2, files: 2, frames: 5 };
         let entries = [before, file(3), file(4), began(5), IndexEntry::Ended { at_ns: 6 }, began(9), removed];
-        drop(LogIndex::renew(directory.path(), &entries).unwrap());
+        drop(LogIndex::create_with_entries(directory.path(), &entries).unwrap());
         let mut follower = LogFollower::new(directory.path());
-        let summary = follower.look().unwrap();
+        let summary = follower.read_summary().unwrap();
         assert_eq!(summary.files.keys().copied().collect::<Vec<_>>(), [4]);
         assert_eq!((summary.removed_files, summary.removed_frames), (3, 35));
         assert_eq!((summary.began_ns, summary.ended_ns, summary.is_growing), (Some(9), None, false));
@@ -139,25 +139,25 @@ mod tests {
     #[test]
     fn each_look_has_what_was_added_and_a_new_index_is_read_from_its_beginning() {
         let directory = tempfile::tempdir().unwrap();
-        let mut index = LogIndex::renew(directory.path(), &[began(1), file(1)]).unwrap();
+        let mut index = LogIndex::create_with_entries(directory.path(), &[began(1), file(1)]).unwrap();
         let mut follower = LogFollower::new(directory.path());
-        assert_eq!(follower.look().unwrap().files.len(), 1);
-        index.add(&file(2));
-        assert_eq!(follower.look().unwrap().files.len(), 2);
+        assert_eq!(follower.read_summary().unwrap().files.len(), 1);
+        index.add_entry(&file(2));
+        assert_eq!(follower.read_summary().unwrap().files.len(), 2);
         let path = index.path().to_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, format!("{text}{{\"what\": \"fi")).unwrap();
-        assert_eq!(follower.look().unwrap().files.len(), 2, "half a line");
+        assert_eq!(follower.read_summary().unwrap().files.len(), 2, "half a line");
         std::fs::write(&path, format!("{text}{{\"what\": \"ended\", \"at_ns\": 7}}\n")).unwrap();
-        assert_eq!(follower.look().unwrap().ended_ns, Some(7));
-        drop(LogIndex::renew(directory.path(), &[began(8), file(5)]).unwrap());
-        let summary = follower.look().unwrap();
+        assert_eq!(follower.read_summary().unwrap().ended_ns, Some(7));
+        drop(LogIndex::create_with_entries(directory.path(), &[began(8), file(5)]).unwrap());
+        let summary = follower.read_summary().unwrap();
         assert_eq!((summary.files.keys().copied().collect::<Vec<_>>(), summary.ended_ns), (vec![5], None));
     }
 
     #[test]
     fn a_directory_without_an_index_is_no_log() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(matches!(LogFollower::new(directory.path()).look(), Err(Error::NoIndex(_))));
+        assert!(matches!(LogFollower::new(directory.path()).read_summary(), Err(Error::NoIndex(_))));
     }
 }

@@ -1,6 +1,6 @@
 //! Reads a file of a log and counts its frames: to check an index, and to repair the file of a killed log.
 
-use super::{Error, failed};
+use super::{Error, file_error};
 use packetrig_engine::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_wire::checksum::crc32;
 use packetrig_wire::pcap::{CaptureDecoder, DecoderStep, MOST_NEEDED};
@@ -46,15 +46,15 @@ impl<R: Read> Read for ChecksumReader<R> {
 
 /// Computes the CRC-32 of a file's bytes.
 pub(super) fn crc32_of(path: &Path) -> Result<u32, Error> {
-    let input = File::open(path).map_err(failed("read", path))?;
+    let input = File::open(path).map_err(file_error("read", path))?;
     let mut reader = ChecksumReader { input, crc32: 0 };
-    io::copy(&mut reader, &mut io::sink()).map_err(failed("read", path))?;
+    io::copy(&mut reader, &mut io::sink()).map_err(file_error("read", path))?;
     Ok(reader.crc32)
 }
 
 /// Surveys a file, compressed or not. `known` are the trailer numbers before it.
-pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
-    let file = File::open(path).map_err(failed("read", path))?;
+pub fn survey_file(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
+    let file = File::open(path).map_err(file_error("read", path))?;
     let mut file = ChecksumReader { input: file, crc32: 0 };
     let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
     let mut reading = FileReading {
@@ -63,9 +63,9 @@ pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
         decoder: CaptureDecoder::new(),
     };
     let read = if is_compressed {
-        zstd::Decoder::new(&mut file).and_then(|mut input| reading.all(&mut input))
+        zstd::Decoder::new(&mut file).and_then(|mut input| reading.read_input(&mut input))
     } else {
-        reading.all(&mut file)
+        reading.read_input(&mut file)
     };
     match read {
         Ok(()) => {}
@@ -76,8 +76,8 @@ pub fn survey(path: &Path, known: TapNumbers) -> Result<LogFileSurvey, Error> {
         Err(error) => return Err(Error::Damaged { path: path.to_owned(), why: error.to_string() }),
     }
     // The checksum covers all bytes, including those that the decoder did not read.
-    io::copy(&mut file, &mut io::sink()).map_err(failed("read", path))?;
-    let numbers = reading.counter.numbers();
+    io::copy(&mut file, &mut io::sink()).map_err(file_error("read", path))?;
+    let numbers = reading.counter.tap_numbers();
     Ok(LogFileSurvey { numbers, crc32: file.crc32, ..reading.found })
 }
 
@@ -88,14 +88,14 @@ struct FileReading {
 }
 
 impl FileReading {
-    fn all(&mut self, input: &mut dyn Read) -> io::Result<()> {
+    fn read_input(&mut self, input: &mut dyn Read) -> io::Result<()> {
         // Twice the longest record: after the used bytes have been moved out, a whole record always fits. So a read that
         // brings nothing means the end of the file and never a full buffer.
         let mut buffer = vec![0; 2 * MOST_NEEDED];
         let mut from = 0;
         let mut to = 0;
         loop {
-            let used = self.some(&buffer[from..to])?;
+            let used = self.consume_front(&buffer[from..to])?;
             if let Some(used) = used {
                 from += used;
                 continue;
@@ -113,9 +113,11 @@ impl FileReading {
     }
 
     /// Decodes the front of `bytes`; returns the number of bytes used, or `None` if more are needed first.
-    fn some(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
-        let step =
-            self.decoder.next(bytes).map_err(|damage| io::Error::new(io::ErrorKind::InvalidData, damage))?;
+    fn consume_front(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let step = self
+            .decoder
+            .next_step(bytes)
+            .map_err(|damage| io::Error::new(io::ErrorKind::InvalidData, damage))?;
         let used = match step {
             DecoderStep::More(_) => return Ok(None),
             DecoderStep::Skip(bytes_used) => match usize::try_from(bytes_used) {
@@ -132,8 +134,9 @@ impl FileReading {
                 }
                 // The trailer is at the end of a frame. A frame that was cut by a snap length has none, whatever its last
                 // bytes are.
-                if let Some((_, trailer)) = trailer::split(record.bytes).filter(|_| !record.is_cut()) {
-                    self.counter.take(&trailer);
+                if let Some((_, trailer)) = trailer::split_trailer(record.bytes).filter(|_| !record.is_cut())
+                {
+                    self.counter.count_trailer(&trailer);
                 }
                 used
             }

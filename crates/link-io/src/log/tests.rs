@@ -28,7 +28,7 @@ impl TestLog {
 
     fn squeezed(directory: &Path, retention: LogRetention, now: u64, zstd: Option<i32>) -> Self {
         let extension = if zstd.is_some() { "pcapng.zst" } else { "pcapng" };
-        let keeper = LogKeeper::open(directory, "m0", retention).unwrap();
+        let keeper = LogKeeper::open_directory(directory, "m0", retention).unwrap();
         let spec = RecordSpec {
             target: RecordTarget::File(directory.join(format!("{NAME}.{extension}"))),
             format: CaptureFileFormat::Pcapng,
@@ -47,11 +47,15 @@ impl TestLog {
             zstd,
             queue: 64 << 20,
         };
-        let known = keeper.numbers();
+        let known = keeper.tap_numbers();
         let offset = RealtimeOffset { offset_ns: 0, bound_ns: 1 };
-        let recorder =
-            DirectionRecorder::shelved(spec, (Box::new(keeper), known), offset, MonoTime::from_nanos(now))
-                .unwrap();
+        let recorder = DirectionRecorder::start_with_keeper(
+            spec,
+            (Box::new(keeper), known),
+            offset,
+            MonoTime::from_nanos(now),
+        )
+        .unwrap();
         Self { recorder, now }
     }
 
@@ -60,24 +64,24 @@ impl TestLog {
         for number in numbers {
             self.now += 1_000_000_000;
             let trailer = TapTrailer { direction: 0, full_len: 976, number, at_ns: self.now };
-            let bytes = [&[7; 976][..], &trailer.encode()].concat();
+            let bytes = [&[7; 976][..], &trailer.to_bytes()].concat();
             let at = MonoTime::from_nanos(self.now);
-            self.recorder.frame(&RxFrame::single(&bytes, 1000, at, StampKind::Software));
+            self.recorder.record_frame(&RxFrame::single_packet(&bytes, 1000, at, StampKind::Software));
         }
     }
 
     fn end(self) -> u64 {
-        self.recorder.finish(MonoTime::from_nanos(self.now)).unwrap();
+        self.recorder.finish_recording(MonoTime::from_nanos(self.now)).unwrap();
         self.now
     }
 }
 
 fn numbers_of(directory: &Path) -> Vec<u64> {
-    files(directory).unwrap().into_iter().map(|(number, _)| number).collect()
+    list_files(directory).unwrap().into_iter().map(|(number, _)| number).collect()
 }
 
 fn entries(directory: &Path) -> Vec<FileEntry> {
-    let files = LogIndex::read(directory).unwrap().into_iter();
+    let files = LogIndex::read_entries(directory).unwrap().into_iter();
     files.filter_map(|entry| if let IndexEntry::File(file) = entry { Some(file) } else { None }).collect()
 }
 
@@ -105,7 +109,7 @@ fn files_and_frames_are_numbered_on_over_restarts_and_the_index_says_what_is_in_
         next += entry.frames;
     }
     assert_eq!(next, 300);
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.files, checked.frames, checked.written), (6, 300, 300));
 }
@@ -119,16 +123,16 @@ fn what_is_lost_between_tap_and_log_and_between_two_runs_is_told_apart() {
     let mut log = TestLog::begin(directory.path(), retention(), now);
     log.frames(61..=70);
     log.end();
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     let numbered = checked.numbers[0].unwrap();
     // 50 is one of the eleven between 49 and 61.
     assert_eq!((numbered.seen, numbered.missing, numbered.absent, numbered.last), (55, 4, 11, 70));
     assert!(checked.is_incomplete());
     let tap = r#"[{"name":"a-b","accounts":{"directions":[
         {"wanted":72,"mirrors":[{"to":"m0","mirrored":71}]},{"wanted":0,"mirrors":[{"to":"m0","mirrored":0}]}]}}]"#;
-    let checked = check(directory.path(), Some((Path::new("tap.json"), tap))).unwrap();
-    assert_eq!((checked.lost(), checked.lost_in_all()), ([Some(16), Some(0)], Some(16)));
-    let error = check(directory.path(), Some((Path::new("tap.json"), "{}"))).unwrap_err();
+    let checked = check_log(directory.path(), Some((Path::new("tap.json"), tap))).unwrap();
+    assert_eq!((checked.lost_copies(), checked.lost_in_all()), ([Some(16), Some(0)], Some(16)));
+    let error = check_log(directory.path(), Some((Path::new("tap.json"), "{}"))).unwrap_err();
     assert!(error.to_string().contains("one mirror"), "{error}");
 }
 
@@ -139,7 +143,7 @@ fn books(there: (u64, u64), back: (u64, u64)) -> String {
 }
 
 fn held_against(directory: &Path, books: &str) -> LogCheck {
-    check(directory, Some((Path::new("tap.json"), books))).unwrap()
+    check_log(directory, Some((Path::new("tap.json"), books))).unwrap()
 }
 
 #[test]
@@ -150,11 +154,14 @@ fn books_of_a_tap_that_are_older_than_the_log_tell_of_no_loss() {
     log.end();
     for (there, frames) in [((60, 60), 10), ((70, 68), 2)] {
         let checked = held_against(directory.path(), &books(there, (0, 0)));
-        assert_eq!((checked.doubt(), checked.lost()), (Some(LogDoubt::Older { frames }), [None, Some(0)]));
+        assert_eq!(
+            (checked.find_doubt(), checked.lost_copies()),
+            (Some(LogDoubt::Older { frames }), [None, Some(0)])
+        );
         assert!(!checked.is_incomplete(), "{checked:?}");
     }
     let checked = held_against(directory.path(), &books((70, 70), (0, 0)));
-    assert_eq!((checked.doubt(), checked.lost()), (None, [Some(0); 2]));
+    assert_eq!((checked.find_doubt(), checked.lost_copies()), (None, [Some(0); 2]));
     assert!(!checked.is_incomplete(), "{checked:?}");
 }
 
@@ -165,7 +172,7 @@ fn a_direction_of_which_nothing_came_lacks_all_of_it() {
     log.frames(1..=70);
     log.end();
     let checked = held_against(directory.path(), &books((70, 70), (5, 5)));
-    assert_eq!((checked.doubt(), checked.lost()), (None, [Some(0), Some(5)]));
+    assert_eq!((checked.find_doubt(), checked.lost_copies()), (None, [Some(0), Some(5)]));
     assert!(checked.is_incomplete(), "{checked:?}");
 }
 
@@ -178,7 +185,7 @@ fn books_of_a_tap_that_began_anew_tell_of_no_loss() {
     log.frames(1..=30);
     log.end();
     let checked = held_against(directory.path(), &books((30, 30), (0, 0)));
-    assert_eq!((checked.doubt(), checked.lost()), (Some(LogDoubt::Anew { times: 1 }), [None; 2]));
+    assert_eq!((checked.find_doubt(), checked.lost_copies()), (Some(LogDoubt::Anew { times: 1 }), [None; 2]));
     assert!(!checked.is_incomplete(), "{checked:?}");
 }
 
@@ -191,7 +198,7 @@ fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
     let now = log.end();
     let there = numbers_of(directory.path());
     assert_eq!(there.len(), 2, "two files, and room for the next: {there:?}");
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.written, checked.frames + checked.removed_frames), (600, 600));
     // The sum of the removed files survives when the index is written anew, and numbers go on.
@@ -199,11 +206,11 @@ fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
     let mut log = TestLog::begin(directory.path(), keep, now);
     log.frames(601..=610);
     log.end();
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     assert_eq!((checked.written, checked.removed_frames + checked.frames), (610, 610));
     assert_eq!(*numbers_of(directory.path()).last().unwrap(), last + 1);
     assert!(
-        matches!(LogIndex::read(directory.path()).unwrap()[0], IndexEntry::Before { files, .. } if files > 5)
+        matches!(LogIndex::read_entries(directory.path()).unwrap()[0], IndexEntry::Before { files, .. } if files > 5)
     );
 }
 
@@ -216,7 +223,7 @@ fn files_that_are_too_old_go() {
     log.frames(1..=150);
     log.end();
     assert_eq!(numbers_of(directory.path()), [0u64; 0]);
-    let removed = LogIndex::read(directory.path()).unwrap();
+    let removed = LogIndex::read_entries(directory.path()).unwrap();
     let of_age = removed
         .iter()
         .filter(|entry| matches!(entry, IndexEntry::Removed { why: RemovalReason::Age, .. }))
@@ -236,7 +243,7 @@ fn files_go_as_long_as_the_disk_has_too_little_room() {
     log.frames(151..=160);
     log.end();
     assert_eq!(numbers_of(directory.path()), [0u64; 0]);
-    let removed = LogIndex::read(directory.path()).unwrap();
+    let removed = LogIndex::read_entries(directory.path()).unwrap();
     let of_room = removed
         .iter()
         .filter(|entry| matches!(entry, IndexEntry::Removed { why: RemovalReason::Free, .. }))
@@ -266,7 +273,7 @@ fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
     let mended = &entries[2];
     assert!(mended.mended && mended.frames > 10, "{mended:?}");
     assert_eq!((entries.len(), entries[3].first_frame), (4, mended.first_frame + mended.frames));
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     assert_eq!(checked.findings, [LogFinding::Mended { file: 3 }]);
     let numbered = checked.numbers[0].unwrap();
     assert_eq!((numbered.last, numbered.seen + numbered.absent), (160, 160));
@@ -284,7 +291,7 @@ fn a_check_finds_what_somebody_changed() {
     let file = fs::OpenOptions::new().write(true).open(&second).unwrap();
     file.set_len(fs::metadata(&second).unwrap().len() - 1500).unwrap();
     fs::write(directory.path().join("log-00003.pcapng"), [0; 100]).unwrap();
-    let findings = check(directory.path(), None).unwrap().findings;
+    let findings = check_log(directory.path(), None).unwrap().findings;
     assert!(matches!(findings[0], LogFinding::Gone { file: 1 }), "{findings:?}");
     assert!(
         matches!(findings[1], LogFinding::Differs { file: 2, said, found } if found < said),
@@ -297,11 +304,11 @@ fn a_check_finds_what_somebody_changed() {
 fn two_logs_do_not_share_a_directory_and_a_log_without_room_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let log = TestLog::begin(directory.path(), retention(), 0);
-    assert!(matches!(LogKeeper::open(directory.path(), "m0", retention()), Err(Error::InUse(_))));
+    assert!(matches!(LogKeeper::open_directory(directory.path(), "m0", retention()), Err(Error::InUse(_))));
     log.end();
     let huge = LogRetention { file: u64::MAX, when_full: WhenFull::Refuse, ..retention() };
-    assert!(matches!(LogKeeper::open(directory.path(), "m0", huge), Err(Error::NoRoom { .. })));
-    LogKeeper::open(directory.path(), "m0", retention()).unwrap();
+    assert!(matches!(LogKeeper::open_directory(directory.path(), "m0", huge), Err(Error::NoRoom { .. })));
+    LogKeeper::open_directory(directory.path(), "m0", retention()).unwrap();
 }
 
 #[test]
@@ -310,7 +317,7 @@ fn compressed_files_are_numbered_counted_and_mended_like_others() {
     let mut log = TestLog::squeezed(directory.path(), retention(), 0, Some(3));
     log.frames(1..=150);
     let now = log.end();
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.files, checked.frames, entries(directory.path())[1].first_frame), (3, 150, 62));
     // The last run was killed, so its file is not in the index.
@@ -335,7 +342,7 @@ fn assert_changes_are_found(
         let mut changed = whole.clone();
         changed[place] ^= 1 << (place % 8);
         fs::write(path, &changed).unwrap();
-        let checked = check(directory, None).unwrap();
+        let checked = check_log(directory, None).unwrap();
         let is_named = checked.findings.iter().any(|finding| match finding {
             LogFinding::Changed { file: found }
             | LogFinding::Damaged { file: found, .. }
@@ -355,15 +362,15 @@ fn one_byte_that_changed_anywhere_is_found() {
         let mut log = TestLog::squeezed(directory.path(), retention(), 0, zstd);
         log.frames(1..=150);
         log.end();
-        assert!(!check(directory.path(), None).unwrap().is_incomplete());
-        for (number, path) in files(directory.path()).unwrap() {
+        assert!(!check_log(directory.path(), None).unwrap().is_incomplete());
+        for (number, path) in list_files(directory.path()).unwrap() {
             let size = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
             // Headers byte for byte, and positions all over the file up to its last byte.
             let places =
                 (0..64.min(size)).step_by(3).chain((64..size).step_by(size / 20 + 1)).chain([size - 1]);
             assert_changes_are_found(directory.path(), &path, places, Some(number));
         }
-        let checked = check(directory.path(), None).unwrap();
+        let checked = check_log(directory.path(), None).unwrap();
         assert!(!checked.is_incomplete(), "it is as it was: {checked:?}");
     }
 }
@@ -377,7 +384,7 @@ fn one_byte_of_the_index_that_changed_anywhere_is_found() {
     let index = directory.path().join(INDEX);
     let size = fs::read(&index).unwrap().len();
     assert_changes_are_found(directory.path(), &index, 0..size, None);
-    assert!(!check(directory.path(), None).unwrap().is_incomplete(), "it is as it was");
+    assert!(!check_log(directory.path(), None).unwrap().is_incomplete(), "it is as it was");
 }
 
 #[test]
@@ -386,7 +393,7 @@ fn a_log_of_an_older_version_has_no_checksums_and_gets_those_of_its_new_files() 
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);
     let now = log.end();
-    let older: String = LogIndex::read(directory.path())
+    let older: String = LogIndex::read_entries(directory.path())
         .unwrap()
         .into_iter()
         .map(|entry| match entry {
@@ -396,15 +403,15 @@ fn a_log_of_an_older_version_has_no_checksums_and_gets_those_of_its_new_files() 
         .map(|entry| serde_json::to_string(&entry).unwrap() + "\n")
         .collect();
     fs::write(directory.path().join(INDEX), older).unwrap();
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
-    let lines = LogIndex::read(directory.path()).unwrap().len() as u64;
+    let lines = LogIndex::read_entries(directory.path()).unwrap().len() as u64;
     let without = LogChecksums { files_without: 3, lines_without: lines, ..LogChecksums::default() };
     assert_eq!(checked.checksums, without);
     let mut log = TestLog::begin(directory.path(), retention(), now);
     log.frames(151..=200);
     log.end();
-    let checked = check(directory.path(), None).unwrap();
+    let checked = check_log(directory.path(), None).unwrap();
     assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.checksums.files, checked.checksums.files_without), (1, 3), "{checked:?}");
     assert_eq!(checked.checksums.lines_without, 0, "the index is written anew");

@@ -1,6 +1,6 @@
 //! Reads the packets of a capture, one after the other: from a file, or from all files of a log.
 
-use super::{Error, failed};
+use super::{Error, file_error};
 use crate::log;
 use packetrig_engine::recorded::{FileEnding, RecordedPackets};
 use packetrig_wire::pcap::CaptureRecord;
@@ -17,36 +17,36 @@ pub(super) struct CaptureSource {
 }
 
 /// Finds the captures behind these paths. None of them may be `into`.
-pub(super) fn sources(paths: &[PathBuf], into: &Path) -> Result<Vec<CaptureSource>, Error> {
+pub(super) fn find_sources(paths: &[PathBuf], into: &Path) -> Result<Vec<CaptureSource>, Error> {
     let into = into.canonicalize().ok();
     let mut sources = Vec::new();
     for path in paths {
-        let files = files_of(path)?;
+        let files = capture_files(path)?;
         for file in &files {
             // A pipe could not be read a second time.
             if file.metadata().is_ok_and(|about| !about.is_file()) {
                 return Err(Error::NotAFile(file.clone()));
             }
-            let real = file.canonicalize().map_err(failed("read", file))?;
+            let real = file.canonicalize().map_err(file_error("read", file))?;
             if into.as_ref() == Some(&real) {
                 return Err(Error::IntoItself(path.clone()));
             }
         }
-        sources.push(CaptureSource { name: name_of(path, paths), files });
+        sources.push(CaptureSource { name: capture_name(path, paths), files });
     }
     Ok(sources)
 }
 
-fn files_of(path: &Path) -> Result<Vec<PathBuf>, Error> {
+fn capture_files(path: &Path) -> Result<Vec<PathBuf>, Error> {
     if !path.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    let files: Vec<PathBuf> = log::files(path)?.into_iter().map(|(_, file)| file).collect();
+    let files: Vec<PathBuf> = log::list_files(path)?.into_iter().map(|(_, file)| file).collect();
     if files.is_empty() { Err(Error::NoLog(path.to_owned())) } else { Ok(files) }
 }
 
 /// Returns the last part of a path, or all of the path if several captures end with that part.
-fn name_of(path: &Path, all: &[PathBuf]) -> String {
+fn capture_name(path: &Path, all: &[PathBuf]) -> String {
     let last = path.file_name();
     let is_own = last.is_some() && all.iter().filter(|other| other.file_name() == last).count() == 1;
     let name =
@@ -65,7 +65,7 @@ struct CurrentPacket {
 }
 
 impl CurrentPacket {
-    fn copy(&mut self, record: &CaptureRecord<'_>) {
+    fn copy_record(&mut self, record: &CaptureRecord<'_>) {
         let CaptureRecord { bytes, full_len, link_type, has_fcs, merged, .. } = *record;
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
@@ -109,11 +109,11 @@ impl CaptureReader {
     }
 
     /// Advances to the next packet; returns its capture time, or `None` at the end.
-    pub(super) fn advance(&mut self) -> Result<Option<u64>, Error> {
+    pub(super) fn advance_to_next(&mut self) -> Result<Option<u64>, Error> {
         while let Some(open) = &mut self.open {
             let Self { packet, last_ns, .. } = self;
-            let step = open.packets.next(&mut |record| {
-                packet.copy(record);
+            let step = open.packets.next_packet(&mut |record| {
+                packet.copy_record(record);
                 // Simple packet blocks of pcapng have no time: they get that of the packet before them.
                 *last_ns = record.at_ns.unwrap_or(*last_ns);
             });
@@ -121,7 +121,7 @@ impl CaptureReader {
                 Ok(ending) => ending,
                 // A compressed file that was cut off: everything that can be decompressed is merged.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Some(FileEnding::Cut),
-                Err(source) => return Err(failed("read", &open.path)(source)),
+                Err(source) => return Err(file_error("read", &open.path)(source)),
             };
             let Some(ending) = ending else {
                 open.count += 1;
@@ -133,8 +133,8 @@ impl CaptureReader {
         Ok(None)
     }
 
-    /// Returns the packet to which [`advance`](Self::advance) moved.
-    pub(super) fn packet(&self) -> CaptureRecord<'_> {
+    /// Returns the packet to which [`advance_to_next`](Self::advance_to_next) moved.
+    pub(super) fn current_packet(&self) -> CaptureRecord<'_> {
         let CurrentPacket { bytes, full_len, link_type, has_fcs, merged } = &self.packet;
         CaptureRecord {
             bytes,
@@ -168,7 +168,8 @@ impl CaptureReader {
     fn open_next(&mut self) -> Result<(), Error> {
         self.open = None;
         if let Some(path) = self.files.pop() {
-            let packets = File::open(&path).and_then(RecordedPackets::new).map_err(failed("read", &path))?;
+            let packets =
+                File::open(&path).and_then(RecordedPackets::new).map_err(file_error("read", &path))?;
             self.open = Some(OpenFile { path, packets, count: 0 });
         }
         Ok(())

@@ -5,11 +5,11 @@
 //!
 //! Invariant: the file gets its final name only when it is complete and on the disk.
 
-use super::{Error, MergeReport, failed};
+use super::{Error, MergeReport, file_error};
 use packetrig_link::merge::{CaptureSet, MergedPacket};
 use packetrig_sys::private_files;
 use packetrig_units::clamp_to_u32;
-use packetrig_wire::pcap::block::{block, low, option, padded, words};
+use packetrig_wire::pcap::block::{low_half, write_block, write_option, write_padded, write_words};
 use packetrig_wire::pcap::merged::MergeComment;
 use std::collections::HashMap;
 use std::fs::File;
@@ -44,11 +44,12 @@ pub(super) struct MergedFile {
 }
 
 impl MergedFile {
-    pub(super) fn create(path: &Path, report: &MergeReport) -> Result<Self, Error> {
+    pub(super) fn create_partial(path: &Path, report: &MergeReport) -> Result<Self, Error> {
         let mut name = path.as_os_str().to_owned();
         name.push(".part");
         let partial = PathBuf::from(name);
-        let out = BufWriter::new(private_files::create(&partial).map_err(failed("write", &partial))?);
+        let out =
+            BufWriter::new(private_files::create_file(&partial).map_err(file_error("write", &partial))?);
         let names = report.captures.iter().map(|capture| capture.name.clone()).collect();
         let mut file = Self {
             path: path.to_owned(),
@@ -58,84 +59,90 @@ impl MergedFile {
             interfaces: HashMap::new(),
             bytes: Vec::new(),
         };
-        block(&mut file.bytes, SECTION, |body| {
+        write_block(&mut file.bytes, SECTION, |body| {
             // The byte order, version 1.0, and an unknown length of the section (-1).
-            words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
-            option(body, APPLICATION, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
-            option(body, COMMENT, comment(report).as_bytes());
-            option(body, END, &[]);
+            write_words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
+            write_option(body, APPLICATION, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
+            write_option(body, COMMENT, describe_sources(report).as_bytes());
+            write_option(body, END, &[]);
         });
-        file.put()?;
+        file.flush_block()?;
         Ok(file)
     }
 
-    pub(super) fn write(&mut self, packet: &MergedPacket) -> Result<(), Error> {
-        let interface = self.interface(packet)?;
+    pub(super) fn write_packet(&mut self, packet: &MergedPacket) -> Result<(), Error> {
+        let interface = self.ensure_interface(packet)?;
         let kept = clamp_to_u32(packet.packet.bytes.len());
-        block(&mut self.bytes, PACKET, |body| {
-            words(
+        write_block(&mut self.bytes, PACKET, |body| {
+            write_words(
                 body,
-                &[interface, low(packet.at_ns >> 32), low(packet.at_ns), kept, packet.packet.full_len],
+                &[
+                    interface,
+                    low_half(packet.at_ns >> 32),
+                    low_half(packet.at_ns),
+                    kept,
+                    packet.packet.full_len,
+                ],
             );
-            padded(body, &packet.packet.bytes);
+            write_padded(body, &packet.packet.bytes);
             if let Some(segment_bytes) = packet.packet.merged {
-                option(body, COMMENT, MergeComment::new(segment_bytes).as_bytes());
-                option(body, END, &[]);
+                write_option(body, COMMENT, MergeComment::new(segment_bytes).as_bytes());
+                write_option(body, END, &[]);
             }
         });
-        self.put()
+        self.flush_block()
     }
 
     /// Returns the number of the packet's interface. Writes the interface's description before its first packet.
-    fn interface(&mut self, packet: &MergedPacket) -> Result<u32, Error> {
+    fn ensure_interface(&mut self, packet: &MergedPacket) -> Result<u32, Error> {
         let key = (packet.captures, packet.packet.link_type);
         if let Some(number) = self.interfaces.get(&key) {
             return Ok(*number);
         }
         let number = clamp_to_u32(self.interfaces.len());
         self.interfaces.insert(key, number);
-        let has = |(index, name): (usize, &String)| packet.captures.has(index).then(|| name.clone());
+        let has = |(index, name): (usize, &String)| packet.captures.has_capture(index).then(|| name.clone());
         let names: Vec<String> = self.names.iter().enumerate().filter_map(has).collect();
         let is_all = names.len() == self.names.len();
         let description =
             if is_all { "in all captures".into() } else { format!("only in {}", names.join(", ")) };
-        block(&mut self.bytes, INTERFACE, |body| {
+        write_block(&mut self.bytes, INTERFACE, |body| {
             // A snap length of 0 means "no limit" in pcapng: the captures may have had different ones.
-            words(body, &[packet.packet.link_type.into(), 0]);
-            option(body, NAME, names.join("+").as_bytes());
-            option(body, DESCRIPTION, description.as_bytes());
-            option(body, RESOLUTION, &[NANOSECONDS]);
-            option(body, END, &[]);
+            write_words(body, &[packet.packet.link_type.into(), 0]);
+            write_option(body, NAME, names.join("+").as_bytes());
+            write_option(body, DESCRIPTION, description.as_bytes());
+            write_option(body, RESOLUTION, &[NANOSECONDS]);
+            write_option(body, END, &[]);
         });
-        self.put()?;
+        self.flush_block()?;
         Ok(number)
     }
 
     /// Writes the block that was made.
-    fn put(&mut self) -> Result<(), Error> {
+    fn flush_block(&mut self) -> Result<(), Error> {
         let written = self.out.write_all(&self.bytes);
         self.bytes.clear();
-        written.map_err(failed("write", &self.partial))
+        written.map_err(file_error("write", &self.partial))
     }
 
     /// Syncs the file and gives it its final name.
-    pub(super) fn finish(mut self) -> Result<(), Error> {
+    pub(super) fn finish_file(mut self) -> Result<(), Error> {
         let written = self.out.flush().and_then(|()| self.out.get_ref().sync_all());
-        written.map_err(failed("write", &self.partial))?;
-        std::fs::rename(&self.partial, &self.path).map_err(failed("write", &self.path))
+        written.map_err(file_error("write", &self.partial))?;
+        std::fs::rename(&self.partial, &self.path).map_err(file_error("write", &self.path))
     }
 }
 
 /// Removes the partial file if the merge ended with an error.
 impl Drop for MergedFile {
     fn drop(&mut self) {
-        // After `finish` there is no such file.
+        // After `finish_file` there is no such file.
         drop(std::fs::remove_file(&self.partial));
     }
 }
 
 /// Describes the captures and their clock offsets, for the file's comment.
-fn comment(report: &MergeReport) -> String {
+fn describe_sources(report: &MergeReport) -> String {
     let clocks = report.captures.iter().map(|capture| match &capture.clock {
         None => format!("{} (its clock is used)", capture.name),
         Some(clock) => format!("{} ({:+} ns)", capture.name, clock.ahead_ns),

@@ -21,19 +21,19 @@ pub(super) struct CaptureSurvey {
 }
 
 /// Reads a capture. `compared`: how many bytes of a packet identify it; all if `None`.
-pub(super) fn survey(files: &[PathBuf], compared: Option<usize>) -> Result<CaptureSurvey, Error> {
+pub(super) fn survey_capture(files: &[PathBuf], compared: Option<usize>) -> Result<CaptureSurvey, Error> {
     let mut reader = CaptureReader::new(files)?;
     let mut packets = 0;
     let mut times_ns = None;
     let mut shortest_cut: Option<usize> = None;
     let mut sample = PacketSample::new(SAMPLE);
-    while let Some(at_ns) = reader.advance()? {
-        let content = PacketContent::of(&reader.packet());
+    while let Some(at_ns) = reader.advance_to_next()? {
+        let content = PacketContent::from_record(&reader.current_packet());
         if content.is_cut() {
             let kept = content.bytes.len();
             shortest_cut = Some(shortest_cut.map_or(kept, |shortest| shortest.min(kept)));
         }
-        sample.add(content.identity(compared), packets, at_ns);
+        sample.add_packet(content.compute_identity(compared), packets, at_ns);
         times_ns = Some(times_ns.map_or((at_ns, at_ns), |(first, _)| (first, at_ns)));
         packets += 1;
     }

@@ -37,7 +37,7 @@ pub enum TapLossCause {
 }
 
 impl TapLossCause {
-    pub fn words(self) -> &'static str {
+    pub fn to_text(self) -> &'static str {
         match self {
             Self::Ring => "the receive ring was full: this machine was too slow",
             Self::Gone => "the interface is gone",
@@ -72,7 +72,7 @@ pub enum UncopiedReason {
 }
 
 impl UncopiedReason {
-    pub fn words(self) -> &'static str {
+    pub fn to_text(self) -> &'static str {
         match self {
             Self::Filter => "does not match the filter",
             Self::Own => "addressed to the station that receives the copies",
@@ -139,7 +139,7 @@ pub struct RecordingAccount {
 }
 
 /// Collects the counts that are not zero.
-pub(super) fn counted<K: Ord>(causes: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
+pub(super) fn nonzero_counts<K: Ord>(causes: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
     let mut all = BTreeMap::new();
     for (cause, frames) in causes.into_iter().filter(|(_, frames)| *frames > 0) {
         *all.entry(cause).or_insert(0) += frames;
@@ -147,15 +147,15 @@ pub(super) fn counted<K: Ord>(causes: impl IntoIterator<Item = (K, u64)>) -> BTr
     all
 }
 
-fn total<K>(causes: &BTreeMap<K, u64>) -> u64 {
+fn total_frames<K>(causes: &BTreeMap<K, u64>) -> u64 {
     causes.values().sum()
 }
 
 impl TapAccounts {
     /// Returns the accounting rules that are broken. Checks nothing before the end of the tap.
-    pub fn imbalances(&self) -> Vec<String> {
+    pub fn find_imbalances(&self) -> Vec<String> {
         if self.is_final {
-            self.directions.iter().flat_map(TapDirection::imbalances).collect()
+            self.directions.iter().flat_map(TapDirection::find_imbalances).collect()
         } else {
             Vec::new()
         }
@@ -164,22 +164,22 @@ impl TapAccounts {
 
 impl TapDirection {
     /// Number of frames that were not forwarded.
-    pub fn lost(&self) -> u64 {
-        total(&self.dropped)
+    pub fn lost_frames(&self) -> u64 {
+        total_frames(&self.dropped)
     }
 
-    fn imbalances(&self) -> Vec<String> {
+    fn find_imbalances(&self) -> Vec<String> {
         let way = format!("{} to {}", self.from, self.to);
         let mut broken = Vec::new();
         let came = self.received + self.made;
-        let lost = self.lost();
+        let lost = self.lost_frames();
         // An unknown count breaks no rule.
         if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
             broken.push(format!("{way}: {came} arrived, {forwarded} forwarded and {lost} dropped"));
         }
         // Every frame that arrived was either selected for the mirrors or is in a count of reasons. The copies of the
         // selected frames are checked mirror by mirror.
-        let uncopied = total(&self.uncopied);
+        let uncopied = total_frames(&self.uncopied);
         if !self.mirrors.is_empty() && self.wanted + uncopied != self.received {
             broken.push(format!(
                 "{way}: {} arrived, {} selected for copying and {uncopied} not",
@@ -187,7 +187,7 @@ impl TapDirection {
             ));
         }
         for mirror in &self.mirrors {
-            let dropped = total(&mirror.dropped);
+            let dropped = total_frames(&mirror.dropped);
             if let Some(mirrored) = mirror.mirrored.filter(|mirrored| mirrored + dropped != self.wanted) {
                 broken.push(format!(
                     "{way}: {} to copy to {}, {mirrored} copied and {dropped} dropped",
@@ -208,16 +208,16 @@ mod tests {
             to: "m".into(),
             mirrored: Some(5),
             bytes: 300,
-            dropped: counted([(TapLossCause::Driver, 2), (TapLossCause::Full, 0)]),
+            dropped: nonzero_counts([(TapLossCause::Driver, 2), (TapLossCause::Full, 0)]),
         };
         TapDirection {
             from: "a".into(),
             to: "b".into(),
             received: 10,
             forwarded: Some(9),
-            dropped: counted([(TapLossCause::Down, 1)]),
+            dropped: nonzero_counts([(TapLossCause::Down, 1)]),
             wanted: 7,
-            uncopied: counted([(UncopiedReason::Filter, 3)]),
+            uncopied: nonzero_counts([(UncopiedReason::Filter, 3)]),
             mirrors: vec![mirror],
             ..TapDirection::default()
         }
@@ -225,7 +225,7 @@ mod tests {
 
     fn broken(direction: TapDirection) -> usize {
         TapAccounts { is_final: true, directions: vec![direction], ..TapAccounts::default() }
-            .imbalances()
+            .find_imbalances()
             .len()
     }
 
@@ -245,7 +245,7 @@ mod tests {
     fn what_is_not_known_breaks_no_rule_and_nothing_is_checked_on_the_way() {
         assert_eq!(broken(TapDirection { forwarded: None, ..direction() }), 0);
         let one = TapDirection { received: 99, ..direction() };
-        assert!(TapAccounts { directions: vec![one], ..TapAccounts::default() }.imbalances().is_empty());
+        assert!(TapAccounts { directions: vec![one], ..TapAccounts::default() }.find_imbalances().is_empty());
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Starts a tap: takes the interfaces, chooses the back end, creates the file, starts the forwarding. In this order every
 //! refusal comes before the tap touches a frame.
 
-use super::choose::{TapAbilities, TapChoice, TapMethod, choose};
+use super::choose::{TapAbilities, TapChoice, TapMethod, choose_method};
 use super::guard::TapGuard;
 use super::hold::{HeldInterfaces, TapHold};
 use super::kernel::KernelTap;
 use super::lanes::{BEYOND_MTU, TapLanes};
 use super::link_state::LinkWatch;
-use super::place::{TapFiles, TapInterface, TapState, name_of};
+use super::place::{TapFiles, TapInterface, TapState, tap_name};
 use super::record::{RecordSource, RecordThread};
-use super::{RunningTap, TapPlane, TapRefusal, TapSpec, WHOLE, found};
+use super::{RunningTap, TapPlane, TapRefusal, TapSpec, WHOLE, find_taps};
 use crate::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::WorkerClock;
@@ -37,54 +37,60 @@ struct StartedTap {
 }
 
 impl RunningTap {
-    pub fn begin(spec: &TapSpec) -> Result<Self, Error> {
-        Self::begin_with(spec, None)
+    pub fn begin_tap(spec: &TapSpec) -> Result<Self, Error> {
+        Self::begin_with_treatments(spec, None)
     }
 
     /// Starts a tap with a treatment for the frames of each direction: from A to B, and back.
-    pub fn begin_with(
+    pub fn begin_with_treatments(
         spec: &TapSpec,
         treatments: Option<[Box<dyn FrameTreatment>; 2]>,
     ) -> Result<Self, Error> {
-        let name = name_of(spec)?;
-        check(spec, &name)?;
-        let mirrors = spec.mirrors.iter().map(|mirror| take(spec, &mirror.at, false));
+        let name = tap_name(spec)?;
+        check_spec(spec, &name)?;
+        let mirrors = spec.mirrors.iter().map(|mirror| take_interface(spec, &mirror.at, false));
         let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
-        let sides = [take(spec, &spec.sides[0], true)?, take(spec, &spec.sides[1], true)?];
+        let sides =
+            [take_interface(spec, &spec.sides[0], true)?, take_interface(spec, &spec.sides[1], true)?];
         let held = HeldInterfaces { sides, mirrors };
-        are_together(&held)?;
-        let links: Vec<_> = held.all().map(|held| &held.link).collect();
-        let choice = choose(spec, &TapAbilities::of(&held.sides[0].netns, &links, treatments.is_some()))?;
-        let files = TapFiles::of(&name);
+        check_same_namespace(&held)?;
+        let links: Vec<_> = held.iter_all().map(|held| &held.link).collect();
+        let choice = choose_method(
+            spec,
+            &TapAbilities::query_interfaces(&held.sides[0].netns, &links, treatments.is_some()),
+        )?;
+        let files = TapFiles::for_tap(&name);
         let mut guard = TapGuard::new(files, held)?;
         // A tap that died may have left pinned programs, which would be in the way.
-        PinnedForwarding::remove(guard.files.pins())?;
+        PinnedForwarding::remove_pins(guard.files.pins())?;
         // Saved before anything is forwarded: if this process is killed at the next line, `tap stop` still finds the
         // interfaces and restores them.
-        let mut state = state_of(spec, name, &choice, &guard.held);
-        guard.remember(&mut state)?;
-        let started = forward(spec, &choice, &mut guard, treatments)?;
+        let mut state = initial_state(spec, name, &choice, &guard.held);
+        guard.save_state(&mut state)?;
+        let started = start_forwarding(spec, &choice, &mut guard, treatments)?;
         if let Some(why) = started.refusal {
-            state = state_of(spec, state.name, &TapChoice::packet(why), &guard.held);
+            state = initial_state(spec, state.name, &TapChoice::use_packet(why), &guard.held);
         }
         state.knows_drivers = started.blindness.is_none();
         state.caveats.extend(started.blindness);
-        guard.remember(&mut state)?;
+        guard.save_state(&mut state)?;
         // From here on the tap's own file records the changes. With two files, a run that is started on an interface after
         // this process was killed would restore the interface under the forwarding that goes on.
         if !state.fail_closed {
-            guard.held.all_mut().try_for_each(TapHold::stop_saving)?;
+            guard.held.iter_all_mut().try_for_each(TapHold::stop_saving)?;
         }
         let clock = RealClock::new();
         let now = clock.now();
-        let watch = LinkWatch::begin(&guard.held.sides[0].netns, now, spec.link_state)?;
+        let watch = LinkWatch::open_links(&guard.held.sides[0].netns, now, spec.link_state)?;
         let record = match (started.sources, &spec.capture) {
-            (Some(sources), Some(file)) => Some(RecordThread::begin(spec, file, sources, RealClock::new())?),
+            (Some(sources), Some(file)) => {
+                Some(RecordThread::begin_recording(spec, file, sources, RealClock::new())?)
+            }
             _ => None,
         };
         // Best effort: without the log, a run beside this tap does not know the tap's losses.
         let losses = match &started.plane {
-            TapPlane::Process(_) => TapLossLog::begin(&state.name, now).ok(),
+            TapPlane::Process(_) => TapLossLog::begin_log(&state.name, now).ok(),
             TapPlane::Kernel(_) => None,
         };
         Ok(Self {
@@ -105,32 +111,32 @@ impl RunningTap {
 
 /// Starts the forwarding with the chosen back end. Falls back to this process if the kernel refuses and the user does not
 /// insist.
-fn forward(
+fn start_forwarding(
     spec: &TapSpec,
     choice: &TapChoice,
     guard: &mut TapGuard,
     treatments: Option<[Box<dyn FrameTreatment>; 2]>,
 ) -> Result<StartedTap, Error> {
     if choice.way == TapMethod::Packet {
-        return in_process(spec, &mut guard.held, treatments);
+        return start_in_process(spec, &mut guard.held, treatments);
     }
-    match in_kernel(spec, guard, choice.native) {
+    match start_in_kernel(spec, guard, choice.native) {
         // The driver knows best; if the user does not insist, there is another back end.
         Err(error) if spec.way.is_none() => {
-            PinnedForwarding::remove(guard.files.pins())?;
-            let started = in_process(spec, &mut guard.held, treatments)?;
+            PinnedForwarding::remove_pins(guard.files.pins())?;
+            let started = start_in_process(spec, &mut guard.held, treatments)?;
             Ok(StartedTap { refusal: Some(error.to_string()), ..started })
         }
         begun => begun,
     }
 }
 
-fn take(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result<TapHold, Error> {
-    TapHold::take(at, spec.confirmed.contains(at), is_side)
+fn take_interface(spec: &TapSpec, at: &PortLocation, is_side: bool) -> Result<TapHold, Error> {
+    TapHold::take_interface(at, spec.confirmed.contains(at), is_side)
 }
 
 /// Checks the parts of the specification that need no kernel, and whether a tap has this name already.
-fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
+fn check_spec(spec: &TapSpec, name: &str) -> Result<(), Error> {
     let all: Vec<&PortLocation> =
         spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
     for (index, location) in all.iter().enumerate() {
@@ -141,19 +147,19 @@ fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
     if spec.mirrors.len() > programs::MIRRORS {
         return Err(TapRefusal::TooMany(spec.mirrors.len(), programs::MIRRORS).into());
     }
-    let there = found(None)?.into_iter().find(|found| found.state.name == name);
+    let there = find_taps(None)?.into_iter().find(|found| found.state.name == name);
     match there {
         Some(found) if found.is_forwarding() => Err(TapRefusal::Taken(name.to_owned()).into()),
         // A dead tap whose forwarding has ended: restores its interfaces before they are taken again.
-        Some(found) => found.end().map(drop),
+        Some(found) => found.end_tap().map(drop),
         None => Ok(()),
     }
 }
 
-fn are_together(held: &HeldInterfaces) -> Result<(), Error> {
+fn check_same_namespace(held: &HeldInterfaces) -> Result<(), Error> {
     let first = &held.sides[0];
     let space = first.netns.inode()?;
-    for held in held.all() {
+    for held in held.iter_all() {
         if held.netns.inode()? != space {
             return Err(TapRefusal::Apart(first.location.to_string(), held.location.to_string()).into());
         }
@@ -161,21 +167,21 @@ fn are_together(held: &HeldInterfaces) -> Result<(), Error> {
     Ok(())
 }
 
-fn state_of(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldInterfaces) -> TapState {
+fn initial_state(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldInterfaces) -> TapState {
     let HeldInterfaces { sides, mirrors } = held;
-    let mut caveats: Vec<String> = held.all().flat_map(|held| held.caveats().iter().cloned()).collect();
-    caveats.extend(limits(spec, choice, sides, mirrors));
+    let mut caveats: Vec<String> = held.iter_all().flat_map(|held| held.caveats().iter().cloned()).collect();
+    caveats.extend(describe_limits(spec, choice, sides, mirrors));
     TapState {
         name,
         way: choice.way,
         why: choice.why.clone(),
-        process: process::own(),
+        process: process::own_id(),
         since_ns: clock::wall_clock_ns(),
         // The packet back end always ends with its process, whatever the user asked for.
         fail_closed: spec.fail_closed || choice.way == TapMethod::Packet,
         knows_drivers: false,
-        sides: [TapInterface::of(&sides[0]), TapInterface::of(&sides[1])],
-        mirrors: mirrors.iter().map(TapInterface::of).collect(),
+        sides: [TapInterface::from_held(&sides[0]), TapInterface::from_held(&sides[1])],
+        mirrors: mirrors.iter().map(TapInterface::from_held).collect(),
         filter: spec.filter.as_ref().map(|(text, _)| text.clone()),
         snap_len: spec.snap_len,
         trailer: spec.trailer,
@@ -184,7 +190,12 @@ fn state_of(spec: &TapSpec, name: String, choice: &TapChoice, held: &HeldInterfa
 }
 
 /// Describes frames that will not be forwarded or copied because of their length.
-fn limits(spec: &TapSpec, choice: &TapChoice, sides: &[TapHold; 2], mirrors: &[TapHold]) -> Vec<String> {
+fn describe_limits(
+    spec: &TapSpec,
+    choice: &TapChoice,
+    sides: &[TapHold; 2],
+    mirrors: &[TapHold],
+) -> Vec<String> {
     let [a, b] = sides;
     let mut caveats = Vec::new();
     if a.link.mtu != b.link.mtu {
@@ -221,7 +232,7 @@ fn mtu_for_copies(way: TapMethod, largest: u32, cut: u32, more: u32) -> u32 {
     if way == TapMethod::Xdp { copied.max(cut) } else { cut }
 }
 
-fn in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<StartedTap, Error> {
+fn start_in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<StartedTap, Error> {
     let HeldInterfaces { sides, mirrors } = &guard.held;
     let targets = spec.mirrors.iter().zip(mirrors).map(|(mirror, held)| MirrorTarget {
         index: held.link.index,
@@ -241,18 +252,18 @@ fn in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<StartedTa
     let names = [names[0].as_str(), names[1].as_str()];
     let netns = &sides[0].netns;
     let begun = match &spec.filter {
-        None => TapForwarding::begin(netns, &orders, names, None)?,
+        None => TapForwarding::begin_forwarding(netns, &orders, names, None)?,
         Some((text, program)) => {
-            let filter = xdp::translated(text, program)?;
-            TapForwarding::begin(netns, &orders, names, Some(&filter))?
+            let filter = xdp::filter_translator(text, program)?;
+            TapForwarding::begin_forwarding(netns, &orders, names, Some(&filter))?
         }
     };
     let mut forwarding = begun;
     // Pinned at once: until then the forwarding ends with this process.
     programs::prepare_pins()?;
-    forwarding.pin(guard.files.pins(), !spec.fail_closed)?;
+    forwarding.pin_in(guard.files.pins(), !spec.fail_closed)?;
     let sources = forwarding.take_rings().map(|rings| rings.map(RecordSource::Kernel));
-    let blindness = match forwarding.blindness() {
+    let blindness = match forwarding.watch_error() {
         Some(error) => Some(format!("frames that the drivers refuse are not counted: {error}")),
         None if !native => Some(
             "frames that the drivers refuse are not counted: the kernel's generic path does \
@@ -264,7 +275,7 @@ fn in_kernel(spec: &TapSpec, guard: &TapGuard, native: bool) -> Result<StartedTa
     Ok(StartedTap { plane: TapPlane::Kernel(KernelTap { forwarding }), sources, blindness, refusal: None })
 }
 
-fn in_process(
+fn start_in_process(
     spec: &TapSpec,
     held: &mut HeldInterfaces,
     treatments: Option<[Box<dyn FrameTreatment>; 2]>,
@@ -272,10 +283,12 @@ fn in_process(
     let HeldInterfaces { sides, mirrors } = held;
     sides.iter_mut().for_each(TapHold::keep_redirects);
     let sources = match spec.capture {
-        Some(_) => Some([RecordSource::beside(&sides[0], spec)?, RecordSource::beside(&sides[1], spec)?]),
+        Some(_) => {
+            Some([RecordSource::open_beside(&sides[0], spec)?, RecordSource::open_beside(&sides[1], spec)?])
+        }
         None => None,
     };
-    let lanes = TapLanes::begin(spec, sides, mirrors, treatments)?;
+    let lanes = TapLanes::begin_forwarding(spec, sides, mirrors, treatments)?;
     Ok(StartedTap { plane: TapPlane::Process(lanes), sources, blindness: None, refusal: None })
 }
 

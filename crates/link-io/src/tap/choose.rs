@@ -37,11 +37,11 @@ pub(super) struct TapChoice {
 }
 
 impl TapChoice {
-    pub(super) fn packet(why: String) -> Self {
+    pub(super) fn use_packet(why: String) -> Self {
         Self { way: TapMethod::Packet, native: false, why }
     }
 
-    fn xdp(native: bool, why: String) -> Self {
+    fn use_xdp(native: bool, why: String) -> Self {
         Self { way: TapMethod::Xdp, native, why }
     }
 }
@@ -58,31 +58,31 @@ pub(super) struct TapAbilities {
 }
 
 impl TapAbilities {
-    pub(super) fn of(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
+    pub(super) fn query_interfaces(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
         let features = links.iter().map(|link| {
             // No answer counts as no feature: kernels before 6.3 report none, and the packet back end works everywhere.
             let features = xdp_features(netns, link.index).unwrap_or_default();
             (link.name.clone(), features)
         });
         let features = features.collect();
-        Self { obstacle: xdp::obstacle().map(|error| error.to_string()), features, is_treated }
+        Self { obstacle: xdp::bpf_obstacle().map(|error| error.to_string()), features, is_treated }
     }
 }
 
-pub(super) fn choose(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Error> {
-    match (spec.way, in_kernel(spec, abilities)) {
-        (Some(TapMethod::Packet), _) => Ok(TapChoice::packet("asked for".into())),
+pub(super) fn choose_method(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Error> {
+    match (spec.way, kernel_choice(spec, abilities)) {
+        (Some(TapMethod::Packet), _) => Ok(TapChoice::use_packet("asked for".into())),
         (Some(TapMethod::Xdp), Ok(choice)) => {
             Ok(TapChoice { why: format!("asked for; {}", choice.why), ..choice })
         }
         (None, Ok(choice)) => Ok(choice),
         (Some(TapMethod::Xdp), Err(reason)) => Err(TapRefusal::Way { way: TapMethod::Xdp, reason }.into()),
-        (None, Err(reason)) => Ok(TapChoice::packet(reason)),
+        (None, Err(reason)) => Ok(TapChoice::use_packet(reason)),
     }
 }
 
 /// Returns the way to forward in the kernel, or the reason why that is not possible.
-fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, String> {
+fn kernel_choice(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, String> {
     if abilities.is_treated {
         return Err("impairments need this process; the kernel programs cannot make them".into());
     }
@@ -96,7 +96,7 @@ fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Stri
     let takes_none = abilities.features.iter().find(|(_, features)| !features.transmit);
     match not_native {
         None => match takes_none {
-            None => Ok(TapChoice::xdp(true, "the drivers of all interfaces can forward".into())),
+            None => Ok(TapChoice::use_xdp(true, "the drivers of all interfaces can forward".into())),
             // A mirror that accepts no redirected frames would get no copies at all.
             Some((name, _)) => Err(format!(
                 "{name} does not accept redirected frames (a virtual cable does if its far end has GRO on or \
@@ -105,7 +105,7 @@ fn in_kernel(spec: &TapSpec, abilities: &TapAbilities) -> Result<TapChoice, Stri
         },
         Some((name, _)) if spec.mirrors.is_empty() => {
             let why = format!("{name} has no XDP in its driver: the kernel's generic path forwards");
-            Ok(TapChoice::xdp(false, why))
+            Ok(TapChoice::use_xdp(false, why))
         }
         Some((name, _)) => {
             Err(format!("{name} has no XDP in its driver, and the generic path shares bytes between copies"))
@@ -149,7 +149,7 @@ mod tests {
         mirrors: usize,
         abilities: &TapAbilities,
     ) -> Result<(TapMethod, bool), String> {
-        let choice = choose(&spec(way, mirrors), abilities);
+        let choice = choose_method(&spec(way, mirrors), abilities);
         choice.map(|choice| (choice.way, choice.native)).map_err(|error| error.to_string())
     }
 

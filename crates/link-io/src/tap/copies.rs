@@ -16,7 +16,12 @@ pub(super) struct CopyShape {
 
 impl CopyShape {
     /// Writes the copy of a frame into `slot`. Returns its length, or `None` if it is too long for the mirror or the slot.
-    pub(super) fn write(&self, frame: &[u8], trailer: Option<TapTrailer>, slot: &mut [u8]) -> Option<usize> {
+    pub(super) fn write_copy(
+        &self,
+        frame: &[u8],
+        trailer: Option<TapTrailer>,
+        slot: &mut [u8],
+    ) -> Option<usize> {
         let kept = frame.len().min(self.snap);
         let len = kept + trailer.map_or(0, |_| trailer::LEN);
         if len > self.longest || len > slot.len() {
@@ -28,7 +33,7 @@ impl CopyShape {
             slot[..6].copy_from_slice(&to);
         }
         if let Some(trailer) = trailer {
-            slot[kept..len].copy_from_slice(&trailer.encode());
+            slot[kept..len].copy_from_slice(&trailer.to_bytes());
         }
         Some(len)
     }
@@ -44,16 +49,16 @@ mod tests {
     fn a_copy_is_cut_readdressed_and_followed_by_its_trailer() {
         let shape = CopyShape { snap: 100, to: Some([2; 6]), longest: 1514 };
         let mut slot = [0; 300];
-        let len = shape.write(&[7; 200], Some(TRAILER), &mut slot).unwrap();
-        let (frame, found) = trailer::split(&slot[..len]).unwrap();
+        let len = shape.write_copy(&[7; 200], Some(TRAILER), &mut slot).unwrap();
+        let (frame, found) = trailer::split_trailer(&slot[..len]).unwrap();
         assert_eq!((frame, found), (&[[2; 6].as_slice(), &[7; 94]].concat()[..], TRAILER));
     }
 
     #[test]
     fn a_copy_that_does_not_fit_is_none() {
         let shape = CopyShape { snap: 9600, to: None, longest: 223 };
-        assert_eq!(shape.write(&[7; 200], None, &mut [0; 300]), Some(200));
-        assert_eq!(shape.write(&[7; 200], Some(TRAILER), &mut [0; 300]), None);
-        assert_eq!(shape.write(&[7; 200], None, &mut [0; 100]), None);
+        assert_eq!(shape.write_copy(&[7; 200], None, &mut [0; 300]), Some(200));
+        assert_eq!(shape.write_copy(&[7; 200], Some(TRAILER), &mut [0; 300]), None);
+        assert_eq!(shape.write_copy(&[7; 200], None, &mut [0; 100]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Finds the taps of this machine by the files that they left, whether their processes live or not.
 
 use super::account::TapAccounts;
-use super::place::{TapFiles, TapInterface, TapState, names};
+use super::place::{TapFiles, TapInterface, TapState, list_names};
 use super::{TapEnd, TapMethod, TapRefusal, hold, kernel};
 use crate::Error;
 use packetrig_sys::link::NamespaceLinks;
@@ -10,8 +10,8 @@ use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
 
 /// Time that a process has to end after a request.
-const PATIENCE_NS: u64 = 20_000_000_000;
-const LOOK_NS: u64 = 10_000_000;
+const END_TIMEOUT_NS: u64 = 20_000_000_000;
+const POLL_INTERVAL_NS: u64 = 10_000_000;
 
 /// A tap that was found.
 #[derive(Debug)]
@@ -32,37 +32,39 @@ pub struct DescribedTap {
 }
 
 /// Describes all taps of this user.
-pub fn described() -> Vec<DescribedTap> {
-    names().iter().filter_map(|name| DescribedTap::of(name)).collect()
+pub fn describe_taps() -> Vec<DescribedTap> {
+    list_names().iter().filter_map(|name| DescribedTap::from_name(name)).collect()
 }
 
 impl DescribedTap {
-    fn of(name: &str) -> Option<Self> {
-        Self::in_files(&TapFiles::of(name))
+    fn from_name(name: &str) -> Option<Self> {
+        Self::from_files(&TapFiles::for_tap(name))
     }
 
-    fn in_files(files: &TapFiles) -> Option<Self> {
-        let state = files.recall()?;
-        Some(Self { state, process_runs: files.are_locked(), counted: files.published_at() })
+    fn from_files(files: &TapFiles) -> Option<Self> {
+        let state = files.read_state()?;
+        Some(Self { state, process_runs: files.are_locked(), counted: files.read_dated_accounts() })
     }
 }
 
 /// Finds all taps, or the one of that name.
-pub fn found(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
+pub fn find_taps(name: Option<&str>) -> Result<Vec<FoundTap>, Error> {
     match name {
-        None => Ok(names().iter().filter_map(|name| FoundTap::of(name)).collect()),
-        Some(name) => Ok(vec![FoundTap::of(name).ok_or_else(|| TapRefusal::Unknown(name.to_owned()))?]),
+        None => Ok(list_names().iter().filter_map(|name| FoundTap::from_name(name)).collect()),
+        Some(name) => {
+            Ok(vec![FoundTap::from_name(name).ok_or_else(|| TapRefusal::Unknown(name.to_owned()))?])
+        }
     }
 }
 
 impl FoundTap {
-    fn of(name: &str) -> Option<Self> {
-        Self::in_files(TapFiles::of(name))
+    fn from_name(name: &str) -> Option<Self> {
+        Self::from_files(TapFiles::for_tap(name))
     }
 
-    fn in_files(files: TapFiles) -> Option<Self> {
-        let state = files.recall()?;
-        let pinned = PinnedForwarding::find(files.pins()).ok();
+    fn from_files(files: TapFiles) -> Option<Self> {
+        let state = files.read_state()?;
+        let pinned = PinnedForwarding::find_in(files.pins()).ok();
         Some(Self { state, files, pinned })
     }
 
@@ -85,68 +87,68 @@ impl FoundTap {
     }
 
     /// The tap's interfaces that no longer exist.
-    pub fn gone(&self) -> Vec<String> {
+    pub fn gone_interfaces(&self) -> Vec<String> {
         let parts = self.state.sides.iter().chain(&self.state.mirrors);
         parts.filter(|part| !self.has_interface(part)).map(|part| part.location.clone()).collect()
     }
 
     fn has_interface(&self, part: &TapInterface) -> bool {
-        let netns = part.netns(self.state.process);
-        netns.and_then(|netns| NamespaceLinks::open(&netns).ok()?.by_index(part.index).ok()).is_some()
+        let netns = part.open_netns(self.state.process);
+        netns.and_then(|netns| NamespaceLinks::open_in(&netns).ok()?.by_index(part.index).ok()).is_some()
     }
 
     /// Reads the tap's accounts from the kernel, or else the last ones that its process published.
-    pub fn accounts(&self) -> Result<Option<TapAccounts>, Error> {
-        let published = self.files.published();
+    pub fn read_accounts(&self) -> Result<Option<TapAccounts>, Error> {
+        let published = self.files.read_accounts();
         let Some(pinned) = &self.pinned else { return Ok(published) };
-        let mut accounts = kernel::accounts(pinned.books(), &self.state, false)?;
-        accounts.elapsed = self.elapsed();
+        let mut accounts = kernel::read_accounts(pinned.counts(), &self.state, false)?;
+        accounts.elapsed = self.elapsed_time();
         accounts.recording = published.and_then(|accounts| accounts.recording);
         Ok(Some(accounts))
     }
 
-    fn elapsed(&self) -> Nanos {
+    fn elapsed_time(&self) -> Nanos {
         Nanos::new(clock::wall_clock_ns().saturating_sub(self.state.since_ns))
     }
 
     /// Ends the tap and restores its interfaces. A tap whose process lives ends itself, and reports the rest there (`None`).
     ///
     /// Returns an error if an interface cannot be restored. The tap's files stay then, so that it can be ended again.
-    pub fn end(self) -> Result<Option<TapEnd>, Error> {
+    pub fn end_tap(self) -> Result<Option<TapEnd>, Error> {
         if self.has_process() {
             process::ask_to_end(self.state.process)?;
-            let until_ns = clock::monotonic_ns() + PATIENCE_NS;
+            let until_ns = clock::monotonic_ns() + END_TIMEOUT_NS;
             while self.is_there() {
                 if clock::monotonic_ns() >= until_ns {
                     let object = format!("tap `{}`, which was asked to end,", self.state.name);
                     let holder = i32::try_from(self.state.process).ok();
                     return Err(packetrig_sys::Error::Busy { object, holder }.into());
                 }
-                clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+                clock::sleep_until_ns(clock::monotonic_ns() + POLL_INTERVAL_NS);
             }
             return Ok(None);
         }
-        let accounts = self.take_off()?;
-        self.files.forget(hold::restore_all(&self.state)?)?;
-        let imbalances = accounts.imbalances();
+        let accounts = self.detach_programs()?;
+        self.files.remove_files(hold::restore_abandoned(&self.state)?)?;
+        let imbalances = accounts.find_imbalances();
         Ok(Some(TapEnd { accounts, imbalances, recorded: None }))
     }
 
     /// True if the tap's file still exists and does not belong to a newer tap.
     fn is_there(&self) -> bool {
-        self.files.recall().is_some_and(|state| state.since_ns == self.state.since_ns)
+        self.files.read_state().is_some_and(|state| state.since_ns == self.state.since_ns)
     }
 
     /// Detaches the tap's programs; returns the final accounts.
-    fn take_off(&self) -> Result<TapAccounts, Error> {
-        let published = self.files.published().unwrap_or_default();
+    fn detach_programs(&self) -> Result<TapAccounts, Error> {
+        let published = self.files.read_accounts().unwrap_or_default();
         let Some(pinned) = &self.pinned else { return Ok(published) };
         // Counters are read after the programs are off and the frames in transit have been counted, else the rules of the
         // accounts would not hold.
-        pinned.end()?;
-        kernel::settle();
-        let mut accounts = kernel::accounts(pinned.books(), &self.state, true)?;
-        accounts.elapsed = self.elapsed();
+        pinned.end_forwarding()?;
+        kernel::wait_until_counted();
+        let mut accounts = kernel::read_accounts(pinned.counts(), &self.state, true)?;
+        accounts.elapsed = self.elapsed_time();
         accounts.recording = published.recording;
         Ok(accounts)
     }
@@ -169,7 +171,7 @@ mod tests {
     impl CableLab {
         /// Creates the cable; `None` if rights are missing.
         fn new(test: &str) -> Option<Self> {
-            let name = format!("link-io-{test}-{}", process::own());
+            let name = format!("link-io-{test}-{}", process::own_id());
             let netns = match NetNs::create_named(&name) {
                 Ok(netns) => netns,
                 Err(error) => {
@@ -180,12 +182,12 @@ mod tests {
             };
             let lab = Self(name);
             let end = |name| VethEnd { name, netns: None, mac: None };
-            NamespaceLinks::open(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
+            NamespaceLinks::open_in(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
             Some(lab)
         }
 
         fn link(&self, name: &str) -> Link {
-            NamespaceLinks::open(&NetNs::open(&self.0).unwrap()).unwrap().by_name(name).unwrap()
+            NamespaceLinks::open_in(&NetNs::open_named(&self.0).unwrap()).unwrap().by_name(name).unwrap()
         }
 
         /// Settings that a tap changes. The kernel chooses a queueing discipline when an interface comes up, which no
@@ -197,7 +199,7 @@ mod tests {
 
         fn hold(&self, name: &str) -> TapHold {
             let location = PortLocation { namespace: Some(self.0.clone()), interface: name.into() };
-            TapHold::take(&location, true, true).unwrap()
+            TapHold::take_interface(&location, true, true).unwrap()
         }
 
         /// A tap that holds both ends, with its files below `directory`.
@@ -205,9 +207,11 @@ mod tests {
             let sides = [self.hold("a"), self.hold("b")];
             let guard =
                 TapGuard::new(files(directory), HeldInterfaces { sides, mirrors: Vec::new() }).unwrap();
-            let mut state =
-                state([TapInterface::of(&guard.held.sides[0]), TapInterface::of(&guard.held.sides[1])]);
-            guard.remember(&mut state).unwrap();
+            let mut state = state([
+                TapInterface::from_held(&guard.held.sides[0]),
+                TapInterface::from_held(&guard.held.sides[1]),
+            ]);
+            guard.save_state(&mut state).unwrap();
             (guard, state)
         }
     }
@@ -223,7 +227,7 @@ mod tests {
             name: "t".into(),
             way: TapMethod::Packet,
             why: "asked for".into(),
-            process: process::own(),
+            process: process::own_id(),
             since_ns: 1,
             fail_closed: true,
             knows_drivers: false,
@@ -237,7 +241,7 @@ mod tests {
     }
 
     fn files(directory: &Path) -> TapFiles {
-        TapFiles::below(directory.join("run/tap"), &directory.join("pins"), "t")
+        TapFiles::below_directory(directory.join("run/tap"), &directory.join("pins"), "t")
     }
 
     #[test]
@@ -254,22 +258,22 @@ mod tests {
         };
         // Some process always has this number.
         let state = TapState { process: 1, ..state([side(1), side(2)]) };
-        files().remember(&state).unwrap();
+        files().save_state(&state).unwrap();
         let has_process = || {
             let [described, found] = [
-                DescribedTap::in_files(&files()).unwrap().process_runs,
-                FoundTap::in_files(files()).unwrap().has_process(),
+                DescribedTap::from_files(&files()).unwrap().process_runs,
+                FoundTap::from_files(files()).unwrap().has_process(),
             ];
             assert_eq!(described, found);
             found
         };
         assert!(!has_process(), "it was killed, and another has its number");
-        let lock = files().lock().unwrap();
-        assert!(has_process() && files().lock().unwrap().is_none());
+        let lock = files().take_lock().unwrap();
+        assert!(has_process() && files().take_lock().unwrap().is_none());
         drop(lock);
         assert!(!has_process());
         // Nobody is asked to end.
-        assert!(FoundTap::in_files(files()).unwrap().end().unwrap().is_some());
+        assert!(FoundTap::from_files(files()).unwrap().end_tap().unwrap().is_some());
         assert_eq!(std::fs::read_dir(directory.path().join("run/tap")).unwrap().count(), 0);
     }
 
@@ -280,10 +284,10 @@ mod tests {
         let before = (lab.settings("a"), lab.settings("b"));
         let (guard, _) = lab.tap(directory.path());
         assert!(lab.link("a").promiscuous && lab.link("b").up);
-        assert!(files(directory.path()).recall().is_some());
+        assert!(files(directory.path()).read_state().is_some());
         drop(guard);
         assert_eq!((lab.settings("a"), lab.settings("b")), before);
-        assert!(files(directory.path()).recall().is_none());
+        assert!(files(directory.path()).read_state().is_none());
     }
 
     #[test]
@@ -292,18 +296,18 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let before = (lab.settings("a"), lab.settings("b"));
         let (mut guard, mut state) = lab.tap(directory.path());
-        guard.leave();
+        guard.leave_interfaces();
         drop(guard);
         // One of the changes cannot be undone.
         let restorable = state.clone();
         state.sides[0].changes.push(InterfaceChange::Setting("net/no/such/setting".into(), "1".into()));
-        files(directory.path()).remember(&state).unwrap();
-        assert!(FoundTap::in_files(files(directory.path())).unwrap().end().is_err());
-        assert_eq!(files(directory.path()).recall(), Some(state), "it says what is left to restore");
+        files(directory.path()).save_state(&state).unwrap();
+        assert!(FoundTap::from_files(files(directory.path())).unwrap().end_tap().is_err());
+        assert_eq!(files(directory.path()).read_state(), Some(state), "it says what is left to restore");
         assert_eq!(lab.settings("b"), before.1, "the other interface is restored");
-        files(directory.path()).remember(&restorable).unwrap();
-        FoundTap::in_files(files(directory.path())).unwrap().end().unwrap();
+        files(directory.path()).save_state(&restorable).unwrap();
+        FoundTap::from_files(files(directory.path())).unwrap().end_tap().unwrap();
         assert_eq!((lab.settings("a"), lab.settings("b")), before);
-        assert!(files(directory.path()).recall().is_none());
+        assert!(files(directory.path()).read_state().is_none());
     }
 }

@@ -21,30 +21,30 @@ pub(super) struct TapGuard {
 impl TapGuard {
     /// Takes the tap's lock; refused if another process has a tap of that name.
     pub(super) fn new(files: TapFiles, held: HeldInterfaces) -> Result<Self, Error> {
-        let lock = files.lock()?.ok_or_else(|| TapRefusal::Taken(files.name().to_owned()))?;
+        let lock = files.take_lock()?.ok_or_else(|| TapRefusal::Taken(files.name().to_owned()))?;
         Ok(Self { files, held, is_over: false, _lock: lock })
     }
 
     /// Saves the tap's state, with all changes to its interfaces so far.
-    pub(super) fn remember(&self, state: &mut TapState) -> Result<(), Error> {
+    pub(super) fn save_state(&self, state: &mut TapState) -> Result<(), Error> {
         state.note_changes(&self.held);
-        self.files.remember(state)
+        self.files.save_state(state)
     }
 
     /// Restores the interfaces and removes the files. If an interface cannot be restored, the files stay: `tap stop` needs
     /// them to try again.
-    pub(super) fn restore(&mut self) -> Result<(), Error> {
+    pub(super) fn restore_interfaces(&mut self) -> Result<(), Error> {
         self.is_over = true;
         // First, because pinned forwarding would go on between interfaces that are restored already.
-        PinnedForwarding::remove(self.files.pins())?;
-        let restored = self.held.restore()?;
-        self.files.forget(restored)
+        PinnedForwarding::remove_pins(self.files.pins())?;
+        let restored = self.held.restore_interfaces()?;
+        self.files.remove_files(restored)
     }
 
     /// Leaves interfaces and files as they are: the tap goes on without this process.
-    pub(super) fn leave(&mut self) {
+    pub(super) fn leave_interfaces(&mut self) {
         self.is_over = true;
-        self.held.leave();
+        self.held.leave_interfaces();
     }
 }
 
@@ -52,7 +52,7 @@ impl Drop for TapGuard {
     fn drop(&mut self) {
         if !self.is_over {
             // Best effort: a destructor cannot return an error, and a later `stop` tries again.
-            drop(self.restore());
+            drop(self.restore_interfaces());
         }
     }
 }

@@ -23,14 +23,18 @@ pub(super) struct TapHold {
 
 impl TapHold {
     /// Takes an interface. A side (`is_side`) receives all frames, whatever their destination.
-    pub(super) fn take(location: &PortLocation, confirmed: bool, is_side: bool) -> Result<Self, Error> {
+    pub(super) fn take_interface(
+        location: &PortLocation,
+        confirmed: bool,
+        is_side: bool,
+    ) -> Result<Self, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let mut links = NamespaceLinks::open(&netns)?;
+        let mut links = NamespaceLinks::open_in(&netns)?;
         let link = links.by_name(&location.interface)?;
         guard::permit_port(&netns, link.index, &name, confirmed).map_err(packetrig_engine::Error::from)?;
-        let lock = NameLock::take(&netns, &lock_name(link.index), &format!("port {name}"))?;
-        let quieted = QuietInterface::make(&netns, &mut links, &link, InterfaceWish::default())?;
+        let lock = NameLock::take_name(&netns, &lock_name(link.index), &format!("port {name}"))?;
+        let quieted = QuietInterface::make_quiet(&netns, &mut links, &link, InterfaceWish::default())?;
         let mut held = Self {
             link: links.by_name(&location.interface)?,
             netns,
@@ -88,7 +92,7 @@ impl TapHold {
     }
 
     /// Restores the interface. An interface that no longer exists needs nothing.
-    fn restore(&mut self) -> Result<(), Error> {
+    fn restore_interface(&mut self) -> Result<(), Error> {
         let promiscuous = if std::mem::take(&mut self.is_promiscuous) {
             end_promiscuous_mode(&self.netns, self.link.index)
         } else {
@@ -101,18 +105,18 @@ impl TapHold {
     }
 
     /// Leaves the interface as it is now.
-    fn leave(&mut self) {
+    fn leave_interface(&mut self) {
         self.is_promiscuous = false;
         if let Some(quieted) = self.quieted.take() {
-            quieted.leave();
+            quieted.leave_changed();
         }
     }
 }
 
 impl Drop for TapHold {
     fn drop(&mut self) {
-        // A destructor cannot return an error; a caller that wants it has called `restore` before.
-        drop(self.restore());
+        // A destructor cannot return an error; a caller that wants it has called `restore_interface` before.
+        drop(self.restore_interface());
     }
 }
 
@@ -129,52 +133,52 @@ pub(super) struct HeldInterfaces {
 }
 
 impl HeldInterfaces {
-    pub(super) fn all(&self) -> impl Iterator<Item = &TapHold> {
+    pub(super) fn iter_all(&self) -> impl Iterator<Item = &TapHold> {
         self.sides.iter().chain(&self.mirrors)
     }
 
-    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut TapHold> {
+    pub(super) fn iter_all_mut(&mut self) -> impl Iterator<Item = &mut TapHold> {
         self.sides.iter_mut().chain(&mut self.mirrors)
     }
 
     /// Restores each interface, even if another one cannot be restored.
-    pub(super) fn restore(&mut self) -> Result<InterfacesRestored, Error> {
-        let outcomes = self.all_mut().map(TapHold::restore);
+    pub(super) fn restore_interfaces(&mut self) -> Result<InterfacesRestored, Error> {
+        let outcomes = self.iter_all_mut().map(TapHold::restore_interface);
         outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
     }
 
-    pub(super) fn leave(&mut self) {
-        self.all_mut().for_each(TapHold::leave);
+    pub(super) fn leave_interfaces(&mut self) {
+        self.iter_all_mut().for_each(TapHold::leave_interface);
     }
 }
 
 /// Restores the interfaces of a tap whose process has died, each even if another one cannot be restored.
-pub(super) fn restore_all(state: &TapState) -> Result<InterfacesRestored, Error> {
+pub(super) fn restore_abandoned(state: &TapState) -> Result<InterfacesRestored, Error> {
     let parts = state.sides.iter().chain(&state.mirrors);
     // A namespace that no longer exists took its interfaces with it.
-    let there = parts.filter_map(|part| Some((part, part.netns(state.process)?)));
-    let outcomes = there.map(|(part, netns)| restore(part, &netns));
+    let there = parts.filter_map(|part| Some((part, part.open_netns(state.process)?)));
+    let outcomes = there.map(|(part, netns)| restore_abandoned_interface(part, &netns));
     outcomes.fold(Ok(()), Result::and).map(InterfacesRestored)
 }
 
 /// Restores an interface that a dead tap left, if it is still the same interface.
-fn restore(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
-    let Some(link) = NamespaceLinks::open(netns)?.find_index(part.index)? else { return Ok(()) };
+fn restore_abandoned_interface(part: &TapInterface, netns: &NetNs) -> Result<(), Error> {
+    let Some(link) = NamespaceLinks::open_in(netns)?.find_index(part.index)? else { return Ok(()) };
     let location: Option<PortLocation> = part.location.parse().ok();
     if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }
     // Another process may have taken the interface since. It will restore the state that the tap made, so this has to wait.
-    let _lock = NameLock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
+    let _lock = NameLock::take_name(netns, &lock_name(part.index), &format!("port {}", part.location))?;
     let promiscuous = if part.promiscuous { end_promiscuous_mode(netns, part.index) } else { Ok(()) };
-    let settings = QuietInterface::resume(netns, &link, part.changes.clone())?.restore_all();
+    let settings = QuietInterface::take_over(netns, &link, part.changes.clone())?.restore_all();
     promiscuous?;
     settings.map_err(Error::from)
 }
 
 /// Ends promiscuous mode. An interface that no longer exists needs nothing.
 fn end_promiscuous_mode(netns: &NetNs, index: u32) -> Result<(), Error> {
-    let mut links = NamespaceLinks::open(netns)?;
+    let mut links = NamespaceLinks::open_in(netns)?;
     if links.find_index(index)?.is_some() {
         links.set_promiscuous(index, false)?;
     }

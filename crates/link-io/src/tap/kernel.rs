@@ -1,6 +1,8 @@
 //! The back end `xdp`: programs forward and copy; their counters become accounts.
 
-use super::account::{MirrorAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason, counted};
+use super::account::{
+    MirrorAccount, TapAccounts, TapDirection, TapLossCause, UncopiedReason, nonzero_counts,
+};
 use super::place::TapState;
 use crate::Error;
 use packetrig_sys::clock;
@@ -14,41 +16,45 @@ pub(super) struct KernelTap {
 }
 
 impl KernelTap {
-    pub(super) fn accounts(&self, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
-        accounts(self.forwarding.books(), state, is_final)
+    pub(super) fn read_accounts(&self, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
+        read_accounts(self.forwarding.counts(), state, is_final)
     }
 
     /// Ends the forwarding; the counters can still be read.
-    pub(super) fn end(&mut self) {
-        self.forwarding.end();
-        settle();
+    pub(super) fn end_forwarding(&mut self) {
+        self.forwarding.end_forwarding();
+        wait_until_counted();
     }
 }
 
 /// Waits until frames in transit have been counted.
-pub(super) fn settle() {
+pub(super) fn wait_until_counted() {
     clock::sleep_until_ns(clock::monotonic_ns() + SETTLED_NS);
 }
 
 /// Computes the accounts from the counters.
-pub(super) fn accounts(books: &TapCounts, state: &TapState, is_final: bool) -> Result<TapAccounts, Error> {
+pub(super) fn read_accounts(
+    counts: &TapCounts,
+    state: &TapState,
+    is_final: bool,
+) -> Result<TapAccounts, Error> {
     let directions =
-        [0, 1].into_iter().map(|side| direction(books, state, side)).collect::<Result<_, _>>()?;
+        [0, 1].into_iter().map(|side| read_direction(counts, state, side)).collect::<Result<_, _>>()?;
     Ok(TapAccounts { is_final, directions, ..TapAccounts::default() })
 }
 
-fn direction(books: &TapCounts, state: &TapState, side: usize) -> Result<TapDirection, Error> {
+fn read_direction(counts: &TapCounts, state: &TapState, side: usize) -> Result<TapDirection, Error> {
     // Counters at the entry are read first, so that a frame in transit does not look lost.
-    let inbound = books.inbound(side)?;
-    let failed = books.failed(side)?;
-    let handed = books.handed_over(side)?;
+    let inbound = counts.read_inbound(side)?;
+    let failed = counts.read_failed(side)?;
+    let handed = counts.read_handed_over(side)?;
     let tried = inbound.received.saturating_sub(inbound.gone);
     let refused = failed.down + failed.too_long + failed.memory + failed.deaf + failed.other;
     let seen = handed.sent + handed.dropped + refused;
     // The kernel skips an exit silently only if a frame has several exits.
     let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
     let mirrors =
-        (0..state.mirrors.len()).map(|mirror| mirror_account(books, state, side, mirror, inbound.wanted));
+        (0..state.mirrors.len()).map(|mirror| read_mirror(counts, state, side, mirror, inbound.wanted));
     Ok(TapDirection {
         from: state.sides[side].location.clone(),
         to: state.sides[1 - side].location.clone(),
@@ -56,7 +62,7 @@ fn direction(books: &TapCounts, state: &TapState, side: usize) -> Result<TapDire
         received_bytes: inbound.bytes,
         made: 0,
         forwarded: state.knows_drivers.then_some(handed.sent),
-        dropped: counted([
+        dropped: nonzero_counts([
             (TapLossCause::Gone, inbound.gone),
             (TapLossCause::Down, failed.down),
             (TapLossCause::TooLong, failed.too_long),
@@ -67,7 +73,7 @@ fn direction(books: &TapCounts, state: &TapState, side: usize) -> Result<TapDire
             (TapLossCause::PassedOver, passed_over),
         ]),
         wanted: inbound.wanted,
-        uncopied: counted([
+        uncopied: nonzero_counts([
             (UncopiedReason::Filter, inbound.other),
             (UncopiedReason::Own, inbound.own),
             (UncopiedReason::TooLong, inbound.too_long),
@@ -76,15 +82,15 @@ fn direction(books: &TapCounts, state: &TapState, side: usize) -> Result<TapDire
     })
 }
 
-fn mirror_account(
-    books: &TapCounts,
+fn read_mirror(
+    counts: &TapCounts,
     state: &TapState,
     side: usize,
     mirror: usize,
     wanted: u64,
 ) -> Result<MirrorAccount, Error> {
-    let seen = books.outbound(side, mirror)?;
-    let handed = books.handed_to_mirror(side, mirror)?;
+    let seen = counts.read_outbound(side, mirror)?;
+    let handed = counts.read_handed_to_mirror(side, mirror)?;
     let refused_here = seen.too_long + seen.no_room;
     let came = seen.passed + refused_here;
     // The kernel's tracepoint also counts a frame as dropped that the program on the exit refused.
@@ -93,7 +99,7 @@ fn mirror_account(
         to: state.mirrors[mirror].location.clone(),
         mirrored: state.knows_drivers.then_some(handed.sent),
         bytes: seen.bytes,
-        dropped: counted([
+        dropped: nonzero_counts([
             (TapLossCause::TooLong, seen.too_long),
             (TapLossCause::NoRoom, seen.no_room),
             (TapLossCause::Driver, driver),

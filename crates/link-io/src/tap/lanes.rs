@@ -53,7 +53,7 @@ pub(super) struct TapLanes {
 
 impl TapLanes {
     /// Starts the forwarding, with a treatment for each direction or none.
-    pub(super) fn begin(
+    pub(super) fn begin_forwarding(
         spec: &TapSpec,
         sides: &[TapHold; 2],
         mirrors: &[TapHold],
@@ -61,13 +61,13 @@ impl TapLanes {
     ) -> Result<Self, Error> {
         let mut treatments = treatments.map_or([None, None], |both| both.map(Some));
         let stop = Arc::new(AtomicBool::new(false));
-        let meters = [meter(&sides[0])?, meter(&sides[1])?];
+        let meters = [start_meter(&sides[0])?, start_meter(&sides[1])?];
         let published = [0, 1].map(|_| Arc::new(PublishedTally::new(mirrors.len())));
         let mtus = sides.iter().chain(mirrors).map(|held| AtomicU32::new(held.link.mtu)).collect();
         let mut lanes = Vec::new();
         for direction in [0, 1] {
             let published = Arc::clone(&published[direction]);
-            let mut lane = open(spec, sides, mirrors, direction, published, &mtus)?;
+            let mut lane = open_lane(spec, sides, mirrors, direction, published, &mtus)?;
             lane.treatment = treatments[direction].take();
             if lane.treatment.is_some() {
                 lane.out.log_departures();
@@ -79,7 +79,7 @@ impl TapLanes {
         for (direction, lane) in lanes.into_iter().enumerate() {
             let stop = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("tap-{direction}"));
-            let thread = thread.spawn(move || lane.run(&stop));
+            let thread = thread.spawn(move || lane.run_lane(&stop));
             let name = format!("tap-{direction}");
             all.threads.push(thread.map_err(|source| Error::Thread { name, source })?);
         }
@@ -87,7 +87,7 @@ impl TapLanes {
     }
 
     /// Gives the threads the present MTUs of the interfaces.
-    pub(super) fn bound(&self, seen: &SeenLinks) {
+    pub(super) fn update_mtus(&self, seen: &SeenLinks) {
         for (mtu, link) in self.mtus.iter().zip(seen) {
             if let Some(link) = link {
                 mtu.store(link.mtu, Ordering::Relaxed);
@@ -96,35 +96,35 @@ impl TapLanes {
     }
 
     /// Returns the error of a thread that ended too early.
-    pub(super) fn check(&mut self) -> Result<(), Error> {
+    pub(super) fn check_threads(&mut self) -> Result<(), Error> {
         match self.threads.iter().position(JoinHandle::is_finished) {
             None => Ok(()),
-            Some(ended) => result_of(self.threads.remove(ended))
+            Some(ended) => join_lane(self.threads.remove(ended))
                 .and(Err(Error::Bug("a thread of a tap ended before it was told to"))),
         }
     }
 
     /// Forwards the frames that have arrived, and ends.
-    pub(super) fn end(&mut self) -> Result<(), Error> {
+    pub(super) fn end_forwarding(&mut self) -> Result<(), Error> {
         self.stop.store(true, Ordering::Release);
         // Every thread is joined, even after an error of the first.
-        let results: Vec<_> = self.threads.drain(..).map(result_of).collect();
+        let results: Vec<_> = self.threads.drain(..).map(join_lane).collect();
         results.into_iter().collect()
     }
 
     /// Losses of both lanes in their own rings, and the time up to which they are known.
     pub(super) fn own_losses(&self) -> OwnLosses {
         let [(one_ns, one), (other_ns, other)] =
-            self.published.each_ref().map(|published| published.losses());
+            self.published.each_ref().map(|published| published.read_losses());
         OwnLosses { looked: MonoTime::from_nanos(one_ns.min(other_ns)), frames: one + other }
     }
 
-    pub(super) fn accounts(&mut self, state: &TapState) -> TapAccounts {
+    pub(super) fn read_accounts(&mut self, state: &TapState) -> TapAccounts {
         let mut directions = Vec::new();
         for side in [0, 1] {
             // The driver that sends a direction's frames is that of the other side.
-            let transmitted = self.meters[1 - side].read();
-            directions.push(self.published[side].account(state, side, transmitted));
+            let transmitted = self.meters[1 - side].read_counters();
+            directions.push(self.published[side].to_direction(state, side, transmitted));
         }
         TapAccounts { directions, ..TapAccounts::default() }
     }
@@ -133,20 +133,20 @@ impl TapLanes {
 impl Drop for TapLanes {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        // `end` has reported the error, or was not called.
+        // `end_forwarding` has reported the error, or was not called.
         self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 
-fn result_of(thread: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
+fn join_lane(thread: JoinHandle<Result<(), Error>>) -> Result<(), Error> {
     thread.join().unwrap_or_else(|_| Err(Error::Panicked("tap".into())))
 }
 
-fn meter(side: &TapHold) -> Result<InterfaceMeter, packetrig_sys::Error> {
+fn start_meter(side: &TapHold) -> Result<InterfaceMeter, packetrig_sys::Error> {
     InterfaceMeter::start(&side.netns, side.link.index)
 }
 
-fn open(
+fn open_lane(
     spec: &TapSpec,
     sides: &[TapHold; 2],
     mirrors: &[TapHold],
@@ -162,26 +162,26 @@ fn open(
     let name = from.location.to_string();
     let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
         let mtu = SeenMtu { all: Arc::clone(mtus), interface: 2 + number };
-        let exit = LaneExit::open(held, held.link.mtu + BEYOND_MTU, mtu)?;
-        Ok((exit, shape(spec, mirror, held)))
+        let exit = LaneExit::open_ring(held, held.link.mtu + BEYOND_MTU, mtu)?;
+        Ok((exit, copy_shape(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
     // The ring comes last: from its opening on, frames in it must be forwarded.
     Ok(TapLane {
         direction: u8::from(direction == 1),
-        out: LaneExit::open(to, longest, SeenMtu { all: Arc::clone(mtus), interface: 1 - direction })?,
+        out: LaneExit::open_ring(to, longest, SeenMtu { all: Arc::clone(mtus), interface: 1 - direction })?,
         mirrors: exits,
         filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
         stations: spec.mirrors.iter().filter_map(|mirror| mirror.to).collect(),
         has_trailer: spec.trailer,
         treatment: None,
         published,
-        rx: RxRing::open(&from.netns, from.link.index, &name, options)?,
+        rx: RxRing::open_on_interface(&from.netns, from.link.index, &name, options)?,
         tally: tally::LaneTally::new(spec.mirrors.len()),
     })
 }
 
-fn shape(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> CopyShape {
+fn copy_shape(spec: &TapSpec, mirror: &MirrorSpec, held: &TapHold) -> CopyShape {
     CopyShape {
         snap: spec.snap_len.unwrap_or(WHOLE) as usize,
         to: mirror.to,

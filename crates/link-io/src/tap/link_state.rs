@@ -37,7 +37,7 @@ impl LinkPassing {
     }
 
     /// Decides the next action from the present carriers.
-    pub(super) fn look(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkOrder> {
+    pub(super) fn decide_order(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<LinkOrder> {
         if let Some(side) = self.down {
             // The side that the tap took down has no carrier, of course; only the other side can show that the cable is
             // back.
@@ -76,13 +76,13 @@ pub(super) struct LinkWatch {
 }
 
 impl LinkWatch {
-    pub(super) fn begin(netns: &NetNs, now: MonoTime, passes_on: bool) -> Result<Self, Error> {
-        Ok(Self { links: NamespaceLinks::open(netns)?, passing: passes_on.then(|| LinkPassing::new(now)) })
+    pub(super) fn open_links(netns: &NetNs, now: MonoTime, passes_on: bool) -> Result<Self, Error> {
+        Ok(Self { links: NamespaceLinks::open_in(netns)?, passing: passes_on.then(|| LinkPassing::new(now)) })
     }
 
     /// Reads the interfaces. Returns `None` if the kernel did not answer, which is no reason to end.
-    pub(super) fn see(&mut self, held: &HeldInterfaces) -> Option<SeenLinks> {
-        held.all()
+    pub(super) fn poll_links(&mut self, held: &HeldInterfaces) -> Option<SeenLinks> {
+        held.iter_all()
             .map(|held| match self.links.by_index(held.link.index) {
                 Ok(link) => Some(Some(link)),
                 // A missing interface is an answer. Any other error is none: a busy kernel must not end a tap.
@@ -93,14 +93,14 @@ impl LinkWatch {
     }
 
     /// Passes on a change of the carrier; returns true if it switched a link.
-    pub(super) fn pass_on(
+    pub(super) fn pass_on_carrier(
         &mut self,
         now: MonoTime,
         seen: &SeenLinks,
         sides: &mut [TapHold; 2],
     ) -> Result<bool, Error> {
         let Some(passing) = &mut self.passing else { return Ok(false) };
-        match passing.look(now, [has_carrier(seen, 0), has_carrier(seen, 1)]) {
+        match passing.decide_order(now, [has_carrier(seen, 0), has_carrier(seen, 1)]) {
             None => Ok(false),
             Some(LinkOrder::Down(side)) => sides[side].switch_link(false).map(|()| true),
             Some(LinkOrder::Up(side)) => sides[side].switch_link(true).map(|()| true),
@@ -119,32 +119,32 @@ mod tests {
     #[test]
     fn a_loss_goes_to_the_other_side_and_comes_back() {
         let mut passing = LinkPassing::new(at(0));
-        assert_eq!(passing.look(at(1), [true, true]), None);
-        assert_eq!(passing.look(at(2), [false, true]), Some(LinkOrder::Down(1)));
+        assert_eq!(passing.decide_order(at(1), [true, true]), None);
+        assert_eq!(passing.decide_order(at(2), [false, true]), Some(LinkOrder::Down(1)));
         // B is down now, so it has no carrier.
-        assert_eq!(passing.look(at(3), [false, false]), None);
-        assert_eq!(passing.look(at(4), [true, false]), Some(LinkOrder::Up(1)));
+        assert_eq!(passing.decide_order(at(3), [false, false]), None);
+        assert_eq!(passing.decide_order(at(4), [true, false]), Some(LinkOrder::Up(1)));
         // B takes a while to find its carrier; A stays up meanwhile.
-        assert_eq!(passing.look(at(5), [true, false]), None);
-        assert_eq!(passing.look(at(6), [true, true]), None);
-        assert_eq!(passing.look(at(7), [true, false]), Some(LinkOrder::Down(0)));
+        assert_eq!(passing.decide_order(at(5), [true, false]), None);
+        assert_eq!(passing.decide_order(at(6), [true, true]), None);
+        assert_eq!(passing.decide_order(at(7), [true, false]), Some(LinkOrder::Down(0)));
     }
 
     #[test]
     fn a_side_that_comes_back_without_carrier_tells_so_in_turn() {
         let mut passing = LinkPassing::new(at(0));
-        passing.look(at(1), [true, true]);
-        assert_eq!(passing.look(at(2), [false, true]), Some(LinkOrder::Down(1)));
-        assert_eq!(passing.look(at(3), [true, false]), Some(LinkOrder::Up(1)));
-        assert_eq!(passing.look(at(5002), [true, false]), None);
-        assert_eq!(passing.look(at(5003), [true, false]), Some(LinkOrder::Down(0)));
-        assert_eq!(passing.look(at(5004), [false, true]), Some(LinkOrder::Up(0)));
+        passing.decide_order(at(1), [true, true]);
+        assert_eq!(passing.decide_order(at(2), [false, true]), Some(LinkOrder::Down(1)));
+        assert_eq!(passing.decide_order(at(3), [true, false]), Some(LinkOrder::Up(1)));
+        assert_eq!(passing.decide_order(at(5002), [true, false]), None);
+        assert_eq!(passing.decide_order(at(5003), [true, false]), Some(LinkOrder::Down(0)));
+        assert_eq!(passing.decide_order(at(5004), [false, true]), Some(LinkOrder::Up(0)));
     }
 
     #[test]
     fn links_have_time_to_come_up_at_the_beginning() {
         let mut passing = LinkPassing::new(at(0));
-        assert_eq!(passing.look(at(4999), [false, true]), None);
-        assert_eq!(passing.look(at(5000), [false, true]), Some(LinkOrder::Down(1)));
+        assert_eq!(passing.decide_order(at(4999), [false, true]), None);
+        assert_eq!(passing.decide_order(at(5000), [false, true]), Some(LinkOrder::Down(1)));
     }
 }

@@ -65,7 +65,7 @@ pub struct TapInterface {
 }
 
 impl TapInterface {
-    pub(super) fn of(held: &TapHold) -> Self {
+    pub(super) fn from_held(held: &TapHold) -> Self {
         Self {
             location: held.location.to_string(),
             netns_inode: held.netns.inode().ok(),
@@ -77,9 +77,9 @@ impl TapInterface {
 
     /// Opens the interface's namespace from any other one. `process` is that of the tap: while it lives, its namespace can
     /// be found even without a name.
-    pub(super) fn netns(&self, process: u32) -> Option<NetNs> {
+    pub(super) fn open_netns(&self, process: u32) -> Option<NetNs> {
         if let Some(inode) = self.netns_inode {
-            return NetNs::find(inode, Some(process));
+            return NetNs::find_by_inode(inode, Some(process));
         }
         let location: PortLocation = self.location.parse().ok()?;
         NetNs::open_or_current(location.namespace.as_deref()).ok()
@@ -89,13 +89,13 @@ impl TapInterface {
 impl TapState {
     /// Records all changes to the interfaces so far.
     pub(super) fn note_changes(&mut self, held: &HeldInterfaces) {
-        self.sides = [TapInterface::of(&held.sides[0]), TapInterface::of(&held.sides[1])];
-        self.mirrors = held.mirrors.iter().map(TapInterface::of).collect();
+        self.sides = [TapInterface::from_held(&held.sides[0]), TapInterface::from_held(&held.sides[1])];
+        self.mirrors = held.mirrors.iter().map(TapInterface::from_held).collect();
     }
 }
 
 /// Returns the tap's name; makes one from the sides if the user gave none.
-pub(super) fn name_of(spec: &TapSpec) -> Result<String, Error> {
+pub(super) fn tap_name(spec: &TapSpec) -> Result<String, Error> {
     if !spec.name.is_empty() {
         if !is_tap_name(&spec.name) {
             return Err(TapRefusal::Name(spec.name.clone()).into());
@@ -128,7 +128,7 @@ pub(super) struct TapFiles {
 }
 
 /// Lists the names of the taps that left a file.
-pub(super) fn names() -> Vec<String> {
+pub(super) fn list_names() -> Vec<String> {
     let files = runtime_directory::list_names(&runtime_directory::path_for(KIND));
     let texts = files.iter().filter_map(|file| file.to_str()?.strip_suffix(STATE));
     // A file with another name does not belong to a tap.
@@ -144,12 +144,12 @@ const LOCK: &str = ".lock";
 
 impl TapFiles {
     /// Returns the paths for a tap of that name, whether it exists or not.
-    pub(super) fn of(name: &str) -> Self {
+    pub(super) fn for_tap(name: &str) -> Self {
         let pins = Path::new(bpf::pin::ROOT).join("packetrig/tap");
-        Self::below(runtime_directory::path_for(KIND), &pins, name)
+        Self::below_directory(runtime_directory::path_for(KIND), &pins, name)
     }
 
-    pub(super) fn below(directory: PathBuf, pins: &Path, name: &str) -> Self {
+    pub(super) fn below_directory(directory: PathBuf, pins: &Path, name: &str) -> Self {
         Self { directory, name: name.to_owned(), pins: pins.join(name) }
     }
 
@@ -162,55 +162,55 @@ impl TapFiles {
         &self.pins
     }
 
-    fn file(&self, suffix: &str) -> PathBuf {
+    fn file_path(&self, suffix: &str) -> PathBuf {
         self.directory.join(format!("{}{suffix}", self.name))
     }
 
     /// Reads the tap's state from its file.
-    pub(super) fn recall(&self) -> Option<TapState> {
+    pub(super) fn read_state(&self) -> Option<TapState> {
         // No other text than a valid tap name may become part of a path.
         if !self.name.bytes().all(is_plain) {
             return None;
         }
-        serde_json::from_slice(&runtime_directory::read_file(&self.file(STATE)).ok()?).ok()
+        serde_json::from_slice(&runtime_directory::read_file(&self.file_path(STATE)).ok()?).ok()
     }
 
     /// Reads the accounts that were published last.
-    pub(super) fn published(&self) -> Option<TapAccounts> {
-        serde_json::from_slice(&runtime_directory::read_file(&self.file(ACCOUNTS)).ok()?).ok()
+    pub(super) fn read_accounts(&self) -> Option<TapAccounts> {
+        serde_json::from_slice(&runtime_directory::read_file(&self.file_path(ACCOUNTS)).ok()?).ok()
     }
 
     /// Reads the published accounts with their time, nanoseconds since 1970.
-    pub(super) fn published_at(&self) -> Option<(u64, TapAccounts)> {
-        let written = std::fs::metadata(self.file(ACCOUNTS)).ok()?.modified().ok()?;
+    pub(super) fn read_dated_accounts(&self) -> Option<(u64, TapAccounts)> {
+        let written = std::fs::metadata(self.file_path(ACCOUNTS)).ok()?.modified().ok()?;
         let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
-        Some((u64::try_from(since.as_nanos()).ok()?, self.published()?))
+        Some((u64::try_from(since.as_nanos()).ok()?, self.read_accounts()?))
     }
 
     /// Takes the lock that shows that the tap's process lives, until it is dropped or the process dies. `None` if another
     /// process has it.
-    pub(super) fn lock(&self) -> Result<Option<LockFile>, Error> {
-        let path = self.file(LOCK);
-        LockFile::take(&path).map_err(|source| Error::File { path, source })
+    pub(super) fn take_lock(&self) -> Result<Option<LockFile>, Error> {
+        let path = self.file_path(LOCK);
+        LockFile::lock_at(&path).map_err(|source| Error::File { path, source })
     }
 
     /// True if the tap's process lives. The process id does not show that: another process may have it by now.
     pub(super) fn are_locked(&self) -> bool {
-        lock::is_file_locked(&self.file(LOCK)).unwrap_or(false)
+        lock::is_file_locked(&self.file_path(LOCK)).unwrap_or(false)
     }
 
     /// Writes the tap's state.
-    pub(super) fn remember(&self, state: &TapState) -> Result<(), Error> {
-        self.write(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
+    pub(super) fn save_state(&self, state: &TapState) -> Result<(), Error> {
+        self.write_file(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
     }
 
-    pub(super) fn publish(&self, accounts: &TapAccounts) -> Result<(), Error> {
-        self.write(ACCOUNTS, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
+    pub(super) fn save_accounts(&self, accounts: &TapAccounts) -> Result<(), Error> {
+        self.write_file(ACCOUNTS, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
     }
 
     /// Replaces a file atomically: readers may come at any time.
-    fn write(&self, suffix: &str, bytes: &io::Result<Vec<u8>>) -> Result<(), Error> {
-        let path = self.file(suffix);
+    fn write_file(&self, suffix: &str, bytes: &io::Result<Vec<u8>>) -> Result<(), Error> {
+        let path = self.file_path(suffix);
         let written = match bytes {
             Ok(bytes) => runtime_directory::write_file(&path, bytes),
             Err(error) => Err(io::Error::other(error.to_string())),
@@ -219,20 +219,20 @@ impl TapFiles {
     }
 
     /// Removes all files of the tap.
-    pub(super) fn forget(&self, _restored: InterfacesRestored) -> Result<(), Error> {
+    pub(super) fn remove_files(&self, _restored: InterfacesRestored) -> Result<(), Error> {
         // The programs first: other processes find them only through the state file.
-        PinnedForwarding::remove(&self.pins)?;
-        for path in [self.file(STATE), self.file(ACCOUNTS)] {
+        PinnedForwarding::remove_pins(&self.pins)?;
+        for path in [self.file_path(STATE), self.file_path(ACCOUNTS)] {
             runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }
         // Removes the lock file of a process that was killed. A living process removes its own later.
-        self.lock().map(drop)
+        self.take_lock().map(drop)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::hold::restore_all;
+    use super::super::hold::restore_abandoned;
     use super::*;
 
     fn spec(name: &str, a: &str, b: &str) -> TapSpec {
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn names_are_safe_as_files_and_given_ones_are_kept_or_refused() {
-        let name = |name, a, b| name_of(&spec(name, a, b)).map_err(|error| error.to_string());
+        let name = |name, a, b| tap_name(&spec(name, a, b)).map_err(|error| error.to_string());
         assert_eq!(name("", "eth1", "eth2").unwrap(), "eth1-eth2");
         assert_eq!(name("", "lab/eth1.7", "lab/eth2").unwrap(), "lab_eth1_7-lab_eth2");
         assert_eq!(name("my_tap-1", "eth1", "eth2").unwrap(), "my_tap-1");
@@ -283,8 +283,9 @@ mod tests {
     #[test]
     fn what_is_left_is_found_until_it_is_forgotten() {
         let directory = tempfile::tempdir().unwrap();
-        let files = || TapFiles::below(directory.path().join("x/tap"), &directory.path().join("pins"), "t");
-        assert!(files().recall().is_none());
+        let files =
+            || TapFiles::below_directory(directory.path().join("x/tap"), &directory.path().join("pins"), "t");
+        assert!(files().read_state().is_none());
         std::fs::create_dir_all(files().pins()).unwrap();
         // No namespace has this number, so there is nothing to restore.
         let state = state(|index| TapInterface {
@@ -294,14 +295,14 @@ mod tests {
             changes: vec![InterfaceChange::Up],
             promiscuous: true,
         });
-        files().remember(&state).unwrap();
-        files().publish(&TapAccounts::default()).unwrap();
+        files().save_state(&state).unwrap();
+        files().save_accounts(&TapAccounts::default()).unwrap();
         assert_eq!(
-            (files().recall(), files().published()),
+            (files().read_state(), files().read_accounts()),
             (Some(state.clone()), Some(TapAccounts::default()))
         );
-        files().forget(restore_all(&state).unwrap()).unwrap();
-        assert_eq!((files().recall(), files().published()), (None, None));
+        files().remove_files(restore_abandoned(&state).unwrap()).unwrap();
+        assert_eq!((files().read_state(), files().read_accounts()), (None, None));
         assert!(!files().pins().exists());
     }
 }

@@ -45,7 +45,7 @@ pub(super) enum RecordSource {
 
 impl RecordSource {
     /// Opens a separate ring at a side, for a tap whose lanes own their rings.
-    pub(super) fn beside(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
+    pub(super) fn open_beside(side: &TapHold, spec: &TapSpec) -> Result<Self, Error> {
         let options = TapOptions {
             filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
             snap_len: spec.snap_len,
@@ -53,27 +53,27 @@ impl RecordSource {
             outgoing: false,
             blocks: BLOCKS,
         };
-        Ok(Self::Socket(Box::new(PacketTap::open(&side.location, options)?)))
+        Ok(Self::Socket(Box::new(PacketTap::open_interface(&side.location, options)?)))
     }
 
-    fn receive(&mut self, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         match self {
-            Self::Kernel(rings) => Ok(rings.receive(BATCH, &mut |frame| {
-                sink(RxFrame::single(
+            Self::Kernel(rings) => Ok(rings.receive_frames(BATCH, &mut |frame| {
+                sink(RxFrame::single_packet(
                     frame.bytes,
                     frame.full_len,
                     MonoTime::from_nanos(frame.monotonic_ns),
                     StampKind::Driver,
                 ));
             })),
-            Self::Socket(tap) => Ok(tap.receive(BATCH, sink)?),
+            Self::Socket(tap) => Ok(tap.receive_frames(BATCH, sink)?),
         }
     }
 
-    fn dropped(&mut self) -> Result<u64, Error> {
+    fn dropped_frames(&mut self) -> Result<u64, Error> {
         match self {
-            Self::Kernel(rings) => Ok(rings.dropped()),
-            Self::Socket(tap) => Ok(tap.ring()?.dropped),
+            Self::Kernel(rings) => Ok(rings.dropped_frames()),
+            Self::Socket(tap) => Ok(tap.ring_stats()?.dropped),
         }
     }
 }
@@ -100,19 +100,20 @@ pub(super) struct RecordThread {
 
 impl RecordThread {
     /// Creates the file and starts the thread.
-    pub(super) fn begin(
+    pub(super) fn begin_recording(
         spec: &TapSpec,
         file: &Path,
         sources: [RecordSource; 2],
         clock: impl WorkerClock + 'static,
     ) -> Result<Self, Error> {
-        let recorder = DirectionRecorder::start(record_spec(spec, file), offset_of(&sources), clock.now())?;
+        let recorder =
+            DirectionRecorder::start(record_spec(spec, file), stamp_offset(&sources), clock.now())?;
         let stop = Arc::new(AtomicBool::new(false));
         let published = Arc::<PublishedRecording>::default();
         let work = RecordWork { recorder, sources, published: Arc::clone(&published), frames: 0 };
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("tap-record".into());
-        let thread = thread.spawn(move || work.run(&clock, &stopped));
+        let thread = thread.spawn(move || work.run_recording(&clock, &stopped));
         let thread = thread.map_err(|source| Error::Thread { name: "tap-record".into(), source })?;
         Ok(Self { stop, published, thread: Some(thread) })
     }
@@ -128,7 +129,7 @@ impl RecordThread {
     }
 
     /// Writes the frames that have arrived, and ends the file.
-    pub(super) fn end(mut self) -> Result<EndedRecording, Error> {
+    pub(super) fn end_recording(mut self) -> Result<EndedRecording, Error> {
         self.stop.store(true, Ordering::Release);
         let thread = self.thread.take().ok_or(Error::Bug("a recording ended twice"))?;
         let outcome = thread.join().map_err(|_| Error::Panicked("tap-record".into()))??;
@@ -145,7 +146,7 @@ impl Drop for RecordThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // `end` was not called, so no caller wants the outcome.
+            // `end_recording` was not called, so no caller wants the outcome.
             drop(thread.join());
         }
     }
@@ -160,7 +161,11 @@ struct RecordWork {
 
 impl RecordWork {
     /// Records until the stop, and then the frames that are still in transit.
-    fn run(mut self, clock: &impl WorkerClock, stop: &AtomicBool) -> Result<RecordingOutcome, Error> {
+    fn run_recording(
+        mut self,
+        clock: &impl WorkerClock,
+        stop: &AtomicBool,
+    ) -> Result<RecordingOutcome, Error> {
         let mut rests = 0;
         let mut looked_ns = 0;
         let mut give_up_ns = None;
@@ -177,37 +182,37 @@ impl RecordWork {
             if asks_for_losses {
                 looked_ns = now_ns;
             }
-            if self.turn(clock, asks_for_losses)? == 0 {
+            if self.poll_once(clock, asks_for_losses)? == 0 {
                 rests = if is_over { rests + 1 } else { 0 };
                 clock::sleep_until_ns(clock::monotonic_ns() + REST_NS);
             } else {
                 rests = 0;
             }
         }
-        Ok(self.recorder.finish(clock.now())?)
+        Ok(self.recorder.finish_recording(clock.now())?)
     }
 
     /// Takes the frames that have come. Asks for losses if no frame came, or on request: the question costs system calls.
-    fn turn(&mut self, clock: &impl WorkerClock, asks_for_losses: bool) -> Result<usize, Error> {
+    fn poll_once(&mut self, clock: &impl WorkerClock, asks_for_losses: bool) -> Result<usize, Error> {
         let mut taken = 0;
         let mut dropped = 0;
         for (interface, source) in (0..).zip(&mut self.sources) {
-            taken += source.receive(&mut |frame| {
-                self.recorder.frame_of(interface, &frame);
+            taken += source.receive_frames(&mut |frame| {
+                self.recorder.record_interface_frame(interface, &frame);
                 self.frames += 1;
             })?;
         }
         if taken == 0 {
-            self.recorder.idle(clock.now());
+            self.recorder.flush_when_idle(clock.now());
         }
         if taken == 0 || asks_for_losses {
             for source in &mut self.sources {
-                dropped += source.dropped()?;
+                dropped += source.dropped_frames()?;
             }
-            self.recorder.lost_before(dropped);
+            self.recorder.set_kernel_dropped(dropped);
             self.published.ring_dropped.store(dropped, Ordering::Relaxed);
         }
-        let dropped = self.recorder.dropped();
+        let dropped = self.recorder.dropped_frames();
         self.published.frames.store(self.frames, Ordering::Relaxed);
         self.published.queue_dropped.store(dropped.queue, Ordering::Relaxed);
         self.published.disk_lost.store(dropped.disk, Ordering::Relaxed);
@@ -216,7 +221,7 @@ impl RecordWork {
 }
 
 /// Returns the clock offset with which the frames' times were converted: converting back gives the original stamp.
-fn offset_of(sources: &[RecordSource; 2]) -> RealtimeOffset {
+fn stamp_offset(sources: &[RecordSource; 2]) -> RealtimeOffset {
     match &sources[0] {
         RecordSource::Kernel(_) => clock::realtime_offset(),
         RecordSource::Socket(tap) => tap.offset(),

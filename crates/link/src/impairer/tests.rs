@@ -21,15 +21,18 @@ fn position(frame: &[u8]) -> u64 {
 
 /// Departures when `count` frames arrive one microsecond apart, and the truth.
 fn pass(rules: Vec<FaultRule>, count: u64) -> (Vec<u64>, KeyTruth) {
-    let mut impairer =
-        FrameImpairer::new(FaultPlan { seed: 1, rules, ..FaultPlan::none() }, 0, KeyTruths::default());
+    let mut impairer = FrameImpairer::new(
+        FaultPlan { seed: 1, rules, ..FaultPlan::without_faults() },
+        0,
+        KeyTruths::default(),
+    );
     let mut left = Vec::new();
     let mut out = |frame: &[u8], _: u64| left.push(position(frame));
     for n in 0..count {
-        impairer.release(n * 1000, &mut out);
-        impairer.accept(n * 1000, &frame(n), &mut out);
+        impairer.release_due(n * 1000, &mut out);
+        impairer.accept_frame(n * 1000, &frame(n), &mut out);
     }
-    let truth = impairer.finish(count * 1000, &mut out).0.remove(&0).unwrap_or_default();
+    let truth = impairer.into_witness(count * 1000, &mut out).0.remove(&0).unwrap_or_default();
     (left, truth)
 }
 
@@ -56,7 +59,7 @@ fn each_fault_does_what_it_says() {
 fn frames_held_when_the_device_stops_leave_last() {
     let (left, truth) = pass(vec![at(&[3], FrameFault::HoldBack { frames: 10 })], 5);
     assert_eq!(left, [0, 1, 2, 4, 3]);
-    assert_eq!(truth.accounts().max_extent, 1);
+    assert_eq!(truth.expected_counts().max_extent, 1);
 }
 
 #[test]
@@ -64,7 +67,7 @@ fn a_uniform_delay_keeps_the_order() {
     let (left, truth) =
         pass(vec![FaultRule::new(RulePositions::All, FrameFault::Delay(Nanos::new(3000)))], 10);
     assert_eq!(left, (0..10).collect::<Vec<_>>());
-    assert_eq!((truth.delayed, truth.accounts().reordered), (10, 0));
+    assert_eq!((truth.delayed, truth.expected_counts().reordered), (10, 0));
 }
 
 #[test]
@@ -76,17 +79,17 @@ fn damage_and_rewriting_change_the_bytes_they_say() {
                 at(&[1], FrameFault::Rewrite(HeaderEdit::SourceMac([2; 6]))),
                 at(&[2], FrameFault::Rewrite(HeaderEdit::PopVlan)),
             ],
-            ..FaultPlan::none()
+            ..FaultPlan::without_faults()
         },
         0,
         KeyTruths::default(),
     );
     let mut left = Vec::new();
     for _ in 0..3 {
-        impairer.accept(0, &[0; 60], &mut |frame, _| left.push(frame.to_vec()));
+        impairer.accept_frame(0, &[0; 60], &mut |frame, _| left.push(frame.to_vec()));
     }
     assert_eq!((left[0][59], &left[1][6..12], &left[2]), (0x81, &[2u8; 6][..], &vec![0; 60]));
-    let truth = impairer.finish(0, &mut |_, _| {}).0.remove(&0).unwrap();
+    let truth = impairer.into_witness(0, &mut |_, _| {}).0.remove(&0).unwrap();
     // Nothing was popped, so nothing was rewritten.
     assert_eq!((truth.corrupted, truth.rewritten), ([0].into(), [1].into()));
 }
@@ -104,15 +107,15 @@ proptest! {
             FaultRule::new(random(hold), FrameFault::HoldBack { frames }),
             FaultRule::new(random(delay), FrameFault::Delay(Nanos::new(7_000))),
         ];
-        let mut impairer = FrameImpairer::new(FaultPlan { seed, rules, ..FaultPlan::none() }, 0, KeyTruths::default());
+        let mut impairer = FrameImpairer::new(FaultPlan { seed, rules, ..FaultPlan::without_faults() }, 0, KeyTruths::default());
         let mut left = Vec::new();
         for n in 0..count {
-            impairer.release(n * 1000, &mut |frame, _| left.push(position(frame)));
-            impairer.accept(n * 1000, &frame(n), &mut |frame, _| left.push(position(frame)));
+            impairer.release_due(n * 1000, &mut |frame, _| left.push(position(frame)));
+            impairer.accept_frame(n * 1000, &frame(n), &mut |frame, _| left.push(position(frame)));
         }
-        let truth = impairer.finish(count * 1000, &mut |frame, _| left.push(position(frame)));
+        let truth = impairer.into_witness(count * 1000, &mut |frame, _| left.push(position(frame)));
         let truth = truth.0.get(&0).cloned().unwrap_or_default();
-        let accounts = truth.accounts();
+        let accounts = truth.expected_counts();
         prop_assert_eq!(&truth.departures, &left);
         prop_assert_eq!(accounts.lost, truth.dropped.len() as u64);
         prop_assert_eq!(accounts.duplicates, truth.duplicated.values().map(|c| u64::from(*c)).sum::<u64>());
@@ -127,21 +130,22 @@ fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyTr
     let mut left = Vec::new();
     let mut next = 0;
     for now in (0..=end).step_by(1000) {
-        impairer.release(now, &mut |frame, _| left.push((now, position(frame))));
+        impairer.release_due(now, &mut |frame, _| left.push((now, position(frame))));
         while arrivals.get(next).is_some_and(|at| *at <= now) {
-            impairer.accept(now, &frame(next as u64), &mut |frame, _| left.push((now, position(frame))));
+            impairer
+                .accept_frame(now, &frame(next as u64), &mut |frame, _| left.push((now, position(frame))));
             next += 1;
         }
     }
     assert_eq!(impairer.next_due(), None, "the test looked long enough");
-    (left, impairer.finish(end, &mut |_, _| {}).0.remove(&0).unwrap_or_default())
+    (left, impairer.into_witness(end, &mut |_, _| {}).0.remove(&0).unwrap_or_default())
 }
 
 #[test]
 fn the_queue_of_a_limited_rate_spaces_frames_and_drops_its_tail() {
     // 64 bytes with FCS in 4 us; three frames have room.
     let queue = RateQueue { rate: BitRate::new(128_000_000), room: QueueLimit::Frames(3) };
-    let plan = FaultPlan { queue: Some(queue), ..FaultPlan::none() };
+    let plan = FaultPlan { queue: Some(queue), ..FaultPlan::without_faults() };
     let (left, truth) = timed(plan, &[0; 6], 100_000);
     assert_eq!(left, [(4_000, 0), (8_000, 1), (12_000, 2)]);
     assert_eq!((truth.received, truth.dropped), (6, [3, 4, 5].into()));
@@ -152,7 +156,7 @@ fn copies_take_room_like_frames() {
     let queue = RateQueue { rate: BitRate::new(128_000_000), room: QueueLimit::Frames(3) };
     let rules = vec![at(&[0, 1], FrameFault::Duplicate { copies: 1 })];
     let (left, truth) =
-        timed(FaultPlan { queue: Some(queue), rules, ..FaultPlan::none() }, &[0, 0, 0], 100_000);
+        timed(FaultPlan { queue: Some(queue), rules, ..FaultPlan::without_faults() }, &[0, 0, 0], 100_000);
     assert_eq!(left, [(4_000, 0), (8_000, 0), (12_000, 1)]);
     assert_eq!((truth.dropped, truth.duplicated), ([2].into(), [(0, 1)].into()));
 }
@@ -168,13 +172,13 @@ fn jitter_varies_the_delay_within_its_spread_and_order_is_kept_if_asked() {
     };
     let arrivals: Vec<u64> = (0..500).map(|n| n * 10_000).collect();
     for in_order in [false, true] {
-        let plan = FaultPlan { seed: 5, rules: rules(), in_order, ..FaultPlan::none() };
+        let plan = FaultPlan { seed: 5, rules: rules(), in_order, ..FaultPlan::without_faults() };
         let (left, truth) = timed(plan, &arrivals, 6_000_000);
         let delays: Vec<u64> = left.iter().map(|(at, position)| at - position * 10_000).collect();
         // A frame that is due between two polls leaves at the later one.
         assert!(delays.iter().all(|delay| (60_000..=141_000).contains(delay)), "{delays:?}");
         assert!(delays.iter().max() > Some(&130_000) && delays.len() == 500);
-        assert_eq!(truth.accounts().reordered > 0, !in_order);
+        assert_eq!(truth.expected_counts().reordered > 0, !in_order);
     }
 }
 
@@ -186,7 +190,7 @@ fn who_waits_for_later_frames_that_never_come_leaves_when_patience_ends() {
             at(&[1], FrameFault::Delay(Nanos::from_micros(5))),
         ],
         held_at_most: Some(Nanos::from_micros(20)),
-        ..FaultPlan::none()
+        ..FaultPlan::without_faults()
     };
     let (left, truth) = timed(plan, &[0, 1000, 2000], 100_000);
     assert_eq!(left, [(0, 0), (2_000, 2), (26_000, 1)]);
@@ -197,22 +201,22 @@ fn who_waits_for_later_frames_that_never_come_leaves_when_patience_ends() {
 fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
     struct LastFrame(Option<(u32, u8)>);
     impl FrameWitness for LastFrame {
-        fn settled(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
+        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
             self.0 = deeds.corrupted;
         }
-        fn left(&mut self, _: FramePosition) {}
+        fn on_departure(&mut self, _: FramePosition) {}
     }
     let plan = FaultPlan {
         seed: 9,
         rules: vec![FaultRule::new(RulePositions::All, FrameFault::CorruptAnywhere)],
-        ..FaultPlan::none()
+        ..FaultPlan::without_faults()
     };
     let mut impairer = FrameImpairer::new(plan, 0, LastFrame(None));
     let mut places = std::collections::BTreeSet::new();
     for _ in 0..500 {
         let mut left = Vec::new();
-        impairer.accept(0, &[0; 60], &mut |frame, _| left = frame.to_vec());
-        let (at, mask) = impairer.witness().0.unwrap();
+        impairer.accept_frame(0, &[0; 60], &mut |frame, _| left = frame.to_vec());
+        let (at, mask) = impairer.witness_mut().0.unwrap();
         let mut wanted = [0u8; 60];
         wanted[at as usize] = mask;
         assert!(at >= 14 && mask.is_power_of_two() && left == wanted);
@@ -234,25 +238,26 @@ fn what_arrived_has_left_or_has_an_account_at_every_moment() {
     #[derive(Default)]
     struct KeptAccounts([u64; 5]);
     impl FrameWitness for KeptAccounts {
-        fn settled(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
+        fn on_arrival(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
             let more = [1, u64::from(deeds.copies), u64::from(deeds.dropped), u64::from(deeds.overflowed), 0];
             for (sum, more) in self.0.iter_mut().zip(more) {
                 *sum += more;
             }
         }
-        fn left(&mut self, _: FramePosition) {
+        fn on_departure(&mut self, _: FramePosition) {
             self.0[4] += 1;
         }
     }
-    let plan = FaultPlan { seed: 2, queue: Some(queue), rules, in_order: true, ..FaultPlan::none() };
+    let plan =
+        FaultPlan { seed: 2, queue: Some(queue), rules, in_order: true, ..FaultPlan::without_faults() };
     let mut impairer = FrameImpairer::new(plan, 0, KeptAccounts::default());
     for n in 0..5_000 {
-        impairer.release(n * 4_000, &mut |_, _| {});
-        impairer.accept(n * 4_000, &frame(n), &mut |_, _| {});
-        let inside = impairer.inside();
-        let [arrived, copies, dropped, overflowed, left] = impairer.witness().0;
+        impairer.release_due(n * 4_000, &mut |_, _| {});
+        impairer.accept_frame(n * 4_000, &frame(n), &mut |_, _| {});
+        let inside = impairer.frames_inside();
+        let [arrived, copies, dropped, overflowed, left] = impairer.witness_mut().0;
         assert_eq!(arrived + copies, left + dropped + overflowed + inside);
     }
-    let [_, copies, dropped, overflowed, _] = impairer.witness().0;
+    let [_, copies, dropped, overflowed, _] = impairer.witness_mut().0;
     assert!(copies > 0 && dropped > 0 && overflowed > 0);
 }

@@ -32,9 +32,9 @@ impl ClockDrift {
     }
 
     /// Estimates the drift from pairs without a step; `None` if they are too few or too short to tell.
-    pub(super) fn of(pairs: &[StampPair]) -> Option<Self> {
+    pub(super) fn from_pairs(pairs: &[StampPair]) -> Option<Self> {
         let window = LEAST_PAIRS.max(pairs.len().div_ceil(WINDOWS));
-        let points: Vec<WindowPoint> = pairs.chunks_exact(window).map(WindowPoint::of).collect();
+        let points: Vec<WindowPoint> = pairs.chunks_exact(window).map(WindowPoint::from_window).collect();
         let mut slopes = Vec::new();
         for (index, one) in points.iter().enumerate() {
             slopes.extend(points[index + 1..].iter().filter_map(|other| one.slope_to(other)));
@@ -44,17 +44,17 @@ impl ClockDrift {
         let windows = points.len() as f64;
         // Standard deviation of Kendall's S without ties (Sen 1968).
         let spread = (windows * (windows - 1.0) * (2.0 * windows + 5.0) / 18.0).sqrt();
-        let ranks = DEVIATIONS * spread * dependence(&points, slope);
+        let ranks = DEVIATIONS * spread * widening_factor(&points, slope);
         // Beyond the slopes that there are, nothing is known.
-        let below = rank(slopes.len(), -ranks)?;
-        let above = rank(slopes.len(), ranks)?;
+        let below = rank_index(slopes.len(), -ranks)?;
+        let above = rank_index(slopes.len(), ranks)?;
         let [ppm, least_ppm, most_ppm] = [slope, slopes[below], slopes[above]].map(|slope| slope * 1e6);
         Some(Self { ppm, least_ppm, most_ppm })
     }
 }
 
 /// Index of an end of the interval among so many sorted slopes; `None` if the end lies outside them.
-fn rank(slopes: usize, ranks: f64) -> Option<usize> {
+fn rank_index(slopes: usize, ranks: f64) -> Option<usize> {
     let place = f64::midpoint(slopes as f64 - 1.0, ranks);
     let place = if ranks < 0.0 { place.floor() } else { place.ceil() };
     #[expect(
@@ -67,7 +67,7 @@ fn rank(slopes: usize, ranks: f64) -> Option<usize> {
 }
 
 /// Factor by which the interval is widened, because the residual of a window depends on that of the window before (autocorrelation).
-fn dependence(points: &[WindowPoint], slope: f64) -> f64 {
+fn widening_factor(points: &[WindowPoint], slope: f64) -> f64 {
     let Some(first) = points.first() else { return 1.0 };
     let left: Vec<f64> = points
         .iter()

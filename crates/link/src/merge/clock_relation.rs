@@ -62,9 +62,9 @@ pub struct ClockStep {
 
 impl ClockRelation {
     /// Relates two captures; `None` if no packet is in both.
-    pub fn between(reference: &PacketSample, other: &PacketSample) -> Option<Self> {
-        let common = reference.common(other);
-        let pairs: Vec<StampPair> = common.iter().map(|(ours, theirs)| pair(ours, theirs)).collect();
+    pub fn between_samples(reference: &PacketSample, other: &PacketSample) -> Option<Self> {
+        let common = reference.common_packets(other);
+        let pairs: Vec<StampPair> = common.iter().map(|(ours, theirs)| stamp_pair(ours, theirs)).collect();
         let pairs = without_strays(&pairs);
         if pairs.is_empty() {
             return None;
@@ -75,12 +75,12 @@ impl ClockRelation {
         let mut begin = 0;
         for end in ends {
             let line = &pairs[begin..end];
-            relation.lines.push(ClockLine { first: line[0].number, knots: knots(line) });
+            relation.lines.push(ClockLine { first: line[0].number, knots: median_knots(line) });
             // The drift is estimated over the longest line, because a step would distort it.
-            longest = if length_of(line) > length_of(longest) { line } else { longest };
+            longest = if time_span(line) > time_span(longest) { line } else { longest };
             begin = end;
         }
-        relation.drift = ClockDrift::of(longest);
+        relation.drift = ClockDrift::from_pairs(longest);
         let residuals =
             pairs.iter().map(|pair| relation.ahead_ns(pair.number, pair.at_ns).abs_diff(pair.ahead_ns));
         relation.jitter_ns = residuals.max().unwrap_or(0);
@@ -114,11 +114,11 @@ impl ClockRelation {
     }
 
     /// Number of packets that the relation was found from.
-    pub fn pairs(&self) -> usize {
+    pub fn pair_count(&self) -> usize {
         self.pairs
     }
 
-    pub fn steps(&self) -> Vec<ClockStep> {
+    pub fn clock_steps(&self) -> Vec<ClockStep> {
         let between = self.lines.windows(2).filter_map(|two| {
             let before = two[0].knots.last()?;
             let after = two[1].knots.first()?;
@@ -151,7 +151,7 @@ impl ClockLine {
     }
 }
 
-fn pair(ours: &SampledPacket, theirs: &SampledPacket) -> StampPair {
+fn stamp_pair(ours: &SampledPacket, theirs: &SampledPacket) -> StampPair {
     let ahead_ns = signed_difference(ours.at_ns, theirs.at_ns);
     StampPair { number: theirs.number, at_ns: theirs.at_ns, ahead_ns }
 }
@@ -162,7 +162,7 @@ pub(super) fn signed_difference(left: u64, right: u64) -> i64 {
 }
 
 /// Time from the first to the last of some pairs.
-fn length_of(pairs: &[StampPair]) -> u64 {
+fn time_span(pairs: &[StampPair]) -> u64 {
     pairs.first().zip(pairs.last()).map_or(0, |(first, last)| last.at_ns.saturating_sub(first.at_ns))
 }
 
@@ -181,18 +181,18 @@ fn without_strays(pairs: &[StampPair]) -> Vec<StampPair> {
     near.map(|(pair, _)| *pair).collect()
 }
 
-fn knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
+fn median_knots(pairs: &[StampPair]) -> Vec<ClockKnot> {
     let groups = pairs.chunks(KNOT_PAIRS);
     groups
         .map(|group| ClockKnot {
-            at_ns: middle(group),
+            at_ns: mean_time(group),
             ahead_ns: median(group.iter().map(|pair| pair.ahead_ns)),
         })
         .collect()
 }
 
 /// The mean time of some pairs.
-pub(super) fn middle(group: &[StampPair]) -> u64 {
+pub(super) fn mean_time(group: &[StampPair]) -> u64 {
     let first = group.iter().map(|pair| pair.at_ns).min().unwrap_or(0);
     let sum: u128 = group.iter().map(|pair| u128::from(pair.at_ns - first)).sum();
     first + u64::try_from(sum / group.len().max(1) as u128).unwrap_or(0)

@@ -7,7 +7,7 @@
 //!
 //! Invariant: no window of the [`HORIZON_NS`] before a step has the level of one in those after it, up to the next step.
 
-use super::clock_relation::{StampPair, median, middle, signed_difference};
+use super::clock_relation::{StampPair, mean_time, median, signed_difference};
 
 /// Pairs of a window: enough that the middle half of them is free of single delays.
 const WINDOW: usize = 32;
@@ -32,7 +32,7 @@ struct DelayEnvelope {
 }
 
 impl DelayEnvelope {
-    fn join(self, other: Self) -> Self {
+    fn merge_with(self, other: Self) -> Self {
         Self { lowest: self.lowest.min(other.lowest), highest: self.highest.max(other.highest) }
     }
 
@@ -62,7 +62,7 @@ struct StepCandidate {
 
 /// Indices of the pairs with which a new level begins, in order.
 pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
-    let mut candidates = candidates(pairs);
+    let mut candidates = find_candidates(pairs);
     // The largest first: between two of them, the smaller ones are judged by their own surroundings only.
     candidates.sort_by_key(|candidate| std::cmp::Reverse(candidate.gap));
     let mut steps: Vec<usize> = Vec::new();
@@ -80,12 +80,12 @@ pub(super) fn find_steps(pairs: &[StampPair]) -> Vec<usize> {
 }
 
 /// Finds candidates. Of neighbouring places only the one with the largest gap is kept.
-fn candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
+fn find_candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
     let mut found: Vec<StepCandidate> = Vec::new();
     let last = pairs.len().saturating_sub(LEAST_PAIRS);
     for at in (LEAST_PAIRS..=last).step_by(STRIDE) {
-        let before = envelope(pairs[at.saturating_sub(WINDOW)..at].iter().map(|pair| pair.ahead_ns));
-        let after = envelope(pairs[at..pairs.len().min(at + WINDOW)].iter().map(|pair| pair.ahead_ns));
+        let before = middle_half(pairs[at.saturating_sub(WINDOW)..at].iter().map(|pair| pair.ahead_ns));
+        let after = middle_half(pairs[at..pairs.len().min(at + WINDOW)].iter().map(|pair| pair.ahead_ns));
         let gap = before.gap_to(after);
         if gap < LEAST_STEP_NS {
             continue;
@@ -103,7 +103,7 @@ fn candidates(pairs: &[StampPair]) -> Vec<StepCandidate> {
 }
 
 /// The middle half of some differences.
-fn envelope(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
+fn middle_half(differences: impl Iterator<Item = i64>) -> DelayEnvelope {
     let mut sorted: Vec<i64> = differences.collect();
     sorted.sort_unstable();
     let quarter = sorted.len() / 4;
@@ -118,7 +118,7 @@ fn exact_place(pairs: &[StampPair], about: usize) -> usize {
     let near = &pairs[about.saturating_sub(WINDOW)..pairs.len().min(about + WINDOW)];
     let begin = about.saturating_sub(WINDOW);
     let middle = |pairs: &[StampPair]| {
-        let envelope = envelope(pairs.iter().map(|pair| pair.ahead_ns));
+        let envelope = middle_half(pairs.iter().map(|pair| pair.ahead_ns));
         envelope.lowest.midpoint(envelope.highest)
     };
     let (before, after) = (middle(&near[..about - begin]), middle(&near[about - begin..]));
@@ -143,23 +143,23 @@ fn is_lasting(pairs: &[StampPair], at: usize) -> bool {
     // Cut from the place on, so that the windows beside it are whole.
     let before = &pairs[at - near_before.max(LEAST_PAIRS)..at];
     let after = &pairs[at..pairs.len().min(at + near_after.max(LEAST_PAIRS))];
-    let before: Vec<&[StampPair]> = before.rchunks(window_of(before.len())).collect();
-    let after: Vec<&[StampPair]> = after.chunks(window_of(after.len())).collect();
+    let before: Vec<&[StampPair]> = before.rchunks(window_length(before.len())).collect();
+    let after: Vec<&[StampPair]> = after.chunks(window_length(after.len())).collect();
     let drift = drift_within(&[&before, &after]);
     // Each side by its own time: the clock that was set may be the one that this time is of.
-    let (before, after) = (level(&before, last.at_ns, drift), level(&after, next.at_ns, drift));
+    let (before, after) = (delay_level(&before, last.at_ns, drift), delay_level(&after, next.at_ns, drift));
     before.zip(after).is_some_and(|(before, after)| before.is_apart_from(after))
 }
 
 /// Envelope of the differences of some windows, with the drift up to one time taken out.
-fn level(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
+fn delay_level(windows: &[&[StampPair]], here_ns: u64, drift: f64) -> Option<DelayEnvelope> {
     let whole = windows.iter().filter(|window| window.len() >= LEAST_PAIRS);
-    let each = whole.map(|window| envelope(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
-    each.reduce(DelayEnvelope::join)
+    let each = whole.map(|window| middle_half(window.iter().map(|pair| without_drift(pair, here_ns, drift))));
+    each.reduce(DelayEnvelope::merge_with)
 }
 
 /// Pairs per window when so many are divided into at most [`MOST_WINDOWS`] windows.
-fn window_of(pairs: usize) -> usize {
+fn window_length(pairs: usize) -> usize {
     WINDOW.max(pairs.div_ceil(MOST_WINDOWS))
 }
 
@@ -167,7 +167,7 @@ fn window_of(pairs: usize) -> usize {
 fn drift_within(sides: &[&[&[StampPair]]]) -> f64 {
     let mut slopes = Vec::new();
     for side in sides {
-        let points: Vec<WindowPoint> = side.iter().map(|window| WindowPoint::of(window)).collect();
+        let points: Vec<WindowPoint> = side.iter().map(|window| WindowPoint::from_window(window)).collect();
         for (index, one) in points.iter().enumerate() {
             slopes.extend(points[index + 1..].iter().filter_map(|other| one.slope_to(other)));
         }
@@ -191,8 +191,8 @@ pub(super) struct WindowPoint {
 }
 
 impl WindowPoint {
-    pub(super) fn of(window: &[StampPair]) -> Self {
-        Self { at_ns: middle(window), ahead_ns: median(window.iter().map(|pair| pair.ahead_ns)) }
+    pub(super) fn from_window(window: &[StampPair]) -> Self {
+        Self { at_ns: mean_time(window), ahead_ns: median(window.iter().map(|pair| pair.ahead_ns)) }
     }
 
     /// Gain of the reference per nanosecond from this point to another; `None` if both are of one time.

@@ -23,9 +23,9 @@ pub struct PacketContent<'a> {
 impl<'a> PacketContent<'a> {
     /// Takes the packet out of a record, without the FCS, which some interfaces deliver, and without the trailer of a tap, which
     /// differs in each copy.
-    pub fn of(record: &CaptureRecord<'a>) -> Self {
+    pub fn from_record(record: &CaptureRecord<'a>) -> Self {
         // The trailer has the length from before the tap cut the copy; the record has that of the copy.
-        if let Some((frame, trailer)) = trailer::split(record.bytes) {
+        if let Some((frame, trailer)) = trailer::split_trailer(record.bytes) {
             return Self { bytes: frame, full_len: trailer.full_len.into() };
         }
         let said = usize::try_from(record.full_len).unwrap_or(usize::MAX).max(record.bytes.len());
@@ -39,7 +39,7 @@ impl<'a> PacketContent<'a> {
     }
 
     /// Identity by the first `compared` bytes of the packet, or by all of them. The length always counts.
-    pub fn identity(&self, compared: Option<usize>) -> PacketIdentity {
+    pub fn compute_identity(&self, compared: Option<usize>) -> PacketIdentity {
         let looked_at = compared.unwrap_or(usize::MAX).min(self.bytes.len());
         let mut hasher = DefaultHasher::new();
         hasher.write_usize(self.full_len);
@@ -60,14 +60,21 @@ mod tests {
     #[test]
     fn what_the_capture_added_does_not_count() {
         let frame = [7; 60];
-        let plain = PacketContent::of(&record(&frame, 60, None)).identity(None);
+        let plain = PacketContent::from_record(&record(&frame, 60, None)).compute_identity(None);
         let with_fcs = [&frame[..], &[1, 2, 3, 4]].concat();
-        assert_eq!(PacketContent::of(&record(&with_fcs, 64, Some(true))).identity(None), plain);
-        assert_ne!(PacketContent::of(&record(&with_fcs, 64, None)).identity(None), plain);
+        assert_eq!(
+            PacketContent::from_record(&record(&with_fcs, 64, Some(true))).compute_identity(None),
+            plain
+        );
+        assert_ne!(PacketContent::from_record(&record(&with_fcs, 64, None)).compute_identity(None), plain);
         for number in [1, 2] {
-            let trailer = TapTrailer { direction: 0, full_len: 60, number, at_ns: 5 }.encode();
+            let trailer = TapTrailer { direction: 0, full_len: 60, number, at_ns: 5 }.to_bytes();
             let copy = [&frame[..], &trailer].concat();
-            assert_eq!(PacketContent::of(&record(&copy, 84, None)).identity(None), plain, "{number}");
+            assert_eq!(
+                PacketContent::from_record(&record(&copy, 84, None)).compute_identity(None),
+                plain,
+                "{number}"
+            );
         }
     }
 
@@ -75,12 +82,15 @@ mod tests {
     fn of_packets_that_were_cut_the_common_part_and_the_length_count() {
         let whole = [9; 200];
         let (long, short) = (record(&whole, 200, None), record(&whole[..96], 200, None));
-        let (long, short) = (PacketContent::of(&long), PacketContent::of(&short));
+        let (long, short) = (PacketContent::from_record(&long), PacketContent::from_record(&short));
         assert!(short.is_cut() && !long.is_cut());
-        assert_ne!(long.identity(None), short.identity(None));
-        assert_eq!(long.identity(Some(96)), short.identity(Some(96)));
-        let other = PacketContent::of(&record(&whole[..96], 201, None)).identity(Some(96));
-        assert_ne!(other, short.identity(Some(96)), "another length is another packet");
-        assert!(!PacketContent::of(&record(&whole[..2], 3, Some(true))).is_cut(), "lengths that cannot be");
+        assert_ne!(long.compute_identity(None), short.compute_identity(None));
+        assert_eq!(long.compute_identity(Some(96)), short.compute_identity(Some(96)));
+        let other = PacketContent::from_record(&record(&whole[..96], 201, None)).compute_identity(Some(96));
+        assert_ne!(other, short.compute_identity(Some(96)), "another length is another packet");
+        assert!(
+            !PacketContent::from_record(&record(&whole[..2], 3, Some(true))).is_cut(),
+            "lengths that cannot be"
+        );
     }
 }

@@ -15,11 +15,11 @@ pub struct CaptureSet(u32);
 
 impl CaptureSet {
     /// Set of the first `count` captures.
-    pub const fn first(count: usize) -> Self {
+    pub const fn first_captures(count: usize) -> Self {
         Self(if count >= MOST_CAPTURES { u32::MAX } else { (1 << count) - 1 })
     }
 
-    pub const fn has(self, capture: usize) -> bool {
+    pub const fn has_capture(self, capture: usize) -> bool {
         capture < MOST_CAPTURES && self.0 & 1 << capture != 0
     }
 
@@ -27,12 +27,12 @@ impl CaptureSet {
         self.0.count_ones()
     }
 
-    const fn with(self, capture: usize) -> Self {
+    const fn with_capture(self, capture: usize) -> Self {
         Self(self.0 | 1 << capture)
     }
 
     /// Lowest number in the set; [`MOST_CAPTURES`] if it is empty.
-    const fn lowest(self) -> usize {
+    const fn lowest_capture(self) -> usize {
         self.0.trailing_zeros() as usize
     }
 }
@@ -98,10 +98,16 @@ impl PacketMerger {
     }
 
     /// Takes a packet of a capture, which must be one of [`MOST_CAPTURES`], with its time in the common clock.
-    pub fn offer(&mut self, capture: usize, at_ns: u64, identity: PacketIdentity, packet: CapturedPacket) {
-        let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with(capture), packet };
+    pub fn offer_packet(
+        &mut self,
+        capture: usize,
+        at_ns: u64,
+        identity: PacketIdentity,
+        packet: CapturedPacket,
+    ) {
+        let fresh = MergedPacket { at_ns, captures: CaptureSet::default().with_capture(capture), packet };
         let merged = match self.same_packet(capture, at_ns, identity) {
-            Some(place) => joined(self.forget(place), fresh),
+            Some(place) => join_packets(self.remove_pending(place), fresh),
             None => fresh,
         };
         // The number keeps packets of one time apart, in the order in which they were offered.
@@ -116,7 +122,7 @@ impl PacketMerger {
     fn same_packet(&self, capture: usize, at_ns: u64, identity: PacketIdentity) -> Option<MergePlace> {
         let places = self.places.get(&identity)?.iter();
         // Equal packets of one capture stay apart: it cannot have this packet twice.
-        let lacking = places.filter(|place| !self.pending[place].merged.captures.has(capture));
+        let lacking = places.filter(|place| !self.pending[place].merged.captures.has_capture(capture));
         let near = lacking.filter(|(time, _)| time.abs_diff(at_ns) <= self.tolerance_ns);
         near.min_by_key(|(time, number)| (time.abs_diff(at_ns), *number)).copied()
     }
@@ -124,16 +130,16 @@ impl PacketMerger {
     /// Takes out the earliest packet, if it is earlier than this.
     pub fn take_before(&mut self, until_ns: u64) -> Option<MergedPacket> {
         let place = *self.pending.first_key_value()?.0;
-        (place.0 < until_ns).then(|| self.forget(place))
+        (place.0 < until_ns).then(|| self.remove_pending(place))
     }
 
     /// Takes out the earliest packet: nothing more is coming, or too much waits.
     pub fn take_first(&mut self) -> Option<MergedPacket> {
         let place = *self.pending.first_key_value()?.0;
-        Some(self.forget(place))
+        Some(self.remove_pending(place))
     }
 
-    fn forget(&mut self, place: MergePlace) -> MergedPacket {
+    fn remove_pending(&mut self, place: MergePlace) -> MergedPacket {
         #[expect(clippy::expect_used, reason = "places are those of pending packets")]
         let PendingPacket { identity, merged } = self.pending.remove(&place).expect("a pending packet");
         self.waiting_bytes -= BESIDE + merged.packet.bytes.len();
@@ -148,9 +154,13 @@ impl PacketMerger {
 }
 
 /// Joins two packets into one: the time of the first capture that has it, and as many bytes as any has.
-fn joined(known: MergedPacket, fresh: MergedPacket) -> MergedPacket {
+fn join_packets(known: MergedPacket, fresh: MergedPacket) -> MergedPacket {
     let captures = CaptureSet(known.captures.0 | fresh.captures.0);
-    let at_ns = if fresh.captures.lowest() < known.captures.lowest() { fresh.at_ns } else { known.at_ns };
+    let at_ns = if fresh.captures.lowest_capture() < known.captures.lowest_capture() {
+        fresh.at_ns
+    } else {
+        known.at_ns
+    };
     let packet =
         if fresh.packet.bytes.len() > known.packet.bytes.len() { fresh.packet } else { known.packet };
     MergedPacket { at_ns, captures, packet }
@@ -172,22 +182,26 @@ mod tests {
     #[test]
     fn one_packet_has_the_time_of_the_first_capture_and_the_most_bytes() {
         let mut merger = PacketMerger::new(Nanos::new(10));
-        merger.offer(1, 100, PacketIdentity(5), packet(60));
-        merger.offer(0, 104, PacketIdentity(5), packet(40));
-        merger.offer(0, 102, PacketIdentity(6), packet(40));
+        merger.offer_packet(1, 100, PacketIdentity(5), packet(60));
+        merger.offer_packet(0, 104, PacketIdentity(5), packet(40));
+        merger.offer_packet(0, 102, PacketIdentity(6), packet(40));
         assert_eq!(merger.waiting_bytes(), 2 * BESIDE + 60 + 40);
         assert_eq!(merger.take_before(102), None);
         let series = all(merger);
         assert_eq!(series.iter().map(|merged| merged.at_ns).collect::<Vec<_>>(), [102, 104]);
-        assert_eq!((series[1].captures, series[1].packet.bytes.len()), (CaptureSet::first(2), 60));
-        assert!(series[0].captures.has(0) && !series[0].captures.has(1) && !series[0].captures.has(99));
+        assert_eq!((series[1].captures, series[1].packet.bytes.len()), (CaptureSet::first_captures(2), 60));
+        assert!(
+            series[0].captures.has_capture(0)
+                && !series[0].captures.has_capture(1)
+                && !series[0].captures.has_capture(99)
+        );
     }
 
     #[test]
     fn beyond_the_tolerance_and_within_a_capture_equal_packets_stay_apart() {
         let mut merger = PacketMerger::new(Nanos::new(10));
         for (capture, at_ns) in [(0, 100), (0, 101), (1, 112), (1, 102)] {
-            merger.offer(capture, at_ns, PacketIdentity(5), packet(60));
+            merger.offer_packet(capture, at_ns, PacketIdentity(5), packet(60));
         }
         let series = all(merger);
         let sizes: Vec<u32> = series.iter().map(|merged| merged.captures.count()).collect();
@@ -207,7 +221,7 @@ mod tests {
             for (index, (content, kept_by)) in sent.iter().enumerate() {
                 for capture in (0..3).filter(|capture| kept_by & 1 << capture != 0) {
                     let at_ns = 10_000 * index as u64 + jitter[3 * index + capture];
-                    merger.offer(capture, at_ns, PacketIdentity(*content), packet(60));
+                    merger.offer_packet(capture, at_ns, PacketIdentity(*content), packet(60));
                     offered[capture] += 1;
                 }
             }
@@ -215,7 +229,7 @@ mod tests {
             let captured = sent.iter().filter(|(_, kept_by)| *kept_by != 0).count();
             prop_assert_eq!(series.len(), captured);
             for (capture, offered) in offered.into_iter().enumerate() {
-                prop_assert_eq!(series.iter().filter(|merged| merged.captures.has(capture)).count(), offered);
+                prop_assert_eq!(series.iter().filter(|merged| merged.captures.has_capture(capture)).count(), offered);
             }
             prop_assert!(series.is_sorted_by_key(|merged| merged.at_ns));
         }

@@ -27,7 +27,7 @@ impl PacketSample {
     }
 
     /// Offers a packet that came after `number` others.
-    pub fn add(&mut self, identity: PacketIdentity, number: u64, at_ns: u64) {
+    pub fn add_packet(&mut self, identity: PacketIdentity, number: u64, at_ns: u64) {
         let is_full = self.packets.len() >= self.most;
         if is_full && self.packets.last_key_value().is_none_or(|(largest, _)| identity.0 > *largest) {
             return;
@@ -42,7 +42,7 @@ impl PacketSample {
     }
 
     /// Packets that are unique in both samples, as this and the other capture have them, in the order of the other.
-    pub(super) fn common(&self, other: &Self) -> Vec<(SampledPacket, SampledPacket)> {
+    pub(super) fn common_packets(&self, other: &Self) -> Vec<(SampledPacket, SampledPacket)> {
         let ours = self.packets.iter().filter(|(_, packet)| packet.is_unique);
         let both = ours.filter_map(|(identity, ours)| {
             let theirs = other.packets.get(identity).filter(|theirs| theirs.is_unique)?;
@@ -57,12 +57,12 @@ impl PacketSample {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_wire::pattern::mix;
+    use packetrig_wire::pattern::keyed_mix;
 
     fn sample(numbers: impl Iterator<Item = u64>, most: usize) -> PacketSample {
         let mut sample = PacketSample::new(most);
         for (number, packet) in numbers.enumerate() {
-            sample.add(PacketIdentity(mix(1, packet)), number as u64, 10 * packet);
+            sample.add_packet(PacketIdentity(keyed_mix(1, packet)), number as u64, 10 * packet);
         }
         sample
     }
@@ -72,7 +72,7 @@ mod tests {
         // The second lacks every tenth packet and has others besides.
         let ours = sample(0..10_000, 500);
         let theirs = sample((0..10_000).filter(|n| n % 10 > 0).chain(20_000..21_000), 500);
-        let common = ours.common(&theirs);
+        let common = ours.common_packets(&theirs);
         assert!((400..=500).contains(&common.len()), "{}", common.len());
         assert!(common.is_sorted_by_key(|(_, theirs)| theirs.number));
         assert!(common.iter().all(|(ours, theirs)| ours.at_ns == theirs.at_ns));
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn a_content_that_a_capture_has_twice_says_nothing() {
         let ours = sample([1, 2, 3, 2].into_iter(), 9);
-        assert_eq!(ours.common(&sample(1..4, 9)).len(), 2);
-        assert_eq!(sample(1..4, 9).common(&ours).len(), 2);
+        assert_eq!(ours.common_packets(&sample(1..4, 9)).len(), 2);
+        assert_eq!(sample(1..4, 9).common_packets(&ours).len(), 2);
     }
 }

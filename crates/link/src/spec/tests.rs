@@ -66,7 +66,9 @@ fn a_wrong_spec_says_what_is_wrong_and_how_to_write_it() {
 
 #[test]
 fn a_document_has_directions_and_a_seed() {
-    let specs = ImpairSpecs::read("seed: 7\nboth: delay=1ms\na->b:\n  loss: 1%\n  rate: 10Mbit/s\n").unwrap();
+    let specs =
+        ImpairSpecs::parse_document("seed: 7\nboth: delay=1ms\na->b:\n  loss: 1%\n  rate: 10Mbit/s\n")
+            .unwrap();
     assert_eq!(
         (specs.seed, &specs.ways[0], &specs.ways[1]),
         (Some(7), &spec("loss=1%,rate=10Mbit/s"), &spec("delay=1ms"))
@@ -74,7 +76,7 @@ fn a_document_has_directions_and_a_seed() {
     for (text, hint) in
         [("c->d: {}", "`c->d`"), ("- 1", "mapping"), ("both: {loss: 2}", "both"), ("both: [1]", "list")]
     {
-        let error = ImpairSpecs::read(text).unwrap_err().to_string();
+        let error = ImpairSpecs::parse_document(text).unwrap_err().to_string();
         assert!(error.contains(hint), "{text}: {error}");
     }
 }
@@ -82,9 +84,9 @@ fn a_document_has_directions_and_a_seed() {
 #[test]
 fn another_impairment_does_not_move_those_there_are() {
     let lost = |text: &str| {
-        let plan = spec(text).plan(5);
-        let mut course = plan.course(0, 0);
-        (0..2_000).filter(|_| course.next(&plan).any(|fault| *fault == FrameFault::Drop)).count()
+        let plan = spec(text).to_plan(5);
+        let mut course = plan.course_of_key(0, 0);
+        (0..2_000).filter(|_| course.next_faults(&plan).any(|fault| *fault == FrameFault::Drop)).count()
     };
     assert_eq!(lost("loss=3%"), lost("duplicate=1%,delay=1ms,loss=3%,corrupt=1%"));
     assert!(lost("loss=3%") > 30);

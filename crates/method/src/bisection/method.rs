@@ -67,7 +67,7 @@ impl FromStr for SearchResolution {
 }
 
 impl BisectionPlan {
-    fn check(&self) -> Result<f64, BisectionPlanError> {
+    fn check_plan(&self) -> Result<f64, BisectionPlanError> {
         let Self { min, max, .. } = *self;
         let range = max.frames_per_second() - min.frames_per_second();
         if min > max || max.frames_per_second() <= 0.0 || !range.is_finite() {
@@ -111,7 +111,7 @@ pub struct BisectionResult {
 
 impl BisectionMethod {
     pub fn new(plan: BisectionPlan) -> Result<Self, BisectionPlanError> {
-        let resolution = plan.check()?;
+        let resolution = plan.check_plan()?;
         let options = BisectionOptions {
             min: plan.min.frames_per_second(),
             max: plan.max.frames_per_second(),
@@ -127,9 +127,9 @@ impl BisectionMethod {
     }
 
     /// Returns the result so far.
-    pub fn result(&self) -> BisectionResult {
+    pub fn result_so_far(&self) -> BisectionResult {
         let BisectionBounds { lower, upper, cause } = self.bisection.bounds();
-        let is_over = self.bisection.found().is_some();
+        let is_over = self.bisection.final_bounds().is_some();
         BisectionResult {
             lower_bound: lower.map(Load::new),
             upper_bound: upper.map(Load::new),
@@ -143,15 +143,15 @@ impl TestMethod for BisectionMethod {
     fn next_order(&self) -> Option<TrialOrder> {
         let load = Load::new(self.bisection.next_value()?);
         let length = TrialLength::Time(self.plan.trial);
-        Some(TrialOrder::constant(TrialPurpose::Search, self.plan.size, load, length))
+        Some(TrialOrder::with_constant_load(TrialPurpose::Search, self.plan.size, load, length))
     }
 
-    fn tell(&mut self, result: &TrialResult) {
-        self.bisection.tell_load(result);
+    fn on_result(&mut self, result: &TrialResult) {
+        self.bisection.on_load_result(result);
     }
 
-    fn progress(&self) -> String {
-        let result = self.result();
+    fn describe_progress(&self) -> String {
+        let result = self.result_so_far();
         match (result.lower_bound, result.upper_bound) {
             (None, None) => "throughput: nothing known yet".to_owned(),
             (Some(lower), None) => format!("throughput: at least {lower}"),
@@ -183,9 +183,9 @@ mod tests {
     fn search(plan: BisectionPlan, device: &mut SimulatedDevice) -> (BisectionResult, u32) {
         let mut session = MethodSession::new(BisectionMethod::new(plan).unwrap());
         while let Some(order) = session.next_order() {
-            session.tell(&device.perform(&order));
+            session.on_result(&device.perform_trial(&order));
         }
-        (session.method().result(), session.trials())
+        (session.method().result_so_far(), session.trial_count())
     }
 
     #[test]
@@ -218,13 +218,13 @@ mod tests {
             let mut device = SimulatedDevice::new(5.37e6, 0);
             let mut has_stalled = false;
             while let Some(order) = method.next_order() {
-                let result = device.perform(&order);
+                let result = device.perform_trial(&order);
                 let stalled = TrialResult { lost: crate::LostFrames { least: 1, most: 1 }, ..result.clone() };
                 let is_stalled = order.load < Load::new(5.37e6) && !has_stalled;
                 has_stalled |= is_stalled;
-                method.tell(if is_stalled { &stalled } else { &result });
+                method.on_result(if is_stalled { &stalled } else { &result });
             }
-            method.result().lower_bound.unwrap()
+            method.result_so_far().lower_bound.unwrap()
         };
         assert!(once(2) > Load::new(5.3e6));
         assert!(once(1) < Load::new(5.3e6));
@@ -233,7 +233,7 @@ mod tests {
     /// Makes a trial as a sender whose busy machine delays it at the end.
     fn perform_slowly(device: &mut SimulatedDevice, order: &TrialOrder) -> TrialResult {
         let load = Load::new(order.load.frames_per_second() * 0.95);
-        let result = device.perform(&TrialOrder { load, ..order.clone() });
+        let result = device.perform_trial(&TrialOrder { load, ..order.clone() });
         let late = result.sent / 20;
         TrialResult { sent_late: late, rig_fault: Some(format!("{late} frames left late")), ..result }
     }
@@ -244,9 +244,13 @@ mod tests {
         let mut session = MethodSession::new(BisectionMethod::new(plan()).unwrap());
         while let Some(order) = session.next_order() {
             let is_slow = order.load > Load::new(5.37e6);
-            session.tell(&if is_slow { perform_slowly(&mut device, &order) } else { device.perform(&order) });
+            session.on_result(&if is_slow {
+                perform_slowly(&mut device, &order)
+            } else {
+                device.perform_trial(&order)
+            });
         }
-        let result = session.method().result();
+        let result = session.method().result_so_far();
         assert!(result.lower_bound.unwrap() <= Load::new(5.37e6), "{result:?}");
         assert_eq!(result.cause, BoundCause::Rig, "{result:?}");
     }

@@ -8,23 +8,23 @@ fn search<V: SearchedValue>(options: BisectionOptions<V>, limit: V) -> Bisection
     while let Some(value) = bisection.next_value() {
         trials += 1;
         assert!(trials < 1000, "the search does not end");
-        bisection.tell_loss(if value > limit { 0.5 } else { 0.0 }, false);
+        bisection.on_loss(if value > limit { 0.5 } else { 0.0 }, false);
     }
-    bisection.found().unwrap()
+    bisection.final_bounds().unwrap()
 }
 
 fn frames(max: u64) -> BisectionOptions<u64> {
-    BisectionOptions::plain(0, max, 1)
+    BisectionOptions::without_retries(0, max, 1)
 }
 
 #[test]
 fn the_maximum_is_tried_first_and_ends_the_search_when_it_passes() {
     let mut bisection = Bisection::new(frames(1000));
     assert_eq!(bisection.next_value(), Some(1000));
-    assert_eq!(bisection.found(), None);
-    bisection.tell_loss(0.0, false);
+    assert_eq!(bisection.final_bounds(), None);
+    bisection.on_loss(0.0, false);
     let wanted = BisectionBounds { lower: Some(1000), upper: None, cause: BoundCause::Range };
-    assert_eq!(bisection.found(), Some(wanted));
+    assert_eq!(bisection.final_bounds(), Some(wanted));
 }
 
 #[test]
@@ -38,34 +38,34 @@ fn a_burst_is_found_to_the_frame() {
 
 #[test]
 fn the_minimum_is_tried_last_if_nothing_passed() {
-    let options = BisectionOptions::plain(10.0, 1000.0, 50.0);
+    let options = BisectionOptions::without_retries(10.0, 1000.0, 50.0);
     assert_eq!(search(options, 10.0).lower, Some(10.0));
     let none = search(options, 9.0);
     assert_eq!((none.lower, none.upper, none.cause), (None, Some(10.0), BoundCause::Device));
-    let point = search(BisectionOptions::plain(10.0, 10.0, 0.0), 9.0);
+    let point = search(BisectionOptions::without_retries(10.0, 10.0, 0.0), 9.0);
     assert_eq!((point.lower, point.upper), (None, Some(10.0)));
 }
 
 #[test]
 fn a_value_fails_only_when_all_its_tries_lost_frames() {
-    let mut bisection = Bisection::new(frames(1000).verified(2));
-    bisection.tell_loss(0.1, false);
+    let mut bisection = Bisection::new(frames(1000).with_tries(2));
+    bisection.on_loss(0.1, false);
     assert_eq!(bisection.next_value(), Some(1000));
-    bisection.tell_loss(0.1, false);
+    bisection.on_loss(0.1, false);
     assert_eq!(bisection.next_value(), Some(500));
-    bisection.tell_loss(0.1, false);
-    bisection.tell_loss(0.0, false);
+    bisection.on_loss(0.1, false);
+    bisection.on_loss(0.0, false);
     assert_eq!(bisection.next_value(), Some(750));
     assert_eq!(bisection.bounds().lower, Some(500));
 }
 
 #[test]
 fn a_hopeless_loss_is_not_tried_again() {
-    let options = BisectionOptions { hopeless_loss: 0.05, accepted_loss: 0.01, ..frames(1000).verified(3) };
+    let options = BisectionOptions { hopeless_loss: 0.05, accepted_loss: 0.01, ..frames(1000).with_tries(3) };
     let mut bisection = Bisection::new(options);
-    bisection.tell_loss(0.06, false);
+    bisection.on_loss(0.06, false);
     assert_eq!(bisection.next_value(), Some(500));
-    bisection.tell_loss(0.01, false);
+    bisection.on_loss(0.01, false);
     assert_eq!(bisection.next_value(), Some(750));
 }
 
@@ -73,9 +73,9 @@ fn a_hopeless_loss_is_not_tried_again() {
 fn a_bound_of_the_rig_is_not_the_devices() {
     let cause = |trials: &[(f64, bool)]| {
         let mut bisection =
-            Bisection::new(BisectionOptions { hopeless_loss: 0.5, ..frames(1000).verified(2) });
+            Bisection::new(BisectionOptions { hopeless_loss: 0.5, ..frames(1000).with_tries(2) });
         for (loss, is_rig_fault) in trials {
-            bisection.tell_loss(*loss, *is_rig_fault);
+            bisection.on_loss(*loss, *is_rig_fault);
         }
         assert_eq!(bisection.bounds().upper, Some(1000));
         bisection.bounds().cause
@@ -96,11 +96,11 @@ fn a_value_that_must_pass_three_times_fails_once() {
     let mut bisection = Bisection::new(repeated(100));
     for loss in [0.0, 0.0, 0.1] {
         assert_eq!(bisection.next_value(), Some(100));
-        bisection.tell_loss(loss, false);
+        bisection.on_loss(loss, false);
     }
     assert_eq!((bisection.next_value(), bisection.bounds().lower), (Some(50), None));
     for _ in 0..3 {
-        bisection.tell_loss(0.0, false);
+        bisection.on_loss(0.0, false);
     }
     assert_eq!((bisection.next_value(), bisection.bounds().lower), (Some(75), Some(50)));
 }
@@ -119,7 +119,7 @@ proptest! {
     fn the_bounds_hold_a_sharp_limit_within_the_resolution(
         max in 2u64..2_000_000, limit in 0u64..2_000_000, resolution in 1u64..1000, tries in 1u32..4,
     ) {
-        let options = BisectionOptions::plain(1, max, resolution).verified(tries);
+        let options = BisectionOptions::without_retries(1, max, resolution).with_tries(tries);
         let found = search(options, limit);
         match (found.lower, found.upper) {
             (Some(lower), Some(upper)) => {
@@ -132,7 +132,7 @@ proptest! {
 
     #[test]
     fn a_load_is_found_within_the_resolution(limit in 1.0f64..2e7, resolution in 1.0f64..1e5) {
-        let found = search(BisectionOptions::plain(1.0, 2e7, resolution), limit);
+        let found = search(BisectionOptions::without_retries(1.0, 2e7, resolution), limit);
         let (lower, upper) = (found.lower.unwrap(), found.upper.unwrap());
         prop_assert!(lower <= limit && limit < upper && upper - lower <= resolution);
     }

@@ -26,8 +26,8 @@ pub enum WorseningLimit {
 
 impl Comparison {
     /// Judges the whole confidence interval of each worsening, not only its mean.
-    pub fn judge(&self) -> MethodJudgement {
-        let result = self.result();
+    pub fn judge_result(&self) -> MethodJudgement {
+        let result = self.result_so_far();
         let limits = &self.options.maximum_worsening;
         let criteria =
             result.loads.iter().flat_map(|load| limits.iter().map(|limit| self.judge_load(load, limit)));
@@ -52,7 +52,8 @@ impl Comparison {
                     WorseningLimit::Absolute(most) => most,
                     WorseningLimit::PercentOfFirst(percent) => compared.first.mean * percent / 100.0,
                 };
-                let judged = JudgedCriterion::at_most(criterion, worsening(compared, interval), most, unit);
+                let judged =
+                    JudgedCriterion::at_most(criterion, worsening_range(compared, interval), most, unit);
                 let judged = explain_share(judged, compared, limit.limit);
                 let made = u32::try_from(load.pairs.len()).unwrap_or(u32::MAX);
                 // A comparison that was interrupted does not pass.
@@ -107,7 +108,7 @@ fn describe_load(load: &LoadComparison) -> String {
 }
 
 /// Returns the range of the worsening; it is positive if the second device is worse.
-const fn worsening(compared: &MeasureComparison, interval: ConfidenceInterval) -> ValueRange {
+const fn worsening_range(compared: &MeasureComparison, interval: ConfidenceInterval) -> ValueRange {
     if compared.measure.is_better_if_greater() {
         ValueRange { low: -interval.high, high: -interval.low }
     } else {

@@ -95,7 +95,7 @@ impl ComparedMeasure {
         matches!(self, Self::ReceivedFramesPerSecond)
     }
 
-    fn read(self, trial: &TrialMeasures) -> Option<f64> {
+    fn value_in(self, trial: &TrialMeasures) -> Option<f64> {
         let time = match self {
             Self::LossPercent => return Some(trial.loss_percent),
             Self::ReceivedFramesPerSecond => return Some(trial.received_frames_per_second),
@@ -108,7 +108,7 @@ impl ComparedMeasure {
 }
 
 impl TrialMeasures {
-    pub(super) fn read(result: &TrialResult) -> Self {
+    pub(super) fn from_result(result: &TrialResult) -> Self {
         let seconds = result.sending.as_secs_f64();
         Self {
             loss_percent: result.loss_share() * 100.0,
@@ -128,7 +128,7 @@ impl ComparedPair {
     }
 }
 
-pub(super) fn summarise(comparison: &Comparison) -> ComparisonResult {
+pub(super) fn summarise_comparison(comparison: &Comparison) -> ComparisonResult {
     let loads = comparison.options.loads.iter().enumerate();
     ComparisonResult {
         pairs: comparison.options.pairs,
@@ -141,7 +141,7 @@ fn pairs_of_load(comparison: &Comparison, load: usize) -> Vec<ComparedPair> {
     let mut pairs = Vec::new();
     // A single trial at the end is half a pair, which proves nothing.
     for (index, trials) in comparison.trials.chunks_exact(2).enumerate() {
-        if let Some(place) = comparison.place(index * 2).filter(|place| place.load == load) {
+        if let Some(place) = comparison.place_of_trial(index * 2).filter(|place| place.load == load) {
             let [first, second] = [&trials[0], &trials[1]].map(Clone::clone);
             let devices = if place.device == 0 { [first, second] } else { [second, first] };
             pairs.push(ComparedPair { began_with: place.device, devices });
@@ -164,8 +164,9 @@ fn compare_load(load: ComparedLoad, pairs: Vec<ComparedPair>) -> LoadComparison 
 
 fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<MeasureComparison> {
     let values: Vec<[f64; 2]> = pairs.iter().filter_map(|pair| read_pair(measure, pair)).collect();
-    let of =
-        |select: fn(&[f64; 2]) -> f64| SampleStatistics::of(&values.iter().map(select).collect::<Vec<_>>());
+    let of = |select: fn(&[f64; 2]) -> f64| {
+        SampleStatistics::from_values(&values.iter().map(select).collect::<Vec<_>>())
+    };
     let difference = of(|[first, second]| second - first)?;
     let interval = mean_interval(&difference);
     let finding = match interval {
@@ -180,7 +181,7 @@ fn compare_measure(measure: ComparedMeasure, pairs: &[&ComparedPair]) -> Option<
 /// Returns the measure's values of both devices.
 fn read_pair(measure: ComparedMeasure, pair: &ComparedPair) -> Option<[f64; 2]> {
     let [first, second] = &pair.devices;
-    Some([measure.read(first)?, measure.read(second)?])
+    Some([measure.value_in(first)?, measure.value_in(second)?])
 }
 
 fn judge_difference(interval: ConfidenceInterval) -> DifferenceFinding {

@@ -6,7 +6,7 @@ pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
     let mut state = seed;
     let mut orders = Vec::new();
     while orders.len() < pairs as usize {
-        let is_second_first = draw(&mut state) & 1 == 1;
+        let is_second_first = next_random(&mut state) & 1 == 1;
         orders.extend([is_second_first, !is_second_first]);
     }
     // With an odd number of pairs, the last one has no opposite.
@@ -15,7 +15,7 @@ pub(super) fn draw_orders(pairs: u32, seed: u64) -> Vec<bool> {
 }
 
 /// Returns the next random number of SplitMix64.
-const fn draw(state: &mut u64) -> u64 {
+const fn next_random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -21,14 +21,14 @@ fn options(pairs: u32, seed: u64) -> ComparisonOptions {
 fn run(options: &ComparisonOptions, devices: &mut [SimulatedDevice; 2]) -> Comparison {
     let mut session = MethodSession::new(Comparison::new(options.clone()));
     while let Some(order) = session.next_order() {
-        assert!(session.trials() < 10_000);
-        session.tell(&devices[usize::from(order.device)].perform(&order));
+        assert!(session.trial_count() < 10_000);
+        session.on_result(&devices[usize::from(order.device)].perform_trial(&order));
     }
     session.method().clone()
 }
 
 fn finding(method: &Comparison, load: usize, measure: ComparedMeasure) -> DifferenceFinding {
-    let result = method.result();
+    let result = method.result_so_far();
     result.loads[load].measures.iter().find(|row| row.measure == measure).unwrap().finding
 }
 
@@ -39,7 +39,7 @@ fn a_device_that_loses_more_is_found_and_equal_ones_are_not() {
     assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::Differs);
     assert_eq!(finding(&method, 0, ComparedMeasure::ReceivedFramesPerSecond), DifferenceFinding::Differs);
     assert_eq!(finding(&method, 1, ComparedMeasure::LossPercent), DifferenceFinding::NoDifferenceShown);
-    let result = method.result();
+    let result = method.result_so_far();
     let loss = &result.loads[0].measures[0];
     assert!((loss.difference.mean - 10.0).abs() < 1e-9, "{loss:?}");
     assert!(result.loads[0].measures.iter().all(|row| row.measure != ComparedMeasure::MeanLatencyNs));
@@ -58,7 +58,7 @@ fn a_worsening_is_judged_by_its_whole_interval() {
     let verdict = |limit| {
         let mut options = options(5, 1);
         options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::P99LatencyNs, limit }];
-        run(&options, &mut [slow(100), slow(110)]).judge().verdict
+        run(&options, &mut [slow(100), slow(110)]).judge_result().verdict
     };
     assert_eq!(verdict(WorseningLimit::PercentOfFirst(11.0)), Some(MethodVerdict::Pass));
     assert_eq!(verdict(WorseningLimit::PercentOfFirst(9.0)), Some(MethodVerdict::Fail));
@@ -68,7 +68,7 @@ fn a_worsening_is_judged_by_its_whole_interval() {
     let measure = ComparedMeasure::ReceivedFramesPerSecond;
     fewer.maximum_worsening = vec![MaximumWorsening { measure, limit }];
     let devices = &mut [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(80_000.0, 0)];
-    assert_eq!(run(&fewer, devices).judge().verdict, Some(MethodVerdict::Fail));
+    assert_eq!(run(&fewer, devices).judge_result().verdict, Some(MethodVerdict::Fail));
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn a_share_of_nothing_is_nothing_and_the_reason_says_so() {
     options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
     let judge = |second: f64| {
         let devices = &mut [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(second, 0)];
-        run(&options, devices).judge().criteria[0].clone()
+        run(&options, devices).judge_result().criteria[0].clone()
     };
     assert_eq!(judge(1e6).verdict, MethodVerdict::Pass);
     let worse = judge(40_000.0);
@@ -94,10 +94,10 @@ fn a_comparison_that_was_interrupted_does_not_pass() {
     options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
     let (mut method, mut device) = (Comparison::new(options), SimulatedDevice::new(1e6, 0));
     for _ in 0..28 {
-        method.tell(&device.perform(&method.next_order().unwrap()));
+        method.on_result(&device.perform_trial(&method.next_order().unwrap()));
     }
     assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::NoDifferenceShown);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 #[test]
@@ -107,10 +107,10 @@ fn pairs_that_the_rig_could_not_hold_do_not_count() {
     let limit = WorseningLimit::Absolute(0.1);
     options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
     let method = run(&options, &mut [SimulatedDevice::new(1e6, 0), rig]);
-    let result = method.result();
+    let result = method.result_so_far();
     assert_eq!((result.loads[0].unusable_pairs, result.loads[0].measures.len()), (6, 0));
     assert_eq!((result.loads[1].unusable_pairs, result.loads[1].measures.len()), (0, 2));
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 proptest! {
@@ -118,12 +118,12 @@ proptest! {
     fn each_load_gets_both_devices_in_a_balanced_order(pairs in 1u32..30, seed in any::<u64>()) {
         let devices = || [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(1e6, 0)];
         let method = run(&options(pairs, seed), &mut devices());
-        for load in method.result().loads {
+        for load in method.result_so_far().loads {
             prop_assert_eq!(load.pairs.len(), pairs as usize);
             let second_first = load.pairs.iter().filter(|pair| pair.began_with == 1).count();
             prop_assert!(second_first.abs_diff(pairs as usize - second_first) <= 1);
         }
-        prop_assert_eq!(run(&options(pairs, seed), &mut devices()).result(), method.result());
+        prop_assert_eq!(run(&options(pairs, seed), &mut devices()).result_so_far(), method.result_so_far());
     }
 
     #[test]
@@ -137,7 +137,7 @@ proptest! {
 #[test]
 fn equal_devices_with_stalls_are_rarely_said_to_differ() {
     let claimed = (0..400).filter(|seed| {
-        let stalling = |seed| SimulatedDevice::new(1e6, 0).stalling(0.5, 100, seed);
+        let stalling = |seed| SimulatedDevice::new(1e6, 0).with_stalls(0.5, 100, seed);
         let method = run(&options(20, *seed), &mut [stalling(2 * seed), stalling(2 * seed + 1)]);
         finding(&method, 0, ComparedMeasure::LossPercent) == DifferenceFinding::Differs
     });

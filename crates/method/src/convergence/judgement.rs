@@ -1,13 +1,13 @@
 //! Judges whether the device converged fast enough.
 
-use super::{Convergence, ConvergenceOutcome, ConvergenceTrial, measured};
+use super::{Convergence, ConvergenceOutcome, ConvergenceTrial, measured_trials};
 use crate::verdict::ValueRange;
 use crate::{JudgedCriterion, MethodJudgement};
 use packetrig_units::Nanos;
 
 impl Convergence {
     /// Judges every stream of every measured trial. Trials that measured nothing make the result unknown.
-    pub fn judge(&self) -> MethodJudgement {
+    pub fn judge_result(&self) -> MethodJudgement {
         let missing = (self.options.repetitions as usize).saturating_sub(self.trials.len());
         let unmade = (missing > 0).then(|| format!("{missing} trials were not made"));
         let unknown =
@@ -19,15 +19,15 @@ impl Convergence {
     fn judge_convergence(&self, most: Nanos) -> JudgedCriterion {
         let criterion = format!("loss of connectivity of at most {most}");
         // The slowest stream of the slowest trial decides.
-        let slowest = || measured(&self.trials).filter_map(ConvergenceTrial::slowest);
+        let slowest = || measured_trials(&self.trials).filter_map(ConvergenceTrial::slowest_stream_time);
         let least = slowest().map(|time| time.least).max();
         let greatest = slowest().map(|time| time.most).max();
         match (least, greatest) {
             (Some(low), Some(high)) => {
-                let range = ValueRange { low: milliseconds(low), high: milliseconds(high) };
-                let judged = JudgedCriterion::at_most(criterion, range, milliseconds(most), "ms");
+                let range = ValueRange { low: to_milliseconds(low), high: to_milliseconds(high) };
+                let judged = JudgedCriterion::at_most(criterion, range, to_milliseconds(most), "ms");
                 // The repetitions that measured nothing may have been slower.
-                let count = u32::try_from(measured(&self.trials).count()).unwrap_or(u32::MAX);
+                let count = u32::try_from(measured_trials(&self.trials).count()).unwrap_or(u32::MAX);
                 judged.only_if_all(count, self.options.repetitions)
             }
             _ => JudgedCriterion::unknown(criterion, "no trial measured it"),
@@ -40,6 +40,6 @@ fn describe_unknown(trial: &ConvergenceTrial, number: u32) -> Option<String> {
     (trial.outcome != ConvergenceOutcome::Measured).then(|| format!("trial {number}: {reason}"))
 }
 
-fn milliseconds(time: Nanos) -> f64 {
+fn to_milliseconds(time: Nanos) -> f64 {
     time.as_u64() as f64 / 1e6
 }

@@ -35,7 +35,7 @@ fn run(trials: &[TrialResult]) -> Convergence {
     let mut session = MethodSession::new(Convergence::new(options()));
     for trial in trials {
         assert_eq!(session.next_order().unwrap().event, Some(TrialEvent { at: Nanos::from_secs(2) }));
-        session.tell(trial);
+        session.on_result(trial);
     }
     session.method().clone()
 }
@@ -44,16 +44,16 @@ fn run(trials: &[TrialResult]) -> Convergence {
 fn the_loss_of_connectivity_is_lost_frames_by_rate() {
     let method = run(&[trial([30, 0]), trial([10, 0]), trial([20, 0])]);
     assert_eq!(method.next_order(), None);
-    let result = method.result();
+    let result = method.result_so_far();
     let found = result.convergence_ns.unwrap();
     assert!((found.mean - 20e6).abs() < 1e-6 && (found.max - 30e6).abs() < 1e-6 && found.count == 3);
     assert_eq!(result.unaffected_streams, ["east"]);
     let affected: Vec<_> =
         result.streams.iter().map(|row| (row.stream.as_str(), row.affected_trials)).collect();
     assert_eq!(affected, [("west", 3), ("east", 0)]);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Pass));
     assert_eq!(
-        run(&[trial([30, 0]), trial([10, 51]), trial([0, 0])]).judge().verdict,
+        run(&[trial([30, 0]), trial([10, 51]), trial([0, 0])]).judge_result().verdict,
         Some(MethodVerdict::Fail)
     );
 }
@@ -62,13 +62,13 @@ fn the_loss_of_connectivity_is_lost_frames_by_rate() {
 fn a_trial_without_loss_is_told_apart_from_one_without_its_event() {
     let no_event = TrialResult { event_at: None, ..trial([0, 0]) };
     let method = run(&[trial([0, 0]), no_event, trial([4, 0])]);
-    let outcomes: Vec<_> = method.result().trials.iter().map(|trial| trial.outcome).collect();
+    let outcomes: Vec<_> = method.result_so_far().trials.iter().map(|trial| trial.outcome).collect();
     let wanted =
         [ConvergenceOutcome::Measured, ConvergenceOutcome::EventDidNotHappen, ConvergenceOutcome::Measured];
     assert_eq!(outcomes, wanted);
-    let found = method.result().convergence_ns.unwrap();
+    let found = method.result_so_far().convergence_ns.unwrap();
     assert!(found.count == 2 && found.min.abs() < 1e-12);
-    let judgement = method.judge();
+    let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown));
     assert_eq!(judgement.unknown, ["trial 2: the event did not happen"]);
 }
@@ -78,10 +78,10 @@ fn a_fault_of_the_rig_is_no_convergence_time() {
     let faulty = TrialResult { rig_fault: Some("frames were not sent".to_owned()), ..trial([900, 0]) };
     // The session repeats the trial twice before the method receives its result.
     let method = run(&[faulty.clone(), faulty.clone(), faulty, trial([5, 0]), trial([5, 0])]);
-    let result = method.result();
+    let result = method.result_so_far();
     assert_eq!(result.trials[0].outcome, ConvergenceOutcome::RigFault);
     assert!((result.convergence_ns.unwrap().max - 5e6).abs() < 1e-6);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 /// A trial in which the rig knows the loss of connectivity only from two sides.
@@ -98,9 +98,9 @@ fn a_limit_between_least_and_most_is_neither_kept_nor_broken() {
     // The trial is made again twice, then the limit stays open.
     let open = [uncertain(10, 60), uncertain(10, 60), uncertain(10, 60), quick(), quick()];
     let method = run(&open);
-    assert_eq!((method.next_order(), method.judge().verdict), (None, Some(MethodVerdict::Unknown)));
-    assert!(method.judge().criteria[0].reason.contains("between 10.000 and 60.000 ms"));
-    let verdict = |first: TrialResult| run(&[first, quick(), quick()]).judge().verdict;
+    assert_eq!((method.next_order(), method.judge_result().verdict), (None, Some(MethodVerdict::Unknown)));
+    assert!(method.judge_result().criteria[0].reason.contains("between 10.000 and 60.000 ms"));
+    let verdict = |first: TrialResult| run(&[first, quick(), quick()]).judge_result().verdict;
     assert_eq!(verdict(uncertain(10, 50)), Some(MethodVerdict::Pass));
     assert_eq!(verdict(uncertain(51, 60)), Some(MethodVerdict::Fail));
 }
@@ -108,8 +108,8 @@ fn a_limit_between_least_and_most_is_neither_kept_nor_broken() {
 #[test]
 fn a_repetition_that_left_the_limit_open_is_made_again() {
     let method = run(&[uncertain(10, 60), trial([30, 0]), trial([5, 0]), trial([5, 0])]);
-    assert_eq!((method.next_order(), method.judge().verdict), (None, Some(MethodVerdict::Pass)));
-    assert_eq!(method.result().trials.len(), 3);
+    assert_eq!((method.next_order(), method.judge_result().verdict), (None, Some(MethodVerdict::Pass)));
+    assert_eq!(method.result_so_far().trials.len(), 3);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_the_rig_may_have_lost_leaves_the_limit_open() {
     let mut doubtful = trial([60, 0]);
     doubtful.streams[0].lost.least = 40;
     let method = run(&[doubtful.clone(), doubtful.clone(), doubtful, trial([5, 0]), trial([5, 0])]);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn an_outage_of_a_simulated_device_is_found() {
         SimulatedDevice { outage: Some(Nanos::from_millis(250)), ..SimulatedDevice::new(20_000.0, 0) };
     let mut method = Convergence::new(options());
     while let Some(order) = method.next_order() {
-        method.tell(&device.perform(&order));
+        method.on_result(&device.perform_trial(&order));
     }
-    let found = method.result().streams[0].clone();
+    let found = method.result_so_far().streams[0].clone();
     assert!((found.loss_of_connectivity_ns.mean - 250e6).abs() < 1e5);
     assert!((found.longest_outage_ns.unwrap().mean - 250e6).abs() < 1.0);
 }

@@ -6,8 +6,8 @@ fn run(options: &LossShareOptions, device: &SimulatedDevice) -> LossShare {
     let mut device = device.clone();
     let mut session = MethodSession::new(LossShare::new(options.clone()));
     while let Some(order) = session.next_order() {
-        assert!(session.trials() < 10_000 && order.length == TrialLength::Frames(1_000_000));
-        session.tell(&device.perform(&order));
+        assert!(session.trial_count() < 10_000 && order.length == TrialLength::Frames(1_000_000));
+        session.on_result(&device.perform_trial(&order));
     }
     session.method().clone()
 }
@@ -22,16 +22,16 @@ fn rates_below_the_limit_never_lose_and_rates_above_it_always() {
     let mut options = options(&[40_000.0, 50_000.0, 60_000.0, 70_000.0]);
     options.minimum_lossless_frames_per_second = Some(Load::new(50_000.0));
     let method = run(&options, &device);
-    let result = method.result();
+    let result = method.result_so_far();
     let with_loss: Vec<_> = result.rates.iter().map(|rate| (rate.runs, rate.runs_with_loss)).collect();
     assert_eq!(with_loss, [(10, 0), (10, 0), (10, 10), (10, 10)]);
     assert_eq!(result.highest_lossless_frames_per_second, Some(Load::new(50_000.0)));
     assert!((result.rates[0].confidence_95.unwrap().high - 0.27753).abs() < 1e-5);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Pass));
     options.minimum_lossless_frames_per_second = Some(Load::new(60_000.0));
-    assert_eq!(run(&options, &device).judge().verdict, Some(MethodVerdict::Fail));
+    assert_eq!(run(&options, &device).judge_result().verdict, Some(MethodVerdict::Fail));
     options.minimum_lossless_frames_per_second = Some(Load::new(55_000.0));
-    assert_eq!(run(&options, &device).judge().verdict, Some(MethodVerdict::Unknown));
+    assert_eq!(run(&options, &device).judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 #[test]
@@ -39,8 +39,8 @@ fn a_device_that_stalls_now_and_then_loses_in_a_share_of_the_runs() {
     let mut options = options(&[100_000.0]);
     options.runs_per_rate = 1000;
     // Each run takes ten seconds.
-    let method = run(&options, &SimulatedDevice::new(1e6, 0).stalling(0.02, 3, 7));
-    let interval = method.result().rates[0].confidence_95.unwrap();
+    let method = run(&options, &SimulatedDevice::new(1e6, 0).with_stalls(0.02, 3, 7));
+    let interval = method.result_so_far().rates[0].confidence_95.unwrap();
     assert!(interval.contains(1.0 - 0.98f64.powi(10)), "{interval:?}");
 }
 
@@ -50,12 +50,12 @@ fn runs_that_the_rig_could_not_hold_do_not_count() {
     let mut options = options(&[50_000.0, 60_000.0]);
     options.minimum_lossless_frames_per_second = Some(Load::new(60_000.0));
     let method = run(&options, &device);
-    let result = method.result();
+    let result = method.result_so_far();
     assert_eq!(
         (result.rates[1].runs, result.rates[1].unknown_runs, result.rates[1].share_with_loss),
         (0, 10, None)
     );
-    let judgement = method.judge();
+    let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown));
     assert_eq!(judgement.unknown, ["60 000 frames/s: the rig could not hold 10 runs"]);
 }

@@ -28,13 +28,13 @@ pub struct LoadTrials(Vec<LoadTrial>);
 
 impl LoadTrials {
     /// Adds a trial. `is_rig_fault`: its loss may be the rig's.
-    pub fn add(&mut self, seconds: f64, loss_ratio: f64, is_rig_fault: bool) {
+    pub fn add_trial(&mut self, seconds: f64, loss_ratio: f64, is_rig_fault: bool) {
         self.0.push(LoadTrial { seconds, loss_ratio, is_rig_fault });
     }
 
     /// Classifies the load for a goal.
-    pub fn classify(&self, goal: &Goal) -> BoundClass {
-        self.classify_for(&Target::of_goal(goal, 0))
+    pub fn classify_for_goal(&self, goal: &Goal) -> BoundClass {
+        self.classify_for_target(&Target::of_goal(goal, 0))
     }
 
     /// Share of the load that is forwarded at a lower bound: 1 less the loss ratio that the goal's share of good trial time
@@ -43,15 +43,18 @@ impl LoadTrials {
         1.0 - self.conditional_loss(&Target::of_goal(goal, 0))
     }
 
-    pub(super) fn classify_for(&self, target: &Target) -> BoundClass {
-        classify(&TrialSums::of(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio), target)
+    pub(super) fn classify_for_target(&self, target: &Target) -> BoundClass {
+        classify_sums(
+            &TrialSums::from_trials(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio),
+            target,
+        )
     }
 
     /// True if the load is an upper bound only because of trials whose loss may be the rig's.
     pub(super) fn is_upper_by_rig(&self, target: &Target) -> bool {
         let is_bad = |trial: &LoadTrial| trial.loss_ratio > target.loss_ratio && !trial.is_rig_fault;
-        self.classify_for(target) == BoundClass::Upper
-            && classify(&TrialSums::of(&self.0, target, is_bad), target) != BoundClass::Upper
+        self.classify_for_target(target) == BoundClass::Upper
+            && classify_sums(&TrialSums::from_trials(&self.0, target, is_bad), target) != BoundClass::Upper
     }
 
     fn conditional_loss(&self, target: &Target) -> f64 {
@@ -59,7 +62,7 @@ impl LoadTrials {
             self.0.iter().copied().filter(|trial| trial.seconds >= target.trial).collect();
         // The best trials fill the guaranteed share of the trial time first: the conditional throughput of RFC 9971.
         long.sort_by(|one, other| one.loss_ratio.total_cmp(&other.loss_ratio));
-        let sums = TrialSums::of(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio);
+        let sums = TrialSums::from_trials(&self.0, target, |trial| trial.loss_ratio > target.loss_ratio);
         let mut remaining = target.sum.max(sums.good_long + sums.bad_long) * (1.0 - target.exceed_ratio);
         let mut ratio = None;
         for equal in long.chunk_by(|one, other| one.loss_ratio.to_bits() == other.loss_ratio.to_bits()) {
@@ -84,7 +87,7 @@ struct TrialSums {
 }
 
 impl TrialSums {
-    fn of(trials: &[LoadTrial], target: &Target, is_bad: impl Fn(&LoadTrial) -> bool) -> Self {
+    fn from_trials(trials: &[LoadTrial], target: &Target, is_bad: impl Fn(&LoadTrial) -> bool) -> Self {
         let mut sums = Self::default();
         for trial in trials {
             let sum = match (trial.seconds >= target.trial, is_bad(trial)) {
@@ -101,7 +104,7 @@ impl TrialSums {
 
 /// Classifies sums of trial time. A load is decided when the rest of the trial time, all good or all bad, could not change
 /// its class. Short bad trials count only beyond the share of bad time that the short good ones excuse.
-fn classify(sums: &TrialSums, target: &Target) -> BoundClass {
+fn classify_sums(sums: &TrialSums, target: &Target) -> BoundClass {
     let excused = sums.good_short * target.exceed_ratio / (1.0 - target.exceed_ratio);
     let bad = sums.bad_long + (sums.bad_short - excused).max(0.0);
     let whole = (sums.good_long + bad).max(target.sum);
@@ -117,11 +120,11 @@ fn classify(sums: &TrialSums, target: &Target) -> BoundClass {
 
 /// All trials of a search, by the number of their load.
 #[derive(Clone, Debug, Default)]
-pub(super) struct TrialBook(BTreeMap<i64, LoadTrials>);
+pub(super) struct TrialsByLoad(BTreeMap<i64, LoadTrials>);
 
-impl TrialBook {
-    pub(super) fn add(&mut self, load: i64, seconds: f64, loss_ratio: f64, is_rig_fault: bool) {
-        self.0.entry(load).or_default().add(seconds, loss_ratio, is_rig_fault);
+impl TrialsByLoad {
+    pub(super) fn add_trial(&mut self, load: i64, seconds: f64, loss_ratio: f64, is_rig_fault: bool) {
+        self.0.entry(load).or_default().add_trial(seconds, loss_ratio, is_rig_fault);
     }
 
     pub(super) fn trials_at(&self, load: i64) -> Option<&LoadTrials> {
@@ -132,7 +135,7 @@ impl TrialBook {
     pub(super) fn relevant_bounds(&self, target: &Target) -> KnownBounds {
         let mut bounds = KnownBounds::default();
         for (load, trials) in &self.0 {
-            match trials.classify_for(target) {
+            match trials.classify_for_target(target) {
                 BoundClass::Lower => bounds.lower = Some(*load),
                 BoundClass::Undecided => {}
                 BoundClass::Upper => {

@@ -23,11 +23,11 @@ impl MlrSearch {
     /// Returns the cost that the search still has for a device with a fixed limit. The least is for equal trials at a load,
     /// the most for trials that vary as much as possible; both are without the waits around the trials. A device that
     /// changes its limit meanwhile may need more.
-    pub fn to_go(&self) -> CostRange {
+    pub fn remaining_cost(&self) -> CostRange {
         let mut to_go: Option<CostRange> = None;
         for limit in self.possible_limits() {
-            let least = self.play(limit, AssumedDevice::Steady);
-            let most = self.play(limit, AssumedDevice::Wavering);
+            let least = self.play_search(limit, AssumedDevice::Steady);
+            let most = self.play_search(limit, AssumedDevice::Wavering);
             let known = to_go.unwrap_or(CostRange { least, most: least });
             to_go = Some(CostRange {
                 least: least_of(known.least, least),
@@ -43,15 +43,15 @@ impl MlrSearch {
         let mut low = i64::MAX;
         let mut high = -1;
         for selector in self.selectors() {
-            let bounds = self.book().relevant_bounds(selector.final_target());
+            let bounds = self.trials().relevant_bounds(selector.final_target());
             low = low.min(bounds.lower.unwrap_or(-1));
-            high = high.max(bounds.upper.unwrap_or_else(|| self.scale().top()));
+            high = high.max(bounds.upper.unwrap_or_else(|| self.scale().top_index()));
         }
         // The division by `LIMITS - 1` includes both ends.
         (0..LIMITS).map(move |part| low + (high - low) * part / (LIMITS - 1))
     }
 
-    fn play(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {
+    fn play_search(&self, limit: i64, device: AssumedDevice) -> RehearsedCost {
         let mut search = self.clone();
         let mut trials = 0;
         let mut seconds = 0.0;
@@ -62,7 +62,7 @@ impl MlrSearch {
             trials += 1;
             seconds += length;
             let loss = search.assumed_loss(limit, length, device);
-            search.tell_loss(loss, false);
+            search.on_loss(loss, false);
         }
         RehearsedCost { trials, sending: super::search::to_nanos(seconds), ..RehearsedCost::default() }
     }
@@ -74,20 +74,20 @@ impl MlrSearch {
         undecided.unwrap_or_else(|| match limit {
             ..0 => 1.0,
             _ if load <= limit => 0.0,
-            _ => 1.0 - self.scale().load(limit) / self.scale().load(load),
+            _ => 1.0 - self.scale().load_at(limit) / self.scale().load_at(load),
         })
     }
 
     /// Returns a loss ratio after which the load is still undecided, if there is one.
     fn undecided_loss(&self, load: i64, target: &Target, seconds: f64) -> Option<f64> {
-        let known = self.book().trials_at(load).cloned().unwrap_or_default();
+        let known = self.trials().trials_at(load).cloned().unwrap_or_default();
         [0.0, 1.0].into_iter().find(|loss| is_undecided(known.clone(), target, seconds, *loss))
     }
 }
 
 fn is_undecided(mut trials: LoadTrials, target: &Target, seconds: f64, loss: f64) -> bool {
-    trials.add(seconds, loss, false);
-    trials.classify_for(target) == BoundClass::Undecided
+    trials.add_trial(seconds, loss, false);
+    trials.classify_for_target(target) == BoundClass::Undecided
 }
 
 /// The fewest trials of both, and the shortest time.

@@ -73,7 +73,7 @@ impl Goal {
     pub const TST009: Self = Self { exceed_ratio: 0.5, duration_sum: Nanos::from_secs(120), ..Self::RFC2544 };
 
     /// Returns the goal of that name.
-    pub fn preset(name: &str) -> Option<Self> {
+    pub fn preset_by_name(name: &str) -> Option<Self> {
         Some(match name {
             "ndr" => Self::NDR,
             "pdr" => Self::PDR,
@@ -84,7 +84,7 @@ impl Goal {
     }
 
     /// Checks the ranges that the search relies on.
-    pub fn check(&self) -> Result<(), GoalError> {
+    pub fn check_ranges(&self) -> Result<(), GoalError> {
         let out_of_range = |name, value: String, wanted| Err(GoalError::OutOfRange { name, value, wanted });
         if !(0.0..1.0).contains(&self.loss_ratio) {
             return out_of_range("loss", self.loss_ratio.to_string(), "from 0 to less than 1");
@@ -133,24 +133,24 @@ impl FromStr for Goal {
     /// Parses a preset, or `loss=0,duration=60s` with `sum` (default: `duration`), `exceed` (0), `width` (0.5 %), `initial`
     /// (1 s, or `duration` if that is shorter), `expansion` (2) and `preceding` (2).
     fn from_str(text: &str) -> Result<Self, GoalError> {
-        if let Some(preset) = Self::preset(&text.trim().to_ascii_lowercase()) {
+        if let Some(preset) = Self::preset_by_name(&text.trim().to_ascii_lowercase()) {
             return Ok(preset);
         }
-        let fields = GoalFields::split(text)?;
-        let final_trial = fields.time("duration")?.ok_or(GoalError::Lacks("duration"))?;
+        let fields = GoalFields::split_fields(text)?;
+        let final_trial = fields.parse_time("duration")?.ok_or(GoalError::Lacks("duration"))?;
         let goal = Self {
-            loss_ratio: fields.ratio("loss")?.ok_or(GoalError::Lacks("loss"))?,
-            exceed_ratio: fields.ratio("exceed")?.unwrap_or(0.0),
-            duration_sum: fields.time("sum")?.unwrap_or(final_trial),
+            loss_ratio: fields.parse_ratio("loss")?.ok_or(GoalError::Lacks("loss"))?,
+            exceed_ratio: fields.parse_ratio("exceed")?.unwrap_or(0.0),
+            duration_sum: fields.parse_time("sum")?.unwrap_or(final_trial),
             final_trial,
             initial_trial: fields
-                .time("initial")?
+                .parse_time("initial")?
                 .unwrap_or_else(|| Self::NDR.initial_trial.min(final_trial)),
-            width: fields.ratio("width")?.unwrap_or(Self::NDR.width),
-            expansion: fields.count("expansion")?.unwrap_or(Self::NDR.expansion),
-            preceding_targets: fields.count("preceding")?.unwrap_or(Self::NDR.preceding_targets),
+            width: fields.parse_ratio("width")?.unwrap_or(Self::NDR.width),
+            expansion: fields.parse_count("expansion")?.unwrap_or(Self::NDR.expansion),
+            preceding_targets: fields.parse_count("preceding")?.unwrap_or(Self::NDR.preceding_targets),
         };
-        goal.check()?;
+        goal.check_ranges()?;
         Ok(goal)
     }
 }
@@ -161,7 +161,7 @@ const NAMES: [&str; 8] = ["loss", "duration", "sum", "exceed", "width", "initial
 struct GoalFields<'a>([Option<&'a str>; NAMES.len()]);
 
 impl<'a> GoalFields<'a> {
-    fn split(text: &'a str) -> Result<Self, GoalError> {
+    fn split_fields(text: &'a str) -> Result<Self, GoalError> {
         let mut texts = [None; NAMES.len()];
         for part in text.split(',') {
             let (name, value) = part.split_once('=').ok_or_else(|| GoalError::NotAGoal(text.to_owned()))?;
@@ -174,7 +174,7 @@ impl<'a> GoalFields<'a> {
         Ok(Self(texts))
     }
 
-    fn read<T>(
+    fn parse_field<T>(
         &self,
         name: &'static str,
         kind: &'static str,
@@ -186,19 +186,19 @@ impl<'a> GoalFields<'a> {
         text.map(|text| parse(text).ok_or_else(|| unreadable(text))).transpose()
     }
 
-    fn time(&self, name: &'static str) -> Result<Option<Nanos>, GoalError> {
-        self.read(name, "time", "60s or 500ms", |text| text.parse().ok())
+    fn parse_time(&self, name: &'static str) -> Result<Option<Nanos>, GoalError> {
+        self.parse_field(name, "time", "60s or 500ms", |text| text.parse().ok())
     }
 
-    fn ratio(&self, name: &'static str) -> Result<Option<f64>, GoalError> {
-        self.read(name, "ratio", "0.005 or 0.5%", |text| match text.strip_suffix('%') {
+    fn parse_ratio(&self, name: &'static str) -> Result<Option<f64>, GoalError> {
+        self.parse_field(name, "ratio", "0.005 or 0.5%", |text| match text.strip_suffix('%') {
             Some(percent) => percent.trim().parse::<f64>().ok().map(|percent| percent / 100.0),
             None => text.parse().ok(),
         })
     }
 
-    fn count(&self, name: &'static str) -> Result<Option<u32>, GoalError> {
-        self.read(name, "whole number", "2", |text| text.parse().ok())
+    fn parse_count(&self, name: &'static str) -> Result<Option<u32>, GoalError> {
+        self.parse_field(name, "whole number", "2", |text| text.parse().ok())
     }
 }
 
@@ -216,7 +216,7 @@ mod tests {
             [("ndr", Goal::NDR), ("PDR", Goal::PDR), ("rfc2544", Goal::RFC2544), ("tst009", Goal::TST009)]
         {
             assert_eq!(name.parse(), Ok(preset));
-            assert_eq!(preset.check(), Ok(()));
+            assert_eq!(preset.check_ranges(), Ok(()));
         }
         let goal: Goal =
             "loss=0,duration=200ms,width=1%,preceding=1,expansion=3,initial=100ms".parse().unwrap();

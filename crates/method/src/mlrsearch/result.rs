@@ -40,17 +40,17 @@ pub enum GoalIrregularity {
 
 impl MlrSearch {
     /// Returns the results so far, in the order of the options.
-    pub fn results(&self) -> Vec<GoalResult> {
-        self.options().goals.iter().zip(0..).map(|(goal, index)| self.result(*goal, index)).collect()
+    pub fn results_so_far(&self) -> Vec<GoalResult> {
+        self.options().goals.iter().zip(0..).map(|(goal, index)| self.goal_result(*goal, index)).collect()
     }
 
-    fn result(&self, goal: Goal, index: usize) -> GoalResult {
+    fn goal_result(&self, goal: Goal, index: usize) -> GoalResult {
         let selector = &self.selectors()[index];
         let target = selector.final_target();
-        let bounds = self.book().relevant_bounds(target);
-        let load = |index: i64| Load::new(self.scale().load(index));
+        let bounds = self.trials().relevant_bounds(target);
+        let load = |index: i64| Load::new(self.scale().load_at(index));
         let is_rig =
-            |index: i64| self.book().trials_at(index).is_some_and(|trials| trials.is_upper_by_rig(target));
+            |index: i64| self.trials().trials_at(index).is_some_and(|trials| trials.is_upper_by_rig(target));
         let irregular = match (bounds.lower, bounds.upper) {
             (None, Some(_)) => Some(GoalIrregularity::NoLowerBound),
             (Some(_), None) => Some(GoalIrregularity::NoUpperBound),
@@ -60,7 +60,7 @@ impl MlrSearch {
             goal,
             lower_bound: bounds.lower.map(load),
             conditional_throughput: bounds.lower.map(|index| {
-                Load::new(self.scale().load(index) * (1.0 - self.book().conditional_loss(index, target)))
+                Load::new(self.scale().load_at(index) * (1.0 - self.trials().conditional_loss(index, target)))
             }),
             upper_bound: bounds.upper.map(load),
             // Before the end, a missing bound may still be found.

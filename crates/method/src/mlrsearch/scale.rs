@@ -36,45 +36,45 @@ impl LoadScale {
     }
 
     /// The number of the maximum load.
-    pub(super) const fn top(&self) -> i64 {
+    pub(super) const fn top_index(&self) -> i64 {
         self.top
     }
 
     /// Returns the load of a number; numbers beyond the ends have the loads of the ends.
-    pub(super) fn load(&self, index: i64) -> f64 {
+    pub(super) fn load_at(&self, index: i64) -> f64 {
         if index <= 0 {
             return self.min;
         }
         if index >= self.top {
             return self.max;
         }
-        let mut interval = ScaleInterval::whole(self);
+        let mut interval = ScaleInterval::whole_scale(self);
         while interval.high - interval.low >= 2 {
-            let (middle, load) = interval.split();
+            let (middle, load) = interval.split_middle();
             match middle.cmp(&index) {
                 std::cmp::Ordering::Equal => return load,
-                std::cmp::Ordering::Less => interval.raise(middle, load),
-                std::cmp::Ordering::Greater => interval.lower(middle, load),
+                std::cmp::Ordering::Less => interval.raise_low_end(middle, load),
+                std::cmp::Ordering::Greater => interval.lower_high_end(middle, load),
             }
         }
         interval.low_load
     }
 
     /// Returns the number of a load, rounded down.
-    pub(super) fn index(&self, load: f64) -> i64 {
+    pub(super) fn index_of(&self, load: f64) -> i64 {
         if load <= self.min {
             return 0;
         }
         if load >= self.max {
             return self.top;
         }
-        let mut interval = ScaleInterval::whole(self);
+        let mut interval = ScaleInterval::whole_scale(self);
         while interval.high - interval.low >= 2 {
-            let (middle, middle_load) = interval.split();
+            let (middle, middle_load) = interval.split_middle();
             if middle_load < load {
-                interval.raise(middle, middle_load);
+                interval.raise_low_end(middle, middle_load);
             } else if middle_load > load {
-                interval.lower(middle, middle_load);
+                interval.lower_high_end(middle, middle_load);
             } else {
                 return middle;
             }
@@ -83,10 +83,10 @@ impl LoadScale {
     }
 
     /// Returns the number of units of a relative width, rounded down.
-    pub(super) fn width(&self, relative: f64) -> i64 {
+    pub(super) fn units_of_width(&self, relative: f64) -> i64 {
         let increased = self.min / (1.0 - relative);
-        let width = self.index(increased);
-        if self.load(width) > increased { width - 1 } else { width }
+        let width = self.index_of(increased);
+        if self.load_at(width) > increased { width - 1 } else { width }
     }
 }
 
@@ -120,24 +120,24 @@ struct ScaleInterval {
 }
 
 impl ScaleInterval {
-    const fn whole(scale: &LoadScale) -> Self {
+    const fn whole_scale(scale: &LoadScale) -> Self {
         Self { low: 0, high: scale.top, low_load: scale.min, high_load: scale.max }
     }
 
     /// The middle number and its load.
-    fn split(&self) -> (i64, f64) {
+    fn split_middle(&self) -> (i64, f64) {
         let middle = self.low.midpoint(self.high);
         let share = (middle - self.low) as f64 / (self.high - self.low) as f64;
         let log = (self.high_load.ln() - self.low_load.ln()) * share;
         (middle, self.low_load * log.exp())
     }
 
-    const fn raise(&mut self, middle: i64, load: f64) {
+    const fn raise_low_end(&mut self, middle: i64, load: f64) {
         self.low = middle;
         self.low_load = load;
     }
 
-    const fn lower(&mut self, middle: i64, load: f64) {
+    const fn lower_high_end(&mut self, middle: i64, load: f64) {
         self.high = middle;
         self.high_load = load;
     }
@@ -175,7 +175,7 @@ impl KnownBounds {
         let mut soft_high = high - width;
         // The interval is narrower than two widths, so no load is a full width away from both ends.
         if soft_low > soft_high {
-            soft_low = middle(low, high, width);
+            soft_low = split_point(low, high, width);
             soft_high = soft_low;
         }
         if load < soft_low {
@@ -190,13 +190,13 @@ impl KnownBounds {
 
 /// Returns the place to split an interval that is wider than `width`. One part is the width times a power of two, as near to
 /// half as possible, and the smaller part is the low one.
-pub(super) fn middle(low: i64, high: i64, width: i64) -> i64 {
+pub(super) fn split_point(low: i64, high: i64, width: i64) -> i64 {
     let whole = high - low;
     if whole == 2 * width {
         return low + width;
     }
     if whole < 2 * width {
-        return if width % 2 == 0 && width > 1 { middle(low, high, width / 2) } else { low + whole / 2 };
+        return if width % 2 == 0 && width > 1 { split_point(low, high, width / 2) } else { low + whole / 2 };
     }
     let mut part = width.max(1);
     while whole - 2 * part > 2 * part {

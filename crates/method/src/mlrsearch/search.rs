@@ -1,6 +1,6 @@
 //! The search: tries the nominations of the goals until all goals are reached.
 
-use super::bounds::TrialBook;
+use super::bounds::TrialsByLoad;
 use super::scale::{KnownBounds, LoadScale};
 use super::selector::{Nomination, SearchView, Selector};
 use super::start::{StartStage, StartStep, StartTarget};
@@ -51,7 +51,7 @@ pub struct MlrSearch {
     scale: LoadScale,
     start: StartTarget,
     selectors: Vec<Selector>,
-    book: TrialBook,
+    trials: TrialsByLoad,
     /// The step of the previous trial.
     step: i64,
     phase: SearchPhase,
@@ -74,16 +74,16 @@ enum SearchPhase {
 
 impl MlrSearch {
     pub fn new(options: MlrOptions) -> Result<Self, MlrOptionsError> {
-        check(&options)?;
+        check_options(&options)?;
         let [min, max] = [options.min, options.max].map(Load::frames_per_second);
         let widths: Vec<f64> = options.goals.iter().map(|goal| goal.width).collect();
         let scale = LoadScale::new(min, max, &widths).ok_or(MlrOptionsError::Widths)?;
         let chains: Vec<Vec<Target>> = options.goals.iter().map(|goal| chain_targets(goal, &scale)).collect();
-        let start = StartTarget::of(chains.iter().filter_map(|chain| chain.first()));
-        let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top() };
+        let start = StartTarget::from_targets(chains.iter().filter_map(|chain| chain.first()));
+        let first = SearchPhase::Start { stage: StartStage::Max, load: scale.top_index() };
         let phase = options.warmup.map_or(first, SearchPhase::WarmUp);
         let selectors = chains.into_iter().map(Selector::new).collect();
-        Ok(Self { options, scale, start, selectors, book: TrialBook::default(), step: 0, phase })
+        Ok(Self { options, scale, start, selectors, trials: TrialsByLoad::default(), step: 0, phase })
     }
 
     pub const fn options(&self) -> &MlrOptions {
@@ -93,31 +93,31 @@ impl MlrSearch {
     /// Returns the load of the next trial, and its seconds to the last bit; `None` if the search is over.
     pub fn next_trial(&self) -> Option<(Load, f64)> {
         let (load, seconds) = match self.phase {
-            SearchPhase::WarmUp(time) => (self.scale.top(), time.as_secs_f64()),
+            SearchPhase::WarmUp(time) => (self.scale.top_index(), time.as_secs_f64()),
             SearchPhase::Start { load, .. } => (load, self.start.seconds),
             SearchPhase::Search { nomination, .. } => (nomination.load, nomination.seconds),
             SearchPhase::Over => return None,
         };
-        Some((Load::new(self.scale.load(load)), seconds))
+        Some((Load::new(self.scale.load_at(load)), seconds))
     }
 
     /// Takes the loss ratio of that trial, and whether the loss may be the rig's.
-    pub fn tell_loss(&mut self, loss_ratio: f64, is_rig_fault: bool) {
+    pub fn on_loss(&mut self, loss_ratio: f64, is_rig_fault: bool) {
         match self.phase {
             SearchPhase::WarmUp(_) => {
-                self.phase = SearchPhase::Start { stage: StartStage::Max, load: self.scale.top() };
+                self.phase = SearchPhase::Start { stage: StartStage::Max, load: self.scale.top_index() };
             }
             SearchPhase::Start { stage, load } => {
-                self.book.add(load, self.start.seconds, loss_ratio, is_rig_fault);
+                self.trials.add_trial(load, self.start.seconds, loss_ratio, is_rig_fault);
                 match self.start.next_step(&self.scale, stage, load, loss_ratio) {
                     StartStep::Trial { stage, load } => self.phase = SearchPhase::Start { stage, load },
                     StartStep::Ready(low, high) => self.start_selectors(low, high),
                 }
             }
             SearchPhase::Search { nomination, selector } => {
-                self.book.add(nomination.load, nomination.seconds, loss_ratio, is_rig_fault);
+                self.trials.add_trial(nomination.load, nomination.seconds, loss_ratio, is_rig_fault);
                 self.step = nomination.step;
-                if let Some(step) = self.selectors[selector].note_trial(nomination.load, &self.book) {
+                if let Some(step) = self.selectors[selector].note_trial(nomination.load, &self.trials) {
                     self.step = step;
                 }
                 self.choose_nomination();
@@ -137,13 +137,13 @@ impl MlrSearch {
 
     /// Lets all goals nominate a load and chooses the next trial.
     fn choose_nomination(&mut self) {
-        let view = SearchView { book: &self.book, top: self.scale.top(), step: self.step };
+        let view = SearchView { trials: &self.trials, top: self.scale.top_index(), step: self.step };
         let mut chosen: Option<(Nomination, usize)> = None;
         for (index, selector) in self.selectors.iter_mut().enumerate() {
-            let Some(nomination) = selector.nominate(view) else {
+            let Some(nomination) = selector.nominate_load(view) else {
                 // The goal has no further load to try, and no lower bound: the lowest load is too high for it.
                 if self.options.fail_fast
-                    && view.book.relevant_bounds(selector.final_target()).lower.is_none()
+                    && view.trials.relevant_bounds(selector.final_target()).lower.is_none()
                 {
                     self.phase = SearchPhase::Over;
                     return;
@@ -162,8 +162,8 @@ impl MlrSearch {
         &self.scale
     }
 
-    pub(super) const fn book(&self) -> &TrialBook {
-        &self.book
+    pub(super) const fn trials(&self) -> &TrialsByLoad {
+        &self.trials
     }
 
     pub(super) fn selectors(&self) -> &[Selector] {
@@ -173,10 +173,10 @@ impl MlrSearch {
     /// Returns the number of the next load, and the target that wants it; no target in the first trials.
     pub(super) fn next_target(&self) -> Option<(i64, Option<&Target>)> {
         match self.phase {
-            SearchPhase::WarmUp(_) => Some((self.scale.top(), None)),
+            SearchPhase::WarmUp(_) => Some((self.scale.top_index(), None)),
             SearchPhase::Start { load, .. } => Some((load, None)),
             SearchPhase::Search { nomination, selector } => {
-                Some((nomination.load, Some(self.selectors[selector].target())))
+                Some((nomination.load, Some(self.selectors[selector].current_target())))
             }
             SearchPhase::Over => None,
         }
@@ -187,15 +187,15 @@ impl TestMethod for MlrSearch {
     fn next_order(&self) -> Option<TrialOrder> {
         let (load, seconds) = self.next_trial()?;
         let length = TrialLength::Time(to_nanos(seconds));
-        Some(TrialOrder::constant(TrialPurpose::Search, self.options.size, load, length))
+        Some(TrialOrder::with_constant_load(TrialPurpose::Search, self.options.size, load, length))
     }
 
-    fn tell(&mut self, result: &TrialResult) {
-        self.tell_loss(result.loss_share(), result.rig_fault.is_some());
+    fn on_result(&mut self, result: &TrialResult) {
+        self.on_loss(result.loss_share(), result.rig_fault.is_some());
     }
 
-    fn progress(&self) -> String {
-        let goals: Vec<String> = self.results().iter().map(ToString::to_string).collect();
+    fn describe_progress(&self) -> String {
+        let goals: Vec<String> = self.results_so_far().iter().map(ToString::to_string).collect();
         goals.join("; ")
     }
 }
@@ -209,12 +209,12 @@ pub(super) fn to_nanos(seconds: f64) -> Nanos {
     Nanos::new((seconds * 1e9).round() as u64)
 }
 
-fn check(options: &MlrOptions) -> Result<(), MlrOptionsError> {
+fn check_options(options: &MlrOptions) -> Result<(), MlrOptionsError> {
     if options.goals.is_empty() {
         return Err(MlrOptionsError::NoGoal);
     }
     for (index, goal) in options.goals.iter().enumerate() {
-        goal.check()?;
+        goal.check_ranges()?;
         if options.goals[..index].contains(goal) {
             return Err(MlrOptionsError::SameGoal(*goal));
         }

@@ -1,7 +1,7 @@
 //! Selects the load that a goal tries next.
 
-use super::bounds::TrialBook;
-use super::scale::{KnownBounds, middle};
+use super::bounds::TrialsByLoad;
+use super::scale::{KnownBounds, split_point};
 use super::targets::Target;
 use std::cmp::Ordering;
 
@@ -48,7 +48,7 @@ pub(super) struct Selector {
 /// Data that all selectors share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchView<'a> {
-    pub(super) book: &'a TrialBook,
+    pub(super) trials: &'a TrialsByLoad,
     pub(super) top: i64,
     /// The step of the previous trial, whichever goal nominated it.
     pub(super) step: i64,
@@ -70,7 +70,7 @@ impl Selector {
     }
 
     /// The target that the selector searches at present.
-    pub(super) fn target(&self) -> &Target {
+    pub(super) fn current_target(&self) -> &Target {
         &self.targets[self.stage]
     }
 
@@ -80,12 +80,12 @@ impl Selector {
     }
 
     /// Returns the load that this goal wants to try; `None` if the goal is reached.
-    pub(super) fn nominate(&mut self, view: SearchView<'_>) -> Option<Nomination> {
+    pub(super) fn nominate_load(&mut self, view: SearchView<'_>) -> Option<Nomination> {
         loop {
-            let bounds = view.book.relevant_bounds(self.target());
+            let bounds = view.trials.relevant_bounds(self.current_target());
             self.grows_at = None;
-            if let Some((load, step)) = self.choose(bounds, view) {
-                return Some(Nomination { load, seconds: self.target().trial, step });
+            if let Some((load, step)) = self.choose_load(bounds, view) {
+                return Some(Nomination { load, seconds: self.current_target().trial, step });
             }
             if self.stage + 1 == self.targets.len() {
                 self.is_done = true;
@@ -98,14 +98,14 @@ impl Selector {
     }
 
     /// Records that its nomination was tried. Returns the new step of the whole search if that grows.
-    pub(super) fn note_trial(&mut self, load: i64, book: &TrialBook) -> Option<i64> {
-        let bounds = book.relevant_bounds(self.target());
+    pub(super) fn note_trial(&mut self, load: i64, trials: &TrialsByLoad) -> Option<i64> {
+        let bounds = trials.relevant_bounds(self.current_target());
         let bound = match self.grows_at? {
             MissedBound::Lower => bounds.lower,
             MissedBound::Upper => bounds.upper,
         };
         (bound == Some(load)).then(|| {
-            self.step = self.step.saturating_mul(self.target().expansion);
+            self.step = self.step.saturating_mul(self.current_target().expansion);
             self.step
         })
     }
@@ -119,34 +119,38 @@ impl Selector {
     }
 
     fn set_step(&mut self, last: i64) {
-        let target = self.target();
+        let target = self.current_target();
         self.step = last.max(target.width).saturating_mul(target.expansion);
     }
 
     /// Applies the first rule that matches: returns its load and step.
-    fn choose(&mut self, bounds: KnownBounds, view: SearchView<'_>) -> Option<(i64, i64)> {
-        let width = self.target().width;
+    fn choose_load(&mut self, bounds: KnownBounds, view: SearchView<'_>) -> Option<(i64, i64)> {
+        let width = self.current_target().width;
         if let Some(load) = self.choose_start_load(bounds) {
             self.set_step(width);
             return Some((load, width));
         }
         let step = self.step.max(view.step);
         match (bounds.lower, bounds.upper) {
-            (None, Some(high)) => self.extend(bounds, high.saturating_sub(step), MissedBound::Upper, view),
-            (Some(low), None) => self.extend(bounds, low.saturating_add(step), MissedBound::Lower, view),
-            (Some(low), Some(high)) if high - low > width => self.bisect(low, high, view),
+            (None, Some(high)) => {
+                self.extend_range(bounds, high.saturating_sub(step), MissedBound::Upper, view)
+            }
+            (Some(low), None) => {
+                self.extend_range(bounds, low.saturating_add(step), MissedBound::Lower, view)
+            }
+            (Some(low), Some(high)) if high - low > width => self.bisect_range(low, high, view),
             _ => None,
         }
     }
 
     /// Halves the start interval if it is nearly narrow enough, then tries its ends.
     fn choose_start_load(&self, bounds: KnownBounds) -> Option<i64> {
-        let width = self.target().width;
+        let width = self.current_target().width;
         let half = match self.start {
             KnownBounds { lower: Some(low), upper: Some(high) }
                 if width < high - low && high - low <= 2 * width =>
             {
-                Some(middle(low, high, width))
+                Some(split_point(low, high, width))
             }
             _ => None,
         };
@@ -155,14 +159,14 @@ impl Selector {
     }
 
     /// Takes a step beyond the only known bound.
-    fn extend(
+    fn extend_range(
         &mut self,
         bounds: KnownBounds,
         wanted: i64,
         missed: MissedBound,
         view: SearchView<'_>,
     ) -> Option<(i64, i64)> {
-        let width = self.target().width;
+        let width = self.current_target().width;
         let load = bounds.keep_away(wanted, width, view.top)?;
         if bounds.is_worthless(load, width) {
             return None;
@@ -172,10 +176,10 @@ impl Selector {
     }
 
     /// Takes the middle of both bounds, unless a step from one of them ends between the middle and a start load.
-    fn bisect(&mut self, low: i64, high: i64, view: SearchView<'_>) -> Option<(i64, i64)> {
-        let width = self.target().width;
+    fn bisect_range(&mut self, low: i64, high: i64, view: SearchView<'_>) -> Option<(i64, i64)> {
+        let width = self.current_target().width;
         let bounds = KnownBounds { lower: Some(low), upper: Some(high) };
-        let middle = middle(low, high, width);
+        let middle = split_point(low, high, width);
         let step = self.step.max(view.step);
         let down = bounds.keep_away(high.saturating_sub(step), width, view.top);
         if down.is_some_and(|load| load > middle && self.start.upper.is_some_and(|start| load < start)) {

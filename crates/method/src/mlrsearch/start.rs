@@ -35,7 +35,7 @@ pub(super) enum StartStep {
 
 impl StartTarget {
     /// Combines the coarsest target of each goal.
-    pub(super) fn of<'a>(coarsest: impl Iterator<Item = &'a Target> + Clone) -> Self {
+    pub(super) fn from_targets<'a>(coarsest: impl Iterator<Item = &'a Target> + Clone) -> Self {
         Self {
             loss_ratio: coarsest.clone().map(|target| target.loss_ratio).fold(1.0, f64::min),
             seconds: coarsest.clone().map(|target| target.trial).fold(0.0, f64::max),
@@ -51,10 +51,10 @@ impl StartTarget {
         load: i64,
         loss_ratio: f64,
     ) -> StartStep {
-        let forwarded = scale.load(load) * (1.0 - loss_ratio);
+        let forwarded = scale.load_at(load) * (1.0 - loss_ratio);
         // The device loses the load above the searched one. The reciprocal first, as the reference library does.
-        let carried = scale.index(forwarded * (1.0 / (1.0 - self.loss_ratio)));
-        let top = scale.top();
+        let carried = scale.index_of(forwarded * (1.0 / (1.0 - self.loss_ratio)));
+        let top = scale.top_index();
         match stage {
             StartStage::Max if carried >= top => StartStep::Ready(load, load),
             StartStage::Max => {

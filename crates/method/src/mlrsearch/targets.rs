@@ -33,7 +33,7 @@ impl Target {
 
 /// Returns the targets of a goal, coarse to fine. Their sums grow from the initial trial to the goal's sum by equal factors.
 pub(super) fn chain_targets(goal: &Goal, scale: &LoadScale) -> Vec<Target> {
-    let last = Target::of_goal(goal, scale.width(goal.width));
+    let last = Target::of_goal(goal, scale.units_of_width(goal.width));
     let initial = goal.initial_trial.as_secs_f64();
     let count = goal.preceding_targets;
     let factor = (initial / last.sum).powf(1.0 / f64::from(count.max(1)));

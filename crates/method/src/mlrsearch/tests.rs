@@ -26,8 +26,9 @@ fn loads_are_classified_as_in_the_appendix() {
     ];
     let mut trials = LoadTrials::default();
     for (count, seconds, loss, wanted) in points {
-        (0..count).for_each(|_| trials.add(seconds, loss, false));
-        let classes: String = APPENDIX_GOALS.iter().map(|goal| letter(trials.classify(goal))).collect();
+        (0..count).for_each(|_| trials.add_trial(seconds, loss, false));
+        let classes: String =
+            APPENDIX_GOALS.iter().map(|goal| letter(trials.classify_for_goal(goal))).collect();
         assert_eq!(classes, wanted, "after {count} trials of {seconds} s");
     }
     assert_eq!(trials.conditional_share(&APPENDIX_GOALS[1]).to_bits(), 1.0f64.to_bits());
@@ -59,9 +60,14 @@ fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journa
     let mut session = MethodSession::new(method);
     let mut trials = Vec::new();
     while let Some(order) = session.next_order() {
-        let result = device.perform(&order);
-        session.tell(&result);
-        trials.push(journal::JournalEntry { number: session.trials(), started_wall_ns: 0, order, result });
+        let result = device.perform_trial(&order);
+        session.on_result(&result);
+        trials.push(journal::JournalEntry {
+            number: session.trial_count(),
+            started_wall_ns: 0,
+            order,
+            result,
+        });
         assert!(trials.len() < 10_000, "the search does not end");
     }
     (session.method().clone(), trials)
@@ -71,7 +77,7 @@ fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journa
 fn a_search_for_ndr_and_pdr_takes_35_seconds() {
     let (found, trials) = run(search(&[Goal::NDR, Goal::PDR], 9e3, 14.88e6), SimulatedDevice::new(5.37e6, 0));
     assert_eq!(trials.len(), 35);
-    let [ndr, pdr] = &found.results()[..] else { panic!("two goals") };
+    let [ndr, pdr] = &found.results_so_far()[..] else { panic!("two goals") };
     for (result, limit) in [(ndr, 5.37e6), (pdr, 5.37e6 / 0.995)] {
         let (lower, upper) = (result.lower_bound.unwrap(), result.upper_bound.unwrap());
         assert!(lower <= Load::new(limit) && Load::new(limit) < upper, "{result}");
@@ -82,8 +88,9 @@ fn a_search_for_ndr_and_pdr_takes_35_seconds() {
 
 #[test]
 fn irregular_results_say_which_bound_is_missing() {
-    let result =
-        |limit| run(search(&[Goal::NDR], 1e3, 1e6), SimulatedDevice::new(limit, 0)).0.results().remove(0);
+    let result = |limit| {
+        run(search(&[Goal::NDR], 1e3, 1e6), SimulatedDevice::new(limit, 0)).0.results_so_far().remove(0)
+    };
     let all = result(2e6);
     assert_eq!(all.irregular, Some(GoalIrregularity::NoUpperBound));
     assert_eq!(
@@ -104,7 +111,7 @@ fn fail_fast_ends_the_search_at_the_first_goal_without_a_lower_bound() {
     let (_, patient) = run(search(&[Goal::NDR, Goal::PDR], 1e3, 1e6), SimulatedDevice::new(998.0, 0));
     assert!(trials.len() < patient.len());
     assert_eq!(found.next_order(), None);
-    assert!(found.results().iter().any(|result| !result.is_reached));
+    assert!(found.results_so_far().iter().any(|result| !result.is_reached));
 }
 
 #[test]
@@ -113,9 +120,9 @@ fn a_warm_up_trial_does_not_count() {
     let options = MlrOptions { warmup: Some(Nanos::from_secs(7)), ..plain.options().clone() };
     let mut warm = MlrSearch::new(options).unwrap();
     assert_eq!(warm.next_trial(), Some((Load::new(1e6), 7.0)));
-    warm.tell_loss(0.9, false);
+    warm.on_loss(0.9, false);
     assert_eq!(warm.next_trial(), plain.next_trial());
-    assert_eq!(warm.results()[0].upper_bound, None);
+    assert_eq!(warm.results_so_far()[0].upper_bound, None);
 }
 
 #[test]
@@ -124,18 +131,18 @@ fn an_upper_bound_that_needs_the_rigs_bad_trials_is_the_rigs() {
         let mut method = search(&[Goal::RFC2544], 1e3, 1e6);
         while let Some((load, _)) = method.next_trial() {
             let load = load.frames_per_second();
-            method.tell_loss(if load > rig.min(device) { 0.3 } else { 0.0 }, load > rig && load <= device);
+            method.on_loss(if load > rig.min(device) { 0.3 } else { 0.0 }, load > rig && load <= device);
         }
-        method.results()[0].cause
+        method.results_so_far()[0].cause
     };
     assert_eq!(cause(1e5, 2e6), BoundCause::Rig);
     assert_eq!(cause(2e6, 1e5), BoundCause::Device);
     // One of two bad trials is enough for an upper bound.
     let mut trials = LoadTrials::default();
-    trials.add(60.0, 0.1, true);
+    trials.add_trial(60.0, 0.1, true);
     let target = targets::Target::of_goal(&Goal::RFC2544, 1);
     assert!(trials.is_upper_by_rig(&target));
-    trials.add(60.0, 0.1, false);
+    trials.add_trial(60.0, 0.1, false);
     assert!(!trials.is_upper_by_rig(&target));
 }
 
@@ -170,11 +177,11 @@ fn time_to_go_shrinks_to_nothing() {
     let mut device = SimulatedDevice::new(5.37e6, 0);
     let (mut estimates, mut lengths) = (Vec::new(), Vec::new());
     while let Some(order) = method.next_order() {
-        estimates.push(method.to_go());
-        lengths.push(order.sending());
-        method.tell(&device.perform(&order));
+        estimates.push(method.remaining_cost());
+        lengths.push(order.sending_time());
+        method.on_result(&device.perform_trial(&order));
     }
-    assert_eq!(method.to_go(), crate::CostRange::default());
+    assert_eq!(method.remaining_cost(), crate::CostRange::default());
     let mut left = Nanos::ZERO;
     for ((trials, length), estimate) in (1u32..).zip(lengths.iter().rev()).zip(estimates.iter().rev()) {
         left += *length;
@@ -185,11 +192,11 @@ fn time_to_go_shrinks_to_nothing() {
 
 /// Writes a journal line and reads it back.
 fn reread(trials: &[journal::JournalEntry]) -> Vec<journal::JournalEntry> {
-    let mut text = journal::line(&"head").unwrap();
+    let mut text = journal::to_json_line(&"head").unwrap();
     for entry in trials {
-        text += &journal::line(entry).unwrap();
+        text += &journal::to_json_line(entry).unwrap();
     }
-    journal::read::<String>(&text).unwrap().trials
+    journal::read_journal::<String>(&text).unwrap().trials
 }
 
 proptest! {
@@ -200,7 +207,7 @@ proptest! {
         limit in 1.1e3f64..9e6, width in 0.001f64..0.2, preceding in 1u32..4, expansion in 2u32..5,
     ) {
         let goal = Goal { width, preceding_targets: preceding, expansion, ..Goal::NDR };
-        let found = run(search(&[goal], 1e3, 1e7), SimulatedDevice::new(limit, 0)).0.results().remove(0);
+        let found = run(search(&[goal], 1e3, 1e7), SimulatedDevice::new(limit, 0)).0.results_so_far().remove(0);
         let (lower, upper) = (found.lower_bound.unwrap().frames_per_second(), found.upper_bound.unwrap().frames_per_second());
         // Below one lost frame in a trial of 1 s there is no loss.
         prop_assert!(lower < limit + 1.0 && limit < upper);
@@ -210,20 +217,20 @@ proptest! {
     #[test]
     fn a_search_goes_on_from_any_cut_of_its_journal(limit in 1.1e3f64..2e7, seed: u64, cut in 0.0f64..1.0) {
         let method = || search(&[Goal::NDR, Goal { width: 0.02, ..Goal::RFC2544 }], 1e3, 1e7);
-        let (found, trials) = run(method(), SimulatedDevice::new(limit, 10).stalling(0.05, 100, seed));
+        let (found, trials) = run(method(), SimulatedDevice::new(limit, 10).with_stalls(0.05, 100, seed));
         let trials = reread(&trials);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a place among trials")]
         let kept = (trials.len() as f64 * cut) as usize;
         let mut session = MethodSession::new(method());
         for entry in &trials[..kept] {
-            session.replay(&entry.order, &entry.result).unwrap();
+            session.replay_trial(&entry.order, &entry.result).unwrap();
         }
         for entry in &trials[kept..] {
             prop_assert_eq!(session.next_order(), Some(entry.order.clone()));
-            session.tell(&entry.result);
+            session.on_result(&entry.result);
         }
         prop_assert_eq!(session.next_order(), None);
-        prop_assert_eq!(session.method().results(), found.results());
+        prop_assert_eq!(session.method().results_so_far(), found.results_so_far());
     }
 
     #[test]
@@ -240,7 +247,7 @@ proptest! {
         let (mut random, mut trials) = (seed, 0);
         while method.next_order().is_some() {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            method.tell_loss(if random >> 63 == 0 { 0.0 } else { 0.1 }, random >> 62 & 1 == 0);
+            method.on_loss(if random >> 63 == 0 { 0.0 } else { 0.1 }, random >> 62 & 1 == 0);
             trials += 1;
             prop_assert!(trials < 20_000);
         }
@@ -255,7 +262,7 @@ proptest! {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let sent = random >> 48;
             let result = TrialResult { intended: 100, sent, lost: crate::LostFrames { least: 0, most: random >> 40 & 0xff }, ..TrialResult::default() };
-            method.tell(&result);
+            method.on_result(&result);
             trials += 1;
             prop_assert!(trials < 5000);
         }
@@ -292,10 +299,15 @@ fn searches_are_decided_as_by_the_reference_library() {
                 "search {index}, trial {number}"
             );
             let lost = crate::LostFrames { least: *lost, most: *lost };
-            method.tell(&TrialResult { intended: *intended, sent: *sent, lost, ..TrialResult::default() });
+            method.on_result(&TrialResult {
+                intended: *intended,
+                sent: *sent,
+                lost,
+                ..TrialResult::default()
+            });
         }
         assert_eq!(method.next_trial(), None, "search {index}");
-        for (ours, theirs) in method.results().iter().zip(&vector.results) {
+        for (ours, theirs) in method.results_so_far().iter().zip(&vector.results) {
             let pairs = [
                 (ours.lower_bound, theirs.lower),
                 (ours.upper_bound, theirs.upper),

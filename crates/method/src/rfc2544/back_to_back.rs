@@ -4,7 +4,7 @@
 
 use super::{BackToBackBenchmark, BurstSearch, Rfc2544Options, SizeBenchmark, SkippedPart, ThroughputBasis};
 use crate::bisection::{Bisection, BisectionOptions};
-use crate::rounding::whole;
+use crate::rounding::whole_part;
 use crate::{BoundCause, Load, SampleStatistics, TrialLength, TrialOrder, TrialPurpose, TrialResult};
 use packetrig_units::FrameSize;
 
@@ -24,8 +24,8 @@ pub(super) struct BurstSearches {
 }
 
 impl BurstSearches {
-    pub(super) fn start(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
-        let basis = row.basis()?;
+    pub(super) fn start_searches(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
+        let basis = row.throughput_basis()?;
         let maximum = row.maximum_frames_per_second;
         let theoretical = row.theoretical_frames_per_second;
         if basis.frames_per_second >= maximum {
@@ -35,8 +35,9 @@ impl BurstSearches {
             return Err(SkippedPart::NotApplicable(reason));
         }
         let seconds = options.durations.longest_burst_ns.as_secs_f64();
-        let longest = whole(maximum.frames_per_second() * seconds).max(1);
-        let options_of_search = BisectionOptions::plain(0, longest, options.burst_step_frames.max(1));
+        let longest = whole_part(maximum.frames_per_second() * seconds).max(1);
+        let options_of_search =
+            BisectionOptions::without_retries(0, longest, options.burst_step_frames.max(1));
         Ok(Self {
             size: row.frame_size_bytes,
             basis,
@@ -51,12 +52,12 @@ impl BurstSearches {
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
         let length = TrialLength::Frames(self.search.next_value()?);
-        Some(TrialOrder::constant(TrialPurpose::BackToBack, Some(self.size), self.maximum, length))
+        Some(TrialOrder::with_constant_load(TrialPurpose::BackToBack, Some(self.size), self.maximum, length))
     }
 
-    pub(super) fn tell(&mut self, result: &TrialResult) {
-        self.search.tell(result);
-        if let Some(found) = self.search.found() {
+    pub(super) fn on_result(&mut self, result: &TrialResult) {
+        self.search.on_result(result);
+        if let Some(found) = self.search.final_bounds() {
             self.searches.push(BurstSearch {
                 burst_frames: found.lower.unwrap_or(0),
                 lost_at_frames: found.upper,
@@ -69,9 +70,9 @@ impl BurstSearches {
         }
     }
 
-    pub(super) fn benchmark(&self) -> BackToBackBenchmark {
+    pub(super) fn to_benchmark(&self) -> BackToBackBenchmark {
         let bursts: Vec<f64> = self.searches.iter().map(|search| search.burst_frames as f64).collect();
-        let statistics = SampleStatistics::of(&bursts);
+        let statistics = SampleStatistics::from_values(&bursts);
         let invalid = self.describe_invalid(statistics);
         let valid = statistics.filter(|_| invalid.is_none());
         let theoretical = self.theoretical.frames_per_second();
@@ -110,7 +111,7 @@ impl BurstSearches {
         }
     }
 
-    pub(super) fn progress(&self) -> String {
+    pub(super) fn describe_progress(&self) -> String {
         let bounds = self.search.bounds();
         let lower = bounds.lower.unwrap_or(0);
         let upper = bounds.upper.unwrap_or(self.options.max);

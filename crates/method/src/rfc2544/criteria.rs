@@ -39,11 +39,11 @@ pub enum ThroughputFloor {
 
 impl MinimumThroughput {
     /// Returns the load that must be carried with this size; `None` if the criterion is not about this size.
-    pub fn load(&self, size: FrameSize, theoretical: Load) -> Option<Load> {
+    pub fn wanted_load(&self, size: FrameSize, theoretical: Load) -> Option<Load> {
         let is_meant = self.frame_size_bytes.is_none_or(|meant| meant == size);
         is_meant.then_some(match self.floor {
             ThroughputFloor::FramesPerSecond(load) => load,
-            ThroughputFloor::PercentOfLine(percent) => theoretical.scaled(percent / 100.0),
+            ThroughputFloor::PercentOfLine(percent) => theoretical.scale_by(percent / 100.0),
         })
     }
 }

@@ -39,30 +39,30 @@ impl FrameLossTrials {
     }
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
-        let load = self.maximum.scaled(self.next_percent()? / 100.0);
+        let load = self.maximum.scale_by(self.next_percent()? / 100.0);
         Some(timed_order(TrialPurpose::LossRate, self.size, load, self.time))
     }
 
-    pub(super) fn tell(&mut self, result: &TrialResult) {
+    pub(super) fn on_result(&mut self, result: &TrialResult) {
         let Some(percent) = self.next_percent() else { return };
         self.lossless = if result.is_without_loss() { self.lossless + 1 } else { 0 };
         self.points.push(FrameLossPoint {
             percent_of_maximum: percent,
-            frames_per_second: self.maximum.scaled(percent / 100.0),
+            frames_per_second: self.maximum.scale_by(percent / 100.0),
             sent_frames: result.sent,
             received_frames: result.received,
-            unsent_frames: result.unsent(),
+            unsent_frames: result.unsent_frames(),
             least_loss_percent: Ratio::new(result.lost.least, result.sent).percent(),
             most_loss_percent: Ratio::new(result.lost.most, result.sent).percent(),
             rig_fault: rig_fault(result),
         });
     }
 
-    pub(super) fn curve(&self) -> FrameLossCurve {
+    pub(super) fn to_curve(&self) -> FrameLossCurve {
         FrameLossCurve { points: self.points.clone(), is_complete: self.is_complete() }
     }
 
-    pub(super) fn progress(&self) -> String {
+    pub(super) fn describe_progress(&self) -> String {
         match self.points.last() {
             None => "frame loss".to_owned(),
             Some(point) => {

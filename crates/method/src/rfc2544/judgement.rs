@@ -10,7 +10,7 @@ use packetrig_units::Nanos;
 
 impl Rfc2544 {
     /// Judges all sizes. A bound that the rig set is never a reason for FAIL.
-    pub fn judge(&self) -> MethodJudgement {
+    pub fn judge_result(&self) -> MethodJudgement {
         let criteria = self.result.sizes.iter().flat_map(|row| self.judge_size(row));
         let reset =
             self.options.criteria.maximum_reset_ns.map(|most| judge_reset(self.result.reset.as_ref(), most));
@@ -32,7 +32,7 @@ impl Rfc2544 {
 }
 
 fn judge_throughput(row: &SizeBenchmark, floor: &MinimumThroughput) -> Option<JudgedCriterion> {
-    let wanted = floor.load(row.frame_size_bytes, row.theoretical_frames_per_second)?;
+    let wanted = floor.wanted_load(row.frame_size_bytes, row.theoretical_frames_per_second)?;
     let criterion = format!("{} throughput of at least {wanted}", row.frame_size_bytes);
     let Some(bounds) = &row.throughput else {
         return Some(JudgedCriterion::unknown(criterion, "it was not measured"));
@@ -146,7 +146,7 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
     let throughput = row.throughput.as_ref().filter(|bounds| bounds.is_complete && !bounds.is_known());
     let throughput = throughput.map(|bounds| format!("{size} throughput: {}", describe_bounds(bounds)));
     let invalid =
-        row.back_to_back.as_ref().and_then(PartOutcome::measured).and_then(|part| part.invalid.clone());
+        row.back_to_back.as_ref().and_then(PartOutcome::measured_value).and_then(|part| part.invalid.clone());
     let faults = count_faults(row).into_iter().filter(|(_, count)| *count > 0);
     let faults = faults.map(|(what, count)| format!("{size} {what}: {count} trials did not measure it"));
     let parts = not_measured(&format!("{size} latency"), row.latency.as_ref())
@@ -159,12 +159,12 @@ fn describe_unknown(row: &SizeBenchmark) -> Vec<String> {
 
 /// Counts the trials of each part that say nothing about the device.
 fn count_faults(row: &SizeBenchmark) -> [(&'static str, usize); 3] {
-    let latency = row.latency.as_ref().and_then(PartOutcome::measured);
+    let latency = row.latency.as_ref().and_then(PartOutcome::measured_value);
     let samples = latency.iter().flat_map(|part| &part.samples);
     let samples = samples.filter(|sample| sample.rig_fault.is_some() || sample.latency.is_none());
     let points =
         row.frame_loss.iter().flat_map(|curve| &curve.points).filter(|point| point.rig_fault.is_some());
-    let recovery = row.recovery.as_ref().and_then(PartOutcome::measured);
+    let recovery = row.recovery.as_ref().and_then(PartOutcome::measured_value);
     let unknown = recovery.iter().flat_map(|part| &part.trials).filter(|trial| trial.recovery_ns.is_none());
     [("latency", samples.count()), ("frame loss", points.count()), ("recovery", unknown.count())]
 }

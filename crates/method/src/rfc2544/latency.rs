@@ -43,7 +43,7 @@ impl LatencyTrials {
         (self.samples.len() < self.repetitions as usize).then_some(order)
     }
 
-    pub(super) fn tell(&mut self, result: &TrialResult) {
+    pub(super) fn on_result(&mut self, result: &TrialResult) {
         self.samples.push(LatencySample {
             latency: result.latency,
             sent_frames: result.sent,
@@ -53,7 +53,7 @@ impl LatencyTrials {
     }
 
     /// Returns the latencies that say something about the device.
-    fn usable(&self) -> impl Iterator<Item = TrialLatency> {
+    fn usable_latencies(&self) -> impl Iterator<Item = TrialLatency> {
         self.samples.iter().filter(|sample| sample.rig_fault.is_none()).filter_map(|sample| sample.latency)
     }
 
@@ -61,23 +61,23 @@ impl LatencyTrials {
         measured.saturating_sub(self.subtracted)
     }
 
-    pub(super) fn benchmark(&self) -> LatencyBenchmark {
+    pub(super) fn to_benchmark(&self) -> LatencyBenchmark {
         let means: Vec<f64> =
-            self.usable().map(|latency| self.by_definition(latency.mean).as_u64() as f64).collect();
+            self.usable_latencies().map(|latency| self.by_definition(latency.mean).as_u64() as f64).collect();
         LatencyBenchmark {
             basis: self.basis,
             definition: self.definition,
             subtracted_ns: self.subtracted,
-            mean_latency_ns: SampleStatistics::of(&means),
-            min_latency_ns: self.usable().map(|latency| self.by_definition(latency.min)).min(),
-            max_latency_ns: self.usable().map(|latency| self.by_definition(latency.max)).max(),
-            bound_ns: self.usable().map(|latency| latency.bound).max(),
+            mean_latency_ns: SampleStatistics::from_values(&means),
+            min_latency_ns: self.usable_latencies().map(|latency| self.by_definition(latency.min)).min(),
+            max_latency_ns: self.usable_latencies().map(|latency| self.by_definition(latency.max)).max(),
+            bound_ns: self.usable_latencies().map(|latency| latency.bound).max(),
             samples: self.samples.clone(),
             repetitions: self.repetitions,
         }
     }
 
-    pub(super) fn progress(&self) -> String {
+    pub(super) fn describe_progress(&self) -> String {
         format!("latency: {} of {} trials", self.samples.len(), self.repetitions)
     }
 }

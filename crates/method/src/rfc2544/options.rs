@@ -225,7 +225,8 @@ impl Rfc2544Options {
 
     /// Returns the highest load that is tried with this size.
     pub fn maximum_load(&self, size: FrameSize) -> Load {
-        let line = self.theoretical_load(size).scaled(self.maximum_percent_of_line.unwrap_or(100.0) / 100.0);
+        let line =
+            self.theoretical_load(size).scale_by(self.maximum_percent_of_line.unwrap_or(100.0) / 100.0);
         let of_sizes = self.maximum_of_sizes.iter().filter(|maximum| maximum.frame_size_bytes == size);
         let caps = of_sizes.map(|maximum| maximum.frames_per_second).chain(self.maximum_frames_per_second);
         caps.fold(line, |least, cap| if cap < least { cap } else { least })
@@ -233,11 +234,11 @@ impl Rfc2544Options {
 
     /// Returns the waits around a trial. The wait after a burst is at least as long as the burst: the buffer must be empty
     /// before the next one.
-    pub fn waits(&self, order: &TrialOrder) -> TrialWaits {
+    pub fn trial_waits(&self, order: &TrialOrder) -> TrialWaits {
         let waits = self.durations.waits;
         match order.purpose {
             TrialPurpose::BackToBack => {
-                TrialWaits { late_frames_ns: waits.late_frames_ns.max(order.sending()), ..waits }
+                TrialWaits { late_frames_ns: waits.late_frames_ns.max(order.sending_time()), ..waits }
             }
             _ => waits,
         }
@@ -245,7 +246,7 @@ impl Rfc2544Options {
 
     /// Lists the points in which trials are shorter or fewer than the RFCs require. If there are any, the results are not
     /// those of RFC 2544.
-    pub fn shortfalls(&self) -> Vec<String> {
+    pub fn find_shortfalls(&self) -> Vec<String> {
         let asked = &self.durations;
         let full = &Rfc2544Durations::STANDARD;
         let times = [

@@ -21,22 +21,22 @@ pub(super) struct RecoveryTrials {
 }
 
 impl RecoveryTrials {
-    pub(super) fn start(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
-        let basis = row.basis()?;
+    pub(super) fn start_trials(options: &Rfc2544Options, row: &SizeBenchmark) -> Result<Self, SkippedPart> {
+        let basis = row.throughput_basis()?;
         let maximum = row.maximum_frames_per_second;
         if basis.frames_per_second >= maximum {
             let reason = "the throughput is the highest load: the device cannot be overloaded";
             return Err(SkippedPart::NotApplicable(reason.to_owned()));
         }
         // RFC 2544, 26.5: 110 % of the throughput or the maximum, whichever is lower.
-        let wanted = basis.frames_per_second.scaled(1.1);
+        let wanted = basis.frames_per_second.scale_by(1.1);
         let overload = if wanted < maximum { wanted } else { maximum };
         Ok(Self {
             size: row.frame_size_bytes,
             basis,
             overload,
             overload_time: options.durations.recovery_overload_ns,
-            after: LoadStep { load: overload.scaled(0.5), time: options.durations.recovery_after_ns },
+            after: LoadStep { load: overload.scale_by(0.5), time: options.durations.recovery_after_ns },
             trials: Vec::new(),
             repetitions: options.repetitions.recovery,
         })
@@ -48,11 +48,11 @@ impl RecoveryTrials {
         (self.trials.len() < self.repetitions as usize).then_some(order)
     }
 
-    pub(super) fn tell(&mut self, result: &TrialResult) {
-        self.trials.push(self.read(result));
+    pub(super) fn on_result(&mut self, result: &TrialResult) {
+        self.trials.push(self.read_trial(result));
     }
 
-    fn read(&self, result: &TrialResult) -> RecoveryTrial {
+    fn read_trial(&self, result: &TrialResult) -> RecoveryTrial {
         // Each stream has a row at the overload. The rows at the lower load follow after all of those.
         let (overload, after) = result.streams.split_at(result.streams.len() / 2);
         let overload_lost_frames = overload.iter().map(|stream| stream.lost.most).sum();
@@ -90,7 +90,7 @@ impl RecoveryTrials {
         RecoveryTrial { recovery_ns: Some(last), is_recovered, note, ..trial }
     }
 
-    pub(super) fn benchmark(&self) -> RecoveryBenchmark {
+    pub(super) fn to_benchmark(&self) -> RecoveryBenchmark {
         let times: Vec<f64> = self
             .trials
             .iter()
@@ -103,11 +103,11 @@ impl RecoveryTrials {
             after_frames_per_second: self.after.load,
             trials: self.trials.clone(),
             repetitions: self.repetitions,
-            recovery_ns: SampleStatistics::of(&times),
+            recovery_ns: SampleStatistics::from_values(&times),
         }
     }
 
-    pub(super) fn progress(&self) -> String {
+    pub(super) fn describe_progress(&self) -> String {
         format!("recovery: {} of {} trials", self.trials.len(), self.repetitions)
     }
 }

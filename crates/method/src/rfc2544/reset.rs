@@ -10,7 +10,7 @@ use packetrig_units::{FrameSize, Nanos};
 const END_PERCENT: u64 = 99;
 
 impl ResetTime {
-    pub(super) const fn outage(&self) -> TimeRange {
+    pub(super) const fn outage_range(&self) -> TimeRange {
         TimeRange { least: self.least_outage_ns, most: self.outage_ns }
     }
 }
@@ -45,18 +45,18 @@ impl ResetTrial {
         self.outcome.is_none().then_some(TrialOrder { event: Some(self.event), ..order })
     }
 
-    pub(super) fn tell(&mut self, result: &TrialResult) {
+    pub(super) fn on_result(&mut self, result: &TrialResult) {
         let outcome = match (result.event_at, rig_fault(result)) {
             (None, _) => PartOutcome::NotMeasured {
                 reason: "the device was not reset: the event did not happen".to_owned(),
             },
             (Some(_), Some(reason)) => PartOutcome::NotMeasured { reason },
-            (Some(event_at), None) => PartOutcome::Measured(self.read(result, event_at)),
+            (Some(event_at), None) => PartOutcome::Measured(self.read_reset(result, event_at)),
         };
         let is_open = outcome
-            .measured()
+            .measured_value()
             .zip(self.limit)
-            .is_some_and(|(reset, limit)| reset.is_back && reset.outage().is_undecided(limit));
+            .is_some_and(|(reset, limit)| reset.is_back && reset.outage_range().is_undecided(limit));
         if is_open && self.repeated < REPEATS {
             self.repeated += 1;
             return;
@@ -64,7 +64,7 @@ impl ResetTrial {
         self.outcome = Some(outcome);
     }
 
-    fn read(&self, result: &TrialResult, event_at_ns: Nanos) -> ResetTime {
+    fn read_reset(&self, result: &TrialResult, event_at_ns: Nanos) -> ResetTime {
         let streams = &result.streams;
         let last_loss = streams.iter().filter_map(|stream| stream.last_loss).max();
         let is_back = last_loss.is_none_or(|last| last.as_u64() < self.time.as_u64() / 100 * END_PERCENT);
@@ -91,7 +91,7 @@ impl ResetTrial {
         of_streams.max().or_else(|| time_of_frames(result.lost.least, rate))
     }
 
-    pub(super) fn outcome(&self) -> PartOutcome<ResetTime> {
+    pub(super) fn outcome_so_far(&self) -> PartOutcome<ResetTime> {
         self.outcome
             .clone()
             .unwrap_or_else(|| PartOutcome::NotMeasured { reason: "the trial was not made".to_owned() })

@@ -52,7 +52,7 @@ pub enum PartOutcome<T> {
 }
 
 impl<T> PartOutcome<T> {
-    pub const fn measured(&self) -> Option<&T> {
+    pub const fn measured_value(&self) -> Option<&T> {
         match self {
             Self::Measured(value) => Some(value),
             Self::NotApplicable { .. } | Self::NotMeasured { .. } => None,
@@ -111,7 +111,7 @@ pub struct LatencyBenchmark {
 
 impl LatencyBenchmark {
     /// Number of trials in the mean.
-    pub fn counted(&self) -> usize {
+    pub fn counted_trials(&self) -> usize {
         self.mean_latency_ns.map_or(0, |means| means.count as usize)
     }
 }

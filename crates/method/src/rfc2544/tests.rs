@@ -20,16 +20,16 @@ fn quick(tests: &[Rfc2544Test], sizes: &[u32]) -> Rfc2544Options {
 fn run(options: &Rfc2544Options, mut device: impl FnMut(&TrialOrder) -> TrialResult) -> Rfc2544 {
     let mut session = MethodSession::new(Rfc2544::new(options.clone()));
     while let Some(order) = session.next_order() {
-        assert!(session.trials() < 20_000, "the method does not end: {order:?}");
-        assert!(!session.method().progress().is_empty());
-        session.tell(&device(&order));
+        assert!(session.trial_count() < 20_000, "the method does not end: {order:?}");
+        assert!(!session.method().describe_progress().is_empty());
+        session.on_result(&device(&order));
     }
     session.method().clone()
 }
 
 fn run_device(options: &Rfc2544Options, device: &SimulatedDevice) -> Rfc2544 {
     let mut device = device.clone();
-    run(options, |order| device.perform(order))
+    run(options, |order| device.perform_trial(order))
 }
 
 /// A rig that catches up after being late in this share of the trials: the device may have dropped those frames for that
@@ -72,19 +72,23 @@ fn a_search_stays_below_what_the_rig_could_send() {
         frame_sizes_bytes: vec![FrameSize::MIN],
         ..Rfc2544Options::quick(line)
     };
-    let limits = MethodOptions::Rfc2544(Box::new(options.clone())).cost().unwrap().with_repeats();
+    let limits = MethodOptions::Rfc2544(Box::new(options.clone())).estimate_cost().unwrap().with_repeats();
     let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
     let mut session = MethodSession::new(Rfc2544::new(options));
     let mut beyond = 0;
     while let Some(order) = session.next_order() {
         beyond += u32::from(order.load.frames_per_second() > 316_000.0 * 1.1);
-        session.tell(&device.perform(&order));
+        session.on_result(&device.perform_trial(&order));
     }
-    let bounds = session.method().result().sizes[0].throughput.clone().unwrap();
+    let bounds = session.method().result_so_far().sizes[0].throughput.clone().unwrap();
     let carried = bounds.frames_per_second.unwrap().frames_per_second();
     assert!((316_000.0 * 0.97..=316_000.0).contains(&carried), "{bounds:?}");
     assert_eq!((beyond, bounds.limited_by), (1, BoundCause::Rig), "{bounds:?}");
-    assert!(session.trials() <= 30 && session.trials() <= limits.most.trials, "{}", session.trials());
+    assert!(
+        session.trial_count() <= 30 && session.trial_count() <= limits.most.trials,
+        "{}",
+        session.trial_count()
+    );
 }
 
 #[test]
@@ -94,11 +98,11 @@ fn the_throughput_of_every_size_is_within_the_resolution_of_the_limit() {
     // A device of 400 Mbit/s at layer 1: another limit for each size.
     let device = |order: &TrialOrder| {
         let size = order.size.unwrap();
-        SimulatedDevice::new(fps(options.theoretical_load(size)) * 0.4, 0).perform(order)
+        SimulatedDevice::new(fps(options.theoretical_load(size)) * 0.4, 0).perform_trial(order)
     };
     let method = run(&options, device);
-    assert_eq!(method.result().sizes.len(), 7);
-    for row in &method.result().sizes {
+    assert_eq!(method.result_so_far().sizes.len(), 7);
+    for row in &method.result_so_far().sizes {
         let bounds = row.throughput.as_ref().unwrap();
         let (found, truth) =
             (fps(bounds.frames_per_second.unwrap()), fps(row.theoretical_frames_per_second) * 0.4);
@@ -108,8 +112,8 @@ fn the_throughput_of_every_size_is_within_the_resolution_of_the_limit() {
         );
         assert_eq!((bounds.limited_by, bounds.is_complete), (BoundCause::Device, true));
     }
-    assert_eq!(method.result().shortfalls, Vec::<String>::new());
-    assert_eq!(method.judge(), MethodJudgement::default());
+    assert_eq!(method.result_so_far().shortfalls, Vec::<String>::new());
+    assert_eq!(method.judge_result(), MethodJudgement::default());
 }
 
 #[test]
@@ -117,7 +121,7 @@ fn a_load_that_only_short_trials_carry_is_no_throughput() {
     let options = Rfc2544Options { tests: [Rfc2544Test::Throughput].into(), ..quick(&[], &[64]) };
     // The buffer hides an overload of 100 000 frames per second in a trial of one second, not in one of two.
     let method = run_device(&options, &SimulatedDevice::new(500_000.0, 100_000));
-    let bounds = method.result().sizes[0].throughput.clone().unwrap();
+    let bounds = method.result_so_far().sizes[0].throughput.clone().unwrap();
     let (carried, lost) = (bounds.frames_per_second.unwrap(), bounds.lost_at_frames_per_second.unwrap());
     assert!(fps(carried) <= 550_001.0 && fps(carried) > 548_000.0, "{bounds:?}");
     assert!(fps(lost) > 549_999.0 && fps(lost) - fps(carried) <= 1489.0, "{bounds:?}");
@@ -126,10 +130,10 @@ fn a_load_that_only_short_trials_carry_is_no_throughput() {
 #[test]
 fn quick_durations_are_told_apart_from_the_rfc() {
     let all = Rfc2544Options { tests: Rfc2544Test::ALL.into(), ..Rfc2544Options::standard(GIGABIT) };
-    assert_eq!(all.shortfalls(), Vec::<String>::new());
-    let shortfalls = Rfc2544Options::quick(GIGABIT).shortfalls();
+    assert_eq!(all.find_shortfalls(), Vec::<String>::new());
+    let shortfalls = Rfc2544Options::quick(GIGABIT).find_shortfalls();
     let capped = Rfc2544Options { maximum_frames_per_second: Some(Load::new(1e6)), ..all };
-    assert_eq!(capped.shortfalls(), ["loads of 64 B: up to 1 000 000 frames/s, not 1 488 095 frames/s"]);
+    assert_eq!(capped.find_shortfalls(), ["loads of 64 B: up to 1 000 000 frames/s, not 1 488 095 frames/s"]);
     for what in ["throughput trials: 2s, not 60s", "latency: 5 repetitions, not 20", "waits of a trial"] {
         assert!(shortfalls.iter().any(|text| text.starts_with(what)), "{shortfalls:?}");
     }
@@ -142,11 +146,18 @@ fn tests_that_need_the_throughput_measure_it_first() {
     let mut purposes = Vec::new();
     let method = run(&quick(&[Rfc2544Test::Latency], &[64, 512]), |order| {
         purposes.push(order.purpose);
-        device.perform(order)
+        device.perform_trial(order)
     });
     purposes.dedup();
     assert_eq!(purposes, [TrialPurpose::Search, TrialPurpose::Latency]);
-    assert!(method.result().sizes.iter().all(|row| row.latency.as_ref().unwrap().measured().is_some()));
+    assert!(
+        method.result_so_far().sizes.iter().all(|row| row
+            .latency
+            .as_ref()
+            .unwrap()
+            .measured_value()
+            .is_some())
+    );
 }
 
 #[test]
@@ -163,10 +174,10 @@ fn the_latency_is_measured_at_the_throughput_and_by_its_definition() {
         if order.purpose == TrialPurpose::Latency {
             loads.insert(order.load.to_string());
         }
-        device.perform(order)
+        device.perform_trial(order)
     });
-    let row = &method.result().sizes[0];
-    let latency = row.latency.as_ref().unwrap().measured().unwrap();
+    let row = &method.result_so_far().sizes[0];
+    let latency = row.latency.as_ref().unwrap().measured_value().unwrap();
     assert_eq!(latency.samples.len(), 20);
     assert_eq!(latency.subtracted_ns, Nanos::new(4096));
     assert!((latency.mean_latency_ns.unwrap().mean - 45_904.0).abs() < 1e-6);
@@ -179,7 +190,7 @@ fn the_latency_is_measured_at_the_throughput_and_by_its_definition() {
 #[test]
 fn the_loss_curve_ends_after_two_trials_without_loss() {
     let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &SimulatedDevice::new(1_000_000.0, 0));
-    let row = &method.result().sizes[0];
+    let row = &method.result_so_far().sizes[0];
     assert_eq!(row.throughput, None);
     let curve = row.frame_loss.as_ref().unwrap();
     let percents: Vec<String> =
@@ -194,9 +205,9 @@ fn the_loss_curve_ends_after_two_trials_without_loss() {
 
 #[test]
 fn a_curve_that_never_comes_to_rest_is_partial() {
-    let device = SimulatedDevice::new(1e9, 0).stalling(1.0, 5, 1);
+    let device = SimulatedDevice::new(1e9, 0).with_stalls(1.0, 5, 1);
     let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &device);
-    let curve = method.result().sizes[0].frame_loss.as_ref().unwrap();
+    let curve = method.result_so_far().sizes[0].frame_loss.as_ref().unwrap();
     assert_eq!((curve.points.len(), curve.is_complete), (10, false));
 }
 
@@ -204,10 +215,10 @@ fn a_curve_that_never_comes_to_rest_is_partial() {
 fn bursts_do_not_fill_a_device_that_carries_the_line() {
     let options = quick(&[Rfc2544Test::BackToBack, Rfc2544Test::Recovery], &[64]);
     let method = run_device(&options, &SimulatedDevice::new(1e9, 0));
-    let row = &method.result().sizes[0];
+    let row = &method.result_so_far().sizes[0];
     assert!(matches!(row.back_to_back, Some(PartOutcome::NotApplicable { .. })));
     assert!(matches!(row.recovery, Some(PartOutcome::NotApplicable { .. })));
-    assert_eq!(method.judge(), MethodJudgement::default());
+    assert_eq!(method.judge_result(), MethodJudgement::default());
 }
 
 #[test]
@@ -215,25 +226,25 @@ fn a_buffer_beyond_the_longest_burst_has_no_valid_result() {
     let method =
         run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(1e6, 10_000_000));
     // The buffer is larger than a trial of the throughput fills.
-    let row = &method.result().sizes[0];
+    let row = &method.result_so_far().sizes[0];
     assert!(matches!(row.back_to_back, Some(PartOutcome::NotApplicable { .. })), "{row:?}");
     let options = Rfc2544Options {
         durations: Rfc2544Durations { longest_burst_ns: Nanos::from_millis(100), ..Rfc2544Durations::QUICK },
         ..quick(&[Rfc2544Test::BackToBack], &[64])
     };
     let method = run_device(&options, &SimulatedDevice::new(1e6, 100_000));
-    let part = method.result().sizes[0].back_to_back.as_ref().unwrap().measured().unwrap();
+    let part = method.result_so_far().sizes[0].back_to_back.as_ref().unwrap().measured_value().unwrap();
     assert_eq!((part.burst_frames, part.searches.len()), (None, 1));
     assert!(part.invalid.as_ref().unwrap().contains("allow longer bursts"));
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 #[test]
 fn the_corrected_buffer_time_is_that_of_rfc_9004() {
     let method =
         run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(744_047.619, 1000));
-    let row = &method.result().sizes[0];
-    let part = row.back_to_back.as_ref().unwrap().measured().unwrap();
+    let row = &method.result_so_far().sizes[0];
+    let part = row.back_to_back.as_ref().unwrap().measured_value().unwrap();
     let bursts = part.burst_frames.unwrap();
     assert_eq!((bursts.count, part.repetitions), (3, 3));
     assert!((bursts.mean - 2001.0).abs() <= 2.0 && bursts.standard_deviation < 1e-9);
@@ -248,18 +259,21 @@ fn the_recovery_is_the_time_of_the_last_loss_after_the_overload() {
     let mut options = quick(&[Rfc2544Test::Recovery], &[64]);
     options.criteria.maximum_recovery_ns = Some(Nanos::from_millis(100));
     let method = run_device(&options, &device);
-    let part = method.result().sizes[0].recovery.as_ref().unwrap().measured().unwrap();
+    let part = method.result_so_far().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap();
     assert_eq!(part.trials[0].recovery_ns, Some(Nanos::from_millis(120)));
     let [overload, after, basis] =
         [part.overload_frames_per_second, part.after_frames_per_second, part.basis.frames_per_second]
             .map(fps);
     assert!((overload - basis * 1.1).abs() < 1e-6 && (after - overload / 2.0).abs() < 1e-6);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Fail));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Fail));
     let never = SimulatedDevice { recovery: Nanos::from_secs(60), ..device };
     options.criteria.maximum_recovery_ns = Some(Nanos::from_secs(10));
     let method = run_device(&options, &never);
-    assert!(!method.result().sizes[0].recovery.as_ref().unwrap().measured().unwrap().trials[0].is_recovered);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+    assert!(
+        !method.result_so_far().sizes[0].recovery.as_ref().unwrap().measured_value().unwrap().trials[0]
+            .is_recovered
+    );
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 #[test]
@@ -268,20 +282,20 @@ fn the_reset_is_measured_with_the_smallest_size() {
     let mut options = quick(&[Rfc2544Test::Reset], &[512, 128]);
     options.criteria.maximum_reset_ns = Some(Nanos::from_secs(5));
     let method = run_device(&options, &device);
-    let reset = method.result().reset.as_ref().unwrap().measured().unwrap();
+    let reset = method.result_so_far().reset.as_ref().unwrap().measured_value().unwrap();
     assert_eq!(
         (reset.frame_size_bytes.bytes(), reset.outage_ns, reset.is_back),
         (128, Nanos::from_secs(3), true)
     );
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Pass));
     let gone = SimulatedDevice { outage: Some(Nanos::from_secs(18)), ..device.clone() };
     let method = run_device(&options, &gone);
-    assert!(!method.result().reset.as_ref().unwrap().measured().unwrap().is_back);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Fail));
+    assert!(!method.result_so_far().reset.as_ref().unwrap().measured_value().unwrap().is_back);
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Fail));
     let unharmed = SimulatedDevice { outage: None, ..device };
     let method = run_device(&options, &unharmed);
-    assert!(matches!(method.result().reset, Some(PartOutcome::NotMeasured { .. })));
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Unknown));
+    assert!(matches!(method.result_so_far().reset, Some(PartOutcome::NotMeasured { .. })));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Unknown));
 }
 
 #[test]
@@ -289,7 +303,7 @@ fn a_wanted_load_between_the_bounds_is_tried_itself() {
     let mut options = quick(&[Rfc2544Test::Throughput], &[64]);
     let floor = ThroughputFloor::FramesPerSecond(Load::new(500_000.0));
     options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
-    let verdict = |limit: f64| run_device(&options, &SimulatedDevice::new(limit, 0)).judge().verdict;
+    let verdict = |limit: f64| run_device(&options, &SimulatedDevice::new(limit, 0)).judge_result().verdict;
     assert_eq!(verdict(500_000.0), Some(MethodVerdict::Pass));
     assert_eq!(verdict(499_990.0), Some(MethodVerdict::Fail));
 }
@@ -300,8 +314,8 @@ fn a_device_that_carries_nothing_fails_and_leaves_no_base_for_other_tests() {
     let floor = ThroughputFloor::PercentOfLine(1.0);
     options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
     let method = run_device(&options, &SimulatedDevice::new(0.0, 0));
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Fail));
-    assert!(matches!(method.result().sizes[0].latency, Some(PartOutcome::NotMeasured { .. })));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Fail));
+    assert!(matches!(method.result_so_far().sizes[0].latency, Some(PartOutcome::NotMeasured { .. })));
 }
 
 /// All tests with all criteria.
@@ -326,9 +340,9 @@ fn a_rig_in_the_way_is_unknown_and_named_with_its_load() {
         ..SimulatedDevice::new(1e9, 0)
     };
     let method = run_device(&everything(), &device);
-    let judgement = method.judge();
+    let judgement = method.judge_result();
     assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
-    let bounds = method.result().sizes[0].throughput.as_ref().unwrap();
+    let bounds = method.result_so_far().sizes[0].throughput.as_ref().unwrap();
     assert_eq!(bounds.limited_by, BoundCause::Rig);
     let carried = bounds.frames_per_second.unwrap();
     assert!(fps(carried) <= 50_000.0 && fps(carried) > 48_000.0);
@@ -346,25 +360,25 @@ fn a_benchmark_that_was_interrupted_does_not_pass() {
     let mut method = Rfc2544::new(options);
     let mut verdicts = Vec::new();
     while let Some(order) = method.next_order() {
-        verdicts.push(method.judge().verdict);
-        method.tell(&device.perform(&order));
+        verdicts.push(method.judge_result().verdict);
+        method.on_result(&device.perform_trial(&order));
     }
     // Two trials of the throughput, five of the latency.
     assert_eq!(verdicts, [Some(MethodVerdict::Unknown); 7]);
-    assert_eq!(method.judge().verdict, Some(MethodVerdict::Pass));
+    assert_eq!(method.judge_result().verdict, Some(MethodVerdict::Pass));
 }
 
 /// Runs a method with the journal of its first `cut` trials, then with the device.
 fn resume(options: &Rfc2544Options, journal_text: &str, device: &SimulatedDevice) -> Rfc2544 {
-    let read_back = journal::read::<Rfc2544Options>(journal_text).unwrap();
+    let read_back = journal::read_journal::<Rfc2544Options>(journal_text).unwrap();
     let mut session = MethodSession::new(Rfc2544::new(read_back.head));
     for entry in &read_back.trials {
-        session.replay(&entry.order, &entry.result).unwrap();
+        session.replay_trial(&entry.order, &entry.result).unwrap();
     }
     assert_eq!(&session.method().options, options);
     let mut device = device.clone();
     while let Some(order) = session.next_order() {
-        session.tell(&device.perform(&order));
+        session.on_result(&device.perform_trial(&order));
     }
     session.method().clone()
 }
@@ -381,9 +395,9 @@ proptest! {
         // Above it, a trial of the throughput does not fill the buffer.
         prop_assume!(load - limit > buffer as f64 * 1.2 + 2000.0);
         let method = run_device(&options, &SimulatedDevice::new(limit, buffer));
-        let part = method.result().sizes[0].back_to_back.clone().unwrap();
+        let part = method.result_so_far().sizes[0].back_to_back.clone().unwrap();
         let truth = longest_burst(load, limit, buffer);
-        let found = part.measured().and_then(|part| part.burst_frames).map(|bursts| bursts.mean);
+        let found = part.measured_value().and_then(|part| part.burst_frames).map(|bursts| bursts.mean);
         prop_assert!(found.is_some_and(|found| (found - truth).abs() <= 2.0), "{truth}: {part:?}");
     }
 
@@ -398,21 +412,21 @@ proptest! {
             outage: Some(Nanos::from_secs(1)),
             ..SimulatedDevice::new(limit, buffer)
         };
-        let mut text = journal::line(&options).unwrap();
+        let mut text = journal::to_json_line(&options).unwrap();
         let mut number = 0;
         let mut recorder = device.clone();
         let mut session = MethodSession::new(Rfc2544::new(options.clone()));
         while let Some(order) = session.next_order() {
-            let result = recorder.perform(&order);
-            session.tell(&result);
+            let result = recorder.perform_trial(&order);
+            session.on_result(&result);
             number += 1;
-            text += &journal::line(&JournalEntry { number, started_wall_ns: 0, order, result }).unwrap();
+            text += &journal::to_json_line(&JournalEntry { number, started_wall_ns: 0, order, result }).unwrap();
         }
         let head = text.find('\n').unwrap() + 1;
         let cut = head + (text.len() - head) * cut_percent / 100;
         let resumed = resume(&options, &text[..cut], &device);
-        prop_assert_eq!(resumed.result(), session.method().result());
-        prop_assert_eq!(resumed.judge(), session.method().judge());
+        prop_assert_eq!(resumed.result_so_far(), session.method().result_so_far());
+        prop_assert_eq!(resumed.judge_result(), session.method().judge_result());
     }
 
     #[test]
@@ -422,12 +436,12 @@ proptest! {
         options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
         let mut rig = BurstyRig { doubtful_percent, random: seed };
         let mut device = SimulatedDevice::new(limit, 0);
-        let method = run(&options, |order| rig.disturb(device.perform(order)));
-        let bounds = method.result().sizes[0].throughput.clone().unwrap();
+        let method = run(&options, |order| rig.disturb(device.perform_trial(order)));
+        let bounds = method.result_so_far().sizes[0].throughput.clone().unwrap();
         if bounds.limited_by == BoundCause::Device {
             prop_assert!(fps(bounds.lost_at_frames_per_second.unwrap()) >= limit - 1.0, "{bounds:?}");
         }
-        prop_assert!(method.judge().verdict != Some(MethodVerdict::Fail), "{:?}", method.judge());
+        prop_assert!(method.judge_result().verdict != Some(MethodVerdict::Fail), "{:?}", method.judge_result());
     }
 
     #[test]
@@ -435,7 +449,7 @@ proptest! {
         let mut options = everything();
         options.criteria.maximum_reset_ns = None;
         let device = SimulatedDevice { rig_limit, ..SimulatedDevice::new(1e9, buffer) };
-        let judgement = run_device(&options, &device).judge();
+        let judgement = run_device(&options, &device).judge_result();
         prop_assert!(judgement.verdict != Some(MethodVerdict::Fail), "{:?}", judgement);
     }
 }

@@ -38,11 +38,15 @@ impl ThroughputSearch {
         let resolution = maximum.frames_per_second() * options.resolution_percent / 100.0;
         let floors = options.criteria.minimum_throughput.iter();
         let floors = floors
-            .filter_map(|floor| floor.load(row.frame_size_bytes, row.theoretical_frames_per_second))
+            .filter_map(|floor| floor.wanted_load(row.frame_size_bytes, row.theoretical_frames_per_second))
             .map(Load::frames_per_second);
         Self {
             size: row.frame_size_bytes,
-            guide: Bisection::new(BisectionOptions::plain(0.0, maximum.frames_per_second(), resolution)),
+            guide: Bisection::new(BisectionOptions::without_retries(
+                0.0,
+                maximum.frames_per_second(),
+                resolution,
+            )),
             guide_time: options.durations.search_trial_ns.min(options.durations.final_trial_ns),
             final_time: options.durations.final_trial_ns,
             floors: floors.collect(),
@@ -55,19 +59,19 @@ impl ThroughputSearch {
 
     pub(super) fn next_order(&self) -> Option<TrialOrder> {
         match self.guide.next_value() {
-            Some(load) => Some(self.order(load, self.guide_time)),
-            None => self.next_final_load().map(|load| self.order(load, self.final_time)),
+            Some(load) => Some(self.make_order(load, self.guide_time)),
+            None => self.next_final_load().map(|load| self.make_order(load, self.final_time)),
         }
     }
 
-    fn order(&self, load: f64, time: Nanos) -> TrialOrder {
+    fn make_order(&self, load: f64, time: Nanos) -> TrialOrder {
         timed_order(TrialPurpose::Search, self.size, Load::new(load), time)
     }
 
     fn next_final_load(&self) -> Option<f64> {
         let Some(carried) = self.carried else { return self.next_unconfirmed_load() };
-        let reach = self.guide.reach();
-        let upper = self.upper()?.load.min(reach.top);
+        let reach = self.guide.search_reach();
+        let upper = self.lowest_failed()?.load.min(reach.top);
         let middle = f64::midpoint(carried, upper);
         if upper - carried > reach.resolution && carried < middle && middle < upper {
             return Some(middle);
@@ -80,24 +84,24 @@ impl ThroughputSearch {
         let found = self.guide.bounds().lower?;
         match self.failed {
             None => Some(found),
-            Some(failed) if failed.load > self.guide.reach().resolution => {
-                let resolution = self.guide.reach().resolution;
+            Some(failed) if failed.load > self.guide.search_reach().resolution => {
+                let resolution = self.guide.search_reach().resolution;
                 Some((failed.load - self.step.max(resolution)).max(resolution))
             }
             Some(_) => None,
         }
     }
 
-    fn upper(&self) -> Option<FailedLoad> {
+    fn lowest_failed(&self) -> Option<FailedLoad> {
         let bounds = self.guide.bounds();
         self.failed.or_else(|| bounds.upper.map(|load| FailedLoad { load, cause: bounds.cause }))
     }
 
-    pub(super) fn tell(&mut self, result: &TrialResult) {
+    pub(super) fn on_result(&mut self, result: &TrialResult) {
         let Some(order) = self.next_order() else { return };
         self.trials += 1;
         if self.guide.next_value().is_some() {
-            self.guide.tell_load(result);
+            self.guide.on_load_result(result);
             // The trials of the guide have full length, so their lower bound needs no confirmation.
             if self.guide_time == self.final_time {
                 self.carried = self.guide.bounds().lower;
@@ -111,7 +115,8 @@ impl ThroughputSearch {
         }
         if self.carried.is_none() {
             // The first step is as fine as the search was when it began to confirm.
-            self.step = if self.failed.is_some() { self.step * 2.0 } else { self.guide.reach().resolution };
+            self.step =
+                if self.failed.is_some() { self.step * 2.0 } else { self.guide.search_reach().resolution };
         }
         if let Some(ceiling) = result.rig_ceiling() {
             self.guide.lower_ceiling(ceiling.frames_per_second());
@@ -121,8 +126,8 @@ impl ThroughputSearch {
             Some(FailedLoad { load, cause: if is_rig { BoundCause::Rig } else { BoundCause::Device } });
     }
 
-    pub(super) fn bounds(&self) -> ThroughputBounds {
-        let upper = self.upper();
+    pub(super) fn to_bounds(&self) -> ThroughputBounds {
+        let upper = self.lowest_failed();
         ThroughputBounds {
             frames_per_second: self.carried.map(Load::new),
             lost_at_frames_per_second: upper.map(|failed| Load::new(failed.load)),
@@ -132,10 +137,10 @@ impl ThroughputSearch {
         }
     }
 
-    pub(super) fn progress(&self) -> String {
+    pub(super) fn describe_progress(&self) -> String {
         let bounds = self.guide.bounds();
         let lower = self.carried.or(bounds.lower).map_or(Load::ZERO, Load::new);
-        match self.upper() {
+        match self.lowest_failed() {
             Some(failed) => format!("throughput: {lower} to {}", Load::new(failed.load)),
             None => format!("throughput: at least {lower}"),
         }

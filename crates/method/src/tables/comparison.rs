@@ -1,11 +1,11 @@
 //! The tables of a comparison.
 
-use super::{ResultTable, decimals, optional, rate_cell, size_cell};
+use super::{ResultTable, format_decimals, optional_cell, rate_cell, size_cell};
 use crate::comparison::{
     ComparedMeasure, ComparisonResult, DifferenceFinding, LoadComparison, MeasureComparison,
 };
 
-pub(super) fn tabulate(result: &ComparisonResult) -> Vec<ResultTable> {
+pub(super) fn tabulate_comparison(result: &ComparisonResult) -> Vec<ResultTable> {
     let mut table = ResultTable::new(
         "comparison",
         "Comparison of two devices",
@@ -25,7 +25,7 @@ pub(super) fn tabulate(result: &ComparisonResult) -> Vec<ResultTable> {
     );
     for load in &result.loads {
         for row in &load.measures {
-            table.push(describe_measure(load, row));
+            table.push_row(describe_measure(load, row));
         }
         if load.unusable_pairs > 0 {
             let of = load.load.frames_per_second;
@@ -45,22 +45,22 @@ fn describe_measure(load: &LoadComparison, row: &MeasureComparison) -> Vec<Strin
         ComparedMeasure::ReceivedFramesPerSecond => 1,
         _ => 0,
     };
-    let show = |value: f64| decimals(value, digits);
+    let show = |value: f64| format_decimals(value, digits);
     let finding = match row.finding {
         DifferenceFinding::Differs => "differs",
         DifferenceFinding::NoDifferenceShown => "no difference shown",
         DifferenceFinding::TooFewPairs => "too few pairs",
     };
     vec![
-        optional(load.load.frame_size_bytes, size_cell),
+        optional_cell(load.load.frame_size_bytes, size_cell),
         rate_cell(load.load.frames_per_second),
         row.measure.name().to_owned(),
         row.measure.unit().to_owned(),
         show(row.first.mean),
         show(row.second.mean),
         show(row.difference.mean),
-        optional(row.confidence_95, |interval| show(interval.low)),
-        optional(row.confidence_95, |interval| show(interval.high)),
+        optional_cell(row.confidence_95, |interval| show(interval.low)),
+        optional_cell(row.confidence_95, |interval| show(interval.high)),
         row.difference.count.to_string(),
         finding.to_owned(),
     ]

@@ -1,10 +1,10 @@
 //! The tables of convergence.
 
-use super::{ResultTable, decimals, milliseconds, optional};
+use super::{ResultTable, format_decimals, format_milliseconds, optional_cell};
 use crate::SampleStatistics;
 use crate::convergence::{ConvergenceOutcome, ConvergenceResult, ConvergenceTrial, StreamConnectivity};
 
-pub(super) fn tabulate(result: &ConvergenceResult) -> Vec<ResultTable> {
+pub(super) fn tabulate_convergence(result: &ConvergenceResult) -> Vec<ResultTable> {
     vec![tabulate_streams(result), tabulate_trials(result)]
 }
 
@@ -23,17 +23,17 @@ fn tabulate_streams(result: &ConvergenceResult) -> ResultTable {
     );
     for stream in &result.streams {
         let SampleStatistics { count, min, mean, max, .. } = stream.loss_of_connectivity_ns;
-        table.push(vec![
+        table.push_row(vec![
             stream.stream.clone(),
             format!("{} of {count}", stream.affected_trials),
-            decimals(min / 1e6, 3),
-            decimals(mean / 1e6, 3),
-            decimals(max / 1e6, 3),
-            optional(stream.longest_outage_ns, |outages| decimals(outages.max / 1e6, 3)),
+            format_decimals(min / 1e6, 3),
+            format_decimals(mean / 1e6, 3),
+            format_decimals(max / 1e6, 3),
+            optional_cell(stream.longest_outage_ns, |outages| format_decimals(outages.max / 1e6, 3)),
         ]);
     }
     if let Some(SampleStatistics { count, min, mean, max, .. }) = result.convergence_ns {
-        let [min, mean, max] = [min, mean, max].map(|ns| decimals(ns / 1e6, 3));
+        let [min, mean, max] = [min, mean, max].map(|ns| format_decimals(ns / 1e6, 3));
         table
             .notes
             .push(format!("Slowest stream of {count} trials: {min} to {max} ms, {mean} ms on average."));
@@ -64,7 +64,7 @@ fn tabulate_trials(result: &ConvergenceResult) -> ResultTable {
     );
     for (trial, number) in result.trials.iter().zip(1..) {
         for row in &trial.streams {
-            table.push(describe_row(trial, number, row));
+            table.push_row(describe_row(trial, number, row));
         }
     }
     table
@@ -78,14 +78,14 @@ fn describe_row(trial: &ConvergenceTrial, number: u32, row: &StreamConnectivity)
     };
     vec![
         number.to_string(),
-        optional(trial.event_at_ns, milliseconds),
+        optional_cell(trial.event_at_ns, format_milliseconds),
         row.stream.clone(),
         row.sent_frames.to_string(),
         row.most_lost_frames.to_string(),
-        optional(row.least_loss_of_connectivity_ns, milliseconds),
-        optional(row.loss_of_connectivity_ns, milliseconds),
-        optional(row.least_longest_outage_ns, milliseconds),
-        optional(row.longest_outage_ns, milliseconds),
+        optional_cell(row.least_loss_of_connectivity_ns, format_milliseconds),
+        optional_cell(row.loss_of_connectivity_ns, format_milliseconds),
+        optional_cell(row.least_longest_outage_ns, format_milliseconds),
+        optional_cell(row.longest_outage_ns, format_milliseconds),
         outcome,
     ]
 }

@@ -1,9 +1,9 @@
 //! The table of the shares of runs with loss.
 
-use super::{ResultTable, decimals, optional, rate_cell};
+use super::{ResultTable, format_decimals, optional_cell, rate_cell};
 use crate::loss_share::LossShareResult;
 
-pub(super) fn tabulate(result: &LossShareResult) -> Vec<ResultTable> {
+pub(super) fn tabulate_loss_share(result: &LossShareResult) -> Vec<ResultTable> {
     let mut table = ResultTable::new(
         "loss-share",
         format!("Runs of {} frames with loss", result.frames_per_run),
@@ -20,15 +20,15 @@ pub(super) fn tabulate(result: &LossShareResult) -> Vec<ResultTable> {
         ],
     );
     for rate in &result.rates {
-        table.push(vec![
+        table.push_row(vec![
             rate_cell(rate.frames_per_second),
             rate.runs.to_string(),
             rate.runs_with_loss.to_string(),
-            optional(rate.share_with_loss, percent_cell),
-            optional(rate.confidence_95, |interval| percent_cell(interval.low)),
-            optional(rate.confidence_95, |interval| percent_cell(interval.high)),
+            optional_cell(rate.share_with_loss, percent_cell),
+            optional_cell(rate.confidence_95, |interval| percent_cell(interval.low)),
+            optional_cell(rate.confidence_95, |interval| percent_cell(interval.high)),
             rate.lost_frames.to_string(),
-            decimals(rate.worst_run_loss_percent, 4),
+            format_decimals(rate.worst_run_loss_percent, 4),
             rate.unknown_runs.to_string(),
         ]);
     }
@@ -42,5 +42,5 @@ pub(super) fn tabulate(result: &LossShareResult) -> Vec<ResultTable> {
 
 /// Shows a share from 0 to 1 in percent.
 fn percent_cell(share: f64) -> String {
-    decimals(share * 100.0, 1)
+    format_decimals(share * 100.0, 1)
 }

@@ -1,6 +1,9 @@
 //! The tables of RFC 2544 and RFC 9004.
 
-use super::{ResultTable, decimals, microseconds, milliseconds, optional, rate_cell, size_cell};
+use super::{
+    ResultTable, format_decimals, format_microseconds, format_milliseconds, optional_cell, rate_cell,
+    size_cell,
+};
 use crate::line_rate::{megabits_per_second, percent_of};
 use crate::rfc2544::{
     BackToBackBenchmark, LatencyBenchmark, LatencyDefinition, PartOutcome, RecoveryBenchmark, Rfc2544Result,
@@ -9,7 +12,7 @@ use crate::rfc2544::{
 use crate::{BoundCause, TrialLatency};
 use packetrig_units::FrameSize;
 
-pub(super) fn tabulate(result: &Rfc2544Result) -> Vec<ResultTable> {
+pub(super) fn tabulate_rfc2544(result: &Rfc2544Result) -> Vec<ResultTable> {
     let tables = [
         tabulate_throughput(result),
         tabulate_latency(result),
@@ -59,13 +62,13 @@ fn tabulate_throughput(result: &Rfc2544Result) -> ResultTable {
             BoundCause::Rig => "rig: device not limited up to this",
             BoundCause::Range => "highest load",
         };
-        table.push(vec![
+        table.push_row(vec![
             size_cell(size),
             rate_cell(theoretical),
-            optional(carried, rate_cell),
-            optional(carried, |load| decimals(megabits_per_second(load, size), 3)),
-            optional(carried, |load| decimals(percent_of(load, theoretical), 3)),
-            optional(bounds.lost_at_frames_per_second, rate_cell),
+            optional_cell(carried, rate_cell),
+            optional_cell(carried, |load| format_decimals(megabits_per_second(load, size), 3)),
+            optional_cell(carried, |load| format_decimals(percent_of(load, theoretical), 3)),
+            optional_cell(bounds.lost_at_frames_per_second, rate_cell),
             bounds.trials.to_string(),
             limit.to_owned(),
         ]);
@@ -97,7 +100,7 @@ fn tabulate_latency(result: &Rfc2544Result) -> ResultTable {
         {
             note_basis(row.frame_size_bytes, latency.basis, &mut table.notes);
             note_unheld(row.frame_size_bytes, latency, &mut table.notes);
-            table.push(describe_latency(row.frame_size_bytes, latency));
+            table.push_row(describe_latency(row.frame_size_bytes, latency));
         }
     }
     table
@@ -111,19 +114,19 @@ fn describe_latency(size: FrameSize, latency: &LatencyBenchmark) -> Vec<String> 
     vec![
         size_cell(size),
         rate_cell(latency.basis.frames_per_second),
-        optional(latency.mean_latency_ns, |means| decimals(means.mean / 1e3, 3)),
-        optional(latency.mean_latency_ns, |means| decimals(means.standard_deviation / 1e3, 3)),
-        optional(latency.min_latency_ns, microseconds),
-        optional(latency.max_latency_ns, microseconds),
-        optional(latency.bound_ns, microseconds),
-        format!("{} of {}", latency.counted(), latency.repetitions),
+        optional_cell(latency.mean_latency_ns, |means| format_decimals(means.mean / 1e3, 3)),
+        optional_cell(latency.mean_latency_ns, |means| format_decimals(means.standard_deviation / 1e3, 3)),
+        optional_cell(latency.min_latency_ns, format_microseconds),
+        optional_cell(latency.max_latency_ns, format_microseconds),
+        optional_cell(latency.bound_ns, format_microseconds),
+        format!("{} of {}", latency.counted_trials(), latency.repetitions),
         definition.to_owned(),
     ]
 }
 
 /// Adds a note about trials that were made and do not count.
 fn note_unheld(size: FrameSize, latency: &LatencyBenchmark, notes: &mut Vec<String>) {
-    let unheld = latency.samples.len() - latency.counted();
+    let unheld = latency.samples.len() - latency.counted_trials();
     if unheld > 0 {
         let trials = latency.samples.len();
         notes.push(format!("{size}: the rig could not hold {unheld} of {trials} trials; they do not count."));
@@ -149,14 +152,15 @@ fn tabulate_samples(result: &Rfc2544Result) -> ResultTable {
         ],
     );
     for row in &result.sizes {
-        let latency = row.latency.as_ref().and_then(PartOutcome::measured);
+        let latency = row.latency.as_ref().and_then(PartOutcome::measured_value);
         for (sample, number) in latency.iter().flat_map(|latency| &latency.samples).zip(1..) {
-            let time =
-                |read: fn(&TrialLatency) -> _| optional(sample.latency.as_ref().map(read), microseconds);
-            table.push(vec![
+            let time = |read: fn(&TrialLatency) -> _| {
+                optional_cell(sample.latency.as_ref().map(read), format_microseconds)
+            };
+            table.push_row(vec![
                 size_cell(row.frame_size_bytes),
                 i32::to_string(&number),
-                optional(sample.latency, |latency| latency.frames.to_string()),
+                optional_cell(sample.latency, |latency| latency.frames.to_string()),
                 time(|latency| latency.min),
                 time(|latency| latency.mean),
                 time(|latency| latency.p50),
@@ -164,7 +168,7 @@ fn tabulate_samples(result: &Rfc2544Result) -> ResultTable {
                 time(|latency| latency.max),
                 time(|latency| latency.bound),
                 sample.lost_frames.to_string(),
-                optional(sample.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
+                optional_cell(sample.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
             ]);
         }
     }
@@ -194,16 +198,16 @@ fn tabulate_frame_loss(result: &Rfc2544Result) -> ResultTable {
             table.notes.push(format!("{size}: partial, no two successive trials without loss."));
         }
         for point in &curve.points {
-            table.push(vec![
+            table.push_row(vec![
                 size_cell(row.frame_size_bytes),
-                decimals(point.percent_of_maximum, 2),
+                format_decimals(point.percent_of_maximum, 2),
                 rate_cell(point.frames_per_second),
                 point.sent_frames.to_string(),
                 point.received_frames.to_string(),
                 point.unsent_frames.to_string(),
-                decimals(point.least_loss_percent, 4),
-                decimals(point.most_loss_percent, 4),
-                optional(point.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
+                format_decimals(point.least_loss_percent, 4),
+                format_decimals(point.most_loss_percent, 4),
+                optional_cell(point.rig_fault.as_ref(), |fault| format!("rig: {fault}")),
             ]);
         }
     }
@@ -236,28 +240,28 @@ fn tabulate_bursts(result: &Rfc2544Result) -> ResultTable {
             table
                 .notes
                 .extend(invalid.map(|reason| format!("{}: not valid, {reason}.", row.frame_size_bytes)));
-            table.push(describe_bursts(row, part));
+            table.push_row(describe_bursts(row, part));
         }
     }
     table
 }
 
 fn microseconds_cell(ns: f64) -> String {
-    decimals(ns / 1e3, 3)
+    format_decimals(ns / 1e3, 3)
 }
 
 fn describe_bursts(row: &SizeBenchmark, part: &BackToBackBenchmark) -> Vec<String> {
     vec![
         size_cell(row.frame_size_bytes),
         rate_cell(part.burst_frames_per_second),
-        optional(part.burst_frames, |bursts| decimals(bursts.mean, 1)),
-        optional(part.burst_frames, |bursts| decimals(bursts.min, 0)),
-        optional(part.burst_frames, |bursts| decimals(bursts.max, 0)),
-        optional(part.burst_frames, |bursts| decimals(bursts.standard_deviation, 1)),
+        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.mean, 1)),
+        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.min, 0)),
+        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.max, 0)),
+        optional_cell(part.burst_frames, |bursts| format_decimals(bursts.standard_deviation, 1)),
         format!("{} of {}", part.searches.len(), part.repetitions),
         part.step_frames.to_string(),
-        optional(part.implied_buffer_time_ns, microseconds_cell),
-        optional(part.corrected_buffer_time_ns, microseconds_cell),
+        optional_cell(part.implied_buffer_time_ns, microseconds_cell),
+        optional_cell(part.corrected_buffer_time_ns, microseconds_cell),
     ]
 }
 
@@ -282,7 +286,7 @@ fn tabulate_recovery(result: &Rfc2544Result) -> ResultTable {
             note_basis(size, part.basis, &mut table.notes);
             let mean = part.recovery_ns.iter();
             let mean = mean.map(|times| {
-                format!("{size}: average {} ms of {}.", decimals(times.mean / 1e6, 3), times.count)
+                format!("{size}: average {} ms of {}.", format_decimals(times.mean / 1e6, 3), times.count)
             });
             table.notes.extend(mean);
             add_recovery_trials(&mut table, size, part);
@@ -293,12 +297,12 @@ fn tabulate_recovery(result: &Rfc2544Result) -> ResultTable {
 
 fn add_recovery_trials(table: &mut ResultTable, size: FrameSize, part: &RecoveryBenchmark) {
     for (trial, number) in part.trials.iter().zip(1..) {
-        table.push(vec![
+        table.push_row(vec![
             size_cell(size),
             i32::to_string(&number),
             rate_cell(part.overload_frames_per_second),
             rate_cell(part.after_frames_per_second),
-            optional(trial.recovery_ns, milliseconds),
+            optional_cell(trial.recovery_ns, format_milliseconds),
             trial.overload_lost_frames.to_string(),
             trial.after_lost_frames.to_string(),
             trial.note.clone().unwrap_or_default(),
@@ -326,12 +330,12 @@ fn tabulate_reset(result: &Rfc2544Result) -> ResultTable {
         note_basis(smallest, reset.basis, &mut table.notes);
         let note = if reset.is_back { "" } else { "frames were lost until the end of the trial" };
         // An outage without an end has no upper bound.
-        let most = if reset.is_back { milliseconds(reset.outage_ns) } else { String::new() };
-        table.push(vec![
+        let most = if reset.is_back { format_milliseconds(reset.outage_ns) } else { String::new() };
+        table.push_row(vec![
             size_cell(reset.frame_size_bytes),
             rate_cell(reset.basis.frames_per_second),
-            milliseconds(reset.event_at_ns),
-            milliseconds(reset.least_outage_ns),
+            format_milliseconds(reset.event_at_ns),
+            format_milliseconds(reset.least_outage_ns),
             most,
             reset.lost_frames.to_string(),
             note.to_owned(),

@@ -1,6 +1,6 @@
 //! The tables of the searches for one load.
 
-use super::{ResultTable, optional, rate_cell};
+use super::{ResultTable, optional_cell, rate_cell};
 use crate::bisection::BisectionResult;
 use crate::{BoundCause, Load, MlrsearchResult};
 
@@ -16,7 +16,7 @@ pub(super) fn tabulate_mlrsearch(result: &MlrsearchResult) -> Vec<ResultTable> {
     let mut table = ResultTable::new("mlrsearch", "Throughput (MLRsearch, RFC 9971)", &HEADINGS);
     for goal in &result.goals {
         let bounds = [goal.lower_bound, goal.conditional_throughput, goal.upper_bound];
-        table.push(describe_bounds(goal.goal.to_string(), bounds, goal.cause, goal.is_reached));
+        table.push_row(describe_bounds(goal.goal.to_string(), bounds, goal.cause, goal.is_reached));
     }
     vec![table]
 }
@@ -24,7 +24,7 @@ pub(super) fn tabulate_mlrsearch(result: &MlrsearchResult) -> Vec<ResultTable> {
 pub(super) fn tabulate_bisection(result: &BisectionResult) -> Vec<ResultTable> {
     let mut table = ResultTable::new("bisect", "Throughput (binary search)", &HEADINGS);
     let bounds = [result.lower_bound, result.lower_bound, result.upper_bound];
-    table.push(describe_bounds("throughput".to_owned(), bounds, result.cause, result.is_over));
+    table.push_row(describe_bounds("throughput".to_owned(), bounds, result.cause, result.is_over));
     vec![table]
 }
 
@@ -36,6 +36,6 @@ fn describe_bounds(goal: String, bounds: [Option<Load>; 3], cause: BoundCause, i
         BoundCause::Rig => "rig: device not limited up to this",
         BoundCause::Range => "highest load",
     };
-    let [lower, conditional, upper] = bounds.map(|bound| optional(bound, rate_cell));
+    let [lower, conditional, upper] = bounds.map(|bound| optional_cell(bound, rate_cell));
     vec![goal, lower, conditional, upper, limit.to_owned()]
 }

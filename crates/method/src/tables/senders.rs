@@ -1,6 +1,6 @@
 //! The loads of a result, sender by sender: with several senders, every load elsewhere is their sum.
 
-use super::{ResultTable, decimals, optional, rate_cell, size_cell};
+use super::{ResultTable, format_decimals, optional_cell, rate_cell, size_cell};
 use crate::{Load, MethodOptions, MethodReport, MethodResult};
 use packetrig_units::FrameSize;
 
@@ -12,7 +12,7 @@ struct NamedLoad {
 }
 
 /// Makes a table of the senders' loads; it has no rows if there is one sender.
-pub(super) fn tabulate(report: &MethodReport) -> ResultTable {
+pub(super) fn tabulate_senders(report: &MethodReport) -> ResultTable {
     let headings = [
         "Frame size [B]",
         "Load",
@@ -24,13 +24,13 @@ pub(super) fn tabulate(report: &MethodReport) -> ResultTable {
     let mut table = ResultTable::new("senders", "Load of each sender", &headings);
     for NamedLoad { name, size, load } in named_loads(report) {
         for sender in &report.senders {
-            table.push(vec![
-                optional(size, size_cell),
+            table.push_row(vec![
+                optional_cell(size, size_cell),
                 name.clone(),
                 sender.name.clone(),
-                decimals(sender.share * 100.0, 2),
-                optional(load, |load| rate_cell(load.scaled(sender.share))),
-                optional(load, rate_cell),
+                format_decimals(sender.share * 100.0, 2),
+                optional_cell(load, |load| rate_cell(load.scale_by(sender.share))),
+                optional_cell(load, rate_cell),
             ]);
         }
     }

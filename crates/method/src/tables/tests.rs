@@ -20,11 +20,11 @@ fn device() -> SimulatedDevice {
 }
 
 fn report(options: &MethodOptions) -> MethodReport {
-    let (mut method, mut device) = (options.start().unwrap(), device());
+    let (mut method, mut device) = (options.start_method().unwrap(), device());
     while let Some(order) = method.next_order() {
-        method.tell(&device.perform(&order));
+        method.on_result(&device.perform_trial(&order));
     }
-    method.report(options)
+    method.build_report(options)
 }
 
 /// Shows a table as Markdown.
@@ -99,7 +99,7 @@ fn loads_of_several_senders_are_shown_for_each_and_in_sum() {
     let senders = [sender("left", 0.25), sender("right", 0.75)];
     for options in all_methods() {
         let report = report(&options).with_senders(senders.to_vec());
-        let tables = report.tables();
+        let tables = report.to_tables();
         let table =
             tables.iter().find(|table| table.name == "senders").unwrap_or_else(|| panic!("{options:?}"));
         let number = |cell: &str| cell.parse::<f64>().unwrap();
@@ -111,7 +111,7 @@ fn loads_of_several_senders_are_shown_for_each_and_in_sum() {
                 show(table)
             );
         }
-        let alone = self::report(&options).with_senders(senders[..1].to_vec()).tables();
+        let alone = self::report(&options).with_senders(senders[..1].to_vec()).to_tables();
         assert!(alone.iter().all(|table| table.name != "senders"));
     }
 }
@@ -119,7 +119,7 @@ fn loads_of_several_senders_are_shown_for_each_and_in_sum() {
 #[test]
 fn every_row_has_a_cell_for_each_column() {
     for options in all_methods() {
-        let tables = report(&options).tables();
+        let tables = report(&options).to_tables();
         assert!(!tables.is_empty());
         for table in tables {
             assert!(table.rows.iter().all(|row| row.len() == table.columns.len()), "{table:?}");
@@ -129,7 +129,7 @@ fn every_row_has_a_cell_for_each_column() {
 
 #[test]
 fn the_throughput_is_shown_in_the_units_of_the_rfc() {
-    let tables = report(&all_methods()[0]).tables();
+    let tables = report(&all_methods()[0]).to_tables();
     let names: Vec<_> = tables.iter().map(|table| table.name).collect();
     let wanted =
         ["throughput", "latency", "latency-samples", "frame-loss", "back-to-back", "recovery", "reset"];
@@ -159,11 +159,11 @@ fn reports_are_read_back_from_their_json() {
 #[test]
 fn trials_are_logged_with_what_became_of_them() {
     let options = &all_methods()[3];
-    let (mut method, mut device) = (options.start().unwrap(), device());
+    let (mut method, mut device) = (options.start_method().unwrap(), device());
     let mut trials = Vec::new();
     while let Some(order) = method.next_order() {
-        let result = device.perform(&order);
-        method.tell(&result);
+        let result = device.perform_trial(&order);
+        method.on_result(&result);
         let number = u32::try_from(trials.len()).unwrap() + 1;
         trials.push(JournalEntry { number, started_wall_ns: 0, order, result });
     }
@@ -179,7 +179,7 @@ fn trials_are_logged_with_what_became_of_them() {
 fn options_that_no_trial_can_be_made_with_are_refused() {
     let mut options = LossShareOptions::new(Vec::new());
     options.runs_per_rate = 0;
-    let error = MethodOptions::LossShare(options).start().unwrap_err();
+    let error = MethodOptions::LossShare(options).start_method().unwrap_err();
     assert_eq!(error.to_string(), "loss-share: rates_frames_per_second must name at least one rate");
 }
 
@@ -209,11 +209,11 @@ fn a_rig_in_the_way_of_a_search_is_unknown() {
             other => panic!("{other:?}"),
         }
         let mut device = SimulatedDevice { rig_limit: 9e5, ..SimulatedDevice::new(1e9, 0) };
-        let mut method = options.start().unwrap();
+        let mut method = options.start_method().unwrap();
         while let Some(order) = method.next_order() {
-            method.tell(&device.perform(&order));
+            method.on_result(&device.perform_trial(&order));
         }
-        let judgement = method.judge();
+        let judgement = method.judge_result();
         assert_eq!(judgement.verdict, Some(MethodVerdict::Unknown), "{judgement:?}");
         assert!(judgement.unknown[0].contains("the rig could not hold"), "{judgement:?}");
     }
@@ -222,7 +222,7 @@ fn a_rig_in_the_way_of_a_search_is_unknown() {
 #[test]
 fn a_plan_lists_equal_trials_once() {
     let options = &all_methods()[0];
-    let orders = options.rehearse(&options.typical_device().unwrap()).unwrap();
+    let orders = options.rehearse_trials(&options.typical_device().unwrap()).unwrap();
     let table = tabulate_plan(options, &orders);
     let of = |purpose: &str| table.rows.iter().filter(|row| row[1] == purpose).cloned().collect::<Vec<_>>();
     assert_eq!(of("latency").iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), ["5", "5"]);

@@ -2,8 +2,8 @@
 
 use super::files::AuthorityFiles;
 use super::{
-    AdmittedNode, CurvePoint, DAY, Error, FleetAuthority, SIGNING, VALID_DAYS, certificate, hex, named,
-    random, secrets, unhex, valid_from,
+    AdmittedNode, CurvePoint, DAY, Error, FleetAuthority, SIGNING, VALID_DAYS, certificate_error, from_hex,
+    random_bytes, secrets, to_hex, valid_from, with_common_name,
 };
 use crate::seal::MAC_KEY;
 use crate::{subject, user_key};
@@ -57,9 +57,9 @@ pub struct NodeKeys {
 
 impl NodeKeys {
     /// The public keys that belong to this private key, PEM.
-    pub fn of(private_key: &str) -> Result<Self, Error> {
-        let pair = KeyPair::from_pem(private_key).map_err(certificate)?;
-        let user = user_key::derive(private_key).map_err(Error::Certificate)?;
+    pub fn from_private_key(private_key: &str) -> Result<Self, Error> {
+        let pair = KeyPair::from_pem(private_key).map_err(certificate_error)?;
+        let user = user_key::derive_user_key(private_key).map_err(Error::Certificate)?;
         Ok(Self { certificate: pair.der_bytes().to_vec(), user: user.public_key() })
     }
 }
@@ -68,7 +68,7 @@ impl FleetAuthority {
     /// Admits a node by its keys and uses `secret` up once. Either everything is recorded or nothing. The same key gets
     /// the same answer again; another key is refused. A node that asks again with the key and the secret that admitted
     /// it has lost the answer, so no further use is taken.
-    pub fn admit(
+    pub fn admit_node(
         &self,
         name: &NodeName,
         keys: &NodeKeys,
@@ -78,11 +78,11 @@ impl FleetAuthority {
         if !subject::is_name(&name.0) || name.is_controller() {
             return Err(Error::Name(name.0.clone()));
         }
-        let lock = self.lock()?;
-        let known = KeptNode::read_if_there(&self.files, name)?;
-        let admitted_by = secrets::hash(secret);
+        let lock = self.lock_directory()?;
+        let known = KeptNode::read_if_present(&self.files, name)?;
+        let admitted_by = secrets::hash_secret(secret);
         let is_repeated =
-            known.as_ref().is_some_and(|node| node.has(keys) && node.admitted_by == admitted_by);
+            known.as_ref().is_some_and(|node| node.has_keys(keys) && node.admitted_by == admitted_by);
         // The secret is checked first: without a valid one, nobody learns which names exist.
         if !is_repeated {
             self.check_secret(secret, now)?;
@@ -90,7 +90,7 @@ impl FleetAuthority {
         let change_by_use =
             if known.is_some() { AdmissionChange::Secret } else { AdmissionChange::SecretAndName };
         let node = match known {
-            Some(node) if node.has(keys) => node,
+            Some(node) if node.has_keys(keys) => node,
             Some(_) => return Err(Error::Taken(name.clone())),
             None => KeptNode::new(keys, now)?,
         };
@@ -98,83 +98,95 @@ impl FleetAuthority {
         let node = KeptNode { admitted_by, user_key: keys.user.clone(), ..node };
         // In this order a crash costs a use of the secret; in the other one it would admit a node without a use.
         if !is_repeated {
-            self.use_up(secret, now)?;
-            node.write(&self.files, name)?;
+            self.use_secret_once(secret, now)?;
+            node.write_record(&self.files, name)?;
         }
         drop(lock);
         // The directory does not change any more, so the signature is made without the lock.
-        let certificate = self.certify(name, &node, now)?;
-        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
+        let certificate = self.issue_certificate(name, &node, now)?;
+        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing_key()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
-        let controller = hex(signing.public_key().as_ref());
+        let controller = to_hex(signing.public_key().as_ref());
         Ok(NodeAdmission { controller, grants: node.grants, change, ..certificate })
     }
 
     /// Undoes an admission whose answer did not reach the node.
-    pub fn take_back(&self, name: &NodeName, admission: &NodeAdmission, secret: &str) -> Result<(), Error> {
-        let _lock = self.lock()?;
+    pub fn undo_admission(
+        &self,
+        name: &NodeName,
+        admission: &NodeAdmission,
+        secret: &str,
+    ) -> Result<(), Error> {
+        let _lock = self.lock_directory()?;
         if admission.change == AdmissionChange::None {
             return Ok(());
         }
         // Another node may have taken the name meanwhile.
-        let is_its_own = KeptNode::read(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
+        let is_its_own =
+            KeptNode::read_record(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
         if admission.change == AdmissionChange::SecretAndName && is_its_own {
-            self.files.remove(&KeptNode::file(name))?;
+            self.files.remove_file(&KeptNode::file_name(name))?;
         } else if is_its_own {
             // Without this hash, the same secret is used up again when it comes again.
-            let node = KeptNode::read(&self.files, name)?;
-            KeptNode { admitted_by: String::new(), ..node }.write(&self.files, name)?;
+            let node = KeptNode::read_record(&self.files, name)?;
+            KeptNode { admitted_by: String::new(), ..node }.write_record(&self.files, name)?;
         }
-        self.give_back(secret)
+        self.restore_secret_use(secret)
     }
 
     /// Issues a new certificate to a node that is still in the fleet and has the same key. It carries no secret.
-    pub fn renew(&self, name: &NodeName, keys: &NodeKeys, now: u64) -> Result<NodeAdmission, Error> {
-        let lock = self.lock()?;
-        let node = KeptNode::read(&self.files, name).ok().filter(|node| node.has(keys));
+    pub fn renew_certificate(
+        &self,
+        name: &NodeName,
+        keys: &NodeKeys,
+        now: u64,
+    ) -> Result<NodeAdmission, Error> {
+        let lock = self.lock_directory()?;
+        let node = KeptNode::read_record(&self.files, name).ok().filter(|node| node.has_keys(keys));
         let mut node = node.ok_or_else(|| Error::Unknown(name.clone()))?;
         // An earlier version admitted it: from now on its claims are bound to its key.
         if node.user_key != keys.user {
             node.user_key.clone_from(&keys.user);
-            node.write(&self.files, name)?;
+            node.write_record(&self.files, name)?;
         }
         drop(lock);
-        self.certify(name, &node, now)
+        self.issue_certificate(name, &node, now)
     }
 
     /// Issues the certificate; keys are left empty.
-    fn certify(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
+    fn issue_certificate(&self, name: &NodeName, node: &KeptNode, now: u64) -> Result<NodeAdmission, Error> {
         let mut parameters = CertificateParams::default();
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let admitted = node.admitted(name);
-        let public_key = unhex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file(name)))?;
-        let parameters = valid_from(now, VALID_DAYS, named(&admitted.common_name(), parameters));
-        let issued = parameters.signed_by(&CurvePoint(public_key), &self.issuer()?);
+        let admitted = node.to_admitted_node(name);
+        let public_key =
+            from_hex(&node.public_key).ok_or_else(|| Error::Damaged(KeptNode::file_name(name)))?;
+        let parameters = valid_from(now, VALID_DAYS, with_common_name(&admitted.common_name(), parameters));
+        let issued = parameters.signed_by(&CurvePoint(public_key), &self.load_issuer()?);
         Ok(NodeAdmission {
-            certificate: issued.map_err(certificate)?.pem(),
-            authority: self.certificate()?,
+            certificate: issued.map_err(certificate_error)?.pem(),
+            authority: self.certificate_pem()?,
             controller: String::new(),
             grants: String::new(),
-            user: self.accounts()?.user_of(&admitted)?,
+            user: self.server_accounts()?.user_of(&admitted)?,
             expires: now + VALID_DAYS * DAY,
             change: AdmissionChange::None,
         })
     }
 
     /// Changes the labels of a node and returns the new ones.
-    pub fn label(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
-        let _lock = self.lock()?;
-        let mut node = KeptNode::read(&self.files, name)?;
-        node.labels.apply(changes).map_err(|source| Error::Labels { node: name.clone(), source })?;
-        node.write(&self.files, name)?;
+    pub fn change_labels(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
+        let _lock = self.lock_directory()?;
+        let mut node = KeptNode::read_record(&self.files, name)?;
+        node.labels.apply_changes(changes).map_err(|source| Error::Labels { node: name.clone(), source })?;
+        node.write_record(&self.files, name)?;
         Ok(node.labels)
     }
 
     /// The nodes of the fleet, each with its recorded facts.
-    pub fn enrolled(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
+    pub fn enrolled_nodes(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
         let mut enrolled = BTreeMap::new();
-        for name in self.nodes()? {
-            match KeptNode::read(&self.files, &name) {
+        for name in self.node_names()? {
+            match KeptNode::read_record(&self.files, &name) {
                 Ok(KeptNode { labels, joined_at, .. }) => {
                     enrolled.insert(name, EnrolledNode { labels, joined_at });
                 }
@@ -187,9 +199,9 @@ impl FleetAuthority {
     }
 
     /// Removes a node from the fleet. It is cut off when the broker gets the list of the remaining nodes.
-    pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
-        let _lock = self.lock()?;
-        self.files.remove(&KeptNode::file(name))
+    pub fn remove_node(&self, name: &NodeName) -> Result<(), Error> {
+        let _lock = self.lock_directory()?;
+        self.files.remove_file(&KeptNode::file_name(name))
     }
 }
 
@@ -225,10 +237,10 @@ pub(super) struct KeptNode {
 
 impl KeptNode {
     fn new(keys: &NodeKeys, now: u64) -> Result<Self, Error> {
-        let generation = hex(&random::<8>()?);
-        let grants = hex(&random::<MAC_KEY>()?);
+        let generation = to_hex(&random_bytes::<8>()?);
+        let grants = to_hex(&random_bytes::<MAC_KEY>()?);
         Ok(Self {
-            public_key: hex(&keys.certificate),
+            public_key: to_hex(&keys.certificate),
             grants,
             generation,
             user_key: keys.user.clone(),
@@ -238,11 +250,11 @@ impl KeptNode {
         })
     }
 
-    fn has(&self, keys: &NodeKeys) -> bool {
-        self.public_key == hex(&keys.certificate)
+    fn has_keys(&self, keys: &NodeKeys) -> bool {
+        self.public_key == to_hex(&keys.certificate)
     }
 
-    pub(super) fn admitted(&self, name: &NodeName) -> AdmittedNode {
+    pub(super) fn to_admitted_node(&self, name: &NodeName) -> AdmittedNode {
         AdmittedNode {
             name: name.clone(),
             generation: self.generation.clone(),
@@ -250,32 +262,32 @@ impl KeptNode {
         }
     }
 
-    pub(super) fn file(name: &NodeName) -> String {
+    pub(super) fn file_name(name: &NodeName) -> String {
         format!("{name}.node")
     }
 
-    pub(super) fn read(files: &AuthorityFiles, name: &NodeName) -> Result<Self, Error> {
+    pub(super) fn read_record(files: &AuthorityFiles, name: &NodeName) -> Result<Self, Error> {
         // The name becomes a file name, so it must not contain a path.
         if !subject::is_name(&name.0) {
             return Err(Error::Name(name.0.clone()));
         }
-        let text = files.read(&Self::file(name))?;
-        serde_json::from_str(&text).map_err(|_| Error::Damaged(Self::file(name)))
+        let text = files.read_file(&Self::file_name(name))?;
+        serde_json::from_str(&text).map_err(|_| Error::Damaged(Self::file_name(name)))
     }
 
-    fn read_if_there(files: &AuthorityFiles, name: &NodeName) -> Result<Option<Self>, Error> {
-        match Self::read(files, name) {
+    fn read_if_present(files: &AuthorityFiles, name: &NodeName) -> Result<Option<Self>, Error> {
+        match Self::read_record(files, name) {
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
             read => read.map(Some),
         }
     }
 
-    fn write(&self, files: &AuthorityFiles, name: &NodeName) -> Result<(), Error> {
+    fn write_record(&self, files: &AuthorityFiles, name: &NodeName) -> Result<(), Error> {
         let text = serde_json::to_string(self).map_err(|error| Error::Certificate(error.to_string()))?;
-        files.write(&Self::file(name), &text)
+        files.write_file(&Self::file_name(name), &text)
     }
 
-    pub(super) fn key(&self) -> Option<[u8; MAC_KEY]> {
-        unhex(&self.grants)?.try_into().ok()
+    pub(super) fn grant_key(&self) -> Option<[u8; MAC_KEY]> {
+        from_hex(&self.grants)?.try_into().ok()
     }
 }

@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub(crate) struct AuthorityFiles(PathBuf);
 
-fn failed(file: &Path) -> impl FnOnce(std::io::Error) -> Error {
+fn file_error(file: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let file = file.display().to_string();
     move |source| Error::File { file, source }
 }
 
 impl AuthorityFiles {
-    pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
-        private_files::create_directories(directory).map_err(failed(directory))?;
+    pub(crate) fn open_directory(directory: &Path) -> Result<Self, Error> {
+        private_files::create_directories(directory).map_err(file_error(directory))?;
         Ok(Self(directory.to_owned()))
     }
 
     /// Locks the directory against changes by this process and others, until the returned file is closed.
-    pub(crate) fn lock(&self) -> Result<fs::File, Error> {
+    pub(crate) fn lock_directory(&self) -> Result<fs::File, Error> {
         let path = self.path("lock");
-        let file = private_files::open_or_create(&path).map_err(failed(&path))?;
-        file.lock().map_err(failed(&path))?;
+        let file = private_files::open_or_create(&path).map_err(file_error(&path))?;
+        file.lock().map_err(file_error(&path))?;
         Ok(file)
     }
 
@@ -31,34 +31,34 @@ impl AuthorityFiles {
         self.0.join(name)
     }
 
-    pub(crate) fn changed(&self) -> Option<std::time::SystemTime> {
+    pub(crate) fn modified_at(&self) -> Option<std::time::SystemTime> {
         fs::metadata(&self.0).and_then(|facts| facts.modified()).ok()
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has_file(&self, name: &str) -> bool {
         self.path(name).is_file()
     }
 
-    pub(crate) fn read(&self, name: &str) -> Result<String, Error> {
+    pub(crate) fn read_file(&self, name: &str) -> Result<String, Error> {
         let path = self.path(name);
-        fs::read_to_string(&path).map_err(failed(&path))
+        fs::read_to_string(&path).map_err(file_error(&path))
     }
 
-    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+    pub(crate) fn write_file(&self, name: &str, text: &str) -> Result<(), Error> {
         let path = self.path(name);
-        private_files::replace(&path, text).map_err(failed(&path))
+        private_files::replace_file(&path, text).map_err(file_error(&path))
     }
 
-    pub(crate) fn remove(&self, name: &str) -> Result<(), Error> {
+    pub(crate) fn remove_file(&self, name: &str) -> Result<(), Error> {
         let path = self.path(name);
-        fs::remove_file(&path).map_err(failed(&path))
+        fs::remove_file(&path).map_err(file_error(&path))
     }
 
     /// The parts before `ending` of all file names that end with it, in order.
-    pub(crate) fn names(&self, ending: &str) -> Result<Vec<String>, Error> {
+    pub(crate) fn names_with_ending(&self, ending: &str) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.0).map_err(failed(&self.0))? {
-            let name = entry.map_err(failed(&self.0))?.file_name();
+        for entry in fs::read_dir(&self.0).map_err(file_error(&self.0))? {
+            let name = entry.map_err(file_error(&self.0))?.file_name();
             names.extend(name.to_str().and_then(|name| name.strip_suffix(ending)).map(str::to_owned));
         }
         names.sort();

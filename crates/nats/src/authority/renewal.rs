@@ -32,8 +32,12 @@ pub enum RenewalError {
 
 impl ServerCertificateKeeper {
     /// Issues a certificate for these addresses and names at `now` (seconds since 1970).
-    pub fn issue(authority: Arc<FleetAuthority>, names: Vec<String>, now: u64) -> Result<Self, super::Error> {
-        let security = authority.server_at(&names, now)?;
+    pub fn with_new_certificate(
+        authority: Arc<FleetAuthority>,
+        names: Vec<String>,
+        now: u64,
+    ) -> Result<Self, super::Error> {
+        let security = authority.issue_server_certificate_at(&names, now)?;
         Ok(Self { authority, names, security, due: renewal_due(now), is_known_to_broker: true })
     }
 
@@ -51,16 +55,16 @@ impl ServerCertificateKeeper {
         door: &EnrolServer,
     ) -> Result<bool, RenewalError> {
         if now >= self.due {
-            self.security = self.authority.server_at(&self.names, now)?;
+            self.security = self.authority.issue_server_certificate_at(&self.names, now)?;
             self.due = renewal_due(now);
             self.is_known_to_broker = false;
         }
         if self.is_known_to_broker {
             return Ok(false);
         }
-        door.renew(&self.security)?;
+        door.renew_certificate(&self.security)?;
         if let Some(broker) = broker {
-            broker.reload(&self.authority.server_asker()?)?;
+            broker.reload_configuration(&self.authority.server_asker()?)?;
         }
         self.is_known_to_broker = true;
         Ok(true)

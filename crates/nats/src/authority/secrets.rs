@@ -1,6 +1,6 @@
 //! Secrets that admit nodes: limited in time and number, stored as hashes, revoked by their label.
 
-use super::{Error, FleetAuthority, hex, random};
+use super::{Error, FleetAuthority, random_bytes, to_hex};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -29,74 +29,79 @@ pub struct SecretAllowance {
     pub until: Option<u64>,
 }
 
-pub(super) fn hash(secret: &str) -> String {
-    hex(&Sha256::digest(secret.as_bytes()))
+pub(super) fn hash_secret(secret: &str) -> String {
+    to_hex(&Sha256::digest(secret.as_bytes()))
 }
 
 impl FleetAuthority {
     /// All stored secrets, valid or not.
-    pub fn allowances(&self) -> Result<Vec<SecretAllowance>, Error> {
-        if !self.files.has(FILE) {
+    pub fn read_allowances(&self) -> Result<Vec<SecretAllowance>, Error> {
+        if !self.files.has_file(FILE) {
             return Ok(Vec::new());
         }
-        let text = self.files.read(FILE)?;
+        let text = self.files.read_file(FILE)?;
         serde_json::from_str(&text).map_err(|_| Error::Damaged(FILE.to_owned()))
     }
 
-    fn keep(&self, allowances: &[SecretAllowance]) -> Result<(), Error> {
+    fn write_allowances(&self, allowances: &[SecretAllowance]) -> Result<(), Error> {
         let text = serde_json::to_string(allowances).map_err(|_| Error::Damaged(FILE.to_owned()))?;
-        self.files.write(FILE, &text)
+        self.files.write_file(FILE, &text)
     }
 
     /// Creates a secret for `uses` nodes, valid until a time in seconds since 1970.
-    pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<JoinSecret, Error> {
+    pub fn create_secret(
+        &self,
+        label: &str,
+        uses: Option<u32>,
+        until: Option<u64>,
+    ) -> Result<JoinSecret, Error> {
         // It has 128 random bits, so a plain hash of it cannot be searched for.
-        let secret = hex(&random::<16>()?);
-        let _lock = self.lock()?;
-        let mut allowances = self.allowances()?;
-        allowances.push(SecretAllowance { label: label.to_owned(), hash: hash(&secret), uses, until });
-        self.keep(&allowances)?;
+        let secret = to_hex(&random_bytes::<16>()?);
+        let _lock = self.lock_directory()?;
+        let mut allowances = self.read_allowances()?;
+        allowances.push(SecretAllowance { label: label.to_owned(), hash: hash_secret(&secret), uses, until });
+        self.write_allowances(&allowances)?;
         Ok(JoinSecret(secret))
     }
 
     /// Revokes the secrets with that label; returns their number.
-    pub fn revoke(&self, label: &str) -> Result<usize, Error> {
-        let _lock = self.lock()?;
-        let mut allowances = self.allowances()?;
+    pub fn revoke_secrets(&self, label: &str) -> Result<usize, Error> {
+        let _lock = self.lock_directory()?;
+        let mut allowances = self.read_allowances()?;
         let before = allowances.len();
         allowances.retain(|it| it.label != label);
-        self.keep(&allowances)?;
+        self.write_allowances(&allowances)?;
         Ok(before - allowances.len())
     }
 
     /// Checks that `secret` admits one more node at `now` (seconds since 1970).
     pub(super) fn check_secret(&self, secret: &str, now: u64) -> Result<(), Error> {
-        let is_good = self.allowances()?.iter().any(|it| it.fits(secret, now));
+        let is_good = self.read_allowances()?.iter().any(|it| it.is_valid_for(secret, now));
         if is_good { Ok(()) } else { Err(Error::Secret) }
     }
 
     /// Uses `secret` up once at `now` (seconds since 1970). The caller holds the lock.
-    pub(super) fn use_up(&self, secret: &str, now: u64) -> Result<(), Error> {
-        let mut allowances = self.allowances()?;
-        let found = allowances.iter_mut().find(|it| it.fits(secret, now)).ok_or(Error::Secret)?;
+    pub(super) fn use_secret_once(&self, secret: &str, now: u64) -> Result<(), Error> {
+        let mut allowances = self.read_allowances()?;
+        let found = allowances.iter_mut().find(|it| it.is_valid_for(secret, now)).ok_or(Error::Secret)?;
         found.uses = found.uses.map(|left| left.saturating_sub(1));
-        self.keep(&allowances)
+        self.write_allowances(&allowances)
     }
 
     /// Undoes one use of `secret`. A secret that was revoked meanwhile stays revoked. The caller holds the lock.
-    pub(super) fn give_back(&self, secret: &str) -> Result<(), Error> {
-        let mut allowances = self.allowances()?;
-        let used = hash(secret);
+    pub(super) fn restore_secret_use(&self, secret: &str) -> Result<(), Error> {
+        let mut allowances = self.read_allowances()?;
+        let used = hash_secret(secret);
         for allowance in allowances.iter_mut().filter(|it| it.hash == used) {
             allowance.uses = allowance.uses.map(|left| left.saturating_add(1));
         }
-        self.keep(&allowances)
+        self.write_allowances(&allowances)
     }
 }
 
 impl SecretAllowance {
-    fn fits(&self, secret: &str, now: u64) -> bool {
+    fn is_valid_for(&self, secret: &str, now: u64) -> bool {
         // Hashes are compared: the time that this takes says nothing about the secret.
-        self.hash == hash(secret) && self.uses != Some(0) && self.until.is_none_or(|until| now < until)
+        self.hash == hash_secret(secret) && self.uses != Some(0) && self.until.is_none_or(|until| now < until)
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! Invariant: nobody can make claims for one node from those of another, nor log in with claims of another.
 
-use super::{AdmittedNode, Error, hex};
+use super::{AdmittedNode, Error, to_hex};
 use crate::subject::{self, SubjectPermissions};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -50,38 +50,39 @@ impl ServerAccounts {
         Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
     }
 
-    fn key(&self, kind: KeyPairType, purpose: &str) -> Result<KeyPair, Error> {
+    fn derive_key(&self, kind: KeyPairType, purpose: &str) -> Result<KeyPair, Error> {
         let seed = hmac::sign(&self.0, purpose.as_bytes()).as_ref().try_into();
-        seed.ok().and_then(|seed| KeyPair::new_from_raw(kind, seed).ok()).ok_or_else(underivable)
+        seed.ok().and_then(|seed| KeyPair::new_from_raw(kind, seed).ok()).ok_or_else(derivation_error)
     }
 
     fn operator_key(&self) -> Result<KeyPair, Error> {
-        self.key(KeyPairType::Operator, "operator")
+        self.derive_key(KeyPairType::Operator, "operator")
     }
 
     fn account_key(&self, name: &str) -> Result<KeyPair, Error> {
-        self.key(KeyPairType::Account, &format!("account {name}"))
+        self.derive_key(KeyPairType::Account, &format!("account {name}"))
     }
 
-    pub fn operator(&self) -> Result<String, Error> {
+    pub fn operator_claims(&self) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let system = self.account_key(SYSTEM)?;
         let nats = json!({"type": "operator", "version": 2, "system_account": system.public_key()});
-        signed(&operator, &ClaimSubject { id: &operator.public_key(), name: "packetrig", nats })
+        sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "packetrig", nats })
     }
 
     /// The account of the server itself. It has nothing of the fleet.
     pub fn system_account(&self) -> Result<AccountClaims, Error> {
-        self.account(SYSTEM, true, json!({}))
+        self.account_claims(SYSTEM, true, json!({}))
     }
 
     /// The controller's account: it alone has streams and records. It exports the subjects to and from nodes.
     pub fn control_account(&self) -> Result<AccountClaims, Error> {
         let to_nodes = subject::reaching_node("*");
         let from_nodes = subject::from_node("*");
-        let exports = to_nodes.iter().map(|at| export("stream", at));
-        let exports: Vec<Value> = exports.chain(from_nodes.iter().map(|at| export("service", at))).collect();
-        self.account(CONTROL, true, json!({"exports": exports}))
+        let exports = to_nodes.iter().map(|at| export_entry("stream", at));
+        let exports: Vec<Value> =
+            exports.chain(from_nodes.iter().map(|at| export_entry("service", at))).collect();
+        self.account_claims(CONTROL, true, json!({"exports": exports}))
     }
 
     /// The account of a node, with its own subjects and nothing else.
@@ -91,10 +92,10 @@ impl ServerAccounts {
         let control = self.account_key(CONTROL)?.public_key();
         let to_node = subject::reaching_node(&node.name.0);
         let from_node = subject::from_node(&node.name.0);
-        let imports = to_node.iter().map(|at| import("stream", at, &control));
+        let imports = to_node.iter().map(|at| import_entry("stream", at, &control));
         let imports: Vec<Value> =
-            imports.chain(from_node.iter().map(|at| import("service", at, &control))).collect();
-        self.account(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
+            imports.chain(from_node.iter().map(|at| import_entry("service", at, &control))).collect();
+        self.account_claims(&node_account(node), !node.user_key.is_empty(), json!({"imports": imports}))
     }
 
     /// The id of a node's account.
@@ -104,30 +105,30 @@ impl ServerAccounts {
 
     /// Claims that a node shows to the server.
     pub fn user_of(&self, node: &AdmittedNode) -> Result<String, Error> {
-        self.user(&node_account(node), &node.user_key, &subject::permissions(&node.name.0))
+        self.user_claims(&node_account(node), &node.user_key, &subject::node_permissions(&node.name.0))
     }
 
     /// Claims that the controller shows; `user_key` is its user key.
     pub fn controller_user(&self, user_key: &str) -> Result<String, Error> {
-        self.user(CONTROL, user_key, &subject::permissions_of_the_controller())
+        self.user_claims(CONTROL, user_key, &subject::permissions_of_the_controller())
     }
 
     /// Claims for removing accounts, and for asking when the server read its configuration.
     pub(crate) fn system_user(&self, user_key: &str) -> Result<String, Error> {
         let publish = vec![REMOVE_ACCOUNTS.to_owned(), SERVER_FACTS.to_owned()];
-        let subscribe = vec![format!("{}.>", subject::inbox(SYSTEM_USER))];
-        self.user(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
+        let subscribe = vec![format!("{}.>", subject::inbox_prefix(SYSTEM_USER))];
+        self.user_claims(SYSTEM, user_key, &SubjectPermissions { publish, subscribe })
     }
 
     /// The signed order to remove accounts.
-    pub(crate) fn removal(&self, accounts: &[String]) -> Result<String, Error> {
+    pub(crate) fn removal_claims(&self, accounts: &[String]) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
-        signed(&operator, &ClaimSubject { id: &operator.public_key(), name: "removal", nats })
+        sign_claims(&operator, &ClaimSubject { id: &operator.public_key(), name: "removal", nats })
     }
 
     /// Claims of an account. With `signs`, its users must prove that they have their key.
-    fn account(&self, name: &str, signs: bool, particulars: Value) -> Result<AccountClaims, Error> {
+    fn account_claims(&self, name: &str, signs: bool, particulars: Value) -> Result<AccountClaims, Error> {
         // The server counts results and records in this account only.
         let storage = if name == CONTROL { -1 } else { 0 };
         // In claims of NATS, -1 is no limit and 0 is nothing at all.
@@ -141,18 +142,23 @@ impl ServerAccounts {
             nats.extend(particulars);
         }
         let id = self.account_key(name)?.public_key();
-        let claims = signed(&self.operator_key()?, &ClaimSubject { id: &id, name, nats })?;
+        let claims = sign_claims(&self.operator_key()?, &ClaimSubject { id: &id, name, nats })?;
         Ok(AccountClaims { id, claims })
     }
 
-    fn user(&self, account: &str, user_key: &str, permissions: &SubjectPermissions) -> Result<String, Error> {
+    fn user_claims(
+        &self,
+        account: &str,
+        user_key: &str,
+        permissions: &SubjectPermissions,
+    ) -> Result<String, Error> {
         let SubjectPermissions { publish, subscribe } = permissions;
         let nats = json!({
             "type": "user", "version": 2,
             "pub": {"allow": publish}, "sub": {"allow": subscribe},
             "subs": -1, "data": -1, "payload": -1,
         });
-        signed(&self.account_key(account)?, &ClaimSubject { id: user_key, name: account, nats })
+        sign_claims(&self.account_key(account)?, &ClaimSubject { id: user_key, name: account, nats })
     }
 }
 
@@ -172,20 +178,20 @@ fn node_account(node: &AdmittedNode) -> String {
     if node.user_key.is_empty() { bare } else { format!("{bare} {}", node.user_key) }
 }
 
-fn underivable() -> Error {
+fn derivation_error() -> Error {
     Error::Certificate("a key for the server could not be derived".to_owned())
 }
 
-fn export(kind: &str, at: &str) -> Value {
+fn export_entry(kind: &str, at: &str) -> Value {
     json!({"name": at, "subject": at, "type": kind})
 }
 
-fn import(kind: &str, at: &str, account: &str) -> Value {
+fn import_entry(kind: &str, at: &str, account: &str) -> Value {
     json!({"name": at, "subject": at, "account": account, "type": kind})
 }
 
 /// Claims with this id, as JSON.
-fn claims(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String {
+fn claims_json(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String {
     let ClaimSubject { id: of, name, nats } = subject;
     // The time of issue is constant, so the same claims give the same token, which need not be written again.
     json!({"jti": id, "iat": 1, "iss": issuer.public_key(), "sub": of, "name": name, "nats": nats})
@@ -193,11 +199,11 @@ fn claims(id: &str, issuer: &KeyPair, subject: &ClaimSubject<'_>) -> String {
 }
 
 /// A signed token: header, claims, and the issuer's signature over both.
-fn signed(issuer: &KeyPair, subject: &ClaimSubject<'_>) -> Result<String, Error> {
-    let id = hex(&Sha256::digest(claims("", issuer, subject)));
+fn sign_claims(issuer: &KeyPair, subject: &ClaimSubject<'_>) -> Result<String, Error> {
+    let id = to_hex(&Sha256::digest(claims_json("", issuer, subject)));
     let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
-    let covered = format!("{header}.{}", BASE64.encode(claims(&id, issuer, subject)));
-    let signature = issuer.sign(covered.as_bytes()).map_err(|_| underivable())?;
+    let covered = format!("{header}.{}", BASE64.encode(claims_json(&id, issuer, subject)));
+    let signature = issuer.sign(covered.as_bytes()).map_err(|_| derivation_error())?;
     Ok(format!("{covered}.{}", BASE64.encode(signature)))
 }
 

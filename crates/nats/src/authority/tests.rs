@@ -3,32 +3,32 @@ use std::os::unix::fs::PermissionsExt;
 
 fn authority() -> (tempfile::TempDir, FleetAuthority) {
     let place = tempfile::TempDir::new().expect("a place");
-    let authority = FleetAuthority::open(&place.path().join("fleet")).expect("it is founded");
+    let authority = FleetAuthority::open_or_create(&place.path().join("fleet")).expect("it is founded");
     (place, authority)
 }
 
 fn keys() -> NodeKeys {
-    NodeKeys::of(&KeyPair::generate().expect("a key").serialize_pem()).expect("derived")
+    NodeKeys::from_private_key(&KeyPair::generate().expect("a key").serialize_pem()).expect("derived")
 }
 
 #[test]
 fn its_files_are_its_owners_only_and_it_is_the_same_when_opened_again() {
     let (place, authority) = authority();
-    authority.server(&["127.0.0.1".into()]).expect("a certificate");
+    authority.issue_server_certificate(&["127.0.0.1".into()]).expect("a certificate");
     let directory = place.path().join("fleet");
     for entry in fs::read_dir(&directory).expect("it is there") {
         let entry = entry.expect("readable");
         let mode = entry.metadata().expect("readable").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", entry.file_name());
     }
-    let again = FleetAuthority::open(&directory).expect("it is there");
-    assert_eq!(again.certificate().expect("kept"), authority.certificate().expect("kept"));
-    assert_eq!(again.signing().expect("kept"), authority.signing().expect("kept"));
+    let again = FleetAuthority::open_or_create(&directory).expect("it is there");
+    assert_eq!(again.certificate_pem().expect("kept"), authority.certificate_pem().expect("kept"));
+    assert_eq!(again.signing_key().expect("kept"), authority.signing_key().expect("kept"));
 }
 
 fn admit(authority: &FleetAuthority, name: &str, key: &NodeKeys) -> Result<NodeAdmission, Error> {
-    let secret = authority.allow("test", Some(1), None).expect("made");
-    authority.admit(&NodeName(name.into()), key, &secret.0, 1000)
+    let secret = authority.create_secret("test", Some(1), None).expect("made");
+    authority.admit_node(&NodeName(name.into()), key, &secret.0, 1000)
 }
 
 #[test]
@@ -42,36 +42,36 @@ fn a_name_belongs_to_the_key_that_came_first() {
     for bad in ["controller", "A", "a.b", "", ">"] {
         assert!(matches!(admit(&authority, bad, &key), Err(Error::Name(_))), "{bad}");
     }
-    assert_eq!(authority.nodes().expect("listed"), std::slice::from_ref(&name));
-    authority.remove(&name).expect("it is there");
-    assert_eq!(authority.nodes().expect("listed"), []);
+    assert_eq!(authority.node_names().expect("listed"), std::slice::from_ref(&name));
+    authority.remove_node(&name).expect("it is there");
+    assert_eq!(authority.node_names().expect("listed"), []);
 }
 
 #[test]
 fn whoever_has_no_good_secret_reserves_no_name() {
     let (_place, authority) = authority();
     let name = NodeName("a".into());
-    assert!(matches!(authority.admit(&name, &keys(), "00", 1000), Err(Error::Secret)));
-    assert_eq!(authority.nodes().expect("listed"), []);
-    let once = authority.allow("bench", Some(1), None).expect("made");
-    authority.admit(&name, &keys(), &once.0, 1000).expect("the name is free");
-    let second = authority.admit(&NodeName("b".into()), &keys(), &once.0, 1000);
+    assert!(matches!(authority.admit_node(&name, &keys(), "00", 1000), Err(Error::Secret)));
+    assert_eq!(authority.node_names().expect("listed"), []);
+    let once = authority.create_secret("bench", Some(1), None).expect("made");
+    authority.admit_node(&name, &keys(), &once.0, 1000).expect("the name is free");
+    let second = authority.admit_node(&NodeName("b".into()), &keys(), &once.0, 1000);
     assert!(matches!(second, Err(Error::Secret)), "used up");
-    assert_eq!(authority.nodes().expect("listed"), [name]);
+    assert_eq!(authority.node_names().expect("listed"), [name]);
 }
 
 #[test]
 fn names_are_told_only_to_those_with_a_good_secret() {
     let (_place, authority) = authority();
     let (name, own) = (NodeName("a".into()), keys());
-    let once = authority.allow("bench", Some(1), None).expect("made");
-    authority.admit(&name, &own, &once.0, 1000).expect("the name is free");
+    let once = authority.create_secret("bench", Some(1), None).expect("made");
+    authority.admit_node(&name, &own, &once.0, 1000).expect("the name is free");
     for secret in ["00", &once.0] {
-        let refused = authority.admit(&name, &keys(), secret, 1000);
+        let refused = authority.admit_node(&name, &keys(), secret, 1000);
         assert!(matches!(refused, Err(Error::Secret)), "{refused:?}");
     }
-    assert!(matches!(authority.admit(&name, &own, "00", 1000), Err(Error::Secret)), "its own key");
-    authority.admit(&name, &own, &once.0, 1000).expect("it asks again, for it lost the answer");
+    assert!(matches!(authority.admit_node(&name, &own, "00", 1000), Err(Error::Secret)), "its own key");
+    authority.admit_node(&name, &own, &once.0, 1000).expect("it asks again, for it lost the answer");
     assert!(matches!(admit(&authority, "a", &keys()), Err(Error::Taken(_))), "with a good one");
 }
 
@@ -83,10 +83,10 @@ fn renewal_binds_the_claims_of_a_node_that_an_earlier_version_let_in() {
     admit(&authority, "a", &earlier).expect("the name is free");
     let account = || {
         let admitted = authority.admitted_node(&name).expect("read").expect("it is there");
-        authority.accounts().expect("made").account_of(&admitted).expect("made").id
+        authority.server_accounts().expect("made").account_of(&admitted).expect("made").id
     };
     let before = account();
-    authority.renew(&name, &own, 2000).expect("it is in the fleet");
+    authority.renew_certificate(&name, &own, 2000).expect("it is in the fleet");
     assert_ne!(account(), before, "the old claims are worth nothing");
 }
 
@@ -96,12 +96,12 @@ fn processes_that_open_a_new_directory_at_once_found_one_authority() {
     let directory = &place.path().join("fleet");
     let all: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
         let open = || {
-            let own = FleetAuthority::open(directory).expect("it is founded");
-            let accounts = own.accounts().expect("it has them");
+            let own = FleetAuthority::open_or_create(directory).expect("it is founded");
+            let accounts = own.server_accounts().expect("it has them");
             (
-                own.certificate().expect("it has one"),
-                accounts.operator().expect("it signs"),
-                own.signing().expect("it has"),
+                own.certificate_pem().expect("it has one"),
+                accounts.operator_claims().expect("it signs"),
+                own.signing_key().expect("it has"),
             )
         };
         let opening: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
@@ -113,19 +113,19 @@ fn processes_that_open_a_new_directory_at_once_found_one_authority() {
 #[test]
 fn one_use_lets_one_in_however_many_ask_at_once() {
     let (place, authority) = authority();
-    let once = authority.allow("bench", Some(1), None).expect("made");
+    let once = authority.create_secret("bench", Some(1), None).expect("made");
     // Two authorities, as two processes would hold the directory.
     let directory = &place.path().join("fleet");
     let secret = &once.0;
     let let_in = std::thread::scope(|scope| {
         let ask = |number: usize| {
-            let own = FleetAuthority::open(directory).expect("it is there");
-            own.admit(&NodeName(format!("n{number}")), &keys(), secret, 1000).is_ok()
+            let own = FleetAuthority::open_or_create(directory).expect("it is there");
+            own.admit_node(&NodeName(format!("n{number}")), &keys(), secret, 1000).is_ok()
         };
         let asking: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(number))).collect();
         asking.into_iter().filter_map(|it| it.join().ok()).filter(|is_in| *is_in).count()
     });
-    assert_eq!((let_in, authority.nodes().expect("listed").len()), (1, 1));
+    assert_eq!((let_in, authority.node_names().expect("listed").len()), (1, 1));
 }
 
 #[test]
@@ -135,12 +135,15 @@ fn a_namesake_of_a_removed_node_has_another_generation() {
     let generation = || authority.admitted().expect("listed").remove(0).common_name();
     admit(&authority, "a", &key).expect("it is free");
     let first = generation();
-    let renewed = authority.renew(&name, &key, 2000).expect("it is in the fleet");
+    let renewed = authority.renew_certificate(&name, &key, 2000).expect("it is in the fleet");
     assert_eq!((generation(), renewed.grants.as_str()), (first.clone(), ""), "no secret is given again");
     assert!(renewed.expires > 2000);
-    assert!(matches!(authority.renew(&name, &keys(), 2000), Err(Error::Unknown(_))), "another key");
-    authority.remove(&name).expect("it is there");
-    assert!(matches!(authority.renew(&name, &key, 2000), Err(Error::Unknown(_))), "removed");
+    assert!(
+        matches!(authority.renew_certificate(&name, &keys(), 2000), Err(Error::Unknown(_))),
+        "another key"
+    );
+    authority.remove_node(&name).expect("it is there");
+    assert!(matches!(authority.renew_certificate(&name, &key, 2000), Err(Error::Unknown(_))), "removed");
     admit(&authority, "a", &key).expect("it is free");
     assert_ne!(generation(), first);
 }
@@ -148,33 +151,36 @@ fn a_namesake_of_a_removed_node_has_another_generation() {
 #[test]
 fn a_secret_is_good_as_often_and_as_long_as_it_says() {
     let (_place, authority) = authority();
-    let once = authority.allow("bench", Some(1), Some(100)).expect("made");
-    assert!(matches!(authority.use_up(&once.0, 100), Err(Error::Secret)), "too late");
-    assert!(matches!(authority.use_up("00", 99), Err(Error::Secret)), "unknown");
-    authority.use_up(&once.0, 99).expect("good");
-    assert!(matches!(authority.use_up(&once.0, 99), Err(Error::Secret)), "used up");
-    let any = authority.allow("room", None, None).expect("made");
-    authority.use_up(&any.0, u64::MAX).expect("good");
-    assert_eq!(authority.revoke("room").expect("there"), 1);
-    assert!(matches!(authority.use_up(&any.0, 0), Err(Error::Secret)), "taken back");
+    let once = authority.create_secret("bench", Some(1), Some(100)).expect("made");
+    assert!(matches!(authority.use_secret_once(&once.0, 100), Err(Error::Secret)), "too late");
+    assert!(matches!(authority.use_secret_once("00", 99), Err(Error::Secret)), "unknown");
+    authority.use_secret_once(&once.0, 99).expect("good");
+    assert!(matches!(authority.use_secret_once(&once.0, 99), Err(Error::Secret)), "used up");
+    let any = authority.create_secret("room", None, None).expect("made");
+    authority.use_secret_once(&any.0, u64::MAX).expect("good");
+    assert_eq!(authority.revoke_secrets("room").expect("there"), 1);
+    assert!(matches!(authority.use_secret_once(&any.0, 0), Err(Error::Secret)), "taken back");
 }
 
 #[test]
 fn whoever_lost_the_answer_asks_again_without_another_use_and_what_is_undone_leaves_nothing() {
     let (_place, authority) = authority();
     let (name, key) = (NodeName("a".into()), keys());
-    let once = authority.allow("bench", Some(1), None).expect("made");
-    let first = authority.admit(&name, &key, &once.0, 1000).expect("it is free");
-    let again = authority.admit(&name, &key, &once.0, 1000).expect("it is the same question");
+    let once = authority.create_secret("bench", Some(1), None).expect("made");
+    let first = authority.admit_node(&name, &key, &once.0, 1000).expect("it is free");
+    let again = authority.admit_node(&name, &key, &once.0, 1000).expect("it is the same question");
     assert_eq!(first.grants, again.grants);
     // Undoing an admission that changed nothing takes nothing away.
-    authority.take_back(&name, &again, &once.0).expect("nothing to do");
-    assert_eq!(authority.nodes().expect("listed"), std::slice::from_ref(&name));
-    assert!(matches!(authority.admit(&NodeName("b".into()), &keys(), &once.0, 1000), Err(Error::Secret)));
-    authority.take_back(&name, &first, &once.0).expect("it can");
-    assert_eq!(authority.nodes().expect("listed"), []);
-    let other = authority.admit(&name, &keys(), &once.0, 1000).expect("name and use are there again");
-    authority.take_back(&name, &first, &once.0).expect("it can");
-    assert_eq!(authority.nodes().expect("listed"), [name], "another one has the name by now");
+    authority.undo_admission(&name, &again, &once.0).expect("nothing to do");
+    assert_eq!(authority.node_names().expect("listed"), std::slice::from_ref(&name));
+    assert!(matches!(
+        authority.admit_node(&NodeName("b".into()), &keys(), &once.0, 1000),
+        Err(Error::Secret)
+    ));
+    authority.undo_admission(&name, &first, &once.0).expect("it can");
+    assert_eq!(authority.node_names().expect("listed"), []);
+    let other = authority.admit_node(&name, &keys(), &once.0, 1000).expect("name and use are there again");
+    authority.undo_admission(&name, &first, &once.0).expect("it can");
+    assert_eq!(authority.node_names().expect("listed"), [name], "another one has the name by now");
     assert_ne!(other.grants, first.grants);
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an existing file is complete.
 
-use super::{BrokerSetup, Error, system, world};
+use super::{BrokerSetup, Error, system, world_error};
 use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, ServerAccounts};
 use crate::connection::FleetCredentials;
 use crate::subject;
@@ -15,41 +15,44 @@ pub(super) fn accounts_directory(setup: &BrokerSetup) -> PathBuf {
     setup.directory.join("accounts")
 }
 
-fn path(setup: &BrokerSetup, id: &str) -> PathBuf {
+fn account_path(setup: &BrokerSetup, id: &str) -> PathBuf {
     accounts_directory(setup).join(format!("{id}.jwt"))
 }
 
 /// Adds the account of a node, which the server reads when the node connects.
-pub(super) fn add(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
+pub(super) fn add_account(setup: &BrokerSetup, node: &AdmittedNode) -> Result<(), Error> {
     if !subject::is_name(&node.name.0) {
         return Err(Error::Name(node.name.0.clone()));
     }
     let Some(security) = &setup.security else { return Ok(()) };
     // An existing file is complete, and the same node always gets the same claims.
-    if path(setup, &security.accounts.account_id(node)?).exists() {
+    if account_path(setup, &security.accounts.account_id(node)?).exists() {
         return Ok(());
     }
     let AccountClaims { id, claims } = security.accounts.account_of(node)?;
-    let file = path(setup, &id);
-    private_files::replace(&file, claims).map_err(world(file.display().to_string()))
+    let file = account_path(setup, &id);
+    private_files::replace_file(&file, claims).map_err(world_error(file.display().to_string()))
 }
 
 /// Writes the missing accounts. Returns the accounts that belong to no node of the list.
-pub(super) fn settle(setup: &BrokerSetup, nodes: &[AdmittedNode]) -> Result<Vec<String>, Error> {
+pub(super) fn write_missing_accounts(
+    setup: &BrokerSetup,
+    nodes: &[AdmittedNode],
+) -> Result<Vec<String>, Error> {
     let Some(security) = &setup.security else { return Ok(Vec::new()) };
     let directory = accounts_directory(setup);
     let shown = directory.display().to_string();
-    private_files::create_directories(&directory).map_err(world(&shown))?;
+    private_files::create_directories(&directory).map_err(world_error(&shown))?;
     // The server writes files for its preloaded accounts as well.
     let mut wanted =
         BTreeSet::from([security.accounts.system_account()?.id, security.accounts.control_account()?.id]);
     for node in nodes {
-        add(setup, node)?;
+        add_account(setup, node)?;
         wanted.insert(security.accounts.account_id(node)?);
     }
     let mut left = Vec::new();
-    for entry in fs::read_dir(&directory).map_err(world(&shown))? {
-        let name = entry.map_err(world(&shown))?.file_name();
+    for entry in fs::read_dir(&directory).map_err(world_error(&shown))? {
+        let name = entry.map_err(world_error(&shown))?.file_name();
         let id = name.to_str().and_then(|name| name.strip_suffix(".jwt"));
         left.extend(id.filter(|id| !wanted.contains(*id)).map(str::to_owned));
     }
@@ -57,27 +60,27 @@ pub(super) fn settle(setup: &BrokerSetup, nodes: &[AdmittedNode]) -> Result<Vec<
 }
 
 /// Deletes account files while no server runs.
-pub(super) fn delete(setup: &BrokerSetup, accounts: &[String]) -> Result<(), Error> {
+pub(super) fn delete_account_files(setup: &BrokerSetup, accounts: &[String]) -> Result<(), Error> {
     for id in accounts {
-        let file = path(setup, id);
+        let file = account_path(setup, id);
         match fs::remove_file(&file) {
             // The server has removed it already.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            done => done.map_err(world(file.display().to_string()))?,
+            done => done.map_err(world_error(file.display().to_string()))?,
         }
     }
     Ok(())
 }
 
 /// Makes the server cut off these accounts and delete them.
-pub(super) fn remove(
+pub(super) fn remove_accounts(
     setup: &BrokerSetup,
     accounts: &ServerAccounts,
     ids: &[String],
     as_whom: &FleetCredentials,
 ) -> Result<(), Error> {
-    let order = accounts.removal(ids)?;
-    let answered = system::ask(setup, as_whom, REMOVE_ACCOUNTS, order)
+    let order = accounts.removal_claims(ids)?;
+    let answered = system::ask_server(setup, as_whom, REMOVE_ACCOUNTS, order)
         .and_then(|said| if said["data"]["code"] == 200 { Ok(()) } else { Err(said.to_string()) });
     answered.map_err(|why| Error::NotReady(format!("it did not remove the accounts of nodes: {why}")))
 }

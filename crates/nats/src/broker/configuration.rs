@@ -31,24 +31,24 @@ pub struct ServerSecurity {
 /// The configuration file as text.
 pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
     let mut lines = vec![
-        format!("server_name: {}", quoted(&server_name(setup))),
-        format!("listen: {}", quoted(&setup.listen.to_string())),
+        format!("server_name: {}", quote_string(&server_name(setup))),
+        format!("listen: {}", quote_string(&setup.listen.to_string())),
         // A dead peer is noticed after two missed pings; the default takes four minutes.
         "ping_interval: \"2s\"\nping_max: 2".to_owned(),
         format!("max_payload: {PAYLOAD}"),
         // Strangers and nodes decide how much is logged, so the log is bounded.
-        format!("log_file: {}", file(&super::log_file(setup))),
+        format!("log_file: {}", quoted_path(&super::log_file(setup))),
         format!("logfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {LOG_FILES}"),
-        format!("jetstream {{\n  store_dir: {}", file(&setup.directory.join("store"))),
+        format!("jetstream {{\n  store_dir: {}", quoted_path(&setup.directory.join("store"))),
         format!("  max_file_store: {}\n  max_memory_store: {MEMORY}", setup.store_room),
         // By default the server writes to disk every two minutes.
         "  sync_interval: always\n}".to_owned(),
     ];
     if let Some(security) = &setup.security {
-        let TlsFiles { certificate, key, authority } = TlsFiles::of(setup);
-        lines.push(format!("tls {{\n  cert_file: {}", file(&certificate)));
-        lines.push(format!("  key_file: {}", file(&key)));
-        lines.push(format!("  ca_file: {}", file(&authority)));
+        let TlsFiles { certificate, key, authority } = TlsFiles::from_setup(setup);
+        lines.push(format!("tls {{\n  cert_file: {}", quoted_path(&certificate)));
+        lines.push(format!("  key_file: {}", quoted_path(&key)));
+        lines.push(format!("  ca_file: {}", quoted_path(&authority)));
         // Clients without a certificate of the authority are refused before they can show claims.
         lines.push("  verify: true\n  timeout: 5\n}".to_owned());
         lines.extend(account_lines(setup, &security.accounts)?);
@@ -61,15 +61,15 @@ pub fn configuration(setup: &BrokerSetup) -> Result<String, Error> {
 fn account_lines(setup: &BrokerSetup, accounts: &ServerAccounts) -> Result<[String; 7], Error> {
     let system = accounts.system_account()?;
     let control = accounts.control_account()?;
-    let directory = file(&accounts_directory(setup));
+    let directory = quoted_path(&accounts_directory(setup));
     Ok([
-        format!("operator: {}", quoted(&accounts.operator()?)),
-        format!("system_account: {}", quoted(&system.id)),
+        format!("operator: {}", quote_string(&accounts.operator_claims()?)),
+        format!("system_account: {}", quote_string(&system.id)),
         // Without `allow_delete` the server would not obey `REMOVE_ACCOUNTS`, which cuts removed nodes off.
         format!("resolver: {{ type: full, dir: {directory}, allow_delete: true }}"),
         "resolver_preload: {".to_owned(),
-        format!("  {}: {}", system.id, quoted(&system.claims)),
-        format!("  {}: {}", control.id, quoted(&control.claims)),
+        format!("  {}: {}", system.id, quote_string(&system.claims)),
+        format!("  {}: {}", control.id, quote_string(&control.claims)),
         "}".to_owned(),
     ])
 }
@@ -80,7 +80,7 @@ pub(super) fn server_name(setup: &BrokerSetup) -> String {
 }
 
 /// Address at which this machine reaches a server that listens on all addresses.
-pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
+pub(super) fn reachable_address(listen: SocketAddr) -> SocketAddr {
     let ip = match listen.ip() {
         IpAddr::V4(any) if any.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(any) if any.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -89,11 +89,11 @@ pub(super) fn reachable(listen: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, listen.port())
 }
 
-fn file(path: &Path) -> String {
-    quoted(&path.to_string_lossy())
+fn quoted_path(path: &Path) -> String {
+    quote_string(&path.to_string_lossy())
 }
 
-fn quoted(text: &str) -> String {
+fn quote_string(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 

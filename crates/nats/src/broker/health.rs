@@ -56,18 +56,18 @@ pub struct HealthWatch {
 
 impl HealthWatch {
     /// Watches the server that `fabric` reaches, whose files are in `directory`.
-    pub fn start(fabric: NatsFabric, directory: &Path) -> std::io::Result<Self> {
+    pub fn start_thread(fabric: NatsFabric, directory: &Path) -> std::io::Result<Self> {
         let (tell, found) = channel();
         let (over, ended) = channel();
         let directory = directory.to_owned();
         let thread = std::thread::Builder::new()
             .name("health".to_owned())
-            .spawn(move || StoreProbe::new(fabric, directory).run(&tell, &ended))?;
+            .spawn(move || StoreProbe::new(fabric, directory).run_until_ended(&tell, &ended))?;
         Ok(Self { found, over: Some(over), thread: Some(thread) })
     }
 
     /// The newest result since the last call.
-    pub fn news(&self) -> Option<BrokerHealth> {
+    pub fn take_newest(&self) -> Option<BrokerHealth> {
         let mut all = self.found.try_iter();
         let first = all.next()?;
         // A request for a restart is reported once, even if a later result does not repeat it.
@@ -100,10 +100,10 @@ impl StoreProbe {
         Self { fabric, directory, records: None, rule: RepairRule::default() }
     }
 
-    fn run(&mut self, tell: &Sender<BrokerHealth>, ended: &Receiver<()>) {
+    fn run_until_ended(&mut self, tell: &Sender<BrokerHealth>, ended: &Receiver<()>) {
         while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-            let failure = self.write().err().map(|error| error.to_string());
-            let disk_free = disk::free(&self.directory).ok();
+            let failure = self.write_probe_record().err().map(|error| error.to_string());
+            let disk_free = disk::free_bytes(&self.directory).ok();
             let needs_restart = self.rule.needs_restart(failure.is_none(), disk_free, monotonic_ns());
             let failure = failure
                 .or_else(|| disk_free.is_some_and(|free| free < FULL).then(|| "its disk is full".to_owned()));
@@ -115,15 +115,15 @@ impl StoreProbe {
     }
 
     /// Writes a record as a controller does.
-    fn write(&mut self) -> Result<(), Error> {
+    fn write_probe_record(&mut self) -> Result<(), Error> {
         let mut records = match self.records.take() {
             Some(records) => records,
-            None => self.fabric.records()?,
+            None => self.fabric.open_records()?,
         };
         let value = wall_clock_ns().to_string();
-        let written = match records.get(RECORD)? {
-            Some(found) => records.replace(RECORD, found.revision, value.as_bytes()),
-            None => records.create(RECORD, value.as_bytes()),
+        let written = match records.get_record(RECORD)? {
+            Some(found) => records.replace_record(RECORD, found.revision, value.as_bytes()),
+            None => records.create_record(RECORD, value.as_bytes()),
         };
         match written {
             // Another process that checks the same server has written in between. The store works.

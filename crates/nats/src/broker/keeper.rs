@@ -3,7 +3,8 @@
 //! Invariant: the thread lives as long as the process.
 
 use super::{
-    BrokerSetup, Error, configuration, first_output, ignore_closed, lock, log, log_file, path, walls, world,
+    BrokerSetup, Error, configuration, configuration_path, first_output, ignore_closed, lock_notes, log,
+    log_file, walls, world_error,
 };
 use packetrig_sys::{child, private_files};
 use std::fs;
@@ -51,13 +52,15 @@ pub(super) struct ServerKeeper {
 }
 
 impl ServerKeeper {
-    pub(super) fn run(&mut self, ready: &Sender<Result<(), Error>>) {
-        match walls::raise(&self.program, &self.setup) {
+    pub(super) fn run_until_ended(&mut self, ready: &Sender<Result<(), Error>>) {
+        match walls::restrict_this_thread(&self.program, &self.setup) {
             Ok(None) => {}
-            Ok(Some(missing)) => self.report(format!("nats-server can read this user's files: {missing}")),
+            Ok(Some(missing)) => {
+                self.report_trouble(format!("nats-server can read this user's files: {missing}"))
+            }
             Err(error) => return ignore_closed(ready.send(Err(error))),
         }
-        let mut child = match self.start() {
+        let mut child = match self.start_child() {
             Ok(child) => child,
             Err(error) => return ignore_closed(ready.send(Err(error))),
         };
@@ -65,18 +68,18 @@ impl ServerKeeper {
         loop {
             match self.inbox.recv_timeout(LOOK) {
                 Ok(KeeperOrder::Reload(done)) => {
-                    let asked = child::reload(&child);
+                    let asked = child::reload_child(&child);
                     ignore_closed(done.send(asked.map_err(|error| Error::NotReady(error.to_string()))));
                 }
                 // The check below finds it ended, and starts it again.
-                Ok(KeeperOrder::Restart) => end(&mut child, END_LOOKS),
+                Ok(KeeperOrder::Restart) => end_child(&mut child, END_LOOKS),
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => {
-                    return end(&mut child, LAST_LOOKS);
+                    return end_child(&mut child, LAST_LOOKS);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if let Ok(Some(status)) = child.try_wait() {
-                self.report(format!("nats-server exited ({status}); starting it again"));
+                self.report_trouble(format!("nats-server exited ({status}); starting it again"));
                 match self.start_again() {
                     Some(new) => child = new,
                     None => return,
@@ -85,12 +88,12 @@ impl ServerKeeper {
         }
     }
 
-    fn log(&self) -> PathBuf {
+    fn log_path(&self) -> PathBuf {
         log_file(&self.setup)
     }
 
-    fn report(&self, trouble: String) {
-        lock(&self.notes).troubles.push(trouble);
+    fn report_trouble(&self, trouble: String) {
+        lock_notes(&self.notes).troubles.push(trouble);
     }
 
     /// Tries to start the server until that succeeds or an order to end comes.
@@ -103,31 +106,33 @@ impl ServerKeeper {
                 Ok(KeeperOrder::End) | Err(RecvTimeoutError::Disconnected) => return None,
                 Ok(KeeperOrder::Restart) | Err(RecvTimeoutError::Timeout) => {}
             }
-            match self.start() {
+            match self.start_child() {
                 Ok(child) => return Some(child),
-                Err(error) => self.report(error.to_string()),
+                Err(error) => self.report_trouble(error.to_string()),
             }
             pause = PAUSE_MOST.min(2 * pause);
         }
     }
 
-    fn start(&self) -> Result<Child, Error> {
+    fn start_child(&self) -> Result<Child, Error> {
         let output = first_output(&self.setup);
-        let writer = private_files::create(&output).map_err(world(output.display().to_string()))?;
-        let errors = writer.try_clone().map_err(world(output.display().to_string()))?;
+        let writer =
+            private_files::create_file(&output).map_err(world_error(output.display().to_string()))?;
+        let errors = writer.try_clone().map_err(world_error(output.display().to_string()))?;
         let mut command = Command::new(&self.program);
-        command.arg("-c").arg(path(&self.setup));
+        command.arg("-c").arg(configuration_path(&self.setup));
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
         // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
         // must live as long as the server.
         child::end_with_us(&mut command);
         let program = self.program.display();
-        let mut child = command.spawn().map_err(world(format!("cannot start nats-server `{program}`")))?;
+        let mut child =
+            command.spawn().map_err(world_error(format!("cannot start nats-server `{program}`")))?;
         if let Err(error) = self.wait_until_ready(&mut child) {
-            end(&mut child, LAST_LOOKS);
+            end_child(&mut child, LAST_LOOKS);
             return Err(error);
         }
-        let mut notes = lock(&self.notes);
+        let mut notes = lock_notes(&self.notes);
         notes.process = child.id();
         notes.starts += 1;
         Ok(child)
@@ -135,13 +140,13 @@ impl ServerKeeper {
 
     fn wait_until_ready(&self, child: &mut Child) -> Result<(), Error> {
         // The log of an earlier start stays: only lines after its present end belong to this one.
-        let before = fs::metadata(self.log()).map_or(0, |facts| facts.len());
+        let before = fs::metadata(self.log_path()).map_or(0, |facts| facts.len());
         for _ in 0..READY_LOOKS {
             if let Ok(Some(status)) = child.try_wait() {
                 let reason = self.reported_reason(before);
                 return Err(Error::NotReady(reason.unwrap_or_else(|| status.to_string())));
             }
-            if greets(&self.setup) {
+            if is_server_ready(&self.setup) {
                 return Ok(());
             }
             std::thread::sleep(LOOK);
@@ -152,7 +157,7 @@ impl ServerKeeper {
 
     /// The last error in the log after its first `before` bytes, or the last line of the output before there was a log.
     fn reported_reason(&self, before: u64) -> Option<String> {
-        let text = log::tail(&self.log(), before);
+        let text = log::read_since(&self.log_path(), before);
         let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
         let first = fs::read_to_string(first_output(&self.setup)).unwrap_or_default();
         logged.or_else(|| first.lines().last()).map(str::to_owned)
@@ -160,14 +165,14 @@ impl ServerKeeper {
 }
 
 /// True if our server, not another one at the same address, greets with JetStream ready.
-fn greets(setup: &BrokerSetup) -> bool {
+fn is_server_ready(setup: &BrokerSetup) -> bool {
     let name = format!("\"server_name\":\"{}\"", configuration::server_name(setup));
-    greeting(setup).is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
+    read_greeting(setup).is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
 }
 
 /// The line of facts (`INFO`) that a server sends to every new connection.
-fn greeting(setup: &BrokerSetup) -> std::io::Result<String> {
-    let socket = TcpStream::connect_timeout(&configuration::reachable(setup.listen), LOOK * 10)?;
+fn read_greeting(setup: &BrokerSetup) -> std::io::Result<String> {
+    let socket = TcpStream::connect_timeout(&configuration::reachable_address(setup.listen), LOOK * 10)?;
     socket.set_read_timeout(Some(LOOK * 10))?;
     let mut line = String::new();
     BufReader::new(socket).read_line(&mut line)?;
@@ -175,9 +180,9 @@ fn greeting(setup: &BrokerSetup) -> std::io::Result<String> {
 }
 
 /// Asks the server to end, and kills it if it has not ended after `looks` checks.
-fn end(child: &mut Child, looks: u32) {
+fn end_child(child: &mut Child, looks: u32) {
     // A server that has ended already cannot be asked.
-    drop(child::terminate(child));
+    drop(child::terminate_child(child));
     for _ in 0..looks {
         if !matches!(child.try_wait(), Ok(None)) {
             return;

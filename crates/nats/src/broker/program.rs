@@ -1,6 +1,6 @@
 //! Finds the server's program and checks its version.
 
-use super::{Error, world};
+use super::{Error, world_error};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,13 +15,13 @@ const NAME: &str = "nats-server";
 
 /// The program to use: the given one, or the first suitable one of PATH and `~/.local/share/packetrig/bin`. If several
 /// are unsuitable, the error of the first one is returned.
-pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
+pub fn find_program(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
-        return check(program);
+        return check_version(program);
     }
     let mut reason = None;
-    for program in candidates().into_iter().filter(|program| program.is_file()) {
-        match check(&program) {
+    for program in candidate_paths().into_iter().filter(|program| program.is_file()) {
+        match check_version(&program) {
             Ok(program) => return Ok(program),
             Err(error) => reason = reason.or(Some(error)),
         }
@@ -29,7 +29,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     Err(reason.unwrap_or(Error::Missing))
 }
 
-fn candidates() -> Vec<PathBuf> {
+fn candidate_paths() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(NAME));
     let home =
@@ -37,12 +37,12 @@ fn candidates() -> Vec<PathBuf> {
     in_path.chain(home).collect()
 }
 
-fn check(program: &Path) -> Result<PathBuf, Error> {
+fn check_version(program: &Path) -> Result<PathBuf, Error> {
     let shown = program.display().to_string();
     let output = Command::new(program)
         .arg("--version")
         .output()
-        .map_err(world(format!("cannot start nats-server `{shown}`")))?;
+        .map_err(world_error(format!("cannot start nats-server `{shown}`")))?;
     let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     if is_good(&said) {
         return Ok(program.to_owned());
@@ -52,12 +52,12 @@ fn check(program: &Path) -> Result<PathBuf, Error> {
 
 /// Checks the version line, like `nats-server: v2.15.2`.
 fn is_good(said: &str) -> bool {
-    let found = said.strip_prefix("nats-server: ").and_then(version);
-    found.is_some_and(|found| found[0] == MAJOR && Some(found) >= version(OLDEST))
+    let found = said.strip_prefix("nats-server: ").and_then(parse_version);
+    found.is_some_and(|found| found[0] == MAJOR && Some(found) >= parse_version(OLDEST))
 }
 
 /// The three numbers of a version: 2, 15 and 2 of `v2.15.2-beta.1`.
-fn version(text: &str) -> Option<[u64; 3]> {
+fn parse_version(text: &str) -> Option<[u64; 3]> {
     let mut numbers = text.trim_start_matches('v').split('.').map(|number| {
         let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
         digits.parse().ok()
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_the_server_says_how_to_get_it() {
-        let error = find(Some(Path::new("/bin/echo"))).expect_err("it is not the server");
+        let error = find_program(Some(Path::new("/bin/echo"))).expect_err("it is not the server");
         assert!(error.to_string().contains(INSTALL), "{error}");
     }
 }

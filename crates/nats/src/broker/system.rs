@@ -11,28 +11,29 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Asks at `subject`, on its own connection.
-pub(super) fn ask(
+pub(super) fn ask_server(
     setup: &BrokerSetup,
     as_whom: &FleetCredentials,
     subject: &'static str,
     question: String,
 ) -> Result<Value, String> {
-    let server = configuration::reachable(setup.listen).to_string();
-    let access = ServerAccess::to(server, Some(as_whom.clone()));
+    let server = configuration::reachable_address(setup.listen).to_string();
+    let access = ServerAccess::for_server(server, Some(as_whom.clone()));
     // Callers are synchronous and rare, so each question has a runtime of its own.
-    let runtime = SharedRuntime::start().map_err(|error| error.to_string())?;
+    let runtime = SharedRuntime::start_thread().map_err(|error| error.to_string())?;
     let asking = async move {
-        let client = connection::open(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
+        let client =
+            connection::open_client(access, SYSTEM_USER.to_owned(), ConnectionTroubles::default()).await;
         let client = client.map_err(|error| error.to_string())?;
         let answer = client.request(subject, question.into()).await.map_err(|error| error.to_string())?;
         Ok(serde_json::from_slice(&answer.payload).unwrap_or_default())
     };
-    runtime.wait(ANSWER, asking).unwrap_or_else(|| Err("no answer".to_owned()))
+    runtime.wait_for(ANSWER, asking).unwrap_or_else(|| Err("no answer".to_owned()))
 }
 
 /// Time at which the server read its configuration last, in its own format; an error if the server cannot be asked.
 pub(super) fn configured_at(setup: &BrokerSetup, as_whom: &FleetCredentials) -> Result<String, Error> {
-    let facts = ask(setup, as_whom, SERVER_FACTS, String::new());
+    let facts = ask_server(setup, as_whom, SERVER_FACTS, String::new());
     let facts = facts.map_err(|why| Error::NotReady(format!("it does not tell of itself: {why}")))?;
     let time = facts["data"]["config_load_time"].as_str();
     time.map(str::to_owned).ok_or_else(|| Error::NotReady(format!("it does not tell of itself: {facts}")))

@@ -9,14 +9,17 @@ use packetrig_sys::sandbox::{self, FileRules, MissingWall, SandboxPolicy, TcpRul
 use std::path::{Path, PathBuf};
 
 /// Restricts the calling thread and the programs that it starts. Returns the restriction that this kernel lacks.
-pub(super) fn raise(program: &Path, setup: &BrokerSetup) -> Result<Option<MissingWall>, Error> {
-    let walls = sandbox::restrict_thread(&policy(program, setup));
+pub(super) fn restrict_this_thread(
+    program: &Path,
+    setup: &BrokerSetup,
+) -> Result<Option<MissingWall>, Error> {
+    let walls = sandbox::restrict_thread(&sandbox_policy(program, setup));
     walls.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }
 
-fn policy(program: &Path, setup: &BrokerSetup) -> SandboxPolicy {
+fn sandbox_policy(program: &Path, setup: &BrokerSetup) -> SandboxPolicy {
     let port = Some(vec![setup.listen.port()]);
-    let mut files = FileRules::system();
+    let mut files = FileRules::system_files();
     // The rule would allow the directory of the process that starts the server, not of the server.
     files.read.retain(|path| path != Path::new("/proc/self"));
     files.write = vec![setup.directory.clone(), PathBuf::from("/dev/null")];
@@ -61,7 +64,7 @@ mod tests {
             nodes: Vec::new(),
         };
         let walled = std::thread::spawn(move || {
-            let missing = raise(&shell, &setup).expect("walls");
+            let missing = restrict_this_thread(&shell, &setup).expect("walls");
             let run = |script: String| {
                 let output = Command::new(&shell).arg("-c").arg(script).output().expect("it starts");
                 String::from_utf8_lossy(&output.stdout).into_owned()

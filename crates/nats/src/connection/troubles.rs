@@ -44,7 +44,7 @@ impl ConnectionTroubles {
                     // Without a sender no refusal can come, so only `request` may end the wait.
                     std::future::pending::<()>().await;
                 }
-                if let Some(error) = self.refused_any() {
+                if let Some(error) = self.take_any_refusal() {
                     return error;
                 }
             }
@@ -55,15 +55,15 @@ impl ConnectionTroubles {
         }
     }
 
-    pub(crate) fn add(&self, error: Error) {
+    pub(crate) fn add_trouble(&self, error: Error) {
         let is_refusal = matches!(error, Error::NotPermitted(_));
-        self.keep(error);
+        self.push_bounded(error);
         if is_refusal {
             self.refusals.send_modify(|count| *count += 1);
         }
     }
 
-    fn keep(&self, error: Error) {
+    fn push_bounded(&self, error: Error) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         // Reconnection attempts fail alike, so equal errors in a row are kept once.
         if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
@@ -71,21 +71,21 @@ impl ConnectionTroubles {
         }
     }
 
-    pub(crate) fn take(&self) -> Vec<Error> {
+    pub(crate) fn take_troubles(&self) -> Vec<Error> {
         std::mem::take(&mut self.kept.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Removes and returns the refusal of a subject, if there was one.
-    pub(crate) fn refused(&self, subject: &str) -> Option<Error> {
-        self.take_one(|which| which == subject)
+    pub(crate) fn take_refusal_of(&self, subject: &str) -> Option<Error> {
+        self.take_refusal_where(|which| which == subject)
     }
 
     /// Removes and returns the first refusal, if there was one.
-    pub(crate) fn refused_any(&self) -> Option<Error> {
-        self.take_one(|_| true)
+    pub(crate) fn take_any_refusal(&self) -> Option<Error> {
+        self.take_refusal_where(|_| true)
     }
 
-    fn take_one(&self, wanted: impl Fn(&str) -> bool) -> Option<Error> {
+    fn take_refusal_where(&self, wanted: impl Fn(&str) -> bool) -> Option<Error> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let at =
             kept.iter().position(|error| matches!(error, Error::NotPermitted(which) if wanted(which)))?;
@@ -93,26 +93,26 @@ impl ConnectionTroubles {
     }
 
     /// Records an event of the connection.
-    pub(super) fn note(&self, event: &Event) {
+    pub(super) fn on_event(&self, event: &Event) {
         match event {
             Event::Connected => {}
             // The only sign of a refused subject: `publish` returns Ok all the same, and a request gets no answer.
-            Event::ServerError(ServerError::Other(text)) => self.add(violation(text)),
+            Event::ServerError(ServerError::Other(text)) => self.add_trouble(permission_error(text)),
             Event::ServerError(ServerError::AuthorizationViolation) => {
-                self.add(Error::NotPermitted("connection".to_owned()));
+                self.add_trouble(Error::NotPermitted("connection".to_owned()));
             }
             other => {
                 if matches!(other, Event::Disconnected) {
                     self.losses.send_modify(|losses| *losses += 1);
                 }
-                self.add(Error::Down(other.to_string()));
+                self.add_trouble(Error::Down(other.to_string()));
             }
         }
     }
 }
 
 /// Parses a server error like `Permissions Violation for Publish to "subject"`.
-fn violation(text: &str) -> Error {
+fn permission_error(text: &str) -> Error {
     match text.split('"').nth(1) {
         Some(subject) if text.to_ascii_lowercase().contains("permissions violation") => {
             Error::NotPermitted(subject.to_owned())
@@ -127,21 +127,22 @@ mod tests {
 
     #[test]
     fn a_violation_becomes_the_subject() {
-        let publish = violation("Permissions Violation for Publish to \"res.r.b\"");
+        let publish = permission_error("Permissions Violation for Publish to \"res.r.b\"");
         assert_eq!(publish, Error::NotPermitted("res.r.b".into()));
-        let listen = violation("Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"");
+        let listen =
+            permission_error("Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"");
         assert_eq!(listen, Error::NotPermitted("cmd.node.b".into()));
-        assert_eq!(violation("stale connection"), Error::Down("stale connection".into()));
+        assert_eq!(permission_error("stale connection"), Error::Down("stale connection".into()));
     }
 
     #[test]
     fn a_request_ends_with_the_connection_that_carried_it() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let troubles = ConnectionTroubles::default();
-        troubles.note(&Event::Disconnected);
+        troubles.on_event(&Event::Disconnected);
         assert_eq!(runtime.block_on(troubles.unless_lost(async { Ok(7) })), Ok(7), "an earlier loss");
         let answered = runtime.block_on(troubles.unless_lost(async {
-            troubles.note(&Event::Disconnected);
+            troubles.on_event(&Event::Disconnected);
             std::future::pending::<Result<(), Error>>().await
         }));
         assert!(matches!(answered, Err(Error::Unanswered(_))), "{answered:?}");
@@ -151,10 +152,10 @@ mod tests {
     fn troubles_are_kept_once_in_a_row_and_not_without_bound() {
         let troubles = ConnectionTroubles::default();
         for number in 0..1000 {
-            troubles.add(Error::TooLarge(number));
-            troubles.add(Error::TooLarge(number));
+            troubles.add_trouble(Error::TooLarge(number));
+            troubles.add_trouble(Error::TooLarge(number));
         }
-        assert_eq!(troubles.take().len(), TROUBLES_ROOM);
-        assert_eq!(troubles.take(), []);
+        assert_eq!(troubles.take_troubles().len(), TROUBLES_ROOM);
+        assert_eq!(troubles.take_troubles(), []);
     }
 }

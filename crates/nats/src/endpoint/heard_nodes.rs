@@ -21,12 +21,12 @@ pub(super) struct HeardNodes(Option<Arc<Mutex<BTreeSet<NodeName>>>>);
 
 impl HeardNodes {
     /// Accepts all nodes, unless `name` is one controller among several.
-    pub(super) fn of(name: &NodeName) -> Self {
+    pub(super) fn for_endpoint(name: &NodeName) -> Self {
         let hears_everybody = !name.is_controller() || *name == NodeName::controller();
         Self((!hears_everybody).then(Arc::default))
     }
 
-    fn lock(nodes: &Mutex<BTreeSet<NodeName>>) -> MutexGuard<'_, BTreeSet<NodeName>> {
+    fn lock_nodes(nodes: &Mutex<BTreeSet<NodeName>>) -> MutexGuard<'_, BTreeSet<NodeName>> {
         nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -35,7 +35,7 @@ impl HeardNodes {
     }
 
     pub(super) fn contains(&self, node: &NodeName) -> bool {
-        self.0.as_ref().is_none_or(|nodes| Self::lock(nodes).contains(node))
+        self.0.as_ref().is_none_or(|nodes| Self::lock_nodes(nodes).contains(node))
     }
 }
 
@@ -68,11 +68,11 @@ impl NodeSubscriptions {
         let Some(heard) = &self.listener.heard.0 else { return Ok(()) };
         let fresh: Vec<NodeName> =
             nodes.iter().filter(|node| !self.tasks.contains_key(*node)).cloned().collect();
-        // Extended before the subscriptions: the first letter may come at once, and `admits` checks whether its sender
+        // Extended before the subscriptions: the first letter may come at once, and `admits_message` checks whether its sender
         // is in the set.
-        HeardNodes::lock(heard).extend(fresh.iter().cloned());
-        let subscribing = subscribe(self.listener.clone(), self.feeds.clone(), fresh);
-        let subscribed = runtime.wait(WRITING, subscribing);
+        HeardNodes::lock_nodes(heard).extend(fresh.iter().cloned());
+        let subscribing = subscribe_to_nodes(self.listener.clone(), self.feeds.clone(), fresh);
+        let subscribed = runtime.wait_for(WRITING, subscribing);
         let refused = "the server did not take the subscriptions";
         self.tasks.extend(subscribed.unwrap_or_else(|| Err(Error::Down(refused.to_owned())))?);
         Ok(())
@@ -80,7 +80,7 @@ impl NodeSubscriptions {
 
     pub(super) fn stop_listening_to(&mut self, nodes: &[NodeName]) {
         if let Some(heard) = &self.listener.heard.0 {
-            HeardNodes::lock(heard).retain(|node| !nodes.contains(node));
+            HeardNodes::lock_nodes(heard).retain(|node| !nodes.contains(node));
         }
         for task in nodes.iter().filter_map(|node| self.tasks.remove(node)).flatten() {
             task.abort();
@@ -88,16 +88,16 @@ impl NodeSubscriptions {
     }
 }
 
-async fn subscribe(
+async fn subscribe_to_nodes(
     listener: EndpointListener,
     feeds: QueueFeeds,
     nodes: Vec<NodeName>,
 ) -> Result<Vec<(NodeName, [JoinHandle<()>; 2])>, Error> {
     let mut tasks = Vec::new();
     for node in nodes {
-        let name = subject::word(&node)?;
-        let letters = listener.own.subscribe(&subject::letters_of(name)).await?;
-        let telemetry = listener.own.subscribe(&subject::telemetry_of(name)).await?;
+        let name = subject::node_word(&node)?;
+        let letters = listener.own.subscribe_to(&subject::letters_of(name)).await?;
+        let telemetry = listener.own.subscribe_to(&subject::telemetry_of(name)).await?;
         let letters = tokio::spawn(letter_task(listener.clone(), letters, feeds.clone()));
         let telemetry = tokio::spawn(telemetry_task(listener.clone(), telemetry, feeds.clone()));
         tasks.push((node, [letters, telemetry]));

@@ -24,7 +24,7 @@ pub(super) struct HelloAllowance {
 
 impl HelloAllowance {
     /// Takes one hello of this node from its allowance; false if nothing is left.
-    pub(super) fn take(&self, node: NodeName, now_ns: u64) -> bool {
+    pub(super) fn try_take_hello(&self, node: NodeName, now_ns: u64) -> bool {
         let mut whole_at = self.whole_at.lock().unwrap_or_else(PoisonError::into_inner);
         if whole_at.len() >= REMEMBERED {
             // A node whose allowance is full again has the same state as an unknown one.
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_node_uses_up_its_own_hellos_only() {
         let allowance = HelloAllowance::default();
-        let take = |node: &str, at| allowance.take(NodeName(node.into()), at);
+        let take = |node: &str, at| allowance.try_take_hello(NodeName(node.into()), at);
         let taken = (0..1000).filter(|_| take("a", 0)).count() as u64;
         assert_eq!(taken, AT_ONCE);
         assert!(take("b", 0));
@@ -63,7 +63,7 @@ mod tests {
     fn silent_nodes_are_forgotten() {
         let allowance = HelloAllowance::default();
         for number in 0..3 * REMEMBERED as u64 {
-            assert!(allowance.take(NodeName(format!("n{number}")), number * PERIOD_NS * 2));
+            assert!(allowance.try_take_hello(NodeName(format!("n{number}")), number * PERIOD_NS * 2));
         }
         assert!(allowance.whole_at.lock().unwrap().len() <= REMEMBERED);
     }

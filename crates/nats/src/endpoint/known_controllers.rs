@@ -19,7 +19,7 @@ pub(super) struct KnownControllers {
     by_call: VecDeque<(Nonce, u64)>,
 }
 
-fn remember<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session: u64) {
+fn remember_session<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session: u64) {
     list.retain(|(known, _)| *known != key);
     if list.len() == REMEMBERED {
         list.pop_front();
@@ -27,7 +27,7 @@ fn remember<K: PartialEq>(list: &mut VecDeque<(K, u64)>, key: K, session: u64) {
     list.push_back((key, session));
 }
 
-fn recall<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
+fn find_session<K: PartialEq>(list: &VecDeque<(K, u64)>, key: &K) -> Option<u64> {
     list.iter().rev().find(|(known, _)| known == key).map(|(_, session)| *session)
 }
 
@@ -37,19 +37,19 @@ impl KnownControllers {
         self.last = session;
         match body {
             MessageBody::Command(head, _) => {
-                remember(&mut self.by_run, (head.run.clone(), head.epoch), session);
+                remember_session(&mut self.by_run, (head.run.clone(), head.epoch), session);
                 // A controller of a lower epoch has lost its nodes, even if its command comes last.
                 if self.leader.is_none_or(|(epoch, _)| head.epoch >= epoch) {
                     self.leader = Some((head.epoch, session));
                 }
             }
-            MessageBody::RollCall(call) => remember(&mut self.by_call, *call, session),
+            MessageBody::RollCall(call) => remember_session(&mut self.by_call, *call, session),
             _ => {}
         }
     }
 
     /// The session that this message is for.
-    pub(super) fn addressee(&self, body: &MessageBody) -> u64 {
+    pub(super) fn addressee_session(&self, body: &MessageBody) -> u64 {
         let found = match body {
             MessageBody::Reply(head, _)
             | MessageBody::Telemetry(head, _)
@@ -57,9 +57,9 @@ impl KnownControllers {
             | MessageBody::Renew(head, _)
             | MessageBody::Command(head, _)
             | MessageBody::Clocks(head, _)
-            | MessageBody::Granted(head, _) => recall(&self.by_run, &(head.run.clone(), head.epoch)),
+            | MessageBody::Granted(head, _) => find_session(&self.by_run, &(head.run.clone(), head.epoch)),
             MessageBody::Hello(hello) => match hello.answers {
-                Some(call) => recall(&self.by_call, &call),
+                Some(call) => find_session(&self.by_call, &call),
                 None => self.leader.map(|(_, session)| session),
             },
             MessageBody::RollCall(_) | MessageBody::Stored(_) => None,
@@ -76,7 +76,7 @@ mod tests {
     use packetrig_fleet::message::{MessageHead, NodeCommand, NodeReply};
 
     fn head(run: &str, epoch: u64) -> MessageHead {
-        MessageHead { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+        MessageHead { run: RunId(run.into()), attempt: 1, epoch, plan: PlanHash::from_document("p") }
     }
 
     fn command(run: &str, epoch: u64) -> MessageBody {
@@ -95,12 +95,12 @@ mod tests {
     fn a_roll_call_is_answered_to_who_called_and_changes_nothing_for_who_leads() {
         let mut known = KnownControllers::default();
         known.on_message(1, &MessageBody::RollCall(Nonce(7)));
-        assert_eq!(known.addressee(&hello(None)), 1, "nobody leads it yet");
+        assert_eq!(known.addressee_session(&hello(None)), 1, "nobody leads it yet");
         known.on_message(2, &command("r", 5));
         known.on_message(3, &MessageBody::RollCall(Nonce(8)));
-        assert_eq!(known.addressee(&reply("r", 5)), 2);
+        assert_eq!(known.addressee_session(&reply("r", 5)), 2);
         assert_eq!(
-            [hello(Some(7)), hello(Some(8)), hello(None)].map(|body| known.addressee(&body)),
+            [hello(Some(7)), hello(Some(8)), hello(None)].map(|body| known.addressee_session(&body)),
             [1, 3, 2]
         );
     }
@@ -111,11 +111,11 @@ mod tests {
         known.on_message(2, &command("r", 5));
         known.on_message(1, &command("old", 4));
         assert_eq!(
-            [reply("old", 4), reply("r", 5), hello(None)].map(|body| known.addressee(&body)),
+            [reply("old", 4), reply("r", 5), hello(None)].map(|body| known.addressee_session(&body)),
             [1, 2, 2]
         );
         known.on_message(3, &command("r", 6));
-        assert_eq!([reply("r", 6), hello(None)].map(|body| known.addressee(&body)), [3, 3]);
+        assert_eq!([reply("r", 6), hello(None)].map(|body| known.addressee_session(&body)), [3, 3]);
     }
 
     #[test]

@@ -4,11 +4,11 @@
 //! counted, even if it was lost before it came here: its sender numbers it.
 
 use super::heard_nodes::HeardNodes;
-use super::place::{ASK, EndpointState, HERE, NAME, NUMBER, header, place_of};
+use super::place::{ASK, EndpointState, HERE, NAME, NUMBER, header_value, place_of};
 use super::quota::NodeQuota;
 use super::trust::NodeLetterGate;
 use crate::seal::LetterRefusal;
-use crate::subject::{self, speaker};
+use crate::subject::{self, speaker_node};
 use async_nats::{Message, Subscriber};
 use crossbeam_channel::Sender;
 use futures_util::StreamExt;
@@ -42,13 +42,13 @@ pub(super) struct EndpointListener {
 
 impl EndpointListener {
     /// True if the message may be queued; a refusal is reported. Only the seal is checked.
-    pub(super) fn admits(&self, message: &Message) -> bool {
-        match self.gate.check(message) {
+    pub(super) fn admits_message(&self, message: &Message) -> bool {
+        match self.gate.check_message(message) {
             Ok(()) => return true,
             // The letter is correct. A node that this controller leads gets a roll call and sends it again; other nodes
             // speak to their own controller.
             Err(LetterRefusal::OtherController) => {
-                if let (Some(node), Some(life)) = (speaker(&message.subject), place_of(message))
+                if let (Some(node), Some(life)) = (speaker_node(&message.subject), place_of(message))
                     && self.heard.contains(&node)
                 {
                     // If the queue is full, the next letter of that node asks again.
@@ -56,7 +56,7 @@ impl EndpointListener {
                 }
             }
             Err(LetterRefusal::NotForThisOne) => {}
-            Err(why) => self.own.refuse(message, &why.to_string()),
+            Err(why) => self.own.refuse_message(message, &why.to_string()),
         }
         false
     }
@@ -87,33 +87,36 @@ impl Drop for ListeningTasks {
 
 impl ListeningTasks {
     /// Subscribes, and checks that the server has the subscriptions and that the name is free.
-    pub(super) async fn start(listener: &EndpointListener, feeds: &QueueFeeds) -> Result<Self, Error> {
+    pub(super) async fn start_listening(
+        listener: &EndpointListener,
+        feeds: &QueueFeeds,
+    ) -> Result<Self, Error> {
         let own = &listener.own;
         let name = own.name.0.as_str();
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
         if own.is_controller() {
             let telemetry = if listener.heard.is_everybody() {
-                let letters = own.subscribe(subject::CONTROLLER_LETTERS).await?;
+                let letters = own.subscribe_to(subject::CONTROLLER_LETTERS).await?;
                 tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
                 subject::CONTROLLER_TELEMETRY.as_slice()
             } else {
                 &[subject::presence_of_all()]
             };
             for at in telemetry {
-                tasks.spawn(telemetry_task(listener.clone(), own.subscribe(at).await?, feeds.clone()));
+                tasks.spawn(telemetry_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         } else {
             for at in [&*subject::to_node(name), subject::TO_ALL] {
-                tasks.spawn(letter_task(listener.clone(), own.subscribe(at).await?, feeds.clone()));
+                tasks.spawn(letter_task(listener.clone(), own.subscribe_to(at).await?, feeds.clone()));
             }
         }
         let heard = if own.is_controller() { "*" } else { name };
-        let presence = own.subscribe(&subject::presence(heard)).await?;
+        let presence = own.subscribe_to(&subject::presence_subject(heard)).await?;
         let (echo, proof) = tokio::sync::oneshot::channel();
         // Spawned before the claim, because this task reads the claim's echo.
         tasks.spawn(presence_task(own.clone(), presence, echo));
-        own.claim(proof).await?;
-        own.announce().await?;
+        own.claim_name(proof).await?;
+        own.announce_presence().await?;
         Ok(tasks)
     }
 
@@ -125,17 +128,17 @@ impl ListeningTasks {
 pub(super) async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: QueueFeeds) {
     let own = &listener.own;
     while let Some(message) = subscriber.next().await {
-        if header(&message, ASK).is_some() {
+        if header_value(&message, ASK).is_some() {
             if !own.is_controller() {
                 // The answer goes to the node's own subject: any sender can write any reply subject into the question.
                 own.announce_again().await;
             }
             continue;
         }
-        if !listener.admits(&message) {
+        if !listener.admits_message(&message) {
             continue;
         }
-        if !feeds.quota.take(&message) {
+        if !feeds.quota.reserve_room(&message) {
             listener.drop_letter(&message);
         } else if feeds.letters.send(message).is_err() {
             return;
@@ -150,22 +153,22 @@ pub(super) async fn telemetry_task(
 ) {
     let mut numbers = SpeakerNumbers::default();
     while let Some(message) = subscriber.next().await {
-        if !listener.admits(&message) {
+        if !listener.admits_message(&message) {
             continue;
         }
         // Counted after the seal was checked: a forged number must not count as a loss.
         let lost = numbers.missing_before(&message);
-        let is_queued = feeds.telemetry_quota.take(&message) && queue(&feeds, message);
+        let is_queued = feeds.telemetry_quota.reserve_room(&message) && queue_telemetry(&feeds, message);
         listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
 }
 
 /// Queues a sample; false if the queue that all nodes share is full.
-fn queue(feeds: &QueueFeeds, sample: Message) -> bool {
+fn queue_telemetry(feeds: &QueueFeeds, sample: Message) -> bool {
     feeds
         .telemetry
         .try_send(sample)
-        .map_err(|error| feeds.telemetry_quota.give_back(&error.into_inner()))
+        .map_err(|error| feeds.telemetry_quota.release_room(&error.into_inner()))
         .is_ok()
 }
 
@@ -176,7 +179,7 @@ struct SpeakerNumbers(BTreeMap<String, (u64, u64)>);
 impl SpeakerNumbers {
     /// Number of samples of this speaker that were lost since its last one, on the wire or in a queue of async-nats.
     fn missing_before(&mut self, message: &Message) -> u64 {
-        let Some(sample) = SampleNumber::of(message) else { return 0 };
+        let Some(sample) = SampleNumber::from_message(message) else { return 0 };
         let next = sample.number.saturating_add(1);
         match self.0.get_mut(sample.speaker) {
             Some((known, due)) if *known == sample.incarnation => {
@@ -199,11 +202,11 @@ struct SampleNumber<'a> {
 }
 
 impl<'a> SampleNumber<'a> {
-    fn of(message: &'a Message) -> Option<Self> {
+    fn from_message(message: &'a Message) -> Option<Self> {
         Some(Self {
             speaker: message.subject.rsplit('.').next()?,
             incarnation: place_of(message)?,
-            number: header(message, NUMBER)?.parse().ok()?,
+            number: header_value(message, NUMBER)?.parse().ok()?,
         })
     }
 }
@@ -214,11 +217,11 @@ async fn presence_task(
     echo: tokio::sync::oneshot::Sender<()>,
 ) {
     let mut echo = Some(echo);
-    let own_presence = subject::presence(&own.name.0);
+    let own_presence = subject::presence_subject(&own.name.0);
     while let Some(message) = subscriber.next().await {
         let is_own_name = message.subject.as_str() == own_presence;
         let is_echo = place_of(&message) == Some(own.incarnation);
-        match header(&message, ASK) {
+        match header_value(&message, ASK) {
             Some(NAME) if is_own_name && is_echo => {
                 if let Some(echo) = echo.take() {
                     // The receiver is gone if the claim was given up.

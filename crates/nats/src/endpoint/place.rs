@@ -28,7 +28,7 @@ pub(super) const ASK: &str = "Packetrig-Ask";
 pub(super) const NAME: &str = "name";
 pub(super) const THERE_WORD: &str = "there";
 pub(super) const HERE: &str = "here";
-/// Header with the instance of the sending place: a number drawn at `join`.
+/// Header with the instance of the sending place: a number drawn at `join_fabric`.
 const PLACE: &str = "Packetrig-Place";
 /// Header with the number of samples, or hellos, that this instance of the place posted before this one.
 pub(super) const NUMBER: &str = "Packetrig-Number";
@@ -66,12 +66,12 @@ impl EndpointState {
         self.is_controller() && self.name != NodeName::controller()
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
+    pub(super) fn lock_known(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts and reports a message that does not count. An overtaken message is counted only: it is correct.
-    pub(super) fn refuse(&self, message: &Message, why: &str) {
+    pub(super) fn refuse_message(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
         if why != OVERTAKEN {
             self.find_fault(message, why);
@@ -83,22 +83,22 @@ impl EndpointState {
     pub(super) fn find_fault(&self, message: &Message, why: &str) {
         let subject = &message.subject;
         if !self.is_controller() {
-            return self.troubles.add(Error::NotPermitted(format!("{subject}: {why}")));
+            return self.troubles.add_trouble(Error::NotPermitted(format!("{subject}: {why}")));
         }
-        let from = subject::speaker(subject).unwrap_or_else(|| NodeName("?".to_owned()));
+        let from = subject::speaker_node(subject).unwrap_or_else(|| NodeName("?".to_owned()));
         let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
         let count = faults.entry(from).or_insert(0_u64);
         *count = count.saturating_add(1);
         if 10_u64.checked_pow(count.ilog10()) == Some(*count) {
             let text = format!("{subject}: {why} (refused message number {count} of that node)");
-            self.troubles.add(Error::NotPermitted(text));
+            self.troubles.add_trouble(Error::NotPermitted(text));
         }
     }
 
     /// Records the instance of the node that sent this message.
     pub(super) fn note_incarnation(&self, message: &Message) {
-        if let (Some(from), Some(place)) = (subject::speaker(&message.subject), place_of(message)) {
-            self.known().insert(from, place);
+        if let (Some(from), Some(place)) = (subject::speaker_node(&message.subject), place_of(message)) {
+            self.lock_known().insert(from, place);
             self.known_changed.notify_waiters();
         }
     }
@@ -109,29 +109,29 @@ impl EndpointState {
             let mut changed = pin!(self.known_changed.notified());
             // Enabled before the check, or a change between the check and the wait is missed.
             changed.as_mut().enable();
-            if let Some(place) = self.known().get(node) {
+            if let Some(place) = self.lock_known().get(node) {
                 return *place;
             }
             changed.await;
         }
     }
 
-    pub(super) fn headers(&self) -> HeaderMap {
+    pub(super) fn own_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert(PLACE, format!("{:016x}", self.incarnation));
         headers
     }
 }
 
-pub(super) fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+pub(super) fn header_value<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
     Some(message.headers.as_ref()?.get(name)?.as_str())
 }
 
 pub(super) fn place_of(message: &Message) -> Option<u64> {
-    u64::from_str_radix(header(message, PLACE)?, 16).ok()
+    u64::from_str_radix(header_value(message, PLACE)?, 16).ok()
 }
 
-pub(crate) fn draw() -> Result<u64, Error> {
+pub(crate) fn random_u64() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     SystemRandom::new()
         .fill(&mut bytes)
@@ -140,12 +140,12 @@ pub(crate) fn draw() -> Result<u64, Error> {
 }
 
 impl EndpointState {
-    pub(super) async fn subscribe(&self, at: &str) -> Result<Subscriber, Error> {
+    pub(super) async fn subscribe_to(&self, at: &str) -> Result<Subscriber, Error> {
         self.client.subscribe(at.to_owned()).await.map_err(|error| Error::Down(error.to_string()))
     }
 
-    async fn send(&self, at: String, ask: &'static str, reply: Option<String>) -> Result<(), Error> {
-        let mut headers = self.headers();
+    async fn send_question(&self, at: String, ask: &'static str, reply: Option<String>) -> Result<(), Error> {
+        let mut headers = self.own_headers();
         headers.insert(ASK, ask);
         let sent = match reply {
             Some(inbox) => self.client.publish_with_reply_and_headers(at, inbox, headers, Bytes::new()).await,
@@ -155,13 +155,13 @@ impl EndpointState {
     }
 
     /// Checks that the server has all subscriptions, and that no other place has the name.
-    pub(super) async fn claim(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
+    pub(super) async fn claim_name(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         let inbox = self.client.new_inbox();
-        let mut answers = self.subscribe(&inbox).await?;
+        let mut answers = self.subscribe_to(&inbox).await?;
         // The question comes back on this place's own subscription. The server takes everything in order, so by then it
         // has taken or refused all subscriptions.
-        self.send(subject::presence(&self.name.0), NAME, Some(inbox)).await?;
-        let proven = tokio::time::timeout(PROOF, self.proof(echo)).await;
+        self.send_question(subject::presence_subject(&self.name.0), NAME, Some(inbox)).await?;
+        let proven = tokio::time::timeout(PROOF, self.await_echo(echo)).await;
         proven.unwrap_or_else(|_| {
             Err(Error::Down("the server did not confirm the subscriptions".to_owned()))
         })?;
@@ -171,14 +171,14 @@ impl EndpointState {
         let taken = async {
             while let Some(answer) = answers.next().await {
                 // Of two places that claim at the same time, the lower number gets the name.
-                let settled = header(&answer, ASK) == Some(HERE);
+                let settled = header_value(&answer, ASK) == Some(HERE);
                 if settled || place_of(&answer).is_some_and(|other| other < self.incarnation) {
                     return;
                 }
             }
             std::future::pending::<()>().await;
         };
-        // Silence means that the name is free, or that its holder is cut off (see `Fabric::join`).
+        // Silence means that the name is free, or that its holder is cut off (see `Fabric::open_endpoint`).
         match tokio::time::timeout(CLAIM, taken).await {
             Ok(()) => Err(Error::Taken(self.name.clone())),
             Err(_) => Ok(()),
@@ -186,11 +186,12 @@ impl EndpointState {
     }
 
     /// Waits for the echo, or for a refusal in place of it.
-    async fn proof(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
+    async fn await_echo(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
         loop {
             let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
             // A refused subscription is an event of the connection, not an error of `subscribe`.
-            let refused = self.troubles.take().into_iter().find(|it| matches!(it, Error::NotPermitted(_)));
+            let refused =
+                self.troubles.take_troubles().into_iter().find(|it| matches!(it, Error::NotPermitted(_)));
             match (refused, came) {
                 (Some(refused), _) => return Err(refused),
                 (None, Ok(Ok(()))) => return Ok(()),
@@ -201,11 +202,11 @@ impl EndpointState {
     }
 
     /// Announces to the controller that this instance of the place exists.
-    pub(super) async fn announce(&self) -> Result<(), Error> {
+    pub(super) async fn announce_presence(&self) -> Result<(), Error> {
         // From now on a claim of this name is answered with `HERE`, and loses whatever its number is.
         self.settled.store(true, Ordering::Release);
         if !self.is_one_of_several_controllers() {
-            self.send(subject::presence(&self.name.0), HERE, None).await?;
+            self.send_question(subject::presence_subject(&self.name.0), HERE, None).await?;
         }
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
@@ -215,8 +216,8 @@ impl EndpointState {
         if self.left.load(Ordering::Acquire) {
             return;
         }
-        if let Err(error) = self.send(subject::presence(&self.name.0), HERE, None).await {
-            self.troubles.add(error);
+        if let Err(error) = self.send_question(subject::presence_subject(&self.name.0), HERE, None).await {
+            self.troubles.add_trouble(error);
         }
     }
 
@@ -224,7 +225,7 @@ impl EndpointState {
     pub(super) async fn answer_claim(&self, question: &Message) {
         // Both places have the same certificate, so the answer goes to an inbox of that name and nowhere else. The
         // other place may have written any reply subject, and this place may have more rights than it.
-        let own_inbox = format!("{}.", subject::inbox(&self.name.0));
+        let own_inbox = format!("{}.", subject::inbox_prefix(&self.name.0));
         let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
             return;
         };
@@ -232,8 +233,8 @@ impl EndpointState {
             return;
         }
         let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
-        if let Err(error) = self.send(reply.to_string(), word, None).await {
-            self.troubles.add(error);
+        if let Err(error) = self.send_question(reply.to_string(), word, None).await {
+            self.troubles.add_trouble(error);
         }
     }
 }

@@ -92,9 +92,9 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
             tokio::time::sleep(PAUSE).await;
             continue;
         };
-        let Some(count) = take_until_flooded(&listener, &queue, &mut subscriber).await else { return };
-        silence(&listener.own, &mut subscriber).await;
-        listener.own.troubles.add(Error::NotPermitted(format!(
+        let Some(count) = queue_until_flooded(&listener, &queue, &mut subscriber).await else { return };
+        unsubscribe_and_reconnect(&listener.own, &mut subscriber).await;
+        listener.own.troubles.add_trouble(Error::NotPermitted(format!(
             "{at}: node {node} sent {count} renewals, far more than a lease needs; its renewals are ignored for {} s",
             muted.as_secs()
         )));
@@ -104,22 +104,22 @@ async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: Nod
 }
 
 /// Queues the renewals of a node until they are too many; returns their number. `None` if the place is left.
-async fn take_until_flooded(
+async fn queue_until_flooded(
     listener: &EndpointListener,
     queue: &RenewalQueue,
     subscriber: &mut Subscriber,
 ) -> Option<u64> {
-    let mut budget = RenewalBudget::full(monotonic_ns());
+    let mut budget = RenewalBudget::full_at(monotonic_ns());
     let mut count = 0;
     while let Some(message) = subscriber.next().await {
         count += 1;
-        if !budget.take(message.length as u64, monotonic_ns()) {
+        if !budget.try_spend(message.length as u64, monotonic_ns()) {
             return Some(count);
         }
-        if !listener.admits(&message) {
+        if !listener.admits_message(&message) {
             continue;
         }
-        if !queue.quota.take(&message) {
+        if !queue.quota.reserve_room(&message) {
             listener.drop_letter(&message);
         } else if queue.renewals.send(message).is_err() {
             return None;
@@ -129,7 +129,7 @@ async fn take_until_flooded(
 }
 
 /// Ends the subscription and discards the messages that the server still buffers for the connection.
-async fn silence(own: &EndpointState, subscriber: &mut Subscriber) {
+async fn unsubscribe_and_reconnect(own: &EndpointState, subscriber: &mut Subscriber) {
     // A connection that is down has no buffer at the server, and dropping the subscription ends it.
     drop(subscriber.unsubscribe().await);
     drop(own.leases.force_reconnect().await);
@@ -144,12 +144,12 @@ struct RenewalBudget {
 }
 
 impl RenewalBudget {
-    const fn full(now_ns: u64) -> Self {
+    const fn full_at(now_ns: u64) -> Self {
         Self { renewals: BURST, bytes: BURST_BYTES, filled_ns: now_ns }
     }
 
     /// Takes one renewal of that length from the allowance; false if it is too much.
-    fn take(&mut self, bytes: u64, now_ns: u64) -> bool {
+    fn try_spend(&mut self, bytes: u64, now_ns: u64) -> bool {
         // Whole seconds: the fraction is lost, which only makes the budget smaller. A lease needs far less.
         let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;
         if seconds > 0 {
@@ -172,11 +172,11 @@ mod tests {
 
     #[test]
     fn a_node_that_renews_steadily_is_always_heard_and_a_flood_is_not() {
-        let mut steady = RenewalBudget::full(0);
-        assert!((0..10_000).all(|number| steady.take(400, number * SECOND_NS / 20)));
-        let mut flood = RenewalBudget::full(0);
-        assert_eq!((0..10_000).filter(|_| flood.take(400, 1)).count() as u64, BURST);
-        assert!(flood.take(400, 2 * SECOND_NS), "later there is room again");
-        assert!(!RenewalBudget::full(0).take(BURST_BYTES + 1, 0), "too long to be a renewal");
+        let mut steady = RenewalBudget::full_at(0);
+        assert!((0..10_000).all(|number| steady.try_spend(400, number * SECOND_NS / 20)));
+        let mut flood = RenewalBudget::full_at(0);
+        assert_eq!((0..10_000).filter(|_| flood.try_spend(400, 1)).count() as u64, BURST);
+        assert!(flood.try_spend(400, 2 * SECOND_NS), "later there is room again");
+        assert!(!RenewalBudget::full_at(0).try_spend(BURST_BYTES + 1, 0), "too long to be a renewal");
     }
 }

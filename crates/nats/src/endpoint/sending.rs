@@ -27,7 +27,7 @@ pub(super) struct PostedCounts {
 }
 
 impl PostedCounts {
-    fn of(&mut self, body: &MessageBody) -> &mut u64 {
+    fn counter_of(&mut self, body: &MessageBody) -> &mut u64 {
         if matches!(body, MessageBody::Hello(_)) { &mut self.hellos } else { &mut self.samples }
     }
 }
@@ -47,12 +47,12 @@ impl NatsEndpoint {
         self.send_sealed(subject, None, &body, bytes)
     }
 
-    pub(super) fn destination(
+    pub(super) fn letter_destination(
         &mut self,
         to: &NodeName,
         body: &MessageBody,
     ) -> Result<LetterDestination, Error> {
-        let name = subject::word(to)?;
+        let name = subject::node_word(to)?;
         if *to == NodeName::controller() {
             let subject = subject::to_controller(&self.own.name.0, body);
             return Ok(LetterDestination { subject, incarnation: 0 });
@@ -69,13 +69,13 @@ impl NatsEndpoint {
 
     /// The instance of a node. A node that sent nothing yet is asked on the subject of its letters, and answers on its own.
     fn incarnation_of(&self, to: &NodeName) -> Result<u64, Error> {
-        if let Some(incarnation) = self.own.known().get(to) {
+        if let Some(incarnation) = self.own.lock_known().get(to) {
             return Ok(*incarnation);
         }
         let own = self.own.clone();
         let node = to.clone();
         let asking = async move {
-            let mut headers = own.headers();
+            let mut headers = own.own_headers();
             headers.insert(ASK, THERE_WORD);
             let question = own.client.request_with_headers(subject::to_node(&node.0), headers, Bytes::new());
             tokio::select! {
@@ -83,16 +83,16 @@ impl NatsEndpoint {
                 // No node replies to the question itself. The server does if nobody subscribes to the subject.
                 Err(error) = question => match error.kind() {
                     RequestErrorKind::NoResponders => Err(Error::Unknown(node)),
-                    _ => Err(silent(&node)),
+                    _ => Err(no_answer_error(&node)),
                 },
-                else => Err(silent(&node)),
+                else => Err(no_answer_error(&node)),
             }
         };
-        self.runtime.wait(THERE, asking).unwrap_or_else(|| Err(silent(to)))
+        self.runtime.wait_for(THERE, asking).unwrap_or_else(|| Err(no_answer_error(to)))
     }
 
     /// Publishes a message; `to` is one node with its instance.
-    pub(super) fn publish(
+    pub(super) fn publish_message(
         &mut self,
         at: String,
         to: Option<(&NodeName, u64)>,
@@ -102,7 +102,7 @@ impl NatsEndpoint {
         let is_controller = self.own.is_controller();
         let from = if is_controller { NodeName::controller() } else { self.own.name.clone() };
         let envelope = MessageEnvelope { from, body: body.clone() };
-        let bytes = letter::encode(&envelope)?;
+        let bytes = letter::encode_message(&envelope)?;
         self.send_sealed(at, to, body, bytes)
     }
 
@@ -114,11 +114,11 @@ impl NatsEndpoint {
         body: &MessageBody,
         bytes: Vec<u8>,
     ) -> Result<(), Error> {
-        let mut headers = self.own.headers();
-        self.seals.seal(&mut headers, &at, to, body, &bytes)?;
+        let mut headers = self.own.own_headers();
+        self.seals.add_seal(&mut headers, &at, to, body, &bytes)?;
         let droppable = body.may_be_dropped();
         if droppable {
-            headers.insert(NUMBER, self.posted.of(body).to_string());
+            headers.insert(NUMBER, self.posted.counter_of(body).to_string());
         }
         let is_grant = matches!(body, MessageBody::Granted(..));
         let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
@@ -127,13 +127,13 @@ impl NatsEndpoint {
         let mut sending = Box::pin(sending);
         // The send queue nearly always has space, and no task is needed.
         let done = sending.as_mut().now_or_never();
-        let patience = if droppable { ROOM_FOR_TELEMETRY } else { ROOM };
-        match done.or_else(|| self.runtime.wait(patience, sending)) {
+        let timeout = if droppable { ROOM_FOR_TELEMETRY } else { ROOM };
+        match done.or_else(|| self.runtime.wait_for(timeout, sending)) {
             Some(Ok(())) => {
                 // Only sent messages use a number: a message that was dropped here is counted here, and must not be a
                 // gap for the receiver.
                 if droppable {
-                    *self.posted.of(body) += 1;
+                    *self.posted.counter_of(body) += 1;
                 }
                 Ok(())
             }
@@ -147,6 +147,6 @@ impl NatsEndpoint {
     }
 }
 
-fn silent(node: &NodeName) -> Error {
+fn no_answer_error(node: &NodeName) -> Error {
     Error::Unanswered(format!("node {node} does not answer"))
 }

@@ -2,10 +2,11 @@
 
 use super::hello_allowance::HelloAllowance;
 use super::known_controllers::KnownControllers;
-use super::place::{header, place_of};
+use super::place::{header_value, place_of};
 use crate::letter;
 use crate::seal::{
-    EpochProofs, LetterChecker, LetterRefusal, LetterSealer, NodeSealChecker, NodeSealer, SealKeys, proven,
+    EpochProofs, LetterChecker, LetterRefusal, LetterSealer, NodeSealChecker, NodeSealer, SealKeys,
+    proven_epoch,
 };
 use crate::subject;
 use async_nats::{HeaderMap, Message};
@@ -68,25 +69,25 @@ impl NodeLetterGate {
         if message.length > MOST_HELLO_BYTES {
             return Err(LetterRefusal::TooMuch("a hello that is too long"));
         }
-        let from = subject::speaker(&message.subject).ok_or(NAMELESS)?;
-        let is_allowed = self.hellos.take(from, monotonic_ns());
+        let from = subject::speaker_node(&message.subject).ok_or(NAMELESS)?;
+        let is_allowed = self.hellos.try_take_hello(from, monotonic_ns());
         if is_allowed { Ok(()) } else { Err(LetterRefusal::TooMuch("too many hellos")) }
     }
 
     /// Checks that the message comes from the node of its subject, is new, and is meant for this controller.
-    pub(crate) fn check(&self, message: &Message) -> Result<(), LetterRefusal> {
+    pub(crate) fn check_message(&self, message: &Message) -> Result<(), LetterRefusal> {
         self.check_cost(message)?;
         self.check_seal(message)
     }
 
-    /// The second half of [`Self::check`].
+    /// The second half of [`Self::check_message`].
     pub(crate) fn check_seal(&self, message: &Message) -> Result<(), LetterRefusal> {
         const LIFELESS: LetterRefusal = LetterRefusal::NotGenuine("it names no instance of its node");
         let Some(checker) = &self.checker else { return Ok(()) };
-        let from = subject::speaker(&message.subject).ok_or(NAMELESS)?;
+        let from = subject::speaker_node(&message.subject).ok_or(NAMELESS)?;
         let life = place_of(message).ok_or(LIFELESS)?;
         let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
-        checker.check(&from, life, &message.subject, header(message, SEAL), &message.payload)
+        checker.check_letter(&from, life, &message.subject, header_value(message, SEAL), &message.payload)
     }
 }
 
@@ -121,14 +122,14 @@ impl EndpointSeals {
             Some(SealKeys::Node { controller, grants }) => Self::Node(Box::new(NodeSeals {
                 controllers: KnownControllers::default(),
                 sealer: NodeSealer::new(&grants, incarnation),
-                proofs: EpochProofs::load(controller.clone(), epoch_file),
+                proofs: EpochProofs::load_from(controller.clone(), epoch_file),
                 checker: LetterChecker::new(controller, &grants, incarnation),
             })),
         })
     }
 
     /// Adds the headers by which the receiver believes `bytes`, which encode `body`, at `subject`.
-    pub(super) fn seal(
+    pub(super) fn add_seal(
         &mut self,
         headers: &mut HeaderMap,
         subject: &str,
@@ -139,16 +140,16 @@ impl EndpointSeals {
         match self {
             Self::None => {}
             Self::Controller(own) => {
-                headers.insert(SEAL, own.sealer.seal(subject, to, body, bytes)?);
+                headers.insert(SEAL, own.sealer.seal_letter(subject, to, body, bytes)?);
                 // The node stores this proof and shows it to later controllers.
                 if let MessageBody::Command(head, _) = body {
                     headers.insert(EPOCH, own.sealer.epoch_proof(head.epoch));
                 }
             }
             Self::Node(own) => {
-                own.sealer.answer(own.controllers.addressee(body));
-                headers.insert(SEAL, own.sealer.seal(subject, bytes));
-                if let (MessageBody::Hello(_), Some(proof)) = (body, own.proofs.proof()) {
+                own.sealer.set_session(own.controllers.addressee_session(body));
+                headers.insert(SEAL, own.sealer.seal_letter(subject, bytes));
+                if let (MessageBody::Hello(_), Some(proof)) = (body, own.proofs.highest_proof()) {
                     headers.insert(EPOCH, proof);
                 }
             }
@@ -157,21 +158,25 @@ impl EndpointSeals {
     }
 
     /// The message with its sender, or the reason why it is not believed. Messages of nodes have passed the [`NodeLetterGate`].
-    pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<MessageEnvelope, String> {
+    pub(crate) fn decode_authentic(
+        &mut self,
+        own: &NodeName,
+        message: &Message,
+    ) -> Result<MessageEnvelope, String> {
         let bytes = &message.payload;
         if !own.is_controller() {
-            let mut envelope = letter::decode(bytes)?;
+            let mut envelope = letter::decode_message(bytes)?;
             if let Self::Node(seals) = self {
-                let seal = header(message, SEAL);
+                let seal = header_value(message, SEAL);
                 // The name in the letter proves nothing. The seal names the instance of the controller.
-                let session = seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
+                let session = seals.checker.check_letter(&message.subject, seal, &envelope.body, bytes)?;
                 seals.controllers.on_message(session, &envelope.body);
                 seals.keep_proof(message);
                 envelope.from = NodeName::controller();
             }
             return Ok(envelope);
         }
-        let from = subject::speaker(&message.subject).ok_or("its subject names no node")?;
+        let from = subject::speaker_node(&message.subject).ok_or("its subject names no node")?;
         let mut envelope = MessageEnvelope { from, ..letter::decode_of_node(&message.subject, bytes)? };
         if let Self::Controller(seals) = self
             && let MessageBody::Hello(hello) = &mut envelope.body
@@ -187,16 +192,16 @@ impl EndpointSeals {
 impl ControllerSeals {
     /// The highest epoch of which the sender has a proof; zero without one.
     fn proven_epoch(&self, message: &Message) -> u64 {
-        let proof = header(message, EPOCH);
-        proof.and_then(|proof| proven(self.sealer.public_key(), proof)).unwrap_or(0)
+        let proof = header_value(message, EPOCH);
+        proof.and_then(|proof| proven_epoch(self.sealer.public_key(), proof)).unwrap_or(0)
     }
 }
 
 impl NodeSeals {
     fn keep_proof(&mut self, message: &Message) {
-        if let Some(proof) = header(message, EPOCH) {
+        if let Some(proof) = header_value(message, EPOCH) {
             // If the file cannot be written, the proof is known until this instance of the node ends.
-            drop(self.proofs.keep(proof));
+            drop(self.proofs.keep_proof(proof));
         }
     }
 }

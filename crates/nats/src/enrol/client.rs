@@ -1,11 +1,11 @@
 //! The node's side of enrolment: trusts the authority of the line, proves its key, stores the answer.
 
 use super::{
-    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, connection_secret, network,
-    print, read_message, write_message,
+    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, certificate_fingerprint,
+    connection_secret, network_error, read_message, write_message,
 };
-use crate::authority::{JoinSecret, NodeAdmission, hex, unhex};
-use crate::connection::{FleetCredentials, RenewedCredentials, ServerAccess, certificates};
+use crate::authority::{JoinSecret, NodeAdmission, from_hex, to_hex};
+use crate::connection::{FleetCredentials, RenewedCredentials, ServerAccess, parse_certificates};
 use crate::seal::SealKeys;
 use crate::{subject, user_key};
 use packetrig_fleet::message::NodeName;
@@ -69,17 +69,17 @@ impl std::fmt::Debug for FleetMembership {
 
 /// Writes a file that is readable by its owner only, and on disk when this returns.
 fn write_whole(file: &Path, text: &str) -> Result<(), Error> {
-    packetrig_sys::private_files::replace(file, text).map_err(network(file.display().to_string()))
+    packetrig_sys::private_files::replace_file(file, text).map_err(network_error(file.display().to_string()))
 }
 
 impl FleetMembership {
-    pub fn load(file: &Path) -> Result<Self, Error> {
-        let text = fs::read_to_string(file).map_err(network(file.display().to_string()))?;
+    pub fn load_from(file: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(file).map_err(network_error(file.display().to_string()))?;
         serde_json::from_str(&text).map_err(|_| Error::Here(format!("{} is damaged", file.display())))
     }
 
     /// Stores the membership, readable by its owner only.
-    pub fn save(&self, file: &Path) -> Result<(), Error> {
+    pub fn save_to(&self, file: &Path) -> Result<(), Error> {
         write_whole(file, &serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?)
     }
 
@@ -94,7 +94,7 @@ impl FleetMembership {
     }
 
     /// Certificate and claims of new connections after a renewal.
-    pub fn newest(&self) -> RenewedCredentials {
+    pub fn renewed_credentials(&self) -> RenewedCredentials {
         let user = (!self.user.is_empty()).then(|| self.user.clone());
         RenewedCredentials { certificate: self.certificate.clone(), user }
     }
@@ -104,10 +104,10 @@ impl FleetMembership {
     }
 
     /// Access to the fabric with this membership.
-    pub fn access(&self) -> Result<ServerAccess, Error> {
+    pub fn server_access(&self) -> Result<ServerAccess, Error> {
         let grants =
-            unhex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged_membership)?;
-        let controller = unhex(&self.controller).ok_or_else(damaged_membership)?;
+            from_hex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged_membership)?;
+        let controller = from_hex(&self.controller).ok_or_else(damaged_membership)?;
         let credentials = FleetCredentials {
             authority: self.authority.clone(),
             certificate: self.certificate.clone(),
@@ -115,7 +115,7 @@ impl FleetMembership {
             user: (!self.user.is_empty()).then(|| self.user.clone()),
             renewed: Arc::default(),
         };
-        let mut access = ServerAccess::to(String::new(), Some(credentials));
+        let mut access = ServerAccess::for_server(String::new(), Some(credentials));
         access.servers = self.address.split(',').map(str::to_owned).collect();
         access.keys = Some(SealKeys::Node { controller, grants });
         Ok(access)
@@ -142,12 +142,12 @@ impl NodeKey {
     }
 
     /// The key of a membership.
-    pub fn of(membership: &FleetMembership) -> Result<Self, Error> {
+    pub fn from_membership(membership: &FleetMembership) -> Result<Self, Error> {
         KeyPair::from_pem(&membership.key).map(Self).map_err(|error| Error::Here(error.to_string()))
     }
 
     /// The key that is stored in `file`; a missing one is made and stored first.
-    pub fn kept_in(file: &Path) -> Result<Self, Error> {
+    pub fn load_or_create(file: &Path) -> Result<Self, Error> {
         let kept = fs::read_to_string(file).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
         if let Some(key) = kept {
             return Ok(Self(key));
@@ -159,13 +159,13 @@ impl NodeKey {
 }
 
 /// Joins the fleet of `line` as `name`. With an earlier membership the same key is used, so the node keeps its name.
-pub fn enrol(
+pub fn enrol_node(
     line: &JoinLine,
     name: &NodeName,
     earlier: Option<&FleetMembership>,
 ) -> Result<FleetMembership, Error> {
     let earlier = earlier.filter(|it| it.name == *name);
-    let key = earlier.map_or_else(NodeKey::generate, NodeKey::of)?;
+    let key = earlier.map_or_else(NodeKey::generate, NodeKey::from_membership)?;
     enrol_with(line, name, &key)
 }
 
@@ -174,11 +174,11 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
     if !subject::is_name(&name.0) || name.is_controller() {
         return Err(Error::Name(name.0.clone()));
     }
-    let admission = ask(line, &Asker { name, key: &key.0, is_renewal: false })?;
+    let admission = request_admission(line, &Asker { name, key: &key.0, is_renewal: false })?;
     // The handshake has proven the fingerprint. The node must store the certificate with that fingerprint, not any
     // other one in the answer.
-    let first = certificates(&admission.authority).into_iter().next();
-    if first.as_ref().map(print).as_deref() != Some(&line.authority) {
+    let first = parse_certificates(&admission.authority).into_iter().next();
+    if first.as_ref().map(certificate_fingerprint).as_deref() != Some(&line.authority) {
         return Err(Error::Stranger(line.enrol.clone()));
     }
     Ok(FleetMembership {
@@ -199,7 +199,7 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
 }
 
 /// Renews the certificate of a membership for the same key, with the authority that issued it.
-pub fn renew(membership: &FleetMembership) -> Result<FleetMembership, Error> {
+pub fn renew_membership(membership: &FleetMembership) -> Result<FleetMembership, Error> {
     let key = KeyPair::from_pem(&membership.key).map_err(|error| Error::Here(error.to_string()))?;
     let door = JoinLine {
         address: membership.address.clone(),
@@ -207,7 +207,7 @@ pub fn renew(membership: &FleetMembership) -> Result<FleetMembership, Error> {
         authority: membership.fleet.clone(),
         secret: JoinSecret(String::new()),
     };
-    let admission = ask(&door, &Asker { name: &membership.name, key: &key, is_renewal: true })?;
+    let admission = request_admission(&door, &Asker { name: &membership.name, key: &key, is_renewal: true })?;
     let NodeAdmission { certificate, expires, user, .. } = admission;
     Ok(FleetMembership { certificate, expires, user, has_bound_claims: true, ..membership.clone() })
 }
@@ -221,35 +221,41 @@ struct Asker<'a> {
 
 impl Asker<'_> {
     /// A question with its proof for this connection.
-    fn question(&self, secret: &JoinSecret, connection: &ConnectionSecret) -> Result<EnrolQuestion, Error> {
-        let user_key = user_key::derive(&self.key.serialize_pem()).map_err(Error::Here)?;
+    fn signed_question(
+        &self,
+        secret: &JoinSecret,
+        connection: &ConnectionSecret,
+    ) -> Result<EnrolQuestion, Error> {
+        let user_key = user_key::derive_user_key(&self.key.serialize_pem()).map_err(Error::Here)?;
         let bare = EnrolQuestion {
             name: self.name.0.clone(),
             secret: secret.0.clone(),
-            public_key: hex(self.key.der_bytes()),
+            public_key: to_hex(self.key.der_bytes()),
             user_key: user_key.public_key(),
             proof: String::new(),
             is_renewal: self.is_renewal,
         };
-        let proof =
-            self.key.sign(&bare.proven(connection)).map_err(|error| Error::Here(error.to_string()))?;
-        Ok(EnrolQuestion { proof: hex(&proof), ..bare })
+        let proof = self
+            .key
+            .sign(&bare.signed_payload(connection))
+            .map_err(|error| Error::Here(error.to_string()))?;
+        Ok(EnrolQuestion { proof: to_hex(&proof), ..bare })
     }
 }
 
 fn line_hash(line: &JoinLine) -> String {
-    hex(&Sha256::digest(line.to_string()))
+    to_hex(&Sha256::digest(line.to_string()))
 }
 
-fn ask(line: &JoinLine, asker: &Asker<'_>) -> Result<NodeAdmission, Error> {
-    match answer(line, asker)? {
+fn request_admission(line: &JoinLine, asker: &Asker<'_>) -> Result<NodeAdmission, Error> {
+    match exchange_messages(line, asker)? {
         EnrolAnswer::Admitted(admission) => Ok(admission),
         EnrolAnswer::Refused(why) => Err(Error::Refused(why)),
         EnrolAnswer::Later(why) => Err(Error::Later(why)),
     }
 }
 
-fn answer(line: &JoinLine, asker: &Asker<'_>) -> Result<EnrolAnswer, Error> {
+fn exchange_messages(line: &JoinLine, asker: &Asker<'_>) -> Result<EnrolAnswer, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Arc::new(ByPrint { print: line.authority.clone(), provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider)
@@ -265,12 +271,12 @@ fn answer(line: &JoinLine, asker: &Asker<'_>) -> Result<EnrolAnswer, Error> {
     let server = ServerName::try_from(host).map_err(|_| Error::Line)?;
     let connection =
         ClientConnection::new(Arc::new(config), server).map_err(|error| Error::Here(error.to_string()))?;
-    let mut stream = StreamOwned::new(connection, connect(&line.enrol)?);
+    let mut stream = StreamOwned::new(connection, connect_to(&line.enrol)?);
     let failed = |error| connection_failure(line, error);
     // The proof covers the connection, so the question is made after the handshake.
     stream.conn.complete_io(&mut stream.sock).map_err(failed)?;
     let secret = connection_secret(&stream.conn).map_err(|error| Error::Here(error.to_string()))?;
-    let question = asker.question(&line.secret, &secret)?;
+    let question = asker.signed_question(&line.secret, &secret)?;
     write_message(&mut stream, &question).and_then(|()| read_message(&mut stream)).map_err(failed)
 }
 
@@ -279,16 +285,16 @@ fn connection_failure(line: &JoinLine, error: std::io::Error) -> Error {
     if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
         Error::Stranger(line.enrol.clone())
     } else {
-        network(line.enrol.clone())(error)
+        network_error(line.enrol.clone())(error)
     }
 }
 
-fn connect(address: &str) -> Result<TcpStream, Error> {
-    let first = address.to_socket_addrs().map_err(network(address))?.next();
-    let first = first.ok_or_else(|| network(address)(std::io::ErrorKind::AddrNotAvailable.into()))?;
-    let stream = TcpStream::connect_timeout(&first, STEP).map_err(network(address))?;
-    stream.set_read_timeout(Some(ANSWER)).map_err(network(address))?;
-    stream.set_write_timeout(Some(STEP)).map_err(network(address))?;
+fn connect_to(address: &str) -> Result<TcpStream, Error> {
+    let first = address.to_socket_addrs().map_err(network_error(address))?.next();
+    let first = first.ok_or_else(|| network_error(address)(std::io::ErrorKind::AddrNotAvailable.into()))?;
+    let stream = TcpStream::connect_timeout(&first, STEP).map_err(network_error(address))?;
+    stream.set_read_timeout(Some(ANSWER)).map_err(network_error(address))?;
+    stream.set_write_timeout(Some(STEP)).map_err(network_error(address))?;
     Ok(stream)
 }
 
@@ -311,7 +317,10 @@ impl ServerCertVerifier for ByPrint {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         // The fingerprint is the authority's, not the server's, whose certificate is renewed from time to time.
-        let authority = intermediates.iter().find(|it| print(it) == self.print).ok_or(UNKNOWN_ISSUER)?;
+        let authority = intermediates
+            .iter()
+            .find(|it| certificate_fingerprint(it) == self.print)
+            .ok_or(UNKNOWN_ISSUER)?;
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone().into_owned())?;
         WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))

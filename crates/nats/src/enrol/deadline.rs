@@ -17,16 +17,16 @@ pub(super) struct DeadlineStream {
 impl DeadlineStream {
     pub(super) fn new(stream: TcpStream, within: Duration) -> Self {
         let mut own = Self { stream, until_ns: 0 };
-        own.begin_anew(within);
+        own.restart_deadline(within);
         own
     }
 
     /// Sets the deadline of the next step.
-    pub(super) fn begin_anew(&mut self, within: Duration) {
+    pub(super) fn restart_deadline(&mut self, within: Duration) {
         self.until_ns = deadline_ns(within);
     }
 
-    fn left(&self) -> io::Result<Option<Duration>> {
+    fn time_left(&self) -> io::Result<Option<Duration>> {
         match self.until_ns.saturating_sub(monotonic_ns()) {
             0 => Err(io::ErrorKind::TimedOut.into()),
             left => Ok(Some(Duration::from_nanos(left))),
@@ -37,14 +37,14 @@ impl DeadlineStream {
 impl Read for DeadlineStream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         // The remaining time shrinks with each read, so it is set anew each time.
-        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.set_read_timeout(self.time_left()?)?;
         self.stream.read(buffer)
     }
 }
 
 impl Write for DeadlineStream {
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.set_write_timeout(self.time_left()?)?;
         self.stream.write(buffer)
     }
 

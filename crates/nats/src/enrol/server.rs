@@ -6,12 +6,12 @@
 use super::deadline::DeadlineStream;
 use super::slots::{ConnectionSlot, ConnectionSlots};
 use super::{
-    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, connection_secret, network,
-    print, read_message, write_message,
+    ANSWER, ConnectionSecret, EnrolAnswer, EnrolQuestion, Error, JoinLine, STEP, certificate_fingerprint,
+    connection_secret, network_error, read_message, write_message,
 };
-use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, unhex};
+use crate::authority::{FleetAuthority, JoinSecret, NodeAdmission, NodeKeys, from_hex};
 use crate::broker::ServerSecurity;
-use crate::connection::certificates;
+use crate::connection::parse_certificates;
 use nkeys::KeyPairType;
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::wall_clock_ns;
@@ -50,17 +50,17 @@ impl std::fmt::Debug for EnrolServer {
 }
 
 impl EnrolServer {
-    /// Listens at `listen` with the certificate that [`FleetAuthority::server`] made.
-    pub fn start(
+    /// Listens at `listen` with the certificate that [`FleetAuthority::issue_server_certificate`] made.
+    pub fn start_listening(
         authority: Arc<FleetAuthority>,
         security: &ServerSecurity,
         listen: SocketAddr,
         on_join: OnJoin,
     ) -> Result<Self, Error> {
-        let config = RwLock::new(Arc::new(tls(&authority, security)?));
-        let socket = TcpListener::bind(listen).map_err(network(listen.to_string()))?;
-        socket.set_nonblocking(true).map_err(network(listen.to_string()))?;
-        let address = socket.local_addr().map_err(network(listen.to_string()))?;
+        let config = RwLock::new(Arc::new(tls_config(&authority, security)?));
+        let socket = TcpListener::bind(listen).map_err(network_error(listen.to_string()))?;
+        socket.set_nonblocking(true).map_err(network_error(listen.to_string()))?;
+        let address = socket.local_addr().map_err(network_error(listen.to_string()))?;
         let end = Arc::new(AtomicBool::new(false));
         let service =
             Arc::new(EnrolService { authority, config, on_join, slots: ConnectionSlots::default() });
@@ -69,7 +69,7 @@ impl EnrolServer {
         let listener = std::thread::Builder::new()
             .name("enrol".to_owned())
             .spawn(move || listen_until(&socket, &serving, &ended))
-            .map_err(network("cannot start a thread"))?;
+            .map_err(network_error("cannot start a thread"))?;
         Ok(Self { address, service, end, listener: Some(listener) })
     }
 
@@ -78,14 +78,19 @@ impl EnrolServer {
     }
 
     /// Makes new connections use this certificate.
-    pub fn renew(&self, security: &ServerSecurity) -> Result<(), Error> {
-        let renewed = Arc::new(tls(&self.service.authority, security)?);
+    pub fn renew_certificate(&self, security: &ServerSecurity) -> Result<(), Error> {
+        let renewed = Arc::new(tls_config(&self.service.authority, security)?);
         *self.service.config.write().unwrap_or_else(PoisonError::into_inner) = renewed;
         Ok(())
     }
 
     /// The line for a node's owner, as [`join_line`] makes it.
-    pub fn line(&self, address: String, enrol: String, secret: JoinSecret) -> Result<JoinLine, Error> {
+    pub fn make_join_line(
+        &self,
+        address: String,
+        enrol: String,
+        secret: JoinSecret,
+    ) -> Result<JoinLine, Error> {
         join_line(&self.service.authority, address, enrol, secret)
     }
 }
@@ -97,9 +102,11 @@ pub fn join_line(
     enrol: String,
     secret: JoinSecret,
 ) -> Result<JoinLine, Error> {
-    let certificate = authority.certificate()?;
-    let first = certificates(&certificate).into_iter().next();
-    let authority = print(&first.ok_or_else(|| Error::Here("the authority has no certificate".to_owned()))?);
+    let certificate = authority.certificate_pem()?;
+    let first = parse_certificates(&certificate).into_iter().next();
+    let authority = certificate_fingerprint(
+        &first.ok_or_else(|| Error::Here("the authority has no certificate".to_owned()))?,
+    );
     Ok(JoinLine { address, enrol, authority, secret })
 }
 
@@ -113,11 +120,11 @@ impl Drop for EnrolServer {
     }
 }
 
-fn tls(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerConfig, Error> {
-    let mut chain = certificates(&read(&security.certificate)?);
+fn tls_config(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerConfig, Error> {
+    let mut chain = parse_certificates(&read_pem(&security.certificate)?);
     // The node knows only the fingerprint of the authority, so the chain includes its certificate.
-    chain.extend(certificates(&authority.certificate()?));
-    let key = PrivateKeyDer::from_pem_slice(read(&security.key)?.as_bytes());
+    chain.extend(parse_certificates(&authority.certificate_pem()?));
+    let key = PrivateKeyDer::from_pem_slice(read_pem(&security.key)?.as_bytes());
     let key = key.map_err(|error| Error::Here(error.to_string()))?;
     ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -125,8 +132,8 @@ fn tls(authority: &FleetAuthority, security: &ServerSecurity) -> Result<ServerCo
         .map_err(|error| Error::Here(error.to_string()))
 }
 
-fn read(path: &Path) -> Result<String, Error> {
-    fs::read_to_string(path).map_err(network(path.display().to_string()))
+fn read_pem(path: &Path) -> Result<String, Error> {
+    fs::read_to_string(path).map_err(network_error(path.display().to_string()))
 }
 
 /// State that all connections share.
@@ -144,58 +151,62 @@ fn listen_until(socket: &TcpListener, service: &Arc<EnrolService>, end: &AtomicB
             continue;
         };
         // All slots are taken: the dropped connection makes the node retry.
-        let Some(slot) = service.slots.claim(from.ip(), &stream) else { continue };
+        let Some(slot) = service.slots.claim_slot(from.ip(), &stream) else { continue };
         let service = Arc::clone(service);
         let thread = std::thread::Builder::new().name("enrol".to_owned());
         // Without a thread the slot is free again, and the node retries. So does a node whose connection fails, because
         // nothing is issued then.
-        drop(thread.spawn(move || drop(service.serve(stream, &slot))));
+        drop(thread.spawn(move || drop(service.serve_connection(stream, &slot))));
     }
 }
 
 /// The keys of the asking node, if the question proves that they are its own.
 fn proven_keys(question: &EnrolQuestion, connection: &ConnectionSecret) -> Option<NodeKeys> {
-    let keys = NodeKeys { certificate: unhex(&question.public_key)?, user: question.user_key.clone() };
-    let proof = unhex(&question.proof)?;
+    let keys = NodeKeys { certificate: from_hex(&question.public_key)?, user: question.user_key.clone() };
+    let proof = from_hex(&question.proof)?;
     // The signature covers purpose, name, secret and connection, so it proves nothing for another question.
     let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &keys.certificate);
-    key.verify(&question.proven(connection), &proof).ok()?;
+    key.verify(&question.signed_payload(connection), &proof).ok()?;
     nkeys::is_public_key(&keys.user, KeyPairType::User).then_some(keys)
 }
 
 impl EnrolService {
-    fn serve(&self, stream: TcpStream, slot: &ConnectionSlot) -> std::io::Result<()> {
+    fn serve_connection(&self, stream: TcpStream, slot: &ConnectionSlot) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         let stream = DeadlineStream::new(stream, STEP);
         let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
         let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
         let question: EnrolQuestion = read_message(&mut stream)?;
-        slot.has_asked();
+        slot.mark_asked();
         let secret = connection_secret(&stream.conn).map_err(std::io::Error::other)?;
-        let answer = self.answer(&question, &secret).unwrap_or_else(EnrolAnswer::Refused);
-        stream.sock.begin_anew(ANSWER);
+        let answer = self.answer_question(&question, &secret).unwrap_or_else(EnrolAnswer::Refused);
+        stream.sock.restart_deadline(ANSWER);
         write_message(&mut stream, &answer)?;
         stream.conn.send_close_notify();
         stream.conn.complete_io(&mut stream.sock).map(|_| ())
     }
 
-    fn answer(&self, question: &EnrolQuestion, connection: &ConnectionSecret) -> Result<EnrolAnswer, String> {
+    fn answer_question(
+        &self,
+        question: &EnrolQuestion,
+        connection: &ConnectionSecret,
+    ) -> Result<EnrolAnswer, String> {
         let now = wall_clock_ns() / 1_000_000_000;
         let keys = proven_keys(question, connection).ok_or(UNPROVEN)?;
         let name = NodeName(question.name.clone());
         if question.is_renewal {
-            let renewal = self.authority.renew(&name, &keys, now);
+            let renewal = self.authority.renew_certificate(&name, &keys, now);
             return renewal.map(EnrolAnswer::Admitted).map_err(|error| error.to_string());
         }
-        let admission = self.authority.admit(&name, &keys, &question.secret, now);
-        Ok(self.announce(&name, admission.map_err(|error| error.to_string())?, &question.secret))
+        let admission = self.authority.admit_node(&name, &keys, &question.secret, now);
+        Ok(self.announce_admission(&name, admission.map_err(|error| error.to_string())?, &question.secret))
     }
 
     /// Informs the broker of the node. If that fails, the admission is undone, and the node may ask again.
-    fn announce(&self, name: &NodeName, admission: NodeAdmission, secret: &str) -> EnrolAnswer {
+    fn announce_admission(&self, name: &NodeName, admission: NodeAdmission, secret: &str) -> EnrolAnswer {
         let Err(why) = (self.on_join)(name) else { return EnrolAnswer::Admitted(admission) };
-        match self.authority.take_back(name, &admission, secret) {
+        match self.authority.undo_admission(name, &admission, secret) {
             Ok(()) => EnrolAnswer::Later(why),
             Err(error) => EnrolAnswer::Later(format!("{why}; and it could not be undone: {error}")),
         }
@@ -205,30 +216,31 @@ impl EnrolService {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::authority::hex;
+    use crate::authority::to_hex;
     use rcgen::{KeyPair, SigningKey};
 
     fn question(pair: &KeyPair, user_key: String, connection: &ConnectionSecret) -> EnrolQuestion {
         let bare = EnrolQuestion {
             name: "a".into(),
             secret: String::new(),
-            public_key: hex(rcgen::PublicKeyData::der_bytes(pair)),
+            public_key: to_hex(rcgen::PublicKeyData::der_bytes(pair)),
             user_key,
             proof: String::new(),
             is_renewal: true,
         };
-        let proof = pair.sign(&bare.proven(connection)).expect("signed");
-        EnrolQuestion { proof: hex(&proof), ..bare }
+        let proof = pair.sign(&bare.signed_payload(connection)).expect("signed");
+        EnrolQuestion { proof: to_hex(&proof), ..bare }
     }
 
     #[test]
     fn proof_holds_for_its_own_question_in_its_own_connection() {
         let pair = KeyPair::generate().expect("a key");
-        let keys = NodeKeys::of(&pair.serialize_pem()).expect("derived");
+        let keys = NodeKeys::from_private_key(&pair.serialize_pem()).expect("derived");
         let asked = || question(&pair, keys.user.clone(), &[1; 32]);
         assert_eq!(proven_keys(&asked(), &[1; 32]), Some(keys.clone()));
         assert_eq!(proven_keys(&asked(), &[2; 32]), None, "said again in another connection");
-        let other = NodeKeys::of(&KeyPair::generate().expect("a key").serialize_pem()).expect("derived");
+        let other = NodeKeys::from_private_key(&KeyPair::generate().expect("a key").serialize_pem())
+            .expect("derived");
         let changed: [EnrolQuestion; 4] = [
             EnrolQuestion { name: "b".into(), ..asked() },
             EnrolQuestion { is_renewal: false, ..asked() },

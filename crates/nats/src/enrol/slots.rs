@@ -40,16 +40,16 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    fn lock(&self) -> MutexGuard<'_, HeldConnections> {
+    fn lock_connections(&self) -> MutexGuard<'_, HeldConnections> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A slot for a new connection, if need be that of a silent one; `None` if all are in use.
-    pub(super) fn claim(&self, address: IpAddr, stream: &TcpStream) -> Option<ConnectionSlot> {
+    pub(super) fn claim_slot(&self, address: IpAddr, stream: &TcpStream) -> Option<ConnectionSlot> {
         // A second handle, by which the connection can be shut down while its thread reads from it.
         let stream = stream.try_clone().ok()?;
         let network = network_of(address);
-        let mut own = self.lock();
+        let mut own = self.lock_connections();
         own.evict_if_full(network)?;
         let number = own.next;
         own.next += 1;
@@ -68,8 +68,8 @@ impl ConnectionSlots {
 
 impl ConnectionSlot {
     /// Marks that the question is complete: from now on the connection is not evicted.
-    pub(super) fn has_asked(&self) {
-        let mut own = self.slots.lock();
+    pub(super) fn mark_asked(&self) {
+        let mut own = self.slots.lock_connections();
         if let Some(held) = own.held.iter_mut().find(|held| held.number == self.number) {
             held.has_asked = true;
         }
@@ -78,7 +78,7 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.slots.lock().held.retain(|held| held.number != self.number);
+        self.slots.lock_connections().held.retain(|held| held.number != self.number);
     }
 }
 
@@ -88,11 +88,13 @@ impl HeldConnections {
         if self.held.len() >= 2 * MOST {
             return None;
         }
-        let full = if self.count(network) >= MOST_OF_ADDRESS {
+        let full = if self.count_of_network(network) >= MOST_OF_ADDRESS {
             network
-        } else if self.live().count() >= MOST {
+        } else if self.live_connections().count() >= MOST {
             // The network with most connections loses one.
-            self.live().map(|held| held.network).max_by_key(|network| self.count(*network))?
+            self.live_connections()
+                .map(|held| held.network)
+                .max_by_key(|network| self.count_of_network(*network))?
         } else {
             return Some(());
         };
@@ -104,11 +106,11 @@ impl HeldConnections {
         Some(())
     }
 
-    fn count(&self, network: IpAddr) -> usize {
-        self.live().filter(|held| held.network == network).count()
+    fn count_of_network(&self, network: IpAddr) -> usize {
+        self.live_connections().filter(|held| held.network == network).count()
     }
 
-    fn live(&self) -> impl Iterator<Item = &HeldConnection> {
+    fn live_connections(&self) -> impl Iterator<Item = &HeldConnection> {
         self.held.iter().filter(|held| !held.is_evicted)
     }
 }
@@ -138,17 +140,22 @@ mod tests {
         let here: IpAddr = [192, 0, 2, 1].into();
         let enter = |address| {
             let (near, far) = connection(&listener);
-            (room.claim(address, &far), near, far)
+            (room.claim_slot(address, &far), near, far)
         };
         let held: Vec<_> = (0..MOST_OF_ADDRESS).map(|_| enter(here)).collect();
-        held[0].0.as_ref().expect("there is room").has_asked();
+        held[0].0.as_ref().expect("there is room").mark_asked();
         let next = enter(here);
         assert!(next.0.is_some(), "a silent one makes room");
-        let evicted: Vec<u64> =
-            room.lock().held.iter().filter(|held| held.is_evicted).map(|held| held.number).collect();
+        let evicted: Vec<u64> = room
+            .lock_connections()
+            .held
+            .iter()
+            .filter(|held| held.is_evicted)
+            .map(|held| held.number)
+            .collect();
         assert_eq!(evicted, [1], "the oldest that has not asked");
         for (place, ..) in held.iter().chain([&next]) {
-            place.as_ref().expect("it was let in").has_asked();
+            place.as_ref().expect("it was let in").mark_asked();
         }
         assert!(enter(here).0.is_none(), "all of them are being served");
         assert!(enter([192, 0, 2, 2].into()).0.is_some(), "another address has its own share");
@@ -162,12 +169,13 @@ mod tests {
         let room = ConnectionSlots::default();
         let enter = |last: u8| {
             let (near, far) = connection(&listener);
-            (room.claim([192, 0, 2, last].into(), &far), near, far)
+            (room.claim_slot([192, 0, 2, last].into(), &far), near, far)
         };
         let few = enter(1);
         let many: Vec<_> = (0..MOST - 1).map(|at| enter(if at % 2 == 0 { 2 } else { 3 })).collect();
         assert!(enter(4).0.is_some());
-        let evicted = room.lock().held.iter().find(|held| held.is_evicted).map(|held| held.network);
+        let evicted =
+            room.lock_connections().held.iter().find(|held| held.is_evicted).map(|held| held.network);
         assert!(evicted.is_some_and(|network| network != IpAddr::from([192, 0, 2, 1])), "{evicted:?}");
         drop((few, many));
     }

@@ -26,7 +26,8 @@ pub(super) enum SegmentRefusal {
 impl NodeKeys {
     /// The id of the segment, if its node may send it there and has sealed it.
     pub(super) fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
-        let NamedSegment { id, json } = NamedSegment::of(message).ok_or(SegmentRefusal::NotGenuine)?;
+        let NamedSegment { id, json } =
+            NamedSegment::from_message(message).ok_or(SegmentRefusal::NotGenuine)?;
         let Some(keys) = &self.0 else { return Ok(id) };
         let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
         let headers = message.headers.as_ref();
@@ -48,10 +49,10 @@ struct NamedSegment<'a> {
 
 impl<'a> NamedSegment<'a> {
     /// `None` if there is no id, or if it does not match the subject, for which the server vouches.
-    fn of(message: &'a Message) -> Option<Self> {
+    fn from_message(message: &'a Message) -> Option<Self> {
         let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
         let id: SegmentId = serde_json::from_str(json).ok()?;
-        let is_at_home = subject::segment(&id.run.0, &id.node.0) == message.subject.as_str();
+        let is_at_home = subject::segment_subject(&id.run.0, &id.node.0) == message.subject.as_str();
         is_at_home.then_some(Self { id, json })
     }
 }

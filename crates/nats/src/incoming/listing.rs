@@ -4,7 +4,7 @@
 //! not that of a run are removed, with all other subjects of their node. A node that has appended to more runs than any
 //! node can be in loses all its segments.
 
-use super::{ReaderConnection, unanswered};
+use super::{ReaderConnection, unanswered_error};
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream::stream::Stream;
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -29,10 +29,11 @@ pub(super) struct Listing {
 }
 
 impl ReaderConnection {
-    pub(super) async fn list(&self) -> Result<Listing, Error> {
-        let stream = self.stream().await?;
-        let mut readers = self.readers(&stream).await?;
-        let mut subjects = stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered)?;
+    pub(super) async fn list_waiting(&self) -> Result<Listing, Error> {
+        let stream = self.get_or_make_stream().await?;
+        let mut readers = self.readers_by_run(&stream).await?;
+        let mut subjects =
+            stream.info_with_subjects(format!("{RESULTS}.>")).await.map_err(unanswered_error)?;
         // Removal ends here: later segments were not judged by this listing.
         let last = subjects.info.state.last_sequence;
         // A negative value means no limit.
@@ -40,10 +41,10 @@ impl ReaderConnection {
         let mut listing =
             Listing { is_nearly_full: subjects.info.state.bytes > room / 2, ..Listing::default() };
         let mut suspects: BTreeMap<NodeName, usize> = BTreeMap::new();
-        while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered)? {
+        while let Some((subject, _)) = subjects.try_next().await.map_err(unanswered_error)? {
             let word = subject.split('.').nth(1).unwrap_or_default();
             let is_run = subject::is_run_word(word);
-            if let Some(node) = subject::speaker(&subject) {
+            if let Some(node) = subject::speaker_node(&subject) {
                 let runs = suspects.entry(node).or_default();
                 // One word of no run is enough: no honest node writes it.
                 *runs = if is_run { runs.saturating_add(1) } else { usize::MAX };
@@ -67,7 +68,7 @@ impl ReaderConnection {
         let removals = nodes.map(|node| async move {
             let mut removed = 0;
             for subjects in [subject::segments_of(&node.0), subject::odd_segments_of(&node.0)] {
-                removed += remove(stream, subjects, last).await.unwrap_or(0);
+                removed += purge_subjects(stream, subjects, last).await.unwrap_or(0);
             }
             (node, removed)
         });
@@ -77,17 +78,18 @@ impl ReaderConnection {
 
     /// Removes the waiting segments of these runs; returns their number.
     pub(super) async fn remove_runs(&self, runs: BTreeSet<String>) -> Result<u64, Error> {
-        let stream = &self.stream().await?;
+        let stream = &self.get_or_make_stream().await?;
         let last = stream.cached_info().state.last_sequence;
-        let removals = runs.into_iter().map(|run| remove(stream, subject::segment(&run, "*"), last));
+        let removals =
+            runs.into_iter().map(|run| purge_subjects(stream, subject::segment_subject(&run, "*"), last));
         let removed: Vec<u64> = stream::iter(removals).buffered(ORDERS_AT_ONCE).try_collect().await?;
         Ok(removed.into_iter().sum())
     }
 }
 
 /// Removes the messages on these subjects up to this number of the stream; returns their number.
-async fn remove(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
+async fn purge_subjects(stream: &Stream, subjects: String, last: u64) -> Result<u64, Error> {
     // The server removes the messages below the given number, so the last one needs one more.
     let removed = stream.purge().filter(subjects).sequence(last.saturating_add(1)).await;
-    removed.map(|removed| removed.purged).map_err(unanswered)
+    removed.map(|removed| removed.purged).map_err(unanswered_error)
 }

@@ -1,6 +1,6 @@
 //! Reads one run from the server until its task is aborted.
 
-use super::{CONFIRMING, ReaderConnection, consumer_name, unanswered};
+use super::{CONFIRMING, ReaderConnection, consumer_name, unanswered_error};
 use crate::connection::ConnectionTroubles;
 use crate::results::{ATTEMPT, PAUSE};
 use crate::subject;
@@ -23,7 +23,11 @@ const UNUSED: Duration = Duration::from_hours(24);
 const FAILURES_TO_TELL: u32 = 2;
 
 impl ReaderConnection {
-    pub(super) async fn consumer(&self, stream: &Stream, run: &str) -> Result<PullConsumer, ConsumerError> {
+    pub(super) async fn run_consumer(
+        &self,
+        stream: &Stream,
+        run: &str,
+    ) -> Result<PullConsumer, ConsumerError> {
         let name = consumer_name(run, &self.reader);
         let config = pull::Config {
             // The consumer outlives its controller. The next reader removes it (`take_over`), or the
@@ -32,22 +36,23 @@ impl ReaderConnection {
             ack_policy: AckPolicy::Explicit,
             ack_wait: CONFIRMING,
             max_ack_pending: UNCONFIRMED,
-            filter_subject: subject::segment(run, "*"),
+            filter_subject: subject::segment_subject(run, "*"),
             inactive_threshold: UNUSED,
             ..pull::Config::default()
         };
         stream.get_or_create_consumer(&name, config).await
     }
 
-    async fn messages(&self, run: &str) -> Result<pull::Stream, Error> {
-        let consumer = self.consumer(&self.stream().await?, run).await.map_err(unanswered)?;
+    async fn open_messages(&self, run: &str) -> Result<pull::Stream, Error> {
+        let consumer =
+            self.run_consumer(&self.get_or_make_stream().await?, run).await.map_err(unanswered_error)?;
         // Missing heartbeats reveal a server that has gone, long before the request expires.
         let ahead = consumer.stream().max_messages_per_batch(AHEAD).expires(CONFIRMING);
-        ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered)
+        ahead.heartbeat(ATTEMPT).messages().await.map_err(unanswered_error)
     }
 
     /// Passes on the segments of a run, whatever happens to the server meanwhile; a lost store is created again.
-    pub(super) async fn read(
+    pub(super) async fn read_until_stopped(
         self: Arc<Self>,
         run: String,
         arrivals: Sender<Message>,
@@ -62,7 +67,7 @@ impl ReaderConnection {
                     failures += 1;
                     // A single failure is a restarted server, and a third one adds nothing new.
                     if failures == FAILURES_TO_TELL {
-                        troubles.add(error);
+                        troubles.add_trouble(error);
                     }
                 }
             }
@@ -77,9 +82,9 @@ impl ReaderConnection {
         arrivals: &Sender<Message>,
         failures: &mut u32,
     ) -> Result<ReadEnd, Error> {
-        let mut messages = self.messages(run).await?;
+        let mut messages = self.open_messages(run).await?;
         while let Some(message) = messages.next().await {
-            let message = message.map_err(unanswered)?;
+            let message = message.map_err(unanswered_error)?;
             *failures = 0;
             if arrivals.send(message).await.is_err() {
                 return Ok(ReadEnd::ReaderGone);

@@ -1,7 +1,7 @@
 //! Hellos that wait to be read: the newest of each node.
 
 use crate::runtime::deadline_ns;
-use crate::subject::speaker;
+use crate::subject::speaker_node;
 use async_nats::Message;
 use bytes::Bytes;
 use packetrig_fleet::message::NodeName;
@@ -39,28 +39,28 @@ pub(super) struct WaitingHello {
 }
 
 impl HelloMailbox {
-    fn lock(&self) -> MutexGuard<'_, Mail> {
+    fn lock_mail(&self) -> MutexGuard<'_, Mail> {
         self.0.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps a hello in place of an earlier one of the same node.
-    pub(super) fn put(&self, message: &Message, at: MonoTime) {
-        let Some(node) = speaker(&message.subject) else { return };
-        let mut mail = self.lock();
+    pub(super) fn put_hello(&self, message: &Message, at: MonoTime) {
+        let Some(node) = speaker_node(&message.subject) else { return };
+        let mut mail = self.lock_mail();
         if !mail.newest.contains_key(&node) {
             if mail.newest.len() >= MOST_NODES {
                 return;
             }
             mail.order.push_back(node.clone());
         }
-        mail.newest.insert(node, WaitingHello { at, message: detached(message) });
+        mail.newest.insert(node, WaitingHello { at, message: copy_message(message) });
         self.0.has_come.notify_one();
     }
 
     /// The hello of the node that waits longest, as soon as there is one.
-    pub(super) fn take(&self, within: Duration) -> Option<WaitingHello> {
+    pub(super) fn take_oldest(&self, within: Duration) -> Option<WaitingHello> {
         let until = deadline_ns(within);
-        let mut mail = self.lock();
+        let mut mail = self.lock_mail();
         loop {
             if let Some(node) = mail.order.pop_front() {
                 return mail.newest.remove(&node);
@@ -74,7 +74,7 @@ impl HelloMailbox {
 }
 
 /// Copies a message into its own memory: a received one holds the whole buffer that it was received in.
-fn detached(message: &Message) -> Message {
+fn copy_message(message: &Message) -> Message {
     Message {
         subject: message.subject.to_string().into(),
         reply: None,
@@ -105,14 +105,15 @@ mod tests {
     #[test]
     fn of_each_node_the_newest_hello_waits_and_nodes_take_turns() {
         let mailbox = HelloMailbox::default();
-        let put = |node: &str, number| mailbox.put(&hello(node, number), MonoTime::from_nanos(number.into()));
+        let put =
+            |node: &str, number| mailbox.put_hello(&hello(node, number), MonoTime::from_nanos(number.into()));
         for number in 0..200 {
             put("flood", number);
         }
         put("a", 200);
         put("flood", 201);
         let take = || {
-            let WaitingHello { at, message } = mailbox.take(Duration::ZERO)?;
+            let WaitingHello { at, message } = mailbox.take_oldest(Duration::ZERO)?;
             Some((message.subject.to_string(), message.payload[0], at.as_nanos()))
         };
         assert_eq!(take(), Some(("hb.flood".into(), 201, 201)));
@@ -126,8 +127,8 @@ mod tests {
     fn a_waiting_reader_is_woken() {
         let mailbox = HelloMailbox::default();
         let filled = mailbox.clone();
-        let reader = std::thread::spawn(move || mailbox.take(Duration::from_mins(1)).is_some());
-        filled.put(&hello("a", 1), MonoTime::default());
+        let reader = std::thread::spawn(move || mailbox.take_oldest(Duration::from_mins(1)).is_some());
+        filled.put_hello(&hello("a", 1), MonoTime::default());
         assert!(reader.join().expect("it ends"));
     }
 }

@@ -1,6 +1,6 @@
 //! Seals for fetching captures: the fleet's signature on a question, the MAC of a node on an answer.
 
-use super::node::{derived, segment_bytes};
+use super::node::{derive_key, segment_bytes};
 use super::{BASE64, MAC_KEY, signing_key};
 use base64::Engine as _;
 use packetrig_fleet::fabric::Error;
@@ -11,22 +11,22 @@ use ring::signature::{ED25519, UnparsedPublicKey};
 const QUESTIONS: &[u8] = b"packetrig capture question 1\0";
 const ANSWERS: &str = "packetrig captures 1";
 
-fn covered(subject: &str, about: &str) -> Vec<u8> {
+fn signed_payload(subject: &str, about: &str) -> Vec<u8> {
     // The subject names the node, so a question to one node is of no use for another.
     [QUESTIONS, &segment_bytes(subject, about, &[])].concat()
 }
 
 pub(crate) fn question_seal(signing: &[u8], subject: &str, about: &str) -> Result<String, Error> {
-    Ok(BASE64.encode(signing_key(signing)?.sign(&covered(subject, about))))
+    Ok(BASE64.encode(signing_key(signing)?.sign(&signed_payload(subject, about))))
 }
 
 pub(crate) fn is_question_genuine(controller: &[u8], subject: &str, about: &str, seal: &str) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    UnparsedPublicKey::new(&ED25519, controller).verify(&covered(subject, about), &seal).is_ok()
+    UnparsedPublicKey::new(&ED25519, controller).verify(&signed_payload(subject, about), &seal).is_ok()
 }
 
 pub(crate) fn capture_seal(key: &[u8; MAC_KEY], subject: &str, about: &str, bytes: &[u8]) -> String {
-    BASE64.encode(hmac::sign(&derived(key, ANSWERS), &segment_bytes(subject, about, bytes)))
+    BASE64.encode(hmac::sign(&derive_key(key, ANSWERS), &segment_bytes(subject, about, bytes)))
 }
 
 pub(crate) fn is_capture_genuine(
@@ -37,7 +37,7 @@ pub(crate) fn is_capture_genuine(
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    hmac::verify(&derived(key, ANSWERS), &segment_bytes(subject, about, bytes), &seal).is_ok()
+    hmac::verify(&derive_key(key, ANSWERS), &segment_bytes(subject, about, bytes), &seal).is_ok()
 }
 
 #[cfg(test)]

@@ -11,23 +11,23 @@ use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use std::fs;
 use std::path::PathBuf;
 
-fn covered(epoch: u64) -> Vec<u8> {
+fn signed_payload(epoch: u64) -> Vec<u8> {
     let mut bytes = b"packetrig epoch 1\0".to_vec();
     bytes.extend(epoch.to_be_bytes());
     bytes
 }
 
 /// The proof as it is sent and stored.
-pub(crate) fn prove(key: &Ed25519KeyPair, epoch: u64) -> String {
-    format!("{epoch:x}.{}", BASE64.encode(key.sign(&covered(epoch))))
+pub(crate) fn prove_epoch(key: &Ed25519KeyPair, epoch: u64) -> String {
+    format!("{epoch:x}.{}", BASE64.encode(key.sign(&signed_payload(epoch))))
 }
 
 /// The epoch that `proof` shows to have been the controller's.
-pub(crate) fn proven(controller: &[u8], proof: &str) -> Option<u64> {
+pub(crate) fn proven_epoch(controller: &[u8], proof: &str) -> Option<u64> {
     let (epoch, signature) = proof.split_once('.')?;
     let epoch = u64::from_str_radix(epoch, 16).ok()?;
     let signature = BASE64.decode(signature).ok()?;
-    UnparsedPublicKey::new(&ED25519, controller).verify(&covered(epoch), &signature).ok()?;
+    UnparsedPublicKey::new(&ED25519, controller).verify(&signed_payload(epoch), &signature).ok()?;
     Some(epoch)
 }
 
@@ -40,28 +40,28 @@ pub(crate) struct EpochProofs {
 
 impl EpochProofs {
     /// Loads the proof in `file`, if it is of this controller.
-    pub(crate) fn load(controller: Vec<u8>, file: Option<PathBuf>) -> Self {
+    pub(crate) fn load_from(controller: Vec<u8>, file: Option<PathBuf>) -> Self {
         let kept = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         let proof = kept.map(|text| text.trim().to_owned());
-        let highest = proof.and_then(|proof| Some((proven(&controller, &proof)?, proof)));
+        let highest = proof.and_then(|proof| Some((proven_epoch(&controller, &proof)?, proof)));
         Self { controller, file, highest }
     }
 
     /// Stores a proof that came with a letter of the controller.
-    pub(crate) fn keep(&mut self, proof: &str) -> std::io::Result<()> {
+    pub(crate) fn keep_proof(&mut self, proof: &str) -> std::io::Result<()> {
         // The same proof comes with every command: comparing is cheaper than verifying a signature.
         if self.highest.as_ref().is_some_and(|(_, known)| known == proof) {
             return Ok(());
         }
-        let Some(epoch) = proven(&self.controller, proof) else { return Ok(()) };
+        let Some(epoch) = proven_epoch(&self.controller, proof) else { return Ok(()) };
         if self.highest.as_ref().is_some_and(|(highest, _)| epoch <= *highest) {
             return Ok(());
         }
         self.highest = Some((epoch, proof.to_owned()));
-        self.file.as_ref().map_or(Ok(()), |file| private_files::replace(file, format!("{proof}\n")))
+        self.file.as_ref().map_or(Ok(()), |file| private_files::replace_file(file, format!("{proof}\n")))
     }
 
-    pub(crate) fn proof(&self) -> Option<&str> {
+    pub(crate) fn highest_proof(&self) -> Option<&str> {
         self.highest.as_ref().map(|(_, proof)| proof.as_str())
     }
 }
@@ -81,27 +81,27 @@ mod tests {
     fn only_the_controller_proves_an_epoch() {
         let (own, other) = (key(), key());
         let public = own.public_key().as_ref();
-        let proof = prove(&own, 7);
-        assert_eq!(proven(public, &proof), Some(7));
-        assert_eq!(proven(public, &proof.replacen('7', "8", 1)), None);
-        assert_eq!(proven(public, &prove(&other, 7)), None);
-        assert_eq!(proven(public, "fffffffffffffffe."), None);
-        assert_eq!(proven(public, ""), None);
+        let proof = prove_epoch(&own, 7);
+        assert_eq!(proven_epoch(public, &proof), Some(7));
+        assert_eq!(proven_epoch(public, &proof.replacen('7', "8", 1)), None);
+        assert_eq!(proven_epoch(public, &prove_epoch(&other, 7)), None);
+        assert_eq!(proven_epoch(public, "fffffffffffffffe."), None);
+        assert_eq!(proven_epoch(public, ""), None);
     }
 
     #[test]
     fn the_highest_proof_is_kept_over_a_restart() {
         let (own, place) = (key(), tempfile::TempDir::new().expect("a place"));
         let (public, file) = (own.public_key().as_ref().to_vec(), place.path().join("proof"));
-        let mut proofs = EpochProofs::load(public.clone(), Some(file.clone()));
-        assert_eq!(proofs.proof(), None);
+        let mut proofs = EpochProofs::load_from(public.clone(), Some(file.clone()));
+        assert_eq!(proofs.highest_proof(), None);
         for epoch in [3, 9, 4] {
-            proofs.keep(&prove(&own, epoch)).expect("written");
+            proofs.keep_proof(&prove_epoch(&own, epoch)).expect("written");
         }
-        proofs.keep("ffff.").expect("ignored");
-        let again = EpochProofs::load(public.clone(), Some(file.clone()));
-        assert_eq!(again.proof().and_then(|proof| proven(&public, proof)), Some(9));
+        proofs.keep_proof("ffff.").expect("ignored");
+        let again = EpochProofs::load_from(public.clone(), Some(file.clone()));
+        assert_eq!(again.highest_proof().and_then(|proof| proven_epoch(&public, proof)), Some(9));
         fs::write(&file, "nonsense").expect("written");
-        assert_eq!(EpochProofs::load(public, Some(file)).proof(), None);
+        assert_eq!(EpochProofs::load_from(public, Some(file)).highest_proof(), None);
     }
 }

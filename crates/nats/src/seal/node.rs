@@ -23,13 +23,13 @@ const EARLIER_LIVES: usize = 256;
 const SEGMENTS: &str = "packetrig segments 1";
 
 /// The key for one purpose.
-pub(super) fn derived(key: &[u8; MAC_KEY], purpose: &str) -> hmac::Key {
+pub(super) fn derive_key(key: &[u8; MAC_KEY], purpose: &str) -> hmac::Key {
     let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose.as_bytes());
     hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())
 }
 
 fn letter_key(key: &[u8; MAC_KEY]) -> hmac::Key {
-    derived(key, "packetrig letters of a node 1")
+    derive_key(key, "packetrig letters of a node 1")
 }
 
 pub(crate) struct NodeSealer {
@@ -46,15 +46,15 @@ impl NodeSealer {
     }
 
     /// Seals later letters for this instance of a controller.
-    pub(crate) const fn answer(&mut self, session: u64) {
+    pub(crate) const fn set_session(&mut self, session: u64) {
         self.session = session;
     }
 
-    pub(crate) fn seal(&mut self, subject: &str, bytes: &[u8]) -> String {
+    pub(crate) fn seal_letter(&mut self, subject: &str, bytes: &[u8]) -> String {
         self.number += 1;
         let Self { incarnation, session, number, .. } = *self;
         let scope = SealScope { subject, incarnation, session, number };
-        let seal = hmac::sign(&self.key, &scope.covered(bytes));
+        let seal = hmac::sign(&self.key, &scope.signed_payload(bytes));
         format!("n.{session:016x}.{number:016x}.{}", BASE64.encode(seal))
     }
 }
@@ -106,7 +106,7 @@ impl NodeSealChecker {
     }
 
     /// Checks that `bytes` come from this instance of the node `from`, and are new.
-    pub(crate) fn check(
+    pub(crate) fn check_letter(
         &mut self,
         from: &NodeName,
         incarnation: u64,
@@ -116,7 +116,7 @@ impl NodeSealChecker {
     ) -> Result<(), LetterRefusal> {
         use LetterRefusal::{NoKeyNow, NotForThisOne, NotGenuine, OtherController};
         let seal = seal.ok_or(NotGenuine("no seal"))?;
-        let seal = WrittenSeal::read(seal).ok_or(NotGenuine("an unreadable seal"))?;
+        let seal = WrittenSeal::parse_seal(seal).ok_or(NotGenuine("an unreadable seal"))?;
         let WrittenSeal { session, number, .. } = seal;
         if seal.kind != "n" {
             return Err(NotGenuine("not the seal of a node"));
@@ -129,19 +129,19 @@ impl NodeSealChecker {
             let key = (self.keys)(from).map_err(NoKeyNow)?;
             letter_key(&key.ok_or(NotGenuine("no key for that node"))?)
         };
-        let covered = SealScope { subject, incarnation, session, number }.covered(bytes);
+        let covered = SealScope { subject, incarnation, session, number }.signed_payload(bytes);
         hmac::verify(&key, &covered, &seal.bytes).map_err(|_| NotGenuine("a forged seal"))?;
         if self.session.is_some_and(|own| own != session) {
             return Err(if has_answered { NotForThisOne } else { OtherController });
         }
         // Nothing is remembered before this point, so forged messages leave no state behind.
-        let node = self.life_of(from, incarnation, key)?;
+        let node = self.known_instance(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);
-        node.numbers.entry(kind.to_owned()).or_default().accept(number).map_err(NotGenuine)
+        node.numbers.entry(kind.to_owned()).or_default().accept_number(number).map_err(NotGenuine)
     }
 
     /// The record of this instance of a node, whose seal was just verified.
-    fn life_of(
+    fn known_instance(
         &mut self,
         from: &NodeName,
         incarnation: u64,
@@ -157,7 +157,7 @@ impl NodeSealChecker {
                     return Err(LetterRefusal::NotGenuine("an earlier instance of that node"));
                 }
                 if node.incarnation != incarnation {
-                    node.begin_anew(fresh);
+                    node.start_new_instance(fresh);
                 }
                 Ok(node)
             }
@@ -166,7 +166,7 @@ impl NodeSealChecker {
 }
 
 impl KnownNode {
-    fn begin_anew(&mut self, fresh: Self) {
+    fn start_new_instance(&mut self, fresh: Self) {
         let mut earlier = std::mem::take(&mut self.earlier);
         if earlier.len() == EARLIER_LIVES {
             earlier.pop_front();
@@ -178,7 +178,7 @@ impl KnownNode {
 
 /// The seal on a segment of results. It covers the subject and the id under which the segment is stored.
 pub(crate) fn segment_seal(key: &[u8; MAC_KEY], subject: &str, id: &str, body: &[u8]) -> String {
-    BASE64.encode(hmac::sign(&derived(key, SEGMENTS), &segment_bytes(subject, id, body)))
+    BASE64.encode(hmac::sign(&derive_key(key, SEGMENTS), &segment_bytes(subject, id, body)))
 }
 
 pub(super) fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
@@ -199,7 +199,7 @@ pub(crate) fn is_segment_genuine(
     seal: &str,
 ) -> bool {
     let Ok(seal) = BASE64.decode(seal) else { return false };
-    hmac::verify(&derived(key, SEGMENTS), &segment_bytes(subject, id, body), &seal).is_ok()
+    hmac::verify(&derive_key(key, SEGMENTS), &segment_bytes(subject, id, body), &seal).is_ok()
 }
 
 #[cfg(test)]
@@ -222,9 +222,9 @@ mod tests {
     #[test]
     fn a_letter_of_a_node_is_accepted_once_and_only_as_it_was_sealed() {
         let mut sealer = NodeSealer::new(&KEY, 9);
-        let seal = sealer.seal("rep.a", b"bytes");
+        let seal = sealer.seal_letter("rep.a", b"bytes");
         let check = |from: &str, life, subject, bytes| {
-            checker().check(&NodeName(from.into()), life, subject, Some(&seal), bytes)
+            checker().check_letter(&NodeName(from.into()), life, subject, Some(&seal), bytes)
         };
         assert_eq!(check("a", 9, "rep.a", b"bytes"), Ok(()));
         assert!(check("a", 9, "rep.a", b"other").is_err());
@@ -232,21 +232,21 @@ mod tests {
         assert!(check("a", 8, "rep.a", b"bytes").is_err(), "another life");
         assert!(check("b", 9, "rep.a", b"bytes").is_err(), "another node");
         let mut own = checker();
-        assert_eq!(own.check(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
-        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
-        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine(REPEATED)));
+        assert_eq!(own.check_letter(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
+        assert_eq!(own.check_letter(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
+        assert_eq!(own.check_letter(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine(REPEATED)));
     }
 
     #[test]
     fn kinds_of_subjects_may_overtake_each_other_and_lives_may_not_come_back() {
         let (mut old, mut new, mut own) = (NodeSealer::new(&KEY, 1), NodeSealer::new(&KEY, 2), checker());
-        let (reply, renewal) = (old.seal("rep.a", b"r"), old.seal("lease.a", b"l"));
-        assert_eq!(own.check(&node(), 1, "lease.a", Some(&renewal), b"l"), Ok(()));
-        assert_eq!(own.check(&node(), 1, "rep.a", Some(&reply), b"r"), Ok(()));
-        let restarted = new.seal("hb.a", b"h");
-        assert_eq!(own.check(&node(), 2, "hb.a", Some(&restarted), b"h"), Ok(()));
-        let late = old.seal("rep.a", b"late");
-        let refused = own.check(&node(), 1, "rep.a", Some(&late), b"late");
+        let (reply, renewal) = (old.seal_letter("rep.a", b"r"), old.seal_letter("lease.a", b"l"));
+        assert_eq!(own.check_letter(&node(), 1, "lease.a", Some(&renewal), b"l"), Ok(()));
+        assert_eq!(own.check_letter(&node(), 1, "rep.a", Some(&reply), b"r"), Ok(()));
+        let restarted = new.seal_letter("hb.a", b"h");
+        assert_eq!(own.check_letter(&node(), 2, "hb.a", Some(&restarted), b"h"), Ok(()));
+        let late = old.seal_letter("rep.a", b"late");
+        let refused = own.check_letter(&node(), 1, "rep.a", Some(&late), b"late");
         assert_eq!(refused, Err(NotGenuine("an earlier instance of that node")));
     }
 
@@ -255,12 +255,12 @@ mod tests {
         let mut sealer = NodeSealer::new(&KEY, 9);
         let check = |session, seal: &str| {
             let keys: MacKeys = Arc::new(|_| Ok(Some(KEY)));
-            NodeSealChecker::new(keys, session).check(&node(), 9, "rep.a", Some(seal), b"armed")
+            NodeSealChecker::new(keys, session).check_letter(&node(), 9, "rep.a", Some(seal), b"armed")
         };
-        sealer.answer(4);
-        let old = sealer.seal("rep.a", b"armed");
-        sealer.answer(5);
-        let new = sealer.seal("rep.a", b"armed");
+        sealer.set_session(4);
+        let old = sealer.seal_letter("rep.a", b"armed");
+        sealer.set_session(5);
+        let new = sealer.seal_letter("rep.a", b"armed");
         assert_eq!([check(Some(4), &old), check(Some(5), &new), check(None, &old)], [Ok(()), Ok(()), Ok(())]);
         assert_eq!([check(Some(5), &old), check(Some(4), &new)], [const { Err(OtherController) }; 2]);
         let relabelled = old.replacen("0000000000000004", "0000000000000005", 1);
@@ -269,9 +269,10 @@ mod tests {
 
     #[test]
     fn a_key_that_cannot_be_read_now_is_no_forgery() {
-        let seal = NodeSealer::new(&KEY, 9).seal("rep.a", b"armed");
+        let seal = NodeSealer::new(&KEY, 9).seal_letter("rep.a", b"armed");
         let keys: MacKeys = Arc::new(|_| Err("the disk is broken".to_owned()));
-        let refused = NodeSealChecker::new(keys, Some(0)).check(&node(), 9, "rep.a", Some(&seal), b"armed");
+        let refused =
+            NodeSealChecker::new(keys, Some(0)).check_letter(&node(), 9, "rep.a", Some(&seal), b"armed");
         assert_eq!(refused, Err(NoKeyNow("the disk is broken".to_owned())));
     }
 

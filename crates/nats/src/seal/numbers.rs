@@ -15,7 +15,7 @@ const REMEMBERED: usize = 64;
 pub(super) struct AcceptedNumbers(VecDeque<u64>);
 
 impl AcceptedNumbers {
-    pub(super) fn accept(&mut self, number: u64) -> Result<(), &'static str> {
+    pub(super) fn accept_number(&mut self, number: u64) -> Result<(), &'static str> {
         let last = self.0.back().copied().unwrap_or(0);
         if number > last {
             if self.0.len() == REMEMBERED {
@@ -37,13 +37,13 @@ mod tests {
     #[test]
     fn numbers_are_accepted_once_and_in_order() {
         let mut numbers = AcceptedNumbers::default();
-        let accepted = [1, 2, 7, 5, 7, 2, 5, 8, 0].map(|number| numbers.accept(number));
+        let accepted = [1, 2, 7, 5, 7, 2, 5, 8, 0].map(|number| numbers.accept_number(number));
         let [good, repeated, overtaken] = [Ok(()), Err(REPEATED), Err(OVERTAKEN)];
         let wanted = [good, good, good, overtaken, repeated, repeated, overtaken, good, repeated];
         assert_eq!(accepted, wanted);
         for number in (100..100 + 2 * REMEMBERED as u64).step_by(2) {
-            assert_eq!(numbers.accept(number), good);
+            assert_eq!(numbers.accept_number(number), good);
         }
-        assert_eq!([101, 99, 8].map(|number| numbers.accept(number)), [overtaken, repeated, repeated]);
+        assert_eq!([101, 99, 8].map(|number| numbers.accept_number(number)), [overtaken, repeated, repeated]);
     }
 }

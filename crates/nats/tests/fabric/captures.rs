@@ -26,13 +26,13 @@ fn only_the_operators_questions_are_answered_each_once_and_only_the_nodes_answer
     let (questions, answers) = (witness.listen("get.a"), witness.listen("cap.a"));
     let mut giver = fabric(&a).give_out_captures(&node("a")).expect("it listens");
     let mut asker = fleet.controller().fetch_captures_of(&node("a")).expect("it listens");
-    let number = asker.ask(&capture(), WISH).expect("it is asked");
-    let question = giver.next(PATIENCE).expect("the question comes");
+    let number = asker.send_question(&capture(), WISH).expect("it is asked");
+    let question = giver.next_question(PATIENCE).expect("the question comes");
     assert_eq!((question.number, &question.capture, question.wish), (number, &capture(), WISH));
     let identity = CaptureIdentity { size: 10, modified_ns: 1 };
     let answer = CaptureAnswer { asker: question.asker, number, outcome: Ok(identity) };
-    giver.answer(&answer, b"0123456789".to_vec()).expect("it is answered");
-    assert_eq!(asker.next(PATIENCE), Some((answer, b"0123456789".to_vec())));
+    giver.send_answer(&answer, b"0123456789".to_vec()).expect("it is answered");
+    assert_eq!(asker.next_answer(PATIENCE), Some((answer, b"0123456789".to_vec())));
     // Recorded questions: repeated, without the seal, and with other words or bytes. The server takes everything in
     // order, so the next genuine question shows that none of them counted.
     let asked = questions.first();
@@ -48,14 +48,14 @@ fn only_the_operators_questions_are_answered_each_once_and_only_the_nodes_answer
     witness.publish("get.a", None, unsealed, "");
     witness.repeat(Message { payload: "9876543210".into(), ..given });
     witness.prove();
-    let number = asker.ask(&capture(), CaptureWish::Sha256).expect("it is asked");
-    let question = giver.next(PATIENCE).expect("the question comes");
+    let number = asker.send_question(&capture(), CaptureWish::Sha256).expect("it is asked");
+    let question = giver.next_question(PATIENCE).expect("the question comes");
     assert_eq!(
         (question.number, question.wish),
         (number, CaptureWish::Sha256),
         "the operator's, and each once"
     );
     let answer = CaptureAnswer { asker: question.asker, number, outcome: Ok(identity) };
-    giver.answer(&answer, b"the hash".to_vec()).expect("it is answered");
-    assert_eq!(asker.next(PATIENCE), Some((answer, b"the hash".to_vec())), "the node's bytes");
+    giver.send_answer(&answer, b"the hash".to_vec()).expect("it is answered");
+    assert_eq!(asker.next_answer(PATIENCE), Some((answer, b"the hash".to_vec())), "the node's bytes");
 }

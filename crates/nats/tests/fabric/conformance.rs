@@ -1,7 +1,7 @@
 //! Runs the suite that the local fabric passes, over the network.
 
 use crate::server::{RESULTS_ROOM, Server, program};
-use packetrig_fleet::conformance::{FabricTraits, conforms, faults_do_what_they_say};
+use packetrig_fleet::conformance::{FabricTraits, check_fabric, faults_do_what_they_say};
 use packetrig_nats::NatsFabric;
 use std::cell::RefCell;
 use std::path::Path;
@@ -29,7 +29,7 @@ fn check_with_servers(program: &Path, check: impl FnOnce(&dyn Fn() -> NatsFabric
 #[test]
 fn the_networked_fabric_conforms() {
     if let Some(program) = program() {
-        check_with_servers(&program, |make| conforms(TRAITS, make));
+        check_with_servers(&program, |make| check_fabric(TRAITS, make));
     }
 }
 

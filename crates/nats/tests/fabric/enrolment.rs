@@ -5,7 +5,7 @@ use crate::fleet::{Fleet, fabric, node, roomy};
 use crate::server::{program, say};
 use packetrig_fleet::fabric::{Error, Fabric};
 use packetrig_fleet::message::NodeName;
-use packetrig_nats::enrol::{self, EnrolServer, JoinLine, NodeKey, enrol, enrol_patiently};
+use packetrig_nats::enrol::{self, EnrolServer, JoinLine, NodeKey, enrol_node, enrol_with_retries};
 use packetrig_nats::{NatsFabric, ServerAccess};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ fn silent_connections_keep_no_node_out() {
     let line = fleet.line();
     let silent: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(fleet.door.address()).expect("it listens")).collect();
-    let member = enrol(&line, &node("a"), None).expect("it is let in beside them");
-    fabric(&member).join(node("a")).expect("it joins");
+    let member = enrol_node(&line, &node("a"), None).expect("it is let in beside them");
+    fabric(&member).open_endpoint(node("a")).expect("it joins");
     drop(silent);
 }
 
@@ -41,7 +41,8 @@ fn door_that_fails(fleet: &Fleet, times: usize) -> (EnrolServer, Arc<AtomicUsize
     };
     let security = fleet.certificate().security().clone();
     let anywhere = "127.0.0.1:0".parse().expect("an address");
-    let door = EnrolServer::start(Arc::clone(&fleet.authority), &security, anywhere, Arc::new(on_join));
+    let door =
+        EnrolServer::start_listening(Arc::clone(&fleet.authority), &security, anywhere, Arc::new(on_join));
     (door.expect("it listens"), asked)
 }
 
@@ -51,11 +52,14 @@ fn a_node_that_the_server_was_not_told_of_has_taken_no_name_and_used_no_secret()
     let fleet = Fleet::new(program);
     let (door, _) = door_that_fails(&fleet, 1);
     let line = JoinLine { enrol: door.address().to_string(), ..fleet.line() };
-    assert!(matches!(enrol(&line, &node("a"), None), Err(enrol::Error::Later(_))));
-    assert_eq!(fleet.authority.nodes().expect("listed"), []);
+    assert!(matches!(enrol_node(&line, &node("a"), None), Err(enrol::Error::Later(_))));
+    assert_eq!(fleet.authority.node_names().expect("listed"), []);
     // Another machine, so another key: the name is free, and the secret is as valid as before.
-    enrol(&line, &node("a"), None).expect("the single use is still there");
-    assert!(matches!(enrol(&line, &node("b"), None), Err(enrol::Error::Refused(_))), "it is used up now");
+    enrol_node(&line, &node("a"), None).expect("the single use is still there");
+    assert!(
+        matches!(enrol_node(&line, &node("b"), None), Err(enrol::Error::Refused(_))),
+        "it is used up now"
+    );
 }
 
 #[test]
@@ -67,30 +71,31 @@ fn a_node_asks_again_by_itself_with_the_key_that_it_keeps() {
     let place = tempfile::TempDir::new().expect("a place");
     let file = place.path().join("joining.key");
     let mut failures = Vec::new();
-    let key = NodeKey::kept_in(&file).expect("it is written");
-    let member = enrol_patiently(&line, &node("a"), &key, &mut |error| failures.push(error.to_string()));
+    let key = NodeKey::load_or_create(&file).expect("it is written");
+    let member = enrol_with_retries(&line, &node("a"), &key, &mut |error| failures.push(error.to_string()));
     member.expect("the third time");
     assert_eq!((asked.load(Ordering::Acquire), failures.len()), (3, 2), "{failures:?}");
     // The machine lost power before it had stored its membership: it asks again with the key that it stored.
-    let key = NodeKey::kept_in(&file).expect("it is read");
-    enrol_patiently(&line, &node("a"), &key, &mut |_| {}).expect("it is the same node");
-    let refused = enrol(&line, &node("a"), None);
+    let key = NodeKey::load_or_create(&file).expect("it is read");
+    enrol_with_retries(&line, &node("a"), &key, &mut |_| {}).expect("it is the same node");
+    let refused = enrol_node(&line, &node("a"), None);
     assert!(matches!(refused, Err(enrol::Error::Refused(_))), "another key: {refused:?}");
 }
 
 /// Joins so many nodes at once, each of which then sends and receives. Returns how often one of them asked again.
 fn join_at_once(fleet: &Fleet, count: usize) -> usize {
-    let secret = fleet.authority.allow("room", u32::try_from(count).ok(), None).expect("made");
-    let line = fleet.door.line(fleet.address(), fleet.door.address().to_string(), secret).expect("a line");
+    let secret = fleet.authority.create_secret("room", u32::try_from(count).ok(), None).expect("made");
+    let line =
+        fleet.door.make_join_line(fleet.address(), fleet.door.address().to_string(), secret).expect("a line");
     let asked_again = AtomicUsize::new(0);
     let members: Vec<_> = std::thread::scope(|scope| {
         let join = |number: usize| {
             let key = NodeKey::generate().expect("a key");
-            let member = enrol_patiently(&line, &node(&format!("n{number}")), &key, &mut |_| {
+            let member = enrol_with_retries(&line, &node(&format!("n{number}")), &key, &mut |_| {
                 asked_again.fetch_add(1, Ordering::Relaxed);
             });
             let member = member.expect("it is let in");
-            fabric(&member).join(member.name.clone()).expect("the server knows it")
+            fabric(&member).open_endpoint(member.name.clone()).expect("the server knows it")
         };
         let joining: Vec<_> = (0..count).map(|number| scope.spawn(move || join(number))).collect();
         joining.into_iter().map(|it| it.join().expect("it ends")).collect()
@@ -106,7 +111,7 @@ fn machines_that_are_switched_on_together_all_join_and_work_while_others_still_j
     let again = join_at_once(&fleet, BURST);
     say(&format!("{BURST} joined at once: {again} asked again"));
     let broker = fleet.broker.lock().expect("whole");
-    assert_eq!(broker.starts(), 1, "the server ended: {:?}", broker.troubles());
+    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_troubles());
 }
 
 /// The server's certificate is renewed while many machines are switched on.
@@ -119,11 +124,11 @@ fn a_server_that_reads_its_configuration_again_while_nodes_join_goes_on() {
         let while_joining = (0..10_000).take_while(|_| !joining.is_finished());
         let asker = fleet.authority.server_asker().expect("it has an account");
         while_joining
-            .map(|_| fleet.broker.lock().expect("whole").reload(&asker).expect("it reads it"))
+            .map(|_| fleet.broker.lock().expect("whole").reload_configuration(&asker).expect("it reads it"))
             .count()
     });
     let broker = fleet.broker.lock().expect("whole");
-    assert_eq!(broker.starts(), 1, "the server ended: {:?}", broker.troubles());
+    assert_eq!(broker.start_count(), 1, "the server ended: {:?}", broker.take_troubles());
     assert!(reloads > 1, "reloaded {reloads} times");
 }
 
@@ -134,14 +139,14 @@ fn a_server_that_runs_for_months_has_a_valid_certificate() {
     let issued = seconds() - 100 * DAY;
     let fleet = Fleet::issued_at(program, issued);
     let line = fleet.line();
-    assert!(enrol(&line, &node("a"), None).is_err(), "the certificate of the door has expired");
+    assert!(enrol_node(&line, &node("a"), None).is_err(), "the certificate of the door has expired");
     let renew = |now| {
         let broker = fleet.broker.lock().expect("whole");
         fleet.certificate().renew_if_due(now, Some(&broker), &fleet.door).expect("it can")
     };
     assert_eq!([issued + 59 * DAY, seconds(), seconds()].map(renew), [false, true, false]);
-    let member = enrol(&line, &node("a"), None).expect("the door has a new one");
-    fabric(&member).join(node("a")).expect("the server has a new one");
+    let member = enrol_node(&line, &node("a"), None).expect("the door has a new one");
+    fabric(&member).open_endpoint(node("a")).expect("the server has a new one");
 }
 
 #[test]
@@ -149,18 +154,18 @@ fn a_controller_that_works_for_months_has_a_valid_certificate() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let issued = seconds() - 100 * DAY;
-    let (credentials, keys) = fleet.authority.controller_at(issued).expect("it has keys");
+    let (credentials, keys) = fleet.authority.controller_credentials_at(issued).expect("it has keys");
     let access = roomy(ServerAccess {
         keys: Some(keys),
-        ..ServerAccess::to(fleet.address(), Some(credentials.clone()))
+        ..ServerAccess::for_server(fleet.address(), Some(credentials.clone()))
     });
     let own = NatsFabric::new(access).expect("a runtime");
-    let refused = own.join(NodeName::controller()).err();
+    let refused = own.open_endpoint(NodeName::controller()).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "expired: {refused:?}");
-    let (same, _) = fleet.authority.controller_at(issued + 59 * DAY).expect("it has keys");
+    let (same, _) = fleet.authority.controller_credentials_at(issued + 59 * DAY).expect("it has keys");
     assert_eq!(same.certificate, credentials.certificate, "not yet");
-    let (renewed, _) = fleet.authority.controller_at(seconds()).expect("it has keys");
+    let (renewed, _) = fleet.authority.controller_credentials_at(seconds()).expect("it has keys");
     assert_eq!(renewed.key, credentials.key, "connections that are opened later keep their key");
-    own.renew(renewed.newest());
-    own.join(NodeName::controller()).expect("it is valid again");
+    own.renew_credentials(renewed.newest_credentials());
+    own.open_endpoint(NodeName::controller()).expect("it is valid again");
 }

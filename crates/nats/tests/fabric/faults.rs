@@ -22,10 +22,10 @@ fn kill(process: u32) {
 fn kill_after(server: &Server, killed: u64) {
     let is_told = (0..600).any(|_| {
         std::thread::sleep(Duration::from_millis(100));
-        server.broker.starts() > killed
+        server.broker.start_count() > killed
     });
     assert!(is_told, "the server comes back");
-    kill(server.broker.process());
+    kill(server.broker.process_id());
 }
 
 /// Words that distinguish a port that was taken meanwhile from other troubles.
@@ -35,7 +35,7 @@ fn a_port_that_another_program_has_is_named_in_the_servers_own_words() {
     let place = tempfile::TempDir::new().expect("a place for the server");
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let listen = other.local_addr().expect("it has an address");
-    let refused = MessageServer::start(BrokerSetup { listen, ..setup(program, &place) });
+    let refused = MessageServer::start_and_wait(BrokerSetup { listen, ..setup(program, &place) });
     let Err(Error::NotReady(why)) = refused else { panic!("{refused:?}") };
     assert!(why.contains("address already in use"), "{why}");
 }
@@ -47,7 +47,7 @@ fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
     let fabric = server.fabric();
     let node = NodeName("a".into());
     let mut incoming = reader(&fabric, "1");
-    let mut outgoing = fabric.outgoing(&node).expect("it opens");
+    let mut outgoing = fabric.open_outlet(&node).expect("it opens");
     let mut got: BTreeMap<u64, u32> = BTreeMap::new();
     std::thread::scope(|scope| {
         let appending = scope.spawn(|| {
@@ -57,21 +57,21 @@ fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
                 }
                 let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node.clone(), number };
                 let body = format!("segment {number}");
-                outgoing.append(&id, body.as_bytes()).expect("the server comes back");
+                outgoing.append_segment(&id, body.as_bytes()).expect("the server comes back");
             }
         });
         while got.len() < usize::try_from(SEGMENTS).expect("few") {
-            let delivery = incoming.collect(LONG).expect("an accepted segment was lost");
+            let delivery = incoming.receive_segment(LONG).expect("an accepted segment was lost");
             assert_eq!(delivery.body, format!("segment {}", delivery.id.number).into_bytes());
             *got.entry(delivery.id.number).or_default() += 1;
             // An unconfirmed segment is delivered again: no harm.
-            incoming.confirm(delivery.token).unwrap_or(());
+            incoming.confirm_segment(delivery.token).unwrap_or(());
         }
         appending.join().expect("all were accepted");
     });
-    assert!(server.broker.starts() >= 2, "it was killed");
+    assert!(server.broker.start_count() >= 2, "it was killed");
     let again: u32 = got.values().map(|times| times - 1).sum();
-    let starts = server.broker.starts();
+    let starts = server.broker.start_count();
     say(&format!("{SEGMENTS} segments, {starts} starts of the server, {again} delivered again"));
 }
 
@@ -80,15 +80,15 @@ fn an_endpoint_works_again_after_the_server_came_back_and_tells_that_it_was_gone
     let Some(program) = program() else { return };
     let server = Server::open(program);
     let fabric = server.fabric();
-    let mut controller = fabric.join(NodeName::controller()).expect("it is free");
-    let mut agent = fabric.join(NodeName("a".into())).expect("it is free");
-    kill(server.broker.process());
+    let mut controller = fabric.open_endpoint(NodeName::controller()).expect("it is free");
+    let mut agent = fabric.open_endpoint(NodeName("a".into())).expect("it is free");
+    kill(server.broker.process_id());
     // Repeats the message until it arrives, as the state machines do.
     let heard = (0..600).any(|_| {
-        controller.post(agent.name(), MessageBody::RollCall(Nonce(1))).unwrap_or(());
-        agent.receive(Nanos::from_millis(100)).is_some()
+        controller.post_message(agent.name(), MessageBody::RollCall(Nonce(1))).unwrap_or(());
+        agent.receive_message(Nanos::from_millis(100)).is_some()
     });
     assert!(heard);
-    assert!(!agent.troubles().is_empty());
-    assert!(server.broker.troubles().iter().any(|told| told.contains("starting it again")));
+    assert!(!agent.take_troubles().is_empty());
+    assert!(server.broker.take_troubles().iter().any(|told| told.contains("starting it again")));
 }

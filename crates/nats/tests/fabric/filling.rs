@@ -28,8 +28,12 @@ fn what_is_appended_to_no_run_is_removed_and_counted() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
-    let mut incoming = fleet.controller().incoming("1").expect("it opens");
-    fabric(&b).outgoing(&node("b")).expect("it opens").append(&id("r", "b", 0), b"x").expect("it is kept");
+    let mut incoming = fleet.controller().open_inlet("1").expect("it opens");
+    fabric(&b)
+        .open_outlet(&node("b"))
+        .expect("it opens")
+        .append_segment(&id("r", "b", 0), b"x")
+        .expect("it is kept");
     let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
     // The last two would match all runs if they were the filter of a consumer.
     let long = "x".repeat(300);
@@ -42,10 +46,10 @@ fn what_is_appended_to_no_run_is_removed_and_counted() {
     assert!((0..1000).any(|_| kept(&witness) == sent + 1), "the server takes them");
     let waiting = incoming.waiting_runs().expect("it may");
     assert_eq!(waiting, BTreeMap::from([(RunId("r".into()), BTreeSet::new())]));
-    assert_eq!(incoming.refused(), BTreeMap::from([(node("a"), sent)]));
+    assert_eq!(incoming.take_refused_counts(), BTreeMap::from([(node("a"), sent)]));
     assert_eq!(kept(&witness), 1, "that of the honest node");
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).expect("nobody else reads it");
-    assert_eq!(incoming.collect(LONG).map(|delivery| delivery.id), Some(id("r", "b", 0)));
+    assert_eq!(incoming.receive_segment(LONG).map(|delivery| delivery.id), Some(id("r", "b", 0)));
 }
 
 #[test]
@@ -53,8 +57,12 @@ fn a_node_that_appends_to_more_runs_than_there_can_be_loses_what_it_has() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
-    let mut incoming = fleet.controller().incoming("1").expect("it opens");
-    fabric(&b).outgoing(&node("b")).expect("it opens").append(&id("r0", "b", 0), b"x").expect("it is kept");
+    let mut incoming = fleet.controller().open_inlet("1").expect("it opens");
+    fabric(&b)
+        .open_outlet(&node("b"))
+        .expect("it opens")
+        .append_segment(&id("r0", "b", 0), b"x")
+        .expect("it is kept");
     let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
     for run in 0..1100 {
         hostile.publish(&format!("res.r{run}.a"), None, HeaderMap::new(), "evil");
@@ -62,7 +70,7 @@ fn a_node_that_appends_to_more_runs_than_there_can_be_loses_what_it_has() {
     hostile.flush();
     assert!((0..10_000).any(|_| kept(&witness) == 1101), "the server takes them");
     incoming.waiting_runs().expect("it may");
-    assert_eq!((incoming.refused(), kept(&witness)), (BTreeMap::from([(node("a"), 1100)]), 1));
+    assert_eq!((incoming.take_refused_counts(), kept(&witness)), (BTreeMap::from([(node("a"), 1100)]), 1));
 }
 
 #[test]
@@ -70,24 +78,24 @@ fn a_stream_filled_with_results_of_an_old_run_has_room_again() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, c) = (fleet.member("a"), fleet.member("b"), fleet.member("c"));
-    let mut incoming = fleet.controller().incoming("1").expect("it opens");
+    let mut incoming = fleet.controller().open_inlet("1").expect("it opens");
     let body = vec![7; RESULTS_ROOM / 8];
     let (of_a, of_b) = (fabric(&a), fabric(&b));
-    let mut hostile = of_a.outgoing(&node("a")).expect("it opens");
-    let filled = (0..20).find_map(|number| hostile.append(&id("old", "a", number), &body).err());
+    let mut hostile = of_a.open_outlet(&node("a")).expect("it opens");
+    let filled = (0..20).find_map(|number| hostile.append_segment(&id("old", "a", number), &body).err());
     assert_eq!(filled, Some(Error::Full));
-    let mut honest = of_b.outgoing(&node("b")).expect("it opens");
-    assert_eq!(honest.append(&id("r", "b", 0), &body), Err(Error::Full));
+    let mut honest = of_b.open_outlet(&node("b")).expect("it opens");
+    assert_eq!(honest.append_segment(&id("r", "b", 0), &body), Err(Error::Full));
     assert!(!incoming.is_nearly_full(), "nothing was asked yet");
     let waiting = incoming.waiting_runs().expect("it may");
     assert!(waiting.keys().eq([&RunId("old".into())]) && incoming.is_nearly_full());
     let removed = incoming.discard_runs(&BTreeSet::from([RunId("old".into())])).expect("it may");
     assert!((4..20).contains(&removed), "{removed}");
-    honest.append(&id("r", "b", 0), &body).expect("there is room again");
+    honest.append_segment(&id("r", "b", 0), &body).expect("there is room again");
     let waiting = incoming.waiting_runs().expect("it may");
     assert!(waiting.keys().eq([&RunId("r".into())]) && !incoming.is_nearly_full());
     // Its node still has these segments, and may send them again once the server has forgotten their ids. Segments of
     // other nodes are taken now.
-    let mut other = fabric(&c).outgoing(&node("c")).expect("it opens");
-    other.append(&id("old", "c", 0), &body).expect("the run is as good as any");
+    let mut other = fabric(&c).open_outlet(&node("c")).expect("it opens");
+    other.append_segment(&id("old", "c", 0), &body).expect("the run is as good as any");
 }

@@ -4,7 +4,7 @@ use crate::server::{RESULTS_ROOM, setup};
 use packetrig_fleet::message::NodeName;
 use packetrig_nats::authority::{FleetAuthority, ServerCertificateKeeper};
 use packetrig_nats::broker::{BrokerSetup, MessageServer};
-use packetrig_nats::enrol::{EnrolServer, FleetMembership, JoinLine, enrol};
+use packetrig_nats::enrol::{EnrolServer, FleetMembership, JoinLine, enrol_node};
 use packetrig_nats::{NatsFabric, ServerAccess};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,20 +34,21 @@ impl Fleet {
     pub(crate) fn issued_at(program: PathBuf, now: u64) -> Self {
         let place = TempDir::new().expect("a place");
         let authority =
-            Arc::new(FleetAuthority::open(&place.path().join("authority")).expect("it is founded"));
+            Arc::new(FleetAuthority::open_or_create(&place.path().join("authority")).expect("it is founded"));
         let names = vec!["127.0.0.1".to_owned()];
-        let certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names, now);
+        let certificate = ServerCertificateKeeper::with_new_certificate(Arc::clone(&authority), names, now);
         let certificate = certificate.expect("a certificate");
         let security = certificate.security().clone();
         let setup = BrokerSetup { security: Some(security.clone()), ..setup(program, &place) };
-        let broker = Arc::new(Mutex::new(MessageServer::start(setup).expect("the server starts")));
+        let broker = Arc::new(Mutex::new(MessageServer::start_and_wait(setup).expect("the server starts")));
         let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
         let on_join = move |node: &NodeName| {
             let node = nodes.admitted_node(node).map_err(|error| error.to_string())?.expect("it was let in");
-            own.lock().expect("whole").admit(&node).map_err(|error| error.to_string())
+            own.lock().expect("whole").admit_node(&node).map_err(|error| error.to_string())
         };
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let door = EnrolServer::start(Arc::clone(&authority), &security, anywhere, Arc::new(on_join));
+        let door =
+            EnrolServer::start_listening(Arc::clone(&authority), &security, anywhere, Arc::new(on_join));
         let certificate = Mutex::new(certificate);
         Self { broker, authority, door: door.expect("it listens"), place, certificate }
     }
@@ -61,17 +62,17 @@ impl Fleet {
     }
 
     pub(crate) fn line(&self) -> JoinLine {
-        let secret = self.authority.allow("test", Some(1), None).expect("made");
-        self.door.line(self.address(), self.door.address().to_string(), secret).expect("a line")
+        let secret = self.authority.create_secret("test", Some(1), None).expect("made");
+        self.door.make_join_line(self.address(), self.door.address().to_string(), secret).expect("a line")
     }
 
     pub(crate) fn member(&self, name: &str) -> FleetMembership {
-        enrol(&self.line(), &node(name), None).unwrap_or_else(|error| panic!("{name}: {error}"))
+        enrol_node(&self.line(), &node(name), None).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
     pub(crate) fn controller_access(&self) -> ServerAccess {
-        let (credentials, keys) = self.authority.controller().expect("it has keys");
-        let access = ServerAccess::to(self.address(), Some(credentials));
+        let (credentials, keys) = self.authority.controller_credentials().expect("it has keys");
+        let access = ServerAccess::for_server(self.address(), Some(credentials));
         ServerAccess { keys: Some(keys), ..roomy(access) }
     }
 
@@ -81,9 +82,9 @@ impl Fleet {
 }
 
 pub(crate) fn roomy(access: ServerAccess) -> ServerAccess {
-    ServerAccess { results_room: RESULTS_ROOM as u64, patience: Duration::from_secs(20), ..access }
+    ServerAccess { results_room: RESULTS_ROOM as u64, timeout: Duration::from_secs(20), ..access }
 }
 
 pub(crate) fn fabric(of: &FleetMembership) -> NatsFabric {
-    NatsFabric::new(roomy(of.access().expect("it is whole"))).expect("a runtime")
+    NatsFabric::new(roomy(of.server_access().expect("it is whole"))).expect("a runtime")
 }

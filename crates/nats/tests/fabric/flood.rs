@@ -25,7 +25,7 @@ const LINK: u64 = 1_000_000;
 const QUESTIONS: u64 = 20;
 
 fn head() -> MessageHead {
-    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") }
 }
 
 /// Time that passes only while this process gets the processor: a thread counts its sleeps. A pause of the machine is
@@ -90,7 +90,7 @@ impl HeldLease {
             let asked = held.time.now();
             held.asked.insert(number, asked);
             agent
-                .post(&NodeName::controller(), MessageBody::Renew(head(), Nonce(number)))
+                .post_message(&NodeName::controller(), MessageBody::Renew(head(), Nonce(number)))
                 .expect("it is sent");
             while held.time.now() < asked + LeaseTerms::FLEET.renew_every(2).as_u64() {
                 grant(controller);
@@ -102,17 +102,19 @@ impl HeldLease {
 
     fn hear(&mut self, agent: &mut NatsEndpoint) {
         self.least_left = self.least_left.min(self.until.cast_signed() - self.time.now().cast_signed());
-        if let Some(MessageBody::Granted(_, grant)) = agent.receive(Nanos::ZERO).map(|letter| letter.body) {
+        if let Some(MessageBody::Granted(_, grant)) =
+            agent.receive_message(Nanos::ZERO).map(|letter| letter.body)
+        {
             self.until = self.until.max(self.asked[&grant.nonce.0] + LeaseTerms::FLEET.ttl.as_u64());
         }
     }
 }
 
 fn grant(controller: &mut NatsEndpoint) {
-    let heard = controller.receive(TURN).filter(|letter| letter.from == node("b"));
+    let heard = controller.receive_message(TURN).filter(|letter| letter.from == node("b"));
     if let Some(MessageBody::Renew(head, nonce)) = heard.map(|letter| letter.body) {
         controller
-            .post(&node("b"), MessageBody::Granted(head, LeaseGrant { nonce, go_on: true }))
+            .post_message(&node("b"), MessageBody::Granted(head, LeaseGrant { nonce, go_on: true }))
             .expect("it is sent");
     }
 }
@@ -125,15 +127,15 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let link = SlowLink::to(server, LINK);
     let access = ServerAccess { servers: vec![link.address.to_string()], ..fleet.controller_access() };
     let own = NatsFabric::new(access).expect("a runtime");
-    let mut controller = own.join(NodeName::controller()).expect("it joins");
-    let mut agent = fabric(&b).join(node("b")).expect("it joins");
+    let mut controller = own.open_endpoint(NodeName::controller()).expect("it joins");
+    let mut agent = fabric(&b).open_endpoint(node("b")).expect("it joins");
     drop({
-        let mut first = fabric(&a).join(node("a")).expect("it joins");
-        controller.post(&node("a"), MessageBody::RollCall(Nonce(1))).expect("it is there");
-        first.receive(LONG).expect("it comes")
+        let mut first = fabric(&a).open_endpoint(node("a")).expect("it joins");
+        controller.post_message(&node("a"), MessageBody::RollCall(Nonce(1))).expect("it is there");
+        first.receive_message(LONG).expect("it comes")
     });
-    controller.post(&node("b"), MessageBody::RollCall(Nonce(1))).expect("it is there");
-    agent.receive(LONG).expect("it comes");
+    controller.post_message(&node("b"), MessageBody::RollCall(Nonce(1))).expect("it is there");
+    agent.receive_message(LONG).expect("it comes");
     let hostile = Stranger::new(&fleet, &a);
     let over = AtomicBool::new(false);
     let (held, flooded) = std::thread::scope(|scope| {
@@ -149,7 +151,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
         "{flooded} B flooded on {subjects:?} over a link of {LINK} B/s: the lease of another had {left_ms} ms left at worst"
     ));
     assert!(held.least_left > 0, "the lease ran out");
-    Some((controller.refused(), controller.troubles()))
+    Some((controller.refused_letters(), controller.take_troubles()))
 }
 
 #[test]
@@ -185,7 +187,7 @@ fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
     let mut claim = LeadClaim::new(me, wanted, watch);
     loop {
         let now = MonoTime::from_nanos(monotonic_ns());
-        match claim.step(records, &|_| Some(true), now).expect("the server answers") {
+        match claim.advance_claim(records, &|_| Some(true), now).expect("the server answers") {
             ClaimProgress::UnderWay => {}
             ClaimProgress::Blocked(held) => panic!("nobody else wants them: {held:?}"),
             ClaimProgress::Taken(_, leads) => {
@@ -203,15 +205,15 @@ fn a_lease_holds_while_another_controller_takes_and_gives_back_leads() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (own, other) = (fleet.controller(), fleet.controller());
-    let mut controller = own.join(NodeName::controller_of("1f")).expect("it joins");
-    let mut agent = fabric(&fleet.member("b")).join(node("b")).expect("it joins");
+    let mut controller = own.open_endpoint(NodeName::controller_of("1f")).expect("it joins");
+    let mut agent = fabric(&fleet.member("b")).open_endpoint(node("b")).expect("it joins");
     controller.listen_to(&[node("b")]).expect("it may");
-    controller.post(&node("b"), MessageBody::RollCall(Nonce(1))).expect("it is there");
-    agent.receive(LONG).expect("it comes");
+    controller.post_message(&node("b"), MessageBody::RollCall(Nonce(1))).expect("it is there");
+    agent.receive_message(LONG).expect("it comes");
     let over = AtomicBool::new(false);
     let (held, (taken, took)) = std::thread::scope(|scope| {
         let taking = scope.spawn(|| {
-            let mut records = other.records().expect("it may");
+            let mut records = other.open_records().expect("it may");
             let (mut taken, began) = (0, monotonic_ns());
             while !over.load(Ordering::Acquire) {
                 take_and_give_back(&mut records, LEADS);

@@ -84,9 +84,9 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
     let own = fleet.controller();
-    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let mut controller = own.open_endpoint(NodeName::controller()).expect("it joins");
     let _results = reader(&own, "1");
-    let mut honest = fabric(&b).join(node("b")).expect("it joins");
+    let mut honest = fabric(&b).open_endpoint(node("b")).expect("it joins");
     let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
     let _own_questions = hostile.listen("join.a");
     let seen = witness.listen(">");
@@ -113,38 +113,38 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     acquaint(&mut honest, &mut controller);
     let head = head(1);
     honest
-        .post(&NodeName::controller(), MessageBody::Reply(head.clone(), NodeReply::Armed))
+        .post_message(&NodeName::controller(), MessageBody::Reply(head.clone(), NodeReply::Armed))
         .expect("it works");
     let from_b = |letter: &MessageEnvelope| letter.from == node("b");
-    let reply = (0..200).find_map(|_| controller.receive(SOON).filter(from_b));
+    let reply = (0..200).find_map(|_| controller.receive_message(SOON).filter(from_b));
     assert_eq!(reply.map(|letter| letter.body), Some(MessageBody::Reply(head, NodeReply::Armed)));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
-    fabric(&b).outgoing(&node("b")).expect("it opens").append(&id, b"whole").expect("it is kept");
+    fabric(&b).open_outlet(&node("b")).expect("it opens").append_segment(&id, b"whole").expect("it is kept");
 }
 
 fn head(epoch: u64) -> MessageHead {
-    MessageHead { run: RunId("r".into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch, plan: PlanHash::from_document("p") }
 }
 
 /// Introduces the controller to the node. A server that has just read its accounts again may lose a letter.
 fn acquaint(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint) {
     assert!((0..200).any(|_| {
-        controller.post(agent.name(), MessageBody::RollCall(Nonce(1))).expect("it works");
-        agent.receive(SOON).is_some()
+        controller.post_message(agent.name(), MessageBody::RollCall(Nonce(1))).expect("it works");
+        agent.receive_message(SOON).is_some()
     }));
     // Earlier answers are no answer to the next question.
-    while agent.receive(SOON).is_some() {}
+    while agent.receive_message(SOON).is_some() {}
 }
 
 /// Sends a hello with this epoch, and returns the one that the controller believes.
 fn believed(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint, epoch: u64) -> u64 {
     agent
-        .post(
+        .post_message(
             &NodeName::controller(),
             MessageBody::Hello(Box::new(NodeHello { epoch, ..NodeHello::default() })),
         )
         .expect("sent");
-    let hello = (0..200).find_map(|_| match controller.receive(SOON)?.body {
+    let hello = (0..200).find_map(|_| match controller.receive_message(SOON)?.body {
         MessageBody::Hello(hello) => Some(hello),
         _ => None,
     });
@@ -157,16 +157,19 @@ fn an_epoch_counts_only_with_the_signature_of_its_controller() {
     let fleet = Fleet::new(program);
     let member = fleet.member("a");
     let place = tempfile::TempDir::new().expect("a place");
-    let access =
-        ServerAccess { epoch_proof: Some(place.path().join("proof")), ..member.access().expect("whole") };
-    let join = || NatsFabric::new(access.clone()).expect("a runtime").join(node("a")).expect("it joins");
+    let access = ServerAccess {
+        epoch_proof: Some(place.path().join("proof")),
+        ..member.server_access().expect("whole")
+    };
+    let join =
+        || NatsFabric::new(access.clone()).expect("a runtime").open_endpoint(node("a")).expect("it joins");
     let own = fleet.controller();
-    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let mut controller = own.open_endpoint(NodeName::controller()).expect("it joins");
     let mut agent = join();
     acquaint(&mut agent, &mut controller);
     assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 0, "nobody ever said so");
-    controller.post(&node("a"), MessageBody::Command(head(5), NodeCommand::Arm)).expect("it works");
-    assert!((0..200).any(|_| agent.receive(SOON).is_some()));
+    controller.post_message(&node("a"), MessageBody::Command(head(5), NodeCommand::Arm)).expect("it works");
+    assert!((0..200).any(|_| agent.receive_message(SOON).is_some()));
     assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 5);
     assert_eq!(believed(&mut agent, &mut controller, 4), 4);
     drop(agent);
@@ -181,32 +184,39 @@ fn what_a_node_says_without_its_seal_is_nobodys_word() {
     let fleet = Fleet::new(program);
     let (a, b) = (fleet.member("a"), fleet.member("b"));
     let own = fleet.controller();
-    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let mut controller = own.open_endpoint(NodeName::controller()).expect("it joins");
     let mut incoming = reader(&own, "1");
     // The server lets it pass: the certificate is the node's own. The key is another node's, or nobody's.
-    let keyless = ServerAccess { keys: None, ..a.access().expect("whole") };
-    let other = ServerAccess { keys: b.access().expect("whole").keys, ..keyless.clone() };
+    let keyless = ServerAccess { keys: None, ..a.server_access().expect("whole") };
+    let other = ServerAccess { keys: b.server_access().expect("whole").keys, ..keyless.clone() };
     for (access, forgeries) in [keyless, other].into_iter().zip(1..) {
         let fabric = NatsFabric::new(access).expect("a runtime");
-        let mut forger = fabric.join(node("a")).expect("it joins");
+        let mut forger = fabric.open_endpoint(node("a")).expect("it joins");
         forger
-            .post(&NodeName::controller(), MessageBody::Reply(head(1), NodeReply::Armed))
+            .post_message(&NodeName::controller(), MessageBody::Reply(head(1), NodeReply::Armed))
             .expect("it is sent");
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
-        fabric.outgoing(&node("a")).expect("it opens").append(&id, b"PASS").expect("the server keeps it");
+        fabric
+            .open_outlet(&node("a"))
+            .expect("it opens")
+            .append_segment(&id, b"PASS")
+            .expect("the server keeps it");
         let is_refused = (0..200).any(|_| {
-            assert!(controller.receive(SOON).is_none());
-            controller.refused() == forgeries
+            assert!(controller.receive_message(SOON).is_none());
+            controller.refused_letters() == forgeries
         });
-        assert!(is_refused && controller.receive(SOON).is_none(), "it is refused, and nothing else comes");
+        assert!(
+            is_refused && controller.receive_message(SOON).is_none(),
+            "it is refused, and nothing else comes"
+        );
         let mut refused = 0;
         assert!((0..50).all(|_| {
-            refused += incoming.refused().values().sum::<u64>();
-            refused > 0 || incoming.collect(SOON).is_none()
+            refused += incoming.take_refused_counts().values().sum::<u64>();
+            refused > 0 || incoming.receive_segment(SOON).is_none()
         }));
         assert_eq!(refused, 1, "counted, and it does not come again");
     }
-    assert_eq!(controller.refused(), 2);
+    assert_eq!(controller.refused_letters(), 2);
 }
 
 /// A compromised server records the messages of nodes and replays them to the next controller.
@@ -216,24 +226,26 @@ fn a_letter_to_an_earlier_controller_is_nobodys_word() {
     let fleet = Fleet::new(program);
     let (a, witness) = (fleet.member("a"), fleet.member("witness"));
     let own = fleet.controller();
-    let mut controller = own.join(NodeName::controller()).expect("it joins");
-    let mut agent = fabric(&a).join(node("a")).expect("it joins");
+    let mut controller = own.open_endpoint(NodeName::controller()).expect("it joins");
+    let mut agent = fabric(&a).open_endpoint(node("a")).expect("it joins");
     acquaint(&mut agent, &mut controller);
     let witness = Stranger::witness(&fleet, &witness);
     let seen = witness.listen("rep.a");
-    agent.post(&NodeName::controller(), MessageBody::Reply(head(1), NodeReply::Armed)).expect("sent");
-    assert!((0..200).any(|_| controller.receive(SOON).is_some()), "its own controller believes it");
+    agent.post_message(&NodeName::controller(), MessageBody::Reply(head(1), NodeReply::Armed)).expect("sent");
+    assert!((0..200).any(|_| controller.receive_message(SOON).is_some()), "its own controller believes it");
     drop((controller, agent));
-    let mut next = fleet.controller().join(NodeName::controller()).expect("it joins");
+    let mut next = fleet.controller().open_endpoint(NodeName::controller()).expect("it joins");
     witness.repeat(seen.first());
     // The recording reaches the next controller before any later message of the node.
     witness.prove();
     // A running node learns of the next controller by itself, and its messages count.
-    let mut agent = fabric(&a).join(node("a")).expect("it joins");
+    let mut agent = fabric(&a).open_endpoint(node("a")).expect("it joins");
     let heard = (0..200).any(|_| {
-        agent.post(&NodeName::controller(), MessageBody::Reply(head(2), NodeReply::Armed)).expect("sent");
-        let heard = next.receive(SOON);
-        agent.receive(SOON);
+        agent
+            .post_message(&NodeName::controller(), MessageBody::Reply(head(2), NodeReply::Armed))
+            .expect("sent");
+        let heard = next.receive_message(SOON);
+        agent.receive_message(SOON);
         heard
             .inspect(|letter| assert_eq!(letter.body, MessageBody::Reply(head(2), NodeReply::Armed)))
             .is_some()
@@ -248,19 +260,19 @@ fn a_segment_waits_while_the_key_of_its_node_cannot_be_read() {
     let a = fleet.member("a");
     let mut incoming = reader(&fleet.controller(), "1");
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
-    fabric(&a).outgoing(&node("a")).expect("it opens").append(&id, b"whole").expect("it is kept");
+    fabric(&a).open_outlet(&node("a")).expect("it opens").append_segment(&id, b"whole").expect("it is kept");
     // A directory in its place cannot be read as a file, not even by root.
     let file = fleet.place.path().join("authority/a.node");
     let aside = file.with_extension("aside");
     std::fs::rename(&file, &aside).expect("moved");
     std::fs::create_dir(&file).expect("made");
     let why = (0..50).find_map(|_| {
-        assert!(incoming.collect(SOON).is_none(), "nobody can say whose it is");
+        assert!(incoming.receive_segment(SOON).is_none(), "nobody can say whose it is");
         incoming.unreadable_keys().remove(&node("a"))
     });
     assert!(why.is_some_and(|why| why.contains("a.node")), "the file is named");
     std::fs::remove_dir(&file).expect("removed");
     std::fs::rename(&aside, &file).expect("moved");
-    let delivery = (0..50).find_map(|_| incoming.collect(SOON)).expect("it comes again");
-    assert_eq!((delivery.id, incoming.refused().len()), (id, 0));
+    let delivery = (0..50).find_map(|_| incoming.receive_segment(SOON)).expect("it comes again");
+    assert_eq!((delivery.id, incoming.take_refused_counts().len()), (id, 0));
 }

@@ -9,7 +9,7 @@ use packetrig_fleet::fabric::{Endpoint, Error, Fabric, RecordStore, ResultInlet,
 use packetrig_fleet::message::{
     LeaseGrant, MessageBody, MessageHead, NodeCommand, NodeName, NodeReply, Nonce, PlanHash, RunId,
 };
-use packetrig_nats::enrol::{self, FleetMembership, JoinLine, enrol};
+use packetrig_nats::enrol::{self, FleetMembership, JoinLine, enrol_node};
 use packetrig_nats::{FleetCredentials, NatsEndpoint, NatsFabric, ServerAccess};
 use packetrig_units::{MonoTime, Nanos};
 use std::time::Duration;
@@ -18,7 +18,7 @@ const SOON: Nanos = Nanos::from_millis(200);
 const LONG: Nanos = Nanos::from_secs(20);
 
 fn head() -> MessageHead {
-    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+    MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") }
 }
 
 fn commit() -> MessageBody {
@@ -31,21 +31,21 @@ fn grant() -> MessageBody {
 }
 
 fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
-    fabric.join(name.clone()).unwrap_or_else(|error| panic!("{name}: {error}"))
+    fabric.open_endpoint(name.clone()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
 /// Introduces the controller to the node; earlier messages of the node count for no controller.
 fn acquaint(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) {
     controller.post_all(MessageBody::RollCall(Nonce(1))).expect("it works");
-    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
+    assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
 }
 
 /// Waits for a trouble, at most as long as a lost message would take.
 fn troubles(of: &mut NatsEndpoint) -> Vec<Error> {
     (0..200)
         .find_map(|_| {
-            assert_eq!(of.receive(Nanos::from_millis(50)), None);
-            Some(of.troubles()).filter(|troubles| !troubles.is_empty())
+            assert_eq!(of.receive_message(Nanos::from_millis(50)), None);
+            Some(of.take_troubles()).filter(|troubles| !troubles.is_empty())
         })
         .expect("something was refused")
 }
@@ -58,24 +58,28 @@ fn a_fleet_works_as_one_with_certificates_and_seals() {
     let mut controller = join(&own, &NodeName::controller());
     let mut agent = join(&fabric(&a), &node("a"));
     for body in [commit(), grant(), MessageBody::RollCall(Nonce(1))] {
-        controller.post(&node("a"), body.clone()).expect("it works");
-        assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
+        controller.post_message(&node("a"), body.clone()).expect("it works");
+        assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(body));
     }
     controller.post_all(MessageBody::RollCall(Nonce(1))).expect("it works");
-    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
+    assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(MessageBody::RollCall(Nonce(1))));
     assert!(matches!(controller.post_all(commit()), Err(Error::NotPermitted(_))));
-    agent.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
-    let reply = controller.receive(LONG).expect("not lost");
+    agent
+        .post_message(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed))
+        .expect("it works");
+    let reply = controller.receive_message(LONG).expect("not lost");
     assert_eq!((reply.from, reply.body), (node("a"), MessageBody::Reply(head(), NodeReply::Armed)));
     // A node that starts again is another instance; messages for it are sealed for that instance.
     drop(agent);
     let mut agent = join(&fabric(&a), &node("a"));
     acquaint(&mut controller, &mut agent);
-    agent.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
-    assert!(controller.receive(LONG).is_some());
-    controller.post(&node("a"), commit()).expect("it works");
-    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(commit()));
-    assert_eq!((agent.refused(), agent.troubles()), (0, vec![]));
+    agent
+        .post_message(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed))
+        .expect("it works");
+    assert!(controller.receive_message(LONG).is_some());
+    controller.post_message(&node("a"), commit()).expect("it works");
+    assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(commit()));
+    assert_eq!((agent.refused_letters(), agent.take_troubles()), (0, vec![]));
 }
 
 #[test]
@@ -83,32 +87,33 @@ fn the_controllers_rights_are_enough_for_its_records_and_results() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let own = fleet.controller();
-    let mut records = own.records().expect("it may");
-    let first = records.create("run.a", b"1").expect("it may");
-    assert_eq!(records.get("run.a").expect("it may").map(|record| record.value), Some(b"1".to_vec()));
-    assert_eq!(records.replace("run.a", first + 7, b"2"), Err(Error::Stale("run.a".into())));
-    records.replace("run.a", first, b"2").expect("it may");
-    assert_eq!(records.keys("run.").expect("it may"), ["run.a"]);
-    records.remove("run.a").expect("it may");
-    assert_eq!(records.get("run.a").expect("it may"), None);
+    let mut records = own.open_records().expect("it may");
+    let first = records.create_record("run.a", b"1").expect("it may");
+    assert_eq!(records.get_record("run.a").expect("it may").map(|record| record.value), Some(b"1".to_vec()));
+    assert_eq!(records.replace_record("run.a", first + 7, b"2"), Err(Error::Stale("run.a".into())));
+    records.replace_record("run.a", first, b"2").expect("it may");
+    assert_eq!(records.list_keys("run.").expect("it may"), ["run.a"]);
+    records.remove_record("run.a").expect("it may");
+    assert_eq!(records.get_record("run.a").expect("it may"), None);
     // This call creates the stream.
-    drop(own.incoming("1").expect("it may"));
+    drop(own.open_inlet("1").expect("it may"));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
-    let mut outgoing = fabric(&fleet.member("a")).outgoing(&node("a")).expect("it opens");
-    outgoing.append(&id, b"x").expect("it is kept");
+    let mut outgoing = fabric(&fleet.member("a")).open_outlet(&node("a")).expect("it opens");
+    outgoing.append_segment(&id, b"x").expect("it is kept");
     // The second reader takes over from the first; unconfirmed deliveries come again.
     for reader_name in ["1", "2"] {
         let mut incoming = reader(&own, reader_name);
-        assert_eq!(incoming.collect(LONG).map(|delivery| delivery.id), Some(id.clone()));
+        assert_eq!(incoming.receive_segment(LONG).map(|delivery| delivery.id), Some(id.clone()));
     }
     let mut incoming = reader(&own, "3");
-    let delivery = incoming.collect(LONG).expect("it comes");
-    incoming.confirm(delivery.token).expect("it may");
+    let delivery = incoming.receive_segment(LONG).expect("it comes");
+    incoming.confirm_segment(delivery.token).expect("it may");
 }
 
 /// The error of this member when it opens a part that is not its own. It comes at once, long before the timeout.
 fn refusal<T>(member: &FleetMembership, open: impl Fn(&NatsFabric) -> Result<T, Error>) -> Error {
-    let access = ServerAccess { patience: Duration::from_secs(20), ..roomy(member.access().expect("whole")) };
+    let access =
+        ServerAccess { timeout: Duration::from_secs(20), ..roomy(member.server_access().expect("whole")) };
     open(&NatsFabric::new(access).expect("a runtime")).err().expect("it may not")
 }
 
@@ -116,17 +121,17 @@ fn refusal<T>(member: &FleetMembership, open: impl Fn(&NatsFabric) -> Result<T, 
 fn assert_refuses_stores(a: &NatsFabric, member: &FleetMembership) {
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let refused = refusal(member, NatsFabric::records);
+            let refused = refusal(member, NatsFabric::open_records);
             assert!(matches!(refused, Error::NotPermitted(_)), "records: {refused:?}");
         });
         scope.spawn(|| {
-            let refused = refusal(member, |fabric| fabric.incoming("1"));
+            let refused = refusal(member, |fabric| fabric.open_inlet("1"));
             assert!(matches!(refused, Error::NotPermitted(_)), "results: {refused:?}");
         });
-        let mut forger = a.outgoing(&node("b")).expect("it connects");
+        let mut forger = a.open_outlet(&node("b")).expect("it connects");
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
         // The server refuses the answer's inbox or the subject, whichever comes first.
-        let refused = forger.append(&id, b"x");
+        let refused = forger.append_segment(&id, b"x");
         assert!(matches!(refused, Err(Error::NotPermitted(_))), "of another: {refused:?}");
     });
 }
@@ -142,44 +147,49 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     let (mut agent, mut other) = (join(&a, &node("a")), join(&b, &node("b")));
     // With the certificate of `a`, a client that takes the place of `b` or of the controller receives nothing.
     for name in [node("b"), NodeName::controller()] {
-        assert!(matches!(a.join(name.clone()), Err(Error::NotPermitted(_))), "{name}");
+        assert!(matches!(a.open_endpoint(name.clone()), Err(Error::NotPermitted(_))), "{name}");
     }
-    let refusal =
-        agent.post(&node("b"), commit()).err().map_or_else(|| troubles(&mut agent), |error| vec![error]);
+    let refusal = agent
+        .post_message(&node("b"), commit())
+        .err()
+        .map_or_else(|| troubles(&mut agent), |error| vec![error]);
     assert_eq!(refusal, [Error::NotPermitted("cmd.node.b".into())]);
     agent.post_all(MessageBody::RollCall(Nonce(1))).expect("it is sent");
     assert_eq!(troubles(&mut agent), [Error::NotPermitted("cmd.all".into())]);
-    assert_eq!(other.receive(SOON), None);
+    assert_eq!(other.receive_message(SOON), None);
     assert_refuses_stores(&a, &member);
     // None of this has changed anything.
     acquaint(&mut controller, &mut other);
-    other.post(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed)).expect("it works");
-    let reply = controller.receive(LONG).expect("not lost");
+    other
+        .post_message(&NodeName::controller(), MessageBody::Reply(head(), NodeReply::Armed))
+        .expect("it works");
+    let reply = controller.receive_message(LONG).expect("not lost");
     assert_eq!(reply.from, node("b"));
-    assert_eq!(controller.receive(SOON), None);
+    assert_eq!(controller.receive_message(SOON), None);
 }
 
 #[test]
 fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     let Some(program) = program() else { return };
     let (fleet, stranger) = (Fleet::new(program.clone()), Fleet::new(program));
-    let open = roomy(ServerAccess::to(fleet.address(), None));
-    let refused = NatsFabric::new(open).expect("a runtime").join(node("a")).err();
+    let open = roomy(ServerAccess::for_server(fleet.address(), None));
+    let refused = NatsFabric::new(open).expect("a runtime").open_endpoint(node("a")).err();
     assert!(refused.is_some(), "without TLS");
-    let foreign = stranger.member("a").access().expect("whole").credentials.expect("it has one");
-    let authority = fleet.authority.certificate().expect("kept");
-    let mixed = roomy(ServerAccess::to(fleet.address(), Some(FleetCredentials { authority, ..foreign })));
-    let refused = NatsFabric::new(mixed).expect("a runtime").join(node("a")).err();
+    let foreign = stranger.member("a").server_access().expect("whole").credentials.expect("it has one");
+    let authority = fleet.authority.certificate_pem().expect("kept");
+    let mixed =
+        roomy(ServerAccess::for_server(fleet.address(), Some(FleetCredentials { authority, ..foreign })));
+    let refused = NatsFabric::new(mixed).expect("a runtime").open_endpoint(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "of another fleet: {refused:?}");
     // A removed node is cut off.
     let members = ["a", "c"].map(|name| fleet.member(name));
     let mut connected = members.each_ref().map(|member| join(&fabric(member), &member.name));
     for member in &members {
-        fleet.authority.remove(&member.name).expect("it is there");
+        fleet.authority.remove_node(&member.name).expect("it is there");
     }
     let left = fleet.authority.admitted().expect("listed");
     let remover = fleet.authority.server_asker().expect("it has keys");
-    fleet.broker.lock().expect("whole").allow(&left, remover).expect("it is told");
+    fleet.broker.lock().expect("whole").allow_only(&left, remover).expect("it is told");
     for connected in &mut connected {
         assert!(!troubles(connected).is_empty(), "it is cut off");
     }
@@ -189,13 +199,13 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     std::thread::scope(|scope| {
         for (member, why) in members.iter().zip(["removed", "an older generation"]) {
             scope.spawn(move || {
-                let refused = fabric(member).join(member.name.clone()).err();
+                let refused = fabric(member).open_endpoint(member.name.clone()).err();
                 assert!(matches!(refused, Some(Error::NotPermitted(_))), "{why}: {refused:?}");
             });
         }
     });
     join(&fabric(&namesake), &node("c"));
-    assert_eq!(fleet.broker.lock().expect("whole").starts(), 1, "nobody else noticed");
+    assert_eq!(fleet.broker.lock().expect("whole").start_count(), 1, "nobody else noticed");
 }
 
 #[test]
@@ -203,17 +213,18 @@ fn neither_a_certificate_without_a_user_nor_a_user_of_another_account_lets_anybo
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program.clone());
     let member = fleet.member("a");
-    let own = member.access().expect("whole").credentials.expect("it has one");
+    let own = member.server_access().expect("whole").credentials.expect("it has one");
     let user = own.user.clone().expect("it has a user");
     let is_in = |user: Option<String>| {
         Stranger::with(&fleet, &member, FleetCredentials { user, ..own.clone() }).is_some()
     };
     assert!(is_in(Some(user.clone())), "as it was let in");
     assert!(!is_in(None), "a certificate alone");
-    let neighbour = fleet.member("b").access().expect("whole").credentials.expect("it has one");
+    let neighbour = fleet.member("b").server_access().expect("whole").credentials.expect("it has one");
     assert!(!is_in(neighbour.user), "of another node of the fleet");
     // The signature covers the claims: those of another fleet and changed ones are refused.
-    let elsewhere = Fleet::new(program).member("a").access().expect("whole").credentials.expect("it has one");
+    let elsewhere =
+        Fleet::new(program).member("a").server_access().expect("whole").credentials.expect("it has one");
     assert!(!is_in(elsewhere.user), "of another operator");
     let parts: Vec<&str> = user.split('.').collect();
     let claims = BASE64.decode(parts[1]).expect("base64");
@@ -230,13 +241,13 @@ fn a_certificate_is_renewed_without_a_line_as_long_as_its_node_is_in_the_fleet()
     let member = fleet.member("a");
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
     assert!(!member.is_due(now) && member.is_due(now + 80 * 24 * 3600));
-    let renewed = enrol::renew(&member).expect("it is in the fleet");
+    let renewed = enrol::renew_membership(&member).expect("it is in the fleet");
     assert_ne!(renewed.certificate(), member.certificate());
     let fabric = fabric(&member);
-    fabric.renew(renewed.newest());
+    fabric.renew_credentials(renewed.renewed_credentials());
     join(&fabric, &node("a"));
-    fleet.authority.remove(&node("a")).expect("it is there");
-    assert!(matches!(enrol::renew(&renewed), Err(enrol::Error::Refused(_))), "removed");
+    fleet.authority.remove_node(&node("a")).expect("it is there");
+    assert!(matches!(enrol::renew_membership(&renewed), Err(enrol::Error::Refused(_))), "removed");
 }
 
 /// An attacker that holds the server can publish anything: here a client with the controller's certificate and no key,
@@ -251,12 +262,12 @@ fn what_is_forged_or_replayed_changes_nothing() {
         NatsFabric::new(ServerAccess { keys: None, ..fleet.controller_access() }).expect("a runtime");
     let mut forger = join(&keyless, &NodeName::controller());
     for body in [commit(), grant(), MessageBody::RollCall(Nonce(1))] {
-        forger.post(&node("a"), body).expect("it is sent");
+        forger.post_message(&node("a"), body).expect("it is sent");
         assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
     }
     forger.post_all(MessageBody::RollCall(Nonce(1))).expect("it is sent");
     assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
-    assert_eq!(agent.refused(), 4);
+    assert_eq!(agent.refused_letters(), 4);
     drop(forger);
     replayed(&fleet, &mut agent);
 }
@@ -268,8 +279,8 @@ fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
     let own = fleet.controller();
     let mut controller = join(&own, &NodeName::controller());
     for body in [commit(), grant()] {
-        controller.post(&node("a"), body.clone()).expect("it works");
-        assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
+        controller.post_message(&node("a"), body.clone()).expect("it works");
+        assert_eq!(agent.receive_message(LONG).map(|letter| letter.body), Some(body));
     }
     let letters = seen.wait_for(2, |message| !message.payload.is_empty());
     for letter in letters.iter().chain(&letters) {
@@ -278,7 +289,7 @@ fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
             matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("repeated message"))
         );
     }
-    assert_eq!(agent.refused(), 8);
+    assert_eq!(agent.refused_letters(), 8);
 }
 
 #[test]
@@ -286,16 +297,16 @@ fn a_door_opens_for_a_good_secret_and_the_right_authority_only() {
     let Some(program) = program() else { return };
     let (fleet, stranger) = (Fleet::new(program.clone()), Fleet::new(program));
     let line = fleet.line();
-    let member = enrol(&line, &node("a"), None).expect("the secret is good");
-    assert!(matches!(enrol(&line, &node("b"), None), Err(enrol::Error::Refused(_))), "used up");
-    assert!(matches!(enrol(&fleet.line(), &node("a"), None), Err(enrol::Error::Refused(_))), "taken");
-    let again = enrol(&fleet.line(), &node("a"), Some(&member)).expect("the same key");
+    let member = enrol_node(&line, &node("a"), None).expect("the secret is good");
+    assert!(matches!(enrol_node(&line, &node("b"), None), Err(enrol::Error::Refused(_))), "used up");
+    assert!(matches!(enrol_node(&fleet.line(), &node("a"), None), Err(enrol::Error::Refused(_))), "taken");
+    let again = enrol_node(&fleet.line(), &node("a"), Some(&member)).expect("the same key");
     join(&fabric(&again), &node("a"));
-    assert!(matches!(enrol(&fleet.line(), &NodeName::controller(), None), Err(enrol::Error::Name(_))));
+    assert!(matches!(enrol_node(&fleet.line(), &NodeName::controller(), None), Err(enrol::Error::Name(_))));
     let caught = JoinLine { enrol: stranger.door.address().to_string(), ..fleet.line() };
-    assert!(matches!(enrol(&caught, &node("c"), None), Err(enrol::Error::Stranger(_))));
-    assert_eq!(stranger.authority.nodes().expect("listed"), []);
+    assert!(matches!(enrol_node(&caught, &node("c"), None), Err(enrol::Error::Stranger(_))));
+    assert_eq!(stranger.authority.node_names().expect("listed"), []);
     let file = fleet.place.path().join("membership");
-    member.save(&file).expect("written");
-    assert_eq!(FleetMembership::load(&file).expect("read"), member);
+    member.save_to(&file).expect("written");
+    assert_eq!(FleetMembership::load_from(&file).expect("read"), member);
 }

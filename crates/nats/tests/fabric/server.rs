@@ -41,7 +41,7 @@ fn install() -> Option<PathBuf> {
 
 /// The readers of run `r` at this inlet.
 pub(crate) fn reader(fabric: &NatsFabric, name: &str) -> NatsIncoming {
-    let mut incoming = fabric.incoming(name).expect("it opens");
+    let mut incoming = fabric.open_inlet(name).expect("it opens");
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).expect("nobody else reads it");
     incoming
 }
@@ -67,7 +67,7 @@ impl Server {
     /// Access without certificates: every client has all rights.
     pub(crate) fn open(program: PathBuf) -> Self {
         let place = TempDir::new().expect("a place for the server");
-        let broker = MessageServer::start(setup(program, &place)).expect("the server starts");
+        let broker = MessageServer::start_and_wait(setup(program, &place)).expect("the server starts");
         Self { broker, _place: place }
     }
 
@@ -78,8 +78,8 @@ impl Server {
     pub(crate) fn access(&self) -> ServerAccess {
         ServerAccess {
             results_room: RESULTS_ROOM as u64,
-            patience: Duration::from_secs(20),
-            ..ServerAccess::to(self.broker.address().to_string(), None)
+            timeout: Duration::from_secs(20),
+            ..ServerAccess::for_server(self.broker.address().to_string(), None)
         }
     }
 }

@@ -19,13 +19,13 @@ pub(crate) struct Stranger {
 
 impl Stranger {
     pub(crate) fn new(fleet: &Fleet, member: &FleetMembership) -> Self {
-        let credentials = member.access().expect("whole").credentials.expect("it has one");
+        let credentials = member.server_access().expect("whole").credentials.expect("it has one");
         Self::with(fleet, member, credentials).expect("let in")
     }
 
     /// A client that may publish and receive everything.
     pub(crate) fn witness(fleet: &Fleet, member: &FleetMembership) -> Self {
-        let (credentials, _) = fleet.authority.controller().expect("it has keys");
+        let (credentials, _) = fleet.authority.controller_credentials().expect("it has keys");
         let credentials = FleetCredentials { user: Some(unlimited_user(fleet)), ..credentials };
         Self::with(fleet, member, credentials).expect("let in")
     }
@@ -164,7 +164,7 @@ fn unlimited_user(fleet: &Fleet) -> String {
         .collect();
     let seed = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret), b"account CONTROL");
     let account = ring::signature::Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("32 bytes");
-    let (credentials, _) = fleet.authority.controller().expect("it has keys");
+    let (credentials, _) = fleet.authority.controller_credentials().expect("it has keys");
     let token = credentials.user.expect("it has a user");
     let parts: Vec<&str> = token.split('.').collect();
     let claims = BASE64.decode(parts[1]).expect("base64");

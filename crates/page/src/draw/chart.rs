@@ -2,7 +2,7 @@
 
 use super::columns::Columns;
 use super::scale::{Scale, Tick};
-use super::{FormattedText, coordinate};
+use super::{FormattedText, format_coordinate};
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_units::Nanos;
@@ -33,13 +33,13 @@ pub enum AxisUnit {
 }
 
 impl AxisUnit {
-    pub(super) fn mark(self, value: f64) -> String {
+    pub(super) fn mark_text(self, value: f64) -> String {
         match self {
-            Self::Time => quantity::time(whole_nanos(value)),
-            Self::Seconds => format!("{} s", quantity::decimals(value, 3)),
-            Self::Percent => format!("{} %", quantity::decimals(value, 4)),
+            Self::Time => quantity::format_time(whole_nanos(value)),
+            Self::Seconds => format!("{} s", quantity::format_decimals(value, 3)),
+            Self::Percent => format!("{} %", quantity::format_decimals(value, 4)),
             Self::Frames | Self::FramesPerSecond | Self::Bytes | Self::Number => {
-                quantity::scaled(value, "").trim_end().to_owned()
+                quantity::format_scaled(value, "").trim_end().to_owned()
             }
         }
     }
@@ -73,8 +73,8 @@ fn whole_nanos(value: f64) -> Nanos {
 }
 
 impl Axis {
-    fn ticks(&self, wanted: usize) -> Vec<Tick> {
-        let mut ticks = self.scale.ticks(wanted);
+    fn axis_ticks(&self, wanted: usize) -> Vec<Tick> {
+        let mut ticks = self.scale.round_ticks(wanted);
         if self.unit.is_whole() {
             // The tolerance allows for rounding errors of the marks.
             ticks.retain(|tick| (tick.value - tick.value.round()).abs() < 1e-6);
@@ -170,11 +170,11 @@ impl Chart {
     }
 
     /// Draws the chart. Series pass their values to the page's script.
-    pub fn draw(&self) -> Markup {
+    pub fn draw_chart(&self) -> Markup {
         let mut svg = Markup::new();
         let view = format!("0 0 {WIDTH} {HEIGHT}");
         let plot = format!("{LEFT} {TOP} {PLOT_WIDTH} {PLOT_HEIGHT}");
-        let seconds = coordinate(self.x.scale.high());
+        let seconds = format_coordinate(self.x.scale.high());
         let mut attributes = vec![
             ("class", "chart"),
             ("viewBox", view.as_str()),
@@ -191,61 +191,69 @@ impl Chart {
                 ("data-unit", self.y.unit.name()),
             ]);
         }
-        svg.open("svg", &attributes);
+        svg.open_element("svg", &attributes);
         self.spans.iter().for_each(|span| self.draw_span(&mut svg, span));
         self.draw_axes(&mut svg);
         self.draw_bars(&mut svg);
         self.lines.iter().for_each(|line| self.draw_line(&mut svg, line));
         self.draw_values(&mut svg);
-        svg.close("svg");
+        svg.close_element("svg");
         svg
     }
 
     fn x_at(&self, value: f64) -> f64 {
-        LEFT + self.x.scale.position(value) * PLOT_WIDTH
+        LEFT + self.x.scale.position_of(value) * PLOT_WIDTH
     }
 
     fn y_at(&self, value: f64) -> f64 {
-        TOP + (1.0 - self.y.scale.position(value)) * PLOT_HEIGHT
+        TOP + (1.0 - self.y.scale.position_of(value)) * PLOT_HEIGHT
     }
 
     fn draw_axes(&self, svg: &mut Markup) {
-        let y_ticks = self.y.ticks(4);
+        let y_ticks = self.y.axis_ticks(4);
         let x_ticks = self.fitting_x_ticks();
         let mut grid = FormattedText::default();
         for tick in &y_ticks {
-            let y = coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT);
-            grid.add(format_args!("M{LEFT} {y}h{PLOT_WIDTH}"));
+            let y = format_coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT);
+            grid.add_part(format_args!("M{LEFT} {y}h{PLOT_WIDTH}"));
         }
-        svg.empty("path", &[("class", "grid"), ("d", grid.as_str())]);
+        svg.empty_element("path", &[("class", "grid"), ("d", grid.as_str())]);
         let base = TOP + PLOT_HEIGHT;
         let axis = format!("M{LEFT} {TOP}V{base}H{}", LEFT + PLOT_WIDTH);
-        svg.empty("path", &[("class", "axis"), ("d", &axis)]);
-        svg.open("g", &[("class", "y-marks"), ("aria-hidden", "true")]);
+        svg.empty_element("path", &[("class", "axis"), ("d", &axis)]);
+        svg.open_element("g", &[("class", "y-marks"), ("aria-hidden", "true")]);
         for tick in &y_ticks {
-            let y = coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT + 4.0);
-            svg.element("text", &[("x", &coordinate(LEFT - 6.0)), ("y", &y)], &self.y.unit.mark(tick.value));
+            let y = format_coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT + 4.0);
+            svg.add_element(
+                "text",
+                &[("x", &format_coordinate(LEFT - 6.0)), ("y", &y)],
+                &self.y.unit.mark_text(tick.value),
+            );
         }
-        svg.close("g");
-        svg.open("g", &[("class", "x-marks"), ("aria-hidden", "true")]);
+        svg.close_element("g");
+        svg.open_element("g", &[("class", "x-marks"), ("aria-hidden", "true")]);
         for tick in &x_ticks {
-            let x = coordinate(LEFT + tick.position * PLOT_WIDTH);
-            svg.element("text", &[("x", &x), ("y", &coordinate(base + 16.0))], &self.x.unit.mark(tick.value));
+            let x = format_coordinate(LEFT + tick.position * PLOT_WIDTH);
+            svg.add_element(
+                "text",
+                &[("x", &x), ("y", &format_coordinate(base + 16.0))],
+                &self.x.unit.mark_text(tick.value),
+            );
         }
-        svg.close("g");
-        svg.element("text", &[("class", "axis-name"), ("x", "2"), ("y", "13")], &self.y.name);
-        let x = coordinate(LEFT + PLOT_WIDTH);
-        let y = coordinate(HEIGHT - 5.0);
-        svg.element("text", &[("class", "axis-name end"), ("x", &x), ("y", &y)], &self.x.name);
+        svg.close_element("g");
+        svg.add_element("text", &[("class", "axis-name"), ("x", "2"), ("y", "13")], &self.y.name);
+        let x = format_coordinate(LEFT + PLOT_WIDTH);
+        let y = format_coordinate(HEIGHT - 5.0);
+        svg.add_element("text", &[("class", "axis-name end"), ("x", &x), ("y", &y)], &self.x.name);
     }
 
     /// Marks whose texts do not touch each other.
     fn fitting_x_ticks(&self) -> Vec<Tick> {
         // The largest number of marks that fits is taken.
         for wanted in [6, 5, 4, 3, 2] {
-            let ticks = self.x.ticks(wanted);
+            let ticks = self.x.axis_ticks(wanted);
             // A character of a mark is about 6.6 units wide.
-            let needed = |tick: &Tick| self.x.unit.mark(tick.value).chars().count() as f64 * 6.6 + 10.0;
+            let needed = |tick: &Tick| self.x.unit.mark_text(tick.value).chars().count() as f64 * 6.6 + 10.0;
             let fits = ticks.windows(2).all(|pair| {
                 let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
                 room >= needed(&pair[0]).midpoint(needed(&pair[1]))
@@ -255,7 +263,7 @@ impl Chart {
             }
         }
         // Only the ends of a short logarithmic axis have room.
-        let ticks = self.x.ticks(2);
+        let ticks = self.x.axis_ticks(2);
         ticks.first().into_iter().chain(ticks.last().filter(|_| ticks.len() > 1)).copied().collect()
     }
 
@@ -263,14 +271,17 @@ impl Chart {
         match line {
             ChartLine::Series { name, style, columns } => self.draw_series(svg, name, *style, columns),
             ChartLine::Level { name, style, value } => {
-                let path = format!("M{LEFT} {}h{PLOT_WIDTH}", coordinate(self.y_at(*value)));
-                svg.open("path", &[("class", &format!("line line-{style} level")), ("d", &path)]);
-                svg.element("title", &[], name).close("path");
+                let path = format!("M{LEFT} {}h{PLOT_WIDTH}", format_coordinate(self.y_at(*value)));
+                svg.open_element("path", &[("class", &format!("line line-{style} level")), ("d", &path)]);
+                svg.add_element("title", &[], name).close_element("path");
             }
             ChartLine::Points { style, points, is_joined, has_steps } => {
                 if *is_joined {
-                    let path = self.joined(points, *has_steps);
-                    svg.empty("path", &[("class", &format!("line line-{style}")), ("d", path.as_str())]);
+                    let path = self.joined_path(points, *has_steps);
+                    svg.empty_element(
+                        "path",
+                        &[("class", &format!("line line-{style}")), ("d", path.as_str())],
+                    );
                 }
                 for point in points {
                     self.draw_mark(svg, *style, point);
@@ -279,14 +290,14 @@ impl Chart {
         }
     }
 
-    fn joined(&self, points: &[ChartPoint], has_steps: bool) -> FormattedText {
+    fn joined_path(&self, points: &[ChartPoint], has_steps: bool) -> FormattedText {
         let mut path = FormattedText::default();
         for (index, point) in points.iter().enumerate() {
-            let (x, y) = (coordinate(self.x_at(point.x)), coordinate(self.y_at(point.y)));
+            let (x, y) = (format_coordinate(self.x_at(point.x)), format_coordinate(self.y_at(point.y)));
             match (index, has_steps) {
-                (0, _) => path.add(format_args!("M{x} {y}")),
-                (_, true) => path.add(format_args!("H{x}V{y}")),
-                (_, false) => path.add(format_args!("L{x} {y}")),
+                (0, _) => path.add_part(format_args!("M{x} {y}")),
+                (_, true) => path.add_part(format_args!("H{x}V{y}")),
+                (_, false) => path.add_part(format_args!("L{x} {y}")),
             }
         }
         path
@@ -297,13 +308,25 @@ impl Chart {
         let path = match point.shape {
             MarkShape::Hidden => return,
             MarkShape::Dot => {
-                format!("M{} {}a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", coordinate(x - 2.5), coordinate(y))
+                format!(
+                    "M{} {}a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0",
+                    format_coordinate(x - 2.5),
+                    format_coordinate(y)
+                )
             }
             MarkShape::Carried => {
-                format!("M{} {}a4 4 0 1 0 8 0a4 4 0 1 0-8 0", coordinate(x - 4.0), coordinate(y))
+                format!(
+                    "M{} {}a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
+                    format_coordinate(x - 4.0),
+                    format_coordinate(y)
+                )
             }
-            MarkShape::Lost => format!("M{} {}l8 8m0-8l-8 8", coordinate(x - 4.0), coordinate(y - 4.0)),
-            MarkShape::Rig => format!("M{} {}h8v8h-8z", coordinate(x - 4.0), coordinate(y - 4.0)),
+            MarkShape::Lost => {
+                format!("M{} {}l8 8m0-8l-8 8", format_coordinate(x - 4.0), format_coordinate(y - 4.0))
+            }
+            MarkShape::Rig => {
+                format!("M{} {}h8v8h-8z", format_coordinate(x - 4.0), format_coordinate(y - 4.0))
+            }
         };
         let shape = match point.shape {
             MarkShape::Hidden | MarkShape::Dot => "dot",
@@ -311,8 +334,8 @@ impl Chart {
             MarkShape::Lost => "lost",
             MarkShape::Rig => "rig",
         };
-        svg.open("path", &[("class", &format!("mark mark-{shape} line-{style}")), ("d", &path)]);
-        svg.element("title", &[], &point.text).close("path");
+        svg.open_element("path", &[("class", &format!("mark mark-{shape} line-{style}")), ("d", &path)]);
+        svg.add_element("title", &[], &point.text).close_element("path");
     }
 
     /// Draws a step for each column; in a column with several values, a line up and down between its extremes.
@@ -326,29 +349,31 @@ impl Chart {
                 pen = None;
                 continue;
             };
-            let x = coordinate(self.x_at(index as f64 * width));
-            let (low, high) =
-                (coordinate(self.y_at(column.low as f64)), coordinate(self.y_at(column.high as f64)));
+            let x = format_coordinate(self.x_at(index as f64 * width));
+            let (low, high) = (
+                format_coordinate(self.y_at(column.low as f64)),
+                format_coordinate(self.y_at(column.high as f64)),
+            );
             // Zigzag: the line continues from the extreme at which the last column ended.
             let (first, second) = if is_down { (&low, &high) } else { (&high, &low) };
             is_down = !is_down;
             match &pen {
-                None => path.add(format_args!("M{x} {first}")),
-                Some(y) if y != first || first != second => path.add(format_args!("H{x}V{first}")),
+                None => path.add_part(format_args!("M{x} {first}")),
+                Some(y) if y != first || first != second => path.add_part(format_args!("H{x}V{first}")),
                 Some(_) => {}
             }
             if first != second {
-                path.add(format_args!("V{second}"));
+                path.add_part(format_args!("V{second}"));
             }
             pen = Some(second.clone());
             let is_last_of_run = columns.values.get(index + 1).is_none_or(Option::is_none);
             if is_last_of_run {
-                let end = coordinate(self.x_at((index + 1) as f64 * width));
-                path.add(format_args!("H{end}"));
+                let end = format_coordinate(self.x_at((index + 1) as f64 * width));
+                path.add_part(format_args!("H{end}"));
             }
         }
         let class = format!("line line-{style}");
-        let low = columns.listed(|column| column.low);
+        let low = columns.script_values(|column| column.low);
         let step = columns.step.to_string();
         let mut attributes = vec![
             ("class", class.as_str()),
@@ -357,12 +382,12 @@ impl Chart {
             ("data-step", &step),
             ("data-low", &low),
         ];
-        let high = columns.listed(|column| column.high);
+        let high = columns.script_values(|column| column.high);
         // Without `data-high`, the page's script takes `data-low` for both.
         if !columns.is_flat() {
             attributes.push(("data-high", &high));
         }
-        svg.empty("path", &attributes);
+        svg.empty_element("path", &attributes);
     }
 
     fn draw_span(&self, svg: &mut Markup, span: &MarkedSpan) {
@@ -370,14 +395,17 @@ impl Chart {
         // Drawn with a minimum width: an outage of a microsecond must be visible.
         let width = (self.x_at(span.until) - x).max(1.5);
         let class = if span.is_partial { "partial" } else { "outage" };
-        let (x, width) = (coordinate(x), coordinate(width));
-        let (y, height) = (coordinate(TOP), coordinate(PLOT_HEIGHT));
-        svg.open("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
-        svg.element("title", &[], &span.text).close("rect");
+        let (x, width) = (format_coordinate(x), format_coordinate(width));
+        let (y, height) = (format_coordinate(TOP), format_coordinate(PLOT_HEIGHT));
+        svg.open_element(
+            "rect",
+            &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)],
+        );
+        svg.add_element("title", &[], &span.text).close_element("rect");
         if !span.is_partial {
             // A mark above the plot, so that outages are not recognised by colour alone.
-            let mark = format!("M{x} {}l-4-7h8z", coordinate(TOP));
-            svg.empty("path", &[("class", "outage-mark"), ("d", &mark)]);
+            let mark = format!("M{x} {}l-4-7h8z", format_coordinate(TOP));
+            svg.empty_element("path", &[("class", "outage-mark"), ("d", &mark)]);
         }
     }
 
@@ -394,13 +422,13 @@ impl Chart {
             // Drawn with a minimum height: a single frame must be visible where the axis begins.
             let height = (base - self.y_at(bar.frames as f64)).max(1.0);
             let width = (right - left).max(0.8);
-            let [x, height, width] = [left, height, width].map(coordinate);
-            path.add(format_args!("M{x} {base}v-{height}h{width}v{height}z"));
+            let [x, height, width] = [left, height, width].map(format_coordinate);
+            path.add_part(format_args!("M{x} {base}v-{height}h{width}v{height}z"));
             let comma = if index == 0 { "" } else { " " };
-            list.add(format_args!("{comma}{},{},{}", bar.from, bar.below, bar.frames));
+            list.add_part(format_args!("{comma}{},{},{}", bar.from, bar.below, bar.frames));
         }
         let ends = format!("{} {}", self.x.scale.low(), self.x.scale.high());
-        svg.empty(
+        svg.empty_element(
             "path",
             &[("class", "bar"), ("d", path.as_str()), ("data-bars", list.as_str()), ("data-ends", &ends)],
         );
@@ -415,14 +443,18 @@ impl Chart {
             // A name that fits into no row overlaps in the last one.
             let row = ends.iter().position(|end| *end < x).unwrap_or(2);
             ends[row] = x + width;
-            let path = format!("M{} {TOP}v{PLOT_HEIGHT}", coordinate(x));
-            svg.empty("path", &[("class", "value-line"), ("d", &path)]);
+            let path = format!("M{} {TOP}v{PLOT_HEIGHT}", format_coordinate(x));
+            svg.empty_element("path", &[("class", "value-line"), ("d", &path)]);
             // Near the right edge a name is written to the left of its line.
             let is_at_end = x + width > WIDTH;
             let class = if is_at_end { "value-name end" } else { "value-name" };
             let x = if is_at_end { x - 3.0 } else { x + 3.0 };
-            let y = coordinate(TOP + 10.0 + row as f64 * 13.0);
-            svg.element("text", &[("class", class), ("x", &coordinate(x)), ("y", &y)], &value.name);
+            let y = format_coordinate(TOP + 10.0 + row as f64 * 13.0);
+            svg.add_element(
+                "text",
+                &[("class", class), ("x", &format_coordinate(x)), ("y", &y)],
+                &value.name,
+            );
         }
     }
 }
@@ -435,7 +467,7 @@ mod tests {
         let axis = |name: &str, unit, high| Axis { name: name.into(), unit, scale: Scale::from_zero(high) };
         Chart::new(
             "frames per second".into(),
-            Axis { name: "time".into(), unit: AxisUnit::Seconds, scale: Scale::exactly(0.0, 4.0) },
+            Axis { name: "time".into(), unit: AxisUnit::Seconds, scale: Scale::from_bounds(0.0, 4.0) },
             axis("rate, frames/s", AxisUnit::FramesPerSecond, 1000.0),
         )
     }
@@ -443,9 +475,9 @@ mod tests {
     #[test]
     fn a_series_is_steps_with_gaps_where_nothing_was_measured() {
         let mut chart = chart();
-        let columns = Columns::of(&[Some(1000), Some(1000), None, Some(0)], 10);
+        let columns = Columns::from_samples(&[Some(1000), Some(1000), None, Some(0)], 10);
         chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });
-        let svg = chart.draw().into_string();
+        let svg = chart.draw_chart().into_string();
         assert!(svg.contains("d=\"M62 26H224M305 180H386\""), "{svg}");
         assert!(svg.contains("data-low=\"1000*2 - 0\""), "{svg}");
     }
@@ -453,9 +485,9 @@ mod tests {
     #[test]
     fn the_extremes_of_a_column_are_drawn_and_listed() {
         let mut chart = chart();
-        let columns = Columns::of(&[Some(0), Some(1000), Some(500), Some(500)], 2);
+        let columns = Columns::from_samples(&[Some(0), Some(1000), Some(500), Some(500)], 2);
         chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });
-        let svg = chart.draw().into_string();
+        let svg = chart.draw_chart().into_string();
         assert!(svg.contains("d=\"M62 26V180H224V103H386\""), "{svg}");
         assert!(svg.contains("data-low=\"0 500\"") && svg.contains("data-high=\"1000 500\""), "{svg}");
     }
@@ -469,6 +501,6 @@ mod tests {
             text: "1 frame".into(),
             is_partial: false,
         });
-        assert!(chart.draw().as_str().contains("width=\"1.5\""));
+        assert!(chart.draw_chart().as_str().contains("width=\"1.5\""));
     }
 }

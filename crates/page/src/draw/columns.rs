@@ -18,7 +18,7 @@ pub struct Columns {
 
 impl Columns {
     /// Divides these samples into at most `most` columns.
-    pub fn of(samples: &[Option<u64>], most: usize) -> Self {
+    pub fn from_samples(samples: &[Option<u64>], most: usize) -> Self {
         // Rounded up, so that there are at most `most` columns.
         let step = samples.len().div_ceil(most.max(1)).max(1);
         let values = samples.chunks(step).map(|column| {
@@ -39,7 +39,7 @@ impl Columns {
     }
 
     /// The values for the page's script: `5 7*3 -` is 5, three times 7, and one value that was not measured.
-    pub(crate) fn listed(&self, of: impl Fn(Extremes) -> u64) -> String {
+    pub(crate) fn script_values(&self, of: impl Fn(Extremes) -> u64) -> String {
         let values: Vec<Option<u64>> = self.values.iter().map(|column| column.map(&of)).collect();
         let mut text = String::with_capacity(values.len() * 4);
         for equal in values.chunk_by(|one, next| one == next) {
@@ -71,15 +71,15 @@ mod tests {
 
     #[test]
     fn repeated_values_are_counted() {
-        let columns = Columns::of(&[Some(5), Some(7), Some(7), Some(7), None], 9);
-        assert_eq!(columns.listed(|column| column.high), "5 7*3 -");
+        let columns = Columns::from_samples(&[Some(5), Some(7), Some(7), Some(7), None], 9);
+        assert_eq!(columns.script_values(|column| column.high), "5 7*3 -");
         assert!(columns.is_flat());
     }
 
     proptest! {
         #[test]
         fn no_extreme_is_lost(samples in prop::collection::vec(prop::option::of(0u64..1000), 1..700), most in 1usize..200) {
-            let columns = Columns::of(&samples, most);
+            let columns = Columns::from_samples(&samples, most);
             prop_assert!(columns.values.len() <= most);
             prop_assert_eq!(columns.high(), samples.iter().flatten().max().copied());
             prop_assert_eq!(columns.low(), samples.iter().flatten().min().copied());

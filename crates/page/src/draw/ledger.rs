@@ -5,7 +5,7 @@
 
 use super::ledger_picture;
 use crate::markup::Markup;
-use crate::quantity::{count, percent, short_percent};
+use crate::quantity::{format_count, format_percent, short_percent};
 use packetrig_fleet::report::LossPlaces;
 use packetrig_stats::ledger::{FrameLedger, LedgerAccount, LedgerImbalance, RULES};
 
@@ -80,7 +80,7 @@ const STATIONS: [(LedgerAccount, Option<usize>); 8] = [
 
 impl LedgerFlow {
     /// The flow of these accounts; `places` contains the losses on the path.
-    pub fn of(ledger: &FrameLedger, imbalances: &[LedgerImbalance], places: &LossPlaces) -> Self {
+    pub fn from_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance], places: &LossPlaces) -> Self {
         let stations = STATIONS.iter().map(|(account, rule)| FlowStation {
             account: *account,
             frames: ledger.get(*account),
@@ -94,8 +94,10 @@ impl LedgerFlow {
             LedgerAccount::Duplicate,
         ];
         // Frames of other programs are shown only if there were any, unlike losses.
-        let joined =
-            joined.iter().map(|account| exit(*account, ledger)).filter(|exit| exit.frames.unwrap_or(0) > 0);
+        let joined = joined
+            .iter()
+            .map(|account| exit_of_account(*account, ledger))
+            .filter(|exit| exit.frames.unwrap_or(0) > 0);
         Self {
             stations: stations.collect(),
             joined: joined.collect(),
@@ -106,33 +108,33 @@ impl LedgerFlow {
     }
 
     /// Draws the ledger twice: for wide pages and paper, and for narrow screens. The page's style shows one of them.
-    pub fn draw(&self) -> Markup {
+    pub fn draw_figure(&self) -> Markup {
         let mut figure = Markup::new();
-        figure.open("figure", &[("class", "ledger")]);
+        figure.open_element("figure", &[("class", "ledger")]);
         figure.append(&ledger_picture::draw_wide(self)).append(&ledger_picture::draw_narrow(self));
-        figure.close("figure");
+        figure.close_element("figure");
         figure
     }
 
     /// A sentence for readers that see no picture.
-    pub(super) fn describe(&self) -> String {
+    pub(super) fn describe_flow(&self) -> String {
         let known = self.stations.iter().map(|station| {
-            let frames = station.frames.map_or_else(|| "not measured".to_owned(), count);
+            let frames = station.frames.map_or_else(|| "not measured".to_owned(), format_count);
             format!("{} {frames}", account_name(station.account))
         });
-        let lost = self.lost.map_or_else(|| "not known".to_owned(), count);
+        let lost = self.lost.map_or_else(|| "not known".to_owned(), format_count);
         format!("Frames from planned to counted: {}. Lost: {lost}.", known.collect::<Vec<_>>().join(", "))
     }
 
     /// A text like `12 (0.1 %)`, or that the value is not known.
-    pub(super) fn share(&self, frames: Option<u64>) -> String {
+    pub(super) fn share_text(&self, frames: Option<u64>) -> String {
         match (frames, self.planned) {
             (None, _) => "not measured".to_owned(),
             (Some(0), _) => "0".to_owned(),
             (Some(frames), Some(planned)) if planned > 0 => {
-                format!("{} ({})", count(frames), short_percent(frames, planned))
+                format!("{} ({})", format_count(frames), short_percent(frames, planned))
             }
-            (Some(frames), _) => count(frames),
+            (Some(frames), _) => format_count(frames),
         }
     }
 }
@@ -171,10 +173,10 @@ fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -
         }
         _ => &[],
     };
-    accounts.iter().map(|account| exit(*account, ledger)).collect()
+    accounts.iter().map(|account| exit_of_account(*account, ledger)).collect()
 }
 
-fn exit(account: LedgerAccount, ledger: &FrameLedger) -> FlowExit {
+fn exit_of_account(account: LedgerAccount, ledger: &FrameLedger) -> FlowExit {
     use LedgerAccount as Account;
     let kind = match account {
         Account::Foreign | Account::Protocol | Account::OtherRuns | Account::Duplicate => ExitKind::SetAside,
@@ -189,7 +191,7 @@ fn balance_of(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance])
         return FlowBalance::Broken(broken.to_string());
     }
     let is_measured = rule.accounts().all(|account| ledger.get(account).is_some());
-    let is_unchecked = ledger.unchecked().contains(&rule.name);
+    let is_unchecked = ledger.unchecked_rules().contains(&rule.name);
     if is_measured && !is_unchecked { FlowBalance::Balanced } else { FlowBalance::NotChecked }
 }
 
@@ -252,48 +254,57 @@ pub fn tabulate_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> 
     let planned = ledger.get(LedgerAccount::Planned);
     let mut table = Markup::new();
     table
-        .open(
+        .open_element(
             "div",
             &[("class", "table-box"), ("tabindex", "0"), ("role", "group"), ("aria-label", "Accounts")],
         )
-        .open("table", &[]);
-    table.element("caption", &[], "Accounts, in the order in which a frame goes through them. Accounts that are missing were not measured.");
-    table.within("thead", &[], |head| {
-        head.open("tr", &[]);
-        head.element("th", &[("scope", "col")], "account");
-        head.element("th", &[("scope", "col"), ("class", "number")], "frames");
-        head.element("th", &[("scope", "col"), ("class", "number")], "of planned");
-        head.element("th", &[("scope", "col")], "meaning");
-        head.close("tr");
+        .open_element("table", &[]);
+    table.add_element("caption", &[], "Accounts, in the order in which a frame goes through them. Accounts that are missing were not measured.");
+    table.element_with("thead", &[], |head| {
+        head.open_element("tr", &[]);
+        head.add_element("th", &[("scope", "col")], "account");
+        head.add_element("th", &[("scope", "col"), ("class", "number")], "frames");
+        head.add_element("th", &[("scope", "col"), ("class", "number")], "of planned");
+        head.add_element("th", &[("scope", "col")], "meaning");
+        head.close_element("tr");
     });
-    table.open("tbody", &[]);
+    table.open_element("tbody", &[]);
     for (account, frames) in ledger.accounts() {
-        table.open("tr", &[]);
-        table.element("th", &[("scope", "row")], account_name(account));
-        table.element("td", &[("class", "number"), ("data-value", &frames.to_string())], &count(frames));
-        let share = planned.map_or_else(String::new, |planned| percent(frames, planned));
-        table.element("td", &[("class", "number")], &share);
-        table.element("td", &[], account_meaning(account));
-        table.close("tr");
+        table.open_element("tr", &[]);
+        table.add_element("th", &[("scope", "row")], account_name(account));
+        table.add_element(
+            "td",
+            &[("class", "number"), ("data-value", &frames.to_string())],
+            &format_count(frames),
+        );
+        let share = planned.map_or_else(String::new, |planned| format_percent(frames, planned));
+        table.add_element("td", &[("class", "number")], &share);
+        table.add_element("td", &[], account_meaning(account));
+        table.close_element("tr");
     }
-    table.close("tbody").close("table").close("div");
+    table.close_element("tbody").close_element("table").close_element("div");
     tabulate_rules(&mut table, ledger, imbalances);
     table
 }
 
 fn tabulate_rules(table: &mut Markup, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) {
-    table.element("h3", &[], "Rules between accounts");
-    table.open("ul", &[("class", "rules")]);
+    table.add_element("h3", &[], "Rules between accounts");
+    table.open_element("ul", &[("class", "rules")]);
     for (index, rule) in RULES.iter().enumerate() {
         let (sign, state) = match balance_of(index, ledger, imbalances) {
             FlowBalance::Balanced => ("✓", "holds".to_owned()),
             FlowBalance::Broken(how) => ("✗", how),
             FlowBalance::NotChecked => ("–", "not checked, because an account was not measured".to_owned()),
         };
-        table.open("li", &[]).element("span", &[("aria-hidden", "true")], sign);
-        table.text(" ").element("code", &[], rule.name).text(": ").text(&state).close("li");
+        table.open_element("li", &[]).add_element("span", &[("aria-hidden", "true")], sign);
+        table
+            .add_text(" ")
+            .add_element("code", &[], rule.name)
+            .add_text(": ")
+            .add_text(&state)
+            .close_element("li");
     }
-    table.close("ul");
+    table.close_element("ul");
 }
 
 #[cfg(test)]
@@ -312,11 +323,11 @@ mod tests {
             (LedgerAccount::Foreign, 7),
             (LedgerAccount::Lost, 10),
         ] {
-            ledger.add(account, frames);
+            ledger.add_frames(account, frames);
         }
         let places =
             LossPlaces { total: 10, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(10) };
-        LedgerFlow::of(&ledger, &ledger.balance(), &places)
+        LedgerFlow::from_ledger(&ledger, &ledger.find_imbalances(), &places)
     }
 
     #[test]
@@ -324,7 +335,7 @@ mod tests {
         let flow = flow();
         let wire = &flow.stations[3];
         assert_eq!((wire.account, wire.frames), (LedgerAccount::OnWire, None));
-        let drawn = flow.draw().into_string();
+        let drawn = flow.draw_figure().into_string();
         assert!(drawn.contains("not measured"), "{drawn}");
     }
 
@@ -343,11 +354,12 @@ mod tests {
         let counts =
             [(LedgerAccount::Counted, 985), (LedgerAccount::Expected, 1000), (LedgerAccount::Lost, 10)];
         for (account, frames) in counts {
-            ledger.add(account, frames);
+            ledger.add_frames(account, frames);
         }
         let places =
             LossPlaces { total: 10, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(10) };
-        let drawn = LedgerFlow::of(&ledger, &ledger.balance(), &places).draw().into_string();
+        let drawn =
+            LedgerFlow::from_ledger(&ledger, &ledger.find_imbalances(), &places).draw_figure().into_string();
         assert_eq!(drawn.matches("does not add up").count(), 2, "{drawn}");
     }
 
@@ -357,6 +369,6 @@ mod tests {
         let path = &flow.stations[3].exits[0];
         assert_eq!((path.name, path.frames), ("lost on the path", Some(10)));
         assert_eq!(flow.joined.len(), 1);
-        assert_eq!(flow.share(Some(10)), "10 (1\u{202f}%)");
+        assert_eq!(flow.share_text(Some(10)), "10 (1\u{202f}%)");
     }
 }

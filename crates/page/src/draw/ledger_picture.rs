@@ -1,9 +1,9 @@
 //! The two drawings of a ledger: from left to right for wide pages and paper, from top to bottom for narrow screens.
 
-use super::coordinate;
+use super::format_coordinate;
 use super::ledger::{ExitKind, FlowBalance, FlowExit, FlowStation, FlowZone, LedgerFlow, account_name};
 use crate::markup::Markup;
-use crate::quantity::count;
+use crate::quantity::format_count;
 
 /// Width of the flow itself. It is the same everywhere: the drawing shows places, not shares.
 const TRUNK: f64 = 44.0;
@@ -30,10 +30,15 @@ pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
     let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
     let height = FIRST_ROW + rows as f64 * ROW + 8.0;
     let mut svg = Markup::new();
-    let view = format!("0 0 {WIDE} {}", coordinate(height));
-    svg.open(
+    let view = format!("0 0 {WIDE} {}", format_coordinate(height));
+    svg.open_element(
         "svg",
-        &[("class", "ledger-wide"), ("viewBox", &view), ("role", "img"), ("aria-label", &flow.describe())],
+        &[
+            ("class", "ledger-wide"),
+            ("viewBox", &view),
+            ("role", "img"),
+            ("aria-label", &flow.describe_flow()),
+        ],
     );
     for (name, zone, from, until) in [
         ("Our sender", FlowZone::Sender, 8.0, 612.0),
@@ -54,7 +59,7 @@ pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
         draw_wide_station(&mut svg, station, STATION_X[index]);
     }
     draw_wide_joined(&mut svg, flow);
-    svg.close("svg");
+    svg.close_element("svg");
     svg
 }
 
@@ -63,14 +68,14 @@ fn draw_zone(svg: &mut Markup, name: &str, zone: FlowZone, [x, y, width, height]
         FlowZone::Path => "zone zone-path",
         FlowZone::Sender | FlowZone::Receiver => "zone",
     };
-    let [left, top, width, height] = [x, y, width, height].map(coordinate);
-    svg.empty(
+    let [left, top, width, height] = [x, y, width, height].map(format_coordinate);
+    svg.empty_element(
         "rect",
         &[("class", class), ("x", &left), ("y", &top), ("width", &width), ("height", &height), ("rx", "8")],
     );
-    svg.element(
+    svg.add_element(
         "text",
-        &[("class", "zone-name"), ("x", &coordinate(x + 10.0)), ("y", &coordinate(y + 20.0))],
+        &[("class", "zone-name"), ("x", &format_coordinate(x + 10.0)), ("y", &format_coordinate(y + 20.0))],
         name,
     );
 }
@@ -83,8 +88,11 @@ fn is_unknown(from: &FlowStation, to: &FlowStation) -> bool {
 fn draw_wide_trunk(svg: &mut Markup, from: &FlowStation, to: &FlowStation, x: f64, next: f64) {
     let class = if is_unknown(from, to) { "trunk trunk-unknown" } else { "trunk" };
     let mut piece = |from: f64, until: f64| {
-        let [x, y, width, height] = [from, TRUNK_TOP, until - from, TRUNK].map(coordinate);
-        svg.empty("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
+        let [x, y, width, height] = [from, TRUNK_TOP, until - from, TRUNK].map(format_coordinate);
+        svg.empty_element(
+            "rect",
+            &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)],
+        );
     };
     let FlowBalance::Broken(rule) = &from.balance else { return piece(x, next) };
     let middle = x.midpoint(next) + 30.0;
@@ -97,12 +105,14 @@ fn draw_wide_trunk(svg: &mut Markup, from: &FlowStation, to: &FlowStation, x: f6
 fn draw_wide_break(svg: &mut Markup, middle: f64, rule: &str) {
     let mark = format!(
         "M{} {}l12 12m0-12l-12 12",
-        coordinate(middle - 6.0),
-        coordinate(TRUNK_TOP + TRUNK / 2.0 - 6.0)
+        format_coordinate(middle - 6.0),
+        format_coordinate(TRUNK_TOP + TRUNK / 2.0 - 6.0)
     );
-    svg.open("path", &[("class", "broken"), ("d", &mark)]).element("title", &[], rule).close("path");
-    let (x, y) = (coordinate(middle), coordinate(TRUNK_TOP - 6.0));
-    svg.element("text", &[("class", "broken-name middle"), ("x", &x), ("y", &y)], "does not add up");
+    svg.open_element("path", &[("class", "broken"), ("d", &mark)])
+        .add_element("title", &[], rule)
+        .close_element("path");
+    let (x, y) = (format_coordinate(middle), format_coordinate(TRUNK_TOP - 6.0));
+    svg.add_element("text", &[("class", "broken-name middle"), ("x", &x), ("y", &y)], "does not add up");
 }
 
 fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
@@ -110,24 +120,28 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
     let x = STATION_X[STATION_X.len() - 1];
     let class = if last.frames.is_none() { "trunk trunk-unknown" } else { "trunk" };
     let head = format!("M{x} {TRUNK_TOP}h44v-12l34 34l-34 34v-12h-44z");
-    svg.empty("path", &[("class", class), ("d", &head)]);
+    svg.empty_element("path", &[("class", class), ("d", &head)]);
     if let FlowBalance::Broken(rule) = &last.balance {
         draw_wide_break(svg, x + 22.0, rule);
     }
     let lines = [
-        ("expected", flow.expected.map_or_else(|| "not known".to_owned(), count)),
-        ("lost in all", flow.lost.map_or_else(|| "not known".to_owned(), count)),
+        ("expected", flow.expected.map_or_else(|| "not known".to_owned(), format_count)),
+        ("lost in all", flow.lost.map_or_else(|| "not known".to_owned(), format_count)),
     ];
     for (row, (name, value)) in lines.iter().enumerate() {
         let y = FIRST_ROW + row as f64 * ROW;
-        svg.element(
+        svg.add_element(
             "text",
-            &[("class", "exit-name"), ("x", &coordinate(x - 4.0)), ("y", &coordinate(y))],
+            &[("class", "exit-name"), ("x", &format_coordinate(x - 4.0)), ("y", &format_coordinate(y))],
             name,
         );
-        svg.element(
+        svg.add_element(
             "text",
-            &[("class", "exit-count"), ("x", &coordinate(x - 4.0)), ("y", &coordinate(y + 17.0))],
+            &[
+                ("class", "exit-count"),
+                ("x", &format_coordinate(x - 4.0)),
+                ("y", &format_coordinate(y + 17.0)),
+            ],
             value,
         );
     }
@@ -135,17 +149,17 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
 
 fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
     let line = format!("M{x} {}V{}", TRUNK_TOP - 8.0, TRUNK_BASE + 8.0);
-    svg.empty("path", &[("class", "station"), ("d", &line)]);
-    let x = coordinate(x);
-    let frames = station.frames.map_or_else(|| "not measured".to_owned(), count);
+    svg.empty_element("path", &[("class", "station"), ("d", &line)]);
+    let x = format_coordinate(x);
+    let frames = station.frames.map_or_else(|| "not measured".to_owned(), format_count);
     let class =
         if station.frames.is_some() { "station-count middle" } else { "station-count unknown middle" };
-    svg.element(
+    svg.add_element(
         "text",
         &[("class", "station-name middle"), ("x", &x), ("y", "58")],
         account_name(station.account),
     );
-    svg.element("text", &[("class", class), ("x", &x), ("y", "77")], &frames);
+    svg.add_element("text", &[("class", class), ("x", &x), ("y", "77")], &frames);
 }
 
 /// Draws the exits downwards. The first one goes deepest, so that no exit crosses the text of another.
@@ -158,12 +172,13 @@ fn draw_wide_exits(svg: &mut Markup, flow: &LedgerFlow, station: &FlowStation, s
         let x = left + index as f64 * 14.0;
         let y = FIRST_ROW + row as f64 * ROW;
         draw_wide_exit(svg, exit, x, y);
-        let (x, first, second) = (coordinate(x + 14.0), coordinate(y), coordinate(y + 17.0));
-        svg.element("text", &[("class", "exit-name"), ("x", &x), ("y", &first)], exit.name);
-        svg.element(
+        let (x, first, second) =
+            (format_coordinate(x + 14.0), format_coordinate(y), format_coordinate(y + 17.0));
+        svg.add_element("text", &[("class", "exit-name"), ("x", &x), ("y", &first)], exit.name);
+        svg.add_element(
             "text",
             &[("class", count_class(exit)), ("x", &x), ("y", &second)],
-            &flow.share(exit.frames),
+            &flow.share_text(exit.frames),
         );
     }
 }
@@ -190,23 +205,28 @@ fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
     let class = exit_class(exit);
     let width = exit.frames.map_or(0.0, exit_width);
     if width == 0.0 {
-        let path = format!("M{x} {TRUNK_BASE}V{}", coordinate(y - 2.0));
-        svg.empty("path", &[("class", class), ("d", &path)]);
+        let path = format!("M{x} {TRUNK_BASE}V{}", format_coordinate(y - 2.0));
+        svg.empty_element("path", &[("class", class), ("d", &path)]);
         return;
     }
     // A thick exit grows to the left: the text is on its right.
     let x = x + 1.5 - width / 2.0;
-    let path = format!("M{} {}V{}", coordinate(x), coordinate(TRUNK_BASE - 10.0), coordinate(y + 1.0));
-    svg.empty("path", &[("class", class), ("d", &path), ("stroke-width", &coordinate(width))]);
+    let path = format!(
+        "M{} {}V{}",
+        format_coordinate(x),
+        format_coordinate(TRUNK_BASE - 10.0),
+        format_coordinate(y + 1.0)
+    );
+    svg.empty_element("path", &[("class", class), ("d", &path), ("stroke-width", &format_coordinate(width))]);
     let half = width.max(8.0) / 2.0 + 2.0;
     let head = format!(
         "M{} {}h{}l-{} 9z",
-        coordinate(x - half),
-        coordinate(y + 1.0),
-        coordinate(half * 2.0),
-        coordinate(half)
+        format_coordinate(x - half),
+        format_coordinate(y + 1.0),
+        format_coordinate(half * 2.0),
+        format_coordinate(half)
     );
-    svg.empty("path", &[("class", &format!("{class}-head")), ("d", &head)]);
+    svg.empty_element("path", &[("class", &format!("{class}-head")), ("d", &head)]);
 }
 
 /// Draws the frames that join on the path: they come from above.
@@ -218,16 +238,19 @@ fn draw_wide_joined(svg: &mut Markup, flow: &LedgerFlow) {
     let x = 718.0;
     let width = exit_width(frames);
     let path = format!("M{x} 82V{}", TRUNK_TOP + 10.0);
-    svg.empty("path", &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", &coordinate(width))]);
-    svg.element(
+    svg.empty_element(
+        "path",
+        &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", &format_coordinate(width))],
+    );
+    svg.add_element(
         "text",
-        &[("class", "exit-name middle"), ("x", &coordinate(x)), ("y", "58")],
+        &[("class", "exit-name middle"), ("x", &format_coordinate(x)), ("y", "58")],
         "others and copies",
     );
-    svg.element(
+    svg.add_element(
         "text",
-        &[("class", "exit-count aside middle"), ("x", &coordinate(x)), ("y", "76")],
-        &format!("+{}", count(frames)),
+        &[("class", "exit-count aside middle"), ("x", &format_coordinate(x)), ("y", "76")],
+        &format!("+{}", format_count(frames)),
     );
 }
 
@@ -266,19 +289,27 @@ pub(super) fn draw_narrow(flow: &LedgerFlow) -> Markup {
         }
     }
     let mut svg = Markup::new();
-    let view = format!("0 0 {NARROW} {}", coordinate(y + 22.0));
-    svg.open(
+    let view = format!("0 0 {NARROW} {}", format_coordinate(y + 22.0));
+    svg.open_element(
         "svg",
-        &[("class", "ledger-narrow"), ("viewBox", &view), ("role", "img"), ("aria-label", &flow.describe())],
+        &[
+            ("class", "ledger-narrow"),
+            ("viewBox", &view),
+            ("role", "img"),
+            ("aria-label", &flow.describe_flow()),
+        ],
     );
-    svg.append(&body).close("svg");
+    svg.append(&body).close_element("svg");
     svg
 }
 
 fn narrow_trunk(svg: &mut Markup, y: f64, height: f64, is_unknown: bool) {
     let class = if is_unknown { "trunk trunk-unknown" } else { "trunk" };
-    let [x, y, width, height] = [TRUNK_X, y, NARROW_TRUNK, height].map(coordinate);
-    svg.empty("rect", &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)]);
+    let [x, y, width, height] = [TRUNK_X, y, NARROW_TRUNK, height].map(format_coordinate);
+    svg.empty_element(
+        "rect",
+        &[("class", class), ("x", &x), ("y", &y), ("width", &width), ("height", &height)],
+    );
 }
 
 fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f64 {
@@ -288,11 +319,15 @@ fn draw_narrow_zone(svg: &mut Markup, name: &str, y: f64, has_trunk: bool) -> f6
     let line = format!(
         "M{} {}H{NARROW}",
         if has_trunk { TRUNK_X + NARROW_TRUNK + 8.0 } else { 0.0 },
-        coordinate(y + 8.0)
+        format_coordinate(y + 8.0)
     );
-    svg.empty("path", &[("class", "zone-line"), ("d", &line)]);
+    svg.empty_element("path", &[("class", "zone-line"), ("d", &line)]);
     let x = if has_trunk { TRUNK_X + NARROW_TRUNK + 8.0 } else { 0.0 };
-    svg.element("text", &[("class", "zone-name"), ("x", &coordinate(x)), ("y", &coordinate(y + 24.0))], name);
+    svg.add_element(
+        "text",
+        &[("class", "zone-name"), ("x", &format_coordinate(x)), ("y", &format_coordinate(y + 24.0))],
+        name,
+    );
     y + ZONE_HEIGHT
 }
 
@@ -301,24 +336,29 @@ fn draw_narrow_station(svg: &mut Markup, station: &FlowStation, y: f64, is_last:
     let middle = y + STATION_HEIGHT / 2.0;
     narrow_trunk(svg, y, STATION_HEIGHT, is_unknown);
     if is_last {
-        let (left, base) = (TRUNK_X - 8.0, coordinate(y + STATION_HEIGHT));
+        let (left, base) = (TRUNK_X - 8.0, format_coordinate(y + STATION_HEIGHT));
         let head = format!("M{left} {base}h{}l-{} 18z", NARROW_TRUNK + 16.0, NARROW_TRUNK / 2.0 + 8.0);
-        svg.empty(
+        svg.empty_element(
             "path",
             &[("class", if is_unknown { "trunk trunk-unknown" } else { "trunk" }), ("d", &head)],
         );
     }
-    let line = format!("M{} {m}H{}", TRUNK_X - 8.0, TRUNK_X + NARROW_TRUNK + 8.0, m = coordinate(middle));
-    svg.empty("path", &[("class", "station"), ("d", &line)]);
-    let frames = station.frames.map_or_else(|| "not measured".to_owned(), count);
+    let line =
+        format!("M{} {m}H{}", TRUNK_X - 8.0, TRUNK_X + NARROW_TRUNK + 8.0, m = format_coordinate(middle));
+    svg.empty_element("path", &[("class", "station"), ("d", &line)]);
+    let frames = station.frames.map_or_else(|| "not measured".to_owned(), format_count);
     let class = if is_unknown { "station-count unknown end" } else { "station-count end" };
-    let base = coordinate(middle + 5.0);
-    svg.element(
+    let base = format_coordinate(middle + 5.0);
+    svg.add_element(
         "text",
         &[("class", "station-name"), ("x", "66"), ("y", &base)],
         account_name(station.account),
     );
-    svg.element("text", &[("class", class), ("x", &coordinate(NARROW - 2.0)), ("y", &base)], &frames);
+    svg.add_element(
+        "text",
+        &[("class", class), ("x", &format_coordinate(NARROW - 2.0)), ("y", &base)],
+        &frames,
+    );
     y + STATION_HEIGHT
 }
 
@@ -328,61 +368,64 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64
     let edge = TRUNK_X + NARROW_TRUNK;
     let class = exit_class(exit);
     let width = exit.frames.map_or(0.0, exit_width);
-    let path = format!("M{} {}H{}", edge - 6.0, coordinate(middle), edge + 20.0);
+    let path = format!("M{} {}H{}", edge - 6.0, format_coordinate(middle), edge + 20.0);
     if width > 0.0 {
         // The exit stays within its row.
         let width = width.min(EXIT_HEIGHT - 8.0);
-        svg.empty("path", &[("class", class), ("d", &path), ("stroke-width", &coordinate(width))]);
+        svg.empty_element(
+            "path",
+            &[("class", class), ("d", &path), ("stroke-width", &format_coordinate(width))],
+        );
         let half = width.max(8.0) / 2.0 + 2.0;
         let head = format!(
             "M{} {}v{}l9-{}z",
             edge + 20.0,
-            coordinate(middle - half),
-            coordinate(half * 2.0),
-            coordinate(half)
+            format_coordinate(middle - half),
+            format_coordinate(half * 2.0),
+            format_coordinate(half)
         );
-        svg.empty("path", &[("class", &format!("{class}-head")), ("d", &head)]);
+        svg.empty_element("path", &[("class", &format!("{class}-head")), ("d", &head)]);
     } else {
-        svg.empty("path", &[("class", class), ("d", &path)]);
+        svg.empty_element("path", &[("class", class), ("d", &path)]);
     }
-    let base = coordinate(middle + 5.0);
-    svg.element("text", &[("class", "exit-name"), ("x", "86"), ("y", &base)], exit.name);
+    let base = format_coordinate(middle + 5.0);
+    svg.add_element("text", &[("class", "exit-name"), ("x", "86"), ("y", &base)], exit.name);
     let class = format!("{} end", count_class(exit));
-    svg.element(
+    svg.add_element(
         "text",
-        &[("class", &class), ("x", &coordinate(NARROW - 2.0)), ("y", &base)],
-        &flow.share(exit.frames),
+        &[("class", &class), ("x", &format_coordinate(NARROW - 2.0)), ("y", &base)],
+        &flow.share_text(exit.frames),
     );
     y + EXIT_HEIGHT
 }
 
 fn draw_narrow_joined(svg: &mut Markup, joined: &FlowExit, y: f64) -> f64 {
     narrow_trunk(svg, y, EXIT_HEIGHT, false);
-    let middle = coordinate(y + EXIT_HEIGHT / 2.0);
+    let middle = format_coordinate(y + EXIT_HEIGHT / 2.0);
     let edge = TRUNK_X + NARROW_TRUNK;
     let path = format!("M{} {middle}H{}", edge + 26.0, edge - 2.0);
-    svg.empty("path", &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", "4")]);
-    let base = coordinate(y + EXIT_HEIGHT / 2.0 + 5.0);
-    svg.element(
+    svg.empty_element("path", &[("class", "exit exit-aside"), ("d", &path), ("stroke-width", "4")]);
+    let base = format_coordinate(y + EXIT_HEIGHT / 2.0 + 5.0);
+    svg.add_element(
         "text",
         &[("class", "exit-name"), ("x", "86"), ("y", &base)],
         &format!("joined by: {}", joined.name),
     );
-    let frames = format!("+{}", count(joined.frames.unwrap_or(0)));
-    svg.element(
+    let frames = format!("+{}", format_count(joined.frames.unwrap_or(0)));
+    svg.add_element(
         "text",
-        &[("class", "exit-count aside end"), ("x", &coordinate(NARROW - 2.0)), ("y", &base)],
+        &[("class", "exit-count aside end"), ("x", &format_coordinate(NARROW - 2.0)), ("y", &base)],
         &frames,
     );
     y + EXIT_HEIGHT
 }
 
 fn draw_narrow_break(svg: &mut Markup, y: f64) -> f64 {
-    let mark = format!("M{} {}l12 12m0-12l-12 12", TRUNK_X + 9.0, coordinate(y + 6.0));
-    svg.empty("path", &[("class", "broken"), ("d", &mark)]);
-    svg.element(
+    let mark = format!("M{} {}l12 12m0-12l-12 12", TRUNK_X + 9.0, format_coordinate(y + 6.0));
+    svg.empty_element("path", &[("class", "broken"), ("d", &mark)]);
+    svg.add_element(
         "text",
-        &[("class", "broken-name"), ("x", "66"), ("y", &coordinate(y + 17.0))],
+        &[("class", "broken-name"), ("x", "66"), ("y", &format_coordinate(y + 17.0))],
         "does not add up",
     );
     y + 26.0

@@ -1,7 +1,7 @@
 //! Times as ranges on one logarithmic axis: a row for each subject, from its smallest to its largest time.
 
 use super::chart::AxisUnit;
-use super::coordinate;
+use super::format_coordinate;
 use super::scale::Scale;
 use crate::markup::Markup;
 use crate::quantity;
@@ -31,65 +31,68 @@ const MARK_DISTANCE: f64 = 50.0;
 /// Draws the ranges in their order. `description` is for readers that see no picture.
 pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     let height = TOP + ranges.len() as f64 * ROW + BOTTOM;
-    let view = format!("0 0 {WIDTH} {}", coordinate(height));
+    let view = format!("0 0 {WIDTH} {}", format_coordinate(height));
     let low = ranges.iter().map(|range| range.min_ns).min().unwrap_or(1);
     let high = ranges.iter().map(|range| range.max_ns).max().unwrap_or(1);
-    let scale = Scale::log(low as f64, high as f64);
+    let scale = Scale::log_from_decades(low as f64, high as f64);
     let mut svg = Markup::new();
-    svg.open("svg", &[("class", "ranges"), ("viewBox", &view), ("role", "img"), ("aria-label", description)]);
+    svg.open_element(
+        "svg",
+        &[("class", "ranges"), ("viewBox", &view), ("role", "img"), ("aria-label", description)],
+    );
     draw_axis(&mut svg, &scale, height - BOTTOM);
     for (row, range) in ranges.iter().enumerate() {
         draw_range(&mut svg, &scale, range, TOP + (row as f64 + 0.5) * ROW);
     }
-    svg.close("svg");
+    svg.close_element("svg");
     svg
 }
 
-fn place(scale: &Scale, value: f64) -> f64 {
-    LEFT + scale.position(value) * (WIDTH - LEFT - RIGHT)
+fn x_position(scale: &Scale, value: f64) -> f64 {
+    LEFT + scale.position_of(value) * (WIDTH - LEFT - RIGHT)
 }
 
 fn draw_axis(svg: &mut Markup, scale: &Scale, base: f64) {
-    let ticks = scale.ticks(5);
-    svg.open("g", &[("class", "x-marks")]);
+    let ticks = scale.round_ticks(5);
+    svg.open_element("g", &[("class", "x-marks")]);
     let mut free_from = f64::NEG_INFINITY;
     for tick in &ticks {
-        let x = place(scale, tick.value);
-        let line = format!("M{} {TOP}V{}", coordinate(x), coordinate(base));
-        svg.empty("path", &[("class", "grid"), ("d", &line)]);
+        let x = x_position(scale, tick.value);
+        let line = format!("M{} {TOP}V{}", format_coordinate(x), format_coordinate(base));
+        svg.empty_element("path", &[("class", "grid"), ("d", &line)]);
         // Marks that are too close to each other have a line but no text.
         if x >= free_from {
-            let (x_text, y) = (coordinate(x), coordinate(base + 15.0));
-            svg.element("text", &[("x", &x_text), ("y", &y)], &AxisUnit::Time.mark(tick.value));
+            let (x_text, y) = (format_coordinate(x), format_coordinate(base + 15.0));
+            svg.add_element("text", &[("x", &x_text), ("y", &y)], &AxisUnit::Time.mark_text(tick.value));
             free_from = x + MARK_DISTANCE;
         }
     }
-    svg.close("g");
+    svg.close_element("g");
 }
 
 fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
     let [min, p50, p99, max] = [range.min_ns, range.p50_ns, range.p99_ns, range.max_ns]
-        .map(|value| coordinate(place(scale, value as f64)));
-    let line = coordinate(y);
-    svg.open("g", &[]).element("title", &[], &range.in_words());
-    let (x, base) = (coordinate(LEFT - 8.0), coordinate(y + 4.0));
-    svg.element("text", &[("class", "end"), ("x", &x), ("y", &base)], &shorten(&range.name));
-    svg.empty("path", &[("class", "range-whole"), ("d", &format!("M{min} {line}H{max}"))]);
-    svg.empty("path", &[("class", "range-upper"), ("d", &format!("M{p50} {line}H{p99}"))]);
-    let median = format!("M{p50} {}v12", coordinate(y - 6.0));
-    svg.empty("path", &[("class", "range-median"), ("d", &median)]).close("g");
+        .map(|value| format_coordinate(x_position(scale, value as f64)));
+    let line = format_coordinate(y);
+    svg.open_element("g", &[]).add_element("title", &[], &range.in_words());
+    let (x, base) = (format_coordinate(LEFT - 8.0), format_coordinate(y + 4.0));
+    svg.add_element("text", &[("class", "end"), ("x", &x), ("y", &base)], &shorten_name(&range.name));
+    svg.empty_element("path", &[("class", "range-whole"), ("d", &format!("M{min} {line}H{max}"))]);
+    svg.empty_element("path", &[("class", "range-upper"), ("d", &format!("M{p50} {line}H{p99}"))]);
+    let median = format!("M{p50} {}v12", format_coordinate(y - 6.0));
+    svg.empty_element("path", &[("class", "range-median"), ("d", &median)]).close_element("g");
 }
 
 impl TimeRange {
     fn in_words(&self) -> String {
         let [min, p50, p99, max] = [self.min_ns, self.p50_ns, self.p99_ns, self.max_ns]
-            .map(|value| quantity::time(Nanos::new(value)));
+            .map(|value| quantity::format_time(Nanos::new(value)));
         format!("{}: min {min}, median {p50}, p99 {p99}, max {max}", self.name)
     }
 }
 
 /// The beginning of a name that is too long; the title of its row has all of it.
-fn shorten(name: &str) -> String {
+fn shorten_name(name: &str) -> String {
     if name.chars().count() <= MOST_NAME {
         return name.to_owned();
     }

@@ -26,14 +26,14 @@ impl Scale {
     }
 
     /// A scale exactly from `low` to `high`.
-    pub fn exactly(low: f64, high: f64) -> Self {
+    pub fn from_bounds(low: f64, high: f64) -> Self {
         let high = if high > low { high } else { low + 1.0 };
         Self { low, high, is_log: false }
     }
 
     /// A logarithmic scale, from the power of ten at or below `low` to that at or above `high`. Values below `low` are
     /// drawn at its start.
-    pub fn log(low: f64, high: f64) -> Self {
+    pub fn log_from_decades(low: f64, high: f64) -> Self {
         let low = 10f64.powf(low.max(1e-9).log10().floor());
         // The two ends must differ, or no position could be computed.
         let high = 10f64.powf(high.max(low * 1.001).log10().ceil());
@@ -47,7 +47,7 @@ impl Scale {
     }
 
     /// Position of a value: 0 at the start, 1 at the end. Values outside are drawn at the nearer end.
-    pub fn position(&self, value: f64) -> f64 {
+    pub fn position_of(&self, value: f64) -> f64 {
         let part = if self.is_log {
             (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
         } else {
@@ -57,7 +57,7 @@ impl Scale {
     }
 
     /// Round values along the axis, about `wanted` of them.
-    pub fn ticks(&self, wanted: usize) -> Vec<Tick> {
+    pub fn round_ticks(&self, wanted: usize) -> Vec<Tick> {
         if self.is_log { self.log_ticks(wanted) } else { self.linear_ticks(wanted) }
     }
 
@@ -66,7 +66,10 @@ impl Scale {
         let first = (self.low / step).ceil();
         let values = (0..=wanted * 3).map(|n| (first + n as f64) * step);
         // The tolerance keeps a last mark that rounding has put a little above the end.
-        values.take_while(|value| *value <= self.high + step * 1e-6).map(|value| self.tick(value)).collect()
+        values
+            .take_while(|value| *value <= self.high + step * 1e-6)
+            .map(|value| self.tick_at(value))
+            .collect()
     }
 
     /// Powers of ten; on a short axis also 2 and 5 times these.
@@ -79,11 +82,11 @@ impl Scale {
         let powers = (0..40).filter(|n| n % every == 0).map(|n| 10f64.powf(first + f64::from(n)));
         let values = powers.flat_map(|power| factors.iter().map(move |factor| power * factor));
         let inside = values.filter(|value| *value >= self.low * 0.999 && *value <= self.high * 1.001);
-        inside.map(|value| self.tick(value)).collect()
+        inside.map(|value| self.tick_at(value)).collect()
     }
 
-    fn tick(&self, value: f64) -> Tick {
-        Tick { value, position: self.position(value) }
+    fn tick_at(&self, value: f64) -> Tick {
+        Tick { value, position: self.position_of(value) }
     }
 
     pub const fn high(&self) -> f64 {
@@ -119,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(scale: Scale, wanted: usize) -> Vec<f64> {
-        scale.ticks(wanted).iter().map(|tick| tick.value).collect()
+        scale.round_ticks(wanted).iter().map(|tick| tick.value).collect()
     }
 
     #[test]
@@ -129,18 +132,20 @@ mod tests {
 
     #[test]
     fn a_log_axis_has_powers_of_ten() {
-        let ticks: Vec<String> =
-            values(Scale::log(900.0, 3_000_000.0), 6).iter().map(|value| format!("{value:.0}")).collect();
+        let ticks: Vec<String> = values(Scale::log_from_decades(900.0, 3_000_000.0), 6)
+            .iter()
+            .map(|value| format!("{value:.0}"))
+            .collect();
         assert_eq!(ticks, ["100", "1000", "10000", "100000", "1000000", "10000000"]);
     }
 
     proptest! {
         #[test]
         fn positions_rise_with_values_and_stay_on_the_axis(a in 0f64..1e12, b in 0f64..1e12, high in 1f64..1e12) {
-            for scale in [Scale::from_zero(high), Scale::log(high / 1e3, high)] {
-                let (low, other) = (scale.position(a.min(b)), scale.position(a.max(b)));
+            for scale in [Scale::from_zero(high), Scale::log_from_decades(high / 1e3, high)] {
+                let (low, other) = (scale.position_of(a.min(b)), scale.position_of(a.max(b)));
                 prop_assert!((0.0..=1.0).contains(&low) && low <= other && other <= 1.0);
-                prop_assert!(scale.ticks(5).len() <= 16);
+                prop_assert!(scale.round_ticks(5).len() <= 16);
             }
         }
     }

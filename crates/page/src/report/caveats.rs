@@ -1,7 +1,7 @@
 //! Doubts of a run, each with its meaning and a remedy.
 
 use super::caveat_words::{meaning_of, remedy_of};
-use super::elements::{Cell, Sign, number, prose, table, words};
+use super::elements::{Cell, Sign, number_column, prose_column, tabulate_rows, word_column};
 use crate::markup::Markup;
 use packetrig_stats::caveat::Caveat;
 
@@ -16,33 +16,34 @@ struct CaveatGroup<'a> {
     subjects: Vec<&'a str>,
 }
 
-pub(super) fn write(page: &mut Markup, caveats: &[Caveat]) {
+pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
     if caveats.is_empty() {
-        page.element("p", &[], "None: packetrig states no doubt about this result.");
+        page.add_element("p", &[], "None: packetrig states no doubt about this result.");
         return;
     }
-    page.open("p", &[]).text("A caveat is a doubt that packetrig states about its own measurement. ");
-    page.text("“No PASS” means that the run cannot pass while it stands; a “note” explains a value.")
-        .close("p");
-    let groups = group(caveats);
+    page.open_element("p", &[])
+        .add_text("A caveat is a doubt that packetrig states about its own measurement. ");
+    page.add_text("“No PASS” means that the run cannot pass while it stands; a “note” explains a value.")
+        .close_element("p");
+    let groups = group_caveats(caveats);
     let headings = [
-        words("weight"),
-        words("about"),
-        prose("what was found"),
-        prose("what it means"),
-        prose("what to do"),
-        number("times", ""),
+        word_column("weight"),
+        word_column("about"),
+        prose_column("what was found"),
+        prose_column("what it means"),
+        prose_column("what to do"),
+        number_column("times", ""),
     ];
-    let rows: Vec<Vec<Cell>> = groups.iter().take(MOST_ROWS).map(CaveatGroup::row).collect();
-    table(page, "Caveats", None, &headings, &rows);
+    let rows: Vec<Vec<Cell>> = groups.iter().take(MOST_ROWS).map(CaveatGroup::to_row).collect();
+    tabulate_rows(page, "Caveats", None, &headings, &rows);
     if groups.len() > MOST_ROWS {
         let more = groups.len() - MOST_ROWS;
-        page.element("p", &[("class", "muted")], &format!("{more} more are in report.json."));
+        page.add_element("p", &[("class", "muted")], &format!("{more} more are in report.json."));
     }
 }
 
 /// Groups equal doubts. Those that forbid PASS come first, all others in the order of the report.
-fn group(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
+fn group_caveats(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
     let mut groups: Vec<CaveatGroup<'_>> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for caveat in caveats {
@@ -60,7 +61,7 @@ fn group(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
 }
 
 impl CaveatGroup<'_> {
-    fn row(&self) -> Vec<Cell> {
+    fn to_row(&self) -> Vec<Cell> {
         let weight =
             if self.first.matters { Cell::verdict(Sign::Unknown, "no PASS") } else { Cell::text("note") };
         vec![
@@ -94,7 +95,7 @@ mod tests {
     #[test]
     fn equal_doubts_are_one_row_and_those_that_matter_come_first() {
         let caveats = [caveat("a", false), caveat("b", false), caveat("c", true)];
-        let groups = group(&caveats);
+        let groups = group_caveats(&caveats);
         let subjects: Vec<_> = groups.iter().map(|group| group.subjects.clone()).collect();
         assert_eq!(subjects, [vec!["c"], vec!["a", "b"]]);
     }
@@ -102,6 +103,6 @@ mod tests {
     #[test]
     fn a_row_names_some_subjects_and_counts_the_others() {
         let caveats: Vec<Caveat> = (0..10).map(|n| caveat(&format!("s{n}"), false)).collect();
-        assert!(group(&caveats)[0].subjects_in_words().ends_with("s7 and 2 more"));
+        assert!(group_caveats(&caveats)[0].subjects_in_words().ends_with("s7 and 2 more"));
     }
 }

@@ -30,11 +30,11 @@ impl Sign {
 }
 
 /// Writes a verdict: its sign, which is not read aloud, and its word.
-pub(super) fn verdict(page: &mut Markup, sign: Sign, word: &str, is_large: bool) {
+pub(super) fn write_verdict_sign(page: &mut Markup, sign: Sign, word: &str, is_large: bool) {
     let size = if is_large { " verdict-large" } else { "" };
-    page.open("span", &[("class", &format!("verdict {}{size}", sign.class()))]);
-    page.element("span", &[("aria-hidden", "true")], sign.mark());
-    page.element("span", &[], word).close("span");
+    page.open_element("span", &[("class", &format!("verdict {}{size}", sign.class()))]);
+    page.add_element("span", &[("aria-hidden", "true")], sign.mark());
+    page.add_element("span", &[], word).close_element("span");
 }
 
 /// A cell of a table.
@@ -57,12 +57,12 @@ impl Cell {
     }
 
     /// A cell whose value for sorting is already text.
-    pub(super) fn valued(value: String, text: String) -> Self {
+    pub(super) fn with_value(value: String, text: String) -> Self {
         Self { text, value: Some(value), ..Self::default() }
     }
 
     pub(super) fn count(value: u64) -> Self {
-        Self::number(value, quantity::count(value))
+        Self::number(value, quantity::format_count(value))
     }
 
     pub(super) fn verdict(sign: Sign, word: &str) -> Self {
@@ -90,56 +90,59 @@ pub(super) struct Heading {
     pub(super) is_prose: bool,
 }
 
-pub(super) const fn words(name: &'static str) -> Heading {
+pub(super) const fn word_column(name: &'static str) -> Heading {
     Heading { name, unit: "", is_number: false, is_prose: false }
 }
 
 /// A column of sentences.
-pub(super) const fn prose(name: &'static str) -> Heading {
+pub(super) const fn prose_column(name: &'static str) -> Heading {
     Heading { name, unit: "", is_number: false, is_prose: true }
 }
 
-pub(super) const fn number(name: &'static str, unit: &'static str) -> Heading {
+pub(super) const fn number_column(name: &'static str, unit: &'static str) -> Heading {
     Heading { name, unit, is_number: true, is_prose: false }
 }
 
 /// Writes a table. Its first column names the row. `id` makes it sortable.
-pub(super) fn table(
+pub(super) fn tabulate_rows(
     page: &mut Markup,
     label: &str,
     id: Option<&str>,
     headings: &[Heading],
     rows: &[Vec<Cell>],
 ) {
-    page.open("div", &[("class", "table-box"), ("tabindex", "0"), ("role", "group"), ("aria-label", label)]);
+    page.open_element(
+        "div",
+        &[("class", "table-box"), ("tabindex", "0"), ("role", "group"), ("aria-label", label)],
+    );
     match id {
-        Some(id) => page.open("table", &[("id", id), ("class", "sortable")]),
-        None => page.open("table", &[]),
+        Some(id) => page.open_element("table", &[("id", id), ("class", "sortable")]),
+        None => page.open_element("table", &[]),
     };
-    page.element("caption", &[("class", "visually-hidden")], label);
-    table_head(page, headings);
-    page.open("tbody", &[]);
+    page.add_element("caption", &[("class", "visually-hidden")], label);
+    write_table_head(page, headings);
+    page.open_element("tbody", &[]);
     for row in rows {
-        table_row(page, headings, row);
+        write_table_row(page, headings, row);
     }
-    page.close("tbody").close("table").close("div");
+    page.close_element("tbody").close_element("table").close_element("div");
 }
 
-pub(super) fn table_head(page: &mut Markup, headings: &[Heading]) {
-    page.open("thead", &[]).open("tr", &[]);
+pub(super) fn write_table_head(page: &mut Markup, headings: &[Heading]) {
+    page.open_element("thead", &[]).open_element("tr", &[]);
     for heading in headings {
         let class = if heading.is_number { "number" } else { "words" };
-        page.open("th", &[("scope", "col"), ("class", class)]).text(heading.name);
+        page.open_element("th", &[("scope", "col"), ("class", class)]).add_text(heading.name);
         if !heading.unit.is_empty() {
-            page.text(" ").element("span", &[("class", "unit")], heading.unit);
+            page.add_text(" ").add_element("span", &[("class", "unit")], heading.unit);
         }
-        page.close("th");
+        page.close_element("th");
     }
-    page.close("tr").close("thead");
+    page.close_element("tr").close_element("thead");
 }
 
-fn table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
-    page.open("tr", &[]);
+fn write_table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
+    page.open_element("tr", &[]);
     for (index, (heading, cell)) in headings.iter().zip(row).enumerate() {
         let tag = if index == 0 { "th" } else { "td" };
         let mut attributes = Vec::new();
@@ -154,23 +157,23 @@ fn table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
         if let Some(value) = &cell.value {
             attributes.push(("data-value", value));
         }
-        page.open(tag, &attributes);
+        page.open_element(tag, &attributes);
         match cell.sign {
-            Some(sign) => verdict(page, sign, &cell.text, false),
-            None if cell.is_absent => absent(page),
+            Some(sign) => write_verdict_sign(page, sign, &cell.text, false),
+            None if cell.is_absent => write_absent_value(page),
             None => {
-                page.text(&cell.text);
+                page.add_text(&cell.text);
             }
         }
-        page.close(tag);
+        page.close_element(tag);
     }
-    page.close("tr");
+    page.close_element("tr");
 }
 
 /// Writes the sign of a value that is not known.
-pub(super) fn absent(page: &mut Markup) {
-    page.open("span", &[("class", "absent")]).element("span", &[("aria-hidden", "true")], "–");
-    page.element("span", &[("class", "visually-hidden")], "not measured").close("span");
+pub(super) fn write_absent_value(page: &mut Markup) {
+    page.open_element("span", &[("class", "absent")]).add_element("span", &[("aria-hidden", "true")], "–");
+    page.add_element("span", &[("class", "visually-hidden")], "not measured").close_element("span");
 }
 
 /// A number with its name.
@@ -190,56 +193,68 @@ impl Figure {
         Self { name, text: Some(text), value: None, addition: String::new() }
     }
 
-    pub(super) fn counted(name: &'static str, value: Option<u64>) -> Self {
-        let text = value.map(|value| quantity::counted(value, "frame"));
+    pub(super) fn frame_count(name: &'static str, value: Option<u64>) -> Self {
+        let text = value.map(|value| quantity::count_with_unit(value, "frame"));
         Self { name, text, value, addition: String::new() }
     }
 
     #[must_use]
-    pub(super) fn with(mut self, addition: String) -> Self {
+    pub(super) fn with_addition(mut self, addition: String) -> Self {
         self.addition = addition;
         self
     }
 }
 
-pub(super) fn figures(page: &mut Markup, figures: &[Figure]) {
-    page.open("dl", &[("class", "figures")]);
+pub(super) fn write_figure_list(page: &mut Markup, figures: &[Figure]) {
+    page.open_element("dl", &[("class", "figures")]);
     for figure in figures {
-        page.open("div", &[]).element("dt", &[], figure.name);
+        page.open_element("div", &[]).add_element("dt", &[], figure.name);
         match (&figure.text, figure.value) {
-            (Some(text), Some(value)) => page.open("dd", &[("data-value", &value.to_string())]).text(text),
-            (Some(text), None) => page.open("dd", &[]).text(text),
-            (None, _) => page.open("dd", &[]).element("span", &[("class", "absent")], "not measured"),
+            (Some(text), Some(value)) => {
+                page.open_element("dd", &[("data-value", &value.to_string())]).add_text(text)
+            }
+            (Some(text), None) => page.open_element("dd", &[]).add_text(text),
+            (None, _) => {
+                page.open_element("dd", &[]).add_element("span", &[("class", "absent")], "not measured")
+            }
         };
         if !figure.addition.is_empty() {
-            page.open("small", &[("class", "muted")]).text(" ").text(&figure.addition).close("small");
+            page.open_element("small", &[("class", "muted")])
+                .add_text(" ")
+                .add_text(&figure.addition)
+                .close_element("small");
         }
-        page.close("dd").close("div");
+        page.close_element("dd").close_element("div");
     }
-    page.close("dl");
+    page.close_element("dl");
 }
 
 /// Writes a time of day: UTC, to which the page's script adds the local time.
-pub(super) fn wall_time(page: &mut Markup, wall_ns: u64) {
-    let text = quantity::utc(wall_ns);
+pub(super) fn write_wall_time(page: &mut Markup, wall_ns: u64) {
+    let text = quantity::format_utc(wall_ns);
     match quantity::utc_machine(wall_ns) {
-        Some(machine) => page.element("time", &[("datetime", &machine)], &text),
-        None => page.text(&text),
+        Some(machine) => page.add_element("time", &[("datetime", &machine)], &text),
+        None => page.add_text(&text),
     };
 }
 
 /// Writes a row of a list of names and values.
-pub(super) fn fact(page: &mut Markup, name: &str, fill: impl FnOnce(&mut Markup)) {
-    page.open("tr", &[]).element("th", &[("scope", "row")], name);
-    page.within("td", &[], fill);
-    page.close("tr");
+pub(super) fn write_fact(page: &mut Markup, name: &str, fill: impl FnOnce(&mut Markup)) {
+    page.open_element("tr", &[]).add_element("th", &[("scope", "row")], name);
+    page.element_with("td", &[], fill);
+    page.close_element("tr");
 }
 
 /// Writes a part of the page with a heading.
-pub(super) fn section(page: &mut Markup, id: &'static str, title: &str, fill: impl FnOnce(&mut Markup)) {
+pub(super) fn write_section(
+    page: &mut Markup,
+    id: &'static str,
+    title: &str,
+    fill: impl FnOnce(&mut Markup),
+) {
     let heading = format!("{id}-title");
-    page.open("section", &[("id", id), ("class", "card"), ("aria-labelledby", &heading)]);
-    page.element("h2", &[("id", &heading)], title);
+    page.open_element("section", &[("id", id), ("class", "card"), ("aria-labelledby", &heading)]);
+    page.add_element("h2", &[("id", &heading)], title);
     fill(page);
-    page.close("section");
+    page.close_element("section");
 }

@@ -36,26 +36,41 @@ pub(super) fn write_figure(
     legend: &[LegendEntry],
     note: Option<&str>,
 ) {
-    page.open("figure", &[]).element("h4", &[], title).append(&chart.draw()).open("figcaption", &[]);
+    page.open_element("figure", &[])
+        .add_element("h4", &[], title)
+        .append(&chart.draw_chart())
+        .open_element("figcaption", &[]);
     if !legend.is_empty() {
-        page.open("ul", &[("class", "legend")]);
+        page.open_element("ul", &[("class", "legend")]);
         for entry in legend {
-            page.open("li", &[]);
-            page.open("svg", &[("class", "swatch"), ("viewBox", "0 0 28 8"), ("aria-hidden", "true")]);
+            page.open_element("li", &[]);
+            page.open_element(
+                "svg",
+                &[("class", "swatch"), ("viewBox", "0 0 28 8"), ("aria-hidden", "true")],
+            );
             let level = if entry.is_level { " level" } else { "" };
-            page.empty("path", &[("class", &format!("line line-{}{level}", entry.style)), ("d", "M0 4h28")]);
-            page.close("svg").text(&format!("{}: {}", entry.name, entry.text)).close("li");
+            page.empty_element(
+                "path",
+                &[("class", &format!("line line-{}{level}", entry.style)), ("d", "M0 4h28")],
+            );
+            page.close_element("svg")
+                .add_text(&format!("{}: {}", entry.name, entry.text))
+                .close_element("li");
         }
-        page.close("ul");
+        page.close_element("ul");
     }
     if let Some(note) = note {
-        page.element("p", &[("class", "note")], note);
+        page.add_element("p", &[("class", "note")], note);
     }
-    page.close("figcaption").close("figure");
+    page.close_element("figcaption").close_element("figure");
 }
 
 /// Writes the reason for an absent chart in its place.
 pub(super) fn write_absent(page: &mut Markup, title: &str, reason: &str) {
-    page.open("figure", &[("class", "absent-figure")]).element("h4", &[], title);
-    page.open("p", &[("class", "absent")]).text("Not measured: ").text(reason).close("p").close("figure");
+    page.open_element("figure", &[("class", "absent-figure")]).add_element("h4", &[], title);
+    page.open_element("p", &[("class", "absent")])
+        .add_text("Not measured: ")
+        .add_text(reason)
+        .close_element("p")
+        .close_element("figure");
 }

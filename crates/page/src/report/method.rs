@@ -1,6 +1,6 @@
 //! The page of a test method: verdict, results, the search with its bounds, all trials.
 
-use super::elements::{Cell, Heading, Sign, fact, table, verdict, wall_time};
+use super::elements::{Cell, Heading, Sign, tabulate_rows, write_fact, write_verdict_sign, write_wall_time};
 use super::shell::{self, PageParts};
 use super::{method_charts, setup};
 use crate::markup::Markup;
@@ -46,30 +46,33 @@ const FILES: [(&str, &str); 5] = [
 /// Renders the page of a method as one complete HTML file.
 pub fn render_method(page: MethodPage<'_>) -> String {
     let mut parts = PageParts::default();
-    parts.add("verdict", "Verdict", "Verdict", |part| write_verdict(part, page));
-    parts.add("charts", "Charts", "Charts", |part| method_charts::write(part, page.report, page.trials));
-    parts.add("results", "Results", "Results", |part| write_results(part, page.report));
-    parts.add("trials", "Trials", "Trials", |part| write_trials(part, page.trials));
-    parts.add("caveats", "Caveats", "Caveats of the trials", |part| write_caveats(part, page.trials));
-    parts.add("setup", "Environment", "Environment", |part| write_setup(part, page));
-    parts.add("plan", "Plan", "Options, plan and files", |part| write_plan(part, page));
-    let title = format!("{}: {} – packetrig", page.verdict, heading(page));
-    shell::render(&title, &head(page), &parts, page.version)
+    parts.add_section("verdict", "Verdict", "Verdict", |part| write_verdict(part, page));
+    parts.add_section("charts", "Charts", "Charts", |part| {
+        method_charts::write_charts(part, page.report, page.trials)
+    });
+    parts.add_section("results", "Results", "Results", |part| write_results(part, page.report));
+    parts.add_section("trials", "Trials", "Trials", |part| write_trials(part, page.trials));
+    parts.add_section("caveats", "Caveats", "Caveats of the trials", |part| write_caveats(part, page.trials));
+    parts.add_section("setup", "Environment", "Environment", |part| write_setup(part, page));
+    parts.add_section("plan", "Plan", "Options, plan and files", |part| write_plan(part, page));
+    let title = format!("{}: {} – packetrig", page.verdict, method_heading(page));
+    shell::render_page(&title, &page_head(page), &parts, page.version)
 }
 
-fn heading(page: MethodPage<'_>) -> String {
+fn method_heading(page: MethodPage<'_>) -> String {
     let method = page.report.options.name();
     if page.name.is_empty() { format!("{method} {}", page.id) } else { format!("{} – {method}", page.name) }
 }
 
-fn head(page: MethodPage<'_>) -> Markup {
+fn page_head(page: MethodPage<'_>) -> Markup {
     let mut head = Markup::new();
-    head.open("div", &[("class", "head-line")]).element("h1", &[], &heading(page));
-    verdict(&mut head, sign_of_word(page.verdict), page.verdict, false);
-    head.close("div").open("p", &[("class", "muted")]);
-    head.text("Test ").element("code", &[], page.id).text(", started ");
-    wall_time(&mut head, page.started_wall_ns);
-    head.text(&format!(", {}", quantity::counted(page.trials.len() as u64, "trial"))).close("p");
+    head.open_element("div", &[("class", "head-line")]).add_element("h1", &[], &method_heading(page));
+    write_verdict_sign(&mut head, sign_of_word(page.verdict), page.verdict, false);
+    head.close_element("div").open_element("p", &[("class", "muted")]);
+    head.add_text("Test ").add_element("code", &[], page.id).add_text(", started ");
+    write_wall_time(&mut head, page.started_wall_ns);
+    head.add_text(&format!(", {}", quantity::count_with_unit(page.trials.len() as u64, "trial")))
+        .close_element("p");
     head
 }
 
@@ -91,23 +94,23 @@ const fn sign_of(verdict: MethodVerdict) -> Sign {
 
 fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
     let judgement = &page.report.judgement;
-    part.open("p", &[("class", "verdict-line")]);
-    verdict(part, sign_of_word(page.verdict), page.verdict, true);
+    part.open_element("p", &[("class", "verdict-line")]);
+    write_verdict_sign(part, sign_of_word(page.verdict), page.verdict, true);
     let meaning = match (judgement.criteria.is_empty(), judgement.unknown.is_empty()) {
         (true, true) => "No criterion was asked for, and everything that was asked for is known.",
         (true, false) => "Something that was asked for is not known.",
         (false, true) => "The worst criterion decides.",
         (false, false) => "The worst criterion decides; something that was asked for is not known.",
     };
-    part.text(" ").element("span", &[], meaning).close("p");
+    part.add_text(" ").add_element("span", &[], meaning).close_element("p");
     if !page.report.is_complete {
-        part.element("p", &[("class", "notice")], "The test was not finished: not all trials were made.");
+        part.add_element("p", &[("class", "notice")], "The test was not finished: not all trials were made.");
     }
     if !judgement.criteria.is_empty() {
         let headings = [
-            super::elements::words("criterion"),
-            super::elements::words("verdict"),
-            super::elements::words("why"),
+            super::elements::word_column("criterion"),
+            super::elements::word_column("verdict"),
+            super::elements::word_column("why"),
         ];
         let rows: Vec<Vec<Cell>> = judgement
             .criteria
@@ -120,34 +123,34 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
                 ]
             })
             .collect();
-        table(part, "Criteria with their verdicts", None, &headings, &rows);
+        tabulate_rows(part, "Criteria with their verdicts", None, &headings, &rows);
     }
     for reason in &judgement.unknown {
-        part.element("p", &[], &format!("Not known: {reason}"));
+        part.add_element("p", &[], &format!("Not known: {reason}"));
     }
 }
 
 fn write_results(part: &mut Markup, report: &MethodReport) {
-    for result in report.tables().iter().filter(|table| table.name != "verdict") {
-        part.element("h3", &[], &result.title);
+    for result in report.to_tables().iter().filter(|table| table.name != "verdict") {
+        part.add_element("h3", &[], &result.title);
         if !result.rows.is_empty() {
             write_table(part, result, result.rows.len(), None);
         }
         for note in &result.notes {
-            part.element("p", &[("class", "muted")], note);
+            part.add_element("p", &[("class", "muted")], note);
         }
     }
 }
 
 fn write_trials(part: &mut Markup, trials: &[JournalEntry]) {
     if trials.is_empty() {
-        part.element("p", &[("class", "absent")], "The journal has no trial.");
+        part.add_element("p", &[("class", "absent")], "The journal has no trial.");
         return;
     }
     let all = tabulate_trials(trials);
     if trials.len() > MOST_TRIALS {
         let text = format!("The first {MOST_TRIALS} of {}; all are in journal.jsonl.", trials.len());
-        part.element("p", &[("class", "muted")], &text);
+        part.add_element("p", &[("class", "muted")], &text);
     }
     write_table(part, &all, MOST_TRIALS, Some("trials-table"));
 }
@@ -172,19 +175,19 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
         .collect();
     let cell = |(heading, text): (&Heading, &String)| match (heading.is_number, text.is_empty()) {
         (_, true) => Cell::absent(),
-        (true, false) => Cell::valued(text.clone(), grouped(text)),
+        (true, false) => Cell::with_value(text.clone(), group_digits(text)),
         (false, false) => Cell::text(text.clone()),
     };
     let rows: Vec<Vec<Cell>> =
         result.rows.iter().take(most).map(|row| headings.iter().zip(row).map(cell).collect()).collect();
-    table(part, &result.title, id, &headings, &rows);
+    tabulate_rows(part, &result.title, id, &headings, &rows);
 }
 
 /// A number as text, with its digits in groups of three.
-fn grouped(text: &str) -> String {
+fn group_digits(text: &str) -> String {
     let (whole, fraction) =
         text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
-    let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), quantity::count);
+    let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), quantity::format_count);
     fraction.map_or_else(|| whole.clone(), |fraction| format!("{whole}.{fraction}"))
 }
 
@@ -201,11 +204,11 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
         }
     }
     if found.is_empty() {
-        part.element("p", &[], "None: no trial states a doubt about its result.");
+        part.add_element("p", &[], "None: no trial states a doubt about its result.");
         return;
     }
-    part.element("p", &[], "A trial that the rig could not hold is no fact about the device: it was made again, or its bound is the rig's.");
-    part.open("ul", &[]);
+    part.add_element("p", &[], "A trial that the rig could not hold is no fact about the device: it was made again, or its bound is the rig's.");
+    part.open_element("ul", &[]);
     for (text, numbers) in found.iter().take(100) {
         let named: Vec<String> = numbers.iter().take(12).map(u32::to_string).collect();
         let more = if numbers.len() > named.len() {
@@ -213,28 +216,29 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
         } else {
             String::new()
         };
-        part.element("li", &[], &format!("Trial {}{more}: {text}", named.join(", ")));
+        part.add_element("li", &[], &format!("Trial {}{more}: {text}", named.join(", ")));
     }
-    part.close("ul");
+    part.close_element("ul");
 }
 
 fn write_setup(part: &mut Markup, page: MethodPage<'_>) {
-    part.open("div", &[("class", "table-box")]).open("table", &[("class", "facts")]);
-    part.element("caption", &[("class", "visually-hidden")], "Facts about the test").open("tbody", &[]);
-    fact(part, "test", |cell| {
-        cell.element("code", &[], page.id);
+    part.open_element("div", &[("class", "table-box")]).open_element("table", &[("class", "facts")]);
+    part.add_element("caption", &[("class", "visually-hidden")], "Facts about the test")
+        .open_element("tbody", &[]);
+    write_fact(part, "test", |cell| {
+        cell.add_element("code", &[], page.id);
     });
-    fact(part, "started", |cell| wall_time(cell, page.started_wall_ns));
+    write_fact(part, "started", |cell| write_wall_time(cell, page.started_wall_ns));
     if let Some(last) = page.trials.last() {
-        fact(part, "last trial began", |cell| wall_time(cell, last.started_wall_ns));
+        write_fact(part, "last trial began", |cell| write_wall_time(cell, last.started_wall_ns));
     }
-    fact(part, "packetrig", |cell| {
-        cell.text(page.version);
+    write_fact(part, "packetrig", |cell| {
+        cell.add_text(page.version);
     });
-    fact(part, "kernel", |cell| {
-        cell.text(page.kernel);
+    write_fact(part, "kernel", |cell| {
+        cell.add_text(page.kernel);
     });
-    part.close("tbody").close("table").close("div");
+    part.close_element("tbody").close_element("table").close_element("div");
     setup::write_port_infos(part, page.ports);
 }
 
@@ -249,7 +253,7 @@ fn write_plan(part: &mut Markup, page: MethodPage<'_>) {
         };
         setup::write_plan(part, &title, document);
     }
-    part.element("h3", &[], "Files beside this page");
+    part.add_element("h3", &[], "Files beside this page");
     setup::write_files(part, &FILES);
 }
 
@@ -259,7 +263,7 @@ mod tests {
 
     #[test]
     fn numbers_in_tables_are_grouped_and_keep_their_fraction() {
-        assert_eq!(grouped("1488095.24"), "1\u{202f}488\u{202f}095.24");
-        assert_eq!(grouped("-3"), "-3");
+        assert_eq!(group_digits("1488095.24"), "1\u{202f}488\u{202f}095.24");
+        assert_eq!(group_digits("-3"), "-3");
     }
 }

@@ -16,8 +16,8 @@ use packetrig_units::{FrameSize, Nanos};
 
 const MARKS: &str = "Ring: carried. Cross: frames lost. Square: the rig could not hold the trial.";
 
-pub(super) fn write(page: &mut Markup, report: &MethodReport, trials: &[JournalEntry]) {
-    page.open("div", &[("class", "charts")]);
+pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[JournalEntry]) {
+    page.open_element("div", &[("class", "charts")]);
     match &report.result {
         MethodResult::Rfc2544(result) => write_rfc2544(page, result),
         MethodResult::LossShare(result) => write_loss_share(page, result),
@@ -27,18 +27,18 @@ pub(super) fn write(page: &mut Markup, report: &MethodReport, trials: &[JournalE
     let goals = accepted_losses(&report.options);
     let searches: Vec<&JournalEntry> =
         trials.iter().filter(|entry| entry.order.purpose == TrialPurpose::Search).collect();
-    for group in by_size(&searches) {
+    for group in group_by_size(&searches) {
         write_search(page, &group, &goals);
     }
     let with_latency: Vec<&JournalEntry> =
         trials.iter().filter(|entry| entry.result.latency.is_some()).collect();
-    for group in by_size(&with_latency) {
+    for group in group_by_size(&with_latency) {
         write_latency(page, &group);
     }
     if with_latency.is_empty() {
         write_absent(page, "Latency against load", "no trial measured latency.");
     }
-    page.close("div");
+    page.close_element("div");
 }
 
 /// Trials of one device with one frame size.
@@ -47,7 +47,7 @@ struct TrialGroup<'a> {
     trials: Vec<&'a JournalEntry>,
 }
 
-fn by_size<'a>(trials: &[&'a JournalEntry]) -> Vec<TrialGroup<'a>> {
+fn group_by_size<'a>(trials: &[&'a JournalEntry]) -> Vec<TrialGroup<'a>> {
     let mut groups: Vec<((u8, Option<FrameSize>), TrialGroup<'a>)> = Vec::new();
     let has_devices = trials.iter().any(|entry| entry.order.device > 0);
     for entry in trials {
@@ -91,7 +91,7 @@ const fn shape_of(result: &TrialResult) -> MarkShape {
     }
 }
 
-fn describe(entry: &JournalEntry) -> String {
+fn describe_trial(entry: &JournalEntry) -> String {
     let result = &entry.result;
     let outcome = match &result.rig_fault {
         _ if result.is_without_loss() => "carried without loss".to_owned(),
@@ -100,16 +100,16 @@ fn describe(entry: &JournalEntry) -> String {
             let loss = result.loss_ratio();
             format!(
                 "lost {} of {} ({})",
-                quantity::count(loss.part),
-                quantity::count(loss.whole),
-                quantity::percent(loss.part, loss.whole)
+                quantity::format_count(loss.part),
+                quantity::format_count(loss.whole),
+                quantity::format_percent(loss.part, loss.whole)
             )
         }
     };
     format!("Trial {}: {}, {outcome}", entry.number, entry.order.load)
 }
 
-fn axis(name: &str, unit: AxisUnit, scale: Scale) -> Axis {
+fn named_axis(name: &str, unit: AxisUnit, scale: Scale) -> Axis {
     Axis { name: name.to_owned(), unit, scale }
 }
 
@@ -124,8 +124,8 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             "Trials of the search, {}, with the highest load that passed and the lowest that failed after each",
             group.name
         ),
-        axis("trial of the search", AxisUnit::Number, Scale::exactly(0.0, count + 0.5)),
-        axis(
+        named_axis("trial of the search", AxisUnit::Number, Scale::from_bounds(0.0, count + 0.5)),
+        named_axis(
             "offered load, frames/s",
             AxisUnit::FramesPerSecond,
             Scale::from_zero(highest_load(&group.trials)),
@@ -135,7 +135,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
         x: f64::from(number),
         y: entry.order.load.frames_per_second(),
         shape: shape_of(&entry.result),
-        text: describe(entry),
+        text: describe_trial(entry),
     });
     let points = points.collect();
     let mut legend = Vec::new();
@@ -194,15 +194,16 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
     let high = latencies.iter().map(|(_, latency)| latency.max.as_u64()).max().unwrap_or(1);
     // On a linear scale, one long latency would press all others onto the axis.
     let is_log = high > low.saturating_mul(20);
-    let scale = if is_log { Scale::log(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
+    let scale =
+        if is_log { Scale::log_from_decades(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
     let mut chart = Chart::new(
         format!("Latency of the trials against their load, {}", group.name),
-        axis(
+        named_axis(
             "offered load, frames/s",
             AxisUnit::FramesPerSecond,
             Scale::from_zero(highest_load(&group.trials)),
         ),
-        axis(if is_log { "latency, log scale" } else { "latency" }, AxisUnit::Time, scale),
+        named_axis(if is_log { "latency, log scale" } else { "latency" }, AxisUnit::Time, scale),
     );
     let mut legend = Vec::new();
     type OfLatency = fn(&TrialLatency) -> Nanos;
@@ -218,14 +219,14 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
             shape: MarkShape::Dot,
             text: format!(
                 "{name} {}, trial {} at {}",
-                quantity::time(of(latency)),
+                quantity::format_time(of(latency)),
                 entry.number,
                 entry.order.load
             ),
         });
         let values = latencies.iter().map(|(_, latency)| of(latency));
         let text = values.clone().min().zip(values.max()).map_or_else(String::new, |(low, high)| {
-            format!("{} to {}", quantity::time(low), quantity::time(high))
+            format!("{} to {}", quantity::format_time(low), quantity::format_time(high))
         });
         legend.push(LegendEntry { name: name.to_owned(), style, is_level: false, text });
         chart.lines.push(ChartLine::Points {
@@ -236,7 +237,7 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
         });
     }
     let bound = latencies.iter().map(|(_, latency)| latency.bound).max();
-    let note = bound.map(|bound| format!("Values may be wrong by up to {}.", quantity::time(bound)));
+    let note = bound.map(|bound| format!("Values may be wrong by up to {}.", quantity::format_time(bound)));
     write_figure(page, &format!("Latency against load, {}", group.name), &chart, &legend, note.as_deref());
 }
 
@@ -256,8 +257,8 @@ fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
         sizes.iter().map(|size| size.theoretical_frames_per_second.frames_per_second()).fold(1.0, f64::max);
     let mut chart = Chart::new(
         "Throughput against frame size".to_owned(),
-        axis("frame size, B", AxisUnit::Bytes, Scale::from_zero(f64::from(largest))),
-        axis("throughput, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
+        named_axis("frame size, B", AxisUnit::Bytes, Scale::from_zero(f64::from(largest))),
+        named_axis("throughput, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
     );
     let point = |size: &SizeBenchmark, load: Load, shape, what: &str| ChartPoint {
         x: f64::from(size.frame_size_bytes.bytes()),
@@ -308,8 +309,8 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
     for part in curves.chunks(5) {
         let mut chart = Chart::new(
             "Frame loss against offered load".to_owned(),
-            axis("offered, % of the highest rate", AxisUnit::Percent, Scale::exactly(0.0, 100.0)),
-            axis("frame loss, %", AxisUnit::Percent, Scale::exactly(0.0, 100.0)),
+            named_axis("offered, % of the highest rate", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
+            named_axis("frame loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
         );
         let mut legend = Vec::new();
         for (index, (size, curve)) in part.iter().enumerate() {
@@ -321,14 +322,14 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
                 text: format!(
                     "{} B at {} % ({}): loss {} to {} %",
                     size.frame_size_bytes.bytes(),
-                    quantity::decimals(point.percent_of_maximum, 2),
+                    quantity::format_decimals(point.percent_of_maximum, 2),
                     point.frames_per_second,
-                    quantity::decimals(point.least_loss_percent, 4),
-                    quantity::decimals(point.most_loss_percent, 4)
+                    quantity::format_decimals(point.least_loss_percent, 4),
+                    quantity::format_decimals(point.most_loss_percent, 4)
                 ),
             });
             let worst = curve.points.iter().map(|point| point.most_loss_percent).fold(0.0, f64::max);
-            let text = format!("up to {} %", quantity::decimals(worst, 4));
+            let text = format!("up to {} %", quantity::format_decimals(worst, 4));
             legend.push(LegendEntry {
                 name: format!("{} B", size.frame_size_bytes.bytes()),
                 style,
@@ -351,8 +352,8 @@ fn write_loss_share(page: &mut Markup, result: &LossShareResult) {
         result.rates.iter().map(|rate| rate.frames_per_second.frames_per_second()).fold(1.0, f64::max);
     let mut chart = Chart::new(
         "Share of runs that lost frames, against the rate".to_owned(),
-        axis("rate, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
-        axis("runs with loss, %", AxisUnit::Percent, Scale::exactly(0.0, 100.0)),
+        named_axis("rate, frames/s", AxisUnit::FramesPerSecond, Scale::from_zero(highest)),
+        named_axis("runs with loss, %", AxisUnit::Percent, Scale::from_bounds(0.0, 100.0)),
     );
     let line =
         |of: fn(&packetrig_method::loss_share::RateLossShare) -> Option<f64>, shape| -> Vec<ChartPoint> {
@@ -405,12 +406,12 @@ fn write_convergence(page: &mut Markup, result: &ConvergenceResult) {
     let high = worst.iter().flatten().max().map_or(1, |time| time.as_u64());
     let mut chart = Chart::new(
         "Loss of connectivity of each trial".to_owned(),
-        axis("trial", AxisUnit::Number, Scale::exactly(0.0, worst.len() as f64 + 0.5)),
-        axis("loss of connectivity, worst stream", AxisUnit::Time, Scale::from_zero(high as f64)),
+        named_axis("trial", AxisUnit::Number, Scale::from_bounds(0.0, worst.len() as f64 + 0.5)),
+        named_axis("loss of connectivity, worst stream", AxisUnit::Time, Scale::from_zero(high as f64)),
     );
     let points = (1..).zip(&worst).filter_map(|(number, time)| {
         let time = (*time)?;
-        let text = format!("trial {number}: {}", quantity::time(time));
+        let text = format!("trial {number}: {}", quantity::format_time(time));
         Some(ChartPoint { x: f64::from(number), y: time.as_u64() as f64, shape: MarkShape::Dot, text })
     });
     chart.lines.push(ChartLine::Points {

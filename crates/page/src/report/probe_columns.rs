@@ -1,7 +1,7 @@
 //! The columns of the list of probe lines.
 
-use super::elements::{Cell, Heading, Sign, number, prose, words};
-use super::probes::{ProbeRow, name_of, unanswered};
+use super::elements::{Cell, Heading, Sign, number_column, prose_column, word_column};
+use super::probes::{ProbeRow, line_name, unanswered_count};
 use super::verdict::sign_of;
 use crate::quantity;
 use packetrig_fleet::report::ProbeFindings;
@@ -34,22 +34,22 @@ pub(super) struct ProbeColumn {
     pub(super) is_exception: bool,
 }
 
-const fn column(heading: Heading, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
+const fn probe_column(heading: Heading, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
     ProbeColumn { heading, value, is_exception: false }
 }
 
 /// A count that is rarely above zero.
-const fn exception(name: &'static str, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
-    ProbeColumn { heading: number(name, "probes"), value, is_exception: true }
+const fn rare_column(name: &'static str, value: fn(&ProbeRow<'_>) -> Option<ProbeValue>) -> ProbeColumn {
+    ProbeColumn { heading: number_column(name, "probes"), value, is_exception: true }
 }
 
 /// A count of probes, for a line that sent some.
-fn counted(row: &ProbeRow<'_>, of: fn(&ProbeCounts) -> u64) -> Option<ProbeValue> {
+fn count_value(row: &ProbeRow<'_>, of: fn(&ProbeCounts) -> u64) -> Option<ProbeValue> {
     let found = row.found?;
     (row.is_answered && found.counts.sent > 0).then(|| Count(of(&found.counts)))
 }
 
-fn time(
+fn time_value(
     row: &ProbeRow<'_>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
     figure: fn(&ProbeTimes) -> Option<i64>,
@@ -57,83 +57,89 @@ fn time(
     figure(&of(row.found?)?).map(Time)
 }
 
-fn bound(row: &ProbeRow<'_>, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<ProbeValue> {
+fn bound_value(row: &ProbeRow<'_>, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<ProbeValue> {
     Some(Bound(of(row.found?)?.bound_ns))
 }
 
 /// All columns, in their order.
 pub(super) const COLUMNS: &[ProbeColumn] = &[
-    column(words("line"), |row| Some(Text(name_of(row.line)))),
-    column(words("result"), |row| Some(Verdict(sign_of(row.result), row.result.to_string()))),
-    column(prose("outcome"), |row| Some(Text(row.outcome()))),
-    column(number("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),
-    column(number("answered", "probes"), |row| counted(row, |counts| counts.answered)),
-    column(number("lost", "probes"), |row| counted(row, |counts| counts.lost)),
-    column(number("loss", ""), |row| {
+    probe_column(word_column("line"), |row| Some(Text(line_name(row.line)))),
+    probe_column(word_column("result"), |row| Some(Verdict(sign_of(row.result), row.result.to_string()))),
+    probe_column(prose_column("outcome"), |row| Some(Text(row.outcome_words()))),
+    probe_column(number_column("sent", "probes"), |row| Some(Count(row.found?.counts.sent))),
+    probe_column(number_column("answered", "probes"), |row| count_value(row, |counts| counts.answered)),
+    probe_column(number_column("lost", "probes"), |row| count_value(row, |counts| counts.lost)),
+    probe_column(number_column("loss", ""), |row| {
         let counts = &row.found?.counts;
-        let share = Share { part: unanswered(counts), whole: counts.sent };
+        let share = Share { part: unanswered_count(counts), whole: counts.sent };
         (row.is_answered && counts.sent > 0).then_some(share)
     }),
-    column(number("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
-    column(number("lost back", "probes"), |row| row.found?.lost_back.map(Count)),
-    column(number("delay there p50", ""), |row| {
-        time(row, |found| found.delay_there, |times| Some(times.p50_ns))
+    probe_column(number_column("lost there", "probes"), |row| row.found?.lost_there.map(Count)),
+    probe_column(number_column("lost back", "probes"), |row| row.found?.lost_back.map(Count)),
+    probe_column(number_column("delay there p50", ""), |row| {
+        time_value(row, |found| found.delay_there, |times| Some(times.p50_ns))
     }),
-    column(number("delay there p99", ""), |row| time(row, |found| found.delay_there, |times| times.p99_ns)),
-    column(number("delay there max", ""), |row| {
-        time(row, |found| found.delay_there, |times| Some(times.max_ns))
+    probe_column(number_column("delay there p99", ""), |row| {
+        time_value(row, |found| found.delay_there, |times| times.p99_ns)
     }),
-    column(number("delay there bound", ""), |row| bound(row, |found| found.delay_there)),
-    column(number("delay back p50", ""), |row| {
-        time(row, |found| found.delay_back, |times| Some(times.p50_ns))
+    probe_column(number_column("delay there max", ""), |row| {
+        time_value(row, |found| found.delay_there, |times| Some(times.max_ns))
     }),
-    column(number("delay back p99", ""), |row| time(row, |found| found.delay_back, |times| times.p99_ns)),
-    column(number("delay back max", ""), |row| {
-        time(row, |found| found.delay_back, |times| Some(times.max_ns))
+    probe_column(number_column("delay there bound", ""), |row| bound_value(row, |found| found.delay_there)),
+    probe_column(number_column("delay back p50", ""), |row| {
+        time_value(row, |found| found.delay_back, |times| Some(times.p50_ns))
     }),
-    column(number("delay back bound", ""), |row| bound(row, |found| found.delay_back)),
-    column(words("clocks related by"), |row| Some(Text(row.found?.clocks?.name().to_owned()))),
-    column(number("round trip p50", ""), |row| {
-        time(row, |found| found.round_trip, |times| Some(times.p50_ns))
+    probe_column(number_column("delay back p99", ""), |row| {
+        time_value(row, |found| found.delay_back, |times| times.p99_ns)
     }),
-    column(number("round trip p99", ""), |row| time(row, |found| found.round_trip, |times| times.p99_ns)),
-    column(number("variation there p99", ""), |row| {
-        time(row, |found| found.variation_there, |times| times.p99_ns)
+    probe_column(number_column("delay back max", ""), |row| {
+        time_value(row, |found| found.delay_back, |times| Some(times.max_ns))
     }),
-    column(number("variation back p99", ""), |row| {
-        time(row, |found| found.variation_back, |times| times.p99_ns)
+    probe_column(number_column("delay back bound", ""), |row| bound_value(row, |found| found.delay_back)),
+    probe_column(word_column("clocks related by"), |row| Some(Text(row.found?.clocks?.name().to_owned()))),
+    probe_column(number_column("round trip p50", ""), |row| {
+        time_value(row, |found| found.round_trip, |times| Some(times.p50_ns))
     }),
-    column(number("capacity", ""), |row| {
+    probe_column(number_column("round trip p99", ""), |row| {
+        time_value(row, |found| found.round_trip, |times| times.p99_ns)
+    }),
+    probe_column(number_column("variation there p99", ""), |row| {
+        time_value(row, |found| found.variation_there, |times| times.p99_ns)
+    }),
+    probe_column(number_column("variation back p99", ""), |row| {
+        time_value(row, |found| found.variation_back, |times| times.p99_ns)
+    }),
+    probe_column(number_column("capacity", ""), |row| {
         let rate = row.found?.capacity_rate()?;
         let [best, low, high] = [rate.bits_per_s, rate.low, rate.high].map(bit_rate);
         Some(Rate(rate.bits_per_s, format!("{best} ({low} to {high})")))
     }),
-    column(words("trains used"), |row| {
+    probe_column(word_column("trains used"), |row| {
         let capacity = row.found?.capacity.as_ref()?;
         Some(Text(format!("{} of {}", capacity.used, capacity.trains)))
     }),
-    exception("reordered", |row| counted(row, |counts| counts.reordered)),
-    exception("duplicates", |row| counted(row, |counts| counts.duplicates)),
-    exception("refused", |row| counted(row, |counts| counts.refused)),
-    exception("corrupted", |row| counted(row, |counts| counts.corrupted)),
-    exception("uncertain", |row| Some(Count(row.found?.counts.doubtful))),
-    column(words("mechanism"), |row| {
+    rare_column("reordered", |row| count_value(row, |counts| counts.reordered)),
+    rare_column("duplicates", |row| count_value(row, |counts| counts.duplicates)),
+    rare_column("refused", |row| count_value(row, |counts| counts.refused)),
+    rare_column("corrupted", |row| count_value(row, |counts| counts.corrupted)),
+    rare_column("uncertain", |row| Some(Count(row.found?.counts.doubtful))),
+    probe_column(word_column("mechanism"), |row| {
         let mechanism = &row.found?.mechanism;
         (!mechanism.is_empty()).then(|| Text(mechanism.clone()))
     }),
-    column(number("release error p99", ""), |row| {
-        time(row, |found| found.release_error, |times| times.p99_ns)
+    probe_column(number_column("release error p99", ""), |row| {
+        time_value(row, |found| found.release_error, |times| times.p99_ns)
     }),
-    column(words("from"), |row| Some(Text(end_name(&row.line.from, Some(&row.line.from_node))))),
-    column(words("to"), |row| Some(Text(end_name(&row.line.to, row.line.to_node.as_deref())))),
-    column(words("target"), |row| {
+    probe_column(word_column("from"), |row| Some(Text(end_name(&row.line.from, Some(&row.line.from_node))))),
+    probe_column(word_column("to"), |row| Some(Text(end_name(&row.line.to, row.line.to_node.as_deref())))),
+    probe_column(word_column("target"), |row| {
         let target = &row.line.target;
         (!target.is_empty()).then(|| Text(target.clone()))
     }),
 ];
 
 fn bit_rate(bits_per_s: u64) -> String {
-    quantity::scaled(bits_per_s as f64, "bit/s")
+    quantity::format_scaled(bits_per_s as f64, "bit/s")
 }
 
 /// The name of an end, with its node if that has another name.
@@ -146,18 +152,18 @@ fn end_name(port: &str, node: Option<&str>) -> String {
 
 impl ProbeValue {
     /// The cell that shows this value.
-    pub(super) fn cell(&self) -> Cell {
+    pub(super) fn to_cell(&self) -> Cell {
         match self {
             Text(text) => Cell::text(text.clone()),
             Verdict(sign, word) => Cell::verdict(*sign, word),
             Count(count) => Cell::count(*count),
-            Time(ns) => Cell::valued(ns.to_string(), quantity::delay(*ns)),
+            Time(ns) => Cell::with_value(ns.to_string(), quantity::format_delay(*ns)),
             Bound(ns) => {
-                let text = quantity::time(packetrig_units::Nanos::new(*ns));
+                let text = quantity::format_time(packetrig_units::Nanos::new(*ns));
                 Cell::number(*ns, format!("± {text}"))
             }
             Share { part, whole } => {
-                Cell::valued(format!("{part}/{whole}"), quantity::percent(*part, *whole))
+                Cell::with_value(format!("{part}/{whole}"), quantity::format_percent(*part, *whole))
             }
             Rate(bits, text) => Cell::number(*bits, text.clone()),
         }

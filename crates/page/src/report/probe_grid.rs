@@ -2,8 +2,8 @@
 //!
 //! Invariant: every line of the report is in a cell, and a cell without a number contains the reason as a word.
 
-use super::elements::{Sign, verdict};
-use super::probes::unanswered;
+use super::elements::{Sign, write_verdict_sign};
+use super::probes::unanswered_count;
 use super::verdict::sign_of;
 use crate::markup::Markup;
 use crate::quantity;
@@ -19,19 +19,19 @@ const NARROW_COLUMNS: usize = 8;
 const PRINTED_COLUMNS: usize = 24;
 
 /// Writes the grid, or the reason for its absence.
-pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
+pub(super) fn write_grid(page: &mut Markup, probes: &ProbesReport) {
     let ends = ends_of(probes);
     if ends.len() > MOST_ENDS {
         let text = format!(
             "No grid: the probes have {} different ends, and a grid is drawn for at most {MOST_ENDS}. The list has all that is known.",
-            quantity::count(ends.len() as u64)
+            quantity::format_count(ends.len() as u64)
         );
-        page.element("p", &[("class", "notice")], &text);
+        page.add_element("p", &[("class", "notice")], &text);
         return;
     }
     // A single line needs no grid: the list shows it.
     if probes.lines.len() > 1 {
-        ProbeGrid::of(probes, &ends).write(page);
+        ProbeGrid::from_report(probes, &ends).write_table(page);
     }
 }
 
@@ -53,7 +53,7 @@ struct ProbeGrid<'a> {
 }
 
 impl<'a> ProbeGrid<'a> {
-    fn of(probes: &'a ProbesReport, ends: &[&'a str]) -> Self {
+    fn from_report(probes: &'a ProbesReport, ends: &[&'a str]) -> Self {
         let mut cells: HashMap<_, Vec<_>> = HashMap::new();
         for line in &probes.lines {
             cells.entry((line.from.as_str(), line.to.as_str())).or_default().push(line);
@@ -63,66 +63,77 @@ impl<'a> ProbeGrid<'a> {
         Self { probes, rows: rows.copied().collect(), columns: columns.copied().collect(), cells }
     }
 
-    fn write(&self, page: &mut Markup) {
+    fn write_table(&self, page: &mut Markup) {
         let (outer, inner) = match self.columns.len() {
             0..=NARROW_COLUMNS => ("pairs", "table-box grid-box"),
             columns if columns <= PRINTED_COLUMNS => ("pairs wide-box", "table-box grid-box"),
             _ => ("pairs", "table-box grid-box no-print"),
         };
-        page.open("div", &[("class", outer)]).element("p", &[], cell_meaning(&self.probes.method));
+        page.open_element("div", &[("class", outer)]).add_element(
+            "p",
+            &[],
+            cell_meaning(&self.probes.method),
+        );
         if self.columns.len() > PRINTED_COLUMNS {
             let text = "The grid has too many columns for paper. The list has the same values.";
-            page.element("p", &[("class", "notice print-only")], text);
+            page.add_element("p", &[("class", "notice print-only")], text);
         }
         let label = "All pairs: from row to column";
-        page.open("div", &[("class", inner), ("tabindex", "0"), ("role", "group"), ("aria-label", label)]);
-        page.open("table", &[("id", "probes-grid")]);
-        page.element("caption", &[("class", "visually-hidden")], label);
+        page.open_element(
+            "div",
+            &[("class", inner), ("tabindex", "0"), ("role", "group"), ("aria-label", label)],
+        );
+        page.open_element("table", &[("id", "probes-grid")]);
+        page.add_element("caption", &[("class", "visually-hidden")], label);
         self.write_head(page);
-        page.open("tbody", &[]);
+        page.open_element("tbody", &[]);
         for from in &self.rows {
             self.write_row(page, from);
         }
-        page.close("tbody").close("table").close("div").close("div");
+        page.close_element("tbody").close_element("table").close_element("div").close_element("div");
     }
 
     fn write_head(&self, page: &mut Markup) {
-        page.open("thead", &[]).open("tr", &[]).element("th", &[("scope", "col")], "from / to");
+        page.open_element("thead", &[]).open_element("tr", &[]).add_element(
+            "th",
+            &[("scope", "col")],
+            "from / to",
+        );
         for to in &self.columns {
-            page.element("th", &[("scope", "col"), ("class", "number")], to);
+            page.add_element("th", &[("scope", "col"), ("class", "number")], to);
         }
-        page.close("tr").close("thead");
+        page.close_element("tr").close_element("thead");
     }
 
     fn write_row(&self, page: &mut Markup, from: &'a str) {
-        page.open("tr", &[]).element("th", &[("scope", "row")], from);
+        page.open_element("tr", &[]).add_element("th", &[("scope", "row")], from);
         for to in &self.columns {
-            page.open("td", &[("class", "number")]);
+            page.open_element("td", &[("class", "number")]);
             match self.cells.get(&(from, *to)) {
                 Some(lines) => lines.iter().for_each(|line| self.write_line(page, line, lines.len() > 1)),
                 None => write_unplanned(page),
             }
-            page.close("td");
+            page.close_element("td");
         }
-        page.close("tr");
+        page.close_element("tr");
     }
 
     /// Writes a line into its cell. `has_target` adds the target, if the cell has several lines.
     fn write_line(&self, page: &mut Markup, line: &ProbeLineReport, has_target: bool) {
         if has_target {
-            page.element("small", &[("class", "muted")], &line.target).text(" ");
+            page.add_element("small", &[("class", "muted")], &line.target).add_text(" ");
         }
         match &line.found {
-            None => verdict(page, Sign::Unknown, "missing", false),
+            None => write_verdict_sign(page, Sign::Unknown, "missing", false),
             Some(found) => match self.value_of(found) {
                 Ok(value) => {
-                    page.text(&value);
+                    page.add_text(&value);
                 }
-                Err(word) => verdict(page, self.sign_of(line), word, false),
+                Err(word) => write_verdict_sign(page, self.sign_of(line), word, false),
             },
         }
-        for addition in line.found.iter().flat_map(|found| self.additions(found)) {
-            page.text(" ").element("small", &[], &addition);
+        for addition in line.found.iter().flat_map(|found| self.additional_facts(found)) {
+            page.add_text(" ").add_element("small", &[], &addition);
         }
     }
 
@@ -142,19 +153,19 @@ impl<'a> ProbeGrid<'a> {
         };
         match self.probes.method.as_str() {
             _ if found.counts.sent == 0 => Err("not sent"),
-            "send" => Ok(format!("{} sent", quantity::count(found.counts.sent))),
+            "send" => Ok(format!("{} sent", quantity::format_count(found.counts.sent))),
             "capacity" => match found.capacity_rate() {
                 Some(rate) => Ok(bit_rate(rate.bits_per_s)),
                 None if found.counts.answered == 0 => Err("no answer"),
                 None => Err("no rate"),
             },
-            "ping" => found.round_trip.map(median).ok_or_else(answer),
-            _ => found.delay_there.map(median).ok_or_else(answer),
+            "ping" => found.round_trip.map(median_text).ok_or_else(answer),
+            _ => found.delay_there.map(median_text).ok_or_else(answer),
         }
     }
 
     /// Short facts that follow the value.
-    fn additions(&self, found: &ProbeFindings) -> Vec<String> {
+    fn additional_facts(&self, found: &ProbeFindings) -> Vec<String> {
         let counts = &found.counts;
         if counts.sent == 0 {
             return Vec::new();
@@ -162,7 +173,7 @@ impl<'a> ProbeGrid<'a> {
         let mut additions = Vec::new();
         match self.probes.method.as_str() {
             "send" if counts.sent < counts.planned => {
-                additions.push(format!("of {}", quantity::count(counts.planned)));
+                additions.push(format!("of {}", quantity::format_count(counts.planned)));
             }
             "send" => (),
             "capacity" => additions.extend(
@@ -171,7 +182,7 @@ impl<'a> ProbeGrid<'a> {
                     .map(|rate| format!("{} to {}", bit_rate(rate.low), bit_rate(rate.high))),
             ),
             "ping" => {
-                additions.extend(loss_words(Some(unanswered(counts)), counts.sent));
+                additions.extend(loss_words(Some(unanswered_count(counts)), counts.sent));
             }
             _ => {
                 additions.extend(found.delay_there.map(bound_words));
@@ -187,8 +198,8 @@ impl<'a> ProbeGrid<'a> {
 
 /// Marks a pair that the plan does not have: it is no gap of the measurement.
 fn write_unplanned(page: &mut Markup) {
-    page.element("span", &[("class", "muted"), ("aria-hidden", "true")], "–");
-    page.element("span", &[("class", "visually-hidden")], "not in the plan");
+    page.add_element("span", &[("class", "muted"), ("aria-hidden", "true")], "–");
+    page.add_element("span", &[("class", "visually-hidden")], "not in the plan");
 }
 
 /// The meaning of the cells, as a sentence for readers.
@@ -209,7 +220,7 @@ fn cell_meaning(method: &str) -> &'static str {
     }
 }
 
-fn median(times: ProbeTimes) -> String {
+fn median_text(times: ProbeTimes) -> String {
     quantity::short_delay(times.p50_ns)
 }
 
@@ -227,5 +238,5 @@ fn loss_words(lost: Option<u64>, sent: u64) -> Option<String> {
 }
 
 fn bit_rate(bits_per_s: u64) -> String {
-    quantity::scaled(bits_per_s as f64, "bit/s")
+    quantity::format_scaled(bits_per_s as f64, "bit/s")
 }

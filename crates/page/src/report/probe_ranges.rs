@@ -11,21 +11,21 @@ use std::cmp::Reverse;
 const MOST_RANGES: usize = 32;
 
 /// Writes a picture for each kind of time that the lines have.
-pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
+pub(super) fn write_pictures(page: &mut Markup, probes: &ProbesReport) {
     let pictures = [
-        RangePicture::of(probes, "One-way delay there", |found| found.delay_there),
-        RangePicture::of(probes, "Round trip", |found| found.round_trip),
+        RangePicture::from_lines(probes, "One-way delay there", |found| found.delay_there),
+        RangePicture::from_lines(probes, "Round trip", |found| found.round_trip),
     ];
     let pictures: Vec<&RangePicture> = pictures.iter().filter(|picture| picture.total > 0).collect();
     if pictures.is_empty() {
         return;
     }
-    page.element("h3", &[("class", "after-figures")], "Ranges of times");
-    page.open("div", &[("class", "charts")]);
+    page.add_element("h3", &[("class", "after-figures")], "Ranges of times");
+    page.open_element("div", &[("class", "charts")]);
     for picture in pictures {
-        picture.write(page);
+        picture.write_picture(page);
     }
-    page.close("div");
+    page.close_element("div");
 }
 
 /// The lines of one picture, the slowest first.
@@ -39,7 +39,7 @@ struct RangePicture {
 }
 
 impl RangePicture {
-    fn of(
+    fn from_lines(
         probes: &ProbesReport,
         title: &'static str,
         times: fn(&ProbeFindings) -> Option<ProbeTimes>,
@@ -52,7 +52,7 @@ impl RangePicture {
                 let [min_ns, p50_ns, p99_ns, max_ns] =
                     [times.min_ns, times.p50_ns, times.p99_ns.unwrap_or(times.p50_ns), times.max_ns]
                         .map(i64::unsigned_abs);
-                TimeRange { name: super::probes::name_of(line), min_ns, p50_ns, p99_ns, max_ns }
+                TimeRange { name: super::probes::line_name(line), min_ns, p50_ns, p99_ns, max_ns }
             })
             .collect();
         let without_place = total - ranges.len();
@@ -61,20 +61,20 @@ impl RangePicture {
         Self { title, ranges, total, without_place }
     }
 
-    fn write(&self, page: &mut Markup) {
-        page.open("figure", &[]).element("h4", &[], self.title);
+    fn write_picture(&self, page: &mut Markup) {
+        page.open_element("figure", &[]).add_element("h4", &[], self.title);
         if !self.ranges.is_empty() {
             let description = format!("{} of {} lines, from min to max", self.title, self.ranges.len());
             page.append(&draw_ranges(&description, &self.ranges));
         }
-        page.open("figcaption", &[]);
-        for note in self.notes() {
-            page.element("p", &[("class", "note")], &note);
+        page.open_element("figcaption", &[]);
+        for note in self.picture_notes() {
+            page.add_element("p", &[("class", "note")], &note);
         }
-        page.close("figcaption").close("figure");
+        page.close_element("figcaption").close_element("figure");
     }
 
-    fn notes(&self) -> Vec<String> {
+    fn picture_notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         if !self.ranges.is_empty() {
             notes.push(
@@ -84,11 +84,11 @@ impl RangePicture {
         }
         let drawn = self.total - self.without_place;
         if self.ranges.len() < drawn {
-            let total = quantity::count(self.total as u64);
+            let total = quantity::format_count(self.total as u64);
             notes.push(format!("The {} slowest of {total} lines.", self.ranges.len()));
         }
         if self.without_place > 0 {
-            let lines = quantity::counted(self.without_place as u64, "line");
+            let lines = quantity::count_with_unit(self.without_place as u64, "line");
             notes.push(format!(
                 "Not drawn: {lines} with a time at or below zero, which this axis does not have."
             ));

@@ -1,6 +1,6 @@
 //! The probes of a run: a grid of all pairs, a list of all lines, and the ranges of their times.
 
-use super::elements::{Cell, Figure, Heading, table, words};
+use super::elements::{Cell, Figure, Heading, tabulate_rows, word_column};
 use super::probe_columns::{COLUMNS, ProbeColumn, ProbeValue};
 use super::{probe_grid, probe_ranges};
 use crate::markup::Markup;
@@ -15,13 +15,17 @@ const MOST_ROWS: usize = 400;
 const WORST_ROWS: usize = 200;
 
 /// Writes the section of the probes.
-pub(super) fn write(page: &mut Markup, probes: &ProbesReport) {
-    page.element("p", &[("class", "muted")], &asked_for(probes));
-    probe_grid::write(page, probes);
-    page.open("div", &[("class", "wide-box")]).element("h3", &[("class", "after-figures")], "All lines");
+pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
+    page.add_element("p", &[("class", "muted")], &asked_for(probes));
+    probe_grid::write_grid(page, probes);
+    page.open_element("div", &[("class", "wide-box")]).add_element(
+        "h3",
+        &[("class", "after-figures")],
+        "All lines",
+    );
     write_list(page, probes);
-    page.close("div");
-    probe_ranges::write(page, probes);
+    page.close_element("div");
+    probe_ranges::write_pictures(page, probes);
 }
 
 /// The request of the plan, in a sentence.
@@ -34,49 +38,50 @@ fn asked_for(probes: &ProbesReport) -> String {
     format!(
         "Method {}: {most}{} for each of {}, {pause} {}, frames of {}.",
         probes.method,
-        quantity::counted(probes.count.into(), what),
-        quantity::counted(probes.lines.len() as u64, "line"),
-        quantity::time(probes.interval),
-        quantity::bytes(probes.size.into())
+        quantity::count_with_unit(probes.count.into(), what),
+        quantity::count_with_unit(probes.lines.len() as u64, "line"),
+        quantity::format_time(probes.interval),
+        quantity::format_bytes(probes.size.into())
     )
 }
 
 /// The name of a line in messages and drawings.
-pub(super) fn name_of(line: &ProbeLineReport) -> String {
+pub(super) fn line_name(line: &ProbeLineReport) -> String {
     format!("{} → {}", line.from, line.to)
 }
 
 /// Number of probes without a valid answer, including those that a host refused.
-pub(super) const fn unanswered(counts: &ProbeCounts) -> u64 {
+pub(super) const fn unanswered_count(counts: &ProbeCounts) -> u64 {
     counts.lost.saturating_add(counts.refused)
 }
 
 /// The figures of all lines together.
-pub(super) fn figures(probes: &ProbesReport) -> Vec<Figure> {
-    let sent = sum(probes, |found| found.counts.sent);
-    let mut figures = vec![lines_figure(probes), counted("sent", sent)];
+pub(super) fn probe_figures(probes: &ProbesReport) -> Vec<Figure> {
+    let sent = sum_found(probes, |found| found.counts.sent);
+    let mut figures = vec![lines_figure(probes), probes_figure("sent", sent)];
     if !probes.is_answered() {
         return figures;
     }
     // Without sent probes there is no share.
-    let lost = sum(probes, |found| unanswered(&found.counts)).filter(|_| sent > Some(0));
-    let share = lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::percent(lost, sent)));
+    let lost = sum_found(probes, |found| unanswered_count(&found.counts)).filter(|_| sent > Some(0));
+    let share =
+        lost.zip(sent).map(|(lost, sent)| format!("{} of sent", quantity::format_percent(lost, sent)));
     figures.extend([
-        counted("answered", sum(probes, |found| found.counts.answered)),
-        counted("lost or refused", lost).with(share.unwrap_or_default()),
+        probes_figure("answered", sum_found(probes, |found| found.counts.answered)),
+        probes_figure("lost or refused", lost).with_addition(share.unwrap_or_default()),
         slowest_figure(probes),
     ]);
     figures
 }
 
 /// Sum over all lines with a result; `None` if there are none.
-fn sum(probes: &ProbesReport, of: fn(&ProbeFindings) -> u64) -> Option<u64> {
+fn sum_found(probes: &ProbesReport, of: fn(&ProbeFindings) -> u64) -> Option<u64> {
     let found = probes.lines.iter().filter_map(|line| line.found.as_ref());
     found.map(of).reduce(u64::saturating_add)
 }
 
-fn counted(name: &'static str, value: Option<u64>) -> Figure {
-    let text = value.map(|value| quantity::counted(value, "probe"));
+fn probes_figure(name: &'static str, value: Option<u64>) -> Figure {
+    let text = value.map(|value| quantity::count_with_unit(value, "probe"));
     Figure { name, text, value, addition: String::new() }
 }
 
@@ -85,16 +90,20 @@ fn slowest_figure(probes: &ProbesReport) -> Figure {
     let slowest = timed.max_by_key(|(p99, _)| *p99);
     Figure {
         name: "round trip p99, slowest line",
-        text: slowest.map(|(p99, _)| quantity::delay(p99)),
+        text: slowest.map(|(p99, _)| quantity::format_delay(p99)),
         value: None,
-        addition: slowest.map_or_else(String::new, |(_, line)| format!("line {}", name_of(line))),
+        addition: slowest.map_or_else(String::new, |(_, line)| format!("line {}", line_name(line))),
     }
 }
 
 fn lines_figure(probes: &ProbesReport) -> Figure {
     let missing = probes.lines.iter().filter(|line| line.found.is_none()).count();
-    let figure = Figure::new("lines", quantity::count(probes.lines.len() as u64));
-    if missing > 0 { figure.with(format!("{} missing", quantity::count(missing as u64))) } else { figure }
+    let figure = Figure::new("lines", quantity::format_count(probes.lines.len() as u64));
+    if missing > 0 {
+        figure.with_addition(format!("{} missing", quantity::format_count(missing as u64)))
+    } else {
+        figure
+    }
 }
 
 /// A line with the facts that its columns need.
@@ -108,7 +117,7 @@ pub(super) struct ProbeRow<'a> {
 const COMPLETE: &str = "complete";
 
 impl<'a> ProbeRow<'a> {
-    fn of(probes: &'a ProbesReport, line: &'a ProbeLineReport) -> Self {
+    fn from_line(probes: &'a ProbesReport, line: &'a ProbeLineReport) -> Self {
         Self {
             line,
             found: line.found.as_ref(),
@@ -118,7 +127,7 @@ impl<'a> ProbeRow<'a> {
     }
 
     /// The end of the line, and the reason for missing values.
-    pub(super) fn outcome(&self) -> String {
+    pub(super) fn outcome_words(&self) -> String {
         let Some(found) = self.found else {
             let why = self.line.missing.as_deref().unwrap_or("the report does not say why");
             return format!("missing: {why}");
@@ -129,16 +138,16 @@ impl<'a> ProbeRow<'a> {
         let is_short = unsent > 0 && found.capacity.is_none();
         found
             .end
-            .words()
+            .in_words()
             .or_else(|| no_rate?.why_not.clone())
-            .or_else(|| is_short.then(|| format!("{} not sent", quantity::counted(unsent, "probe"))))
+            .or_else(|| is_short.then(|| format!("{} not sent", quantity::count_with_unit(unsent, "probe"))))
             .or_else(|| (self.is_answered && found.counts.answered == 0).then(|| "no answer".to_owned()))
             .unwrap_or_else(|| COMPLETE.to_owned())
     }
 
     /// Sort key for lists that are not complete: lines without a result, then without success, then the largest
     /// loss, then the slowest.
-    fn badness(&self) -> impl Ord + use<> {
+    fn rank_badness(&self) -> impl Ord + use<> {
         let rank = match self.result {
             // Only the list contains the reason.
             _ if self.found.is_none() => 3,
@@ -148,7 +157,7 @@ impl<'a> ProbeRow<'a> {
         };
         // In billionths, with 128 bits: the product overflows 64.
         let lost = self.found.map(|found| {
-            u128::from(unanswered(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
+            u128::from(unanswered_count(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
         });
         let times = self.found.and_then(|found| found.delay_there.or(found.round_trip));
         (rank, lost, times.map(|times| times.p99_ns.unwrap_or(times.max_ns)))
@@ -156,25 +165,29 @@ impl<'a> ProbeRow<'a> {
 }
 
 fn write_list(page: &mut Markup, probes: &ProbesReport) {
-    let mut rows: Vec<ProbeRow<'_>> = probes.lines.iter().map(|line| ProbeRow::of(probes, line)).collect();
+    let mut rows: Vec<ProbeRow<'_>> =
+        probes.lines.iter().map(|line| ProbeRow::from_line(probes, line)).collect();
     let count = rows.len();
-    page.open("p", &[("class", "muted")]).text("A dash means that it was not measured or is not known. ");
-    page.text("Loss is the share of sent probes that were lost there or back, or refused. All lines are in ");
-    page.element("a", &[("href", "probes.csv")], "probes.csv").text(".").close("p");
+    page.open_element("p", &[("class", "muted")])
+        .add_text("A dash means that it was not measured or is not known. ");
+    page.add_text(
+        "Loss is the share of sent probes that were lost there or back, or refused. All lines are in ",
+    );
+    page.add_element("a", &[("href", "probes.csv")], "probes.csv").add_text(".").close_element("p");
     let mut label = "All lines".to_owned();
     if count > MOST_ROWS {
-        rows.sort_by_key(|row| Reverse(row.badness()));
+        rows.sort_by_key(|row| Reverse(row.rank_badness()));
         rows.truncate(WORST_ROWS);
-        label = format!("The {WORST_ROWS} worst of {} lines", quantity::count(count as u64));
+        label = format!("The {WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
         let order = "those that are missing, then those without success, those that lost the largest share, and the slowest";
-        page.element("p", &[("class", "notice")], &format!("{label}: {order}."));
+        page.add_element("p", &[("class", "notice")], &format!("{label}: {order}."));
     }
     let columns: Vec<ListColumn> =
-        COLUMNS.iter().filter_map(|column| ListColumn::of(column, &rows)).collect();
+        COLUMNS.iter().filter_map(|column| ListColumn::from_column(column, &rows)).collect();
     let headings: Vec<Heading> = columns.iter().map(|column| column.heading).collect();
-    let cells = (0..rows.len()).map(|row| columns.iter().map(|column| column.cell(row)).collect());
+    let cells = (0..rows.len()).map(|row| columns.iter().map(|column| column.cell_at(row)).collect());
     let cells: Vec<Vec<Cell>> = cells.collect();
-    table(page, &label, Some("probes-table"), &headings, &cells);
+    tabulate_rows(page, &label, Some("probes-table"), &headings, &cells);
 }
 
 /// A column with its values, if any of them is of interest.
@@ -184,7 +197,7 @@ struct ListColumn {
 }
 
 impl ListColumn {
-    fn of(column: &ProbeColumn, rows: &[ProbeRow<'_>]) -> Option<Self> {
+    fn from_column(column: &ProbeColumn, rows: &[ProbeRow<'_>]) -> Option<Self> {
         let values: Vec<Option<ProbeValue>> = rows.iter().map(column.value).collect();
         let mut known = values.iter().flatten();
         if known.all(|value| column.is_exception && *value == ProbeValue::Count(0)) {
@@ -194,15 +207,15 @@ impl ListColumn {
         let word = ProbeValue::Text(COMPLETE.to_owned());
         let has_sentences = column.heading.is_prose && values.iter().flatten().any(|value| *value != word);
         let heading = if column.heading.is_prose && !has_sentences {
-            words(column.heading.name)
+            word_column(column.heading.name)
         } else {
             column.heading
         };
         Some(Self { heading, values })
     }
 
-    fn cell(&self, row: usize) -> Cell {
-        Cell::or_absent(self.values[row].as_ref().map(ProbeValue::cell))
+    fn cell_at(&self, row: usize) -> Cell {
+        Cell::or_absent(self.values[row].as_ref().map(ProbeValue::to_cell))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The page of a run.
 
-use super::elements::{verdict, wall_time};
+use super::elements::{write_verdict_sign, write_wall_time};
 use super::shell::{self, PageParts};
 use super::{caveats, probes, setup, streams, verdict as verdict_part};
 use crate::draw::ledger::{LedgerFlow, tabulate_ledger};
@@ -34,62 +34,71 @@ const FILES: [(&str, &str); 9] = [
 pub fn render_run(run: RunPage<'_>) -> String {
     let report = run.report;
     let mut parts = PageParts::default();
-    parts.add("verdict", "Verdict", "Verdict", |page| verdict_part::write(page, report));
+    parts.add_section("verdict", "Verdict", "Verdict", |page| verdict_part::write_verdict(page, report));
     if let Some(probes) = &report.probes {
-        parts.add("probes", "Probes", "Probes", |page| probes::write(page, probes));
+        parts.add_section("probes", "Probes", "Probes", |page| probes::write_probes(page, probes));
     }
-    parts.add("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
+    parts.add_section("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
     // A plan has either flows or probes.
     if report.probes.is_none() {
-        parts.add("streams", "Streams", "Streams", |page| streams::write_table(page, report));
-        parts.add("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
+        parts.add_section("streams", "Streams", "Streams", |page| streams::write_table(page, report));
+        parts.add_section("charts", "Charts", "Stream by stream", |page| streams::write_single(page, report));
     }
-    parts.add("caveats", "Caveats", "Caveats", |page| caveats::write(page, &report.caveats));
-    parts.add("setup", "Environment", "Environment, calibration and clocks", |page| {
+    parts.add_section("caveats", "Caveats", "Caveats", |page| caveats::write_caveats(page, &report.caveats));
+    parts.add_section("setup", "Environment", "Environment, calibration and clocks", |page| {
         setup::write_environment(page, report);
     });
-    parts.add("plan", "Plan", "Plan and files", |page| write_plan_and_files(page, run));
-    shell::render(&title(report), &head(report), &parts, &report.packetrig_version)
+    parts.add_section("plan", "Plan", "Plan and files", |page| write_plan_and_files(page, run));
+    shell::render_page(&page_title(report), &page_head(report), &parts, &report.packetrig_version)
 }
 
 /// The verdict comes first, because a tab or a list of files shows only the beginning.
-fn title(report: &RunReport) -> String {
+fn page_title(report: &RunReport) -> String {
     let name = if report.name.is_empty() { String::new() } else { format!("{} – ", report.name) };
-    format!("{}: {name}run {} – packetrig", report.verdict.word(), report.run)
+    format!("{}: {name}run {} – packetrig", report.verdict.as_str(), report.run)
 }
 
-fn head(report: &RunReport) -> Markup {
+fn page_head(report: &RunReport) -> Markup {
     let mut head = Markup::new();
-    head.open("div", &[("class", "head-line")]);
+    head.open_element("div", &[("class", "head-line")]);
     let title = if report.name.is_empty() { format!("Run {}", report.run) } else { report.name.clone() };
-    head.element("h1", &[], &title);
-    verdict(&mut head, verdict_part::sign_of_verdict(&report.verdict), report.verdict.word(), false);
-    head.close("div").open("p", &[("class", "muted")]);
-    head.text("Run ").element("code", &[], &report.run.0).text(", started ");
-    wall_time(&mut head, report.started_wall_ns);
-    head.close("p");
+    head.add_element("h1", &[], &title);
+    write_verdict_sign(
+        &mut head,
+        verdict_part::sign_of_verdict(&report.verdict),
+        report.verdict.as_str(),
+        false,
+    );
+    head.close_element("div").open_element("p", &[("class", "muted")]);
+    head.add_text("Run ").add_element("code", &[], &report.run.0).add_text(", started ");
+    write_wall_time(&mut head, report.started_wall_ns);
+    head.close_element("p");
     head
 }
 
 fn write_ledger(page: &mut Markup, report: &RunReport) {
-    page.open("p", &[])
-        .text("Every frame from the plan to the count, from left to right or from top to bottom. ");
-    page.text("What leaves the flow is at the place where it left. Places are drawn, not shares: ");
-    page.text("an exit grows with the power of ten of its frames, so that a few lost frames are seen.")
-        .close("p");
-    let flow = LedgerFlow::of(&report.ledger, &report.imbalances, &report.lost);
-    page.append(&flow.draw());
-    page.open("details", &[]).element("summary", &[], "The same as a table, with the rules that must hold");
-    page.append(&tabulate_ledger(&report.ledger, &report.imbalances)).close("details");
+    page.open_element("p", &[])
+        .add_text("Every frame from the plan to the count, from left to right or from top to bottom. ");
+    page.add_text("What leaves the flow is at the place where it left. Places are drawn, not shares: ");
+    page.add_text("an exit grows with the power of ten of its frames, so that a few lost frames are seen.")
+        .close_element("p");
+    let flow = LedgerFlow::from_ledger(&report.ledger, &report.imbalances, &report.lost);
+    page.append(&flow.draw_figure());
+    page.open_element("details", &[]).add_element(
+        "summary",
+        &[],
+        "The same as a table, with the rules that must hold",
+    );
+    page.append(&tabulate_ledger(&report.ledger, &report.imbalances)).close_element("details");
 }
 
 fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
     if run.document.is_empty() {
-        page.element("p", &[("class", "absent")], "The text of the plan is not at hand.");
+        page.add_element("p", &[("class", "absent")], "The text of the plan is not at hand.");
     } else {
         setup::write_plan(page, "The plan as it was run", run.document);
     }
-    page.element("h3", &[], "Files beside this page");
+    page.add_element("h3", &[], "Files beside this page");
     let has_probes = run.report.probes.is_some();
     let files = FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
     setup::write_files(page, files);

@@ -1,6 +1,8 @@
 //! Facts for judging and repeating a run: ports, nodes and clocks, calibration, times, files, the plan.
 
-use super::elements::{Cell, fact, number, prose, table, wall_time, words};
+use super::elements::{
+    Cell, number_column, prose_column, tabulate_rows, word_column, write_fact, write_wall_time,
+};
 use crate::markup::Markup;
 use crate::quantity;
 use packetrig_fleet::report::{NodeReport, PortReport, RunReport, SkewReport};
@@ -15,51 +17,53 @@ const MOST_PLAN: usize = 200_000;
 
 pub(super) fn write_environment(page: &mut Markup, report: &RunReport) {
     write_facts(page, report);
-    page.element("h3", &[], "Ports");
+    page.add_element("h3", &[], "Ports");
     write_ports(page, &report.ports);
-    page.element("h3", &[], "Calibration of this rig");
+    page.add_element("h3", &[], "Calibration of this rig");
     write_limits(page, &report.rig_limits);
-    page.element("h3", &[], "Machines");
+    page.add_element("h3", &[], "Machines");
     write_machines(page, report);
-    page.element("h3", &[], "Clocks and nodes");
+    page.add_element("h3", &[], "Clocks and nodes");
     write_clocks(page, report);
     write_captures(page, report);
 }
 
 fn write_facts(page: &mut Markup, report: &RunReport) {
-    page.open("div", &[("class", "table-box")]).open("table", &[("class", "facts")]);
-    page.element("caption", &[("class", "visually-hidden")], "Facts about the run").open("tbody", &[]);
-    fact(page, "run", |cell| {
-        cell.element("code", &[], &report.run.0);
+    page.open_element("div", &[("class", "table-box")]).open_element("table", &[("class", "facts")]);
+    page.add_element("caption", &[("class", "visually-hidden")], "Facts about the run")
+        .open_element("tbody", &[]);
+    write_fact(page, "run", |cell| {
+        cell.add_element("code", &[], &report.run.0);
     });
-    fact(page, "started", |cell| wall_time(cell, report.started_wall_ns));
-    fact(page, "packetrig", |cell| {
-        cell.text(&report.packetrig_version);
+    write_fact(page, "started", |cell| write_wall_time(cell, report.started_wall_ns));
+    write_fact(page, "packetrig", |cell| {
+        cell.add_text(&report.packetrig_version);
     });
-    fact(page, "seed", |cell| {
-        cell.element("code", &[], &report.seed.to_string());
+    write_fact(page, "seed", |cell| {
+        cell.add_element("code", &[], &report.seed.to_string());
     });
-    fact(page, "plan, SHA-256", |cell| {
-        cell.element("code", &[("class", "hash")], report.plan_sha256.as_str());
+    write_fact(page, "plan, SHA-256", |cell| {
+        cell.add_element("code", &[("class", "hash")], report.plan_sha256.as_str());
     });
     let coverage = format!("{} of {} nodes reported", report.coverage.reported, report.coverage.expected);
-    fact(page, "coverage", |cell| {
-        cell.text(&coverage);
+    write_fact(page, "coverage", |cell| {
+        cell.add_text(&coverage);
     });
     if let Some(times) = &report.times {
-        let states = times.states.iter().map(|state| format!("{} {}", state.state, quantity::time(state.at)));
-        let start = times.start.map(|start| format!("first frame due {}", quantity::time(start)));
+        let states =
+            times.states.iter().map(|state| format!("{} {}", state.state, quantity::format_time(state.at)));
+        let start = times.start.map(|start| format!("first frame due {}", quantity::format_time(start)));
         let all: Vec<String> = states.chain(start).collect();
-        fact(page, "since it was begun", |cell| {
-            cell.text(&all.join(", "));
+        write_fact(page, "since it was begun", |cell| {
+            cell.add_text(&all.join(", "));
         });
     }
     for reason in report.outcome.reasons() {
-        fact(page, "missing", |cell| {
-            cell.text(reason);
+        write_fact(page, "missing", |cell| {
+            cell.add_text(reason);
         });
     }
-    page.close("tbody").close("table").close("div");
+    page.close_element("tbody").close_element("table").close_element("div");
 }
 
 const fn stamp_word(kind: StampKind) -> &'static str {
@@ -73,42 +77,42 @@ const fn stamp_word(kind: StampKind) -> &'static str {
 
 fn write_ports(page: &mut Markup, ports: &[PortReport]) {
     if ports.is_empty() {
-        page.element("p", &[("class", "absent")], "No port reported.");
+        page.add_element("p", &[("class", "absent")], "No port reported.");
         return;
     }
     let headings = [
-        words("port"),
-        words("interface"),
-        words("driver"),
-        words("link speed"),
-        prose("back end, and why"),
-        words("stamps: send, arrival"),
-        number("arrival stamp error", ""),
-        number("sent", "frames"),
-        number("seen", "frames"),
-        prose("events"),
+        word_column("port"),
+        word_column("interface"),
+        word_column("driver"),
+        word_column("link speed"),
+        prose_column("back end, and why"),
+        word_column("stamps: send, arrival"),
+        number_column("arrival stamp error", ""),
+        number_column("sent", "frames"),
+        number_column("seen", "frames"),
+        prose_column("events"),
     ];
     let rows: Vec<Vec<Cell>> = ports.iter().take(MOST_ROWS).map(port_row).collect();
-    table(page, "Ports", None, &headings, &rows);
+    tabulate_rows(page, "Ports", None, &headings, &rows);
     note_rest(page, ports.len(), "ports.csv");
 }
 
 /// Writes the ports for which only static facts are known.
 pub(super) fn write_port_infos(page: &mut Markup, ports: &[PortInfo]) {
     let headings = [
-        words("port"),
-        words("interface"),
-        words("driver"),
-        words("link speed"),
-        words("back end, and why"),
-        words("stamps: send, arrival"),
+        word_column("port"),
+        word_column("interface"),
+        word_column("driver"),
+        word_column("link speed"),
+        word_column("back end, and why"),
+        word_column("stamps: send, arrival"),
     ];
     let rows: Vec<Vec<Cell>> = ports.iter().take(MOST_ROWS).map(info_cells).collect();
-    table(page, "Ports", None, &headings, &rows);
+    tabulate_rows(page, "Ports", None, &headings, &rows);
 }
 
 fn info_cells(info: &PortInfo) -> Vec<Cell> {
-    let speed = info.speed.map(|speed| quantity::scaled(speed.bits_per_second() as f64, "bit/s"));
+    let speed = info.speed.map(|speed| quantity::format_scaled(speed.bits_per_second() as f64, "bit/s"));
     vec![
         Cell::text(info.name.clone()),
         Cell::text(info.location.clone()),
@@ -121,12 +125,12 @@ fn info_cells(info: &PortInfo) -> Vec<Cell> {
 
 fn note_rest(page: &mut Markup, count: usize, file: &str) {
     if count > MOST_ROWS {
-        page.open("p", &[("class", "muted")])
-            .show(count - MOST_ROWS)
-            .text(" more are in ")
-            .text(file)
-            .text(".")
-            .close("p");
+        page.open_element("p", &[("class", "muted")])
+            .add_value(count - MOST_ROWS)
+            .add_text(" more are in ")
+            .add_text(file)
+            .add_text(".")
+            .close_element("p");
     }
 }
 
@@ -135,14 +139,14 @@ fn port_row(port: &PortReport) -> Vec<Cell> {
         .events
         .iter()
         .map(|event| {
-            let until = event.until.map_or_else(|| "the end".to_owned(), quantity::time);
-            format!("{} from {} to {until}", event.description(), quantity::time(event.from))
+            let until = event.until.map_or_else(|| "the end".to_owned(), quantity::format_time);
+            format!("{} from {} to {until}", event.description(), quantity::format_time(event.from))
         })
         .collect();
     let mut cells = info_cells(&port.info);
     cells[0] = Cell::text(port.full_name());
     cells.extend([
-        Cell::number(port.clock_bound.as_u64(), format!("± {}", quantity::time(port.clock_bound))),
+        Cell::number(port.clock_bound.as_u64(), format!("± {}", quantity::format_time(port.clock_bound))),
         Cell::count(port.tx.handed_over),
         Cell::count(port.rx.seen),
         Cell::text(if events.is_empty() { "none".to_owned() } else { events.join("; ") }),
@@ -154,21 +158,21 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
     if limits.is_empty() {
         let text = "Not calibrated: no limit of this rig is known for the drivers and back ends of these ports. \
             packetrig test calibrate measures them.";
-        page.element("p", &[("class", "absent")], text);
+        page.add_element("p", &[("class", "absent")], text);
         return;
     }
     let headings = [
-        words("back end"),
-        words("driver"),
-        number("frame size", "B"),
-        number("highest rate without own loss", "frames/s"),
-        number("latency of the rig itself", ""),
-        number("send error p99", ""),
-        number("one clock reading", ""),
-        words("kernel"),
-        words("measured"),
+        word_column("back end"),
+        word_column("driver"),
+        number_column("frame size", "B"),
+        number_column("highest rate without own loss", "frames/s"),
+        number_column("latency of the rig itself", ""),
+        number_column("send error p99", ""),
+        number_column("one clock reading", ""),
+        word_column("kernel"),
+        word_column("measured"),
     ];
-    let time = |time: Nanos| Cell::number(time.as_u64(), quantity::time(time));
+    let time = |time: Nanos| Cell::number(time.as_u64(), quantity::format_time(time));
     let rows: Vec<Vec<Cell>> = limits
         .iter()
         .map(|limit| {
@@ -181,23 +185,28 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
                 Cell::or_absent(limit.send_error_p99.map(time)),
                 time(limit.clock_reading),
                 Cell::text(limit.kernel.clone()),
-                Cell::text(quantity::utc(limit.measured_wall_ns)),
+                Cell::text(quantity::format_utc(limit.measured_wall_ns)),
             ]
         })
         .collect();
-    table(page, "Limits of this rig", None, &headings, &rows);
+    tabulate_rows(page, "Limits of this rig", None, &headings, &rows);
 }
 
 fn write_machines(page: &mut Markup, report: &RunReport) {
     if report.nodes.iter().all(|node| node.machine.is_none()) {
         let text = "No node said what it runs on: none reported, or the report is from an older version.";
-        page.element("p", &[("class", "absent")], text);
+        page.add_element("p", &[("class", "absent")], text);
         return;
     }
-    let headings =
-        [words("node"), words("kernel"), words("architecture"), words("processor"), number("processors", "")];
+    let headings = [
+        word_column("node"),
+        word_column("kernel"),
+        word_column("architecture"),
+        word_column("processor"),
+        number_column("processors", ""),
+    ];
     let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MOST_ROWS).map(machine_row).collect();
-    table(page, "Machines of the nodes", None, &headings, &rows);
+    tabulate_rows(page, "Machines of the nodes", None, &headings, &rows);
     note_rest(page, report.nodes.len(), "nodes.csv");
 }
 
@@ -220,33 +229,33 @@ fn write_clocks(page: &mut Markup, report: &RunReport) {
         && only.clock.is_none()
     {
         let text = "One machine: sender and receivers read one clock, so no clocks are compared.";
-        page.element("p", &[], text);
+        page.add_element("p", &[], text);
         return;
     }
     if report.nodes.is_empty() {
-        page.element("p", &[("class", "absent")], "No node is known.");
+        page.add_element("p", &[("class", "absent")], "No node is known.");
         return;
     }
     let headings = [
-        words("node"),
-        words("reported"),
-        words("clock compared by"),
-        number("clock ahead of the controller", ""),
-        number("error of that", ""),
-        number("first frame late by", ""),
-        number("error of that", ""),
+        word_column("node"),
+        word_column("reported"),
+        word_column("clock compared by"),
+        number_column("clock ahead of the controller", ""),
+        number_column("error of that", ""),
+        number_column("first frame late by", ""),
+        number_column("error of that", ""),
     ];
     let rows: Vec<Vec<Cell>> = report.nodes.iter().take(MOST_ROWS).map(node_row).collect();
-    table(page, "Nodes and their clocks", None, &headings, &rows);
+    tabulate_rows(page, "Nodes and their clocks", None, &headings, &rows);
     note_rest(page, report.nodes.len(), "nodes.csv");
     if let Some(skew) = &report.skew {
-        page.element("p", &[], &skew_words(skew));
+        page.add_element("p", &[], &skew_words(skew));
     }
 }
 
 fn node_row(node: &NodeReport) -> Vec<Cell> {
-    let signed = |ns: i64| Cell::valued(ns.to_string(), quantity::signed_time(ns));
-    let bound = |time: Nanos| Cell::number(time.as_u64(), format!("± {}", quantity::time(time)));
+    let signed = |ns: i64| Cell::with_value(ns.to_string(), quantity::signed_time(ns));
+    let bound = |time: Nanos| Cell::number(time.as_u64(), format!("± {}", quantity::format_time(time)));
     let start = node.start;
     vec![
         Cell::text(node.node.clone()),
@@ -260,12 +269,14 @@ fn node_row(node: &NodeReport) -> Vec<Cell> {
 }
 
 fn skew_words(skew: &SkewReport) -> String {
-    let spread = match skew.seen(quantity::time) {
+    let spread = match skew.spread_in_words(quantity::format_time) {
         Some(seen) => format!("Senders began {seen}."),
         None => "How far apart senders began is not known.".to_owned(),
     };
     match skew.wanted.zip(skew.verdict) {
-        Some((wanted, verdict)) => format!("{spread} Wanted at most {}: {verdict}.", quantity::time(wanted)),
+        Some((wanted, verdict)) => {
+            format!("{spread} Wanted at most {}: {verdict}.", quantity::format_time(wanted))
+        }
         None => spread,
     }
 }
@@ -274,8 +285,9 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
     if report.captures.is_empty() {
         return;
     }
-    page.element("h3", &[], "Captures");
-    let headings = [words("file"), number("written", "frames"), number("dropped", "frames")];
+    page.add_element("h3", &[], "Captures");
+    let headings =
+        [word_column("file"), number_column("written", "frames"), number_column("dropped", "frames")];
     let rows: Vec<Vec<Cell>> = report
         .captures
         .iter()
@@ -283,31 +295,35 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
             vec![Cell::text(capture.file.clone()), Cell::count(capture.written), Cell::count(capture.dropped)]
         })
         .collect();
-    table(page, "Captures", None, &headings, &rows);
+    tabulate_rows(page, "Captures", None, &headings, &rows);
 }
 
 /// Writes the list of files beside the page.
 pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item = &'a (&'a str, &'a str)>) {
-    page.open("ul", &[("class", "files")]);
+    page.open_element("ul", &[("class", "files")]);
     for (name, about) in files {
-        page.open("li", &[]).element("a", &[("href", name)], name).text(": ").text(about).close("li");
+        page.open_element("li", &[])
+            .add_element("a", &[("href", name)], name)
+            .add_text(": ")
+            .add_text(about)
+            .close_element("li");
     }
-    page.close("ul");
+    page.close_element("ul");
 }
 
 /// Writes a plan, folded.
 pub(super) fn write_plan(page: &mut Markup, title: &str, document: &str) {
-    page.open("details", &[]).element("summary", &[], title);
+    page.open_element("details", &[]).add_element("summary", &[], title);
     // Slicing inside a character would panic.
     let shown = &document[..document.floor_char_boundary(MOST_PLAN)];
-    page.open("pre", &[("tabindex", "0")]).text(shown).close("pre");
+    page.open_element("pre", &[("tabindex", "0")]).add_text(shown).close_element("pre");
     if shown.len() < document.len() {
         let text = format!(
             "The first {} of {}.",
-            quantity::bytes(shown.len() as u64),
-            quantity::bytes(document.len() as u64)
+            quantity::format_bytes(shown.len() as u64),
+            quantity::format_bytes(document.len() as u64)
         );
-        page.element("p", &[("class", "muted")], &text);
+        page.add_element("p", &[("class", "muted")], &text);
     }
-    page.close("details");
+    page.close_element("details");
 }

@@ -1,6 +1,6 @@
 //! The page around the content: head, security policy, styles, script.
 
-use super::elements::section;
+use super::elements::write_section;
 use crate::markup::Markup;
 use base64::Engine as _;
 use sha2::{Digest as _, Sha256};
@@ -18,57 +18,65 @@ pub(super) struct PageParts {
 
 impl PageParts {
     /// Adds a section, called `name` in the list of contents.
-    pub(super) fn add(
+    pub(super) fn add_section(
         &mut self,
         id: &'static str,
         name: &'static str,
         title: &str,
         fill: impl FnOnce(&mut Markup),
     ) {
-        section(&mut self.body, id, title, fill);
+        write_section(&mut self.body, id, title, fill);
         self.contents.push((id, name));
     }
 }
 
 /// Renders a complete page. `head` comes above the list of contents.
-pub(super) fn render(title: &str, head: &Markup, parts: &PageParts, version: &str) -> String {
+pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version: &str) -> String {
     let mut page = Markup::new();
-    page.own_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-    page.empty("meta", &[("http-equiv", "Content-Security-Policy"), ("content", &policy())]);
-    page.empty("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
-    page.empty("meta", &[("name", "color-scheme"), ("content", "light dark")]);
-    page.empty("meta", &[("name", "generator"), ("content", &format!("packetrig {version}"))]);
-    page.element("title", &[], title);
+    page.add_own_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    page.empty_element("meta", &[("http-equiv", "Content-Security-Policy"), ("content", &content_policy())]);
+    page.empty_element("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
+    page.empty_element("meta", &[("name", "color-scheme"), ("content", "light dark")]);
+    page.empty_element("meta", &[("name", "generator"), ("content", &format!("packetrig {version}"))]);
+    page.add_element("title", &[], title);
     // The hashes of the policy cover exactly the text between the tags.
-    page.open("style", &[]).own_text(crate::STYLE).own_text(REPORT_STYLE).close("style");
-    page.own_text("\n</head>\n<body>\n<a class=\"skip-link\" href=\"#verdict\">Skip to the verdict</a>\n");
-    page.open("header", &[("class", "page-head")]).append(head).close("header");
-    page.open("nav", &[("class", "contents no-print"), ("aria-label", "Contents")]).open("ul", &[]);
+    page.open_element("style", &[])
+        .add_own_text(crate::STYLE)
+        .add_own_text(REPORT_STYLE)
+        .close_element("style");
+    page.add_own_text(
+        "\n</head>\n<body>\n<a class=\"skip-link\" href=\"#verdict\">Skip to the verdict</a>\n",
+    );
+    page.open_element("header", &[("class", "page-head")]).append(head).close_element("header");
+    page.open_element("nav", &[("class", "contents no-print"), ("aria-label", "Contents")])
+        .open_element("ul", &[]);
     for (id, name) in &parts.contents {
-        page.open("li", &[]);
-        page.element("a", &[("href", &format!("#{id}"))], name).close("li");
+        page.open_element("li", &[]);
+        page.add_element("a", &[("href", &format!("#{id}"))], name).close_element("li");
     }
-    page.close("ul").close("nav");
-    page.open("main", &[]).append(&parts.body).close("main");
-    page.open("footer", &[("class", "page-foot muted")]);
-    page.open("p", &[]).text("Made by packetrig ").text(version);
-    page.text(". This page is complete in itself and loads nothing. Exact data is in the files beside it.")
-        .close("p");
-    page.close("footer");
-    page.own_text("\n<script>").own_text(SCRIPT).own_text("</script>\n</body>\n</html>\n");
+    page.close_element("ul").close_element("nav");
+    page.open_element("main", &[]).append(&parts.body).close_element("main");
+    page.open_element("footer", &[("class", "page-foot muted")]);
+    page.open_element("p", &[]).add_text("Made by packetrig ").add_text(version);
+    page.add_text(
+        ". This page is complete in itself and loads nothing. Exact data is in the files beside it.",
+    )
+    .close_element("p");
+    page.close_element("footer");
+    page.add_own_text("\n<script>").add_own_text(SCRIPT).add_own_text("</script>\n</body>\n</html>\n");
     page.into_string()
 }
 
 /// The content security policy: allows only the page's own style and script.
-fn policy() -> String {
-    let style = hash(&[crate::STYLE, REPORT_STYLE]);
-    let script = hash(&[SCRIPT]);
+fn content_policy() -> String {
+    let style = content_hash(&[crate::STYLE, REPORT_STYLE]);
+    let script = content_hash(&[SCRIPT]);
     format!(
         "default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
 }
 
-fn hash(parts: &[&str]) -> String {
+fn content_hash(parts: &[&str]) -> String {
     let mut hasher = Sha256::new();
     for part in parts {
         hasher.update(part);

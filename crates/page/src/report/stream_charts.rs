@@ -1,6 +1,6 @@
 //! The details of one stream: its figures, and charts of rate, loss, latency over time and the distribution of latency.
 
-use super::elements::{Cell, Figure, figures, number, table, words};
+use super::elements::{Cell, Figure, number_column, tabulate_rows, word_column, write_figure_list};
 use super::figures::{LegendEntry, write_absent, write_figure};
 use crate::draw::chart::{Axis, AxisUnit, Bar, Chart, ChartLine, MOST_COLUMNS, MarkedSpan, NamedValue};
 use crate::draw::columns::Columns;
@@ -19,15 +19,15 @@ pub(super) fn columns_for(streams: usize) -> usize {
     (3_000 / streams.max(1)).clamp(45, MOST_COLUMNS)
 }
 
-pub(super) fn write(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
-    figures(page, &stream_figures(stream));
-    page.open("div", &[("class", "charts")]);
-    let time = StreamTime::of(stream, most);
+pub(super) fn write_stream(page: &mut Markup, stream: &StreamReport, report: &RunReport, most: usize) {
+    write_figure_list(page, &stream_figures(stream));
+    page.open_element("div", &[("class", "charts")]);
+    let time = StreamTime::from_stream(stream, most);
     write_rate(page, stream, &time);
     write_loss(page, stream, &time);
     write_latency(page, stream, &time, report);
     write_histogram(page, stream);
-    page.close("div");
+    page.close_element("div");
     write_outages(page, stream);
     write_ports(page, stream);
 }
@@ -36,37 +36,38 @@ fn stream_figures(stream: &StreamReport) -> Vec<Figure> {
     let sent = stream.sent.as_ref();
     let received = stream.received.as_ref();
     let mut all = vec![
-        Figure::counted("sent", sent.map(|sent| sent.frames)),
-        Figure::counted("received", received.map(|received| received.frames)),
-        Figure::counted("lost", stream.loss.map(|loss| loss.lost))
-            .with(stream.loss.map_or_else(String::new, |loss| quantity::percent(loss.lost, loss.expected))),
-        figure("asked rate", stream.asked_milli.map(quantity::frame_rate)),
-        figure(
+        Figure::frame_count("sent", sent.map(|sent| sent.frames)),
+        Figure::frame_count("received", received.map(|received| received.frames)),
+        Figure::frame_count("lost", stream.loss.map(|loss| loss.lost)).with_addition(
+            stream.loss.map_or_else(String::new, |loss| quantity::format_percent(loss.lost, loss.expected)),
+        ),
+        text_figure("asked rate", stream.asked_milli.map(quantity::frame_rate)),
+        text_figure(
             "rate sent",
             sent.and_then(|sent| sent.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
         ),
-        figure(
+        text_figure(
             "rate received",
             received.and_then(|received| received.rate).map(|rate| quantity::frame_rate(rate.frames_milli)),
         ),
-        figure("jitter (RFC 3550)", stream.jitter.map(|jitter| quantity::time(jitter.rfc3550))),
+        text_figure("jitter (RFC 3550)", stream.jitter.map(|jitter| quantity::format_time(jitter.rfc3550))),
     ];
     if let Some(latency) = stream.latency {
         let p99 = latency.error.p99().map_or_else(|| "error not known".to_owned(), error_words);
-        all.push(Figure::new("latency min", quantity::time(latency.min)));
-        all.push(Figure::new("latency mean", quantity::time(latency.mean)));
-        all.push(Figure::new("latency p99", quantity::time(latency.p99)).with(p99));
-        all.push(Figure::new("latency max", quantity::time(latency.max)));
+        all.push(Figure::new("latency min", quantity::format_time(latency.min)));
+        all.push(Figure::new("latency mean", quantity::format_time(latency.mean)));
+        all.push(Figure::new("latency p99", quantity::format_time(latency.p99)).with_addition(p99));
+        all.push(Figure::new("latency max", quantity::format_time(latency.max)));
     }
     all
 }
 
 /// Words for the error of a latency: stamps can only make it longer.
 fn error_words(error: Nanos) -> String {
-    format!("up to {} too long", quantity::time(error))
+    format!("up to {} too long", quantity::format_time(error))
 }
 
-const fn figure(name: &'static str, text: Option<String>) -> Figure {
+const fn text_figure(name: &'static str, text: Option<String>) -> Figure {
     Figure { name, text, value: None, addition: String::new() }
 }
 
@@ -83,7 +84,7 @@ struct StreamTime {
 }
 
 impl StreamTime {
-    fn of(stream: &StreamReport, most: usize) -> Self {
+    fn from_stream(stream: &StreamReport, most: usize) -> Self {
         let sent = stream.sent.as_ref().map_or(0, |sent| sent.series.seconds.len());
         let received = stream.received.as_ref().map_or(0, |received| received.series.seconds.len());
         let quality = stream.received.as_ref().map_or(0, |received| received.quality.seconds.len());
@@ -101,19 +102,19 @@ impl StreamTime {
         }
     }
 
-    fn axis(&self) -> Axis {
+    fn time_axis(&self) -> Axis {
         Axis {
             name: "seconds since the start".to_owned(),
             unit: AxisUnit::Seconds,
-            scale: Scale::exactly(0.0, self.seconds as f64),
+            scale: Scale::from_bounds(0.0, self.seconds as f64),
         }
     }
 
     /// Columns with the same seconds for all series of the stream: frames may arrive after the last one was sent.
-    fn columns(&self, samples: &[Option<u64>]) -> Columns {
+    fn to_columns(&self, samples: &[Option<u64>]) -> Columns {
         let mut whole = samples.to_vec();
         whole.resize(self.seconds.max(samples.len()), None);
-        Columns::of(&whole, self.most)
+        Columns::from_samples(&whole, self.most)
     }
 
     fn mark_partial(&self, chart: &mut Chart) {
@@ -137,9 +138,9 @@ fn frames_per_second(series: &RateSeries) -> Vec<Option<u64>> {
 }
 
 fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
-    let sent = stream.sent.as_ref().map(|sent| time.columns(&frames_per_second(&sent.series)));
+    let sent = stream.sent.as_ref().map(|sent| time.to_columns(&frames_per_second(&sent.series)));
     let received =
-        stream.received.as_ref().map(|received| time.columns(&frames_per_second(&received.series)));
+        stream.received.as_ref().map(|received| time.to_columns(&frames_per_second(&received.series)));
     let asked = stream.asked_milli.map(|milli| milli as f64 / 1000.0);
     let most = [&sent, &received].into_iter().flatten().filter_map(Columns::high).max().unwrap_or(0);
     if sent.is_none() && received.is_none() {
@@ -151,13 +152,13 @@ fn write_rate(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
         scale: Scale::from_zero((most as f64).max(asked.unwrap_or(0.0)).max(4.0)),
     };
     let description = format!("Rate of stream {} over time, in frames per second", stream.name);
-    let mut chart = Chart::new(description, time.axis(), y);
+    let mut chart = Chart::new(description, time.time_axis(), y);
     time.mark_partial(&mut chart);
     let mut legend = Vec::new();
     for (name, style, columns) in [("sent", 1, sent), ("received", 2, received)] {
         let Some(columns) = columns else { continue };
         legend.push(LegendEntry::of_columns(name, style, &columns, &|rate| {
-            format!("{} frames/s", quantity::count(rate))
+            format!("{} frames/s", quantity::format_count(rate))
         }));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
@@ -189,7 +190,7 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
     }
     // Seconds after the last loss are not in the series. As long as it had space, nothing was lost in them.
     lost.resize(time.seconds.max(lost.len()), Some(0));
-    let columns = time.columns(&lost);
+    let columns = time.to_columns(&lost);
     let most = columns.high().unwrap_or(0);
     let y = Axis {
         name: "frames lost in a second".to_owned(),
@@ -197,10 +198,10 @@ fn write_loss(page: &mut Markup, stream: &StreamReport, time: &StreamTime) {
         scale: Scale::from_zero((most as f64).max(4.0)),
     };
     let description = format!("Frames of stream {} lost in each second", stream.name);
-    let mut chart = Chart::new(description, time.axis(), y);
+    let mut chart = Chart::new(description, time.time_axis(), y);
     let outages = stream.outages.as_ref();
     chart.spans.extend(outages.iter().flat_map(|outages| outage_spans(outages, time)));
-    let text = |frames| quantity::counted(frames, "frame");
+    let text = |frames| quantity::count_with_unit(frames, "frame");
     let mut legend = vec![LegendEntry::of_columns("lost", 2, &columns, &text)];
     legend[0].text = format!("{} in all", text(loss.lost));
     chart.lines.push(ChartLine::Series { name: "lost".to_owned(), style: 2, columns });
@@ -223,10 +224,12 @@ fn outage_words(outages: &OutageReport) -> String {
         (0, _) => "No outage.".to_owned(),
         (count, Some(longest)) => format!(
             "Triangles: outages. {} in all, the longest {}.",
-            quantity::counted(count, "outage"),
-            quantity::time(longest)
+            quantity::count_with_unit(count, "outage"),
+            quantity::format_time(longest)
         ),
-        (count, None) => format!("Triangles: outages. {} in all.", quantity::counted(count, "outage")),
+        (count, None) => {
+            format!("Triangles: outages. {} in all.", quantity::count_with_unit(count, "outage"))
+        }
     }
 }
 
@@ -234,11 +237,12 @@ fn outage_spans(outages: &OutageReport, time: &StreamTime) -> Vec<MarkedSpan> {
     let rows = outages.listed.iter().map(|row| {
         let from = row.begin.map_or(0.0, Nanos::as_secs_f64);
         let until = row.end.map_or(time.seconds as f64, Nanos::as_secs_f64);
-        let length = row.begin.zip(row.end).map(|(begin, end)| quantity::time(end.saturating_sub(begin)));
+        let length =
+            row.begin.zip(row.end).map(|(begin, end)| quantity::format_time(end.saturating_sub(begin)));
         let length = length.map_or_else(String::new, |length| format!(" within {length}"));
         let text = format!(
             "{} lost{length} at {}, from {:.3} s",
-            quantity::counted(row.frames, "frame"),
+            quantity::count_with_unit(row.frames, "frame"),
             row.port,
             from
         );
@@ -258,7 +262,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
         return write_absent(page, "Latency over time", "the report has no latency for each second.");
     }
     let [medians, p99s] = percentiles_over_time(stream);
-    let known = KnownPercentiles::of(&means, &medians);
+    let known = KnownPercentiles::from_seconds(&means, &medians);
     let mut lines = vec![("maximum of a second", 2, longest)];
     if known != KnownPercentiles::None {
         lines.extend([("p99 of a second", 3, p99s), ("median of a second", 1, medians)]);
@@ -266,7 +270,7 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     if known != KnownPercentiles::All {
         lines.push(("mean of a second", 4, means));
     }
-    let lines = lines.into_iter().map(|(name, style, values)| (name, style, time.columns(&values)));
+    let lines = lines.into_iter().map(|(name, style, values)| (name, style, time.to_columns(&values)));
     let lines: Vec<_> = lines.collect();
     // Clocks that differ little give delays of 0, which a logarithmic scale cannot show.
     let low = lines.iter().filter_map(|(_, _, columns)| columns.low()).filter(|low| *low > 0).min();
@@ -274,18 +278,19 @@ fn write_latency(page: &mut Markup, stream: &StreamReport, time: &StreamTime, re
     let high = lines.iter().filter_map(|(_, _, columns)| columns.high()).max().unwrap_or(1);
     // On a linear scale, a single stall would press everything else onto the axis.
     let is_log = high > low.saturating_mul(20);
-    let scale = if is_log { Scale::log(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
+    let scale =
+        if is_log { Scale::log_from_decades(low as f64, high as f64) } else { Scale::from_zero(high as f64) };
     let name = if is_log { "latency, log scale" } else { "latency" };
     let y = Axis { name: name.to_owned(), unit: AxisUnit::Time, scale };
     let description = format!("One-way latency of stream {} over time", stream.name);
-    let mut chart = Chart::new(description, time.axis(), y);
-    let text = |ns| quantity::time(Nanos::new(ns));
+    let mut chart = Chart::new(description, time.time_axis(), y);
+    let text = |ns| quantity::format_time(Nanos::new(ns));
     let mut legend = Vec::new();
     for (name, style, columns) in lines {
         legend.push(LegendEntry::of_columns(name, style, &columns, &text));
         chart.lines.push(ChartLine::Series { name: name.to_owned(), style, columns });
     }
-    let kept = known.note();
+    let kept = known.percentile_note();
     let note = match latency.error.p99() {
         Some(error) => format!("Values may be {}. {kept}", error_words(error)),
         None => kept.to_owned(),
@@ -302,7 +307,7 @@ enum KnownPercentiles {
 }
 
 impl KnownPercentiles {
-    fn of(means: &[Option<u64>], medians: &[Option<u64>]) -> Self {
+    fn from_seconds(means: &[Option<u64>], medians: &[Option<u64>]) -> Self {
         let measured = means.iter().flatten().count();
         match medians.iter().flatten().count() {
             0 => Self::None,
@@ -311,7 +316,7 @@ impl KnownPercentiles {
         }
     }
 
-    const fn note(self) -> &'static str {
+    const fn percentile_note(self) -> &'static str {
         match self {
             Self::All => "The maximum of a second is exact; its percentiles are at most 6.25 % too large.",
             Self::Some => {
@@ -368,26 +373,27 @@ fn write_histogram(page: &mut Markup, stream: &StreamReport) {
     let y = Axis {
         name: "frames, log scale".to_owned(),
         unit: AxisUnit::Frames,
-        scale: Scale::log(1.0, most as f64 * 1.2),
+        scale: Scale::log_from_decades(1.0, most as f64 * 1.2),
     };
     let mut chart = Chart::new(describe_distribution(stream, &latency), x, y);
     chart.bars = buckets
         .iter()
         .map(|bucket| Bar { from: bucket.from.as_u64(), below: bucket.below.as_u64(), frames: bucket.frames })
         .collect();
-    chart.values = percentiles(&latency)
+    chart.values = latency_percentiles(&latency)
         .into_iter()
         .map(|(name, value)| NamedValue { name: name.to_owned(), value: value.as_u64() as f64 })
         .collect();
-    let known: Vec<String> = percentiles(&latency)
+    let known: Vec<String> = latency_percentiles(&latency)
         .iter()
-        .map(|(name, value)| format!("{name} {}", quantity::time(*value)))
+        .map(|(name, value)| format!("{name} {}", quantity::format_time(*value)))
         .collect();
-    let note = format!("{}. {} measured.", known.join(", "), quantity::counted(latency.count, "frame"));
+    let note =
+        format!("{}. {} measured.", known.join(", "), quantity::count_with_unit(latency.count, "frame"));
     write_figure(page, "Latency distribution", &chart, &[], Some(&note));
 }
 
-fn percentiles(latency: &LatencyReport) -> [(&'static str, Nanos); 6] {
+fn latency_percentiles(latency: &LatencyReport) -> [(&'static str, Nanos); 6] {
     [
         ("p50", latency.p50),
         ("p90", latency.p90),
@@ -399,34 +405,36 @@ fn percentiles(latency: &LatencyReport) -> [(&'static str, Nanos); 6] {
 }
 
 fn describe_distribution(stream: &StreamReport, latency: &LatencyReport) -> String {
-    let known = percentiles(latency).map(|(name, value)| format!("{name} {}", quantity::time(value)));
+    let known =
+        latency_percentiles(latency).map(|(name, value)| format!("{name} {}", quantity::format_time(value)));
     format!("Histogram of the latency of stream {}: {}", stream.name, known.join(", "))
 }
 
 fn write_outages(page: &mut Markup, stream: &StreamReport) {
     let Some(outages) = stream.outages.as_ref().filter(|outages| !outages.listed.is_empty()) else { return };
-    page.open("details", &[]);
-    page.element("summary", &[], &format!("Outages: {}", quantity::count(outages.count)));
+    page.open_element("details", &[]);
+    page.add_element("summary", &[], &format!("Outages: {}", quantity::format_count(outages.count)));
     let mut longest: Vec<_> = outages.listed.iter().collect();
     longest.sort_by_key(|row| std::cmp::Reverse(row.frames));
     longest.truncate(MOST_OUTAGES);
     // The worst outages are listed in the order of their times.
     longest.sort_by_key(|row| (row.begin, row.first));
     let headings = [
-        words("at port"),
-        number("last arrival before", ""),
-        number("first arrival after", ""),
-        number("lost", "frames"),
-        number("in doubt", "frames"),
-        words("numbers"),
+        word_column("at port"),
+        number_column("last arrival before", ""),
+        number_column("first arrival after", ""),
+        number_column("lost", "frames"),
+        number_column("in doubt", "frames"),
+        word_column("numbers"),
     ];
     let time = |time: Option<Nanos>| {
-        Cell::or_absent(time.map(|time| Cell::number(time.as_u64(), quantity::time(time))))
+        Cell::or_absent(time.map(|time| Cell::number(time.as_u64(), quantity::format_time(time))))
     };
     let rows: Vec<Vec<Cell>> = longest
         .iter()
         .map(|row| {
-            let numbers = format!("{} to {}", quantity::count(row.first), quantity::count(row.last));
+            let numbers =
+                format!("{} to {}", quantity::format_count(row.first), quantity::format_count(row.last));
             vec![
                 Cell::text(row.port.clone()),
                 time(row.begin),
@@ -437,15 +445,15 @@ fn write_outages(page: &mut Markup, stream: &StreamReport) {
             ]
         })
         .collect();
-    table(page, &format!("Outages of stream {}", stream.name), None, &headings, &rows);
+    tabulate_rows(page, &format!("Outages of stream {}", stream.name), None, &headings, &rows);
     if outages.count > rows.len() as u64 {
-        page.element(
+        page.add_element(
             "p",
             &[("class", "muted")],
             &format!("The {} with most lost frames; more are in outages.csv.", rows.len()),
         );
     }
-    page.close("details");
+    page.close_element("details");
 }
 
 /// Writes the counts of each receiving port, if there are several.
@@ -453,14 +461,18 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
     if stream.per_port.len() < 2 {
         return;
     }
-    page.open("details", &[]).element("summary", &[], &format!("Receiving ports: {}", stream.per_port.len()));
+    page.open_element("details", &[]).add_element(
+        "summary",
+        &[],
+        &format!("Receiving ports: {}", stream.per_port.len()),
+    );
     let headings = [
-        words("port"),
-        number("received", "frames"),
-        number("lost", "frames"),
-        number("latency p50", ""),
-        number("latency p99", ""),
-        number("latency max", ""),
+        word_column("port"),
+        number_column("received", "frames"),
+        number_column("lost", "frames"),
+        number_column("latency p50", ""),
+        number_column("latency p99", ""),
+        number_column("latency max", ""),
     ];
     let rows: Vec<Vec<Cell>> = stream
         .per_port
@@ -472,7 +484,7 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
                         .latency
                         .as_ref()
                         .map(of)
-                        .map(|time| Cell::number(time.as_u64(), quantity::time(time))),
+                        .map(|time| Cell::number(time.as_u64(), quantity::format_time(time))),
                 )
             };
             vec![
@@ -485,8 +497,8 @@ fn write_ports(page: &mut Markup, stream: &StreamReport) {
             ]
         })
         .collect();
-    table(page, &format!("Stream {} by receiving port", stream.name), None, &headings, &rows);
-    page.close("details");
+    tabulate_rows(page, &format!("Stream {} by receiving port", stream.name), None, &headings, &rows);
+    page.close_element("details");
 }
 
 #[cfg(test)]
@@ -496,15 +508,15 @@ mod tests {
     #[test]
     fn the_mean_is_drawn_as_soon_as_one_second_has_no_percentiles() {
         let means = [Some(5), None, Some(7)];
-        assert!(KnownPercentiles::of(&means, &[]) == KnownPercentiles::None);
-        assert!(KnownPercentiles::of(&means, &[Some(5)]) == KnownPercentiles::Some);
-        assert!(KnownPercentiles::of(&means, &[Some(5), None, Some(6)]) == KnownPercentiles::All);
+        assert!(KnownPercentiles::from_seconds(&means, &[]) == KnownPercentiles::None);
+        assert!(KnownPercentiles::from_seconds(&means, &[Some(5)]) == KnownPercentiles::Some);
+        assert!(KnownPercentiles::from_seconds(&means, &[Some(5), None, Some(6)]) == KnownPercentiles::All);
     }
 
     #[test]
     fn series_of_different_lengths_have_columns_of_the_same_seconds() {
         let time = StreamTime { seconds: 61, most: 60, is_cut: false, partial: None };
-        let [sent, received] = [60, 61].map(|seconds| time.columns(&vec![Some(1); seconds]));
+        let [sent, received] = [60, 61].map(|seconds| time.to_columns(&vec![Some(1); seconds]));
         assert_eq!(sent.step, received.step);
         assert_eq!(sent.values.len(), received.values.len());
     }

@@ -3,7 +3,7 @@
 //! The table is HTML for up to [`MOST_ROWS`] streams. With more streams, the HTML contains the worst ones, and the
 //! page's script shows all of them from data, a few rows at a time.
 
-use super::elements::{Cell, Heading, table, table_head};
+use super::elements::{Cell, Heading, tabulate_rows, write_table_head};
 use super::stream_charts;
 use super::stream_columns::{COLUMNS, StreamDatum};
 use crate::markup::Markup;
@@ -43,31 +43,31 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
     let row = |stream: &&StreamReport| -> Vec<Cell> {
         COLUMNS
             .iter()
-            .map(|column| Cell::or_absent((column.value)(stream).map(|value| value.cell())))
+            .map(|column| Cell::or_absent((column.value)(stream).map(|value| value.to_cell())))
             .collect()
     };
     let count = report.streams.len();
-    page.open("p", &[("class", "muted")])
-        .text("Times are one-way latency; a dash means that it was not measured. ");
-    page.text("All columns of all streams are in ")
-        .element("a", &[("href", "streams.csv")], "streams.csv")
-        .text(".")
-        .close("p");
+    page.open_element("p", &[("class", "muted")])
+        .add_text("Times are one-way latency; a dash means that it was not measured. ");
+    page.add_text("All columns of all streams are in ")
+        .add_element("a", &[("href", "streams.csv")], "streams.csv")
+        .add_text(".")
+        .close_element("p");
     if count <= MOST_ROWS {
         let rows: Vec<Vec<Cell>> = report.streams.iter().map(|stream| row(&stream)).collect();
-        return table(page, "Streams", Some("streams-table"), &headings, &rows);
+        return tabulate_rows(page, "Streams", Some("streams-table"), &headings, &rows);
     }
     let worst = worst_first(report);
-    page.open("div", &[("id", "streams-worst")]);
-    let label = format!("The {WORST_ROWS} worst of {} streams", quantity::count(count as u64));
-    page.element(
+    page.open_element("div", &[("id", "streams-worst")]);
+    let label = format!("The {WORST_ROWS} worst of {} streams", quantity::format_count(count as u64));
+    page.add_element(
         "p",
         &[("class", "notice")],
         &format!("{label}: those that lost the largest share, then the slowest."),
     );
     let rows: Vec<Vec<Cell>> = worst.iter().take(WORST_ROWS).map(row).collect();
-    table(page, &label, None, &headings, &rows);
-    page.close("div");
+    tabulate_rows(page, &label, None, &headings, &rows);
+    page.close_element("div");
     write_all_rows(page, report, &headings);
 }
 
@@ -80,8 +80,8 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
         columns: Vec<Vec<Option<StreamDatum>>>,
     }
     let count = report.streams.len();
-    page.open("div", &[("id", "streams-all"), ("hidden", "")]);
-    page.open(
+    page.open_element("div", &[("id", "streams-all"), ("hidden", "")]);
+    page.open_element(
         "div",
         &[
             ("class", "table-box virtual-box"),
@@ -90,15 +90,15 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
             ("aria-label", "All streams; scrolls"),
         ],
     );
-    page.open("table", &[("id", "streams-virtual"), ("aria-rowcount", &(count + 1).to_string())]);
-    page.element("caption", &[("class", "visually-hidden")], "All streams");
-    table_head(page, headings);
-    page.element("tbody", &[], "").close("table").close("div").close("div");
+    page.open_element("table", &[("id", "streams-virtual"), ("aria-rowcount", &(count + 1).to_string())]);
+    page.add_element("caption", &[("class", "visually-hidden")], "All streams");
+    write_table_head(page, headings);
+    page.add_element("tbody", &[], "").close_element("table").close_element("div").close_element("div");
     let columns = COLUMNS.iter().map(|column| {
-        report.streams.iter().map(|stream| (column.value)(stream).map(|value| value.data())).collect()
+        report.streams.iter().map(|stream| (column.value)(stream).map(|value| value.to_datum())).collect()
     });
     let forms = COLUMNS.iter().map(|column| column.form).collect();
-    page.data("streams-data", &StreamRows { forms, columns: columns.collect() });
+    page.add_json_data("streams-data", &StreamRows { forms, columns: columns.collect() });
 }
 
 /// Writes charts and figures of single streams.
@@ -112,11 +112,11 @@ pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
     if shown.len() < count {
         let text = format!(
             "The {WORST_CHARTS} streams with the worst results, of {}. Each second of every stream is in ",
-            quantity::count(count as u64)
+            quantity::format_count(count as u64)
         );
-        page.open("p", &[("class", "notice")]).text(&text);
-        page.element("a", &[("href", "series.csv")], "series.csv").text(" and ");
-        page.element("a", &[("href", "quality.csv")], "quality.csv").text(".").close("p");
+        page.open_element("p", &[("class", "notice")]).add_text(&text);
+        page.add_element("a", &[("href", "series.csv")], "series.csv").add_text(" and ");
+        page.add_element("a", &[("href", "quality.csv")], "quality.csv").add_text(".").close_element("p");
     }
     let most_columns = stream_charts::columns_for(shown.len());
     for (index, stream) in shown.iter().enumerate() {
@@ -125,11 +125,11 @@ pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
         if is_open {
             attributes.push(("open", ""));
         }
-        page.open("details", &attributes).open("summary", &[]);
-        page.element("h3", &[], &stream.name).text(" ");
-        page.element("span", &[("class", "muted")], &in_short(stream)).close("summary");
-        stream_charts::write(page, stream, report, most_columns);
-        page.close("details");
+        page.open_element("details", &attributes).open_element("summary", &[]);
+        page.add_element("h3", &[], &stream.name).add_text(" ");
+        page.add_element("span", &[("class", "muted")], &in_short(stream)).close_element("summary");
+        stream_charts::write_stream(page, stream, report, most_columns);
+        page.close_element("details");
     }
 }
 
@@ -138,12 +138,16 @@ fn in_short(stream: &StreamReport) -> String {
     let route = format!("{} → {}", stream.tx_port, stream.rx_ports.join(", "));
     let loss = match stream.loss {
         Some(loss) => {
-            format!("lost {} ({})", quantity::count(loss.lost), quantity::percent(loss.lost, loss.expected))
+            format!(
+                "lost {} ({})",
+                quantity::format_count(loss.lost),
+                quantity::format_percent(loss.lost, loss.expected)
+            )
         }
         None => "loss not measured".to_owned(),
     };
     match stream.latency {
-        Some(latency) => format!("{route}; {loss}; latency p99 {}", quantity::time(latency.p99)),
+        Some(latency) => format!("{route}; {loss}; latency p99 {}", quantity::format_time(latency.p99)),
         None => format!("{route}; {loss}"),
     }
 }

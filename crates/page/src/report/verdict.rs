@@ -1,6 +1,9 @@
 //! The verdict of a run with its reasons, and each criterion with the measured values.
 
-use super::elements::{Cell, Figure, Sign, figures, number, prose, table, verdict, words};
+use super::elements::{
+    Cell, Figure, Sign, number_column, prose_column, tabulate_rows, word_column, write_figure_list,
+    write_verdict_sign,
+};
 use super::probes;
 use crate::markup::Markup;
 use crate::quantity;
@@ -27,7 +30,7 @@ pub(super) const fn sign_of(result: CriterionResult) -> Sign {
 }
 
 /// The meaning of the verdict, in a sentence.
-const fn meaning(verdict: &RunVerdict) -> &'static str {
+const fn verdict_meaning(verdict: &RunVerdict) -> &'static str {
     match verdict {
         RunVerdict::Pass => "Every criterion is met, whatever the doubts of the measurement hide.",
         RunVerdict::Fail(_) => {
@@ -40,15 +43,15 @@ const fn meaning(verdict: &RunVerdict) -> &'static str {
 }
 
 /// Writes the verdict with its reasons, its figures and its criteria.
-pub(super) fn write(page: &mut Markup, report: &RunReport) {
-    page.open("p", &[("class", "verdict-line")]);
-    verdict(page, sign_of_verdict(&report.verdict), report.verdict.word(), true);
-    page.text(" ").element("span", &[], meaning(&report.verdict)).close("p");
+pub(super) fn write_verdict(page: &mut Markup, report: &RunReport) {
+    page.open_element("p", &[("class", "verdict-line")]);
+    write_verdict_sign(page, sign_of_verdict(&report.verdict), report.verdict.as_str(), true);
+    page.add_text(" ").add_element("span", &[], verdict_meaning(&report.verdict)).close_element("p");
     write_reasons(page, report.verdict.reasons());
-    figures(page, &run_figures(report));
-    page.element("h3", &[("class", "after-figures")], "Criteria");
+    write_figure_list(page, &run_figures(report));
+    page.add_element("h3", &[("class", "after-figures")], "Criteria");
     if report.judged.is_empty() {
-        page.element("p", &[("class", "absent")], "No criterion could be judged: nothing was measured.");
+        page.add_element("p", &[("class", "absent")], "No criterion could be judged: nothing was measured.");
         return;
     }
     write_criteria(page, &report.judged);
@@ -59,31 +62,31 @@ fn write_reasons(page: &mut Markup, reasons: &[String]) {
         return;
     }
     let (shown, folded) = reasons.split_at(reasons.len().min(REASONS));
-    list(page, shown);
+    write_list(page, shown);
     if !folded.is_empty() {
-        page.open("details", &[]);
-        page.element("summary", &[], &format!("{} more reasons", folded.len()));
-        list(page, folded);
-        page.close("details");
+        page.open_element("details", &[]);
+        page.add_element("summary", &[], &format!("{} more reasons", folded.len()));
+        write_list(page, folded);
+        page.close_element("details");
     }
 }
 
-fn list(page: &mut Markup, lines: &[String]) {
-    page.open("ul", &[("class", "reasons")]);
+fn write_list(page: &mut Markup, lines: &[String]) {
+    page.open_element("ul", &[("class", "reasons")]);
     for line in lines {
-        page.element("li", &[], line);
+        page.add_element("li", &[], line);
     }
-    page.close("ul");
+    page.close_element("ul");
 }
 
 fn run_figures(report: &RunReport) -> Vec<Figure> {
     let mut figures = match &report.probes {
-        Some(probes) if report.streams.is_empty() => probes::figures(probes),
+        Some(probes) if report.streams.is_empty() => probes::probe_figures(probes),
         _ => stream_figures(report),
     };
     figures.push(Figure {
         name: "sending took",
-        text: report.sending.map(quantity::time),
+        text: report.sending.map(quantity::format_time),
         value: None,
         addition: String::new(),
     });
@@ -102,25 +105,25 @@ fn stream_figures(report: &RunReport) -> Vec<Figure> {
     let lost = sum(|stream| stream.loss.map(|loss| loss.lost));
     let share = lost
         .zip(expected)
-        .map(|(lost, expected)| format!("{} of expected", quantity::percent(lost, expected)));
+        .map(|(lost, expected)| format!("{} of expected", quantity::format_percent(lost, expected)));
     let worst = report
         .streams
         .iter()
         .filter_map(|stream| Some((stream.latency?.p99, stream)))
         .max_by_key(|(p99, _)| *p99);
-    let latency = worst.map(|(p99, stream)| (quantity::time(p99), format!("stream {}", stream.name)));
+    let latency = worst.map(|(p99, stream)| (quantity::format_time(p99), format!("stream {}", stream.name)));
     let (p99, of) = latency.unzip();
     vec![
-        Figure::counted("sent", sent),
-        Figure::counted("received", received),
-        Figure::counted("lost", lost).with(share.unwrap_or_default()),
+        Figure::frame_count("sent", sent),
+        Figure::frame_count("received", received),
+        Figure::frame_count("lost", lost).with_addition(share.unwrap_or_default()),
         Figure {
             name: "latency p99, worst stream",
             text: p99,
             value: None,
             addition: of.unwrap_or_default(),
         },
-        Figure::new("streams", quantity::count(report.streams.len() as u64)),
+        Figure::new("streams", quantity::format_count(report.streams.len() as u64)),
     ]
 }
 
@@ -131,11 +134,11 @@ fn outcome_word(outcome: &RunOutcome) -> String {
 
 fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
     let headings = [
-        words("criterion"),
-        words("verdict"),
-        words("wanted"),
-        prose("measured"),
-        number("judged", "subjects"),
+        word_column("criterion"),
+        word_column("verdict"),
+        word_column("wanted"),
+        prose_column("measured"),
+        number_column("judged", "subjects"),
     ];
     let rows: Vec<Vec<Cell>> = lines
         .iter()
@@ -149,7 +152,7 @@ fn write_criteria(page: &mut Markup, lines: &[CriterionLine]) {
             ]
         })
         .collect();
-    table(page, "Criteria with their verdicts", None, &headings, &rows);
+    tabulate_rows(page, "Criteria with their verdicts", None, &headings, &rows);
     let several = lines.iter().filter(|line| line.subjects.len() > 1);
     for line in several {
         write_subjects(page, line);
@@ -162,7 +165,7 @@ fn in_words(subject: &SubjectJudgement) -> String {
 
 fn judged_words(line: &CriterionLine) -> String {
     match (line.failed, line.unknown) {
-        (0, 0) => quantity::count(line.judged as u64),
+        (0, 0) => quantity::format_count(line.judged as u64),
         (failed, 0) => format!("{}, {failed} failed", line.judged),
         (0, unknown) => format!("{}, {unknown} unknown", line.judged),
         (failed, unknown) => format!("{}, {failed} failed, {unknown} unknown", line.judged),
@@ -170,23 +173,27 @@ fn judged_words(line: &CriterionLine) -> String {
 }
 
 fn write_subjects(page: &mut Markup, line: &CriterionLine) {
-    page.open("details", &[]);
-    page.element(
+    page.open_element("details", &[]);
+    page.add_element(
         "summary",
         &[],
         &format!("{}: each subject that decides ({})", line.criterion, line.subjects.len()),
     );
-    page.open("ul", &[("class", "subjects")]);
+    page.open_element("ul", &[("class", "subjects")]);
     for subject in &line.subjects {
-        page.open("li", &[]);
-        verdict(page, sign_of(subject.result), &subject.result.to_string(), false);
-        page.text(" ").text(&in_words(subject)).close("li");
+        page.open_element("li", &[]);
+        write_verdict_sign(page, sign_of(subject.result), &subject.result.to_string(), false);
+        page.add_text(" ").add_text(&in_words(subject)).close_element("li");
     }
-    page.close("ul");
+    page.close_element("ul");
     let named = line.subjects.len();
     let deciding = (line.failed + line.unknown).max(1);
     if deciding > named {
-        page.element("p", &[("class", "muted")], &format!("{} more are in report.json.", deciding - named));
+        page.add_element(
+            "p",
+            &[("class", "muted")],
+            &format!("{} more are in report.json.", deciding - named),
+        );
     }
-    page.close("details");
+    page.close_element("details");
 }

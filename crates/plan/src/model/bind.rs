@@ -30,11 +30,11 @@ const FAST: BitRate = BitRate::new(10_000_000_000);
 impl Plan {
     /// Computes rates and gaps for the given port speeds (one per port; `layer1.speed` overrides the link's own). Refuses a plan that needs
     /// more than a port's speed.
-    pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
+    pub fn bind_to_links(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, PlanProblems> {
         self.bind_part(speeds, &|_| true)
     }
 
-    /// Binds a part of a plan, like [`Self::bind`], on a node that has only the ports for which `is_here` is true.
+    /// Binds a part of a plan, like [`Self::bind_to_links`], on a node that has only the ports for which `is_here` is true.
     /// Streams from other nodes may get an assumed schedule.
     pub fn bind_part(
         self,
@@ -48,23 +48,24 @@ impl Plan {
         let mut problems = Vec::new();
         let mut streams = Vec::with_capacity(self.streams.len());
         for stream in &self.streams {
-            let exact =
-                stream.bind(speeds[stream.tx]).map(|timeline| BoundStream { timeline, assumed: false });
+            let exact = stream
+                .bind_to_link(speeds[stream.tx])
+                .map(|timeline| BoundStream { timeline, assumed: false });
             let bound = match exact {
                 // The sending node reports a real error itself; this node only receives the stream.
                 Err(_) if !is_here(stream.tx) => {
-                    stream.bind(Some(FAST)).map(|timeline| BoundStream { timeline, assumed: true })
+                    stream.bind_to_link(Some(FAST)).map(|timeline| BoundStream { timeline, assumed: true })
                 }
                 exact => exact,
             };
             match bound {
                 Ok(bound) => streams.push(bound),
-                Err(problem) => problems.push(stream.place.locate(*problem)),
+                Err(problem) => problems.push(stream.place.locate_problem(*problem)),
             }
         }
         // The load of a port is known only when all its streams have a schedule.
         if problems.is_empty() {
-            problems = self.overload(&streams, &speeds);
+            problems = self.overload_problems(&streams, &speeds);
         }
         if problems.is_empty() {
             Ok(BoundPlan { plan: self, streams, speeds })
@@ -74,10 +75,10 @@ impl Plan {
     }
 
     /// Problems of ports that would have to carry more than their speed.
-    fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
+    fn overload_problems(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<PlanProblem> {
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
             let speed = (*speed)?;
-            let load = self.load(streams, port);
+            let load = self.port_load(streams, port);
             (load > speed).then(|| {
                 // The rates of all these flows add up. The first one gets the problem, because a problem has one place.
                 let first = self.streams.iter().find(|stream| stream.tx == port);
@@ -89,14 +90,14 @@ impl Plan {
                 let path = format!("flows[{}].rate", first.map_or(0, |stream| stream.flow));
                 let problem = PlanProblem::error(path, message)
                     .with_hint("lower the rates, or set `layer1` speed if the link is really faster");
-                first.map(|stream| stream.place.locate(problem.clone())).unwrap_or(problem)
+                first.map(|stream| stream.place.locate_problem(problem.clone())).unwrap_or(problem)
             })
         });
         over.collect()
     }
 
     /// Total rate of the streams of a port, at layer 1.
-    fn load(&self, streams: &[BoundStream], port: usize) -> BitRate {
+    fn port_load(&self, streams: &[BoundStream], port: usize) -> BitRate {
         let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
         // An unpaced stream takes only the remaining capacity of the link.
         let loads = of_port
@@ -122,8 +123,8 @@ impl Plan {
 
 impl Stream {
     /// The schedule on a link of this speed.
-    fn bind(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
-        let size = MeanSize::from(self.frames.mean());
+    fn bind_to_link(&self, link: Option<BitRate>) -> Result<StreamTimeline, Box<PlanProblem>> {
+        let size = MeanSize::from(self.frames.mean_size());
         // An unpaced stream has no real rate: any speed will do to estimate how long it takes.
         let link = if self.frames.is_unpaced() { link.or(Some(FAST)) } else { link };
         // OTG's `bps` counts layer 2 with FCS, its `percentage` counts layer 1 (preamble and gap included).
@@ -135,43 +136,44 @@ impl Stream {
                 FrameRate::from_share(link, share, size.l1_bytes(), size.frames)
             }
         };
-        let rate = rate.ok_or_else(|| self.problem("rate", "the rate rounds to zero"))?;
-        self.check_gap(rate, link).map_err(|message| self.problem("duration", message))?;
+        let rate = rate.ok_or_else(|| self.problem_at("rate", "the rate rounds to zero"))?;
+        self.check_gap(rate, link).map_err(|message| self.problem_at("duration", message))?;
         let shape = match self.duration.amount {
             StreamAmount::Continuous => SendPattern::Endless,
             StreamAmount::Packets(packets) => SendPattern::Frames(packets),
             StreamAmount::Seconds(seconds) => SendPattern::Within(seconds),
             StreamAmount::Bursts { bursts, packets, between } => {
-                // `StreamTimeline::due` divides by the frames of a burst.
-                SendPattern::Bursts { bursts, frames: packets.max(1), pause: self.pause(between, link)? }
+                // `StreamTimeline::due_time` divides by the frames of a burst.
+                SendPattern::Bursts { bursts, frames: packets.max(1), pause: self.pause_time(between, link)? }
             }
         };
-        let delay = self.pause(self.duration.delay, link)?;
+        let delay = self.pause_time(self.duration.delay, link)?;
         let whole = StreamTimeline { rate, delay, shape };
-        Ok(self.part.deal(whole).map_err(|message| self.problem("duration", message))?)
+        Ok(self.part.part_of_timeline(whole).map_err(|message| self.problem_at("duration", message))?)
     }
 
     /// A pause as time, on a link of this speed.
-    fn pause(&self, gap: InterFrameGap, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
-        Ok(gap.on(link).ok_or_else(|| self.needs_speed("duration", "a pause in bytes"))?)
+    fn pause_time(&self, gap: InterFrameGap, link: Option<BitRate>) -> Result<Nanos, Box<PlanProblem>> {
+        Ok(gap.time_on_link(link).ok_or_else(|| self.needs_speed("duration", "a pause in bytes"))?)
     }
 
-    fn problem(&self, field: &str, message: impl Into<String>) -> PlanProblem {
+    fn problem_at(&self, field: &str, message: impl Into<String>) -> PlanProblem {
         PlanProblem::error(format!("flows[{}].{field}", self.flow), message)
     }
 
     fn needs_speed(&self, field: &str, what: &str) -> PlanProblem {
-        let problem = self.problem(field, format!("{what} needs the speed of the link, which is not known"));
+        let problem =
+            self.problem_at(field, format!("{what} needs the speed of the link, which is not known"));
         problem.with_hint("set the port's `speed` in `layer1`")
     }
 
     /// Checks that a gap wider than Ethernet's own 12 bytes fits between frames at the requested rate.
     fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
-        let size = MeanSize::from(self.frames.mean());
+        let size = MeanSize::from(self.frames.mean_size());
         // Preamble and start delimiter are 8 bytes; the gap replaces the usual 12.
         let spaced = size.bytes + size.frames * (8 + u64::from(self.duration.gap));
-        let needed = rate.bits(spaced, size.frames);
+        let needed = rate.bit_rate(spaced, size.frames);
         if needed > link {
             return Err(format!(
                 "a gap of {} bytes at this rate needs {needed}; the link has {link}",
@@ -184,7 +186,7 @@ impl Stream {
 
 impl InterFrameGap {
     /// Its time on a link of this speed; `None` if it needs the speed and that is unknown.
-    fn on(self, link: Option<BitRate>) -> Option<Nanos> {
+    fn time_on_link(self, link: Option<BitRate>) -> Option<Nanos> {
         match self {
             // Zero bytes take no time on any link, so a document without pauses needs no link speed.
             Self::Bytes(0) => Some(Nanos::ZERO),
@@ -198,17 +200,19 @@ impl FlowShare {
     /// Its part of a flow's schedule. All parts together have exactly the flow's frames, each at the flow's time.
     // Part i sends frames i, i + of, …: it starts when frame i is due, at a rate of 1/of. Bursts must divide evenly, or
     // frames of one burst would belong to another part's burst.
-    fn deal(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
+    fn part_of_timeline(self, whole: StreamTimeline) -> Result<StreamTimeline, String> {
         if self.of == 1 {
             return Ok(whole);
         }
         let shape = match whole.shape {
             SendPattern::Endless => SendPattern::Endless,
             // A time limit becomes a count: each part would round its own last frame differently.
-            SendPattern::Frames(_) | SendPattern::Within(_) => match self.share(whole.total().unwrap_or(0)) {
-                0 => return Err(self.too_few()),
-                frames => SendPattern::Frames(frames),
-            },
+            SendPattern::Frames(_) | SendPattern::Within(_) => {
+                match self.share_of_frames(whole.total_frames().unwrap_or(0)) {
+                    0 => return Err(self.too_few()),
+                    frames => SendPattern::Frames(frames),
+                }
+            }
             SendPattern::Bursts { frames, .. } if frames % self.of != 0 => {
                 return Err(format!(
                     "bursts of {frames} frames cannot be divided evenly among {} pairs of interfaces; make the \
@@ -222,7 +226,7 @@ impl FlowShare {
             }
         };
         let rate = whole.rate.part_of(self.of).ok_or_else(|| self.too_few())?;
-        Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due(self.index), shape })
+        Ok(StreamTimeline { rate, delay: whole.delay + whole.rate.due_time(self.index), shape })
     }
 
     fn too_few(self) -> String {

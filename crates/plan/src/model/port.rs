@@ -45,7 +45,7 @@ impl fmt::Display for PortLocation {
 
 impl PortLocation {
     /// A placeholder for a location that is not known yet. No interface has this name.
-    pub const fn unsettled() -> Self {
+    pub const fn not_yet_known() -> Self {
         Self { namespace: None, interface: String::new() }
     }
 }
@@ -59,7 +59,7 @@ pub enum PortHost {
     /// The node of this name.
     Node(String),
     /// Any port of a fleet with this label. It is chosen when the nodes are known; until then its location is
-    /// [`PortLocation::unsettled`].
+    /// [`PortLocation::not_yet_known`].
     Any(String),
 }
 
@@ -81,7 +81,7 @@ pub struct Port {
 
 impl Port {
     /// Its location as it is written in documents: `eth1`, `node7/eth1`, `any-tx`.
-    pub fn whereabouts(&self) -> String {
+    pub fn full_location(&self) -> String {
         match &self.site {
             PortHost::Here => self.location.to_string(),
             PortHost::Node(node) => format!("{node}/{}", self.location),

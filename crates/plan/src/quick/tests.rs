@@ -53,9 +53,9 @@ fn the_smallest_frames_of_a_mix_have_room_for_headers_and_tag() {
             vlan,
             ipv6,
         };
-        let plan = Plan::read(&quick.yaml()).unwrap();
+        let plan = Plan::from_text(&quick.to_yaml()).unwrap();
         let template = plan.streams[0].frames.template().unwrap();
-        let smallest = template.spec().size.min();
+        let smallest = template.spec().size.min_size();
         assert_eq!(smallest, FrameSize::new(least));
         assert_eq!(template.tag_form(smallest), Some(TagForm::Full));
         assert_eq!(quick.least_imix_size(), smallest);
@@ -65,11 +65,11 @@ fn the_smallest_frames_of_a_mix_have_room_for_headers_and_tag() {
 proptest! {
     #[test]
     fn what_flags_make_is_a_plan(quick in any_quick()) {
-        let plan = Plan::read(&quick.yaml()).map_err(|problems| TestCaseError::fail(format!("{problems}\n{}", quick.yaml())))?;
+        let plan = Plan::from_text(&quick.to_yaml()).map_err(|problems| TestCaseError::fail(format!("{problems}\n{}", quick.to_yaml())))?;
         prop_assert_eq!(plan.streams.len(), quick.streams as usize);
         // A VLAN tag or IPv6 leaves no room for the full test tag in the smallest frames; nothing else is worth a warning.
         prop_assert!(plan.warnings.is_empty() || quick.vlan.is_some() || quick.ipv6, "{:?}", plan.warnings);
-        let json = Plan::read(&quick.document().to_string()).unwrap();
+        let json = Plan::from_text(&quick.to_document().to_string()).unwrap();
         prop_assert_eq!(plan.streams[0].frames.template().unwrap().spec(), json.streams[0].frames.template().unwrap().spec());
         prop_assert_eq!(plan.streams[0].rate, json.streams[0].rate);
     }
@@ -88,7 +88,7 @@ fn ipv6_in_a_vlan_reads_too() {
         vlan: Some(7),
         ipv6: true,
     };
-    let plan = Plan::read(&quick.yaml()).unwrap();
+    let plan = Plan::from_text(&quick.to_yaml()).unwrap();
     assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 14 + 4 + 40 + 8);
 }
 
@@ -104,26 +104,26 @@ fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::S
         vlan: None,
         ipv6: false,
     };
-    let bound = Plan::read(&quick.yaml()).unwrap().bind(&[None, None]).unwrap();
+    let bound = Plan::from_text(&quick.to_yaml()).unwrap().bind_to_links(&[None, None]).unwrap();
     bound.streams.iter().map(|stream| stream.timeline).collect()
 }
 
 #[test]
 fn rates_below_a_frame_per_second_and_between_are_kept() {
     let one = slow("0.1pps", 1, QuickLength::Time(Nanos::from_secs(60)))[0];
-    assert_eq!((one.total(), one.due(3)), (Some(6), Nanos::from_secs(30)));
+    assert_eq!((one.total_frames(), one.due_time(3)), (Some(6), Nanos::from_secs(30)));
     let one = slow("2.5pps", 1, QuickLength::Packets(7))[0];
-    assert_eq!((one.total(), one.due(5)), (Some(7), Nanos::from_secs(2)));
+    assert_eq!((one.total_frames(), one.due_time(5)), (Some(7), Nanos::from_secs(2)));
     // 128 bytes are 1024 bits: one frame in two seconds.
     let one = slow("512bit/s", 1, QuickLength::Continuous)[0];
-    assert_eq!((one.total(), one.due(4)), (None, Nanos::from_secs(8)));
+    assert_eq!((one.total_frames(), one.due_time(4)), (None, Nanos::from_secs(8)));
     let each = slow("1pps", 4, QuickLength::Continuous);
-    assert!(each.iter().all(|timeline| timeline.due(1) == Nanos::from_secs(4)), "{each:?}");
+    assert!(each.iter().all(|timeline| timeline.due_time(1) == Nanos::from_secs(4)), "{each:?}");
 }
 
 /// (flow, sending port, receiving ports, frames of the stream) of a fleet's plan.
 fn group(tx: &str, rx: &str, pattern: QuickPattern, streams: u32) -> Vec<(String, String, String, u64)> {
-    let all = |text: &str| repeated(text, |_| Some(2)).unwrap();
+    let all = |text: &str| expand_copies(text, |_| Some(2)).unwrap();
     let quick = QuickPlan {
         tx: all(tx),
         rx: all(rx),
@@ -135,14 +135,15 @@ fn group(tx: &str, rx: &str, pattern: QuickPattern, streams: u32) -> Vec<(String
         vlan: None,
         ipv6: false,
     };
-    assert_eq!(pattern.objection(quick.tx.len(), quick.rx.len()), None);
+    assert_eq!(pattern.explain_mismatch(quick.tx.len(), quick.rx.len()), None);
     let options = crate::ReadOptions { fleet: true, ..crate::ReadOptions::default() };
-    let plan = Plan::read_with(&quick.yaml(), options).unwrap_or_else(|problems| panic!("{problems}"));
-    let bound = plan.clone().bind(&vec![None; plan.ports.len()]).unwrap();
+    let plan =
+        Plan::from_text_with(&quick.to_yaml(), options).unwrap_or_else(|problems| panic!("{problems}"));
+    let bound = plan.clone().bind_to_links(&vec![None; plan.ports.len()]).unwrap();
     let name = |port: &usize| plan.ports[*port].name.clone();
     let row = |(stream, bound): (&crate::Stream, &crate::BoundStream)| {
         let rx: Vec<String> = stream.rx.iter().map(name).collect();
-        (stream.name.clone(), name(&stream.tx), rx.join(" "), bound.timeline.total().unwrap())
+        (stream.name.clone(), name(&stream.tx), rx.join(" "), bound.timeline.total_frames().unwrap())
     };
     plan.streams.iter().zip(&bound.streams).map(row).collect()
 }
@@ -178,13 +179,13 @@ fn groups_send_in_pairs_to_one_or_each_to_each() {
 #[test]
 fn how_many_a_group_has_is_said_or_asked() {
     let known = |location: &str| (location == "any-tx").then_some(5);
-    assert_eq!(repeated("any-tx*all", known).unwrap().len(), 5);
-    assert_eq!(repeated("any-tx*2", known).unwrap(), ["any-tx", "any-tx"]);
-    assert_eq!(repeated("node/eth1", known).unwrap(), ["node/eth1"]);
+    assert_eq!(expand_copies("any-tx*all", known).unwrap().len(), 5);
+    assert_eq!(expand_copies("any-tx*2", known).unwrap(), ["any-tx", "any-tx"]);
+    assert_eq!(expand_copies("node/eth1", known).unwrap(), ["node/eth1"]);
     for wrong in ["any-tx*0", "any-tx*x", "eth1*2", "any-rx*all", "any-tx*5000", "any-tx*"] {
-        assert!(repeated(wrong, known).is_err(), "{wrong}");
+        assert!(expand_copies(wrong, known).is_err(), "{wrong}");
     }
-    let objects = |pattern: QuickPattern, tx, rx| pattern.objection(tx, rx).is_some();
+    let objects = |pattern: QuickPattern, tx, rx| pattern.explain_mismatch(tx, rx).is_some();
     assert!(
         objects(QuickPattern::NToN, 2, 3)
             && objects(QuickPattern::NToOne, 2, 2)
@@ -196,7 +197,7 @@ fn how_many_a_group_has_is_said_or_asked() {
 #[test]
 fn the_parts_of_a_load_add_up() {
     let each = slow("1000pps", 3, QuickLength::Time(Nanos::from_secs(1)));
-    assert_eq!(each.iter().map(|timeline| timeline.total().unwrap()).sum::<u64>(), 1000);
+    assert_eq!(each.iter().map(|timeline| timeline.total_frames().unwrap()).sum::<u64>(), 1000);
     let uneven = slow("1500.5pps", 1, QuickLength::Time(Nanos::from_secs(100)))[0];
-    assert!((150_000..=150_100).contains(&uneven.total().unwrap()), "{uneven:?}");
+    assert!((150_000..=150_100).contains(&uneven.total_frames().unwrap()), "{uneven:?}");
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Writes a JSON value as block YAML. Strings are quoted as JSON, which YAML reads the same way.
-pub(crate) fn yaml(value: &Value, indent: usize, out: &mut String) {
+pub(crate) fn write_yaml(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(members) if !members.is_empty() => yaml_object(members, indent, false, out),
         Value::Array(items) if !items.is_empty() => {
@@ -41,6 +41,6 @@ fn yaml_object(members: &Map<String, Value>, indent: usize, begun: bool, out: &m
             || matches!(value, Value::Array(a) if !a.is_empty());
         out.push_str(if is_block { ":\n" } else { ": " });
         let deeper = if value.is_array() { indent } else { indent + 2 };
-        yaml(value, deeper, out);
+        write_yaml(value, deeper, out);
     }
 }

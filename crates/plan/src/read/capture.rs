@@ -39,51 +39,52 @@ const IPV6: &[FieldDef] = &[
     ("dst", 192, 128),
 ];
 
-pub(super) fn captures(
+pub(super) fn read_captures(
     config: &DocumentObject<'_>,
     ports: &PortNames,
     names: &mut UniqueNames,
 ) -> Vec<PlannedCapture> {
     let mut captures: Vec<PlannedCapture> = Vec::new();
     let mut captured = HashMap::new();
-    for item in config.items("captures") {
-        let Some(object) = item.object() else { continue };
-        let name = names.claim(&object);
-        let members = members(&object, ports, &name, &mut captured);
-        let format = match object.word("format", &["pcap", "pcapng"], "pcap") {
+    for item in config.read_items("captures") {
+        let Some(object) = item.as_object() else { continue };
+        let name = names.claim_name(&object);
+        let members = capture_ports(&object, ports, &name, &mut captured);
+        let format = match object.read_word("format", &["pcap", "pcapng"], "pcap") {
             "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap,
         };
         // OTG: without `packet_size`, the whole packet is captured.
-        let snap_len = object.get("packet_size").map(|_| object.number("packet_size", 0, 1, 65_535));
+        let snap_len =
+            object.read_member("packet_size").map(|_| object.read_number("packet_size", 0, 1, 65_535));
         // OTG combines filters with AND, so one list holds the conditions of all.
-        let conditions = object.items("filters").iter().flat_map(conditions).collect();
+        let conditions = object.read_items("filters").iter().flat_map(read_conditions).collect();
         captures.push(PlannedCapture {
             name,
             ports: members,
             format,
             snap_len: snap_len.and_then(|bytes| u32::try_from(bytes).ok()),
-            overwrite: object.flag("overwrite", true),
+            overwrite: object.read_flag("overwrite", true),
             filter: FrameFilter { conditions },
         });
-        object.close();
+        object.refuse_unread();
     }
     captures
 }
 
 /// The ports of a capture. `captured` has the ports of the captures before it, each with the first capture's name.
-fn members(
+fn capture_ports(
     object: &DocumentObject<'_>,
     ports: &PortNames,
     name: &str,
     captured: &mut HashMap<usize, String>,
 ) -> Vec<usize> {
     let mut members = Vec::new();
-    let named = object.require("port_names").map(|item| item.list()).unwrap_or_default();
+    let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
     for item in named {
         let Some(port) = port_named(&item, ports) else { continue };
         if let Some(other) = captured.get(&port) {
-            item.error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
+            item.add_error(format!("port `{}` is already in capture `{other}`", ports.names[port]));
         }
         members.push(port);
     }
@@ -94,59 +95,59 @@ fn members(
     members
 }
 
-fn conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
-    let Some(filter) = item.object() else { return Vec::new() };
-    let choice = filter.choice(&["custom", "ethernet", "vlan", "ipv4", "ipv6"], "custom");
-    let found = match (choice, filter.chosen(choice)) {
+fn read_conditions(item: &DocumentItem<'_>) -> Vec<FieldCondition> {
+    let Some(filter) = item.as_object() else { return Vec::new() };
+    let choice = filter.read_choice(&["custom", "ethernet", "vlan", "ipv4", "ipv6"], "custom");
+    let found = match (choice, filter.chosen_object(choice)) {
         (_, None) => Vec::new(),
-        ("ethernet", Some(fields)) => named(fields, FilterBase::Frame, ETHERNET),
-        ("vlan", Some(fields)) => named(fields, FilterBase::Vlan, VLAN),
-        ("ipv4", Some(fields)) => named(fields, FilterBase::Ipv4, IPV4),
-        ("ipv6", Some(fields)) => named(fields, FilterBase::Ipv6, IPV6),
-        (_, Some(fields)) => custom(fields).into_iter().collect(),
+        ("ethernet", Some(fields)) => named_conditions(fields, FilterBase::Frame, ETHERNET),
+        ("vlan", Some(fields)) => named_conditions(fields, FilterBase::Vlan, VLAN),
+        ("ipv4", Some(fields)) => named_conditions(fields, FilterBase::Ipv4, IPV4),
+        ("ipv6", Some(fields)) => named_conditions(fields, FilterBase::Ipv6, IPV6),
+        (_, Some(fields)) => custom_condition(fields).into_iter().collect(),
     };
-    filter.close();
+    filter.refuse_unread();
     found
 }
 
-fn named(fields: DocumentObject<'_>, base: FilterBase, table: &[FieldDef]) -> Vec<FieldCondition> {
+fn named_conditions(fields: DocumentObject<'_>, base: FilterBase, table: &[FieldDef]) -> Vec<FieldCondition> {
     let mut found = Vec::new();
     // Only fields that the document names: with the default mask, an absent field would demand the value 0.
     for (name, bit_offset, bits) in table {
-        if let Some(field) = fields.object(name) {
-            let value = hex(&field, "value", *bits);
-            let mask = hex(&field, "mask", *bits);
-            let negate = field.flag("negate", false);
-            field.close();
+        if let Some(field) = fields.read_object(name) {
+            let value = read_hex(&field, "value", *bits);
+            let mask = read_hex(&field, "mask", *bits);
+            let negate = field.read_flag("negate", false);
+            field.refuse_unread();
             found.push(FieldCondition { base, bit_offset: *bit_offset, bits: *bits, value, mask, negate });
         }
     }
     if base == FilterBase::Frame {
-        fields.refuse(&["pfc_queue"], NOT_YET);
+        fields.refuse_members(&["pfc_queue"], NOT_YET);
     }
-    fields.close();
+    fields.refuse_unread();
     found
 }
 
-fn custom(field: DocumentObject<'_>) -> Option<FieldCondition> {
-    let bit_offset = u32::try_from(field.number("offset", 0, 0, 1 << 20)).ok()?;
-    let bits = u32::try_from(field.number("bit_length", 8, 1, 128)).ok()?;
-    let value = hex(&field, "value", bits);
-    let mask = hex(&field, "mask", bits);
-    let negate = field.flag("negate", false);
-    field.close();
+fn custom_condition(field: DocumentObject<'_>) -> Option<FieldCondition> {
+    let bit_offset = u32::try_from(field.read_number("offset", 0, 0, 1 << 20)).ok()?;
+    let bits = u32::try_from(field.read_number("bit_length", 8, 1, 128)).ok()?;
+    let value = read_hex(&field, "value", bits);
+    let mask = read_hex(&field, "mask", bits);
+    let negate = field.read_flag("negate", false);
+    field.refuse_unread();
     Some(FieldCondition { base: FilterBase::Frame, bit_offset, bits, value, mask, negate })
 }
 
 /// Hexadecimal digits, with or without `0x`; short ones are padded on the left.
-fn hex(object: &DocumentObject<'_>, name: &'static str, bits: u32) -> u128 {
-    let Some(item) = object.get(name) else { return 0 };
-    let Some(text) = item.text() else { return 0 };
+fn read_hex(object: &DocumentObject<'_>, name: &'static str, bits: u32) -> u128 {
+    let Some(item) = object.read_member(name) else { return 0 };
+    let Some(text) = item.as_text() else { return 0 };
     let digits = text.trim_start_matches("0x").trim_start_matches("0X");
     match u128::from_str_radix(digits, 16) {
         Ok(value) if bits >= 128 || value < 1 << bits => value,
         _ => {
-            item.error(format!("`{text}` is not a hexadecimal value of {bits} bits"));
+            item.add_error(format!("`{text}` is not a hexadecimal value of {bits} bits"));
             0
         }
     }

@@ -35,47 +35,47 @@ pub(super) struct NamedDevices {
     pub(super) names: Vec<String>,
 }
 
-pub(super) fn devices(
+pub(super) fn read_devices(
     config: &DocumentObject<'_>,
     ports: &PortNames,
     names: &mut UniqueNames,
 ) -> NamedDevices {
     let mut devices = NamedDevices::default();
     let mut taken = TakenAddresses::new();
-    for item in config.items("devices") {
-        let Some(object) = item.object() else { continue };
-        let device = names.claim(&object);
-        for item in object.items("ethernets") {
-            devices.interfaces.extend(ethernet(&item, &device, ports, names, &mut taken));
+    for item in config.read_items("devices") {
+        let Some(object) = item.as_object() else { continue };
+        let device = names.claim_name(&object);
+        for item in object.read_items("ethernets") {
+            devices.interfaces.extend(read_interface(&item, &device, ports, names, &mut taken));
         }
-        object.refuse(PROTOCOLS, NOT_YET);
-        object.close();
+        object.refuse_members(PROTOCOLS, NOT_YET);
+        object.refuse_unread();
         devices.names.push(device);
     }
     devices
 }
 
-fn ethernet(
+fn read_interface(
     item: &DocumentItem<'_>,
     device: &str,
     ports: &PortNames,
     names: &mut UniqueNames,
     taken: &mut TakenAddresses,
 ) -> Option<DeviceInterface> {
-    let object = item.object()?;
-    let name = names.claim(&object);
-    let port = object.require("connection").and_then(|item| connection(&item, ports));
-    let mac = object.require("mac").and_then(|item| unicast(&item));
-    let vlans = vlans(&object, names);
+    let object = item.as_object()?;
+    let name = names.claim_name(&object);
+    let port = object.require_member("connection").and_then(|item| connected_port(&item, ports));
+    let mac = object.require_member("mac").and_then(|item| read_own_mac(&item));
+    let vlans = read_vlans(&object, names);
     let mut addresses = Vec::new();
     for (list, is_v6) in [("ipv4_addresses", false), ("ipv6_addresses", true)] {
-        addresses.extend(object.items(list).iter().filter_map(|item| address(item, is_v6, names)));
+        addresses.extend(object.read_items(list).iter().filter_map(|item| read_address(item, is_v6, names)));
     }
-    if object.number("mtu", 1500, 0, 65_535) != 1500 {
-        object.item.warn("`mtu` has no effect: frames have the sizes their flows give");
+    if object.read_number("mtu", 1500, 0, 65_535) != 1500 {
+        object.item.add_warning("`mtu` has no effect: frames have the sizes their flows give");
     }
-    object.refuse(&["dhcpv4_interfaces", "dhcpv6_interfaces"], NOT_YET);
-    object.close();
+    object.refuse_members(&["dhcpv4_interfaces", "dhcpv6_interfaces"], NOT_YET);
+    object.refuse_unread();
     // Missing members count only now, after all others were read, so that users see all problems at once.
     let found = DeviceInterface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
     refuse_twins(item, &found, taken);
@@ -92,59 +92,59 @@ fn refuse_twins(item: &DocumentItem<'_>, found: &DeviceInterface, taken: &mut Ta
     let network = taken.entry((found.port, tags)).or_default();
     let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));
     for (ip, owner) in twins {
-        item.error(format!("{ip} already belongs to `{owner}`, on the same port and VLAN"));
+        item.add_error(format!("{ip} already belongs to `{owner}`, on the same port and VLAN"));
     }
     for address in &found.addresses {
         network.entry(address.ip).or_insert_with(|| found.name.clone());
     }
 }
 
-fn connection(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
-    let object = item.object()?;
+fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
+    let object = item.as_object()?;
     object.do_not_suggest(&["lag_name", "vxlan_name", "simulated_link"]);
-    let choice = object.choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
+    let choice = object.read_choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
     if choice != "port_name" {
-        object.item.error(format!("`{choice}` is not supported: {NOT_YET}"));
+        object.item.add_error(format!("`{choice}` is not supported: {NOT_YET}"));
         return None;
     }
-    let port = object.require("port_name").and_then(|item| port_named(&item, ports));
-    object.close();
+    let port = object.require_member("port_name").and_then(|item| port_named(&item, ports));
+    object.refuse_unread();
     port
 }
 
-fn vlans(ethernet: &DocumentObject<'_>, names: &mut UniqueNames) -> Vec<VlanTag> {
-    let items = ethernet.items("vlans");
+fn read_vlans(ethernet: &DocumentObject<'_>, names: &mut UniqueNames) -> Vec<VlanTag> {
+    let items = ethernet.read_items("vlans");
     if items.len() > MOST_TAGS {
-        ethernet.item.error(format!("{} VLAN tags; at most {MOST_TAGS} are possible", items.len()));
+        ethernet.item.add_error(format!("{} VLAN tags; at most {MOST_TAGS} are possible", items.len()));
     }
     let words: Vec<&'static str> = TPIDS.iter().map(|(word, _)| *word).collect();
     items.iter().filter_map(|item| vlan_tag(item, &words, names)).collect()
 }
 
 fn vlan_tag(item: &DocumentItem<'_>, words: &[&'static str], names: &mut UniqueNames) -> Option<VlanTag> {
-    let object = item.object()?;
-    names.claim(&object);
-    let word = object.word("tpid", words, "x8100");
+    let object = item.as_object()?;
+    names.claim_name(&object);
+    let word = object.read_word("tpid", words, "x8100");
     let tpid = TPIDS.iter().find(|(known, _)| *known == word).map_or(0x8100, |(_, tpid)| *tpid);
-    let priority = u8::try_from(object.number("priority", 0, 0, 7)).ok()?;
-    let id = u16::try_from(object.number("id", 1, 0, 4095)).ok()?;
-    object.close();
+    let priority = u8::try_from(object.read_number("priority", 0, 0, 7)).ok()?;
+    let id = u16::try_from(object.read_number("id", 1, 0, 4095)).ok()?;
+    object.refuse_unread();
     Some(VlanTag { tpid, priority, id })
 }
 
-fn address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Option<DeviceAddress> {
-    let object = item.object()?;
-    let name = names.claim(&object);
-    let ip = object.require("address").and_then(|item| own(&item, is_v6));
-    let gateway = object.require("gateway").and_then(|item| ip_of(&item, is_v6));
+fn read_address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Option<DeviceAddress> {
+    let object = item.as_object()?;
+    let name = names.claim_name(&object);
+    let ip = object.require_member("address").and_then(|item| read_own_ip(&item, is_v6));
+    let gateway = object.require_member("gateway").and_then(|item| read_ip(&item, is_v6));
     let usual = if is_v6 { 64 } else { 24 };
     let longest = if is_v6 { 128 } else { 32 };
-    let prefix = u8::try_from(object.number("prefix", usual, 1, longest)).ok()?;
-    let gateway_mac = object.object("gateway_mac").and_then(gateway_mac);
-    object.close();
+    let prefix = u8::try_from(object.read_number("prefix", usual, 1, longest)).ok()?;
+    let gateway_mac = object.read_object("gateway_mac").and_then(gateway_mac);
+    object.refuse_unread();
     let gateway = gateway?;
     if gateway.is_multicast() {
-        item.error(format!("gateway {gateway} is a multicast address"));
+        item.add_error(format!("gateway {gateway} is a multicast address"));
     }
     // OTG requires a gateway, so documents give the unspecified address to say that there is none.
     let gateway = (!gateway.is_unspecified()).then_some(gateway);
@@ -152,28 +152,28 @@ fn address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Opt
 }
 
 fn gateway_mac(object: DocumentObject<'_>) -> Option<Mac> {
-    let choice = object.choice(&["auto", "value"], "auto");
-    let value = object.get("value");
-    object.close();
+    let choice = object.read_choice(&["auto", "value"], "auto");
+    let value = object.read_member("value");
+    object.refuse_unread();
     match (choice, value) {
-        ("value", Some(item)) => mac_of(&item),
+        ("value", Some(item)) => read_mac(&item),
         ("value", None) => Some([0; 6]),
         _ => None,
     }
 }
 
 /// Reads an address that an interface can have.
-fn own(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
-    let ip = ip_of(item, is_v6)?;
+fn read_own_ip(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
+    let ip = read_ip(item, is_v6)?;
     if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
-        item.error(format!("{ip} cannot be the address of an interface"));
+        item.add_error(format!("{ip} cannot be the address of an interface"));
         return None;
     }
     Some(ip)
 }
 
-fn ip_of(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
-    let text = item.text()?;
+fn read_ip(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
+    let text = item.as_text()?;
     let ip = if is_v6 {
         text.parse::<Ipv6Addr>().ok().map(IpAddr::V6)
     } else {
@@ -181,26 +181,26 @@ fn ip_of(item: &DocumentItem<'_>, is_v6: bool) -> Option<IpAddr> {
     };
     if ip.is_none() {
         let wanted = if is_v6 { "an IPv6 address like 2001:2::1" } else { "an IPv4 address like 198.18.0.1" };
-        item.error(format!("`{text}` is not {wanted}"));
+        item.add_error(format!("`{text}` is not {wanted}"));
     }
     ip
 }
 
-fn mac_of(item: &DocumentItem<'_>) -> Option<Mac> {
-    let text = item.text()?;
-    let mac = recording::mac(text);
+fn read_mac(item: &DocumentItem<'_>) -> Option<Mac> {
+    let text = item.as_text()?;
+    let mac = recording::parse_mac(text);
     if mac.is_none() {
-        item.error(format!("`{text}` is not a MAC address like 02:00:00:00:00:01"));
+        item.add_error(format!("`{text}` is not a MAC address like 02:00:00:00:00:01"));
     }
     mac
 }
 
 /// Reads a MAC address that an interface can have.
-fn unicast(item: &DocumentItem<'_>) -> Option<Mac> {
-    let mac = mac_of(item)?;
+fn read_own_mac(item: &DocumentItem<'_>) -> Option<Mac> {
+    let mac = read_mac(item)?;
     // The lowest bit of the first byte is the group bit (IEEE Std 802, 8.2).
     if mac[0] & 1 == 1 || mac == [0; 6] {
-        item.error("an interface needs a MAC address of its own: not zero, not a group address");
+        item.add_error("an interface needs a MAC address of its own: not zero, not a group address");
         return None;
     }
     Some(mac)

@@ -25,17 +25,21 @@ fn with(flow: &str) -> String {
 }
 
 fn streams(flow: &str) -> Vec<Stream> {
-    Plan::read(&with(flow)).unwrap_or_else(|problems| panic!("{problems}")).streams
+    Plan::from_text(&with(flow)).unwrap_or_else(|problems| panic!("{problems}")).streams
 }
 
 fn error(text: &str) -> PlanProblem {
-    Plan::read(text).unwrap_err().0.remove(0)
+    Plan::from_text(text).unwrap_err().0.remove(0)
 }
 
 /// The first bytes of frame `n`, as hexadecimal digits.
 fn bytes(stream: &Stream, n: u64, len: usize) -> String {
     let mut frame = [0; 2048];
-    stream.frames.template().unwrap().render(n, TagStamp { key: TagKey(1), stream: 0, time: 0 }, &mut frame);
+    stream.frames.template().unwrap().render_frame(
+        n,
+        TagStamp { key: TagKey(1), stream: 0, time: 0 },
+        &mut frame,
+    );
     use std::fmt::Write;
     frame[..len].iter().fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").unwrap();
@@ -45,8 +49,8 @@ fn bytes(stream: &Stream, n: u64, len: usize) -> String {
 
 fn value(stream: &Stream, kind: HeaderKind, field: &str) -> Option<u128> {
     let spec = stream.frames.template().unwrap().spec();
-    match spec.headers.iter().find(|header| header.kind() == kind)?.setting(field)? {
-        FieldSetting::Pattern(pattern) => Some(pattern.at(0, 128)),
+    match spec.headers.iter().find(|header| header.kind() == kind)?.field_setting(field)? {
+        FieldSetting::Pattern(pattern) => Some(pattern.value_at(0, 128)),
         FieldSetting::BadChecksum => None,
     }
 }
@@ -111,20 +115,20 @@ fn a_mesh_deals_frames_values_and_times_to_its_pairs_in_turn() {
          duration: {fixed_packets: {packets: 10}}, packet: [{ethernet: {dst: {value: '02:00:00:00:00:77'}}}, \
          {ipv4: {src: {values: [10.0.0.1, 10.0.0.2]}, dst: {value: 10.9.9.9}}}, {udp: {src_port: {increment: {start: 100, count: 6}}}}]",
     );
-    let bound = Plan::read(&text)
+    let bound = Plan::from_text(&text)
         .unwrap_or_else(|p| panic!("{p}"))
-        .bind(&[Some(BitRate::new(10_000_000_000)); 2])
+        .bind_to_links(&[Some(BitRate::new(10_000_000_000)); 2])
         .unwrap();
     let names: Vec<_> = bound.plan.streams.iter().map(|stream| stream.name.as_str()).collect();
     assert_eq!(names, ["f: v4a > v4c", "f: v4a > v6b", "f: e1 > v4c", "f: e1 > v6b"]);
-    let totals: Vec<_> = bound.streams.iter().map(|bound| bound.timeline.total().unwrap()).collect();
+    let totals: Vec<_> = bound.streams.iter().map(|bound| bound.timeline.total_frames().unwrap()).collect();
     assert_eq!(totals, [3, 3, 2, 2]);
     for n in 0..10u64 {
         let part = usize::try_from(n % 4).unwrap();
-        assert_eq!(bound.streams[part].timeline.due(n / 4), Nanos::from_millis(n));
+        assert_eq!(bound.streams[part].timeline.due_time(n / 4), Nanos::from_millis(n));
         let spec = bound.plan.streams[part].frames.template().unwrap().spec();
-        let at = |header: &packetrig_wire::header::PacketHeader, field| match header.setting(field) {
-            Some(FieldSetting::Pattern(pattern)) => pattern.at(n / 4, 32),
+        let at = |header: &packetrig_wire::header::PacketHeader, field| match header.field_setting(field) {
+            Some(FieldSetting::Pattern(pattern)) => pattern.value_at(n / 4, 32),
             _ => panic!("no pattern"),
         };
         let udp = spec.headers.iter().find(|header| header.kind() == HeaderKind::Udp).unwrap();
@@ -212,9 +216,9 @@ fn what_cannot_be_is_refused_by_path() {
     let uneven =
         with("tx_rx: {device: {tx_names: [e1], rx_names: [v4b, v4c]}}, duration: {burst: {packets: 3}}");
     assert!(
-        Plan::read(&uneven)
+        Plan::from_text(&uneven)
             .unwrap()
-            .bind(&[None, None])
+            .bind_to_links(&[None, None])
             .unwrap_err()
             .to_string()
             .contains("cannot be divided")
@@ -223,11 +227,11 @@ fn what_cannot_be_is_refused_by_path() {
 
 #[test]
 fn protocols_start_by_themselves_unless_told_otherwise() {
-    assert!(Plan::read(DEVICES).unwrap().auto_start);
+    assert!(Plan::from_text(DEVICES).unwrap().auto_start);
     let text = format!(
         "{DEVICES}options: {{port_options: {{location_preemption: true}}, protocol_options: {{auto_start_all: false}}}}\n"
     );
-    let plan = Plan::read(&text).unwrap();
+    let plan = Plan::from_text(&text).unwrap();
     assert!(!plan.auto_start && plan.warnings.is_empty());
     assert_eq!(plan.interfaces[0].vlans[0].to_string(), "0x88a8/7");
     assert_eq!(plan.interfaces[1].addresses[2].prefix, 96);

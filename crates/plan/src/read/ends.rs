@@ -3,7 +3,7 @@
 use super::{PortNames, port_named};
 use crate::PlanProblem;
 use crate::device::DeviceInterface;
-use crate::nearest::nearest;
+use crate::nearest::nearest_name;
 use crate::reader::{DocumentItem, DocumentObject};
 use std::collections::{HashMap, HashSet};
 
@@ -57,23 +57,23 @@ impl<'a> NamedEnds<'a> {
     }
 
     /// Number of ports of the plan.
-    pub(super) fn ports(&self) -> usize {
+    pub(super) fn port_count(&self) -> usize {
         self.port_names.names.len()
     }
 
     /// Its name in the document.
-    pub(super) fn name_of(&self, endpoint: FlowEndpoint) -> &str {
+    pub(super) fn endpoint_name(&self, endpoint: FlowEndpoint) -> &str {
         let interface = &self.interfaces[endpoint.interface];
         endpoint.address.map_or(&interface.name, |address| &interface.addresses[address].name)
     }
 
-    fn endpoint(&self, item: &DocumentItem<'_>) -> Option<FlowEndpoint> {
-        let name = item.text()?;
+    fn find_endpoint(&self, item: &DocumentItem<'_>) -> Option<FlowEndpoint> {
+        let name = item.as_text()?;
         let found = self.endpoints.get(name).copied();
         if found.is_none() {
             let problem =
                 PlanProblem::error(&*item.path, format!("there is no interface or address `{name}`"));
-            item.note(match self.hint(name) {
+            item.add_problem(match self.unknown_name_hint(name) {
                 Some(hint) => problem.with_hint(hint),
                 None => problem,
             });
@@ -81,7 +81,7 @@ impl<'a> NamedEnds<'a> {
         found
     }
 
-    fn hint(&self, name: &str) -> Option<String> {
+    fn unknown_name_hint(&self, name: &str) -> Option<String> {
         if self.devices.iter().any(|device| device == name) {
             let of_device = self.interfaces.iter().filter(|interface| interface.device == name);
             let names: Vec<&str> = of_device.map(|interface| &*interface.name).take(8).collect();
@@ -91,29 +91,29 @@ impl<'a> NamedEnds<'a> {
             ));
         }
         let names: Vec<&str> = self.endpoints.keys().copied().collect();
-        nearest(name, &names).map(|near| format!("did you mean `{near}`?"))
+        nearest_name(name, &names).map(|near| format!("did you mean `{near}`?"))
     }
 }
 
-pub(super) fn tx_rx(item: &DocumentItem<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
-    let object = item.object()?;
-    let choice = object.choice(&["port", "device"], "port");
-    let chosen = object.chosen(choice)?;
-    object.close();
-    if choice == "device" { pairs(&chosen, known) } else { ports(&chosen, known.port_names) }
+pub(super) fn read_ends(item: &DocumentItem<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
+    let object = item.as_object()?;
+    let choice = object.read_choice(&["port", "device"], "port");
+    let chosen = object.chosen_object(choice)?;
+    object.refuse_unread();
+    if choice == "device" { read_pairs(&chosen, known) } else { read_port_ends(&chosen, known.port_names) }
 }
 
-fn ports(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
-    let tx = port.require("tx_name").and_then(|item| port_named(&item, ports));
-    let mut named = port.items("rx_names");
+fn read_port_ends(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
+    let tx = port.require_member("tx_name").and_then(|item| port_named(&item, ports));
+    let mut named = port.read_items("rx_names");
     // OTG has deprecated `rx_name`, but most scripts still send it.
-    named.extend(port.get("rx_name"));
+    named.extend(port.read_member("rx_name"));
     let mut rx = Vec::new();
     let mut seen = HashSet::new();
     for item in &named {
         match port_named(item, ports) {
             Some(port) if !seen.insert(port) => {
-                item.error(format!("port `{}` is listed twice", ports.names[port]));
+                item.add_error(format!("port `{}` is listed twice", ports.names[port]));
             }
             Some(port) => rx.push(port),
             None => {}
@@ -122,12 +122,12 @@ fn ports(port: &DocumentObject<'_>, ports: &PortNames) -> Option<FlowEnds> {
     Some(FlowEnds::Ports(tx?, rx))
 }
 
-fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
-    let one_to_one = object.word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
-    let both_ways = object.flag("bidirectional", false);
+fn read_pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds> {
+    let one_to_one = object.read_word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
+    let both_ways = object.read_flag("bidirectional", false);
     // Both sides are read before either is given up, so that problems of both are noted.
-    let tx = endpoints(object, "tx_names", known);
-    let rx = endpoints(object, "rx_names", known);
+    let tx = read_endpoints(object, "tx_names", known);
+    let rx = read_endpoints(object, "rx_names", known);
     let tx = tx?;
     let rx = rx?;
     if one_to_one && tx.len() != rx.len() {
@@ -136,18 +136,18 @@ fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds>
             tx.len(),
             rx.len()
         );
-        object.item.error(message);
+        object.item.add_error(message);
         return None;
     }
     if tx.is_empty() || rx.is_empty() {
-        object.item.error("a device flow needs a name on each side");
+        object.item.add_error("a device flow needs a name on each side");
         return None;
     }
     // The mesh is counted before it is built: two long lists of names would need gigabytes.
     let couples: Vec<(FlowEndpoint, FlowEndpoint)> = if one_to_one {
         tx.into_iter().zip(rx).collect()
     } else if tx.len().saturating_mul(rx.len()) > super::flow::MOST_STREAMS {
-        object.item.error(format!(
+        object.item.add_error(format!(
             "{} pairs are too many; a run can distinguish {}",
             tx.len() * rx.len(),
             super::flow::MOST_STREAMS
@@ -157,20 +157,20 @@ fn pairs(object: &DocumentObject<'_>, known: &NamedEnds<'_>) -> Option<FlowEnds>
         tx.iter().flat_map(|from| rx.iter().map(|to| (*from, *to))).collect()
     };
     if let Some((same, _)) = couples.iter().find(|(from, to)| from == to) {
-        object.item.error(format!("`{}` would send to itself", known.name_of(*same)));
+        object.item.add_error(format!("`{}` would send to itself", known.endpoint_name(*same)));
         return None;
     }
     Some(FlowEnds::Pairs(in_both_directions(&couples, both_ways)))
 }
 
 /// The named endpoints; `None` if one of them is unknown.
-fn endpoints(
+fn read_endpoints(
     object: &DocumentObject<'_>,
     name: &'static str,
     known: &NamedEnds<'_>,
 ) -> Option<Vec<FlowEndpoint>> {
-    let items = object.require(name).map(|item| item.list()).unwrap_or_default();
-    let found: Vec<FlowEndpoint> = items.iter().filter_map(|item| known.endpoint(item)).collect();
+    let items = object.require_member(name).map(|item| item.as_list()).unwrap_or_default();
+    let found: Vec<FlowEndpoint> = items.iter().filter_map(|item| known.find_endpoint(item)).collect();
     // A shorter list would pair the wrong ends; the unknown name is already an error.
     (found.len() == items.len()).then_some(found)
 }

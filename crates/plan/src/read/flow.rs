@@ -1,13 +1,13 @@
 //! Flows: their ends, headers, sizes, payloads and metrics.
 
-use super::ends::{EndpointPair, FlowEnds, NamedEnds, tx_rx};
-use super::metrics::metrics;
-use super::packet::{HeaderContext, headers, hex_bytes};
+use super::ends::{EndpointPair, FlowEnds, NamedEnds, read_ends};
+use super::metrics::read_metrics;
+use super::packet::{HeaderContext, hex_bytes, read_headers};
 use super::pair_headers::{PairHeaders, headers_for_pair};
-use super::port::elsewhere;
+use super::port::read_placeholder;
 use super::replay::{self, ReplaySource};
-use super::size::size;
-use super::timing::{duration, rate};
+use super::size::read_size;
+use super::timing::{read_duration, read_flow_rate};
 use super::{NOT_YET, UniqueNames};
 use crate::document::TextPosition;
 use crate::reader::{DocumentItem, DocumentObject};
@@ -27,7 +27,7 @@ pub(super) const MOST_STREAMS: usize = 1 << 16;
 /// Most recordings of a run: each takes a thread and some MiB.
 const MOST_RECORDINGS: usize = 64;
 
-pub(super) fn flows(
+pub(super) fn read_flows(
     config: &DocumentObject<'_>,
     options: ReadOptions,
     known: &NamedEnds<'_>,
@@ -35,26 +35,26 @@ pub(super) fn flows(
 ) -> Vec<Stream> {
     let mut streams = Vec::new();
     let mut flow = 0;
-    for item in &config.items("flows") {
+    for item in &config.read_items("flows") {
         if let Some(gap) = flows_elsewhere(item, options, known, streams.len()) {
             streams.extend((0..gap.count).map(|number| stream_elsewhere(flow + number, &gap)));
             flow += gap.count;
         } else {
-            read(item, flow, options, known, names, &mut streams);
+            read_flow(item, flow, options, known, names, &mut streams);
             flow += 1;
         }
         if streams.len() > MOST_STREAMS {
-            config.item.error(format!("more than {MOST_STREAMS} streams; a run cannot distinguish more"));
+            config.item.add_error(format!("more than {MOST_STREAMS} streams; a run cannot distinguish more"));
             return Vec::new();
         }
     }
     if streams.iter().filter(|stream| stream.frames.recording().is_some()).count() > MOST_RECORDINGS {
-        config.item.error(format!("a run replays at most {MOST_RECORDINGS} files at a time"));
+        config.item.add_error(format!("a run replays at most {MOST_RECORDINGS} files at a time"));
     }
     streams
 }
 
-fn read(
+fn read_flow(
     item: &DocumentItem<'_>,
     flow: usize,
     options: ReadOptions,
@@ -62,40 +62,46 @@ fn read(
     names: &mut UniqueNames,
     streams: &mut Vec<Stream>,
 ) -> Option<()> {
-    let object = item.object()?;
-    let name = names.claim(&object);
-    let end_item = object.require("tx_rx");
-    let ends = end_item.as_ref().and_then(|item| tx_rx(item, known));
+    let object = item.as_object()?;
+    let name = names.claim_name(&object);
+    let end_item = object.require_member("tx_rx");
+    let ends = end_item.as_ref().and_then(|item| read_ends(item, known));
     let receivers = match &ends {
         Some(FlowEnds::Ports(_, rx)) => rx.len(),
         Some(FlowEnds::Pairs(_)) => 1,
         None => 0,
     };
-    let metrics = metrics(&object, receivers);
-    let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
+    let metrics = read_metrics(&object, receivers);
+    let place = object.read_member("rate").map_or_else(|| item.place(), |rate| rate.place());
     let device = matches!(ends, Some(FlowEnds::Pairs(_)));
     let context = HeaderContext { options, flow: flow as u64, device };
-    let source = match object.object("x_replay") {
-        Some(replay) => replay::source(&object, replay, metrics.enable).map(FlowOrigin::File),
-        None => recipe(&object, context, metrics),
+    let source = match object.read_object("x_replay") {
+        Some(replay) => replay::read_source(&object, replay, metrics.enable).map(FlowOrigin::File),
+        None => read_recipe(&object, context, metrics),
     };
-    object.refuse(&["egress_packet"], NOT_YET);
-    object.close();
+    object.refuse_members(&["egress_packet"], NOT_YET);
+    object.refuse_unread();
     // Given up only here, after all members were read, so that users see the problems of all of them.
     let ends = ends?;
     let shared = FlowBasis { place, flow, name, metrics };
     match (ends, source?) {
-        (FlowEnds::Ports(tx, rx), FlowOrigin::File(source)) => streams.push(shared.stream(tx, rx, source)),
-        (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
-            let frames = made(item, spec, metrics, streams.len())?;
-            streams.push(shared.stream(tx, rx, ReplaySource { frames, rate, duration }));
+        (FlowEnds::Ports(tx, rx), FlowOrigin::File(source)) => {
+            streams.push(shared.make_stream(tx, rx, source))
         }
-        (FlowEnds::Pairs(_), FlowOrigin::File(_)) => end_item?.error("a replay goes from port to port"),
+        (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
+            let frames = make_frames(item, spec, metrics, streams.len())?;
+            streams.push(shared.make_stream(tx, rx, ReplaySource { frames, rate, duration }));
+        }
+        (FlowEnds::Pairs(_), FlowOrigin::File(_)) => end_item?.add_error("a replay goes from port to port"),
         (FlowEnds::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
             for pair in &pairs {
-                let stream = shared.pair(item, pair, &recipe, known, streams.len())?;
-                let name =
-                    format!("{}: {} > {}", shared.name, known.name_of(pair.from), known.name_of(pair.to));
+                let stream = shared.make_pair_stream(item, pair, &recipe, known, streams.len())?;
+                let name = format!(
+                    "{}: {} > {}",
+                    shared.name,
+                    known.endpoint_name(pair.from),
+                    known.endpoint_name(pair.to)
+                );
                 streams.push(if pairs.len() == 1 { stream } else { Stream { name, ..stream } });
                 if streams.len() > MOST_STREAMS {
                     break;
@@ -121,17 +127,17 @@ fn flows_elsewhere(
     known: &NamedEnds<'_>,
     streams: usize,
 ) -> Option<FlowGap> {
-    let object = item.object()?;
-    let count = elsewhere(&object, options, MOST_STREAMS - streams.min(MOST_STREAMS))?;
-    let last_port = known.ports().saturating_sub(1) as u128;
-    let tx = object.require("tx").and_then(|item| item.number(0, last_port));
-    object.close();
+    let object = item.as_object()?;
+    let count = read_placeholder(&object, options, MOST_STREAMS - streams.min(MOST_STREAMS))?;
+    let last_port = known.port_count().saturating_sub(1) as u128;
+    let tx = object.require_member("tx").and_then(|item| item.as_number(0, last_port));
+    object.refuse_unread();
     // A number that is refused is already an error.
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
     // Never sent here: these streams only keep the numbers of the others as they are in the whole plan.
     let size = SizePattern::Fixed(FrameSize::MIN);
     let spec = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::default(), tagged: false };
-    let frames = FrameOrigin::Made(Arc::new(template(item, spec)?));
+    let frames = FrameOrigin::Made(Arc::new(make_template(item, spec)?));
     Some(FlowGap { count, tx, frames })
 }
 
@@ -165,7 +171,7 @@ struct FlowBasis {
 }
 
 impl FlowBasis {
-    fn stream(&self, tx: usize, rx: Vec<usize>, source: ReplaySource) -> Stream {
+    fn make_stream(&self, tx: usize, rx: Vec<usize>, source: ReplaySource) -> Stream {
         Stream {
             place: self.place,
             name: self.name.clone(),
@@ -183,7 +189,7 @@ impl FlowBasis {
     }
 
     /// The stream of a pair of interfaces, with this number in the plan.
-    fn pair(
+    fn make_pair_stream(
         &self,
         item: &DocumentItem<'_>,
         pair: &EndpointPair,
@@ -192,12 +198,12 @@ impl FlowBasis {
         number: usize,
     ) -> Option<Stream> {
         let found = headers_for_pair(&recipe.spec.headers, pair, known);
-        let PairHeaders { headers, awaits } = found.map_err(|message| item.error(message)).ok()?;
-        let frames = made(item, FrameSpec { headers, ..recipe.spec.clone() }, self.metrics, number)?;
+        let PairHeaders { headers, awaits } = found.map_err(|message| item.add_error(message)).ok()?;
+        let frames = make_frames(item, FrameSpec { headers, ..recipe.spec.clone() }, self.metrics, number)?;
         let source = ReplaySource { frames, rate: recipe.rate, duration: recipe.duration };
         let tx = known.interfaces[pair.from.interface].port;
         let rx = known.interfaces[pair.to.interface].port;
-        Some(Stream { part: pair.part, awaits, ..self.stream(tx, vec![rx], source) })
+        Some(Stream { part: pair.part, awaits, ..self.make_stream(tx, vec![rx], source) })
     }
 }
 
@@ -215,29 +221,33 @@ struct FlowRecipe {
     duration: StreamDuration,
 }
 
-fn recipe(object: &DocumentObject<'_>, context: HeaderContext, metrics: WantedMetrics) -> Option<FlowOrigin> {
-    let headers = headers(object, context);
-    let size = size(object, context);
-    let payload = payload(object);
-    let rate = rate(object);
-    let duration = duration(object);
+fn read_recipe(
+    object: &DocumentObject<'_>,
+    context: HeaderContext,
+    metrics: WantedMetrics,
+) -> Option<FlowOrigin> {
+    let headers = read_headers(object, context);
+    let size = read_size(object, context);
+    let payload = read_payload(object);
+    let rate = read_flow_rate(object);
+    let duration = read_duration(object);
     let spec = FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable };
     Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 
 /// Makes the frames of the stream with this number.
-fn made(
+fn make_frames(
     item: &DocumentItem<'_>,
     spec: FrameSpec,
     metrics: WantedMetrics,
     stream: usize,
 ) -> Option<FrameOrigin> {
-    let template = template(item, spec)?;
+    let template = make_template(item, spec)?;
     warn_of_tags(item, &template, metrics, stream);
     Some(FrameOrigin::Made(Arc::new(template)))
 }
 
-fn template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {
+fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {
     match FrameTemplate::new(spec) {
         Ok(template) => Some(template),
         Err(error) => {
@@ -246,7 +256,7 @@ fn template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {
             if let Error::TooSmall { needed, .. } = error {
                 problem = problem.with_hint(format!("make it {needed} or more, or leave a header out"));
             }
-            item.note(problem);
+            item.add_problem(problem);
             None
         }
     }
@@ -254,7 +264,7 @@ fn template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {
 
 /// Warns of frames that cannot be measured because the tag does not fit.
 fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: WantedMetrics, stream: usize) {
-    let smallest = template.spec().size.min();
+    let smallest = template.spec().size.min_size();
     if !metrics.enable {
         return;
     }
@@ -270,25 +280,25 @@ fn warn_of_tags(item: &DocumentItem<'_>, template: &FrameTemplate, metrics: Want
         }
         None => "the smallest frames leave no room for a test tag: they count as foreign at the receiver",
     };
-    item.note(PlanProblem::warning(path, message));
+    item.add_problem(PlanProblem::warning(path, message));
 }
 
-fn payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
-    let Some(object) = flow.object("payload") else { return Some(PayloadPattern::default()) };
+fn read_payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
+    let Some(object) = flow.read_object("payload") else { return Some(PayloadPattern::default()) };
     let kinds = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
-    let payload = match object.choice(&kinds, "fixed") {
+    let payload = match object.read_choice(&kinds, "fixed") {
         "fixed" => {
-            let fixed = object.chosen("fixed")?;
-            let item = fixed.get("pattern");
+            let fixed = object.chosen_object("fixed")?;
+            let item = fixed.read_member("pattern");
             let pattern = match &item {
-                Some(item) => hex_bytes(item.text()?),
+                Some(item) => hex_bytes(item.as_text()?),
                 None => Some(vec![0]),
             };
             if pattern.is_none() {
-                fixed.item.error("`pattern` must be an even number of hexadecimal digits");
+                fixed.item.add_error("`pattern` must be an even number of hexadecimal digits");
             }
-            let repeat = fixed.flag("repeat", true);
-            fixed.close();
+            let repeat = fixed.read_flag("repeat", true);
+            fixed.refuse_unread();
             PayloadPattern::Fixed { pattern: pattern?, repeat }
         }
         "decrement_byte" => PayloadPattern::DecrementByte,
@@ -296,6 +306,6 @@ fn payload(flow: &DocumentObject<'_>) -> Option<PayloadPattern> {
         "decrement_word" => PayloadPattern::DecrementWord,
         _ => PayloadPattern::IncrementByte,
     };
-    object.close();
+    object.refuse_unread();
     Some(payload)
 }

@@ -7,7 +7,7 @@ use crate::{PlanProblem, ReadOptions};
 use packetrig_wire::header::{
     AbsentValue, ExtraChoice, FieldDef, FieldSetting, HeaderKind, PacketHeader, ValueForm,
 };
-use packetrig_wire::pattern::{FieldPattern, mix};
+use packetrig_wire::pattern::{FieldPattern, keyed_mix};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Headers that OTG has and packetrig does not.
@@ -24,41 +24,41 @@ pub(super) struct HeaderContext {
     pub(super) device: bool,
 }
 
-pub(super) fn headers(flow: &DocumentObject<'_>, context: HeaderContext) -> Vec<PacketHeader> {
-    flow.items("packet").iter().filter_map(|item| header(item, context)).collect()
+pub(super) fn read_headers(flow: &DocumentObject<'_>, context: HeaderContext) -> Vec<PacketHeader> {
+    flow.read_items("packet").iter().filter_map(|item| read_header(item, context)).collect()
 }
 
-fn header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<PacketHeader> {
-    let union = item.object()?;
+fn read_header(item: &DocumentItem<'_>, context: HeaderContext) -> Option<PacketHeader> {
+    let union = item.as_object()?;
     let mut words: Vec<&'static str> = HeaderKind::ALL.iter().map(|kind| kind.name()).collect();
     // The choice must accept these words, so that the error is "not supported" and not "unknown".
     words.extend(UNSUPPORTED);
     union.do_not_suggest(UNSUPPORTED);
-    let choice = union.choice(&words, "ethernet");
+    let choice = union.read_choice(&words, "ethernet");
     let kind = HeaderKind::ALL.into_iter().find(|kind| kind.name() == choice);
     let Some(kind) = kind else {
-        item.error(format!("header `{choice}` is not supported: {NOT_YET}"));
+        item.add_error(format!("header `{choice}` is not supported: {NOT_YET}"));
         return None;
     };
-    let object = union.chosen(choice)?;
-    union.close();
+    let object = union.chosen_object(choice)?;
+    union.refuse_unread();
     let header = match kind {
-        HeaderKind::Custom => custom(&object),
-        _ => fields(kind, &object, context),
+        HeaderKind::Custom => read_custom(&object),
+        _ => read_fields(kind, &object, context),
     };
     if kind == HeaderKind::Ethernet {
-        object.ignore(&["pfc_queue"], "packetrig has no priority queues of its own");
+        object.ignore_members(&["pfc_queue"], "packetrig has no priority queues of its own");
     }
-    object.close();
+    object.refuse_unread();
     header
 }
 
-fn custom(object: &DocumentObject<'_>) -> Option<PacketHeader> {
-    object.refuse(&["metric_tags"], NOT_YET);
-    let item = object.require("bytes")?;
-    let bytes = hex_bytes(item.text()?);
+fn read_custom(object: &DocumentObject<'_>) -> Option<PacketHeader> {
+    object.refuse_members(&["metric_tags"], NOT_YET);
+    let item = object.require_member("bytes")?;
+    let bytes = hex_bytes(item.as_text()?);
     if bytes.is_none() {
-        item.error("must be an even number of hexadecimal digits");
+        item.add_error("must be an even number of hexadecimal digits");
     }
     bytes.map(PacketHeader::custom)
 }
@@ -75,66 +75,75 @@ pub(super) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-fn fields(kind: HeaderKind, object: &DocumentObject<'_>, context: HeaderContext) -> Option<PacketHeader> {
+fn read_fields(
+    kind: HeaderKind,
+    object: &DocumentObject<'_>,
+    context: HeaderContext,
+) -> Option<PacketHeader> {
     let mut header = PacketHeader::new(kind);
     match kind {
         HeaderKind::Icmp | HeaderKind::Icmpv6 => {
-            object.choice(&["echo"], "echo");
-            nested(&mut header, object, "echo", "echo.", context);
+            object.read_choice(&["echo"], "echo");
+            read_nested_fields(&mut header, object, "echo", "echo.", context);
         }
         HeaderKind::Ipv4 => {
-            flat(&mut header, object, "", context);
-            if let Some(priority) = object.object("priority") {
-                let choice = priority.choice(&["raw", "tos", "dscp"], "dscp");
+            read_prefixed_fields(&mut header, object, "", context);
+            if let Some(priority) = object.read_object("priority") {
+                let choice = priority.read_choice(&["raw", "tos", "dscp"], "dscp");
                 match choice {
-                    "raw" => flat(&mut header, &priority, "priority.", context),
-                    "tos" => nested(&mut header, &priority, "tos", "priority.tos.", context),
-                    _ => nested(&mut header, &priority, "dscp", "priority.dscp.", context),
+                    "raw" => read_prefixed_fields(&mut header, &priority, "priority.", context),
+                    "tos" => read_nested_fields(&mut header, &priority, "tos", "priority.tos.", context),
+                    _ => read_nested_fields(&mut header, &priority, "dscp", "priority.dscp.", context),
                 }
-                priority.close();
+                priority.refuse_unread();
             }
-            options(&mut header, object);
+            read_ip_options(&mut header, object);
         }
         HeaderKind::Ipv6 => {
-            flat(&mut header, object, "", context);
-            object.refuse(&["dst_usids"], NOT_YET);
+            read_prefixed_fields(&mut header, object, "", context);
+            object.refuse_members(&["dst_usids"], NOT_YET);
         }
-        _ => flat(&mut header, object, "", context),
+        _ => read_prefixed_fields(&mut header, object, "", context),
     }
-    let checksum = header.setting("checksum_present");
+    let checksum = header.field_setting("checksum_present");
     if kind == HeaderKind::Gre && matches!(checksum, Some(FieldSetting::Pattern(p)) if p.varies()) {
-        object.item.error("`checksum_present` must not vary: the header would change its length");
+        object.item.add_error("`checksum_present` must not vary: the header would change its length");
         return None;
     }
     Some(header)
 }
 
-fn nested(
+fn read_nested_fields(
     header: &mut PacketHeader,
     object: &DocumentObject<'_>,
     name: &'static str,
     prefix: &str,
     context: HeaderContext,
 ) {
-    if let Some(inner) = object.chosen(name) {
-        flat(header, &inner, prefix, context);
+    if let Some(inner) = object.chosen_object(name) {
+        read_prefixed_fields(header, &inner, prefix, context);
         if inner.item.path != object.item.path {
-            inner.close();
+            inner.refuse_unread();
         }
     }
 }
 
 /// Reads the fields whose name is `prefix` and one more word.
-fn flat(header: &mut PacketHeader, object: &DocumentObject<'_>, prefix: &str, context: HeaderContext) {
+fn read_prefixed_fields(
+    header: &mut PacketHeader,
+    object: &DocumentObject<'_>,
+    prefix: &str,
+    context: HeaderContext,
+) {
     for field in header.kind().fields() {
         let Some(name) = field.name.strip_prefix(prefix).filter(|name| !name.contains('.')) else { continue };
         // OTG's TCP header has no such field, so the key must stay unknown.
         if name == "urgent_pointer" {
             continue;
         }
-        let setting = object.get(name).and_then(|item| setting(&item, field, context));
+        let setting = object.read_member(name).and_then(|item| read_setting(&item, field, context));
         if let Some(setting) = setting.filter(|setting| !is_placeholder(header.kind(), field, setting)) {
-            header.set(field.name, setting);
+            header.set_field(field.name, setting);
         }
     }
 }
@@ -154,46 +163,50 @@ fn is_placeholder(kind: HeaderKind, field: &FieldDef, setting: &FieldSetting) ->
 }
 
 /// IPv4 options: router alert, and custom ones as bytes.
-fn options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
-    for item in object.items("options") {
-        let Some(option) = item.object() else { continue };
+fn read_ip_options(header: &mut PacketHeader, object: &DocumentObject<'_>) {
+    for item in object.read_items("options") {
+        let Some(option) = item.as_object() else { continue };
         option.do_not_suggest(&["custom", "timestamp"]);
-        match option.choice(&["router_alert", "custom", "timestamp", "end_of_options"], "router_alert") {
+        match option.read_choice(&["router_alert", "custom", "timestamp", "end_of_options"], "router_alert") {
             // RFC 2113: copied, number 20, four bytes, value 0.
             "router_alert" => header.append_options(&[0x94, 4, 0, 0]),
             "end_of_options" => header.append_options(&[0]),
-            other => item.error(format!("IPv4 option `{other}` is not supported: {NOT_YET}")),
+            other => item.add_error(format!("IPv4 option `{other}` is not supported: {NOT_YET}")),
         }
-        option.close();
+        option.refuse_unread();
     }
     // The header length field counts up to 15 words of four bytes (RFC 791, 3.1).
     if header.len() > 60 {
-        object.item.error("the options make the header longer than 60 bytes");
+        object.item.add_error("the options make the header longer than 60 bytes");
     }
 }
 
-fn setting(item: &DocumentItem<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldSetting> {
-    let object = item.object()?;
+fn read_setting(item: &DocumentItem<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldSetting> {
+    let object = item.as_object()?;
     let setting = if field.form == ValueForm::Checksum {
-        checksum(&object, field)
+        read_checksum(&object, field)
     } else {
-        pattern(&object, field, context)
+        read_pattern(&object, field, context)
     };
-    object.refuse(&["metric_tags"], NOT_YET);
-    object.close();
+    object.refuse_members(&["metric_tags"], NOT_YET);
+    object.refuse_unread();
     setting
 }
 
-fn checksum(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldSetting> {
-    if object.choice(&["generated", "custom"], "generated") == "custom" {
-        let value = object.require("custom")?.number(0, max_of(field))?;
+fn read_checksum(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldSetting> {
+    if object.read_choice(&["generated", "custom"], "generated") == "custom" {
+        let value = object.require_member("custom")?.as_number(0, max_of(field))?;
         return Some(FieldSetting::Pattern(FieldPattern::Value(value)));
     }
     // Without a setting, the template computes a right checksum, so "good" needs none.
-    (object.word("generated", &["good", "bad"], "good") == "bad").then_some(FieldSetting::BadChecksum)
+    (object.read_word("generated", &["good", "bad"], "good") == "bad").then_some(FieldSetting::BadChecksum)
 }
 
-fn pattern(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldSetting> {
+fn read_pattern(
+    object: &DocumentObject<'_>,
+    field: &FieldDef,
+    context: HeaderContext,
+) -> Option<FieldSetting> {
     let mut words = vec!["value", "values", "increment", "decrement"];
     // OTG has no `auto` for a source MAC; on device flows it can mean one thing only.
     let has_auto = context.device && field.form == ValueForm::Mac && field.name == "src"
@@ -205,13 +218,13 @@ fn pattern(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext
         words.push("random");
     }
     let default = if field.extra == ExtraChoice::Auto { "auto" } else { "value" };
-    let choice = object.choice(&words, default);
+    let choice = object.read_choice(&words, default);
     let pattern = match choice {
-        "value" => FieldPattern::Value(one(object, "value", field, default_of(field))?),
-        "values" => values(object, field)?,
-        "increment" => step(object, "increment", field)?,
-        "decrement" => step(object, "decrement", field)?,
-        "random" => random(object, field, context)?,
+        "value" => FieldPattern::Value(read_one(object, "value", field, default_of(field))?),
+        "values" => read_values(object, field)?,
+        "increment" => read_step(object, "increment", field)?,
+        "decrement" => read_step(object, "decrement", field)?,
+        "random" => read_random(object, field, context)?,
         // `auto`: no setting. The template computes the field, or the pair of interfaces fills it in.
         _ if field.extra == ExtraChoice::Auto || context.device => return None,
         _ => {
@@ -219,56 +232,68 @@ fn pattern(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext
                 &*object.item.path,
                 "`auto` uses the address of a device, but this flow goes from port to port",
             );
-            object.item.note(problem.with_hint("give an address, or give the flow `tx_rx.device`"));
+            object.item.add_problem(problem.with_hint("give an address, or give the flow `tx_rx.device`"));
             return None;
         }
     };
     Some(FieldSetting::Pattern(pattern))
 }
 
-fn values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPattern> {
-    let items = object.items("values");
+fn read_values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPattern> {
+    let items = object.read_items("values");
     if items.is_empty() {
-        object.item.error("`values` needs at least one value");
+        object.item.add_error("`values` needs at least one value");
         return None;
     }
-    let values: Option<Vec<u128>> = items.iter().map(|item| scalar(item, field)).collect();
+    let values: Option<Vec<u128>> = items.iter().map(|item| read_scalar(item, field)).collect();
     values.map(FieldPattern::Values)
 }
 
-fn step(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef) -> Option<FieldPattern> {
-    let steps = object.chosen(name)?;
+fn read_step(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef) -> Option<FieldPattern> {
+    let steps = object.chosen_object(name)?;
     let pattern = FieldPattern::Step {
-        start: one(&steps, "start", field, default_of(field))?,
-        step: one(&steps, "step", field, 1)?,
-        count: steps.number("count", 1, 1, u64::MAX),
+        start: read_one(&steps, "start", field, default_of(field))?,
+        step: read_one(&steps, "step", field, 1)?,
+        count: steps.read_number("count", 1, 1, u64::MAX),
         down: name == "decrement",
     };
-    steps.close();
+    steps.refuse_unread();
     Some(pattern)
 }
 
-fn random(object: &DocumentObject<'_>, field: &FieldDef, context: HeaderContext) -> Option<FieldPattern> {
-    let draw = object.chosen("random")?;
-    let min = one(&draw, "min", field, 0)?;
-    let max = one(&draw, "max", field, max_of(field))?;
-    let seed = draw.number("seed", 1, 0, u64::MAX);
-    let count = draw.number("count", 1, 1, u64::MAX);
+fn read_random(
+    object: &DocumentObject<'_>,
+    field: &FieldDef,
+    context: HeaderContext,
+) -> Option<FieldPattern> {
+    let draw = object.chosen_object("random")?;
+    let min = read_one(&draw, "min", field, 0)?;
+    let max = read_one(&draw, "max", field, max_of(field))?;
+    let seed = draw.read_number("seed", 1, 0, u64::MAX);
+    let count = draw.read_number("count", 1, 1, u64::MAX);
     if min > max {
-        draw.item.error("`min` is above `max`");
+        draw.item.add_error("`min` is above `max`");
         return None;
     }
-    draw.close();
+    draw.refuse_unread();
     // OTG: seed 0 means "not repeatable"; it is drawn from the run's seed, which the report names.
     // The field's position is part of the draw, so that two random fields of a flow differ.
-    let seed =
-        if seed == 0 { mix(context.options.seed, context.flow << 16 | u64::from(field.at)) } else { seed };
+    let seed = if seed == 0 {
+        keyed_mix(context.options.seed, context.flow << 16 | u64::from(field.at))
+    } else {
+        seed
+    };
     Some(FieldPattern::Random { min, max, seed, count })
 }
 
-fn one(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef, default: u128) -> Option<u128> {
-    match object.get(name) {
-        Some(item) => scalar(&item, field),
+fn read_one(
+    object: &DocumentObject<'_>,
+    name: &'static str,
+    field: &FieldDef,
+    default: u128,
+) -> Option<u128> {
+    match object.read_member(name) {
+        Some(item) => read_scalar(&item, field),
         None => Some(default),
     }
 }
@@ -284,21 +309,21 @@ fn max_of(field: &FieldDef) -> u128 {
     if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 }
 }
 
-fn scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
-    let text = item.text()?;
+fn read_scalar(item: &DocumentItem<'_>, field: &FieldDef) -> Option<u128> {
+    let text = item.as_text()?;
     let value = match field.form {
-        ValueForm::Number | ValueForm::Checksum => return item.number(0, max_of(field)),
-        ValueForm::Mac => mac(text),
+        ValueForm::Number | ValueForm::Checksum => return item.as_number(0, max_of(field)),
+        ValueForm::Mac => parse_mac(text),
         ValueForm::Ipv4 => text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
         ValueForm::Ipv6 => text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits),
     };
     if value.is_none() {
-        item.error(format!("`{text}` is not {}", described(field.form)));
+        item.add_error(format!("`{text}` is not {}", describe_form(field.form)));
     }
     value
 }
 
-const fn described(form: ValueForm) -> &'static str {
+const fn describe_form(form: ValueForm) -> &'static str {
     match form {
         ValueForm::Number | ValueForm::Checksum => "a number",
         ValueForm::Mac => "a MAC address like 02:00:00:00:00:01",
@@ -307,7 +332,7 @@ const fn described(form: ValueForm) -> &'static str {
     }
 }
 
-fn mac(text: &str) -> Option<u128> {
+fn parse_mac(text: &str) -> Option<u128> {
     let bytes: Vec<&str> = text.split([':', '-']).collect();
     if bytes.len() != 6 || bytes.iter().any(|byte| byte.len() != 2) {
         return None;

@@ -24,10 +24,10 @@ pub(super) fn headers_for_pair(
     let mut headers =
         if headers.is_empty() { vec![PacketHeader::new(HeaderKind::Ethernet)] } else { headers.to_vec() };
     for header in &mut headers {
-        *header = dealt(header, pair.part)?;
+        *header = deal_values(header, pair.part)?;
     }
     if pair.is_reverse {
-        reverse(&mut headers);
+        reverse_direction(&mut headers);
     }
     let from = &known.interfaces[pair.from.interface];
     // Without Ethernet in front there are no tags and no MAC addresses to fill in.
@@ -35,24 +35,24 @@ pub(super) fn headers_for_pair(
         return Ok(PairHeaders { headers, awaits: None });
     }
     // The order matters: tags move the IP header, and the next hop depends on the addresses.
-    tag(&mut headers, &from.vlans);
-    if headers[0].setting("src").is_none() {
-        headers[0].set("src", mac_setting(from.mac));
+    insert_tags(&mut headers, &from.vlans);
+    if headers[0].field_setting("src").is_none() {
+        headers[0].set_field("src", mac_setting(from.mac));
     }
-    address(&mut headers, pair, known)?;
+    fill_addresses(&mut headers, pair, known)?;
     let awaits =
-        if headers[0].setting("dst").is_some() { None } else { next_hop(&mut headers, pair, known)? };
+        if headers[0].field_setting("dst").is_some() { None } else { next_hop(&mut headers, pair, known)? };
     Ok(PairHeaders { headers, awaits })
 }
 
 /// The header with the values of this part of the frames.
-fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
+fn deal_values(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String> {
     // Frame n of part i is frame n * of + i of the flow, and must have that frame's values: all pairs together then send exactly the
     // values that the document asks for.
     let mut mine = header.clone();
-    for (field, setting) in header.settings() {
+    for (field, setting) in header.field_settings() {
         let FieldSetting::Pattern(pattern) = setting else { continue };
-        let pattern = pattern.dealt(part.index, part.of).ok_or_else(|| {
+        let pattern = pattern.every_nth(part.index, part.of).ok_or_else(|| {
             format!(
                 "the {} values of `{}.{}` cannot be divided among {} pairs of interfaces; make `count` a \
                     multiple of the number of pairs, or smaller",
@@ -62,44 +62,46 @@ fn dealt(header: &PacketHeader, part: FlowShare) -> Result<PacketHeader, String>
                 part.of
             )
         })?;
-        mine.set(field.name, FieldSetting::Pattern(pattern));
+        mine.set_field(field.name, FieldSetting::Pattern(pattern));
     }
     Ok(mine)
 }
 
 /// Reverses the direction: addresses and ports change places. MAC addresses do only if the document gives both;
 /// otherwise those of the interfaces are used.
-fn reverse(headers: &mut [PacketHeader]) {
+fn reverse_direction(headers: &mut [PacketHeader]) {
     let kinds: Vec<HeaderKind> = headers.iter().map(PacketHeader::kind).collect();
     for (index, header) in headers.iter_mut().enumerate() {
         match header.kind() {
-            HeaderKind::Ethernet if header.setting("src").is_some() && header.setting("dst").is_some() => {
-                swap(header, "src", "dst");
+            HeaderKind::Ethernet
+                if header.field_setting("src").is_some() && header.field_setting("dst").is_some() =>
+            {
+                swap_settings(header, "src", "dst");
             }
             HeaderKind::Ethernet => {
-                header.unset("src");
-                header.unset("dst");
+                header.unset_field("src");
+                header.unset_field("dst");
             }
-            HeaderKind::Ipv4 | HeaderKind::Ipv6 => swap(header, "src", "dst"),
+            HeaderKind::Ipv4 | HeaderKind::Ipv6 => swap_settings(header, "src", "dst"),
             // The destination port of a tunnel announces its content, in both directions.
             HeaderKind::Udp if kinds.get(index + 1) == Some(&HeaderKind::Vxlan) => {}
             HeaderKind::Udp | HeaderKind::Tcp => {
                 fill_in(header, "src_port");
                 fill_in(header, "dst_port");
-                swap(header, "src_port", "dst_port");
+                swap_settings(header, "src_port", "dst_port");
             }
             _ => {}
         }
     }
 }
 
-fn swap(header: &mut PacketHeader, one: &str, other: &str) {
-    let first = header.setting(one).cloned();
-    let second = header.setting(other).cloned();
+fn swap_settings(header: &mut PacketHeader, one: &str, other: &str) {
+    let first = header.field_setting(one).cloned();
+    let second = header.field_setting(other).cloned();
     for (name, setting) in [(one, second), (other, first)] {
-        header.unset(name);
+        header.unset_field(name);
         if let Some(setting) = setting {
-            header.set(name, setting);
+            header.set_field(name, setting);
         }
     }
 }
@@ -107,26 +109,28 @@ fn swap(header: &mut PacketHeader, one: &str, other: &str) {
 /// Sets a field to the value that it has by default, so that it can be swapped.
 fn fill_in(header: &mut PacketHeader, name: &str) {
     let field = header.kind().fields().iter().find(|field| field.name == name);
-    if let (None, Some(AbsentValue::Value(value))) = (header.setting(name), field.map(|field| field.absent)) {
-        header.set(name, FieldSetting::Pattern(FieldPattern::Value(value)));
+    if let (None, Some(AbsentValue::Value(value))) =
+        (header.field_setting(name), field.map(|field| field.absent))
+    {
+        header.set_field(name, FieldSetting::Pattern(FieldPattern::Value(value)));
     }
 }
 
 /// Puts the interface's VLAN tags behind the Ethernet header, unless the document has put tags there.
-fn tag(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
+fn insert_tags(headers: &mut Vec<PacketHeader>, vlans: &[VlanTag]) {
     if vlans.is_empty() || headers.get(1).is_some_and(|header| header.kind() == HeaderKind::Vlan) {
         return;
     }
     // A type that the document gives announces what follows the last tag, so it moves there.
-    let innermost = headers[0].setting("ether_type").cloned();
-    headers[0].set("ether_type", fixed_setting(vlans[0].tpid));
+    let innermost = headers[0].field_setting("ether_type").cloned();
+    headers[0].set_field("ether_type", fixed_setting(vlans[0].tpid));
     for (index, vlan) in vlans.iter().enumerate() {
         let mut header = PacketHeader::new(HeaderKind::Vlan);
-        header.set("priority", fixed_setting(vlan.priority.into()));
-        header.set("id", fixed_setting(vlan.id));
+        header.set_field("priority", fixed_setting(vlan.priority.into()));
+        header.set_field("id", fixed_setting(vlan.id));
         let next = vlans.get(index + 1).map(|next| fixed_setting(next.tpid));
         if let Some(follows) = next.or_else(|| innermost.clone()) {
-            header.set("tpid", follows);
+            header.set_field("tpid", follows);
         }
         headers.insert(1 + index, header);
     }
@@ -139,14 +143,18 @@ fn ip_header(headers: &[PacketHeader]) -> Option<usize> {
 }
 
 /// Fills in the addresses of the outermost IP header.
-fn address(headers: &mut [PacketHeader], pair: &EndpointPair, known: &NamedEnds<'_>) -> Result<(), String> {
+fn fill_addresses(
+    headers: &mut [PacketHeader],
+    pair: &EndpointPair,
+    known: &NamedEnds<'_>,
+) -> Result<(), String> {
     let Some(at) = ip_header(headers) else { return Ok(()) };
     let header = &mut headers[at];
     let is_v6 = header.kind() == HeaderKind::Ipv6;
     for (field, endpoint) in [("src", pair.from), ("dst", pair.to)] {
-        if header.setting(field).is_none() {
+        if header.field_setting(field).is_none() {
             let source = address_of(endpoint, is_v6, known)?;
-            header.set(field, FieldSetting::Pattern(FieldPattern::Value(number_of(source.address.ip))));
+            header.set_field(field, FieldSetting::Pattern(FieldPattern::Value(number_of(source.address.ip))));
         }
     }
     Ok(())
@@ -172,7 +180,10 @@ fn address_of<'a>(
         .filter(|found| endpoint.address.is_none_or(|named| named == found.index));
     fitting.next().ok_or_else(|| {
         let version = if is_v6 { "IPv6" } else { "IPv4" };
-        format!("`{}` has no {version} address for the {version} header of the flow", known.name_of(endpoint))
+        format!(
+            "`{}` has no {version} address for the {version} header of the flow",
+            known.endpoint_name(endpoint)
+        )
     })
 }
 
@@ -184,31 +195,36 @@ fn next_hop(
     known: &NamedEnds<'_>,
 ) -> Result<Option<DeviceNeighbour>, String> {
     let Some(ip) = ip_header(headers).map(|at| &headers[at]) else {
-        headers[0].set("dst", mac_setting(known.interfaces[pair.to.interface].mac));
+        headers[0].set_field("dst", mac_setting(known.interfaces[pair.to.interface].mac));
         return Ok(None);
     };
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
-    let destination = constant(ip);
+    let destination = constant_destination(ip);
     let IndexedAddress { index, address: source } = address_of(pair.from, is_v6, known)?;
     // OTG: a MAC address given for the gateway replaces ARP and neighbour discovery.
     if let Some(mac) = source.gateway_mac {
-        headers[0].set("dst", mac_setting(mac));
+        headers[0].set_field("dst", mac_setting(mac));
         return Ok(None);
     }
     if let Some(mac) = destination.and_then(group_mac) {
-        headers[0].set("dst", mac_setting(mac));
+        headers[0].set_field("dst", mac_setting(mac));
         return Ok(None);
     }
-    let direct = destination.filter(|ip| source.reaches(*ip));
+    let direct = destination.filter(|ip| source.is_on_link(*ip));
     let ip = direct.or(source.gateway).ok_or_else(|| {
-        format!("`{}` has no gateway, and the destination is not in its network", known.name_of(pair.from))
+        format!(
+            "`{}` has no gateway, and the destination is not in its network",
+            known.endpoint_name(pair.from)
+        )
     })?;
     Ok(Some(DeviceNeighbour { interface: pair.from.interface, address: index, ip }))
 }
 
 /// The destination, if it is the same for all frames.
-fn constant(ip: &PacketHeader) -> Option<IpAddr> {
-    let Some(FieldSetting::Pattern(FieldPattern::Value(value))) = ip.setting("dst") else { return None };
+fn constant_destination(ip: &PacketHeader) -> Option<IpAddr> {
+    let Some(FieldSetting::Pattern(FieldPattern::Value(value))) = ip.field_setting("dst") else {
+        return None;
+    };
     Some(match ip.kind() {
         HeaderKind::Ipv6 => IpAddr::V6(Ipv6Addr::from_bits(*value)),
         _ => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(*value).ok()?)),

@@ -23,21 +23,27 @@ const SPEEDS: &[(&str, u64)] = &[
     ("speed_800_gbps", 800_000),
 ];
 
-pub(super) fn ports(config: &DocumentObject<'_>, options: ReadOptions, names: &mut UniqueNames) -> Vec<Port> {
+pub(super) fn read_ports(
+    config: &DocumentObject<'_>,
+    options: ReadOptions,
+    names: &mut UniqueNames,
+) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     let mut taken = site::TakenPlaces::new();
-    for item in config.items("ports") {
-        let Some(object) = item.object() else { continue };
-        if let Some(count) = elsewhere(&object, options, MOST_PORTS - ports.len().min(MOST_PORTS)) {
-            object.close();
+    for item in config.read_items("ports") {
+        let Some(object) = item.as_object() else { continue };
+        if let Some(count) = read_placeholder(&object, options, MOST_PORTS - ports.len().min(MOST_PORTS)) {
+            object.refuse_unread();
             ports.resize(ports.len() + count, port_elsewhere());
             continue;
         }
-        let name = names.claim(&object);
-        let place = object.require("location").and_then(|item| site::of(&item, options, &name, &mut taken));
-        object.close();
+        let name = names.claim_name(&object);
+        let place = object
+            .require_member("location")
+            .and_then(|item| site::read_location(&item, options, &name, &mut taken));
+        object.refuse_unread();
         // A port without a location is already an error. Keep it, so that references to it are no errors, too.
-        let nowhere = site::PortPlace { site: PortHost::Here, location: PortLocation::unsettled() };
+        let nowhere = site::PortPlace { site: PortHost::Here, location: PortLocation::not_yet_known() };
         ports.push(port_at(name, place.unwrap_or(nowhere)));
     }
     ports
@@ -51,43 +57,47 @@ fn port_at(name: String, place: site::PortPlace) -> Port {
 const MOST_PORTS: usize = 1 << 16;
 
 /// The number of ports or flows of other nodes that a placeholder in a part of a plan stands for, at most `most`.
-pub(super) fn elsewhere(object: &DocumentObject<'_>, options: ReadOptions, most: usize) -> Option<usize> {
+pub(super) fn read_placeholder(
+    object: &DocumentObject<'_>,
+    options: ReadOptions,
+    most: usize,
+) -> Option<usize> {
     if !options.part {
         return None;
     }
-    let item = object.get(ELSEWHERE)?;
+    let item = object.read_member(ELSEWHERE)?;
     // A refused count is already an error.
-    Some(item.number(1, most.max(1) as u128).and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
+    Some(item.as_number(1, most.max(1) as u128).and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
 }
 
 fn port_elsewhere() -> Port {
     // No node has an empty name, so this port belongs to no machine.
     let site = PortHost::Node(String::new());
-    port_at(String::new(), site::PortPlace { site, location: PortLocation::unsettled() })
+    port_at(String::new(), site::PortPlace { site, location: PortLocation::not_yet_known() })
 }
 
-pub(super) fn layer1(
+pub(super) fn read_layer1(
     config: &DocumentObject<'_>,
     ports: &mut [Port],
     port_names: &PortNames,
     names: &mut UniqueNames,
 ) {
-    for item in config.items("layer1") {
-        let Some(object) = item.object() else { continue };
-        names.claim(&object);
-        let named = object.require("port_names").map(|item| item.list()).unwrap_or_default();
+    for item in config.read_items("layer1") {
+        let Some(object) = item.as_object() else { continue };
+        names.claim_name(&object);
+        let named = object.require_member("port_names").map(|item| item.as_list()).unwrap_or_default();
         let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, port_names)).collect();
         let words: Vec<&'static str> = SPEEDS.iter().map(|(word, _)| *word).collect();
         // A wrong word is already an error; the fallback only lets the reading go on.
-        let speed = object.get("speed").map(|_| object.word("speed", &words, SPEEDS[4].0));
+        let speed = object.read_member("speed").map(|_| object.read_word("speed", &words, SPEEDS[4].0));
         let mbits = speed.and_then(|word| SPEEDS.iter().find(|(known, _)| *known == word));
-        let mtu = object.get("mtu").map(|_| object.number("mtu", 1500, 64, 14_000));
-        let promiscuous = object.flag("promiscuous", true);
-        object.ignore(
+        let mtu = object.read_member("mtu").map(|_| object.read_number("mtu", 1500, 64, 14_000));
+        let promiscuous = object.read_flag("promiscuous", true);
+        object.ignore_members(
             &["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"],
             "packetrig leaves the link as the kernel has it",
         );
-        object.close();
+        object.refuse_unread();
         for member in members {
             let port = &mut ports[member];
             // An entry without a speed keeps the speed that an earlier entry gave the port.

@@ -30,34 +30,34 @@ const SHORTEST_LONGEST: u32 = 8;
 const DISCARD_PORT: u16 = 9;
 
 /// The probes of a document, if it has any.
-pub(super) fn probes(
+pub(super) fn read_probes(
     config: &DocumentObject<'_>,
     options: ReadOptions,
     ports: &PortNames,
 ) -> Option<ProbePlan> {
-    let object = config.object("x_probes")?;
+    let object = config.read_object("x_probes")?;
     if !options.fleet {
         let problem = PlanProblem::error("x_probes", "probes of a plan are sent by the nodes of a fleet");
-        object.item.note(problem.with_hint("on this machine alone, use `packetrig probe`"));
+        object.item.add_problem(problem.with_hint("on this machine alone, use `packetrig probe`"));
     }
     for other in ["flows", "devices", "captures"] {
-        if config.get(other).is_some_and(|item| !item.list().is_empty()) {
-            object.item.error(format!("a plan with probes cannot have {other}"));
+        if config.read_member(other).is_some_and(|item| !item.as_list().is_empty()) {
+            object.item.add_error(format!("a plan with probes cannot have {other}"));
         }
     }
-    let plan = read(&object, ports);
-    check(&object, &plan);
-    object.close();
+    let plan = read_probe_plan(&object, ports);
+    check_plan(&object, &plan);
+    object.refuse_unread();
     Some(plan)
 }
 
-fn read(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan {
+fn read_probe_plan(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan {
     let words = PlannedMethod::ALL.map(|(name, _)| name);
-    object.require("method");
-    let word = object.word("method", &words, words[0]);
+    object.require_member("method");
+    let word = object.read_word("method", &words, words[0]);
     let method =
         PlannedMethod::ALL.iter().find(|(name, _)| *name == word).map_or(PlannedMethod::Ping, |m| m.1);
-    let given = object.get("port").and_then(|item| item.number(1, 65_535));
+    let given = object.read_member("port").and_then(|item| item.as_number(1, 65_535));
     let given = given.and_then(|port| u16::try_from(port).ok());
     let (port, host_port) = match method {
         PlannedMethod::Send => (DISCARD_PORT, DISCARD_PORT),
@@ -65,29 +65,29 @@ fn read(object: &DocumentObject<'_>, ports: &PortNames) -> ProbePlan {
             (REFLECTOR_PORT, STAMP_PORT)
         }
     };
-    let usual = Usual::of(method);
+    let usual = Usual::for_method(method);
     let (port, host_port) = (given.unwrap_or(port), given.unwrap_or(host_port));
-    let count = clamp_to_u32(object.number("count", usual.count, 1, 1_000_000));
-    let interval = time(object, "interval", Nanos::from_millis(100));
-    let wait = time(object, "wait", Nanos::from_secs(1));
-    let mut lines = lines(object, ports, host_port);
+    let count = clamp_to_u32(object.read_number("count", usual.count, 1, 1_000_000));
+    let interval = read_time(object, "interval", Nanos::from_millis(100));
+    let wait = read_time(object, "wait", Nanos::from_secs(1));
+    let mut lines = read_lines(object, ports, host_port);
     if method.is_alone() {
-        probes::take_turns(&mut lines);
+        probes::assign_turns(&mut lines);
     }
     ProbePlan {
         method,
         lines,
-        addresses: addresses(object, ports),
+        addresses: read_addresses(object, ports),
         port,
         count,
         interval,
-        poisson: object.flag("poisson", false),
-        size: FrameSize::new(clamp_to_u32(object.number("size", usual.size, 64, 9_600))),
-        train: clamp_to_u32(object.number("train", usual.train, 1, 1_000)),
-        gap: time(object, "gap", Nanos::ZERO),
+        poisson: object.read_flag("poisson", false),
+        size: FrameSize::new(clamp_to_u32(object.read_number("size", usual.size, 64, 9_600))),
+        train: clamp_to_u32(object.read_number("train", usual.train, 1, 1_000)),
+        gap: read_time(object, "gap", Nanos::ZERO),
         wait,
-        slot: time(object, "slot", usual_slot(count, interval, wait)),
-        mechanism: object.get("mechanism").and_then(|item| item.text().map(str::to_owned)),
+        slot: read_time(object, "slot", usual_slot(count, interval, wait)),
+        mechanism: object.read_member("mechanism").and_then(|item| item.as_text().map(str::to_owned)),
     }
 }
 
@@ -99,7 +99,7 @@ struct Usual {
 }
 
 impl Usual {
-    const fn of(method: PlannedMethod) -> Self {
+    const fn for_method(method: PlannedMethod) -> Self {
         match method {
             PlannedMethod::Capacity => Self { count: 50, size: 1_518, train: 50 },
             _ => Self { count: 10, size: 102, train: 1 },
@@ -113,75 +113,85 @@ const fn usual_slot(count: u32, interval: Nanos, wait: Nanos) -> Nanos {
     Nanos::new(interval.as_u64().saturating_mul(trains).saturating_add(wait.as_u64()))
 }
 
-fn lines(object: &DocumentObject<'_>, ports: &PortNames, host_port: u16) -> Vec<probes::PlannedProbeLine> {
-    let from = named(object, "from", ports);
-    let mut to: Vec<ProbeEnd> = named(object, "to", ports).into_iter().map(ProbeEnd::Port).collect();
-    to.extend(object.items("targets").iter().filter_map(|item| target(item, host_port)).map(ProbeEnd::Host));
+fn read_lines(
+    object: &DocumentObject<'_>,
+    ports: &PortNames,
+    host_port: u16,
+) -> Vec<probes::PlannedProbeLine> {
+    let from = read_port_list(object, "from", ports);
+    let mut to: Vec<ProbeEnd> = read_port_list(object, "to", ports).into_iter().map(ProbeEnd::Port).collect();
+    to.extend(
+        object
+            .read_items("targets")
+            .iter()
+            .filter_map(|item| read_target(item, host_port))
+            .map(ProbeEnd::Host),
+    );
     if from.is_empty() || to.is_empty() {
-        object.item.error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
+        object.item.add_error("probes need ports in `from`, and ports in `to` or addresses in `targets`");
     }
     if from.len().saturating_mul(to.len()) > MOST_LINES {
-        object.item.error(format!(
+        object.item.add_error(format!(
             "{} x {} pairs are too many; at most {MOST_LINES} are possible",
             from.len(),
             to.len()
         ));
         return Vec::new();
     }
-    let lines = probes::lines(&from, &to);
+    let lines = probes::make_lines(&from, &to);
     if lines.is_empty() && !from.is_empty() && !to.is_empty() {
-        object.item.error("a port does not probe itself; name another one in `to`");
+        object.item.add_error("a port does not probe itself; name another one in `to`");
     }
     lines
 }
 
-fn named(object: &DocumentObject<'_>, list: &'static str, ports: &PortNames) -> Vec<usize> {
-    object.items(list).iter().filter_map(|item| port_named(item, ports)).collect()
+fn read_port_list(object: &DocumentObject<'_>, list: &'static str, ports: &PortNames) -> Vec<usize> {
+    object.read_items(list).iter().filter_map(|item| port_named(item, ports)).collect()
 }
 
 /// An address, with or without a port.
-fn target(item: &DocumentItem<'_>, port: u16) -> Option<SocketAddr> {
-    let text = item.text()?;
+fn read_target(item: &DocumentItem<'_>, port: u16) -> Option<SocketAddr> {
+    let text = item.as_text()?;
     let alone = text.parse().map(|ip| SocketAddr::new(ip, port));
-    text.parse().or(alone).map_err(|_| item.error(format!("`{text}` is not an IP address"))).ok()
+    text.parse().or(alone).map_err(|_| item.add_error(format!("`{text}` is not an IP address"))).ok()
 }
 
-fn addresses(object: &DocumentObject<'_>, ports: &PortNames) -> BTreeMap<usize, IpAddr> {
+fn read_addresses(object: &DocumentObject<'_>, ports: &PortNames) -> BTreeMap<usize, IpAddr> {
     let mut found = BTreeMap::new();
-    for item in object.items("addresses") {
-        let Some(one) = item.object() else { continue };
-        let port = one.require("port").and_then(|item| port_named(&item, ports));
-        let address = one.require("address").and_then(|item| parsed(&item));
+    for item in object.read_items("addresses") {
+        let Some(one) = item.as_object() else { continue };
+        let port = one.require_member("port").and_then(|item| port_named(&item, ports));
+        let address = one.require_member("address").and_then(|item| parse_item(&item));
         found.extend(port.zip(address));
-        one.close();
+        one.refuse_unread();
     }
     found
 }
 
-fn parsed<T: FromStr<Err: Display>>(item: &DocumentItem<'_>) -> Option<T> {
-    item.text()?.parse().map_err(|error: T::Err| item.error(error.to_string())).ok()
+fn parse_item<T: FromStr<Err: Display>>(item: &DocumentItem<'_>) -> Option<T> {
+    item.as_text()?.parse().map_err(|error: T::Err| item.add_error(error.to_string())).ok()
 }
 
-fn time(object: &DocumentObject<'_>, name: &'static str, usual: Nanos) -> Nanos {
-    object.get(name).and_then(|item| parsed(&item)).unwrap_or(usual)
+fn read_time(object: &DocumentObject<'_>, name: &'static str, usual: Nanos) -> Nanos {
+    object.read_member(name).and_then(|item| parse_item(&item)).unwrap_or(usual)
 }
 
 /// Checks rules that concern several members together.
-fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
+fn check_plan(object: &DocumentObject<'_>, plan: &ProbePlan) {
     let item = &object.item;
     if plan.interval == Nanos::ZERO {
-        item.error("`interval` must not be zero");
+        item.add_error("`interval` must not be zero");
     }
     if plan.train > 1 && !matches!(plan.method, PlannedMethod::Send | PlannedMethod::Capacity) {
-        item.error("only the methods `send` and `capacity` have trains");
+        item.add_error("only the methods `send` and `capacity` have trains");
     }
     if plan.method == PlannedMethod::Capacity {
         check_capacity(item, plan);
-    } else if object.get("slot").is_some() {
-        item.error("only the method `capacity` has a `slot`");
+    } else if object.read_member("slot").is_some() {
+        item.add_error("only the method `capacity` has a `slot`");
     }
     if plan.train_length() > LONGEST_TRAIN {
-        item.error(format!(
+        item.add_error(format!(
             "a train of {} is too long; at most {LONGEST_TRAIN} are possible",
             plan.train_length()
         ));
@@ -193,33 +203,33 @@ fn check(object: &DocumentObject<'_>, plan: &ProbePlan) {
         asker.filter(|_| far.is_some()).into_iter().chain(far)
     });
     if ends.into_iter().any(|port| !plan.addresses.contains_key(&port)) {
-        item.error("each port that probes or is probed needs its IP address in `addresses`");
+        item.add_error("each port that probes or is probed needs its IP address in `addresses`");
     }
     let senders: BTreeSet<usize> = plan.lines.iter().map(|line| line.from).collect();
-    let most_lines = senders.into_iter().map(|port| plan.lines_of(port)).max().unwrap_or(0);
+    let most_lines = senders.into_iter().map(|port| plan.line_count_of(port)).max().unwrap_or(0);
     let first = if plan.method.is_alone() { FIRST_TRAINS } else { 0 };
     let trains = u64::from(plan.count.saturating_add(first));
     let probes = trains.saturating_mul(plan.train.into()).saturating_mul(most_lines.into());
     if probes > MOST_PROBES {
-        item.error(format!("a port would send {probes} probes; at most {MOST_PROBES} are possible"));
+        item.add_error(format!("a port would send {probes} probes; at most {MOST_PROBES} are possible"));
     }
 }
 
 fn check_capacity(item: &DocumentItem<'_>, plan: &ProbePlan) {
     if plan.count < FEWEST_PAIRS || plan.train < SHORTEST_LONGEST {
-        item.error(format!(
+        item.add_error(format!(
             "a capacity needs a `count` of at least {FEWEST_PAIRS} pairs and a `train` of at least {SHORTEST_LONGEST} probes"
         ));
     }
     let least = plan.interval.as_u64().saturating_mul(FEWEST_PAIRS.into());
     if plan.slot.as_u64() <= least {
-        item.error(format!(
+        item.add_error(format!(
             "a `slot` of {} is too short: {FEWEST_PAIRS} pairs, one each {}, take longer",
             plan.slot, plan.interval
         ));
     }
     if plan.poisson || plan.gap > Nanos::ZERO {
-        item.error(
+        item.add_error(
             "the method `capacity` decides itself when probes leave: `poisson` and `gap` have no place here",
         );
     }
@@ -235,7 +245,7 @@ mod tests {
             "[{name: a, location: n1/eth0}, {name: b, location: n2/eth0}, {name: c, location: n3/eth0}]";
         let addresses = "[{port: a, address: 198.18.0.1}, {port: b, address: 198.18.0.2}]";
         let text = format!("{{ports: {ports}, x_probes: {{addresses: {addresses}, {probes}}}}}");
-        Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() })
+        Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() })
     }
 
     fn problems(probes: &str) -> String {
@@ -247,14 +257,14 @@ mod tests {
         let plan = read("method: oneway, from: [a, b], to: [a, b], count: 7, interval: 20ms").unwrap();
         let probes = plan.probes.unwrap();
         assert_eq!((probes.method, probes.count, probes.port), (PlannedMethod::OneWay, 7, 18_620));
-        let ends: Vec<_> = probes.lines.iter().map(|line| (line.from, probes.target(line))).collect();
+        let ends: Vec<_> = probes.lines.iter().map(|line| (line.from, probes.target_address(line))).collect();
         let at = |text: &str| Some(text.parse().unwrap());
         assert_eq!(ends, [(0, at("198.18.0.2:18620")), (1, at("198.18.0.1:18620"))]);
-        assert_eq!(probes.askers(1).collect::<Vec<_>>(), [0]);
+        assert_eq!(probes.asking_ports(1).collect::<Vec<_>>(), [0]);
         let ping =
             read("method: ping, from: [c], targets: [192.0.2.1, '192.0.2.2:7']").unwrap().probes.unwrap();
         assert_eq!(ping.lines.len(), 2);
-        assert_eq!(ping.askers(0).count(), 0);
+        assert_eq!(ping.asking_ports(0).count(), 0);
     }
 
     #[test]
@@ -289,12 +299,12 @@ mod tests {
     fn probes_and_flows_are_not_mixed_and_need_a_fleet() {
         let text =
             "{ports: [{name: a, location: eth1}], x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
-        let problems = Plan::read(text).unwrap_err();
+        let problems = Plan::from_text(text).unwrap_err();
         assert!(problems.to_string().contains("nodes of a fleet"), "{problems}");
         let text = "{ports: [{name: a, location: n/eth1}, {name: b, location: n/eth2}], flows: [{name: f, tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}}}], \
             x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
         let problems =
-            Plan::read_with(text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap_err();
+            Plan::from_text_with(text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap_err();
         assert!(problems.to_string().contains("cannot have flows"), "{problems}");
     }
 }

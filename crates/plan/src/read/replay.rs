@@ -22,22 +22,22 @@ pub(super) struct ReplaySource {
 }
 
 /// Reads `x_replay` and `rate` of a flow.
-pub(super) fn source(
+pub(super) fn read_source(
     flow: &DocumentObject<'_>,
     replay: DocumentObject<'_>,
     tagged: bool,
 ) -> Option<ReplaySource> {
-    flow.refuse(&["packet", "size", "payload", "duration"], INSTEAD);
-    let recording = recording(&replay, tagged);
-    replay.close();
+    flow.refuse_members(&["packet", "size", "payload", "duration"], INSTEAD);
+    let recording = read_recording(&replay, tagged);
+    replay.refuse_unread();
     let recording = recording?;
     let rate = if recording.timing == ReplayTiming::Even {
-        timing::rate(flow)?
+        timing::read_flow_rate(flow)?
     } else {
-        flow.refuse(&["rate"], "the times come from `x_replay`");
+        flow.refuse_members(&["rate"], "the times come from `x_replay`");
         recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)
     };
-    let amount = match recording.shape() {
+    let amount = match recording.send_pattern() {
         SendPattern::Frames(frames) => StreamAmount::Packets(frames),
         _ => StreamAmount::Continuous,
     };
@@ -45,12 +45,12 @@ pub(super) fn source(
     Some(ReplaySource { frames: FrameOrigin::Recorded(Arc::new(recording)), rate, duration })
 }
 
-fn recording(replay: &DocumentObject<'_>, tagged: bool) -> Option<PlannedRecording> {
-    let file = replay.require("file").and_then(|item| item.text().map(std::path::PathBuf::from));
-    let timing = timing(replay);
-    let loops = replay.number("loops", 1, 0, u64::MAX);
-    let rewrite = rewrite(replay);
-    let facts = replay.require("facts").and_then(|item| facts(item.object()?));
+fn read_recording(replay: &DocumentObject<'_>, tagged: bool) -> Option<PlannedRecording> {
+    let file = replay.require_member("file").and_then(|item| item.as_text().map(std::path::PathBuf::from));
+    let timing = read_timing(replay);
+    let loops = replay.read_number("loops", 1, 0, u64::MAX);
+    let rewrite = read_rewrite(replay);
+    let facts = replay.require_member("facts").and_then(|item| read_facts(item.as_object()?));
     let mut recording =
         PlannedRecording { file: file?, timing: timing?, loops, rewrite: rewrite?, tagged, facts: facts? };
     if matches!(recording.timing, ReplayTiming::Recorded(_)) && recording.mean_rate().is_none() {
@@ -60,23 +60,23 @@ fn recording(replay: &DocumentObject<'_>, tagged: bool) -> Option<PlannedRecordi
     Some(recording)
 }
 
-fn timing(replay: &DocumentObject<'_>) -> Option<ReplayTiming> {
-    match replay.word("timing", &["recorded", "even", "fastest"], "recorded") {
+fn read_timing(replay: &DocumentObject<'_>) -> Option<ReplayTiming> {
+    match replay.read_word("timing", &["recorded", "even", "fastest"], "recorded") {
         "even" => Some(ReplayTiming::Even),
         "fastest" => Some(ReplayTiming::Fastest),
-        _ => parsed(replay.get("speed"), "1x").map(ReplayTiming::Recorded),
+        _ => parse_or_default(replay.read_member("speed"), "1x").map(ReplayTiming::Recorded),
     }
 }
 
-fn rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
-    let Some(object) = replay.object("rewrite") else { return Some(FrameRewrite::default()) };
+fn read_rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
+    let Some(object) = replay.read_object("rewrite") else { return Some(FrameRewrite::default()) };
     // All members are read before one of them is given up, so that problems of all are noted.
-    let src_mac = object.get("src_mac").map(|item| mac(&item).ok_or(())).transpose();
-    let dst_mac = object.get("dst_mac").map(|item| mac(&item).ok_or(())).transpose();
-    let vlan = object.get("vlan").map(|item| parsed(Some(item), "").ok_or(())).transpose();
+    let src_mac = object.read_member("src_mac").map(|item| read_mac(&item).ok_or(())).transpose();
+    let dst_mac = object.read_member("dst_mac").map(|item| read_mac(&item).ok_or(())).transpose();
+    let vlan = object.read_member("vlan").map(|item| parse_or_default(Some(item), "").ok_or(())).transpose();
     let addresses: Option<Vec<_>> =
-        object.items("map_ip").into_iter().map(|item| parsed(Some(item), "")).collect();
-    object.close();
+        object.read_items("map_ip").into_iter().map(|item| parse_or_default(Some(item), "")).collect();
+    object.refuse_unread();
     Some(FrameRewrite {
         src_mac: src_mac.ok()?,
         dst_mac: dst_mac.ok()?,
@@ -86,40 +86,43 @@ fn rewrite(replay: &DocumentObject<'_>) -> Option<FrameRewrite> {
 }
 
 /// Reads a value that is written as text, or its default.
-fn parsed<T: FromStr<Err: std::fmt::Display>>(item: Option<DocumentItem<'_>>, default: &str) -> Option<T> {
+fn parse_or_default<T: FromStr<Err: std::fmt::Display>>(
+    item: Option<DocumentItem<'_>>,
+    default: &str,
+) -> Option<T> {
     let Some(item) = item else { return default.parse().ok() };
-    match item.text()?.parse() {
+    match item.as_text()?.parse() {
         Ok(value) => Some(value),
         Err(error) => {
-            item.error(error.to_string());
+            item.add_error(error.to_string());
             None
         }
     }
 }
 
-fn mac(item: &DocumentItem<'_>) -> Option<[u8; 6]> {
-    let text = item.text()?;
-    let read = crate::recording::mac(text);
+fn read_mac(item: &DocumentItem<'_>) -> Option<[u8; 6]> {
+    let text = item.as_text()?;
+    let read = crate::recording::parse_mac(text);
     if read.is_none() {
-        item.error(format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"));
+        item.add_error(format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"));
     }
     read
 }
 
 fn required_number(object: &DocumentObject<'_>, name: &'static str, least: u128) -> Option<u64> {
-    object.require(name).and_then(|item| u64::try_from(item.number(least, u64::MAX.into())?).ok())
+    object.require_member(name).and_then(|item| u64::try_from(item.as_number(least, u64::MAX.into())?).ok())
 }
 
-fn facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
+fn read_facts(object: DocumentObject<'_>) -> Option<RecordingFacts> {
     // The command line's survey writes these values, but users can edit them, so they are checked.
     let file_size = required_number(&object, "file_size", 0);
     let frames = required_number(&object, "frames", 1);
     let bytes = required_number(&object, "bytes", 1);
     let span = required_number(&object, "span_ns", 0);
-    let largest = object.number("largest", 1518, 14, LARGEST);
-    let largest_untagged = object.number("largest_untagged", largest, 14, largest);
-    let has_fcs = object.flag("has_fcs", false);
-    object.close();
+    let largest = object.read_number("largest", 1518, 14, LARGEST);
+    let largest_untagged = object.read_number("largest_untagged", largest, 14, largest);
+    let has_fcs = object.read_flag("has_fcs", false);
+    object.refuse_unread();
     Some(RecordingFacts {
         file_size: file_size?,
         frames: frames?,

@@ -23,25 +23,25 @@ pub(super) struct PortPlace {
 pub(super) type TakenPlaces = HashMap<PortPlace, String>;
 
 /// Reads the location of the port `name`, or notes why it is invalid.
-pub(super) fn of(
+pub(super) fn read_location(
     item: &DocumentItem<'_>,
     options: ReadOptions,
     name: &str,
     taken: &mut TakenPlaces,
 ) -> Option<PortPlace> {
-    let text = item.text()?;
-    let read = if options.fleet { in_fleet(text) } else { here(text) };
+    let text = item.as_text()?;
+    let read = if options.fleet { parse_in_fleet(text) } else { parse_local(text) };
     let found = match read {
         Ok(found) => found,
         Err(InvalidPlace { message, hint }) => {
-            item.note(PlanProblem::error(&*item.path, message).with_hint(hint));
+            item.add_problem(PlanProblem::error(&*item.path, message).with_hint(hint));
             return None;
         }
     };
     // Ports with the same label are different ports.
     if !matches!(found.site, PortHost::Any(_)) {
         match taken.entry(found.clone()) {
-            Entry::Occupied(other) => item.error(format!("`{text}` is port `{}` already", other.get())),
+            Entry::Occupied(other) => item.add_error(format!("`{text}` is port `{}` already", other.get())),
             Entry::Vacant(place) => _ = place.insert(name.to_owned()),
         }
     }
@@ -63,7 +63,7 @@ impl InvalidPlace {
 
 const FLEET_FORMS: &str = "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
 
-fn here(text: &str) -> Result<PortPlace, InvalidPlace> {
+fn parse_local(text: &str) -> Result<PortPlace, InvalidPlace> {
     let location: PortLocation = text.parse().map_err(|message| {
         let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias: `packetrig \
             serve --port IF=LOCATION`";
@@ -72,7 +72,7 @@ fn here(text: &str) -> Result<PortPlace, InvalidPlace> {
     Ok(PortPlace { site: PortHost::Here, location })
 }
 
-fn in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
+fn parse_in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
     let Some((node, interface)) = text.split_once('/') else {
         let Some(label) = text.strip_prefix(ANY) else {
             let is_interface = text.parse::<PortLocation>().is_ok();
@@ -83,7 +83,10 @@ fn in_fleet(text: &str) -> Result<PortPlace, InvalidPlace> {
         if !is_label(label) {
             return Err(InvalidPlace::in_fleet(format!("`{label}` is not a label: {LABEL_FORM}")));
         }
-        return Ok(PortPlace { site: PortHost::Any(label.to_owned()), location: PortLocation::unsettled() });
+        return Ok(PortPlace {
+            site: PortHost::Any(label.to_owned()),
+            location: PortLocation::not_yet_known(),
+        });
     };
     if !is_name(node) {
         let message = format!("`{node}` is not a valid node name: use 1 to 32 of a-z, 0-9 and -");
@@ -121,12 +124,12 @@ mod tests {
         let ports: Vec<String> =
             locations.iter().enumerate().map(|(n, at)| format!("{{name: p{n}, location: '{at}'}}")).collect();
         let text = format!("ports: [{}]", ports.join(", "));
-        let plan = Plan::read_with(&text, ReadOptions { fleet, ..ReadOptions::default() });
+        let plan = Plan::from_text_with(&text, ReadOptions { fleet, ..ReadOptions::default() });
         let said = |problem: &PlanProblem| {
             format!("{} ({})", problem.message, problem.hint.clone().unwrap_or_default())
         };
         let plan = plan.map_err(|problems| problems.0.iter().map(said).collect::<Vec<_>>().join("; "))?;
-        Ok(plan.ports.into_iter().map(|port| (port.site.clone(), port.whereabouts())).collect())
+        Ok(plan.ports.into_iter().map(|port| (port.site.clone(), port.full_location())).collect())
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! Frame sizes of a flow: a fixed size, a range, or a mix.
 
 use super::packet::HeaderContext;
-use super::timing::decimal;
+use super::timing::parse_decimal;
 use crate::clamp_to_u32;
 use crate::reader::{DocumentItem, DocumentObject};
 use packetrig_units::FrameSize;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use packetrig_wire::size::{SizeMix, SizePattern};
 
 /// Larger than any frame that a port accepts; the port's own limit is checked when it is known.
@@ -20,64 +20,72 @@ const TCP_IMIX: &[(u32, u32)] = &[(90, 5867), (92, 200), (594, 2366), (1518, 156
 const IPV6_IMIX: &[(u32, u32)] = &[(60, 5867), (496, 200), (594, 2366), (1518, 1567)];
 const STANDARD_IMIX: &[(u32, u32)] = &[(58, 5867), (62, 200), (594, 2366), (1518, 1567)];
 
-fn bytes(object: &DocumentObject<'_>, name: &'static str, default: u64) -> FrameSize {
-    let read = object.number(name, default, SMALLEST, LARGEST);
+fn read_frame_size(object: &DocumentObject<'_>, name: &'static str, default: u64) -> FrameSize {
+    let read = object.read_number(name, default, SMALLEST, LARGEST);
     let size = FrameSize::new(clamp_to_u32(read));
     if size < FrameSize::MIN {
-        object.item.warn(format!("`{name}` of {read} bytes is below Ethernet's smallest frame: sent as 64"));
+        object
+            .item
+            .add_warning(format!("`{name}` of {read} bytes is below Ethernet's smallest frame: sent as 64"));
     }
     size.max(FrameSize::MIN)
 }
 
-pub(super) fn size(flow: &DocumentObject<'_>, context: HeaderContext) -> Option<SizePattern> {
-    let Some(object) = flow.object("size") else { return Some(SizePattern::Fixed(FrameSize::MIN)) };
-    let size = match object.choice(&["fixed", "increment", "random", "weight_pairs"], "fixed") {
+pub(super) fn read_size(flow: &DocumentObject<'_>, context: HeaderContext) -> Option<SizePattern> {
+    let Some(object) = flow.read_object("size") else { return Some(SizePattern::Fixed(FrameSize::MIN)) };
+    let size = match object.read_choice(&["fixed", "increment", "random", "weight_pairs"], "fixed") {
         "increment" => {
-            let steps = object.chosen("increment")?;
-            let start = bytes(&steps, "start", 64);
-            let end = bytes(&steps, "end", 1518);
-            let step = u32::try_from(steps.number("step", 1, 1, LARGEST)).ok()?;
-            ordered(&steps, "start", start, "end", end)?;
-            steps.close();
+            let steps = object.chosen_object("increment")?;
+            let start = read_frame_size(&steps, "start", 64);
+            let end = read_frame_size(&steps, "end", 1518);
+            let step = u32::try_from(steps.read_number("step", 1, 1, LARGEST)).ok()?;
+            check_order(&steps, "start", start, "end", end)?;
+            steps.refuse_unread();
             SizePattern::Increment { start, end, step }
         }
         "random" => {
-            let range = object.chosen("random")?;
-            let min = bytes(&range, "min", 64);
-            let max = bytes(&range, "max", 1518);
-            ordered(&range, "min", min, "max", max)?;
-            range.close();
+            let range = object.chosen_object("random")?;
+            let min = read_frame_size(&range, "min", 64);
+            let max = read_frame_size(&range, "max", 1518);
+            check_order(&range, "min", min, "max", max)?;
+            range.refuse_unread();
             // OTG gives sizes no seed. The run's seed is in the report, so the same sizes can be sent again.
-            SizePattern::Random { min, max, seed: mix(context.options.seed, context.flow) }
+            SizePattern::Random { min, max, seed: keyed_mix(context.options.seed, context.flow) }
         }
-        "weight_pairs" => SizePattern::Weighted(weights(&object.chosen("weight_pairs")?)?),
-        _ => SizePattern::Fixed(bytes(&object, "fixed", 64)),
+        "weight_pairs" => SizePattern::Weighted(read_weights(&object.chosen_object("weight_pairs")?)?),
+        _ => SizePattern::Fixed(read_frame_size(&object, "fixed", 64)),
     };
-    object.close();
+    object.refuse_unread();
     Some(size)
 }
 
-fn ordered(object: &DocumentObject<'_>, low: &str, from: FrameSize, high: &str, to: FrameSize) -> Option<()> {
+fn check_order(
+    object: &DocumentObject<'_>,
+    low: &str,
+    from: FrameSize,
+    high: &str,
+    to: FrameSize,
+) -> Option<()> {
     if from > to {
-        object.item.error(format!("`{low}` ({from}) is above `{high}` ({to})"));
+        object.item.add_error(format!("`{low}` ({from}) is above `{high}` ({to})"));
         return None;
     }
     Some(())
 }
 
-fn weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
+fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
     let mut pairs: Vec<(FrameSize, u32)> = Vec::new();
-    if object.choice(&["predefined", "custom"], "predefined") == "custom" {
-        for item in object.items("custom") {
-            let pair = item.object()?;
+    if object.read_choice(&["predefined", "custom"], "predefined") == "custom" {
+        for item in object.read_items("custom") {
+            let pair = item.as_object()?;
             // In hundredths: an absent weight is 1.
-            let weight = pair.get("weight").map_or(Some(100), |item| hundredths(&item));
-            pairs.push((bytes(&pair, "size", 64), weight?));
-            pair.close();
+            let weight = pair.read_member("weight").map_or(Some(100), |item| read_hundredths(&item));
+            pairs.push((read_frame_size(&pair, "size", 64), weight?));
+            pair.refuse_unread();
         }
     } else {
         let names = ["imix", "ipsec_imix", "ipv6_imix", "standard_imix", "tcp_imix"];
-        let table = match object.word("predefined", &names, "imix") {
+        let table = match object.read_word("predefined", &names, "imix") {
             "ipsec_imix" => IPSEC_IMIX,
             "ipv6_imix" => IPV6_IMIX,
             "standard_imix" => STANDARD_IMIX,
@@ -86,23 +94,23 @@ fn weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
         };
         // The tables are sorted, so the first size is the smallest.
         if table[0].0 < 64 {
-            object.item.warn("sizes below 64 bytes of this mix are sent as 64");
+            object.item.add_warning("sizes below 64 bytes of this mix are sent as 64");
         }
         pairs.extend(table.iter().map(|(size, weight)| (FrameSize::new(*size).max(FrameSize::MIN), *weight)));
     }
     let mix = SizeMix::new(&pairs);
     if mix.is_none() {
-        object.item.error("a mix needs at least one size with a weight above zero");
+        object.item.add_error("a mix needs at least one size with a weight above zero");
     }
     mix
 }
 
 /// A weight with at most two decimals, in hundredths.
-fn hundredths(item: &DocumentItem<'_>) -> Option<u32> {
-    let text = item.text()?;
-    let weight = decimal(text, 2).and_then(|value| u32::try_from(value).ok());
+fn read_hundredths(item: &DocumentItem<'_>) -> Option<u32> {
+    let text = item.as_text()?;
+    let weight = parse_decimal(text, 2).and_then(|value| u32::try_from(value).ok());
     if weight.is_none() {
-        item.error(format!("`{text}` is not a weight: a number from 0 with at most two decimals"));
+        item.add_error(format!("`{text}` is not a weight: a number from 0 with at most two decimals"));
     }
     weight
 }

@@ -14,11 +14,11 @@ fn with(members: &str) -> String {
 }
 
 fn plan(members: &str) -> Plan {
-    Plan::read(&with(members)).unwrap_or_else(|problems| panic!("{problems}"))
+    Plan::from_text(&with(members)).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 fn errors(text: &str) -> Vec<PlanProblem> {
-    Plan::read(text).err().map(|problems| problems.0).unwrap_or_default()
+    Plan::from_text(text).err().map(|problems| problems.0).unwrap_or_default()
 }
 
 fn error(members: &str) -> PlanProblem {
@@ -27,11 +27,11 @@ fn error(members: &str) -> PlanProblem {
 }
 
 fn setting(plan: &Plan, header: usize, name: &str) -> Option<FieldSetting> {
-    plan.streams[0].frames.template().unwrap().spec().headers[header].setting(name).cloned()
+    plan.streams[0].frames.template().unwrap().spec().headers[header].field_setting(name).cloned()
 }
 
 fn rate(members: &str) -> FrameRate {
-    plan(members).bind(&[Some(BitRate::new(10_000_000_000)); 2]).unwrap().streams[0].timeline.rate
+    plan(members).bind_to_links(&[Some(BitRate::new(10_000_000_000)); 2]).unwrap().streams[0].timeline.rate
 }
 
 /// A document as snappi sends it: defaults of touched objects filled in, numbers of 64 bits as text.
@@ -43,10 +43,10 @@ const SNAPPI: &str = r#"{"ports":[{"name":"p1","location":"veth-a"},{"name":"p2"
 
 #[test]
 fn the_request_of_a_real_client_is_a_plan_without_warnings() {
-    let plan = Plan::read(SNAPPI).unwrap();
+    let plan = Plan::from_text(SNAPPI).unwrap();
     assert_eq!(plan.warnings, []);
     assert_eq!(plan.streams[0].rate, Rate::Frames(FrameRate::per_second(50).unwrap()));
-    let bound = plan.bind(&[None, None]).unwrap();
+    let bound = plan.bind_to_links(&[None, None]).unwrap();
     assert_eq!(bound.streams[0].timeline.shape, SendPattern::Frames(100));
 }
 
@@ -55,7 +55,7 @@ fn an_empty_flow_has_the_defaults_of_the_model() {
     let plan = plan("");
     let stream = &plan.streams[0];
     assert_eq!(stream.frames.template().unwrap().spec().headers[0].kind(), HeaderKind::Ethernet);
-    assert_eq!(stream.frames.template().unwrap().spec().size.at(0), FrameSize::MIN);
+    assert_eq!(stream.frames.template().unwrap().spec().size.size_at(0), FrameSize::MIN);
     assert_eq!(stream.rate, Rate::Frames(FrameRate::per_second(1000).unwrap()));
     assert!(!stream.metrics.enable);
 }
@@ -137,9 +137,11 @@ fn every_pattern_kind_is_read() {
 fn seed_zero_is_drawn_from_the_seed_of_the_run() {
     let members = "size: {fixed: 128}\npacket: [{ipv4: {src: {random: {seed: 0, count: 9}}}}]";
     let of = |seed| {
-        let plan =
-            Plan::read_with(&with(members), crate::ReadOptions { seed, ..crate::ReadOptions::default() })
-                .unwrap();
+        let plan = Plan::from_text_with(
+            &with(members),
+            crate::ReadOptions { seed, ..crate::ReadOptions::default() },
+        )
+        .unwrap();
         setting(&plan, 0, "src")
     };
     assert_eq!(of(1), of(1));
@@ -166,7 +168,7 @@ fn a_missing_choice_is_inferred_and_a_contradiction_refused() {
 fn bits_are_layer_2_with_fcs_and_a_percentage_is_layer_1() {
     assert_eq!(rate("rate: {kbps: 512}\nsize: {fixed: 64}"), FrameRate::per_second(1000).unwrap());
     assert_eq!(
-        rate("rate: {percentage: 100}\nsize: {fixed: 64}").l1_bits(FrameSize::MIN).bits_per_second(),
+        rate("rate: {percentage: 100}\nsize: {fixed: 64}").l1_bit_rate(FrameSize::MIN).bits_per_second(),
         10_000_000_000
     );
     assert_eq!(rate("rate: {percentage: 0.5}\nsize: {fixed: 105}"), FrameRate::per_second(50_000).unwrap());
@@ -177,16 +179,16 @@ fn bits_are_layer_2_with_fcs_and_a_percentage_is_layer_1() {
 #[test]
 fn more_than_the_link_carries_is_refused() {
     let slow = [Some(BitRate::new(1_000_000)), None];
-    let problems = plan("rate: {mbps: 2}").bind(&slow).unwrap_err();
+    let problems = plan("rate: {mbps: 2}").bind_to_links(&slow).unwrap_err();
     assert!(problems.0[0].message.contains("1.000 Mbit/s"), "{problems}");
-    assert!(plan("rate: {percentage: 1}").bind(&[None, None]).is_err());
-    assert!(plan("rate: {pps: 1000}").bind(&[None, None]).is_ok());
+    assert!(plan("rate: {percentage: 1}").bind_to_links(&[None, None]).is_err());
+    assert!(plan("rate: {pps: 1000}").bind_to_links(&[None, None]).is_ok());
 }
 
 #[test]
 fn durations_of_every_kind() {
     let shape = |members: &str| {
-        plan(members).bind(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap().streams[0].timeline
+        plan(members).bind_to_links(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap().streams[0].timeline
     };
     assert_eq!(shape("duration: {continuous: {}}").shape, SendPattern::Endless);
     assert_eq!(
@@ -226,7 +228,7 @@ fn a_tag_that_does_not_fit_is_announced() {
 fn captures_and_their_filters() {
     let text = with("")
         + "captures:\n- {name: c, port_names: [b], format: pcapng, packet_size: 64, filters: [{ipv4: {dst: {value: C6130001}}}, {custom: {offset: 96, bit_length: 16, value: '0800', negate: true}}]}\n";
-    let plan = Plan::read(&text).unwrap();
+    let plan = Plan::from_text(&text).unwrap();
     assert_eq!(plan.captures[0].filter.conditions.len(), 2);
     assert_eq!(plan.captures[0].filter.conditions[0].value, 0xc613_0001);
     assert_eq!(plan.captures[0].snap_len, Some(64));
@@ -236,9 +238,9 @@ fn captures_and_their_filters() {
 #[test]
 fn several_receivers_by_both_names() {
     let text = "ports: [{name: a, location: e1}, {name: b, location: e2}, {name: c, location: e3}]\nflows: [{name: f, tx_rx: {port: {tx_name: a, rx_name: c, rx_names: [b]}}, metrics: {enable: true, rx_tx_ratio: {rx_count: {}}}}]";
-    let plan = Plan::read(text).unwrap();
+    let plan = Plan::from_text(text).unwrap();
     assert_eq!(plan.streams[0].rx, [1, 2]);
-    assert_eq!(plan.streams[0].expected(10), 20);
+    assert_eq!(plan.streams[0].expected_copies(10), 20);
 }
 
 #[test]
@@ -259,8 +261,8 @@ proptest! {
         bytes[at % len] = with_byte;
         bytes.truncate(len - cut % 40);
         if let Ok(text) = String::from_utf8(bytes) {
-            match Plan::read(&text) {
-                Ok(plan) => drop(plan.bind(&[None, None])),
+            match Plan::from_text(&text) {
+                Ok(plan) => drop(plan.bind_to_links(&[None, None])),
                 Err(problems) => prop_assert!(!problems.0.is_empty()),
             }
         }
@@ -315,8 +317,12 @@ fn a_flood_of_problems_is_cut_and_counted() {
 #[test]
 fn an_overload_names_the_flows_and_where_the_first_asks_for_its_rate() {
     let text = with("rate: {mbps: 900}\nsize: {fixed: 64}");
-    let problem =
-        Plan::read(&text).unwrap().bind(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap_err().0.remove(0);
+    let problem = Plan::from_text(&text)
+        .unwrap()
+        .bind_to_links(&[Some(BitRate::new(1_000_000_000)); 2])
+        .unwrap_err()
+        .0
+        .remove(0);
     assert!(
         problem.message.contains("(f)") && problem.message.contains("1.181 Gbit/s"),
         "{}",
@@ -328,19 +334,19 @@ fn an_overload_names_the_flows_and_where_the_first_asks_for_its_rate() {
 #[test]
 fn pauses_in_bytes_and_percentages_need_a_link_speed() {
     for members in ["rate: {percentage: 5}", "duration: {fixed_packets: {delay: {bytes: 100}}}"] {
-        let problem = plan(members).bind(&[None, None]).unwrap_err().0.remove(0);
+        let problem = plan(members).bind_to_links(&[None, None]).unwrap_err().0.remove(0);
         assert!(problem.hint.unwrap().contains("layer1"), "{members}");
     }
     let bursts = "duration: {burst: {packets: 2, inter_burst_gap: {bytes: 1250}}}\nrate: {pps: 1000}";
-    let bound = plan(bursts).bind(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap();
-    assert_eq!(bound.streams[0].timeline.due(2), Nanos::from_millis(2) + Nanos::from_micros(10));
+    let bound = plan(bursts).bind_to_links(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap();
+    assert_eq!(bound.streams[0].timeline.due_time(2), Nanos::from_millis(2) + Nanos::from_micros(10));
 }
 
 #[test]
 fn defaults_that_clients_write_out_are_no_objection() {
     let text = with("metrics: {enable: true, predefined_metric_tags: {rx_name: false}}")
         + "options: {flow_options: {packet_loss_duration: false}}\ndevices: []\nlags: []\n";
-    assert_eq!(Plan::read(&text).unwrap().warnings, []);
+    assert_eq!(Plan::from_text(&text).unwrap().warnings, []);
     assert!(error("metrics: {predefined_metric_tags: {rx_name: true}}").message.contains("not supported"));
 }
 
@@ -355,7 +361,7 @@ fn anchors_within_anchors_do_not_multiply() {
 fn the_predefined_mixes_are_exact() {
     let mean = |mix: &str| {
         let plan = plan(&format!("size: {{weight_pairs: {{predefined: {mix}}}}}"));
-        plan.streams[0].frames.template().unwrap().spec().size.mean()
+        plan.streams[0].frames.template().unwrap().spec().size.mean_size()
     };
     assert_eq!(mean("imix"), (7 * 64 + 4 * 570 + 1518, 12));
     assert_eq!(mean("tcp_imix"), (5867 * 90 + 200 * 92 + 2366 * 594 + 1567 * 1518, 10_000));
@@ -369,7 +375,7 @@ fn the_predefined_mixes_are_exact() {
 fn layer_1_is_taken_over_and_what_it_cannot_do_is_a_warning() {
     let text = with("")
         + "layer1: [{name: l, port_names: [a], speed: speed_25_gbps, mtu: 9000, promiscuous: false, media: fiber}]\n";
-    let plan = Plan::read(&text).unwrap();
+    let plan = Plan::from_text(&text).unwrap();
     let port = &plan.ports[0];
     assert_eq!(
         (port.speed, port.mtu, port.promiscuous),
@@ -399,15 +405,15 @@ fn locations_are_interfaces_and_nothing_else() {
 fn filter_masks_with_zero_must_match_and_padding_is_on_the_left() {
     let filter = |field: &str| {
         let text = with("") + "captures: [{name: c, port_names: [b], filters: [{" + field + "}]}]\n";
-        Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}")).captures.remove(0).filter
+        Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems}")).captures.remove(0).filter
     };
     let mut frame = vec![0u8; 60];
     frame[12..14].copy_from_slice(&[8, 0]);
     frame[5] = 0x0a;
-    assert!(filter("ethernet: {dst: {value: '0xa'}}").accepts(&frame));
-    assert!(!filter("ethernet: {dst: {value: '0b'}}").accepts(&frame));
-    assert!(filter("ethernet: {dst: {value: '0b', mask: '01'}}").accepts(&frame));
-    assert!(filter("ethernet: {dst: {value: '0b', negate: true}}").accepts(&frame));
+    assert!(filter("ethernet: {dst: {value: '0xa'}}").accepts_frame(&frame));
+    assert!(!filter("ethernet: {dst: {value: '0b'}}").accepts_frame(&frame));
+    assert!(filter("ethernet: {dst: {value: '0b', mask: '01'}}").accepts_frame(&frame));
+    assert!(filter("ethernet: {dst: {value: '0b', negate: true}}").accepts_frame(&frame));
     let text =
         with("") + "captures: [{name: c, port_names: [b], filters: [{vlan: {id: {value: '1000'}}}]}]\n";
     assert!(errors(&text)[0].message.contains("12 bits"));
@@ -424,7 +430,7 @@ fn more_flows_than_tags_can_name_are_refused_and_the_short_tag_has_its_own_limit
     };
     let text =
         |flows: Vec<String>| format!("ports: [{{name: a, location: eth1}}]\nflows:\n{}", flows.join("\n"));
-    let plan = Plan::read(&text((0..4097).map(flow).collect())).unwrap();
+    let plan = Plan::from_text(&text((0..4097).map(flow).collect())).unwrap();
     let paths: Vec<&str> = plan.warnings.iter().map(|warning| warning.path.as_str()).collect();
     assert_eq!(paths, ["flows[4095].size", "flows[4096].size"]);
     let last = plan.warnings.last().unwrap();

@@ -4,15 +4,15 @@ use crate::reader::{DocumentItem, DocumentObject};
 use crate::{InterFrameGap, StreamAmount, StreamDuration};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, Share};
 
-pub(super) fn rate(flow: &DocumentObject<'_>) -> Option<Rate> {
-    let Some(object) = flow.object("rate") else { return usual_rate("pps") };
+pub(super) fn read_flow_rate(flow: &DocumentObject<'_>) -> Option<Rate> {
+    let Some(object) = flow.read_object("rate") else { return usual_rate("pps") };
     let units = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
-    let unit = object.choice(&units, "pps");
-    let rate = match object.get(unit) {
+    let unit = object.read_choice(&units, "pps");
+    let rate = match object.read_member(unit) {
         Some(item) => read_rate(&item, unit),
         None => usual_rate(unit),
     };
-    object.close();
+    object.refuse_unread();
     rate
 }
 
@@ -28,9 +28,9 @@ fn usual_rate(unit: &str) -> Option<Rate> {
 
 fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
     let factor = match unit {
-        "percentage" => return percentage(item),
+        "percentage" => return read_percentage(item),
         "pps" => {
-            return FrameRate::per_second(u64::try_from(item.number(1, u64::MAX.into())?).ok()?)
+            return FrameRate::per_second(u64::try_from(item.as_number(1, u64::MAX.into())?).ok()?)
                 .map(Rate::Frames);
         }
         "kbps" => 1_000,
@@ -38,77 +38,78 @@ fn read_rate(item: &DocumentItem<'_>, unit: &str) -> Option<Rate> {
         "gbps" => 1_000_000_000,
         _ => 1,
     };
-    let value = u64::try_from(item.number(1, u64::MAX.into())?).ok()?;
+    let value = u64::try_from(item.as_number(1, u64::MAX.into())?).ok()?;
     let bits = value.checked_mul(factor);
     if bits.is_none() {
-        item.error("the rate is higher than any link can carry");
+        item.add_error("the rate is higher than any link can carry");
     }
     // OTG's minimum of `bps`. The larger units start above it.
     if bits.is_some_and(|bits| bits < 672) {
-        item.error("the lowest bit rate is 672 bit/s: one smallest frame per second");
+        item.add_error("the lowest bit rate is 672 bit/s: one smallest frame per second");
         return None;
     }
     bits.map(|bits| Rate::Bits(BitRate::new(bits)))
 }
 
-fn percentage(item: &DocumentItem<'_>) -> Option<Rate> {
-    let text = item.text()?;
+fn read_percentage(item: &DocumentItem<'_>) -> Option<Rate> {
+    let text = item.as_text()?;
     // Seven places: one percent is 10^7 billionths.
-    let share = decimal(text, 7).filter(|billionths| (1..=1_000_000_000).contains(billionths));
+    let share = parse_decimal(text, 7).filter(|billionths| (1..=1_000_000_000).contains(billionths));
     if share.is_none() {
-        item.error(format!("`{text}` is not a percentage above 0 and up to 100"));
+        item.add_error(format!("`{text}` is not a percentage above 0 and up to 100"));
     }
     share.map(Share::from_billionths).map(Rate::Share)
 }
 
-pub(super) fn duration(flow: &DocumentObject<'_>) -> Option<StreamDuration> {
+pub(super) fn read_duration(flow: &DocumentObject<'_>) -> Option<StreamDuration> {
     // 12 bytes are OTG's default gap, and Ethernet's own.
     let forever =
         StreamDuration { amount: StreamAmount::Continuous, delay: InterFrameGap::Bytes(0), gap: 12 };
-    let Some(object) = flow.object("duration") else { return Some(forever) };
-    let choice = object.choice(&["continuous", "fixed_packets", "fixed_seconds", "burst"], "continuous");
-    let inner = object.chosen(choice)?;
+    let Some(object) = flow.read_object("duration") else { return Some(forever) };
+    let choice = object.read_choice(&["continuous", "fixed_packets", "fixed_seconds", "burst"], "continuous");
+    let inner = object.chosen_object(choice)?;
     let amount = match choice {
-        "fixed_packets" => StreamAmount::Packets(inner.number("packets", 1, 1, u32::MAX.into())),
-        "fixed_seconds" => StreamAmount::Seconds(seconds(&inner)?),
+        "fixed_packets" => StreamAmount::Packets(inner.read_number("packets", 1, 1, u32::MAX.into())),
+        "fixed_seconds" => StreamAmount::Seconds(read_seconds(&inner)?),
         "burst" => StreamAmount::Bursts {
-            bursts: inner.number("bursts", 0, 0, u32::MAX.into()),
-            packets: inner.number("packets", 1, 1, u32::MAX.into()),
-            between: gap(inner.object("inter_burst_gap"))?,
+            bursts: inner.read_number("bursts", 0, 0, u32::MAX.into()),
+            packets: inner.read_number("packets", 1, 1, u32::MAX.into()),
+            between: read_gap(inner.read_object("inter_burst_gap"))?,
         },
         _ => StreamAmount::Continuous,
     };
-    let gap_bytes = u32::try_from(inner.number("gap", 12, 0, 1 << 20)).ok()?;
+    let gap_bytes = u32::try_from(inner.read_number("gap", 12, 0, 1 << 20)).ok()?;
     // OTG gives every duration but `burst` a delay.
-    let delay = if choice == "burst" { InterFrameGap::Bytes(0) } else { gap(inner.object("delay"))? };
+    let delay =
+        if choice == "burst" { InterFrameGap::Bytes(0) } else { read_gap(inner.read_object("delay"))? };
     if inner.item.path != object.item.path {
-        inner.close();
+        inner.refuse_unread();
     }
-    object.close();
+    object.refuse_unread();
     Some(StreamDuration { amount, delay, gap: gap_bytes })
 }
 
-fn seconds(object: &DocumentObject<'_>) -> Option<Nanos> {
-    let Some(item) = object.get("seconds") else { return Some(Nanos::from_secs(1)) };
-    let text = item.text()?;
-    let ns = decimal(text, 9).filter(|ns| *ns > 0);
+fn read_seconds(object: &DocumentObject<'_>) -> Option<Nanos> {
+    let Some(item) = object.read_member("seconds") else { return Some(Nanos::from_secs(1)) };
+    let text = item.as_text()?;
+    let ns = parse_decimal(text, 9).filter(|ns| *ns > 0);
     if ns.is_none() {
-        item.error(format!("`{text}` is not a number of seconds above 0"));
+        item.add_error(format!("`{text}` is not a number of seconds above 0"));
     }
     ns.map(Nanos::new)
 }
 
-fn gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
+fn read_gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
     let Some(object) = object else { return Some(InterFrameGap::Bytes(0)) };
-    let choice = object.choice(&["bytes", "nanoseconds", "microseconds"], "bytes");
-    let item = object.get(choice);
-    object.close();
+    let choice = object.read_choice(&["bytes", "nanoseconds", "microseconds"], "bytes");
+    let item = object.read_member(choice);
+    object.refuse_unread();
     let Some(item) = item else { return Some(InterFrameGap::Bytes(0)) };
-    let text = item.text()?;
+    let text = item.as_text()?;
     let places = if choice == "microseconds" { 3 } else { 0 };
-    let value = decimal(text, places);
+    let value = parse_decimal(text, places);
     if value.is_none() {
-        item.error(format!("`{text}` is not a number of {choice}"));
+        item.add_error(format!("`{text}` is not a number of {choice}"));
     }
     value.map(|value| {
         if choice == "bytes" { InterFrameGap::Bytes(value) } else { InterFrameGap::Time(Nanos::new(value)) }
@@ -116,7 +117,7 @@ fn gap(object: Option<DocumentObject<'_>>) -> Option<InterFrameGap> {
 }
 
 /// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.
-pub(super) fn decimal(text: &str, places: u32) -> Option<u64> {
+pub(super) fn parse_decimal(text: &str, places: u32) -> Option<u64> {
     let mantissa = text.split_once(['e', 'E']).map_or(text, |(mantissa, _)| mantissa);
     let exponent = match text.split_once(['e', 'E']) {
         Some((_, exponent)) => exponent.parse::<i32>().ok()?,

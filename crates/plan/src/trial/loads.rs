@@ -39,7 +39,7 @@ pub(super) fn flow_loads(bound: &BoundPlan) -> Vec<FlowLoad> {
 }
 
 /// The ports that send, in the order of the plan.
-pub(super) fn senders(plan: &Plan, streams: &[StreamLoad]) -> Vec<LoadedSender> {
+pub(super) fn loaded_senders(plan: &Plan, streams: &[StreamLoad]) -> Vec<LoadedSender> {
     let whole: f64 = streams.iter().map(|stream| stream.rate).sum();
     let ports = plan.ports.iter().enumerate().map(|(port, named)| {
         let own = streams.iter().filter(|stream| stream.tx == port);
@@ -101,7 +101,7 @@ impl TrialTraffic {
         let (mut frames, mut bits, mut line_bits) = (0.0, 0.0, 0.0);
         for (stream, planned) in streams {
             let share = stream.rate / whole;
-            let bytes = MeanSize::from(planned.frames.mean()).as_f64();
+            let bytes = MeanSize::from(planned.frames.mean_size()).as_f64();
             frames += share;
             bits += share * bytes * 8.0;
             line_bits += share * (bytes + f64::from(FrameSize::L1_OVERHEAD)) * 8.0;
@@ -153,13 +153,13 @@ impl TrialTraffic {
 
     /// Reads and binds the document of a trial as its run will do it. Its problems have no positions in the text, which
     /// the user has never seen.
-    pub fn check(&self, shape: &super::TrialShape) -> Result<(), PlanProblems> {
-        self.bind_document(&self.document(shape)).map(drop)
+    pub fn check_trial(&self, shape: &super::TrialShape) -> Result<(), PlanProblems> {
+        self.bind_document(&self.trial_document(shape)).map(drop)
     }
 
     fn bind_document(&self, text: &str) -> Result<BoundPlan, PlanProblems> {
-        let plan = Plan::read_with(text, self.reading).map_err(PlanProblems::without_places)?;
-        plan.bind(&self.speeds).map_err(PlanProblems::without_places)
+        let plan = Plan::from_text_with(text, self.reading).map_err(PlanProblems::without_places)?;
+        plan.bind_to_links(&self.speeds).map_err(PlanProblems::without_places)
     }
 }
 
@@ -169,7 +169,9 @@ const LARGEST_LEAST: u32 = 512;
 fn has_room_for_tags(plan: &Plan) -> bool {
     let templates =
         plan.streams.iter().filter(|stream| stream.metrics.enable).filter_map(|it| it.frames.template());
-    templates.into_iter().all(|template| template.tag_form(template.spec().size.min()) == Some(TagForm::Full))
+    templates
+        .into_iter()
+        .all(|template| template.tag_form(template.spec().size.min_size()) == Some(TagForm::Full))
 }
 
 fn unknown_speed(plan: &Plan, port: usize) -> PlanProblems {

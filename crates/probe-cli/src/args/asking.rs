@@ -3,7 +3,7 @@
 use super::{BoundsArgs, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_program::quantities::positive;
+use packetrig_program::quantities::parse_positive;
 use packetrig_units::{FrameSize, Nanos};
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ pub struct AskingArgs {
     #[arg(long, value_name = "IF")]
     pub through: Option<PortLocation>,
     /// Number of probes to each target [default: until interrupted or a limit is reached]
-    #[arg(short, long, value_name = "N", value_parser = positive::<u32>)]
+    #[arg(short, long, value_name = "N", value_parser = parse_positive::<u32>)]
     pub count: Option<u32>,
     /// Time between two probes to the same target
     #[arg(short, long, value_name = "TIME", default_value = "1s")]

@@ -2,7 +2,7 @@
 
 use super::{BoundsArgs, OutletArgs, ProbeTarget};
 use clap::{Args, ValueEnum};
-use packetrig_program::quantities::port;
+use packetrig_program::quantities::parse_port;
 use packetrig_units::{BitRate, FrameSize, Nanos};
 use std::path::PathBuf;
 
@@ -21,11 +21,11 @@ pub struct CapacityArgs {
     #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(10..=10_000))]
     pub count: u32,
     /// Probe the UDP echo service at this port instead of sending echo requests
-    #[arg(long, value_name = "PORT", conflicts_with = "reflector", value_parser = port)]
+    #[arg(long, value_name = "PORT", conflicts_with = "reflector", value_parser = parse_port)]
     pub udp: Option<u16>,
     /// Probe the STAMP reflector at this UDP port (`packetrig probe reflect`); this
     /// measures the forward direction alone
-    #[arg(long, value_name = "PORT", value_parser = port)]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub reflector: Option<u16>,
     #[command(flatten)]
     pub common: EstimatingArgs,
@@ -40,7 +40,7 @@ pub struct AvailableArgs {
     pub target: ProbeTarget,
     /// UDP port of the target's reflector. Without it there is no estimate, because answers may have
     /// waited on their way back
-    #[arg(long, value_name = "PORT", value_parser = port)]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub reflector: Option<u16>,
     /// Method that estimates the available bandwidth
     #[arg(long, value_enum, default_value_t = AvailableMethod::Pathload)]

@@ -2,7 +2,7 @@
 
 use super::{BoundsArgs, OutletArgs, ProbeTarget};
 use clap::Args;
-use packetrig_program::quantities::{port, positive};
+use packetrig_program::quantities::{parse_port, parse_positive};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub struct OneprobeArgs {
     #[arg(value_name = "TARGET")]
     pub target: ProbeTarget,
     /// TCP port of the server
-    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = port)]
+    #[arg(long, value_name = "PORT", default_value_t = 80, value_parser = parse_port)]
     pub port: u16,
     /// Path to request; a document above 20 kB makes connections last longer
     #[arg(long, value_name = "PATH", default_value = "/")]
@@ -23,7 +23,7 @@ pub struct OneprobeArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
     /// Number of probes, each a pair of data segments
-    #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = positive::<u32>)]
+    #[arg(short, long, value_name = "N", default_value_t = 100, value_parser = parse_positive::<u32>)]
     pub count: u32,
     /// Time between two probes
     #[arg(short, long, value_name = "TIME", default_value = "500ms")]

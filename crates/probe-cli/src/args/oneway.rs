@@ -1,6 +1,6 @@
 //! `packetrig probe oneway` as typed.
 
-use super::stamp::target;
+use super::stamp::parse_reflector_address;
 use super::{AskingArgs, SessionFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
@@ -20,7 +20,7 @@ impl FromStr for ProbeDestination {
 
     fn from_str(text: &str) -> Result<Self, String> {
         // An address first: it also has the form of an interface's name.
-        match target(text) {
+        match parse_reflector_address(text) {
             Ok(node) => Ok(Self::Node(node)),
             Err(_) => text.parse().map(Self::Here),
         }

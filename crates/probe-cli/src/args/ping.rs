@@ -2,7 +2,7 @@
 
 use super::{AskingArgs, ProbeTarget};
 use clap::Args;
-use packetrig_program::quantities::port;
+use packetrig_program::quantities::parse_port;
 
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
@@ -15,10 +15,10 @@ pub struct PingArgs {
     /// Send UDP datagrams to this port, closed or an echo service, instead of echo requests (33434 if no port is
     /// given)
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "33434", conflicts_with = "tcp",
-        value_parser = port)]
+        value_parser = parse_port)]
     pub udp: Option<u16>,
     /// Send TCP SYNs to this port instead of echo requests; no connection is completed
-    #[arg(long, value_name = "PORT", value_parser = port)]
+    #[arg(long, value_name = "PORT", value_parser = parse_port)]
     pub tcp: Option<u16>,
     #[command(flatten)]
     pub asking: AskingArgs,

@@ -3,7 +3,7 @@
 use super::{BoundsArgs, ProbeTarget, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_program::quantities::{port, positive};
+use packetrig_program::quantities::{parse_port, parse_positive};
 use packetrig_units::{FrameSize, Nanos};
 use std::path::PathBuf;
 
@@ -37,7 +37,7 @@ pub struct SendProbes {
 #[command(next_help_heading = "Schedule")]
 pub struct ScheduleFlags {
     /// Number of trains, or of single probes without --train
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = parse_positive::<u32>)]
     pub count: u32,
     /// Time from the start of one train to the start of the next
     #[arg(long, value_name = "TIME", default_value = "1s")]
@@ -73,10 +73,10 @@ pub struct ContentFlags {
     #[arg(long, value_name = "SIZE", default_value = "128")]
     pub size: FrameSize,
     /// UDP port of the target
-    #[arg(long, value_name = "PORT", default_value_t = 9, value_parser = port)]
+    #[arg(long, value_name = "PORT", default_value_t = 9, value_parser = parse_port)]
     pub port: u16,
     /// UDP source port of the probes
-    #[arg(long, value_name = "PORT", default_value_t = 40_009, value_parser = port)]
+    #[arg(long, value_name = "PORT", default_value_t = 40_009, value_parser = parse_port)]
     pub source_port: u16,
     /// URI of the contact for these probes, written into their payload (RFC 9511) [default: from the permit file]
     #[arg(long, value_name = "URI")]

@@ -3,7 +3,7 @@
 use super::{BoundsArgs, ReleaseFlags};
 use clap::Args;
 use packetrig_plan::PortLocation;
-use packetrig_program::quantities::{positive, positive_time};
+use packetrig_program::quantities::{parse_positive, parse_positive_time};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -25,13 +25,13 @@ pub struct ServeProbes {
     #[arg(long, value_name = "UID[:PRIORITY]", num_args = 1, requires = "socket")]
     pub allow_user: Vec<UserGrant>,
     /// Packets that one program may have in the queue
-    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = positive::<u32>)]
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = parse_positive::<u32>)]
     pub quota: u32,
     /// Refuse packets that are due later than this from now
-    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_positive_time)]
     pub horizon: Nanos,
     /// Stop after this time; a number alone is seconds [default: when interrupted]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub time: Option<Nanos>,
     #[command(flatten)]
     pub release: ReleaseFlags,

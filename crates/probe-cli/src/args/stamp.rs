@@ -2,7 +2,7 @@
 
 use super::{AskingArgs, BoundsArgs, ProbeTargetPort};
 use clap::Args;
-use packetrig_program::quantities::positive_time;
+use packetrig_program::quantities::parse_positive_time;
 use packetrig_units::Nanos;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
     packetrig probe stamp 192.0.2.1 --allow 192.0.2.0/24 --count 100 --interval 100ms")]
 pub struct StampArgs {
     /// Address or name of a reflector, with its port if that is not 862
-    #[arg(value_name = "TARGET", value_parser = named_target)]
+    #[arg(value_name = "TARGET", value_parser = parse_named_target)]
     pub target: ProbeTargetPort,
     #[command(flatten)]
     pub asking: AskingArgs,
@@ -39,7 +39,7 @@ pub struct SessionFlags {
 pub struct ReflectArgs {
     /// Address to listen on and to answer from, with its port if that is not 862
     // Loopback by default: a reflector answers others only at an address that its user names.
-    #[arg(value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1:862", value_parser = target)]
+    #[arg(value_name = "ADDRESS[:PORT]", default_value = "127.0.0.1:862", value_parser = parse_reflector_address)]
     pub address: SocketAddr,
     /// Listen in this network namespace
     #[arg(long, value_name = "NAME")]
@@ -60,7 +60,7 @@ pub struct ReflectArgs {
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub burst: u32,
     /// Stop after this time; a number alone is seconds [default: when interrupted]
-    #[arg(long, value_name = "TIME", value_parser = positive_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub time: Option<Nanos>,
     /// Print the result as JSON
     #[arg(long)]
@@ -71,12 +71,12 @@ pub struct ReflectArgs {
     pub user: packetrig_program::sandbox::UserFlags,
 }
 
-fn named_target(text: &str) -> Result<ProbeTargetPort, String> {
-    ProbeTargetPort::parse(text, packetrig_probe::session::PORT)
+fn parse_named_target(text: &str) -> Result<ProbeTargetPort, String> {
+    ProbeTargetPort::parse_with_port(text, packetrig_probe::session::PORT)
 }
 
 /// The address of a reflector. It cannot be a host name, because `probe oneway` also takes the name of an interface here.
-pub(super) fn target(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn parse_reflector_address(text: &str) -> Result<SocketAddr, String> {
     let without_port = text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::PORT));
     text.parse().or(without_port).map_err(|_| {
         format!(

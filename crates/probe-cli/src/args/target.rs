@@ -23,7 +23,7 @@ impl FromStr for ProbeTarget {
         // Resolved once, here: permits and limits are checked for the very address that probes go to.
         match text.parse() {
             Ok(address) => Ok(Self { address, name: None }),
-            Err(_) => Ok(Self { address: resolve(text)?, name: Some(text.to_owned()) }),
+            Err(_) => Ok(Self { address: resolve_host(text)?, name: Some(text.to_owned()) }),
         }
     }
 }
@@ -46,7 +46,7 @@ pub struct ProbeTargetPort {
 
 impl ProbeTargetPort {
     /// `ADDRESS`, `ADDRESS:PORT`, `NAME` or `NAME:PORT`.
-    pub(super) fn parse(text: &str, usual_port: u16) -> Result<Self, String> {
+    pub(super) fn parse_with_port(text: &str, usual_port: u16) -> Result<Self, String> {
         if let Ok(address) = text.parse::<SocketAddr>() {
             let target = ProbeTarget { address: address.ip(), name: None };
             return Ok(Self { target, port: address.port() });
@@ -66,7 +66,7 @@ impl ProbeTargetPort {
 }
 
 /// The address that the system's resolver gives first.
-fn resolve(name: &str) -> Result<IpAddr, String> {
+fn resolve_host(name: &str) -> Result<IpAddr, String> {
     // A mistyped address or network must not leave this machine as a DNS query.
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_host_character) {
         return Err(format!("`{name}` is neither an address nor the name of a host"));
@@ -114,13 +114,14 @@ mod tests {
 
     #[test]
     fn a_port_follows_an_address_or_a_name() {
-        let parse =
-            |text| ProbeTargetPort::parse(text, 862).map(|of| (of.address().to_string(), of.target.name));
+        let parse = |text| {
+            ProbeTargetPort::parse_with_port(text, 862).map(|of| (of.address().to_string(), of.target.name))
+        };
         assert_eq!(parse("192.0.2.1").unwrap(), ("192.0.2.1:862".to_owned(), None));
         assert_eq!(parse("192.0.2.1:7").unwrap(), ("192.0.2.1:7".to_owned(), None));
         assert_eq!(parse("2001:db8::1").unwrap(), ("[2001:db8::1]:862".to_owned(), None));
         assert_eq!(parse("[2001:db8::1]:7").unwrap(), ("[2001:db8::1]:7".to_owned(), None));
-        let local = ProbeTargetPort::parse("localhost:7", 862).unwrap();
+        let local = ProbeTargetPort::parse_with_port("localhost:7", 862).unwrap();
         assert!(local.target.address.is_loopback() && local.port == 7);
         assert!(parse("localhost:99999").unwrap_err().contains("not a port"));
     }

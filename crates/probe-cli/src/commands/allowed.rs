@@ -4,16 +4,16 @@ use super::bounds;
 use crate::args::AllowedArgs;
 use crate::error::Error;
 use packetrig_program::exit::CommandExit;
-use packetrig_program::numbers::{count, scaled};
+use packetrig_program::numbers::{format_count, format_scaled};
 use packetrig_program::output::CommandOutput;
 use serde_json::json;
 
-pub(super) fn perform(arguments: &AllowedArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let permit = bounds::permit(&arguments.bounds)?;
-    bounds::tell_addresses([&arguments.target]);
-    let limits = bounds::permitted(&permit, arguments.target.address)?.limits();
+pub(super) fn show_limits(arguments: &AllowedArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let permit = bounds::read_permit(&arguments.bounds)?;
+    bounds::print_addresses([&arguments.target]);
+    let limits = bounds::permit_target(&permit, arguments.target.address)?.limits();
     if arguments.json {
-        output.json(&json!({
+        output.write_json(&json!({
             "target": arguments.target.address,
             "probes_per_s": limits.probes_per_s,
             "bits_per_s": limits.bits_per_s,
@@ -23,13 +23,13 @@ pub(super) fn perform(arguments: &AllowedArgs, output: &mut CommandOutput) -> Re
             "about": permit.about,
         }))?;
     } else {
-        output.text(format!(
+        output.write_text(format!(
             "{}: {} probes/s in bursts of {}, {}, {} probes in all\n",
             arguments.target,
-            count(limits.probes_per_s),
-            count(limits.burst.into()),
-            scaled(limits.bits_per_s as f64, "bit/s"),
-            count(limits.most),
+            format_count(limits.probes_per_s),
+            format_count(limits.burst.into()),
+            format_scaled(limits.bits_per_s as f64, "bit/s"),
+            format_count(limits.most),
         ));
     }
     Ok(CommandExit::Ok)

@@ -26,10 +26,10 @@ const ENDLESS: u64 = 1_000_000;
 
 /// The path to a target; refused if the permit does not allow the target.
 pub(super) fn path_to(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr) -> Result<ProbePath, Error> {
-    let permitted: PermittedTarget = bounds::permitted(permit, target)?;
+    let permitted: PermittedTarget = bounds::permit_target(permit, target)?;
     let from = asking.through.as_ref();
     let namespace = from.and_then(|from| from.namespace.as_deref());
-    Ok(path::find(namespace, permitted, from.map(|from| from.interface.as_str()))?)
+    Ok(path::find_path(namespace, permitted, from.map(|from| from.interface.as_str()))?)
 }
 
 /// Changes settings of the loopback interface that probes to this machine's own addresses need. Dropping the result restores them.
@@ -38,7 +38,7 @@ pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Err
 }
 
 /// A listener at each interface that answers come back to. Each one has a ring, so targets behind one interface share it.
-pub(super) fn listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
+pub(super) fn open_listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
     let mut listeners = Vec::new();
     for (nth, way) in ways.iter().enumerate() {
         if ways[..nth].iter().any(|earlier| earlier.index == way.index) {
@@ -49,7 +49,7 @@ pub(super) fn listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<Pac
         addresses.sort_unstable();
         addresses.dedup();
         let wanted = WantedPackets { addresses, port };
-        listeners.push(PacketListener::open(&way.location, way.index, &wanted)?);
+        listeners.push(PacketListener::open_at_interface(&way.location, way.index, &wanted)?);
     }
     Ok(listeners)
 }
@@ -71,7 +71,7 @@ pub(super) struct AskedLine<'m> {
     pub(super) header: ProbeHeader,
 }
 
-pub(super) fn line<'m>(
+pub(super) fn make_line<'m>(
     asking: &AskingArgs,
     files: RecordFiles,
     way: ProbePath,
@@ -80,12 +80,12 @@ pub(super) fn line<'m>(
 ) -> Result<AskedLine<'m>, Error> {
     // Before anything is sent: a file that cannot be written would lose the result.
     files.check_tables(&asking.write)?;
-    let chosen = mechanism::choose(&asking.release, &way.location);
-    let seed = asking.seed.unwrap_or_else(identity::seed);
-    let schedule = schedule(asking, &way, seed)?;
-    let dispatcher = mechanism::open(&chosen, &way.location, way.permitted.limits())?;
+    let chosen = mechanism::choose_mechanism(&asking.release, &way.location);
+    let seed = asking.seed.unwrap_or_else(identity::random_seed);
+    let schedule = make_schedule(asking, &way, seed)?;
+    let dispatcher = mechanism::open_dispatcher(&chosen, &way.location, way.permitted.limits())?;
     let mut header =
-        circumstances::header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
+        circumstances::probe_header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
     header.seed = if asking.poisson { seed } else { 0 };
     header.why = chosen.why;
     header.targets = vec![way.ends.target.to_string()];
@@ -97,7 +97,7 @@ pub(super) fn line<'m>(
 }
 
 /// Writes the records of each line to the files on the command line.
-pub(super) fn write(
+pub(super) fn write_records(
     asking: &AskingArgs,
     files: RecordFiles,
     headers: &[ProbeHeader],
@@ -108,8 +108,8 @@ pub(super) fn write(
             // The file has exactly the name that the user gave if there is one target.
             let target = header.targets.first().filter(|_| headers.len() > 1);
             let file = target.map_or_else(|| file.clone(), |target| named_after(file, target));
-            let header = ProbeHeader { clock_after: circumstances::clocks(), ..header.clone() };
-            files.write(&file, &header, outcome.series.records(), &mut |_, _| {})?;
+            let header = ProbeHeader { clock_after: circumstances::clock_offset(), ..header.clone() };
+            files.write_file(&file, &header, outcome.series.records(), &mut |_, _| {})?;
         }
     }
     Ok(())
@@ -122,7 +122,7 @@ fn named_after(file: &Path, target: &str) -> PathBuf {
     file.with_file_name(format!("{stem}-{target}.{extension}"))
 }
 
-fn schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
+fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
     let longest = way.longest_frame();
     let length = asking.size.kernel_len();
     if length > longest {
@@ -146,17 +146,17 @@ fn schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSche
 }
 
 /// Returns the time limit for answers; a signal ends the series.
-pub(super) fn patience(asking: &AskingArgs) -> AskOptions<'static> {
+pub(super) fn ask_options(asking: &AskingArgs) -> AskOptions<'static> {
     AskOptions { answer: asking.wait, stop: &is_interrupted }
 }
 
 /// A number that differs from run to run, for identifiers.
 pub(super) fn any_number() -> u64 {
-    packetrig_wire::pattern::mix(clock::wall_clock_ns(), u64::from(std::process::id()))
+    packetrig_wire::pattern::keyed_mix(clock::wall_clock_ns(), u64::from(std::process::id()))
 }
 
 /// The exit code of a command: that of its worst line.
-pub(super) fn exit(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
+pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
     if outcomes.iter().any(is_refused) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {

@@ -4,7 +4,7 @@ use crate::args::{BoundsArgs, ProbeTarget};
 use crate::error::Error;
 use packetrig_probe::{PermittedTarget, ProbePermit};
 use packetrig_program::identity;
-use packetrig_program::output::remark;
+use packetrig_program::output::print_remark;
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -14,46 +14,46 @@ use std::path::Path;
 const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// Reads the permissions of the owner and the user together.
-pub(super) fn permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
+pub(super) fn read_permit(bounds: &BoundsArgs) -> Result<ProbePermit, Error> {
     let owner = owners_permit()?;
     let mut permit = match (&bounds.permit, owner) {
         (None, owner) => owner.unwrap_or_default(),
         (Some(file), owner) => {
             let missing = || Error::Usage(format!("cannot read {}: no such file", file.display()));
-            let named = read(file)?.ok_or_else(missing)?;
+            let named = read_permit_file(file)?.ok_or_else(missing)?;
             // A named file can only narrow what the owner allows: otherwise every user could lift the owner's limits.
             match owner {
-                Some(owner) => named.under(owner),
+                Some(owner) => named.below_owner(owner),
                 None => named,
             }
         }
     };
     // `--allow` opens small limits, and none for networks that the owner's file says `never` for.
     for network in &bounds.allow {
-        permit.allow(*network);
+        permit.allow_network(*network);
     }
     Ok(permit)
 }
 
 /// Reads the permit of this machine's owner; `None` without a file.
 pub fn owners_permit() -> Result<Option<ProbePermit>, Error> {
-    read(Path::new(OWNERS_FILE))
+    read_permit_file(Path::new(OWNERS_FILE))
 }
 
 /// The permit in a file; `None` if there is no file.
-fn read(file: &Path) -> Result<Option<ProbePermit>, Error> {
+fn read_permit_file(file: &Path) -> Result<Option<ProbePermit>, Error> {
     match std::fs::read_to_string(file) {
         Ok(text) => match ProbePermit::from_text(&text) {
             Ok(permit) => Ok(Some(permit)),
             Err(error) => Err(Error::Permit { file: file.to_owned(), error }),
         },
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(Error::unreadable(file, source)),
+        Err(source) => Err(Error::unreadable_file(file, source)),
     }
 }
 
 /// Refuses two targets with one address: limits are per address, and two lines would share them without knowing.
-pub(super) fn distinct(targets: &[ProbeTarget]) -> Result<(), Error> {
+pub(super) fn refuse_repeated(targets: &[ProbeTarget]) -> Result<(), Error> {
     let mut addresses = BTreeSet::new();
     let twice = targets.iter().find(|target| !addresses.insert(target.address));
     twice.map_or(Ok(()), |target| {
@@ -62,15 +62,15 @@ pub(super) fn distinct(targets: &[ProbeTarget]) -> Result<(), Error> {
 }
 
 /// Prints the addresses that the system's resolver gave for names: limits and results are for addresses.
-pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarget>) {
+pub(super) fn print_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarget>) {
     for target in targets {
         if let Some(name) = &target.name {
-            remark(format_args!("probe: {name} is {}", target.address));
+            print_remark(format_args!("probe: {name} is {}", target.address));
         }
     }
 }
 
 /// The proof that an address may be probed now. A permission can have a last day.
-pub(super) fn permitted(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
-    Ok(permit.permitted(target, &identity::today()).map_err(packetrig_probe_io::Error::from)?)
+pub(super) fn permit_target(permit: &ProbePermit, target: IpAddr) -> Result<PermittedTarget, Error> {
+    Ok(permit.permit_target(target, &identity::utc_today()).map_err(packetrig_probe_io::Error::from)?)
 }

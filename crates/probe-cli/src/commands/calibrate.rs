@@ -1,7 +1,7 @@
 //! `packetrig probe calibrate`: measures how exact each release mechanism is on this machine.
 
 use super::mechanism;
-use super::send::micros;
+use super::send::format_micros;
 use crate::args::CalibrateProbes as Arguments;
 use crate::error::Error;
 use packetrig_plan::PortLocation;
@@ -10,9 +10,9 @@ use packetrig_probe::{ErrorSpread, ReleaseMechanism};
 use packetrig_probe_io::calibrate::{self, CalibrationExtent, FoundMechanism};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
-use packetrig_program::numbers::count;
-use packetrig_program::output::{CommandOutput, remark};
-use packetrig_program::table::table;
+use packetrig_program::numbers::format_count;
+use packetrig_program::output::{CommandOutput, print_remark};
+use packetrig_program::table::format_table;
 use packetrig_sys::bpf::BpfAttachment;
 use packetrig_sys::{private_files, signal, xdp};
 use packetrig_testkit::Lab;
@@ -23,56 +23,61 @@ use std::path::Path;
 /// Probes in a train.
 const TRAIN: u32 = 50;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    signal::latch()?;
-    let bench = ProbeBench::open(&arguments.interfaces)?;
+pub(super) fn run_calibration(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    signal::latch_end_signals()?;
+    let ports = ConnectedPorts::open_ports(&arguments.interfaces)?;
     let wanted =
         if arguments.mechanism.is_empty() { &ReleaseMechanism::ALL[..] } else { &arguments.mechanism };
     let extent = CalibrationExtent { count: arguments.count, gap: arguments.gap, train: TRAIN };
-    let ends = (&bench.near, &bench.far);
-    let found = calibrate::perform(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
+    let ends = (&ports.near, &ports.far);
+    let found = calibrate::calibrate_mechanisms(ends, &arguments.confirm, wanted, extent, &is_interrupted)?;
     // Half a calibration is not kept: `auto` would compare mechanisms of which some were not measured.
     if is_interrupted() {
         return Ok(CommandExit::Interrupted);
     }
-    let kept = calibrate::kept(&bench.near, &found);
-    let (mechanism, why) = choice::choose(|_| true, Some(&kept));
-    let place = arguments.write.clone().map_or_else(mechanism::place, Ok)?;
-    keep(&place, &kept)?;
+    let kept = calibrate::stored_result(&ports.near, &found);
+    let (mechanism, why) = choice::choose_mechanism(|_| true, Some(&kept));
+    let place = arguments.write.clone().map_or_else(mechanism::calibration_place, Ok)?;
+    save_result(&place, &kept)?;
     if arguments.json {
-        output.json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;
+        output.write_json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;
     } else {
-        output.text(text(&found));
-        output
-            .line(format_args!("`--mechanism auto` uses {mechanism} ({why}); saved in {}", place.display()));
+        output.write_text(findings_text(&found));
+        output.write_line(format_args!(
+            "`--mechanism auto` uses {mechanism} ({why}); saved in {}",
+            place.display()
+        ));
     }
     for found in &found {
-        found.remarks.iter().for_each(|line| remark(format_args!("{}: {line}", found.mechanism)));
+        found.remarks.iter().for_each(|line| print_remark(format_args!("{}: {line}", found.mechanism)));
     }
     let wrong = found.iter().any(|found| found.out_of_order > 0 || found.arrived < found.sent);
     Ok(if wrong { CommandExit::Inconclusive } else { CommandExit::Ok })
 }
 
 /// Two connected interfaces, in a lab if the user names none.
-struct ProbeBench {
+struct ConnectedPorts {
     near: PortLocation,
     far: PortLocation,
     _pass: Option<BpfAttachment>,
     _lab: Option<Lab>,
 }
 
-impl ProbeBench {
-    fn open(named: &[PortLocation]) -> Result<Self, Error> {
+impl ConnectedPorts {
+    fn open_ports(named: &[PortLocation]) -> Result<Self, Error> {
         if let [near, far] = named {
             return Ok(Self { near: near.clone(), far: far.clone(), _pass: None, _lab: None });
         }
-        let lab = Lab::pair()?;
+        let lab = Lab::cabled_pair()?;
         let near = lab_location(&lab, 0);
         let far = lab_location(&lab, 1);
         // A veth takes redirected frames only while its peer has an XDP program or GRO. Without the rights to load one, the
         // mechanism `live` reports that it is not available.
         let port = &lab.ports()[1];
-        let pass = xdp::pass(port.netns(), port.link.index, &far.interface).ok();
+        let pass = xdp::attach_pass(port.netns(), port.link.index, &far.interface).ok();
         Ok(Self { near, far, _pass: pass, _lab: Some(lab) })
     }
 }
@@ -82,17 +87,17 @@ fn lab_location(lab: &Lab, index: usize) -> PortLocation {
     PortLocation { namespace: Some(port.namespace().to_owned()), interface: port.link.name.clone() }
 }
 
-fn keep(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
-    try_keep(place, kept).map_err(|source| Error::unwritable(place, source))
+fn save_result(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
+    try_save_result(place, kept).map_err(|source| Error::unwritable_file(place, source))
 }
 
-fn try_keep(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
+fn try_save_result(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
     let text = serde_json::to_string_pretty(kept)?;
     place.parent().map_or(Ok(()), private_files::create_directories)?;
-    private_files::write(place, text + "\n")
+    private_files::write_file(place, text + "\n")
 }
 
-fn text(found: &[FoundMechanism]) -> String {
+fn findings_text(found: &[FoundMechanism]) -> String {
     let header = [
         "mechanism (times in us)",
         "arrived",
@@ -104,31 +109,31 @@ fn text(found: &[FoundMechanism]) -> String {
         "driver to arrival p50",
         "out of order",
     ];
-    let mut text = table(&header, found.iter().map(row));
+    let mut text = format_table(&header, found.iter().map(mechanism_row));
     for found in found {
         text.extend(found.obstacle.as_ref().map(|why| format!("  {}: {why}\n", found.mechanism)));
     }
     text
 }
 
-fn row(found: &FoundMechanism) -> Vec<String> {
+fn mechanism_row(found: &FoundMechanism) -> Vec<String> {
     if found.obstacle.is_some() {
         let dashes = std::iter::repeat_n(super::UNKNOWN.to_owned(), 8);
         return [found.mechanism.to_string()].into_iter().chain(dashes).collect();
     }
     vec![
         found.mechanism.to_string(),
-        format!("{}/{}", count(found.arrived), count(found.sent)),
-        figure(found.error_ns, |spread| Some(spread.p50)),
-        figure(found.error_ns, |spread| spread.p99),
-        figure(found.error_ns, |spread| Some(spread.most)),
-        figure(found.spacing_error_ns, |spread| spread.p99),
-        figure(found.release_to_arrival_ns, |spread| Some(spread.p50)),
-        figure(found.driver_to_arrival_ns, |spread| Some(spread.p50)),
-        count(found.out_of_order),
+        format!("{}/{}", format_count(found.arrived), format_count(found.sent)),
+        micros_cell(found.error_ns, |spread| Some(spread.p50)),
+        micros_cell(found.error_ns, |spread| spread.p99),
+        micros_cell(found.error_ns, |spread| Some(spread.most)),
+        micros_cell(found.spacing_error_ns, |spread| spread.p99),
+        micros_cell(found.release_to_arrival_ns, |spread| Some(spread.p50)),
+        micros_cell(found.driver_to_arrival_ns, |spread| Some(spread.p50)),
+        format_count(found.out_of_order),
     ]
 }
 
-fn figure(spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> Option<i64>) -> String {
-    spread.and_then(of).map_or_else(|| super::UNKNOWN.to_owned(), micros)
+fn micros_cell(spread: Option<ErrorSpread>, of: fn(ErrorSpread) -> Option<i64>) -> String {
+    spread.and_then(of).map_or_else(|| super::UNKNOWN.to_owned(), format_micros)
 }

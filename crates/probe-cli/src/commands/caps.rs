@@ -4,10 +4,10 @@ use crate::args::ProbeCaps as Arguments;
 use crate::error::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::DepartureStage;
-use packetrig_probe_io::release::{MechanismCapability, capabilities};
+use packetrig_probe_io::release::{MechanismCapability, find_capabilities};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::output::CommandOutput;
-use packetrig_program::table::table;
+use packetrig_program::table::format_table;
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::clock::{self, ClockState};
 use packetrig_sys::ethtool::EthtoolCalls;
@@ -16,44 +16,48 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::sched;
 use serde_json::{Value, json};
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(super) fn show_capabilities(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let mut interfaces = Vec::new();
-    for location in locations(arguments.interface.as_ref())? {
-        let found = capabilities(&location)?;
+    for location in chosen_locations(arguments.interface.as_ref())? {
+        let found = find_capabilities(&location)?;
         interfaces.push((location, found));
     }
-    let machine = machine()?;
+    let machine = machine_facts()?;
     if arguments.json {
-        let shown: Vec<Value> = interfaces.iter().map(|(location, found)| shown(location, found)).collect();
-        output.json(&json!({"machine": machine, "interfaces": shown}))?;
+        let shown: Vec<Value> =
+            interfaces.iter().map(|(location, found)| interface_json(location, found)).collect();
+        output.write_json(&json!({"machine": machine, "interfaces": shown}))?;
         return Ok(CommandExit::Ok);
     }
     for (location, found) in &interfaces {
-        output.line(location);
-        output.text(mechanisms(found));
-        output.line(format_args!("  clock of the device: {}", device_clock(location)));
+        output.write_line(location);
+        output.write_text(mechanisms_text(found));
+        output.write_line(format_args!("  clock of the device: {}", device_clock(location)));
     }
-    output.text(around(&machine));
+    output.write_text(machine_text(&machine));
     Ok(CommandExit::Ok)
 }
 
-fn locations(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {
+fn chosen_locations(named: Option<&PortLocation>) -> Result<Vec<PortLocation>, Error> {
     if let Some(location) = named {
         return Ok(vec![location.clone()]);
     }
-    let links = NamespaceLinks::open(&NetNs::current()?)?.list()?;
+    let links = NamespaceLinks::open_in(&NetNs::current()?)?.list_links()?;
     // Probes are Ethernet frames: a link without a MAC address, such as a tunnel, cannot carry them.
     let usable = links.into_iter().filter(|link| link.up && !link.loopback && link.mac.is_some());
     Ok(usable.map(|link| PortLocation { namespace: None, interface: link.name }).collect())
 }
 
-fn machine() -> Result<Value, Error> {
+fn machine_facts() -> Result<Value, Error> {
     let offset = clock::realtime_offset();
-    let clocks = ClockState::read()?;
+    let clocks = ClockState::read_current()?;
     Ok(json!({
-        "kernel": packetrig_sys::kernel::release(),
-        "processors": sched::cpus()?.len(),
-        "may_have_real_time_priority": ThreadRights::current().has("CAP_SYS_NICE"),
+        "kernel": packetrig_sys::kernel::release_name(),
+        "processors": sched::allowed_cpus()?.len(),
+        "may_have_real_time_priority": ThreadRights::current().has_capability("CAP_SYS_NICE"),
         "real_time_share_us": sched::real_time_share(),
         "clock_comparison_bound_ns": offset.bound_ns,
         // Rounded to whole seconds: the two clocks are read one after the other.
@@ -62,7 +66,7 @@ fn machine() -> Result<Value, Error> {
     }))
 }
 
-fn shown(location: &PortLocation, found: &[MechanismCapability]) -> Value {
+fn interface_json(location: &PortLocation, found: &[MechanismCapability]) -> Value {
     json!({
         "interface": location.to_string(),
         "mechanisms": found.iter().map(capability_json).collect::<Vec<_>>(),
@@ -79,8 +83,8 @@ fn capability_json(can: &MechanismCapability) -> Value {
     })
 }
 
-fn mechanisms(found: &[MechanismCapability]) -> String {
-    let mut text = table(&["mechanism", "can", "stamps"], found.iter().map(capability_row));
+fn mechanisms_text(found: &[MechanismCapability]) -> String {
+    let mut text = format_table(&["mechanism", "can", "stamps"], found.iter().map(capability_row));
     for can in found {
         text.extend(can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism)));
     }
@@ -109,7 +113,8 @@ const fn stage_name(stage: DepartureStage) -> &'static str {
 
 fn device_clock(location: &PortLocation) -> String {
     let netns = NetNs::open_or_current(location.namespace.as_deref());
-    let stamping = netns.and_then(|netns| EthtoolCalls::open(&netns)?.timestamping(&location.interface));
+    let stamping =
+        netns.and_then(|netns| EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&location.interface));
     match stamping.ok().and_then(|stamping| stamping.clock) {
         Some(number) => format!("/dev/ptp{number}"),
         None => "none".into(),
@@ -117,7 +122,7 @@ fn device_clock(location: &PortLocation) -> String {
 }
 
 /// Facts about the machine that bound the exactness of all mechanisms.
-fn around(machine: &Value) -> String {
+fn machine_text(machine: &Value) -> String {
     let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
         Some([runtime, period]) => format!("{runtime} of {period} us"),
         _ => "unlimited or unknown".into(),

@@ -17,12 +17,12 @@ use packetrig_probe::method::{DatagramMethod, EchoMethod, ProbeMethod};
 use packetrig_probe::session::sender::{SessionSettings, StampSender};
 use packetrig_probe::session::time::TimeFormat;
 use packetrig_probe_io::circumstances;
-use packetrig_probe_io::trains::{ArrivalRule, End, TrainSender};
+use packetrig_probe_io::trains::{ArrivalRule, TrainSender, TrainSeriesEnd};
 use packetrig_program::clamp::clamp_to_u32;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
-use packetrig_program::numbers::{count, scaled};
-use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::numbers::{format_count, format_scaled};
+use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_sys::{clock, signal};
 use serde_json::json;
 
@@ -47,7 +47,7 @@ struct EstimateInquiry<'a> {
     longest: u32,
 }
 
-pub(super) fn capacity(
+pub(super) fn run_capacity(
     arguments: &CapacityArgs,
     files: RecordFiles,
     output: &mut CommandOutput,
@@ -66,10 +66,10 @@ pub(super) fn capacity(
         longest: 50,
     };
     let count = arguments.count as usize;
-    inquiry.perform(output, |shape| of_capacity(arguments.method, count, shape))
+    inquiry.run_inquiry(output, |shape| capacity_estimator(arguments.method, count, shape))
 }
 
-pub(super) fn available(
+pub(super) fn run_available(
     arguments: &AvailableArgs,
     files: RecordFiles,
     output: &mut CommandOutput,
@@ -90,10 +90,10 @@ pub(super) fn available(
         files,
         longest: 100,
     };
-    inquiry.perform(output, |shape| of_available(arguments, shape))
+    inquiry.run_inquiry(output, |shape| available_estimator(arguments, shape))
 }
 
-fn of_capacity(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<dyn RateEstimator> {
+fn capacity_estimator(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<dyn RateEstimator> {
     match method {
         CapacityMethod::Pair => Box::new(PairEstimator::new(PairPick::Mode, count, shape)),
         CapacityMethod::Capprobe => Box::new(PairEstimator::new(PairPick::LeastDelay, count, shape)),
@@ -101,76 +101,81 @@ fn of_capacity(method: CapacityMethod, count: usize, shape: TrainShape) -> Box<d
     }
 }
 
-fn of_available(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
+fn available_estimator(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn RateEstimator> {
     match arguments.method {
         AvailableMethod::Pathload => {
             let fleets =
-                FleetShape { probes: shape.longest, streams: repetitions(arguments, 12), most: FLEETS };
+                FleetShape { probes: shape.longest, streams: repetition_count(arguments, 12), most: FLEETS };
             Box::new(PathloadEstimator::new(fleets, shape))
         }
-        AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(repetitions(arguments, 30), shape)),
+        AvailableMethod::Pathchirp => Box::new(ChirpEstimator::new(repetition_count(arguments, 30), shape)),
         AvailableMethod::Spruce => {
             let known = arguments.capacity.map(|rate| rate.bits_per_second() as f64);
-            Box::new(SpruceEstimator::new(known, repetitions(arguments, 100), shape, clock::wall_clock_ns()))
+            Box::new(SpruceEstimator::new(
+                known,
+                repetition_count(arguments, 100),
+                shape,
+                clock::wall_clock_ns(),
+            ))
         }
     }
 }
 
-fn repetitions(arguments: &AvailableArgs, usual: usize) -> usize {
-    arguments.count.map_or(usual, |count| count as usize)
+fn repetition_count(arguments: &AvailableArgs, usual: usize) -> usize {
+    arguments.count.map_or(usual, |count| format_count as usize)
 }
 
 impl EstimateInquiry<'_> {
-    fn perform(
+    fn run_inquiry(
         &self,
         output: &mut CommandOutput,
         estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
     ) -> Result<CommandExit, Error> {
         self.files.check_tables(&self.flags.write)?;
         let choose = mechanism::choose_for_trains;
-        bounds::tell_addresses([self.target]);
+        bounds::print_addresses([self.target]);
         let setup = ProbeSetup::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
-        let mut header = setup.header()?;
-        signal::latch()?;
+        let mut header = setup.probe_header()?;
+        signal::latch_end_signals()?;
         // A reflector reports when probes arrived there. Other targets show only when their answers arrived here.
         let arrival =
             if matches!(self.whom, TrainTarget::Reflector(_)) { ArrivalRule::Far } else { ArrivalRule::Near };
-        let shape = self.shape(&setup);
+        let shape = self.train_shape(&setup);
         // Answers to a whole train can come before anything is read: the thread that reads them is busy sending the train.
-        let listener = setup.listener(shape.longest)?;
-        let method = self.method(&setup);
-        let dispatcher = setup.dispatcher()?;
+        let listener = setup.open_listener(shape.longest)?;
+        let method = self.probe_method(&setup);
+        let dispatcher = setup.open_dispatcher()?;
         let mut trains = TrainSender::new(&setup.way, method, dispatcher, listener, arrival);
         let mut estimator = estimator(shape);
-        let end = trains.run(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
-        header.clock_after = circumstances::clocks();
-        self.write(&header, trains.records())?;
+        let end = trains.run_estimator(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
+        header.clock_after = circumstances::clock_offset();
+        self.write_records(&header, trains.records())?;
         // Too many losses forbid an answer, whatever the estimator would compute from the remaining probes.
         let lost = match end {
-            End::Done => None,
-            End::Stopped => return Ok(CommandExit::Interrupted),
-            End::Prohibited => {
-                remark(format_args!("{}: stopped: a host on the path forbids these probes", self.what));
+            TrainSeriesEnd::Done => None,
+            TrainSeriesEnd::Stopped => return Ok(CommandExit::Interrupted),
+            TrainSeriesEnd::Prohibited => {
+                print_remark(format_args!("{}: stopped: a host on the path forbids these probes", self.what));
                 return Ok(CommandExit::Inconclusive);
             }
-            End::Lossy => Some(trains.loss()),
+            TrainSeriesEnd::Lossy => Some(trains.loss_share()),
         };
-        let answer = lost.map_or_else(|| estimator.answer(), |share| Err(NoAnswer::Loss { share }));
-        self.tell(&trains, &answer, &setup.chosen.why, output)?;
+        let answer = lost.map_or_else(|| estimator.estimate_rate(), |share| Err(NoAnswer::Loss { share }));
+        self.print_answer(&trains, &answer, &setup.chosen.why, output)?;
         Ok(if answer.is_ok() { CommandExit::Ok } else { CommandExit::Inconclusive })
     }
 
     /// Writes the records of all probes, also of those that the estimator does not use.
-    fn write(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
+    fn write_records(&self, header: &ProbeHeader, records: &[ProbeRecord]) -> Result<(), Error> {
         let header = ProbeHeader { probes: records.len() as u64, ..header.clone() };
         for file in &self.flags.write {
             // No frames: `check_tables` has refused the formats that hold them.
-            self.files.write(file, &header, records, &mut |_, _| {})?;
+            self.files.write_file(file, &header, records, &mut |_, _| {})?;
         }
         Ok(())
     }
 
-    fn shape(&self, setup: &ProbeSetup) -> TrainShape {
+    fn train_shape(&self, setup: &ProbeSetup) -> TrainShape {
         let longest_frame = setup.way.longest_frame() as u64;
         let requested = self.flags.trains.size.kernel_len() as u64;
         TrainShape {
@@ -181,7 +186,7 @@ impl EstimateInquiry<'_> {
         }
     }
 
-    fn method(&self, setup: &ProbeSetup) -> Box<dyn ProbeMethod> {
+    fn probe_method(&self, setup: &ProbeSetup) -> Box<dyn ProbeMethod> {
         let ends = setup.way.ends;
         let own = setup.own_port();
         let about = setup.permit.about.clone();
@@ -203,7 +208,7 @@ impl EstimateInquiry<'_> {
         }
     }
 
-    fn tell(
+    fn print_answer(
         &self,
         trains: &TrainSender<'_>,
         answer: &Result<RateEstimate, NoAnswer>,
@@ -212,7 +217,7 @@ impl EstimateInquiry<'_> {
     ) -> Result<(), Error> {
         let way = if trains.arrival == ArrivalRule::Far { "there" } else { "there_and_back" };
         if self.flags.json {
-            output.json(&json!({
+            output.write_json(&json!({
                 "target": self.target.address,
                 "what": self.what,
                 "way": way,
@@ -226,13 +231,13 @@ impl EstimateInquiry<'_> {
             return Ok(());
         }
         match answer {
-            Ok(estimate) => output.text(self.words(estimate, trains, why)),
-            Err(none) => remark(format_args!("{}: no answer: {none}", self.what)),
+            Ok(estimate) => output.write_text(self.estimate_text(estimate, trains, why)),
+            Err(none) => print_remark(format_args!("{}: no answer: {none}", self.what)),
         }
         Ok(())
     }
 
-    fn words(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
+    fn estimate_text(&self, estimate: &RateEstimate, trains: &TrainSender<'_>, why: &str) -> String {
         let way = match trains.arrival {
             ArrivalRule::Far => "of the forward direction",
             ArrivalRule::Near => "of the narrower direction",
@@ -250,8 +255,8 @@ impl EstimateInquiry<'_> {
         lines.push(format!(
             "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, timestamp error {:.2} %, {} primers, released by {} ({why})",
             estimate.method,
-            count(quality.trains as u64),
-            count(quality.used as u64),
+            format_count(quality.trains as u64),
+            format_count(quality.used as u64),
             quality.share * 100.0,
             quality.spread * 100.0,
             quality.stamps * 100.0,
@@ -261,11 +266,11 @@ impl EstimateInquiry<'_> {
         for mode in &quality.modes {
             lines.push(format!("another {:.0} % agree on {}", mode.share * 100.0, bit_rate(mode.center)));
         }
-        lines.push(format!("discarded: {}", quality.discarded.words()));
+        lines.push(format!("discarded: {}", quality.discarded.to_text()));
         lines.join("\n") + "\n"
     }
 }
 
 fn bit_rate(bits: f64) -> String {
-    scaled(bits, "bit/s")
+    format_scaled(bits, "bit/s")
 }

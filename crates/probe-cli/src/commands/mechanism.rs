@@ -8,7 +8,7 @@ use packetrig_probe::choice::{self, CalibrationResult};
 use packetrig_probe::{ReleaseMechanism, TargetLimits};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::release::{self, ReleaseDispatcher, ReleaseOptions};
-use packetrig_program::output::remark;
+use packetrig_program::output::print_remark;
 use packetrig_sys::data_directory::data_directory;
 use packetrig_sys::kernel;
 use std::path::PathBuf;
@@ -23,21 +23,22 @@ pub(super) struct ChosenMechanism {
 
 impl ChosenMechanism {
     fn new(flags: &ReleaseFlags, mechanism: ReleaseMechanism, why: String) -> Self {
-        Self { mechanism, options: options(flags, mechanism), why }
+        Self { mechanism, options: release_options(flags, mechanism), why }
     }
 }
 
 /// The mechanism for an interface.
-pub(super) fn choose(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
+pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
         MechanismArg::Only(mechanism) => ChosenMechanism::new(flags, mechanism, "asked for".to_owned()),
         MechanismArg::Auto => {
             // Timing errors are those of a kernel and a driver: a calibration of others says nothing about this interface.
-            let driver = circumstances::driver(location);
-            let calibration = kept()
-                .filter(|kept| kept.kernel == kernel::release() && driver.as_ref() == Some(&kept.driver));
-            let (mechanism, why) = choice::choose(
-                |wanted| release::open(location, wanted, ReleaseOptions::usual()).is_ok(),
+            let driver = circumstances::driver_of(location);
+            let calibration = load_calibration().filter(|kept| {
+                kept.kernel == kernel::release_name() && driver.as_ref() == Some(&kept.driver)
+            });
+            let (mechanism, why) = choice::choose_mechanism(
+                |wanted| release::open_release(location, wanted, ReleaseOptions::usual()).is_ok(),
                 calibration.as_ref(),
             );
             ChosenMechanism::new(flags, mechanism, why)
@@ -49,7 +50,7 @@ pub(super) fn choose(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMec
 /// a frame keeps all other work of the kernel from its processor, also the timer of a shaper on this machine.
 pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -> ChosenMechanism {
     match flags.mechanism {
-        MechanismArg::Only(_) => choose(flags, location),
+        MechanismArg::Only(_) => choose_mechanism(flags, location),
         MechanismArg::Auto => {
             ChosenMechanism::new(flags, ReleaseMechanism::Spin, "departures are measured".to_owned())
         }
@@ -57,19 +58,19 @@ pub(super) fn choose_for_trains(flags: &ReleaseFlags, location: &PortLocation) -
 }
 
 /// Opens a mechanism behind the limits of a target.
-pub(super) fn open(
+pub(super) fn open_dispatcher(
     chosen: &ChosenMechanism,
     location: &PortLocation,
     limits: TargetLimits,
 ) -> Result<ReleaseDispatcher, Error> {
-    let release = release::open(location, chosen.mechanism, chosen.options)?;
+    let release = release::open_release(location, chosen.mechanism, chosen.options)?;
     for one in release.remarks() {
-        remark(one);
+        print_remark(one);
     }
     Ok(ReleaseDispatcher::new(release, ProbeBudget::new(limits)))
 }
 
-fn options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> ReleaseOptions {
+fn release_options(flags: &ReleaseFlags, mechanism: ReleaseMechanism) -> ReleaseOptions {
     let usual = ReleaseOptions::usual_for(mechanism);
     ReleaseOptions {
         ahead: flags.ahead.unwrap_or(usual.ahead),
@@ -89,12 +90,12 @@ pub fn calibration_file() -> Option<PathBuf> {
     data_directory().map(|directory| directory.join("probe.json"))
 }
 
-pub(super) fn place() -> Result<PathBuf, Error> {
+pub(super) fn calibration_place() -> Result<PathBuf, Error> {
     calibration_file().ok_or(Error::NoDataDirectory)
 }
 
 /// The saved calibration. One that cannot be read counts as none: every mechanism works without it.
-pub fn kept() -> Option<CalibrationResult> {
+pub fn load_calibration() -> Option<CalibrationResult> {
     let text = std::fs::read_to_string(calibration_file()?).ok()?;
     serde_json::from_str(&text).ok()
 }
@@ -113,7 +114,7 @@ mod tests {
         let ProbeCommand::Send(send) = ProbeCommand::from_arg_matches(&matches).unwrap() else {
             panic!("another command")
         };
-        choose(&send.release, &send.interface)
+        choose_mechanism(&send.release, &send.interface)
     }
 
     #[test]

@@ -9,22 +9,25 @@ use packetrig_probe::oneprobe::{
     ArrivalOrder, DirectionCounts, ForwardOutcome, HttpRequest, OneprobeMachine, OneprobeOptions,
     OneprobeOutcome, OneprobeReport, ProbeVerdict, TimeSpread,
 };
-use packetrig_probe_io::oneprobe::{End, OneprobeTalk};
+use packetrig_probe_io::oneprobe::{OneprobeDriver, OneprobeEnd};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
-use packetrig_program::numbers::{count, percent};
-use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::numbers::{format_count, format_percent};
+use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use serde_json::json;
 use std::io;
 use std::path::Path;
 
-pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(super) fn run_oneprobe(
+    arguments: &OneprobeArgs,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let ProbeTarget { address, name } = &arguments.target;
-    bounds::tell_addresses([&arguments.target]);
-    let setup = ProbeSetup::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose)?;
-    signal::latch()?;
+    bounds::print_addresses([&arguments.target]);
+    let setup = ProbeSetup::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose_mechanism)?;
+    signal::latch_end_signals()?;
     // The Host header has the host as in a URI, where an IPv6 address is in brackets (RFC 3986).
     let host = arguments.host.as_ref().or(name.as_ref()).cloned().unwrap_or_else(|| match address {
         std::net::IpAddr::V4(ip) => ip.to_string(),
@@ -39,43 +42,43 @@ pub(super) fn perform(arguments: &OneprobeArgs, output: &mut CommandOutput) -> R
         seed: clock::wall_clock_ns(),
     };
     let mut machine = OneprobeMachine::new(options, request);
-    let mut dispatcher = setup.dispatcher()?;
+    let mut dispatcher = setup.open_dispatcher()?;
     // Only a few segments are in flight at a time, so the ring needs no extra blocks.
-    let mut listener = setup.listener(0)?;
-    let mut talk = OneprobeTalk {
+    let mut listener = setup.open_listener(0)?;
+    let mut talk = OneprobeDriver {
         way: &setup.way,
         port: arguments.port,
         own_port: setup.own_port(),
         dispatcher: &mut dispatcher,
-        ear: &mut listener,
+        listener: &mut listener,
     };
     let has_lines = !arguments.quiet && !arguments.json;
     let mut told = |outcome: &OneprobeOutcome| {
         if has_lines {
-            output.line(line(outcome));
+            output.write_line(outcome_line(outcome));
         }
     };
-    let end = talk.run(&mut machine, &is_interrupted, &mut told)?;
+    let end = talk.run_series(&mut machine, &is_interrupted, &mut told)?;
     let report = machine.report().0;
     if let Some(file) = &arguments.write {
         write_outcomes(file, report)
             .map_err(|source| Error::Write { what: format!("to {}", file.display()), source })?;
     }
-    tell(arguments, report, end, &setup.chosen, output)?;
+    print_report(arguments, report, end, &setup.chosen, output)?;
     Ok(match end {
-        End::Done => CommandExit::Ok,
-        End::Stopped => CommandExit::Interrupted,
-        End::Lossy | End::Prohibited => CommandExit::Inconclusive,
-        End::Failed(_) => CommandExit::World,
+        OneprobeEnd::Done => CommandExit::Ok,
+        OneprobeEnd::Stopped => CommandExit::Interrupted,
+        OneprobeEnd::Lossy | OneprobeEnd::Prohibited => CommandExit::Inconclusive,
+        OneprobeEnd::Failed(_) => CommandExit::World,
     })
 }
 
 /// Outcome of a probe, in one line.
-fn line(outcome: &OneprobeOutcome) -> String {
+fn outcome_line(outcome: &OneprobeOutcome) -> String {
     let what = match outcome.verdict {
-        ProbeVerdict::Ambiguous(why) => format!("ambiguous: {}", why.words()),
+        ProbeVerdict::Ambiguous(why) => format!("ambiguous: {}", why.as_text()),
         ProbeVerdict::Told { forward, reverse } => {
-            let lost = [("forward", forward.lost()), ("reverse", reverse.lost())];
+            let lost = [("forward", forward.lost_segments()), ("reverse", reverse.lost_segments())];
             let lost = lost.iter().filter(|(_, segments)| *segments > 0);
             let mut parts: Vec<_> = lost.map(|(way, segments)| format!("{segments} lost {way}")).collect();
             let is_overtaken = forward == ForwardOutcome::Both(ArrivalOrder::Changed);
@@ -94,27 +97,27 @@ fn write_outcomes(file: &Path, report: &OneprobeReport) -> io::Result<()> {
         lines.push_str(&serde_json::to_string(outcome)?);
         lines.push('\n');
     }
-    private_files::write(file, lines)
+    private_files::write_file(file, lines)
 }
 
-fn tell(
+fn print_report(
     arguments: &OneprobeArgs,
     report: &OneprobeReport,
-    end: End,
+    end: OneprobeEnd,
     by: &ChosenMechanism,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     match end {
-        End::Done | End::Stopped => {}
-        End::Lossy => remark("oneprobe: stopped: more probes are lost than the limits allow"),
-        End::Prohibited => remark("oneprobe: stopped: a host on the path forbids these probes"),
-        End::Failed(failure) => remark(format_args!("oneprobe: {failure}")),
+        OneprobeEnd::Done | OneprobeEnd::Stopped => {}
+        OneprobeEnd::Lossy => print_remark("oneprobe: stopped: more probes are lost than the limits allow"),
+        OneprobeEnd::Prohibited => print_remark("oneprobe: stopped: a host on the path forbids these probes"),
+        OneprobeEnd::Failed(failure) => print_remark(format_args!("oneprobe: {failure}")),
     }
     // The two are separate: the kernel answers a handshake, and the server, which may be slow, answers data.
-    let data = TimeSpread::of(&report.round_trips);
-    let handshake = TimeSpread::of(&report.handshakes);
+    let data = TimeSpread::from_times(&report.round_trips);
+    let handshake = TimeSpread::from_times(&report.handshakes);
     if arguments.json {
-        output.json(&json!({
+        output.write_json(&json!({
             "target": arguments.target.address,
             "port": arguments.port,
             "mechanism": by.mechanism,
@@ -126,43 +129,45 @@ fn tell(
         }))?;
         return Ok(());
     }
-    output.text(words(report, data, handshake));
-    output.line(format_args!("released by {} ({})", by.mechanism, by.why));
+    output.write_text(report_text(report, data, handshake));
+    output.write_line(format_args!("released by {} ({})", by.mechanism, by.why));
     Ok(())
 }
 
-fn words(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<TimeSpread>) -> String {
+fn report_text(report: &OneprobeReport, data: Option<TimeSpread>, handshake: Option<TimeSpread>) -> String {
     let mut lines = vec![format!(
         "{} probes over {} connections, {} with a clear answer",
-        count(report.probes),
-        count(report.connections),
-        count(report.told)
+        format_count(report.probes),
+        format_count(report.connections),
+        format_count(report.told)
     )];
     // Probes whose answers fit several histories of the path prove nothing; they count as neither lost nor arrived.
     for (why, number) in &report.ambiguous {
-        lines.push(format!("  ambiguous: {} ({})", count(*number), why.words()));
+        lines.push(format!("  ambiguous: {} ({})", format_count(*number), why.as_text()));
     }
     for (name, way) in [("forward", report.forward), ("reverse", report.reverse)] {
-        lines.push(direction(name, way));
+        lines.push(direction_text(name, way));
     }
     for (name, spread) in [("round trip (data)", data), ("round trip (handshake)", handshake)] {
         let Some(spread) = spread else { continue };
         let [min, p50, max] = [spread.min_ns, spread.p50_ns, spread.max_ns].map(Nanos::new);
         let p95 = spread.p95_ns.map_or_else(|| super::UNKNOWN.to_owned(), |ns| Nanos::new(ns).to_string());
-        lines
-            .push(format!("{name}: min {min}, p50 {p50}, p95 {p95}, max {max} of {}", count(spread.samples)));
+        lines.push(format!(
+            "{name}: min {min}, p50 {p50}, p95 {p95}, max {max} of {}",
+            format_count(spread.samples)
+        ));
     }
     lines.join("\n") + "\n"
 }
 
-fn direction(name: &str, way: DirectionCounts) -> String {
+fn direction_text(name: &str, way: DirectionCounts) -> String {
     format!(
         "{name}: {} of {} segments lost ({}), {} of {} pairs overtaken ({})",
-        count(way.lost),
-        count(way.sent),
-        percent(way.lost, way.sent),
-        count(way.reordered),
-        count(way.ordered),
-        percent(way.reordered, way.ordered)
+        format_count(way.lost),
+        format_count(way.sent),
+        format_percent(way.lost, way.sent),
+        format_count(way.reordered),
+        format_count(way.ordered),
+        format_percent(way.reordered, way.ordered)
     )
 }

@@ -18,17 +18,17 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::signal;
 use std::net::IpAddr;
 
-pub(super) fn perform(
+pub(super) fn run_oneway(
     arguments: &OneWay,
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     refuse_idle(arguments)?;
     match &arguments.to {
-        ProbeDestination::Here(to) => here(arguments, to, files, output),
+        ProbeDestination::Here(to) => run_here(arguments, to, files, output),
         ProbeDestination::Node(node) => {
             let wanted = stamp::WantedSession { target: *node, compares_clocks: true };
-            stamp::session(wanted, &arguments.session, &arguments.asking, files, output)
+            stamp::run_session(wanted, &arguments.session, &arguments.asking, files, output)
         }
     }
 }
@@ -49,50 +49,53 @@ fn refuse_idle(arguments: &OneWay) -> Result<(), Error> {
 }
 
 /// Measures the way to another interface of this machine.
-fn here(
+fn run_here(
     arguments: &OneWay,
     to: &PortLocation,
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
-    let permit = bounds::permit(&asking.bounds)?;
-    let Arrival { index, address } = arrival(to, arguments.address)?;
+    let permit = bounds::read_permit(&asking.bounds)?;
+    let Arrival { index, address } = find_arrival(to, arguments.address)?;
     let way = asking::path_to(asking, &permit, address)?;
     // Both ports are held: the kernel must answer neither the probes that arrive, nor anything that they cause.
     let own = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
     let there = SilencedPort::any_port(to.namespace.as_deref(), address)?;
     let wanted = WantedPackets { addresses: vec![address], port: Some(there.port()) };
-    let mut listeners = [PacketListener::open(to, index, &wanted)?];
+    let mut listeners = [PacketListener::open_at_interface(to, index, &wanted)?];
     let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
     let from = way.location.to_string();
-    let AskedLine { line, mut header } = asking::line(asking, files, way, Box::new(method), LineTurn::ALONE)?;
+    let AskedLine { line, mut header } =
+        asking::make_line(asking, files, way, Box::new(method), LineTurn::ALONE)?;
     header.targets = vec![format!("{from} to {to}")];
     let headers = [header];
-    signal::latch()?;
+    signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
     let outcomes =
-        ask::run(&mut [line], &mut listeners, asking::patience(asking), &mut |event: AskEvent<'_>| {
+        ask::run_lines(&mut [line], &mut listeners, asking::ask_options(asking), &mut |event: AskEvent<
+            '_,
+        >| {
             if let AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), .. } = event
                 && has_lines
             {
-                output.line(format_args!("seq={} delay={}", reply.number, show::took(took)));
+                output.write_line(format_args!("seq={} delay={}", reply.number, show::format_measured(took)));
             }
         })?;
-    asking::write(asking, files, &headers, &outcomes)?;
+    asking::write_records(asking, files, &headers, &outcomes)?;
     for (header, outcome) in headers.iter().zip(&outcomes) {
         if asking.json {
-            let mut value = show::json(header, outcome);
+            let mut value = show::series_json(header, outcome);
             // The arrival of the probe itself takes the place of an answer, so what is a round trip elsewhere is the one-way delay.
             value["delay"] = value["rtt"].take();
             value["clock"] = "one".into();
-            output.json(&value)?;
+            output.write_json(&value)?;
         } else {
-            let text = show::summary(header, outcome).replace("  round trip", "  delay, by one clock,");
-            output.text(text.replace("answered", "arrived"));
+            let text = show::summary_text(header, outcome).replace("  round trip", "  delay, by one clock,");
+            output.write_text(text.replace("answered", "arrived"));
         }
     }
-    Ok(asking::exit(asking, &outcomes))
+    Ok(asking::exit_code(asking, &outcomes))
 }
 
 struct Arrival {
@@ -101,12 +104,12 @@ struct Arrival {
     address: IpAddr,
 }
 
-fn arrival(to: &PortLocation, wanted: Option<IpAddr>) -> Result<Arrival, Error> {
+fn find_arrival(to: &PortLocation, wanted: Option<IpAddr>) -> Result<Arrival, Error> {
     let netns = NetNs::open_or_current(to.namespace.as_deref())?;
-    let mut links = NamespaceLinks::open(&netns)?;
+    let mut links = NamespaceLinks::open_in(&netns)?;
     let index = links.by_name(&to.interface)?.index;
     let mut addresses: Vec<IpAddr> =
-        links.addresses()?.into_iter().filter(|address| address.index == index).map(|a| a.ip).collect();
+        links.list_addresses()?.into_iter().filter(|address| address.index == index).map(|a| a.ip).collect();
     // A stable sort: the first IPv4 address in the order of the kernel, otherwise the first IPv6 address.
     addresses.sort_by_key(IpAddr::is_ipv6);
     let found = addresses.into_iter().find(|ip| wanted.is_none_or(|wanted| wanted == *ip));

@@ -13,60 +13,62 @@ use packetrig_probe_io::ask::{self, AskEvent};
 use packetrig_probe_io::listener::SilencedPort;
 use packetrig_probe_io::path::ProbePath;
 use packetrig_program::exit::CommandExit;
-use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::ports::ReservedPort;
 use packetrig_sys::signal;
 use serde_json::json;
 
-pub(super) fn perform(
+pub(super) fn run_ping(
     arguments: &PingArgs,
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let asking = &arguments.asking;
-    bounds::tell_addresses(&arguments.targets);
-    bounds::distinct(&arguments.targets)?;
-    let permit = bounds::permit(&asking.bounds)?;
+    bounds::print_addresses(&arguments.targets);
+    bounds::refuse_repeated(&arguments.targets)?;
+    let permit = bounds::read_permit(&asking.bounds)?;
     let ways: Vec<ProbePath> = arguments
         .targets
         .iter()
         .map(|target| asking::path_to(asking, &permit, target.address))
         .collect::<Result<_, _>>()?;
     let _loopback = asking::open_loopback(&ways)?;
-    let port = OwnPort::hold(arguments, &ways)?;
-    let mut listeners = asking::listeners(&ways, port.number())?;
+    let port = OwnPort::hold_port(arguments, &ways)?;
+    let mut listeners = asking::open_listeners(&ways, port.number())?;
     let mut lines = Vec::new();
     let mut headers = Vec::new();
     for asked in asked_lines(arguments, files, &permit, &ways, &port)? {
         lines.push(asked.line);
         headers.push(asked.header);
     }
-    signal::latch()?;
+    signal::latch_end_signals()?;
     let names: Vec<String> = arguments.targets.iter().map(ToString::to_string).collect();
     let has_lines = !asking.quiet && !asking.json;
     let outcomes =
-        ask::run(&mut lines, &mut listeners, asking::patience(asking), &mut |event: AskEvent<'_>| {
+        ask::run_lines(&mut lines, &mut listeners, asking::ask_options(asking), &mut |event: AskEvent<
+            '_,
+        >| {
             if has_lines {
-                say(&names, event, output);
+                print_event(&names, event, output);
             }
         })?;
     // A frame that the kernel dropped before packetrig read it must not pass for a loss on the path.
-    let lost: u64 = listeners.iter_mut().map(|listener| listener.lost().unwrap_or(0)).sum();
+    let lost: u64 = listeners.iter_mut().map(|listener| listener.lost_frames().unwrap_or(0)).sum();
     if lost > 0 {
-        remark(format_args!(
+        print_remark(format_args!(
             "ping: warning: {lost} frames were lost before packetrig read them; answers may be among them"
         ));
     }
-    asking::write(asking, files, &headers, &outcomes)?;
+    asking::write_records(asking, files, &headers, &outcomes)?;
     let each = headers.iter().zip(&outcomes);
     if asking.json {
-        let each = each.map(|(header, outcome)| show::json(header, outcome));
-        output.json(&json!({ "targets": each.collect::<Vec<_>>(), "unheard": lost }))?;
+        let each = each.map(|(header, outcome)| show::series_json(header, outcome));
+        output.write_json(&json!({ "targets": each.collect::<Vec<_>>(), "unheard": lost }))?;
     } else {
-        each.for_each(|(header, outcome)| output.text(show::summary(header, outcome)));
+        each.for_each(|(header, outcome)| output.write_text(show::summary_text(header, outcome)));
     }
-    Ok(asking::exit(asking, &outcomes))
+    Ok(asking::exit_code(asking, &outcomes))
 }
 
 /// The own port that answers come to.
@@ -80,7 +82,7 @@ enum OwnPort {
 }
 
 impl OwnPort {
-    fn hold(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
+    fn hold_port(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
         let Some(first) = ways.first() else { return Ok(Self::None) };
         let namespace = first.location.namespace.as_deref();
         let others: Vec<_> =
@@ -89,7 +91,7 @@ impl OwnPort {
         // so the port is reserved, and not silenced.
         if arguments.tcp.is_some() {
             let netns = NetNs::open_or_current(namespace)?;
-            return Ok(Self::Reserved(ReservedPort::tcp(&netns, first.ends.source)?));
+            return Ok(Self::Reserved(ReservedPort::reserve_any_tcp(&netns, first.ends.source)?));
         }
         if arguments.udp.is_none() {
             return Ok(Self::None);
@@ -99,7 +101,7 @@ impl OwnPort {
         let mut addresses = vec![first.ends.source];
         for ip in others {
             if !addresses.contains(&ip) {
-                silenced.also(namespace, ip)?;
+                silenced.hold_also_at(namespace, ip)?;
                 addresses.push(ip);
             }
         }
@@ -137,15 +139,17 @@ fn asked_lines(
             }
         };
         let turn = LineTurn { nth, of: ways.len() };
-        lines.push(asking::line(&arguments.asking, files, way.clone(), method, turn)?);
+        lines.push(asking::make_line(&arguments.asking, files, way.clone(), method, turn)?);
     }
     Ok(lines)
 }
 
-fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
+fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
     match event {
         AskEvent::Sent { .. } => {}
-        AskEvent::Ended { line, end } => say_of(names, line, show::end(&end).unwrap_or_default(), output),
+        AskEvent::Ended { line, end } => {
+            print_line(names, line, show::end_text(&end).unwrap_or_default(), output)
+        }
         AskEvent::Answered { line, reply, meaning, answer, length } => {
             let says = match reply.says {
                 ReplyMeaning::Echo => String::new(),
@@ -154,16 +158,16 @@ fn say(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput) {
                 ReplyMeaning::Trouble(trouble) => format!(" {}: {}", answer.from, trouble_words(trouble)),
             };
             let means = match meaning {
-                AnswerMeaning::First(Some(took)) => format!(" time={}", show::took(took)),
+                AnswerMeaning::First(Some(took)) => format!(" time={}", show::format_measured(took)),
                 // An answer to no probe of this series.
                 AnswerMeaning::Stray => return,
-                other => show::meaning(other).to_owned(),
+                other => show::meaning_text(other).to_owned(),
             };
             // The names that IPv4 and IPv6 have for it, as other ping programs print them.
             let hop_limit = if answer.from.is_ipv4() { "ttl" } else { "hlim" };
             let number = reply.number;
             let text = format!("seq={number} {length} B {hop_limit}={}{says}{means}", answer.hop_limit);
-            say_of(names, line, text, output);
+            print_line(names, line, text, output);
         }
     }
 }
@@ -179,6 +183,6 @@ const fn trouble_words(trouble: PathTrouble) -> &'static str {
     }
 }
 
-fn say_of(names: &[String], line: usize, text: String, output: &mut CommandOutput) {
-    output.line(format_args!("{}: {text}", names.get(line).map_or("", String::as_str)));
+fn print_line(names: &[String], line: usize, text: String, output: &mut CommandOutput) {
+    output.write_line(format_args!("{}: {text}", names.get(line).map_or("", String::as_str)));
 }

@@ -9,18 +9,18 @@ use packetrig_probe::session::reflector::ReflectorSettings;
 use packetrig_probe_io::reflect::{self, RequestCounts};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
-use packetrig_program::numbers::count;
-use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::numbers::format_count;
+use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_program::sandbox;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::udp::WatchedSocket;
 use packetrig_sys::{clock, signal};
 
-pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let opening = sandbox::begin(&arguments.user.sandbox, needs::reflect(arguments))?;
-    let permit = bounds::permit(&arguments.bounds)?;
+pub(super) fn run_reflect(arguments: &ReflectArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::reflect_needs(arguments))?;
+    let permit = bounds::read_permit(&arguments.bounds)?;
     let settings = ReflectorSettings {
-        key: arguments.auth.as_deref().map(stamp::key).transpose()?,
+        key: arguments.auth.as_deref().map(stamp::read_key).transpose()?,
         is_stateful: !arguments.stateless,
         interval: arguments.min_interval,
         burst: arguments.burst,
@@ -33,33 +33,37 @@ pub(super) fn perform(arguments: &ReflectArgs, output: &mut CommandOutput) -> Re
         return Err(Error::Usage(format!("{}: {why}", arguments.address)));
     }
     let netns = NetNs::open_or_current(arguments.netns.as_deref())?;
-    let mut socket = WatchedSocket::bind(&netns, arguments.address)?;
-    signal::latch()?;
-    remark(format_args!("reflect: listening on {}", socket.address()?));
+    let mut socket = WatchedSocket::bind_in(&netns, arguments.address)?;
+    signal::latch_end_signals()?;
+    print_remark(format_args!("reflect: listening on {}", socket.address()?));
     // The socket is open now, and answering needs no further rights.
-    opening.close()?;
+    opening.drop_rights()?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
-    let counts = reflect::run(
+    let counts = reflect::run_reflector(
         &mut socket,
         &mut StampReflector::new(settings),
-        &|ip| bounds::permitted(&permit, ip).is_ok(),
+        &|ip| bounds::permit_target(&permit, ip).is_ok(),
         &|_: &RequestCounts| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end),
     )?;
     if arguments.json {
-        output.json(&counts)?;
+        output.write_json(&counts)?;
     } else {
-        output.text(text(&counts));
+        output.write_text(counts_text(&counts));
     }
     Ok(CommandExit::Ok)
 }
 
-fn text(counts: &RequestCounts) -> String {
-    let mut text = format!("{} requests, {} reflected", count(counts.requests), count(counts.reflected));
+fn counts_text(counts: &RequestCounts) -> String {
+    let mut text =
+        format!("{} requests, {} reflected", format_count(counts.requests), format_count(counts.reflected));
     if counts.foreign > 0 {
-        text.extend([format!(", {} from addresses that are not allowed (--allow)", count(counts.foreign))]);
+        text.extend([format!(
+            ", {} from addresses that are not allowed (--allow)",
+            format_count(counts.foreign)
+        )]);
     }
     for (why, number) in &counts.refused {
-        text.extend([format!(", {} {why:?}", count(*number))]);
+        text.extend([format!(", {} {why:?}", format_count(*number))]);
     }
     text.push('\n');
     text

@@ -10,17 +10,17 @@ use packetrig_wire::pcap::{self, CaptureDecoder, DecoderStep};
 use std::path::Path;
 
 /// The schedule for these flags. `seed` is for random intervals.
-pub(super) fn schedule(
+pub(super) fn make_schedule(
     flags: &ScheduleFlags,
     content: &ContentFlags,
     seed: u64,
 ) -> Result<ProbeSchedule, Error> {
     let length = clamp_to_u32(content.size.kernel_len() as u64);
     if let Some(file) = &flags.schedule {
-        return script::read(&read(file)?).map_err(|error| refused(file, &error));
+        return script::read_schedule(&read_text(file)?).map_err(|error| script_error(file, &error));
     }
     if let Some(file) = &flags.from_capture {
-        return capture(file);
+        return read_capture(file);
     }
     let made = match (flags.poisson, flags.chirp) {
         (Some(mean), _) => ProbeSchedule::poisson(flags.count, mean, length, seed),
@@ -36,10 +36,10 @@ pub(super) fn schedule(
             factor,
             length,
         }
-        .schedule(),
+        .to_schedule(),
         (None, None) => {
             let train = ScheduledTrain { of: flags.train, gap: flags.gap, length };
-            ProbeSchedule::trains(flags.count, flags.every, train)
+            ProbeSchedule::periodic_trains(flags.count, flags.every, train)
         }
     };
     made.map_err(|error| {
@@ -50,23 +50,24 @@ pub(super) fn schedule(
     })
 }
 
-fn refused(file: &Path, error: &ScriptError) -> Error {
+fn script_error(file: &Path, error: &ScriptError) -> Error {
     Error::Usage(format!("{}: {error}", file.display()))
 }
 
-fn read(file: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(file).map_err(|source| Error::unreadable(file, source))
+fn read_text(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|source| Error::unreadable_file(file, source))
 }
 
 /// Times and lengths of a capture file.
-fn capture(file: &Path) -> Result<ProbeSchedule, Error> {
-    let bytes = std::fs::read(file).map_err(|source| Error::unreadable(file, source))?;
+fn read_capture(file: &Path) -> Result<ProbeSchedule, Error> {
+    let bytes = std::fs::read(file).map_err(|source| Error::unreadable_file(file, source))?;
     let mut decoder = CaptureDecoder::new();
     let mut rest = &bytes[..];
     let mut frames = Vec::new();
     loop {
-        let step =
-            decoder.next(rest).map_err(|damage| Error::Usage(format!("{}: {damage}", file.display())))?;
+        let step = decoder
+            .next_step(rest)
+            .map_err(|damage| Error::Usage(format!("{}: {damage}", file.display())))?;
         match step {
             DecoderStep::Record { record, used } => {
                 // Lengths in a schedule are without FCS; most captures have none, but a pcapng interface can say so.
@@ -83,5 +84,5 @@ fn capture(file: &Path) -> Result<ProbeSchedule, Error> {
             DecoderStep::More(_) => break,
         }
     }
-    script::of_times(frames).map_err(|error| Error::Usage(format!("{}: {error}", file.display())))
+    script::schedule_from_times(frames).map_err(|error| Error::Usage(format!("{}: {error}", file.display())))
 }

@@ -13,39 +13,43 @@ use packetrig_probe_io::send::{self, ProbeAim, ProbeContent, SendOutcome};
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
-use packetrig_program::numbers::count;
-use packetrig_program::output::{CommandOutput, remark};
-use packetrig_program::table::table;
+use packetrig_program::numbers::format_count;
+use packetrig_program::output::{CommandOutput, print_remark};
+use packetrig_program::table::format_table;
 use packetrig_sys::loopback::OpenLoopback;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use serde_json::json;
 
-pub(super) fn perform(
+pub(super) fn run_send(
     arguments: &Arguments,
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     // Files are checked before anything is sent: one of unknown format would lose the result.
-    arguments.write.iter().try_for_each(|file| files.check(file).map(drop))?;
-    let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
-    let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
-    bounds::tell_addresses(&arguments.to);
-    bounds::distinct(&arguments.to)?;
-    let permit = bounds::permit(&arguments.bounds)?;
-    let chosen = mechanism::choose(&arguments.release, &arguments.interface);
-    let TargetAims { mut aims, loopbacks: _loopbacks } = aims(arguments, &permit, &chosen, &schedule)?;
-    let mut header =
-        circumstances::header(&arguments.interface, chosen.mechanism, &chosen.options, Some(&schedule))?;
+    arguments.write.iter().try_for_each(|file| files.check_file(file).map(drop))?;
+    let seed = arguments.schedule.seed.unwrap_or_else(identity::random_seed);
+    let schedule = schedule::make_schedule(&arguments.schedule, &arguments.content, seed)?;
+    bounds::print_addresses(&arguments.to);
+    bounds::refuse_repeated(&arguments.to)?;
+    let permit = bounds::read_permit(&arguments.bounds)?;
+    let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
+    let TargetAims { mut aims, loopbacks: _loopbacks } = make_aims(arguments, &permit, &chosen, &schedule)?;
+    let mut header = circumstances::probe_header(
+        &arguments.interface,
+        chosen.mechanism,
+        &chosen.options,
+        Some(&schedule),
+    )?;
     header.seed = seed;
     header.why.clone_from(&chosen.why);
     header.targets = arguments.to.iter().map(|target| target.address.to_string()).collect();
     header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
     header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
-    signal::latch()?;
-    let sent = send::perform(&schedule, &mut aims, &is_interrupted)?;
-    header.clock_after = circumstances::clocks();
-    conclude(arguments, files, &header, &sent, &aims, output)
+    signal::latch_end_signals()?;
+    let sent = send::send_schedule(&schedule, &mut aims, &is_interrupted)?;
+    header.clock_after = circumstances::clock_offset();
+    conclude_send(arguments, files, &header, &sent, &aims, output)
 }
 
 /// The path to each target, with a mechanism behind its limits.
@@ -55,7 +59,7 @@ struct TargetAims {
     loopbacks: Vec<OpenLoopback>,
 }
 
-fn aims(
+fn make_aims(
     arguments: &Arguments,
     permit: &ProbePermit,
     chosen: &ChosenMechanism,
@@ -65,8 +69,8 @@ fn aims(
     let name = &arguments.interface.interface;
     let mut targets = TargetAims { aims: Vec::new(), loopbacks: Vec::new() };
     for target in &arguments.to {
-        let permitted = bounds::permitted(permit, target.address)?;
-        let way = path::find(namespace, permitted, Some(name))?;
+        let permitted = bounds::permit_target(permit, target.address)?;
+        let way = path::find_path(namespace, permitted, Some(name))?;
         if schedule.longest_frame() as usize > way.longest_frame() {
             let most = way.longest_frame() + 4;
             return Err(Error::Usage(format!(
@@ -74,14 +78,14 @@ fn aims(
             )));
         }
         targets.loopbacks.extend(path::open_loopback(&way)?);
-        let content = content(arguments, permit, &way)?;
-        let dispatcher = mechanism::open(chosen, &way.location, permitted.limits())?;
+        let content = probe_content(arguments, permit, &way)?;
+        let dispatcher = mechanism::open_dispatcher(chosen, &way.location, permitted.limits())?;
         targets.aims.push(ProbeAim { way, dispatcher, content });
     }
     Ok(targets)
 }
 
-fn content(
+fn probe_content(
     arguments: &Arguments,
     permit: &ProbePermit,
     way: &path::ProbePath,
@@ -93,7 +97,7 @@ fn content(
         return Ok(ProbeContent::Datagram { ends: way.ends, ports, about });
     };
     let frame =
-        bytes(text).ok_or_else(|| Error::Usage("--frame needs pairs of hexadecimal digits".into()))?;
+        parse_hex(text).ok_or_else(|| Error::Usage("--frame needs pairs of hexadecimal digits".into()))?;
     // The permission is for the target: a frame with another destination would go around it, and one with another source would make
     // others receive the answers.
     if frame.len() > way.longest_frame() || !send::is_between(&frame, &way.ends) {
@@ -108,7 +112,7 @@ fn content(
     Ok(ProbeContent::Frame(frame))
 }
 
-fn bytes(text: &str) -> Option<Vec<u8>> {
+fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text
         .chars()
         .filter(|c| !c.is_whitespace() && *c != ':')
@@ -118,7 +122,7 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(|pair| u8::try_from(pair[0] << 4 | pair.get(1)?).ok()).collect()
 }
 
-fn conclude(
+fn conclude_send(
     arguments: &Arguments,
     files: RecordFiles,
     header: &ProbeHeader,
@@ -126,30 +130,30 @@ fn conclude(
     aims: &[ProbeAim],
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let summary = ReleaseSummary::of(&sent.records);
+    let summary = ReleaseSummary::from_records(&sent.records);
     let trains: Vec<u32> = sent.records.iter().map(|record| record.train).collect();
-    let turns = turns(&trains);
+    let turns = train_turns(&trains);
     for file in &arguments.write {
-        files.write(file, header, &sent.records, &mut |record: &ProbeRecord, out: &mut Vec<u8>| {
+        files.write_file(file, header, &sent.records, &mut |record: &ProbeRecord, out: &mut Vec<u8>| {
             // Frames were not kept: each is written again, from its record alone.
             let turn = turns.get(record.number as usize).copied().unwrap_or(0);
             write_frame(aims, turn, record, out);
         })?;
     }
     if arguments.json {
-        output.json(
+        output.write_json(
             &json!({"header": header, "summary": summary, "ended_by": sent.refused.map(|e| e.to_string())}),
         )?;
     } else {
-        output.text(text(header, &summary));
+        output.write_text(summary_text(header, &summary));
     }
     for line in &header.remarks {
-        remark(format_args!("probe send: {line}"));
+        print_remark(format_args!("probe send: {line}"));
     }
     if let Some(refused) = sent.refused {
         return Err(packetrig_probe_io::Error::from(refused).into());
     }
-    Ok(match signal::received() {
+    Ok(match signal::first_received() {
         Some(_) => CommandExit::Interrupted,
         None if summary.is_doubtful() => CommandExit::Inconclusive,
         None => CommandExit::Ok,
@@ -166,21 +170,21 @@ fn write_frame(aims: &[ProbeAim], turn: usize, record: &ProbeRecord, out: &mut V
         length: record.length,
     };
     if let Some(aim) = aims.get(turn % aims.len().max(1)) {
-        aim.content.write(&probe, out);
+        aim.content.write_frame(&probe, out);
     }
 }
 
 /// Number of trains before that of each probe; `trains` has the train of each probe in the order of their numbers.
-fn turns(trains: &[u32]) -> Vec<usize> {
+fn train_turns(trains: &[u32]) -> Vec<usize> {
     let trains = trains.chunk_by(|one, other| one == other).enumerate();
     trains.flat_map(|(turn, probes)| probes.iter().map(move |_| turn)).collect()
 }
 
-fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
+fn summary_text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
     let mut text = format!(
         "{} of {} probes sent through {} by mechanism {} ({})\n",
-        count(summary.sent),
-        count(summary.planned),
+        format_count(summary.sent),
+        format_count(summary.planned),
         header.interface,
         header.mechanism,
         header.why
@@ -191,7 +195,10 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
         ("timestamp error at most", summary.stamp_bound_ns),
     ];
     let header_row = ["times in us", "min", "p50", "p95", "p99", "max"];
-    text += &table(&header_row, rows.into_iter().filter_map(|(name, spread)| Some(row(name, spread?))));
+    text += &format_table(
+        &header_row,
+        rows.into_iter().filter_map(|(name, spread)| Some(spread_row(name, spread?))),
+    );
     let doubts = [
         ("late", summary.late),
         ("early", summary.early),
@@ -201,8 +208,11 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
         ("stamps missing", summary.stamps_missing),
         ("contradictory timestamps", summary.stamps_disagree),
     ];
-    let doubts: Vec<_> =
-        doubts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", count(*n))).collect();
+    let doubts: Vec<_> = doubts
+        .iter()
+        .filter(|(_, n)| *n > 0)
+        .map(|(name, n)| format!("{} {name}", format_count(*n)))
+        .collect();
     if !doubts.is_empty() {
         text += &doubts.join(", ");
         text.push('\n');
@@ -210,16 +220,16 @@ fn text(header: &ProbeHeader, summary: &ReleaseSummary) -> String {
     text
 }
 
-fn row(name: &str, spread: ErrorSpread) -> Vec<String> {
+fn spread_row(name: &str, spread: ErrorSpread) -> Vec<String> {
     let ErrorSpread { least, p50, p95, p99, most } = spread;
     let figures = [Some(least), Some(p50), p95, p99, Some(most)];
     // The sample is too small for a percentile that is absent.
-    let figures = figures.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), micros));
+    let figures = figures.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), format_micros));
     std::iter::once(name.to_owned()).chain(figures).collect()
 }
 
 /// Microseconds, with the nanoseconds after the decimal point.
-pub(super) fn micros(ns: i64) -> String {
+pub(super) fn format_micros(ns: i64) -> String {
     format!("{:.3}", ns as f64 / 1e3)
 }
 
@@ -229,13 +239,13 @@ mod tests {
 
     #[test]
     fn hexadecimal_is_read_as_tools_print_it() {
-        assert_eq!(bytes("00 ff:7A"), Some(vec![0, 255, 0x7a]));
-        assert_eq!(bytes("0"), None);
-        assert_eq!(bytes("0g"), None);
+        assert_eq!(parse_hex("00 ff:7A"), Some(vec![0, 255, 0x7a]));
+        assert_eq!(parse_hex("0"), None);
+        assert_eq!(parse_hex("0g"), None);
     }
 
     #[test]
     fn every_probe_of_a_train_has_the_turn_of_its_train() {
-        assert_eq!(turns(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
+        assert_eq!(train_turns(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
     }
 }

@@ -1,7 +1,7 @@
 //! `packetrig probe serve`: other programs hand packets over, and they leave on time.
 
 use super::mechanism::{self, ChosenMechanism};
-use super::{bounds, send::micros};
+use super::{bounds, send::format_micros};
 use crate::args::ServeProbes as Arguments;
 use crate::error::Error;
 use crate::needs;
@@ -12,11 +12,11 @@ use packetrig_probe_io::service::{AllowedUser, PastClient, ReleaseService, Servi
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
-use packetrig_program::numbers::count;
-use packetrig_program::output::{CommandOutput, remark};
+use packetrig_program::numbers::format_count;
+use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_program::sandbox;
-use packetrig_program::table::table;
-use packetrig_program::{check_allowed_users, safe};
+use packetrig_program::table::format_table;
+use packetrig_program::{check_allowed_users, make_safe};
 use packetrig_release::default_socket;
 use packetrig_sys::owner::overflow_user;
 use packetrig_sys::{clock, private_files, signal};
@@ -26,43 +26,49 @@ use std::path::{Path, PathBuf};
 /// Bytes of a client in the queue, for each packet of its quota: one full Ethernet frame.
 const BYTES_PER_PACKET: u64 = 1_514;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
     check_allowed_users(&users, overflow_user(), None)?;
-    let socket = socket(arguments)?;
-    let opening = sandbox::begin(&arguments.sandbox, needs::probe_serve(arguments, &socket))?;
-    let permit = bounds::permit(&arguments.bounds)?;
-    let chosen = mechanism::choose(&arguments.release, &arguments.interface);
+    let socket = prepare_socket(arguments)?;
+    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments, &socket))?;
+    let permit = bounds::read_permit(&arguments.bounds)?;
+    let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
     let release = release::open_pipeline(&arguments.interface, chosen.mechanism, chosen.options)?;
     for line in release.remarks() {
-        remark(format_args!("probe serve: {line}"));
+        print_remark(format_args!("probe serve: {line}"));
     }
     let least_limits = permit.least_limits();
-    let permission =
-        Box::new(move |target| -> Result<_, PermitRefusal> { permit.permitted(target, &identity::today()) });
-    signal::latch()?;
-    let service = ReleaseService::open(
+    let permission = Box::new(move |target| -> Result<_, PermitRefusal> {
+        permit.permit_target(target, &identity::utc_today())
+    });
+    signal::latch_end_signals()?;
+    let service = ReleaseService::listen_at(
         &socket,
         &arguments.interface,
         release,
-        options(arguments, &chosen, least_limits),
+        service_options(arguments, &chosen, least_limits),
         permission,
     )?;
-    say_start(arguments, &socket, &chosen, &service);
+    print_start(arguments, &socket, &chosen, &service);
     let namespaces: Vec<String> = arguments.interface.namespace.iter().cloned().collect();
     // The socket and the mechanism are open now. Only listeners are opened later; `needs` keeps the rights for them.
     let _confinement = opening.close_as_rig(&namespaces)?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
-    let counts = service.run(&|| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end))?;
+    let counts =
+        service.serve_until(&|| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end))?;
     if arguments.json {
-        output.json(&json!({ "clients": counts }))?;
+        output.write_json(&json!({ "clients": counts }))?;
     } else {
-        output.text(text(&counts));
+        output.write_text(clients_table(&counts));
     }
     Ok(CommandExit::Ok)
 }
 
-fn options(arguments: &Arguments, chosen: &ChosenMechanism, least_limits: TargetLimits) -> ServiceOptions {
+fn service_options(
+    arguments: &Arguments,
+    chosen: &ChosenMechanism,
+    least_limits: TargetLimits,
+) -> ServiceOptions {
     let quota =
         ClientQuota { packets: arguments.quota, bytes: u64::from(arguments.quota) * BYTES_PER_PACKET };
     let allowed = arguments
@@ -75,7 +81,7 @@ fn options(arguments: &Arguments, chosen: &ChosenMechanism, least_limits: Target
 }
 
 /// The path of the socket; its directory is made if it does not exist.
-fn socket(arguments: &Arguments) -> Result<PathBuf, Error> {
+fn prepare_socket(arguments: &Arguments) -> Result<PathBuf, Error> {
     let path = arguments.socket.clone().unwrap_or_else(default_socket);
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     if let Some(directory) = directory.filter(|directory| !directory.exists()) {
@@ -85,46 +91,46 @@ fn socket(arguments: &Arguments) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-fn say_start(arguments: &Arguments, socket: &Path, chosen: &ChosenMechanism, service: &ReleaseService) {
-    remark(format_args!(
+fn print_start(arguments: &Arguments, socket: &Path, chosen: &ChosenMechanism, service: &ReleaseService) {
+    print_remark(format_args!(
         "probe serve: listening on {} for packets through {} by mechanism {} ({}); hand them over {} ahead",
         socket.display(),
         arguments.interface,
         chosen.mechanism,
         chosen.why,
-        service.lead()
+        service.lead_time()
     ));
 }
 
-fn text(all: &[PastClient]) -> String {
+fn clients_table(all: &[PastClient]) -> String {
     if all.is_empty() {
         return "no program handed packets over\n".to_owned();
     }
     let header =
         ["program", "user", "sent", "late", "shifted", "refused", "answers", "release error p50/p99 us"];
-    table(&header, all.iter().map(row))
+    format_table(&header, all.iter().map(client_row))
 }
 
-fn row(client: &PastClient) -> Vec<String> {
+fn client_row(client: &PastClient) -> Vec<String> {
     let counts = &client.counts;
     let refused: Vec<_> =
-        counts.refused.iter().map(|(why, number)| format!("{} {why}", count(*number))).collect();
+        counts.refused.iter().map(|(why, number)| format!("{} {why}", format_count(*number))).collect();
     let error = client.release_error_ns.map_or_else(
         || "-".to_owned(),
         |error| {
-            let p99 = error.p99.map_or_else(|| super::UNKNOWN.to_owned(), micros);
-            format!("{} / {p99}", micros(error.p50))
+            let p99 = error.p99.map_or_else(|| super::UNKNOWN.to_owned(), format_micros);
+            format!("{} / {p99}", format_micros(error.p50))
         },
     );
     vec![
         // The name is what the program says of itself.
-        format!("{} ({})", safe(&client.name), client.process),
+        format!("{} ({})", make_safe(&client.name), client.process),
         client.user.to_string(),
-        count(counts.sent),
-        count(counts.late),
-        count(counts.shifted),
+        format_count(counts.sent),
+        format_count(counts.late),
+        format_count(counts.shifted),
         if refused.is_empty() { "0".to_owned() } else { refused.join(", ") },
-        count(counts.answers),
+        format_count(counts.answers),
         error,
     ]
 }

@@ -31,11 +31,11 @@ impl ProbeSetup {
         target: IpAddr,
         choose: fn(&ReleaseFlags, &PortLocation) -> ChosenMechanism,
     ) -> Result<Self, Error> {
-        let permit = bounds::permit(bounds)?;
-        let permitted = bounds::permitted(&permit, target)?;
+        let permit = bounds::read_permit(bounds)?;
+        let permitted = bounds::permit_target(&permit, target)?;
         let through = outlet.through.as_ref();
         let namespace = through.and_then(|location| location.namespace.as_deref());
-        let way = path::find(namespace, permitted, through.map(|location| location.interface.as_str()))?;
+        let way = path::find_path(namespace, permitted, through.map(|location| location.interface.as_str()))?;
         let loopback = path::open_loopback(&way)?;
         let chosen = choose(&outlet.release, &way.location);
         // Answers come to this port, and the kernel would answer them with a reset or "port unreachable" itself.
@@ -54,20 +54,20 @@ impl ProbeSetup {
     }
 
     /// The header of the records.
-    pub(super) fn header(&self) -> Result<ProbeHeader, Error> {
+    pub(super) fn probe_header(&self) -> Result<ProbeHeader, Error> {
         let ChosenMechanism { mechanism, options, why } = &self.chosen;
-        let header = circumstances::header(&self.way.location, *mechanism, options, None)?;
+        let header = circumstances::probe_header(&self.way.location, *mechanism, options, None)?;
         let targets = vec![self.way.ends.target.to_string()];
         Ok(ProbeHeader { targets, why: why.clone(), about: self.permit.about.clone(), ..header })
     }
 
     /// The only way to send: it holds the budget of the target.
-    pub(super) fn dispatcher(&self) -> Result<ReleaseDispatcher, Error> {
-        mechanism::open(&self.chosen, &self.way.location, self.limits())
+    pub(super) fn open_dispatcher(&self) -> Result<ReleaseDispatcher, Error> {
+        mechanism::open_dispatcher(&self.chosen, &self.way.location, self.limits())
     }
 
     /// Receives what comes back to the own port, and holds this many frames while nothing reads them.
-    pub(super) fn listener(&self, frames: u32) -> Result<PacketListener, Error> {
+    pub(super) fn open_listener(&self, frames: u32) -> Result<PacketListener, Error> {
         let wanted = WantedPackets { addresses: vec![self.way.ends.source], port: Some(self.own_port()) };
         Ok(PacketListener::open_holding(&self.way.location, self.way.index, &wanted, frames)?)
     }

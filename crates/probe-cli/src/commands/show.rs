@@ -3,49 +3,49 @@
 use packetrig_probe::header::ProbeHeader;
 use packetrig_probe::series::{AnswerMeaning, MeasuredTime, SeriesSummary, SeriesTimes};
 use packetrig_probe_io::ask::{LineEnd, LineOutcome};
-use packetrig_program::numbers::{count, percent};
+use packetrig_program::numbers::{format_count, format_percent};
 use serde_json::{Value, json};
 
 /// Nanoseconds with a sign, in a unit that fits their size.
-pub(super) fn length(ns: i64) -> String {
+pub(super) fn format_ns(ns: i64) -> String {
     let sign = if ns < 0 { "-" } else { "" };
     format!("{sign}{}", packetrig_units::Nanos::new(ns.unsigned_abs()))
 }
 
 /// A time with its bound.
-pub(super) fn took(took: MeasuredTime) -> String {
+pub(super) fn format_measured(took: MeasuredTime) -> String {
     let bound = packetrig_units::Nanos::new(took.bound_ns);
-    format!("{} \u{b1}{bound}", length(took.ns))
+    format!("{} \u{b1}{bound}", format_ns(took.ns))
 }
 
 /// The statistics of times, as one line.
-pub(super) fn times(name: &str, times: &SeriesTimes) -> String {
+pub(super) fn times_text(name: &str, times: &SeriesTimes) -> String {
     let values = [Some(times.min_ns), Some(times.p50_ns), times.p95_ns, times.p99_ns, Some(times.max_ns)];
     // The sample is too small for a percentile that is absent.
-    let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), length)).join("/");
+    let values = values.map(|ns| ns.map_or_else(|| super::UNKNOWN.to_owned(), format_ns)).join("/");
     #[expect(clippy::cast_possible_truncation, reason = "shown only")]
-    let mdev = length(times.mdev_ns as i64);
+    let mdev = format_ns(times.mdev_ns as i64);
     let bound = packetrig_units::Nanos::new(times.bound_ns);
     let jitter = times.jitter_ns.map(|ns| format!(", jitter {}", packetrig_units::Nanos::new(ns)));
     format!(
         "{name} min/p50/p95/p99/max {values}, mdev {mdev}{}, each \u{b1}{bound} at most, {} samples\n",
         jitter.unwrap_or_default(),
-        count(times.samples),
+        format_count(times.samples),
     )
 }
 
 /// The result of a series, as some lines.
-pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
+pub(super) fn summary_text(header: &ProbeHeader, outcome: &LineOutcome) -> String {
     // Counts that are zero are left out, except those of the first line: an absent loss would leave a doubt.
     let summary = outcome.series.summary();
     let counts = summary.counts;
     let mut text = format!(
         "{}: {} sent, {} answered, {} lost ({})",
         header.targets.join(", "),
-        count(counts.sent),
-        count(counts.answered),
-        count(counts.lost),
-        percent(counts.lost, counts.sent),
+        format_count(counts.sent),
+        format_count(counts.answered),
+        format_count(counts.lost),
+        format_percent(counts.lost, counts.sent),
     );
     for (what, number) in [
         ("refused", counts.refused),
@@ -56,18 +56,18 @@ pub(super) fn summary(header: &ProbeHeader, outcome: &LineOutcome) -> String {
         ("release uncertain", summary.doubtful),
     ] {
         if number > 0 {
-            text.extend([format!(", {} {what}", count(number))]);
+            text.extend([format!(", {} {what}", format_count(number))]);
         }
     }
     text.push('\n');
-    text.push_str(&summary.rtt.map(|rtt| times("  round trip", &rtt)).unwrap_or_default());
+    text.push_str(&summary.rtt.map(|rtt| times_text("  round trip", &rtt)).unwrap_or_default());
     text.extend([format!("  released by {} ({})\n", header.mechanism, header.why)]);
-    text.push_str(&end(&outcome.end).map(|why| format!("  ended early: {why}\n")).unwrap_or_default());
+    text.push_str(&end_text(&outcome.end).map(|why| format!("  ended early: {why}\n")).unwrap_or_default());
     text
 }
 
 /// Reason why a series ended early; `None` if it did not.
-pub(super) fn end(end: &LineEnd) -> Option<String> {
+pub(super) fn end_text(end: &LineEnd) -> Option<String> {
     match end {
         LineEnd::Done | LineEnd::Stopped => None,
         LineEnd::Lossy => Some(
@@ -83,7 +83,7 @@ pub(super) fn end(end: &LineEnd) -> Option<String> {
 }
 
 /// The result of a series, for `--json`.
-pub(super) fn json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
+pub(super) fn series_json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
     let SeriesSummary { counts, said, rtt, doubtful } = outcome.series.summary();
     let end = match outcome.end {
         LineEnd::Done => "done",
@@ -105,7 +105,7 @@ pub(super) fn json(header: &ProbeHeader, outcome: &LineOutcome) -> Value {
 }
 
 /// Addition to the line about an answer; empty for the first answer to a probe.
-pub(super) const fn meaning(meaning: AnswerMeaning) -> &'static str {
+pub(super) const fn meaning_text(meaning: AnswerMeaning) -> &'static str {
     match meaning {
         AnswerMeaning::First(_) => "",
         AnswerMeaning::Duplicate => " duplicate",

@@ -6,13 +6,13 @@ use crate::RecordFiles;
 use crate::args::{AskingArgs, SessionFlags, StampArgs};
 use crate::error::Error;
 use packetrig_probe::series::{AnswerMeaning, SeriesTimes};
-use packetrig_probe::session::delays::{self, BothWays, ClockRelation, DirectionDelays, OwnClock};
+use packetrig_probe::session::delays::{self, ClockRelation, DirectionDelays, OwnClock, SessionDelays};
 use packetrig_probe::session::sender::{DirectionKnowledge, SessionSettings, StampSender};
 use packetrig_probe::session::{SessionKey, TimeFormat};
 use packetrig_probe_io::ask::{self, AskEvent, LineOutcome};
 use packetrig_probe_io::listener::SilencedPort;
 use packetrig_program::exit::CommandExit;
-use packetrig_program::numbers::count;
+use packetrig_program::numbers::format_count;
 use packetrig_program::output::CommandOutput;
 use packetrig_sys::{clock, signal};
 use serde_json::json;
@@ -27,43 +27,47 @@ pub(super) struct WantedSession {
     pub(super) compares_clocks: bool,
 }
 
-pub(super) fn perform(
+pub(super) fn run_stamp(
     arguments: &StampArgs,
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    bounds::tell_addresses([&arguments.target.target]);
+    bounds::print_addresses([&arguments.target.target]);
     let wanted = WantedSession { target: arguments.target.address(), compares_clocks: false };
-    session(wanted, &arguments.session, &arguments.asking, files, output)
+    run_session(wanted, &arguments.session, &arguments.asking, files, output)
 }
 
 /// A session with a reflector.
-pub(super) fn session(
+pub(super) fn run_session(
     wanted: WantedSession,
     flags: &SessionFlags,
     asking: &AskingArgs,
     files: RecordFiles,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let permit = bounds::permit(&asking.bounds)?;
+    let permit = bounds::read_permit(&asking.bounds)?;
     let way = asking::path_to(asking, &permit, wanted.target.ip())?;
     let _loopback = asking::open_loopback(std::slice::from_ref(&way))?;
     let own = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
-    let mut listeners = asking::listeners(std::slice::from_ref(&way), Some(own.port()))?;
+    let mut listeners = asking::open_listeners(std::slice::from_ref(&way), Some(own.port()))?;
     let before = clock::realtime_offset();
-    let mut sender =
-        StampSender::new(way.ends, settings(wanted.target.port(), flags, own.port(), before.offset_ns)?);
+    let mut sender = StampSender::new(
+        way.ends,
+        session_settings(wanted.target.port(), flags, own.port(), before.offset_ns)?,
+    );
     let AskedLine { line, mut header } =
-        asking::line(asking, files, way, Box::new(&mut sender), LineTurn::ALONE)?;
+        asking::make_line(asking, files, way, Box::new(&mut sender), LineTurn::ALONE)?;
     header.targets = vec![wanted.target.to_string()];
     let mut lines = [line];
     let headers = [header];
-    signal::latch()?;
+    signal::latch_end_signals()?;
     let has_lines = !asking.quiet && !asking.json;
     let outcomes =
-        ask::run(&mut lines, &mut listeners, asking::patience(asking), &mut |event: AskEvent<'_>| {
+        ask::run_lines(&mut lines, &mut listeners, asking::ask_options(asking), &mut |event: AskEvent<
+            '_,
+        >| {
             if has_lines {
-                say(&event, output);
+                print_event(&event, output);
             }
         })?;
     // The lines borrow the sender, which holds the reports of the reflector.
@@ -75,47 +79,47 @@ pub(super) fn session(
         bound_ns: after.bound_ns.max(before.bound_ns) + after.offset_ns.abs_diff(before.offset_ns),
         error_ns: flags.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
-    asking::write(asking, files, &headers, &outcomes)?;
+    asking::write_records(asking, files, &headers, &outcomes)?;
     for (header, outcome) in headers.iter().zip(&outcomes) {
         let found = SessionFindings::new(outcome, &sender, clock, wanted.compares_clocks);
         if asking.json {
-            let mut value = show::json(header, outcome);
+            let mut value = show::series_json(header, outcome);
             value["directions"] = json!(found.directions);
             value["one_way"] = json!(found.both);
             value["one_way"]["clocks"] = found.relation.name().into();
-            output.json(&value)?;
+            output.write_json(&value)?;
         } else {
-            output.text(found.text(show::summary(header, outcome)));
+            output.write_text(found.append_to(show::summary_text(header, outcome)));
         }
     }
-    Ok(asking::exit(asking, &outcomes))
+    Ok(asking::exit_code(asking, &outcomes))
 }
 
 /// Findings of a session about the two directions.
 struct SessionFindings {
     directions: DirectionKnowledge,
     relation: ClockRelation,
-    both: BothWays,
+    both: SessionDelays,
 }
 
 impl SessionFindings {
     fn new(outcome: &LineOutcome, sender: &StampSender, clock: OwnClock, compares_clocks: bool) -> Self {
         let records = outcome.series.records();
         let follow_ups = sender.follow_ups();
-        let directions = sender.directions();
+        let directions = sender.direction_knowledge();
         // Both ends must have stated how far their clocks are from UTC; otherwise stamps of the two cannot be subtracted.
         let follows_utc = clock.error_ns.is_some() && directions.is_far_synchronised;
         let relation = if compares_clocks && !follows_utc {
-            delays::compare(records, follow_ups)
+            delays::compare_clocks(records, follow_ups)
         } else {
             ClockRelation::Utc(clock)
         };
-        let both = delays::both_ways(records, follow_ups, &directions, &relation);
+        let both = delays::compute_delays(records, follow_ups, &directions, &relation);
         Self { directions, relation, both }
     }
 
     /// Appends the findings to the text about the series.
-    fn text(&self, mut text: String) -> String {
+    fn append_to(&self, mut text: String) -> String {
         let Self { directions, relation, both } = self;
         text += &times_line("  without the reflector's time", both.path.as_ref());
         for (name, DirectionDelays { delay, variation }) in
@@ -126,7 +130,7 @@ impl SessionFindings {
                 &times_line(&format!("  {name} delay variation, above the smallest,"), variation.as_ref());
         }
         match (both.no_delay, relation) {
-            (Some(why), _) => text.extend([format!("  no one-way delays: {}\n", why.words())]),
+            (Some(why), _) => text.extend([format!("  no one-way delays: {}\n", why.as_text())]),
             (None, ClockRelation::Exchanges(_)) => {
                 text += "  clocks were compared by the session itself: a path that is always slower one way looks like clocks that differ\n";
             }
@@ -135,7 +139,11 @@ impl SessionFindings {
         // A reflector without state repeats the sender's number (RFC 8762), so it cannot show which direction lost a packet.
         match (directions.lost_there, directions.lost_back) {
             (Some(there), Some(back)) => {
-                text.extend([format!("  lost: forward {}, reverse {}\n", count(there), count(back))]);
+                text.extend([format!(
+                    "  lost: forward {}, reverse {}\n",
+                    format_count(there),
+                    format_count(back)
+                )]);
             }
             _ if directions.is_stateful => {}
             _ => {
@@ -144,10 +152,10 @@ impl SessionFindings {
         }
         let invalid = directions.invalid.total();
         if invalid > 0 {
-            let reasons = directions.invalid.words();
+            let reasons = directions.invalid.to_text();
             text.extend([format!(
                 "  {} reflections were invalid and count as lost: {reasons}\n",
-                count(invalid)
+                format_count(invalid)
             )]);
         }
         text
@@ -155,10 +163,10 @@ impl SessionFindings {
 }
 
 fn times_line(name: &str, times: Option<&SeriesTimes>) -> String {
-    times.map(|times| show::times(name, times)).unwrap_or_default()
+    times.map(|times| show::times_text(name, times)).unwrap_or_default()
 }
 
-fn settings(
+fn session_settings(
     port: u16,
     flags: &SessionFlags,
     own_port: u16,
@@ -168,7 +176,7 @@ fn settings(
     let [.., high, low] = asking::any_number().to_be_bytes();
     Ok(SessionSettings {
         ports: (own_port, port),
-        key: flags.auth.as_deref().map(key).transpose()?,
+        key: flags.auth.as_deref().map(read_key).transpose()?,
         format: if flags.ntp { TimeFormat::Ntp } else { TimeFormat::Ptp },
         number: u16::from_be_bytes([high, low]).max(1),
         realtime_offset_ns,
@@ -178,22 +186,27 @@ fn settings(
 }
 
 /// Reads the key of the authenticated mode.
-pub(super) fn key(file: &Path) -> Result<SessionKey, Error> {
-    let text = std::fs::read_to_string(file).map_err(|source| Error::unreadable(file, source))?;
+pub(super) fn read_key(file: &Path) -> Result<SessionKey, Error> {
+    let text = std::fs::read_to_string(file).map_err(|source| Error::unreadable_file(file, source))?;
     SessionKey::from_text(&text).ok_or_else(|| {
         Error::Usage(format!("{} holds no valid key; write at least 16 bytes in hexadecimal", file.display()))
     })
 }
 
-fn say(event: &AskEvent<'_>, output: &mut CommandOutput) {
+fn print_event(event: &AskEvent<'_>, output: &mut CommandOutput) {
     match event {
         AskEvent::Sent { .. } => {}
-        AskEvent::Ended { end, .. } => output.line(show::end(end).unwrap_or_default()),
+        AskEvent::Ended { end, .. } => output.write_line(show::end_text(end).unwrap_or_default()),
         AskEvent::Answered { reply, meaning: AnswerMeaning::First(Some(took)), answer, .. } => {
-            output.line(format_args!("{}: seq={} time={}", answer.from, reply.number, show::took(*took)));
+            output.write_line(format_args!(
+                "{}: seq={} time={}",
+                answer.from,
+                reply.number,
+                show::format_measured(*took)
+            ));
         }
         AskEvent::Answered { reply, meaning, .. } => {
-            output.line(format_args!("seq={}{}", reply.number, show::meaning(*meaning)));
+            output.write_line(format_args!("seq={}{}", reply.number, show::meaning_text(*meaning)));
         }
     }
 }

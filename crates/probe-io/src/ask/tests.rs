@@ -23,13 +23,14 @@ fn line(way: &ProbePath, method: Box<dyn ProbeMethod>, count: u32) -> ProbeLine<
 fn ask(lines: &mut [ProbeLine<'_>], port: Option<u16>) -> Vec<LineOutcome> {
     let way = lines[0].way.clone();
     let addresses = lines.iter().map(|line| line.way.ends.source).collect();
-    let ear = PacketListener::open(&way.location, way.index, &WantedPackets { addresses, port }).unwrap();
+    let ear = PacketListener::open_at_interface(&way.location, way.index, &WantedPackets { addresses, port })
+        .unwrap();
     let patience = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
-    run(lines, &mut [ear], patience, &mut |_| {}).unwrap()
+    run_lines(lines, &mut [ear], patience, &mut |_| {}).unwrap()
 }
 
 fn way(lab: &ProbeLab, ip: &str) -> ProbePath {
-    path::find(Some(&lab.near), permitted(ip), None).unwrap()
+    path::find_path(Some(&lab.near), permitted(ip), None).unwrap()
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn every_probe_is_answered_once_and_instants_are_exactly_apart() {
 #[test]
 fn closed_and_open_ports_are_told_apart() {
     let Some(lab) = ProbeLab::new() else { return };
-    let far = NetNs::open(&lab.far).unwrap();
+    let far = NetNs::open_named(&lab.far).unwrap();
     let listener = far.run_in(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let echo = far.run_in(|| UdpSocket::bind("192.0.2.2:0").unwrap()).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -98,7 +99,7 @@ fn closed_and_open_ports_are_told_apart() {
 fn a_series_ends_when_too_much_is_lost_unless_the_owner_allows_it() {
     let Some(lab) = ProbeLab::new() else { return };
     // The far end has the address on its cable and drops echo requests.
-    let far = NetNs::open(&lab.far).unwrap();
+    let far = NetNs::open_named(&lab.far).unwrap();
     packetrig_sys::kernel::write_setting(&far, "net/ipv4/icmp_echo_ignore_all", "1").unwrap();
     let way = way(&lab, "192.0.2.2");
     let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 80)];
@@ -113,14 +114,15 @@ fn a_series_ends_when_too_much_is_lost_unless_the_owner_allows_it() {
 fn probes_that_leave_long_after_their_times_are_not_lost() {
     let Some(lab) = ProbeLab::new() else { return };
     let permit = "[[target]]\nnetwork = \"192.0.2.0/24\"\nprobes_per_s = 1000\nburst = 100\n";
-    let permitted = ProbePermit::from_text(permit).unwrap().permitted("192.0.2.2".parse().unwrap(), "today");
-    let way = path::find(Some(&lab.near), permitted.unwrap(), None).unwrap();
+    let permitted =
+        ProbePermit::from_text(permit).unwrap().permit_target("192.0.2.2".parse().unwrap(), "today");
+    let way = path::find_path(Some(&lab.near), permitted.unwrap(), None).unwrap();
     let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 60)];
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: None };
-    let ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
+    let ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let patience = AskOptions { answer: Nanos::from_secs(2), stop: &|| false };
     let start = MonoTime::from_nanos(now().as_nanos() - 10_000_000_000);
-    let outcome = run_from(start, &mut lines, &mut [ear], patience, &mut |_| {}).unwrap().remove(0);
+    let outcome = run_lines_from(start, &mut lines, &mut [ear], patience, &mut |_| {}).unwrap().remove(0);
     assert_eq!(outcome.end, LineEnd::Done);
     let counts = outcome.series.counts();
     assert_eq!((counts.sent, counts.answered, counts.lost), (60, 60, 0));
@@ -133,10 +135,10 @@ fn more_than_is_allowed_does_not_begin() {
     let mut lines = [line(&way, Box::new(EchoMethod::new(way.ends, 1, None)), 1)];
     lines[0].schedule =
         ProbeSchedule::periodic(200, Nanos::from_millis(40), 98).unwrap_or_else(|e| panic!("{e}"));
-    assert!(fits(&lines[0]).is_ok(), "a burst and the rate");
+    assert!(check_limits(&lines[0]).is_ok(), "a burst and the rate");
     lines[0].schedule =
         ProbeSchedule::periodic(300, Nanos::from_millis(40), 98).unwrap_or_else(|e| panic!("{e}"));
     let patience = AskOptions { answer: Nanos::ZERO, stop: &|| false };
-    let refused = run(&mut lines, &mut [], patience, &mut |_| panic!("nothing happens"));
+    let refused = run_lines(&mut lines, &mut [], patience, &mut |_| panic!("nothing happens"));
     assert!(matches!(refused, Err(Error::Limits(BudgetExceeded::Probes(_)))), "{refused:?}");
 }

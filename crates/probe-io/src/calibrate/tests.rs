@@ -6,7 +6,7 @@ fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
     let Some(lab) = LabCable::new() else { return };
     let extent = CalibrationExtent { count: 200, gap: Nanos::from_micros(50), train: 50 };
     let (near, far) = (lab.at("a"), lab.at("b"));
-    let found = perform((&near, &far), &[], &ReleaseMechanism::ALL, extent, &|| false).unwrap();
+    let found = calibrate_mechanisms((&near, &far), &[], &ReleaseMechanism::ALL, extent, &|| false).unwrap();
     assert_eq!(found.len(), ReleaseMechanism::ALL.len());
     for found in &found {
         if found.obstacle.is_some() {
@@ -26,19 +26,19 @@ fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
         can.starts_with(&[ReleaseMechanism::Sleep, ReleaseMechanism::Spin, ReleaseMechanism::Ring]),
         "{can:?}"
     );
-    let kept = kept(&near, &found);
+    let kept = stored_result(&near, &found);
     assert_eq!((kept.driver.as_str(), kept.mechanisms.len()), ("veth", can.len()));
 }
 
 #[test]
 fn an_interface_with_an_address_of_others_is_refused() {
     let Some(lab) = LabCable::new() else { return };
-    let mut links = NamespaceLinks::open(&lab.netns).unwrap();
+    let mut links = NamespaceLinks::open_in(&lab.netns).unwrap();
     links.add_address(lab.index("b"), "10.1.2.3".parse().unwrap(), 24).unwrap();
     let extent = CalibrationExtent { count: 1, gap: Nanos::ZERO, train: 1 };
     let (near, far) = (lab.at("a"), lab.at("b"));
     let perform = |confirmed: &[PortLocation]| {
-        perform((&near, &far), confirmed, &[ReleaseMechanism::Sleep], extent, &|| false)
+        calibrate_mechanisms((&near, &far), confirmed, &[ReleaseMechanism::Sleep], extent, &|| false)
     };
     let refused = perform(std::slice::from_ref(&near));
     assert!(matches!(refused, Err(Error::Guard(packetrig_guard::Error::Refused(_)))), "{refused:?}");

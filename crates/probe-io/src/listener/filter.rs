@@ -20,37 +20,37 @@ const INDEX_HEADER: u16 = 0xb1;
 const IF_EQUAL: u16 = 0x15;
 const RETURN: u16 = 0x06;
 
-const fn insn(code: u16, k: u32) -> ClassicInsn {
+const fn make_insn(code: u16, k: u32) -> ClassicInsn {
     ClassicInsn { code, jt: 0, jf: 0, k }
 }
 
 /// Skips `then` instructions if the loaded value is `k`, else `other`.
-const fn on(k: u32, then: u8, other: u8) -> ClassicInsn {
+const fn jump_if_equal(k: u32, then: u8, other: u8) -> ClassicInsn {
     ClassicInsn { code: IF_EQUAL, jt: then, jf: other, k }
 }
 
-const PASS: ClassicInsn = insn(RETURN, u32::MAX);
-const DROP: ClassicInsn = insn(RETURN, 0);
+const PASS: ClassicInsn = make_insn(RETURN, u32::MAX);
+const DROP: ClassicInsn = make_insn(RETURN, 0);
 
-/// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read` checks every frame again.
-pub(super) fn compile(wanted: &WantedPackets) -> Vec<ClassicInsn> {
+/// Passes ICMP to each address, and TCP and UDP to the port at it. It is only a sieve: `answer::read_answer` checks every frame again.
+pub(super) fn compile_filter(wanted: &WantedPackets) -> Vec<ClassicInsn> {
     // A loaded half word has sixteen bits, so it never equals the number that stands for no port.
     let port = wanted.port.map_or(u32::MAX, u32::from);
     // Stands in front of `PASS, DROP`: goes to the first if the port is ours.
-    compiled(&wanted.addresses, on(port, 0, 1))
+    compile_addresses(&wanted.addresses, jump_if_equal(port, 0, 1))
 }
 
 /// Passes ICMP, TCP and UDP to all ports of each address.
 pub(super) fn compile_all_ports(wanted: &PacketsToAllPorts) -> Vec<ClassicInsn> {
-    compiled(&wanted.addresses, on(0, 0, 0))
+    compile_addresses(&wanted.addresses, jump_if_equal(0, 0, 0))
 }
 
-fn compiled(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn> {
+fn compile_addresses(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for address in addresses {
         program.extend(match address {
-            IpAddr::V4(ip) => ipv4(*ip, port),
-            IpAddr::V6(ip) => ipv6(*ip, port),
+            IpAddr::V4(ip) => ipv4_block(*ip, port),
+            IpAddr::V6(ip) => ipv6_block(*ip, port),
         });
     }
     program.push(DROP);
@@ -58,15 +58,15 @@ fn compiled(addresses: &[IpAddr], port: ClassicInsn) -> Vec<ClassicInsn> {
 }
 
 /// Passes the wanted frames to this address; falls through behind its last instruction if the frame has another address.
-fn ipv4(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
+fn ipv4_block(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // IP protocol: 1 (ICMP) jumps to PASS, 6 (TCP) and 17 (UDP) go on to the destination port, all else jumps to DROP.
-        insn(LOAD_BYTE, NETWORK + 9),
-        on(1, 5, 0),
-        on(6, 1, 0),
-        on(17, 0, 4),
-        insn(INDEX_HEADER, NETWORK),
-        insn(LOAD_HALF_BEHIND, NETWORK + 2),
+        make_insn(LOAD_BYTE, NETWORK + 9),
+        jump_if_equal(1, 5, 0),
+        jump_if_equal(6, 1, 0),
+        jump_if_equal(17, 0, 4),
+        make_insn(INDEX_HEADER, NETWORK),
+        make_insn(LOAD_HALF_BEHIND, NETWORK + 2),
         port,
         PASS,
         DROP,
@@ -75,17 +75,17 @@ fn ipv4(ip: Ipv4Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
         LoadCondition { load: LOAD_HALF, at: ETHER_TYPE, value: 0x0800 },
         LoadCondition { load: LOAD_WORD, at: NETWORK + 16, value: u32::from(ip) },
     ];
-    guarded(&conditions, body)
+    guard_block(&conditions, body)
 }
 
-fn ipv6(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
+fn ipv6_block(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
     let body = vec![
         // Next header, as above; 58 is ICMPv6. Answers with extension headers are dropped: classic BPF has no loop to follow them.
-        insn(LOAD_BYTE, NETWORK + 6),
-        on(58, 4, 0),
-        on(6, 1, 0),
-        on(17, 0, 3),
-        insn(LOAD_HALF, NETWORK + 40 + 2),
+        make_insn(LOAD_BYTE, NETWORK + 6),
+        jump_if_equal(58, 4, 0),
+        jump_if_equal(6, 1, 0),
+        jump_if_equal(17, 0, 3),
+        make_insn(LOAD_HALF, NETWORK + 40 + 2),
         port,
         PASS,
         DROP,
@@ -99,7 +99,7 @@ fn ipv6(ip: Ipv6Addr, port: ClassicInsn) -> Vec<ClassicInsn> {
         at,
         value,
     }));
-    guarded(&conditions, body)
+    guard_block(&conditions, body)
 }
 
 /// A value that a frame must have at an offset.
@@ -110,13 +110,13 @@ struct LoadCondition {
 }
 
 /// Runs the body if every load gives its value; jumps behind the body otherwise.
-fn guarded(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
+fn guard_block(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
     let mut program = Vec::new();
     for (nth, condition) in conditions.iter().enumerate() {
         // The instructions to skip: two for each further condition, and the body. With five conditions that is 16, far below 255.
         let rest = 2 * (conditions.len() - nth - 1) + body.len();
-        program.push(insn(condition.load, condition.at));
-        program.push(on(condition.value, 0, jump_over(rest)));
+        program.push(make_insn(condition.load, condition.at));
+        program.push(jump_if_equal(condition.value, 0, jump_over(rest)));
     }
     program.extend(body);
     program
@@ -135,7 +135,7 @@ mod tests {
 
     fn program(addresses: &[&str], port: Option<u16>) -> FilterProgram {
         let addresses = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
-        loaded(&compile(&WantedPackets { addresses, port }))
+        loaded(&compile_filter(&WantedPackets { addresses, port }))
     }
 
     fn loaded(compiled: &[ClassicInsn]) -> FilterProgram {
@@ -150,13 +150,13 @@ mod tests {
         let source = from.parse().unwrap();
         let ends = FrameEnds { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 };
         let mut frame = Vec::new();
-        ends.echo(1, 1, &[], &mut frame);
-        let echo = program.matches(&frame);
-        ends.udp(9, port, &[], &mut frame);
-        let udp = program.matches(&frame);
+        ends.write_echo(1, 1, &[], &mut frame);
+        let echo = program.matches_frame(&frame);
+        ends.write_udp(9, port, &[], &mut frame);
+        let udp = program.matches_frame(&frame);
         let segment = TcpSegment { source_port: 9, target_port: port, ..TcpSegment::default() };
-        ends.tcp(&segment, &mut frame);
-        [echo, udp, program.matches(&frame)]
+        ends.write_tcp(&segment, &mut frame);
+        [echo, udp, program.matches_frame(&frame)]
     }
 
     #[test]

@@ -17,7 +17,7 @@ const MANNER: OneprobeOptions =
 
 /// A server that answers every request with this many bytes.
 fn serve(lab: &ProbeLab, bytes: usize) -> u16 {
-    let far = NetNs::open(&lab.far).unwrap();
+    let far = NetNs::open_named(&lab.far).unwrap();
     let listener = far.run_in(|| TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -52,12 +52,12 @@ impl FrameRelease for FaultySegments {
         ReleaseMechanism::Sleep
     }
 
-    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+    fn release_train(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         let [one, other] = train else {
-            self.plain.release(train, gone)?;
+            self.plain.release_train(train, gone)?;
             if let Some(frame) = self.held.take() {
                 let at = MonoTime::from_nanos(clock::monotonic_ns());
-                self.plain.release(&[DueFrame { at, frame: &frame }], &mut Vec::new())?;
+                self.plain.release_train(&[DueFrame { at, frame: &frame }], &mut Vec::new())?;
             }
             return Ok(());
         };
@@ -70,9 +70,9 @@ impl FrameRelease for FaultySegments {
             9 => vec![],
             _ => train.to_vec(),
         };
-        self.plain.release(&passing, gone)?;
+        self.plain.release_train(&passing, gone)?;
         let now = MonoTime::from_nanos(clock::monotonic_ns());
-        let stamp = ProbeStamp::around(StampSource::Program, now, 1_000);
+        let stamp = ProbeStamp::with_bound(StampSource::Program, now, 1_000);
         gone.resize(2, DepartedFrame { handed_over: Some(stamp), ..DepartedFrame::default() });
         Ok(())
     }
@@ -80,23 +80,24 @@ impl FrameRelease for FaultySegments {
 
 const OWNERS: &str = "[[target]]\nnetwork = \"192.0.2.0/24\"\nprobes_per_s = 1000\nbits_per_s = \"10Mbps\"\nloss_percent = 100\n";
 
-fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (End, OneprobeReport) {
+fn run(lab: &ProbeLab, port: u16, is_faulty: bool) -> (OneprobeEnd, OneprobeReport) {
     let target = ProbePermit::from_text(OWNERS)
         .unwrap()
-        .permitted("192.0.2.2".parse().unwrap(), "2026-11-22")
+        .permit_target("192.0.2.2".parse().unwrap(), "2026-11-22")
         .unwrap();
-    let way = path::find(Some(&lab.near), target, None).unwrap();
+    let way = path::find_path(Some(&lab.near), target, None).unwrap();
     let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: Some(hush.port()) };
-    let mut ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
+    let mut ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let plain = PlainRelease::open(&way);
     let release: Box<dyn FrameRelease> =
         if is_faulty { Box::new(FaultySegments { plain, pairs: 0, held: None }) } else { Box::new(plain) };
     let mut dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(target.limits()));
     let mut machine = OneprobeMachine::new(MANNER, HttpRequest::new("lab.example", "/", None));
     let own_port = hush.port();
-    let mut talk = OneprobeTalk { way: &way, port, own_port, dispatcher: &mut dispatcher, ear: &mut ear };
-    let end = talk.run(&mut machine, &|| false, &mut |_| {}).unwrap();
+    let mut talk =
+        OneprobeDriver { way: &way, port, own_port, dispatcher: &mut dispatcher, listener: &mut ear };
+    let end = talk.run_series(&mut machine, &|| false, &mut |_| {}).unwrap();
     (end, machine.report().0.clone())
 }
 
@@ -105,7 +106,7 @@ fn the_kernels_own_tcp_answers_as_probes_expect() {
     let Some(lab) = ProbeLab::new() else { return };
     let port = serve(&lab, 100_000);
     let (end, report) = run(&lab, port, false);
-    assert_eq!((end, report.probes), (End::Done, 60), "{report:?}");
+    assert_eq!((end, report.probes), (OneprobeEnd::Done, 60), "{report:?}");
     assert!(report.told >= LEAST_TOLD && report.forward.ordered >= LEAST_TOLD, "{report:?}");
     assert_eq!((report.forward.sent, report.forward.lost, report.reverse.lost), (2 * report.told, 0, 0));
     assert_eq!((report.forward.reordered, report.reverse.reordered), (0, 0));
@@ -117,7 +118,7 @@ fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers(
     let Some(lab) = ProbeLab::new() else { return };
     let port = serve(&lab, 100_000);
     let (end, report) = run(&lab, port, true);
-    assert_eq!((end, report.probes), (End::Done, 60), "{:?}", report.outcomes);
+    assert_eq!((end, report.probes), (OneprobeEnd::Done, 60), "{:?}", report.outcomes);
     assert!(report.told >= LEAST_TOLD, "{:?}", report.outcomes);
     let mut lost = 0;
     for outcome in &report.outcomes {
@@ -129,8 +130,8 @@ fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers(
             9 => ForwardOutcome::BothLost,
             _ => ForwardOutcome::Both(ArrivalOrder::Kept),
         };
-        assert_eq!((forward, reverse.lost()), (expected, 0), "{outcome:?}");
-        lost += forward.lost();
+        assert_eq!((forward, reverse.lost_segments()), (expected, 0), "{outcome:?}");
+        lost += forward.lost_segments();
     }
     // Six of the sixty pairs change their order, and thirty-six keep it.
     assert_eq!(report.forward.lost, lost);
@@ -140,7 +141,7 @@ fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers(
 #[test]
 fn what_is_no_web_server_is_said_to_be_none() {
     let Some(lab) = ProbeLab::new() else { return };
-    assert_eq!(run(&lab, 1, false).0, End::Failed(OneprobeFailure::Refused));
+    assert_eq!(run(&lab, 1, false).0, OneprobeEnd::Failed(OneprobeFailure::Refused));
     let port = serve(&lab, 50);
-    assert_eq!(run(&lab, port, false).0, End::Failed(OneprobeFailure::TooShort));
+    assert_eq!(run(&lab, port, false).0, OneprobeEnd::Failed(OneprobeFailure::TooShort));
 }

@@ -14,14 +14,14 @@ fn ask<T>(
     found: impl Fn(AnswerContent<'_>) -> Option<T>,
 ) -> (T, ProbeStamp, u64) {
     let wanted = WantedPackets { addresses: vec![way.ends.source], port };
-    let mut ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
+    let mut ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let at = send(way, frame);
     let deadline = clock::monotonic_ns() + 5_000_000_000;
     let mut heard = None;
     while heard.is_none() && clock::monotonic_ns() < deadline {
-        ear.wait(Nanos::from_millis(50)).unwrap();
-        ear.listen(|one| {
-            let answer = one.answer().filter(|answer| answer.is_sound);
+        ear.wait_for_frames(Nanos::from_millis(50)).unwrap();
+        ear.take_frames(|one| {
+            let answer = one.read_answer().filter(|answer| answer.is_sound);
             if let Some(it) = answer.and_then(|answer| found(answer.content)) {
                 heard = Some((it, one.at));
             }
@@ -33,7 +33,7 @@ fn ask<T>(
 
 fn echoes(way: &ProbePath) {
     let mut frame = Vec::new();
-    way.ends.echo(77, 3, b"anybody?", &mut frame);
+    way.ends.write_echo(77, 3, b"anybody?", &mut frame);
     let is_it = |content: AnswerContent<'_>| match content {
         AnswerContent::Echo { identifier: 77, sequence: 3, payload: b"anybody?" } => Some(()),
         _ => None,
@@ -46,7 +46,7 @@ fn echoes(way: &ProbePath) {
 fn the_way_to_a_neighbour_and_back_is_found_for_both_families() {
     let Some(lab) = ProbeLab::new() else { return };
     for (ip, source) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
-        let way = find(Some(&lab.near), permitted(ip), None).unwrap();
+        let way = find_path(Some(&lab.near), permitted(ip), None).unwrap();
         assert_eq!((way.location.interface.as_str(), way.mtu, way.is_loopback), ("a", 1500, false));
         assert_eq!(way.ends.source, source.parse::<IpAddr>().unwrap());
         echoes(&way);
@@ -56,10 +56,10 @@ fn the_way_to_a_neighbour_and_back_is_found_for_both_families() {
 #[test]
 fn own_addresses_are_reached_through_the_loopback_interface_and_its_settings_come_back() {
     let Some(lab) = ProbeLab::new() else { return };
-    let netns = NetNs::open(&lab.near).unwrap();
+    let netns = NetNs::open_named(&lab.near).unwrap();
     let setting = || kernel::read_setting(&netns, "net/ipv4/conf/lo/route_localnet").unwrap();
     for ip in ["127.0.0.1", "192.0.2.1", "::1", "2001:db8::1"] {
-        let way = find(Some(&lab.near), permitted(ip), None).unwrap();
+        let way = find_path(Some(&lab.near), permitted(ip), None).unwrap();
         assert!(way.is_loopback, "{ip}");
         let opened = open_loopback(&way).unwrap();
         // Another probe of this machine that ends first.
@@ -74,7 +74,7 @@ fn own_addresses_are_reached_through_the_loopback_interface_and_its_settings_com
 #[test]
 fn where_there_is_no_way_it_is_said_so() {
     let Some(lab) = ProbeLab::new() else { return };
-    let way = |ip, through| find(Some(&lab.near), permitted(ip), through);
+    let way = |ip, through| find_path(Some(&lab.near), permitted(ip), through);
     assert!(matches!(way("198.51.100.1", None), Err(Error::NoRoute(_, None))));
     assert!(matches!(way("192.0.2.77", None), Err(Error::NobodyThere(_, _))));
     assert!(matches!(way("192.0.2.2", Some("nosuch")), Err(Error::Kernel(_))));
@@ -84,10 +84,10 @@ fn where_there_is_no_way_it_is_said_so() {
 #[test]
 fn what_comes_to_a_hushed_port_is_heard_and_not_answered() {
     let Some(lab) = ProbeLab::new() else { return };
-    let far = NetNs::open(&lab.far).unwrap();
+    let far = NetNs::open_named(&lab.far).unwrap();
     let listener = far.run_in(|| std::net::TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();
     let target_port = listener.local_addr().unwrap().port();
-    let way = find(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
+    let way = find_path(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
     let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
     let syn = TcpSegment {
         source_port: hush.port(),
@@ -98,22 +98,22 @@ fn what_comes_to_a_hushed_port_is_heard_and_not_answered() {
         ..TcpSegment::default()
     };
     let mut frame = Vec::new();
-    way.ends.tcp(&syn, &mut frame);
+    way.ends.write_tcp(&syn, &mut frame);
     let flags_of = |content: AnswerContent<'_>| match content {
         AnswerContent::Tcp(tcp) => Some((tcp.flags, tcp.acknowledgement)),
         _ => None,
     };
     // A listener at the far end receives what we send: the first segment, and no reset behind it.
     let there = PortLocation { namespace: Some(lab.far.clone()), interface: "b".into() };
-    let index = NamespaceLinks::open(&far).unwrap().by_name("b").unwrap().index;
+    let index = NamespaceLinks::open_in(&far).unwrap().by_name("b").unwrap().index;
     let wanted = WantedPackets { addresses: vec![way.ends.target], port: Some(target_port) };
-    let mut far_ear = PacketListener::open(&there, index, &wanted).unwrap();
+    let mut far_ear = PacketListener::open_at_interface(&there, index, &wanted).unwrap();
     let (answer, _, _) = ask(&way, Some(hush.port()), &frame, flags_of);
     assert_eq!(answer, (flags::SYN | flags::ACK, 1_001));
     std::thread::sleep(std::time::Duration::from_millis(50));
     let mut seen = Vec::new();
-    far_ear.listen(|heard| {
-        seen.extend(heard.answer().and_then(|answer| flags_of(answer.content)).map(|(flags, _)| flags));
+    far_ear.take_frames(|heard| {
+        seen.extend(heard.read_answer().and_then(|answer| flags_of(answer.content)).map(|(flags, _)| flags));
     });
     assert_eq!(seen, [flags::SYN]);
 }

@@ -21,11 +21,11 @@ fn a_session_between_two_namespaces_gives_both_far_stamps_in_order() {
 }
 
 fn session(lab: &ProbeLab, key: Option<SessionKey>) {
-    let far = NetNs::open(&lab.far).unwrap();
-    let mut socket = WatchedSocket::bind(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
+    let far = NetNs::open_named(&lab.far).unwrap();
+    let mut socket = WatchedSocket::bind_in(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
     let port = socket.address().unwrap().port();
     let done = AtomicBool::new(false);
-    let way = path::find(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
+    let way = path::find_path(Some(&lab.near), permitted("192.0.2.2"), None).unwrap();
     let hush = SilencedPort::any_port(Some(&lab.near), way.ends.source).unwrap();
     let settings = ReflectorSettings {
         key: key.clone(),
@@ -56,12 +56,12 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
     let (outcome, counts) = std::thread::scope(|scope| {
         let reflecting = scope.spawn(|| {
             let mut reflector = StampReflector::new(settings);
-            run(&mut socket, &mut reflector, &|ip| ip.is_ipv4(), &|_| done.load(Ordering::Acquire))
+            run_reflector(&mut socket, &mut reflector, &|ip| ip.is_ipv4(), &|_| done.load(Ordering::Acquire))
         });
         let wanted = WantedPackets { addresses: vec![line.way.ends.source], port: Some(hush.port()) };
-        let ear = PacketListener::open(&line.way.location, line.way.index, &wanted).unwrap();
+        let ear = PacketListener::open_at_interface(&line.way.location, line.way.index, &wanted).unwrap();
         let patience = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
-        let outcome = ask::run(&mut [line], &mut [ear], patience, &mut |_| {}).unwrap().remove(0);
+        let outcome = ask::run_lines(&mut [line], &mut [ear], patience, &mut |_| {}).unwrap().remove(0);
         done.store(true, Ordering::Release);
         (outcome, reflecting.join().unwrap().unwrap())
     });
@@ -84,8 +84,8 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
 #[test]
 fn nobody_is_answered_who_is_not_allowed() {
     let Some(lab) = ProbeLab::new() else { return };
-    let (near, far) = (NetNs::open(&lab.near).unwrap(), NetNs::open(&lab.far).unwrap());
-    let mut socket = WatchedSocket::bind(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
+    let (near, far) = (NetNs::open_named(&lab.near).unwrap(), NetNs::open_named(&lab.far).unwrap());
+    let mut socket = WatchedSocket::bind_in(&far, "192.0.2.2:0".parse().unwrap()).unwrap();
     let to = socket.address().unwrap();
     let asking = near.run_in(|| std::net::UdpSocket::bind("192.0.2.1:0").unwrap()).unwrap();
     asking.send_to(&[0; 44], to).unwrap();
@@ -97,7 +97,8 @@ fn nobody_is_answered_who_is_not_allowed() {
         synchronised_ns: None,
     };
     let mut reflector = StampReflector::new(settings);
-    let counts = run(&mut socket, &mut reflector, &|_| false, &|counts| counts.requests > 0).unwrap();
+    let counts =
+        run_reflector(&mut socket, &mut reflector, &|_| false, &|counts| counts.requests > 0).unwrap();
     assert_eq!((counts.foreign, counts.reflected), (1, 0));
     asking.set_nonblocking(true).unwrap();
     assert!(asking.recv(&mut [0; 9]).is_err());

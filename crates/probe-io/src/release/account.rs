@@ -12,7 +12,7 @@ use packetrig_sys::stamping::{self, KernelReport, PacketStamps, WantedStamps};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Time after the last frame in which a stamp may still come.
-const PATIENCE: Nanos = Nanos::from_millis(20);
+const STAMP_TIMEOUT: Nanos = Nanos::from_millis(20);
 const LOOK: Nanos = Nanos::from_micros(100);
 
 /// Reads all departure reports that a socket has.
@@ -38,17 +38,17 @@ struct ReportedStamp {
 }
 
 impl ReleaseAccount {
-    pub(super) fn new(wanted: WantedStamps, stamps: StampAbilities, manner: &ReleaseOptions) -> Self {
-        let wanted = if manner.stamps { wanted } else { WantedStamps::default() };
+    pub(super) fn new(wanted: WantedStamps, stamps: StampAbilities, options: &ReleaseOptions) -> Self {
+        let wanted = if options.stamps { wanted } else { WantedStamps::default() };
         let device = stamps.clock.unwrap_or(0);
-        Self { wanted, device, tolerance: manner.tolerance, first: 0, before: clock::realtime_offset() }
+        Self { wanted, device, tolerance: options.tolerance, first: 0, before: clock::realtime_offset() }
     }
 
-    pub(super) const fn wanted(&self) -> WantedStamps {
+    pub(super) const fn wanted_stamps(&self) -> WantedStamps {
         self.wanted
     }
 
-    pub(super) fn begin(&mut self) {
+    pub(super) fn begin_train(&mut self) {
         if self.wanted != WantedStamps::default() {
             self.before = clock::realtime_offset();
         }
@@ -56,7 +56,7 @@ impl ReleaseAccount {
 
     /// Fetches the stamps of a train through `reports`, after the kernel got its first `given` frames. `times` are the release times that
     /// were given with the frames, if any: a report of a drop names nothing else.
-    pub(super) fn fetch(
+    pub(super) fn fetch_stamps(
         &mut self,
         given: usize,
         gone: &mut [DepartedFrame],
@@ -67,7 +67,7 @@ impl ReleaseAccount {
         let expected = given * stages.iter().filter(|wanted| **wanted).count();
         let mut found: Vec<ReportedStamp> = Vec::with_capacity(expected);
         let mut dropped = 0;
-        let end = now() + PATIENCE;
+        let end = now() + STAMP_TIMEOUT;
         loop {
             // Stamps arrive after the send call has returned, once the frame has passed each stage: so read until all are there.
             reports(&mut |report| match report {
@@ -75,7 +75,7 @@ impl ReleaseAccount {
                     found.push(ReportedStamp { number, stage, stamps });
                 }
                 KernelReport::Missed { at_ns } | KernelReport::Invalid { at_ns } => {
-                    dropped += usize::from(drop_of(times, at_ns, gone));
+                    dropped += usize::from(flag_dropped(times, at_ns, gone));
                 }
                 KernelReport::Other { .. } => {}
             })?;
@@ -84,7 +84,7 @@ impl ReleaseAccount {
             }
             clock::sleep_until_ns((now() + LOOK).as_nanos());
         }
-        self.enter(&found, gone);
+        self.add_stamps(&found, gone);
         for gone in &mut gone[..given] {
             if gone.departures.len() < stages.iter().filter(|wanted| **wanted).count()
                 && !gone.flags.contains(&ProbeFlag::Dropped)
@@ -97,7 +97,7 @@ impl ReleaseAccount {
         Ok(())
     }
 
-    fn enter(&self, found: &[ReportedStamp], gone: &mut [DepartedFrame]) {
+    fn add_stamps(&self, found: &[ReportedStamp], gone: &mut [DepartedFrame]) {
         let after = clock::realtime_offset();
         for ReportedStamp { number, stage, stamps } in found {
             // A stamp of an earlier train that comes late wraps to a huge index, which is not in `gone`.
@@ -108,7 +108,7 @@ impl ReleaseAccount {
                     stamping::SendStage::Queued => DepartureStage::Queue,
                     stamping::SendStage::Sent => DepartureStage::Driver,
                 };
-                gone.departures.push(DepartureStamp { stage, stamp: convert(self.before, after, at) });
+                gone.departures.push(DepartureStamp { stage, stamp: convert_stamp(self.before, after, at) });
             }
             if let Some(at) = stamps.hardware_ns {
                 let clock = StampClock::Device(self.device);
@@ -122,24 +122,24 @@ impl ReleaseAccount {
     }
 
     /// Flags each frame that its stamps prove late, early or contradictory.
-    pub(super) fn judge(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
+    pub(super) fn judge_train(&self, train: &TrainRelease, gone: &mut [DepartedFrame]) {
         for (index, gone) in gone.iter_mut().enumerate() {
-            judge(train.at(index), self.tolerance, gone);
+            judge_frame(train.due_at(index), self.tolerance, gone);
         }
     }
 }
 
 /// Converts a stamp of the real-time clock. The result covers both conversions, by the clock comparison before and by the one after.
-fn convert(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
+fn convert_stamp(before: RealtimeOffset, after: RealtimeOffset, at: u64) -> ProbeStamp {
     let one = before.to_monotonic(at);
     let other = after.to_monotonic(at);
     let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
     let hi = one.saturating_add(before.bound_ns).max(other.saturating_add(after.bound_ns));
-    ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
+    ProbeStamp::between_readings(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
 }
 
 /// Flags the frame that a drop report is about. ETF reports the release time only; frames with the same one are taken in turn.
-fn drop_of(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
+fn flag_dropped(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     for (time, gone) in times.iter().zip(gone) {
         if *time == at_ns && !gone.flags.contains(&ProbeFlag::Dropped) {
             gone.flags.push(ProbeFlag::Dropped);
@@ -149,7 +149,7 @@ fn drop_of(times: &[u64], at_ns: u64, gone: &mut [DepartedFrame]) -> bool {
     false
 }
 
-fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
+fn judge_frame(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
     // A frame that was dropped or never sent cannot be late.
     if gone.handed_over.is_none() || gone.flags.contains(&ProbeFlag::Dropped) {
         return;
@@ -169,13 +169,13 @@ fn judge(due: MonoTime, tolerance: Nanos, gone: &mut DepartedFrame) {
             gone.flags.push(ProbeFlag::Early);
         }
     }
-    if disagree(gone) {
+    if is_contradictory(gone) {
         gone.flags.push(ProbeFlag::StampsDisagree);
     }
 }
 
 /// The order is: handed over, queued, released, to the driver. A stage contradicts it only if it ended before the one in front of it began.
-fn disagree(gone: &DepartedFrame) -> bool {
+fn is_contradictory(gone: &DepartedFrame) -> bool {
     let queued = own_stamp(gone, DepartureStage::Queue);
     let driver = own_stamp(gone, DepartureStage::Driver);
     is_backwards(&[gone.handed_over, queued, driver]) || is_backwards(&[gone.released, driver])
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     fn stamp(lo: u64, hi: u64) -> ProbeStamp {
-        ProbeStamp::between(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
+        ProbeStamp::between_readings(StampSource::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
     }
 
     fn judged(released: (u64, u64), driver: (u64, u64)) -> Vec<ProbeFlag> {
@@ -211,7 +211,7 @@ mod tests {
             departures,
             flags: vec![],
         };
-        judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        judge_frame(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         gone.flags
     }
 
@@ -236,26 +236,26 @@ mod tests {
         let handed_over = Some(stamp(490, 520));
         let mut gone =
             DepartedFrame { handed_over, released: Some(stamp(1_000, 1_001)), departures, flags: vec![] };
-        judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        judge_frame(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         assert_eq!(gone.flags, []);
         gone.released = None;
-        judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        judge_frame(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
         assert_eq!(gone.flags, [], "when it left is not known");
     }
 
     #[test]
     fn a_step_of_the_wall_clock_widens_the_stamp() {
         let offset = |offset_ns| RealtimeOffset { offset_ns, bound_ns: 10 };
-        assert_eq!(convert(offset(100), offset(100), 1_100), stamp(990, 1_010));
-        assert_eq!(convert(offset(100), offset(-400), 1_100), stamp(990, 1_510));
+        assert_eq!(convert_stamp(offset(100), offset(100), 1_100), stamp(990, 1_010));
+        assert_eq!(convert_stamp(offset(100), offset(-400), 1_100), stamp(990, 1_510));
     }
 
     #[test]
     fn a_drop_is_found_by_its_release_time_once() {
         let mut gone = vec![DepartedFrame::default(); 3];
         let times = [5, 7, 7];
-        assert!(drop_of(&times, 7, &mut gone) && drop_of(&times, 7, &mut gone));
-        assert!(!drop_of(&times, 7, &mut gone) && !drop_of(&times, 9, &mut gone));
+        assert!(flag_dropped(&times, 7, &mut gone) && flag_dropped(&times, 7, &mut gone));
+        assert!(!flag_dropped(&times, 7, &mut gone) && !flag_dropped(&times, 9, &mut gone));
         assert_eq!(gone.iter().map(|gone| gone.flags.len()).collect::<Vec<_>>(), [0, 1, 1]);
     }
 }

@@ -1,8 +1,8 @@
 //! Finds the mechanisms that work at an interface, and the departure stamps that each can have.
 
 use super::place::ReleasePlace;
-use super::queued::check;
-use super::{ReleaseOptions, gate, live, open};
+use super::queued::check_discipline;
+use super::{ReleaseOptions, gate, live, open_release};
 use crate::Error;
 use packetrig_plan::PortLocation;
 use packetrig_probe::{DepartureStage, ReleaseMechanism};
@@ -18,38 +18,42 @@ pub struct MechanismCapability {
 }
 
 /// Opens each mechanism for a moment. It sends nothing.
-pub fn capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>, Error> {
-    let place = ReleasePlace::open(location)?;
+pub fn find_capabilities(location: &PortLocation) -> Result<Vec<MechanismCapability>, Error> {
+    let place = ReleasePlace::look_up_interface(location)?;
     let all = ReleaseMechanism::ALL.into_iter().map(|mechanism| MechanismCapability {
         mechanism,
-        obstacle: attempt(location, &place, mechanism).err(),
-        stages: stages(&place, mechanism),
+        obstacle: try_mechanism(location, &place, mechanism).err(),
+        stages: stamped_stages(&place, mechanism),
     });
     Ok(all.collect())
 }
 
-fn attempt(location: &PortLocation, place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<(), Error> {
-    let manner = ReleaseOptions::usual();
+fn try_mechanism(
+    location: &PortLocation,
+    place: &ReleasePlace,
+    mechanism: ReleaseMechanism,
+) -> Result<(), Error> {
+    let options = ReleaseOptions::usual();
     match mechanism {
         // Opened without the worker's thread: loading the program alone shows whether the kernel takes it.
-        ReleaseMechanism::Gate => gate::GateRelease::open(place, &manner).map(drop),
-        ReleaseMechanism::Live => live::LiveRelease::open(place, &manner).map(drop),
+        ReleaseMechanism::Gate => gate::GateRelease::open_at(place, &options).map(drop),
+        ReleaseMechanism::Live => live::LiveRelease::open_at(place, &options).map(drop),
         ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
-            check(place, mechanism)?;
-            open(location, mechanism, manner).map(drop)
+            check_discipline(place, mechanism)?;
+            open_release(location, mechanism, options).map(drop)
         }
         ReleaseMechanism::Sleep | ReleaseMechanism::Spin | ReleaseMechanism::Ring => {
-            open(location, mechanism, manner).map(drop)
+            open_release(location, mechanism, options).map(drop)
         }
     }
 }
 
-fn stages(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Vec<DepartureStage> {
+fn stamped_stages(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Vec<DepartureStage> {
     // No kernel stamp is taken of a live frame. The program's next call bounds the time at which the driver got it.
     if mechanism == ReleaseMechanism::Live {
         return vec![DepartureStage::Driver];
     }
-    let wanted = place.wanted(mechanism != ReleaseMechanism::Ring);
+    let wanted = place.wanted_stamps(mechanism != ReleaseMechanism::Ring);
     let all = [
         (wanted.queued, DepartureStage::Queue),
         (wanted.sent, DepartureStage::Driver),

@@ -2,10 +2,10 @@
 
 use super::DepartedFrame;
 use super::account::ReleaseAccount;
-use super::pace::{ReleasePace, WaitOutcome, sleep};
+use super::pace::{ReleasePace, WaitOutcome, sleep_until};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
-use super::worker::Line;
+use super::worker::MechanismSender;
 use super::{ReleaseOptions, open::flag_if_no_room, open::send_each};
 use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
@@ -18,32 +18,32 @@ pub(super) struct DirectRelease {
 }
 
 impl DirectRelease {
-    pub(super) fn open(
+    pub(super) fn open_at(
         place: &ReleasePlace,
         mechanism: ReleaseMechanism,
-        manner: &ReleaseOptions,
+        release_options: &ReleaseOptions,
     ) -> Result<Self, Error> {
-        let account = ReleaseAccount::new(place.wanted(true), place.stamps, manner);
-        let options = FrameOptions { stamps: account.wanted(), ..FrameOptions::default() };
-        let socket = FrameSocket::open(&place.netns, place.link.index, &place.name, options)?;
+        let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
+        let options = FrameOptions { stamps: account.wanted_stamps(), ..FrameOptions::default() };
+        let socket = FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
         Ok(Self { socket, account, spins: mechanism == ReleaseMechanism::Spin })
     }
 }
 
-impl Line for DirectRelease {
-    fn send(
+impl MechanismSender for DirectRelease {
+    fn send_train(
         &mut self,
         train: &TrainRelease,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
-        self.account.begin();
+        self.account.begin_train();
         let sent = send_each(gone, |index, gone| {
-            let due = train.at(index);
-            let WaitOutcome { at, stolen } = if self.spins { pace.spin(due) } else { sleep(due) };
+            let due = train.due_at(index);
+            let WaitOutcome { at, stolen } = if self.spins { pace.spin_until(due) } else { sleep_until(due) };
             // The last clock reading of the wait starts the interval: the frame can leave at any time from then on until the call returns.
-            let sent = self.socket.send(train.frame(index));
-            let call = ProbeStamp::between(StampSource::Program, at, now());
+            let sent = self.socket.send_frame(train.frame(index));
+            let call = ProbeStamp::between_readings(StampSource::Program, at, now());
             flag_if_no_room(sent, gone)?;
             gone.handed_over = Some(call);
             gone.released = Some(call);
@@ -52,8 +52,8 @@ impl Line for DirectRelease {
             }
             Ok(())
         });
-        self.account.fetch(sent.count, gone, &[], &|take| self.socket.reports(take))?;
-        self.account.judge(train, gone);
+        self.account.fetch_stamps(sent.count, gone, &[], &|take| self.socket.drain_reports(take))?;
+        self.account.judge_train(train, gone);
         sent.result
     }
 }

@@ -31,12 +31,12 @@ impl fmt::Debug for ReleaseDispatcher {
 impl ReleaseDispatcher {
     /// Checks `budget` before each frame that goes to `release`.
     pub fn new(release: Box<dyn FrameRelease>, budget: ProbeBudget) -> Self {
-        Self { release, budget, gate: SendGate::open() }
+        Self { release, budget, gate: SendGate::without_lease() }
     }
 
     /// Puts the dispatcher behind the gate of a lease.
     #[must_use]
-    pub fn behind(self, gate: SendGate) -> Self {
+    pub fn with_lease_gate(self, gate: SendGate) -> Self {
         Self { gate, ..self }
     }
 
@@ -46,8 +46,8 @@ impl ReleaseDispatcher {
 
     /// Time before its first departure at which a caller must begin with a train: its frames take time to write, and the mechanism needs
     /// them early.
-    pub fn lead(&self) -> Nanos {
-        MAKING + self.release.lead()
+    pub fn lead_time(&self) -> Nanos {
+        MAKING + self.release.lead_time()
     }
 
     /// Requests that the mechanism could not fulfil, in words.
@@ -55,38 +55,38 @@ impl ReleaseDispatcher {
         self.release.remarks()
     }
 
-    /// Returns the time at which a train may begin, see [`ProbeBudget::earliest`].
-    pub fn earliest(
+    /// Returns the time at which a train may begin, see [`ProbeBudget::earliest_start`].
+    pub fn earliest_start(
         &self,
         at: MonoTime,
         train: impl Iterator<Item = (Nanos, u32)> + Clone,
     ) -> Result<MonoTime, BudgetExceeded> {
-        self.budget.earliest(at, train)
+        self.budget.earliest_start(at, train)
     }
 
     /// Sends a train as far as budget and lease allow and reports the rest as unsent. Returns the limit that stopped it, if one did.
-    pub fn send(
+    pub fn send_train(
         &mut self,
         train: &[DueFrame<'_>],
         gone: &mut Vec<DepartedFrame>,
     ) -> Result<Option<BudgetExceeded>, Error> {
         let mut refused = None;
         // The gate comes first: a train that it stops takes nothing from the budget.
-        if self.gate.left() == Some(Nanos::ZERO) {
-            gone.resize(gone.len() + train.len(), DepartedFrame::unsent());
+        if self.gate.remaining_time() == Some(Nanos::ZERO) {
+            gone.resize(gone.len() + train.len(), DepartedFrame::new_unsent());
             return Ok(Some(BudgetExceeded::Lease));
         }
         let allowed = train
             .iter()
             .take_while(|due| {
-                refused = self.budget.take(due.at, frame_length(due.frame)).err();
+                refused = self.budget.take_frame(due.at, frame_length(due.frame)).err();
                 refused.is_none()
             })
             .count();
         let before = gone.len();
-        self.release.release(&train[..allowed], gone)?;
+        self.release.release_train(&train[..allowed], gone)?;
         // Callers match frames and entries by position, so each frame needs one.
-        gone.resize(before + train.len(), DepartedFrame::unsent());
+        gone.resize(before + train.len(), DepartedFrame::new_unsent());
         Ok(refused)
     }
 }
@@ -103,7 +103,11 @@ mod tests {
             ReleaseMechanism::Sleep
         }
 
-        fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+        fn release_train(
+            &mut self,
+            train: &[DueFrame<'_>],
+            gone: &mut Vec<DepartedFrame>,
+        ) -> Result<(), Error> {
             gone.extend(train.iter().map(|_| DepartedFrame::default()));
             Ok(())
         }
@@ -115,7 +119,7 @@ mod tests {
         let mut dispatcher = ReleaseDispatcher::new(Box::new(CountingRelease), ProbeBudget::new(limits));
         let train = [DueFrame { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 5];
         let mut gone = Vec::new();
-        let refused = dispatcher.send(&train, &mut gone).unwrap();
+        let refused = dispatcher.send_train(&train, &mut gone).unwrap();
         assert_eq!(refused, Some(BudgetExceeded::Probes(limits)));
         let unsent: Vec<_> = gone.iter().map(|gone| gone.flags == [ProbeFlag::Unsent]).collect();
         assert_eq!(unsent, [false, false, false, true, true]);
@@ -123,13 +127,14 @@ mod tests {
 
     #[test]
     fn a_lease_that_has_ended_lets_no_train_out() {
-        let gate = SendGate::leased();
+        let gate = SendGate::under_lease();
         let budget = ProbeBudget::new(TargetLimits::NONE);
-        let mut dispatcher = ReleaseDispatcher::new(Box::new(CountingRelease), budget).behind(gate.clone());
+        let mut dispatcher =
+            ReleaseDispatcher::new(Box::new(CountingRelease), budget).with_lease_gate(gate.clone());
         let train = [DueFrame { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 2];
         let unsent_of = |dispatcher: &mut ReleaseDispatcher| {
             let mut gone = Vec::new();
-            let refused = dispatcher.send(&train, &mut gone).unwrap();
+            let refused = dispatcher.send_train(&train, &mut gone).unwrap();
             (refused, gone.iter().filter(|gone| gone.flags == [ProbeFlag::Unsent]).count())
         };
         assert_eq!(
@@ -139,7 +144,7 @@ mod tests {
         );
         gate.set_deadline(u64::MAX);
         assert_eq!(unsent_of(&mut dispatcher), (None, 0));
-        gate.shut();
+        gate.shut_now();
         assert_eq!(unsent_of(&mut dispatcher), (Some(BudgetExceeded::Lease), 2));
     }
 }

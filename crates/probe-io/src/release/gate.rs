@@ -5,7 +5,7 @@ use super::open::{flag_if_no_room, send_each};
 use super::pace::{ReleasePace, STOLEN};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
-use super::worker::Line;
+use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, StampSource};
@@ -26,27 +26,28 @@ pub(super) struct GateRelease {
 }
 
 impl GateRelease {
-    pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
-        let account = ReleaseAccount::new(place.wanted(true), place.stamps, manner);
+    pub(super) fn open_at(place: &ReleasePlace, release_options: &ReleaseOptions) -> Result<Self, Error> {
+        let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
         let release = Some(ReleaseClock::Monotonic);
-        let options = FrameOptions { stamps: account.wanted(), release, ..FrameOptions::default() };
-        let socket = FrameSocket::open(&place.netns, place.link.index, &place.name, options)?;
-        let gate = hold::KernelGate::open(&place.netns, place.link.index, &place.name, socket.cookie()?)?;
-        let ahead = most_ahead(manner.ahead);
-        Ok(Self { held_by: gate, socket, account, ahead, sleeps: ahead > manner.spin_from })
+        let options = FrameOptions { stamps: account.wanted_stamps(), release, ..FrameOptions::default() };
+        let socket = FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
+        let gate =
+            hold::KernelGate::open_at_egress(&place.netns, place.link.index, &place.name, socket.cookie()?)?;
+        let ahead = most_ahead(release_options.ahead);
+        Ok(Self { held_by: gate, socket, account, ahead, sleeps: ahead > release_options.spin_from })
     }
 
-    fn enter(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
+    fn note_released_frame(&self, number: u64, pace: &mut ReleasePace, gone: &mut DepartedFrame) {
         // Programs at egress run in the context of the send call. If the program's count stands still, the frame never got to it, and
         // its table still has the record of an earlier one.
-        if self.held_by.passed() == number {
+        if self.held_by.passed_count() == number {
             gone.flags.push(ProbeFlag::StampMissing);
             return;
         }
         // The program spins on this processor, inside our call, so it counts against the spin budget of this thread.
-        let held = self.held_by.held(number);
+        let held = self.held_by.gated_frame(number);
         pace.note_spun(MonoTime::from_nanos(held.entered_ns), MonoTime::from_nanos(held.released_ns));
-        enter(held, gone);
+        note_gated_frame(held, gone);
     }
 }
 
@@ -56,41 +57,42 @@ pub(super) fn most_ahead(ahead: Nanos) -> Nanos {
 }
 
 /// Enters the kernel program's record of a frame.
-pub(super) fn enter(held: GatedFrame, gone: &mut DepartedFrame) {
+pub(super) fn note_gated_frame(held: GatedFrame, gone: &mut DepartedFrame) {
     let at = MonoTime::from_nanos;
-    gone.released = Some(ProbeStamp::between(StampSource::Bpf, at(held.released_ns), at(held.left_ns)));
+    gone.released =
+        Some(ProbeStamp::between_readings(StampSource::Bpf, at(held.released_ns), at(held.left_ns)));
     if held.gap_ns > STOLEN.as_u64() {
         gone.flags.push(ProbeFlag::Stolen);
     }
 }
 
-impl Line for GateRelease {
-    fn send(
+impl MechanismSender for GateRelease {
+    fn send_train(
         &mut self,
         train: &TrainRelease,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
-        self.account.begin();
+        self.account.begin_train();
         let sent = send_each(gone, |index, gone| {
-            let due = train.at(index);
+            let due = train.due_at(index);
             let early = due - self.ahead;
-            let at = if self.sleeps { pace.sleep(early, due).at } else { pace.spin(early).at };
+            let at = if self.sleeps { pace.sleep_and_warm(early, due).at } else { pace.spin_until(early).at };
             // Read before the call, because the program counts the frame while the call runs.
-            let number = self.held_by.passed();
-            let sent = self.socket.send_at(train.frame(index), due.as_nanos());
-            let call = ProbeStamp::between(StampSource::Program, at, now());
+            let number = self.held_by.passed_count();
+            let sent = self.socket.send_frame_at(train.frame(index), due.as_nanos());
+            let call = ProbeStamp::between_readings(StampSource::Program, at, now());
             flag_if_no_room(sent, gone)?;
             gone.handed_over = Some(call);
-            self.enter(number, pace, gone);
+            self.note_released_frame(number, pace, gone);
             Ok(())
         });
-        self.account.fetch(sent.count, gone, &[], &|take| self.socket.reports(take))?;
-        self.account.judge(train, gone);
+        self.account.fetch_stamps(sent.count, gone, &[], &|take| self.socket.drain_reports(take))?;
+        self.account.judge_train(train, gone);
         sent.result
     }
 
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         self.ahead
     }
 }

@@ -3,11 +3,11 @@
 //! so the kernel calls the program once more after the last frame.
 
 use super::account::ReleaseAccount;
-use super::gate::{enter, most_ahead};
+use super::gate::{most_ahead, note_gated_frame};
 use super::pace::ReleasePace;
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
-use super::worker::Line;
+use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, frames_in_memory, now, small_count};
 use packetrig_probe::{DepartureStage, DepartureStamp, ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
@@ -38,7 +38,7 @@ struct SendCall {
 }
 
 impl LiveRelease {
-    pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
+    pub(super) fn open_at(place: &ReleasePlace, release_options: &ReleaseOptions) -> Result<Self, Error> {
         // Kernels before 6.3 do not report the features of a driver: try it there.
         let can =
             netdev::xdp_features(&place.netns, place.link.index).map_or(true, |features| features.transmit);
@@ -54,27 +54,27 @@ impl LiveRelease {
                 }),
             });
         }
-        let account = ReleaseAccount::new(WantedStamps::default(), place.stamps, manner);
-        let train = LiveTrain::open(place.link.index)?;
-        Ok(Self { train, account, ahead: most_ahead(manner.ahead), stamps: manner.stamps })
+        let account = ReleaseAccount::new(WantedStamps::default(), place.stamps, release_options);
+        let train = LiveTrain::open_for_interface(place.link.index)?;
+        Ok(Self { train, account, ahead: most_ahead(release_options.ahead), stamps: release_options.stamps })
     }
 
     /// Gives the program as many frames of the train as it has room for, from `next` on. Returns the first one that had no room.
-    fn give(&mut self, train: &TrainRelease, next: usize, gone: &mut [DepartedFrame]) -> usize {
+    fn give_frames(&mut self, train: &TrainRelease, next: usize, gone: &mut [DepartedFrame]) -> usize {
         let mut index = next;
         while index < train.len() {
             let at = now();
-            if !self.train.give(train.at(index).as_nanos(), train.frame(index)) {
+            if !self.train.give_frame(train.due_at(index).as_nanos(), train.frame(index)) {
                 break;
             }
-            gone[index].handed_over = Some(ProbeStamp::between(StampSource::Program, at, now()));
+            gone[index].handed_over = Some(ProbeStamp::between_readings(StampSource::Program, at, now()));
             index += 1;
         }
         index
     }
 
     /// Sends frame `from` and those that follow closely, as far as they were given. The driver gets frames of one departure time at once.
-    fn run(
+    fn run_program(
         &mut self,
         train: &TrainRelease,
         from: usize,
@@ -85,26 +85,26 @@ impl LiveRelease {
         // for others a batch of one keeps each departure time.
         let together = frames_within(train, from..given, Nanos::ZERO);
         let most = if together > 1 { together } else { frames_within(train, from..given, NEAR) };
-        pace.sleep(train.at(from) - self.ahead, train.at(from));
+        pace.sleep_and_warm(train.due_at(from) - self.ahead, train.due_at(from));
         let began = now();
-        let end = self.train.run(train.longest(), most, small_count(together))?;
+        let end = self.train.send_batch(train.longest_frame(), most, small_count(together))?;
         pace.note_spun(began, now());
         Ok(SendCall { together: together > 1, end })
     }
 
     /// Enters the record of frame `number`, one of those that this call sent.
-    fn enter(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
-        let held = self.train.held(number);
+    fn note_sent_frame(&self, number: u64, call: &SendCall, gone: &mut DepartedFrame) {
+        let held = self.train.gated_frame(number);
         if held.released_ns == 0 {
             gone.flags.push(ProbeFlag::Dropped);
             return;
         }
-        enter(held, gone);
+        note_gated_frame(held, gone);
         if self.stamps {
             // The driver got the frame between its release and the next call of the program; a batch is flushed after its last frame.
-            let again = self.train.held(if call.together { call.end } else { number + 1 });
+            let again = self.train.gated_frame(if call.together { call.end } else { number + 1 });
             let [lo, hi] = [held.released_ns, again.entered_ns].map(MonoTime::from_nanos);
-            let stamp = ProbeStamp::between(StampSource::Bpf, lo, hi);
+            let stamp = ProbeStamp::between_readings(StampSource::Bpf, lo, hi);
             gone.departures.push(DepartureStamp { stage: DepartureStage::Driver, stamp });
         }
     }
@@ -113,47 +113,47 @@ impl LiveRelease {
 /// The first frames of `range` whose distances are at most `most`.
 fn frames_within(train: &TrainRelease, range: Range<usize>, most: Nanos) -> usize {
     1 + (range.start + 1..range.end)
-        .take_while(|index| train.at(*index).since(train.at(*index - 1)) <= most)
+        .take_while(|index| train.due_at(*index).since(train.due_at(*index - 1)) <= most)
         .count()
 }
 
-impl Line for LiveRelease {
-    fn send(
+impl MechanismSender for LiveRelease {
+    fn send_train(
         &mut self,
         train: &TrainRelease,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
-        if train.longest() > LONGEST {
+        if train.longest_frame() > LONGEST {
             return Err(Error::Train {
                 mechanism: ReleaseMechanism::Live,
                 most: FRAMES,
                 longest: LONGEST,
                 frames: train.len(),
-                length: train.longest(),
+                length: train.longest_frame(),
             });
         }
-        let first = self.train.sent_off();
+        let first = self.train.sent_off_count();
         let mut sent = 0;
         let mut given = 0;
         let mut in_vain = 0;
         while sent < train.len() && in_vain < CALLS {
-            given = self.give(train, given, gone);
+            given = self.give_frames(train, given, gone);
             // A call sends nothing if its frame is due later than the program may hold it: the clock has to come nearer, so try again.
-            let call = self.run(train, sent, given, pace)?;
+            let call = self.run_program(train, sent, given, pace)?;
             let off = frames_in_memory(call.end - first);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
-                self.enter(number, &call, gone);
+                self.note_sent_frame(number, &call, gone);
             }
             sent = off;
         }
         // Frames that stayed with the program would leave with the next train.
-        self.train.withdraw();
+        self.train.withdraw_unsent();
         for gone in &mut gone[sent..] {
             gone.flags.push(ProbeFlag::Dropped);
         }
-        self.account.judge(train, gone);
+        self.account.judge_train(train, gone);
         Ok(())
     }
 
@@ -161,7 +161,7 @@ impl Line for LiveRelease {
         LONGEST
     }
 
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         self.ahead
     }
 }

@@ -16,44 +16,52 @@ use packetrig_probe::{ProbeFlag, ReleaseMechanism};
 const NO_ROOM: i32 = 105;
 
 /// Opens a mechanism at an interface. All that it sets up there is removed when it is dropped.
-pub fn open(
+pub fn open_release(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
-    manner: ReleaseOptions,
+    options: ReleaseOptions,
 ) -> Result<Box<dyn FrameRelease>, Error> {
-    Ok(Box::new(open_worker(location, mechanism, manner)?))
+    Ok(Box::new(open_worker(location, mechanism, options)?))
 }
 
 /// Opens a mechanism for trains that follow each other closely.
 pub fn open_pipeline(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
-    manner: ReleaseOptions,
+    options: ReleaseOptions,
 ) -> Result<Box<dyn ReleasePipeline>, Error> {
-    Ok(Box::new(open_worker(location, mechanism, manner)?))
+    Ok(Box::new(open_worker(location, mechanism, options)?))
 }
 
 fn open_worker(
     location: &PortLocation,
     mechanism: ReleaseMechanism,
-    manner: ReleaseOptions,
+    options: ReleaseOptions,
 ) -> Result<ReleaseWorker, Error> {
-    let place = ReleasePlace::open(location)?;
+    let place = ReleasePlace::look_up_interface(location)?;
     let worker = match mechanism {
-        ReleaseMechanism::Sleep | ReleaseMechanism::Spin => {
-            ReleaseWorker::start(&place, mechanism, manner, DirectRelease::open(&place, mechanism, &manner)?)?
-        }
+        ReleaseMechanism::Sleep | ReleaseMechanism::Spin => ReleaseWorker::start_thread(
+            &place,
+            mechanism,
+            options,
+            DirectRelease::open_at(&place, mechanism, &options)?,
+        )?,
         ReleaseMechanism::Ring => {
-            ReleaseWorker::start(&place, mechanism, manner, RingRelease::open(&place, &manner)?)?
+            ReleaseWorker::start_thread(&place, mechanism, options, RingRelease::open_at(&place, &options)?)?
         }
         ReleaseMechanism::Gate => {
-            ReleaseWorker::start(&place, mechanism, manner, GateRelease::open(&place, &manner)?)?
+            ReleaseWorker::start_thread(&place, mechanism, options, GateRelease::open_at(&place, &options)?)?
         }
         ReleaseMechanism::Live => {
-            ReleaseWorker::start(&place, mechanism, manner, LiveRelease::open(&place, &manner)?)?
+            ReleaseWorker::start_thread(&place, mechanism, options, LiveRelease::open_at(&place, &options)?)?
         }
         ReleaseMechanism::Fq | ReleaseMechanism::Etf | ReleaseMechanism::Launch => {
-            ReleaseWorker::start(&place, mechanism, manner, QueuedRelease::open(&place, mechanism, &manner)?)?
+            ReleaseWorker::start_thread(
+                &place,
+                mechanism,
+                options,
+                QueuedRelease::open_at(&place, mechanism, &options)?,
+            )?
         }
     };
     Ok(worker)

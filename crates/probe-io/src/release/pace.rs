@@ -40,31 +40,31 @@ pub(super) struct ReleasePace {
 
 impl ReleasePace {
     /// Prepares the calling thread.
-    pub(super) fn prepare(
-        manner: &ReleaseOptions,
+    pub(super) fn prepare_thread(
+        options: &ReleaseOptions,
         warm: Option<WarmRelease>,
     ) -> Result<Self, packetrig_sys::Error> {
         let mut remarks = Vec::new();
-        if let Some(cpu) = manner.cpu {
-            sched::pin(cpu)?;
+        if let Some(cpu) = options.cpu {
+            sched::pin_thread(cpu)?;
         }
         // The kernel may wake a thread up to its timer slack late (50 us by default): with 1 ns, the median wake-up is 26 us late, not 74.
-        clock::set_timer_slack(manner.slack.as_u64())?;
-        let mut priority = manner.priority;
+        clock::set_timer_slack(options.slack.as_u64())?;
+        let mut priority = options.priority;
         if let Some(Err(error)) = priority.map(sched::request_fifo) {
             remarks.push(format!("without real-time priority: {error}"));
             priority = None;
         }
-        Ok(Self { spin_from: manner.spin_from, priority, warm, duty: SpinBudget::default(), remarks })
+        Ok(Self { spin_from: options.spin_from, priority, warm, duty: SpinBudget::default(), remarks })
     }
 
     /// Sleeps until shortly before the deadline, warms up and spins until it.
-    pub(super) fn spin(&mut self, until: MonoTime) -> WaitOutcome {
-        self.heed_duty();
+    pub(super) fn spin_until(&mut self, until: MonoTime) -> WaitOutcome {
+        self.adjust_class();
         // Warming comes out of the sleep, not out of the spin: the spin must still cover a late wake-up.
         let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| TAKES);
         let awake = until - (self.spin_from + warming);
-        let began = self.sleep(awake, until).at;
+        let began = self.sleep_and_warm(awake, until).at;
         let mut at = began;
         let mut longest = Nanos::ZERO;
         // The loop reads the clock all the time, so a gap between two readings shows that the thread did not run: an interrupt, another
@@ -75,32 +75,32 @@ impl ReleasePace {
             longest = longest.max(next.since(at));
             at = next;
         }
-        self.duty.add(began, at);
+        self.duty.add_spun(began, at);
         WaitOutcome { at, stolen: longest > STOLEN }
     }
 
     /// Sleeps until `until` and warms up, if there is time for that before `busy_from`.
-    pub(super) fn sleep(&mut self, until: MonoTime, busy_from: MonoTime) -> WaitOutcome {
+    pub(super) fn sleep_and_warm(&mut self, until: MonoTime, busy_from: MonoTime) -> WaitOutcome {
         let began = now();
-        let waited = sleep(until);
+        let waited = sleep_until(until);
         let slept = waited.at.since(began) > COLD;
         if slept && busy_from.since(waited.at) > TAKES {
-            self.warm.iter().for_each(WarmRelease::up);
+            self.warm.iter().for_each(WarmRelease::send_warm_up);
         }
         waited
     }
 
     /// Records that a program in the kernel spun on this processor on our behalf.
     pub(super) fn note_spun(&mut self, from: MonoTime, to: MonoTime) {
-        self.duty.add(from, to);
-        self.heed_duty();
+        self.duty.add_spun(from, to);
+        self.adjust_class();
     }
 
     /// Leaves the real-time class, or returns to it.
-    fn heed_duty(&mut self) {
+    fn adjust_class(&mut self) {
         let Some(priority) = self.priority else { return };
-        match self.duty.look(now()) {
-            // `prepare` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
+        match self.duty.class_change(now()) {
+            // `prepare_thread` could change the class, so this works, too. If not, the thread keeps its class, and lateness is flagged as ever.
             Some(PaceTurn::Rest) => drop(sched::return_to_ordinary()),
             Some(PaceTurn::Work) => drop(sched::request_fifo(priority)),
             None => {}
@@ -109,7 +109,7 @@ impl ReleasePace {
 }
 
 /// Sleeps until `until`, on a thread that is prepared.
-pub(super) fn sleep(until: MonoTime) -> WaitOutcome {
+pub(super) fn sleep_until(until: MonoTime) -> WaitOutcome {
     let mut at = now();
     if at < until {
         clock::sleep_until_ns(until.as_nanos());
@@ -139,12 +139,12 @@ impl Default for SpinBudget {
 }
 
 impl SpinBudget {
-    fn add(&mut self, from: MonoTime, to: MonoTime) {
+    fn add_spun(&mut self, from: MonoTime, to: MonoTime) {
         self.spun += to.since(from);
     }
 
     /// The change of class that is due now, if any.
-    fn look(&mut self, now: MonoTime) -> Option<PaceTurn> {
+    fn class_change(&mut self, now: MonoTime) -> Option<PaceTurn> {
         // Half a second per second is below the kernel's own limit for real-time threads (sched_rt_runtime_us, 950 ms per s). Beyond
         // that one, the kernel would stop the thread for the rest of the period, in the middle of a wait.
         if now.since(self.window) >= WINDOW {
@@ -168,12 +168,12 @@ mod tests {
     fn waiting_never_ends_early() {
         let manner = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
         std::thread::spawn(move || {
-            let mut pace = ReleasePace::prepare(&manner, None).unwrap();
+            let mut pace = ReleasePace::prepare_thread(&manner, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
-                assert!(pace.spin(until).at >= until);
+                assert!(pace.spin_until(until).at >= until);
                 let until = now() + Nanos::new(ahead);
-                assert!(sleep(until).at >= until);
+                assert!(sleep_until(until).at >= until);
             }
         })
         .join()
@@ -184,14 +184,14 @@ mod tests {
     fn who_spins_half_a_second_rests_for_the_rest_of_it() {
         let at = |ms: u64| MonoTime::from_nanos(5_000_000_000 + ms * 1_000_000);
         let mut duty = SpinBudget::default();
-        assert_eq!(duty.look(at(0)), None);
-        duty.add(at(0), at(499));
-        assert_eq!(duty.look(at(499)), None);
-        duty.add(at(499), at(500));
-        assert_eq!(duty.look(at(500)), Some(PaceTurn::Rest));
-        duty.add(at(500), at(900));
-        assert_eq!(duty.look(at(900)), None);
-        assert_eq!(duty.look(at(1_000)), Some(PaceTurn::Work));
-        assert_eq!(duty.look(at(1_001)), None);
+        assert_eq!(duty.class_change(at(0)), None);
+        duty.add_spun(at(0), at(499));
+        assert_eq!(duty.class_change(at(499)), None);
+        duty.add_spun(at(499), at(500));
+        assert_eq!(duty.class_change(at(500)), Some(PaceTurn::Rest));
+        duty.add_spun(at(500), at(900));
+        assert_eq!(duty.class_change(at(900)), None);
+        assert_eq!(duty.class_change(at(1_000)), Some(PaceTurn::Work));
+        assert_eq!(duty.class_change(at(1_001)), None);
     }
 }

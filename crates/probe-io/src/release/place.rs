@@ -17,11 +17,11 @@ pub(super) struct ReleasePlace {
 }
 
 impl ReleasePlace {
-    pub(super) fn open(location: &PortLocation) -> Result<Self, Error> {
+    pub(super) fn look_up_interface(location: &PortLocation) -> Result<Self, Error> {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-        let link = NamespaceLinks::open(&netns)?.by_name(&location.interface)?;
+        let link = NamespaceLinks::open_in(&netns)?.by_name(&location.interface)?;
         // A driver that cannot report its stamps counts as one that takes none.
-        let stamps = EthtoolCalls::open(&netns)?.timestamping(&link.name).unwrap_or_default();
+        let stamps = EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&link.name).unwrap_or_default();
         let name = match &location.namespace {
             Some(namespace) => format!("{namespace}/{}", link.name),
             None => link.name.clone(),
@@ -30,7 +30,7 @@ impl ReleasePlace {
     }
 
     /// The departure stamps that it can give. `queued`: whether the mechanism's frames pass a queueing discipline.
-    pub(super) const fn wanted(&self, queued: bool) -> WantedStamps {
+    pub(super) const fn wanted_stamps(&self, queued: bool) -> WantedStamps {
         WantedStamps {
             queued,
             sent: self.stamps.tx_software,

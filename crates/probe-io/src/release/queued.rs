@@ -1,14 +1,14 @@
 //! `fq`, `etf`, `launch`: frames are handed over early with their departure times (SO_TXTIME), and the queueing discipline or the network
 //! card releases them.
 //!
-//! Any other discipline ignores departure times silently. So `open` reads back which discipline the interface has.
+//! Any other discipline ignores departure times silently. So `open_at` reads back which discipline the interface has.
 
 use super::account::ReleaseAccount;
 use super::open::{flag_if_no_room, send_each};
-use super::pace::{ReleasePace, sleep};
+use super::pace::{ReleasePace, sleep_until};
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
-use super::worker::Line;
+use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, now};
 use packetrig_probe::{ProbeStamp, ReleaseMechanism, StampSource};
@@ -35,8 +35,11 @@ pub(super) struct QueuedRelease {
 }
 
 /// The interface's queueing discipline, if it is one that this mechanism needs.
-pub(super) fn check(place: &ReleasePlace, mechanism: ReleaseMechanism) -> Result<QueueingDiscipline, Error> {
-    let found = qdisc::of(&place.netns, place.link.index, &place.name)?;
+pub(super) fn check_discipline(
+    place: &ReleasePlace,
+    mechanism: ReleaseMechanism,
+) -> Result<QueueingDiscipline, Error> {
+    let found = qdisc::read_qdiscs(&place.netns, place.link.index, &place.name)?;
     if let Some(qdisc) = found.iter().find(|qdisc| is_suitable(qdisc, mechanism)) {
         return Ok(qdisc.clone());
     }
@@ -60,23 +63,23 @@ fn is_suitable(qdisc: &QueueingDiscipline, mechanism: ReleaseMechanism) -> bool 
 }
 
 impl QueuedRelease {
-    pub(super) fn open(
+    pub(super) fn open_at(
         place: &ReleasePlace,
         mechanism: ReleaseMechanism,
-        manner: &ReleaseOptions,
+        release_options: &ReleaseOptions,
     ) -> Result<Self, Error> {
-        let qdisc = check(place, mechanism)?;
+        let qdisc = check_discipline(place, mechanism)?;
         let fq = qdisc.fq.unwrap_or_default();
         let clock =
             if mechanism == ReleaseMechanism::Fq { ReleaseClock::Monotonic } else { ReleaseClock::Tai };
-        let account = ReleaseAccount::new(place.wanted(true), place.stamps, manner);
+        let account = ReleaseAccount::new(place.wanted_stamps(true), place.stamps, release_options);
         let options =
-            FrameOptions { stamps: account.wanted(), release: Some(clock), ..FrameOptions::default() };
+            FrameOptions { stamps: account.wanted_stamps(), release: Some(clock), ..FrameOptions::default() };
         let limit = fq.flow_limit.map_or(FLOW_LIMIT, |limit| limit as usize);
         Ok(Self {
-            socket: FrameSocket::open(&place.netns, place.link.index, &place.name, options)?,
+            socket: FrameSocket::open_on_interface(&place.netns, place.link.index, &place.name, options)?,
             account,
-            ahead: manner.ahead,
+            ahead: release_options.ahead,
             clock,
             // `fq` drops frames beyond its flow limit. Packet sockets share a flow with others without a connection, so leave a tenth.
             most: limit.saturating_sub(limit / 10).max(1),
@@ -86,7 +89,7 @@ impl QueuedRelease {
     }
 
     /// A departure time on the discipline's clock.
-    fn time(&self, at: MonoTime, tai_ahead: u64) -> u64 {
+    fn release_time(&self, at: MonoTime, tai_ahead: u64) -> u64 {
         match self.clock {
             ReleaseClock::Monotonic => at.as_nanos(),
             ReleaseClock::Tai => at.as_nanos().saturating_add(tai_ahead),
@@ -103,39 +106,39 @@ fn tai_ahead() -> u64 {
     clock::realtime_offset().offset_ns.max(0).cast_unsigned() + seconds * SECOND
 }
 
-impl Line for QueuedRelease {
-    fn send(
+impl MechanismSender for QueuedRelease {
+    fn send_train(
         &mut self,
         train: &TrainRelease,
         _pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
-        self.account.begin();
+        self.account.begin_train();
         let tai_ahead = tai_ahead();
         let mut times = std::mem::take(&mut self.times);
         times.clear();
-        times.extend((0..train.len()).map(|index| self.time(train.at(index), tai_ahead)));
+        times.extend((0..train.len()).map(|index| self.release_time(train.due_at(index), tai_ahead)));
         self.times = times;
         let sent = send_each(gone, |index, gone| {
-            let early = train.at(index) - self.ahead;
+            let early = train.due_at(index) - self.ahead;
             // The discipline holds at most `most` frames: frame n is handed over when frame n - most has surely left.
-            let room = index.checked_sub(self.most).map(|before| train.at(before) + self.slack);
-            let at = sleep(room.map_or(early, |room| room.max(early))).at;
-            let sent = self.socket.send_at(train.frame(index), self.times[index]);
-            let call = ProbeStamp::between(StampSource::Program, at, now());
+            let room = index.checked_sub(self.most).map(|before| train.due_at(before) + self.slack);
+            let at = sleep_until(room.map_or(early, |room| room.max(early))).at;
+            let sent = self.socket.send_frame_at(train.frame(index), self.times[index]);
+            let call = ProbeStamp::between_readings(StampSource::Program, at, now());
             flag_if_no_room(sent, gone)?;
             gone.handed_over = Some(call);
             Ok(())
         });
         if let Some(last) = sent.count.checked_sub(1) {
-            sleep(train.at(last) + self.slack);
+            sleep_until(train.due_at(last) + self.slack);
         }
-        self.account.fetch(sent.count, gone, &self.times, &|take| self.socket.reports(take))?;
-        self.account.judge(train, gone);
+        self.account.fetch_stamps(sent.count, gone, &self.times, &|take| self.socket.drain_reports(take))?;
+        self.account.judge_train(train, gone);
         sent.result
     }
 
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         self.ahead
     }
 }

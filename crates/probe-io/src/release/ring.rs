@@ -7,7 +7,7 @@ use super::account::ReleaseAccount;
 use super::pace::ReleasePace;
 use super::place::ReleasePlace;
 use super::train::TrainRelease;
-use super::worker::Line;
+use super::worker::MechanismSender;
 use super::{DepartedFrame, ReleaseOptions};
 use crate::{Error, frames_in_memory, now};
 use packetrig_probe::{ProbeFlag, ProbeStamp, ReleaseMechanism, StampSource};
@@ -34,59 +34,61 @@ pub(super) struct RingRelease {
 }
 
 impl RingRelease {
-    pub(super) fn open(place: &ReleasePlace, manner: &ReleaseOptions) -> Result<Self, Error> {
-        let account = ReleaseAccount::new(place.wanted(false), place.stamps, manner);
+    pub(super) fn open_at(place: &ReleasePlace, release_options: &ReleaseOptions) -> Result<Self, Error> {
+        let account = ReleaseAccount::new(place.wanted_stamps(false), place.stamps, release_options);
         let longest = place.link.mtu as usize + BEYOND_MTU;
         let options = TxOptions { slots: slots_for(longest), longest, bypass_queue: true };
-        let ring = TxRing::open(&place.netns, place.link.index, &place.name, options)?;
-        ring.request_stamps(account.wanted())?;
+        let ring = TxRing::open_on_interface(&place.netns, place.link.index, &place.name, options)?;
+        ring.request_stamps(account.wanted_stamps())?;
         Ok(Self { slots: ring, account, longest })
     }
 
-    fn fill(&mut self, train: &TrainRelease) -> Result<(), Error> {
+    fn fill_slots(&mut self, train: &TrainRelease) -> Result<(), Error> {
         // The whole train is checked first: half of one in the ring would leave with the next kick.
         let refused = Error::Train {
             mechanism: ReleaseMechanism::Ring,
             most: self.slots.capacity(),
             longest: self.longest,
             frames: train.len(),
-            length: train.longest(),
+            length: train.longest_frame(),
         };
-        if train.len() + self.slots.pending() > self.slots.capacity() || train.longest() > self.longest {
+        if train.len() + self.slots.pending_frames() > self.slots.capacity()
+            || train.longest_frame() > self.longest
+        {
             return Err(refused);
         }
         for index in 0..train.len() {
             let frame = train.frame(index);
             let Some(slot) = self.slots.next_slot() else { return Err(refused) };
             slot[..frame.len()].copy_from_slice(frame);
-            self.slots.commit(frame.len());
+            self.slots.commit_frame(frame.len());
         }
         Ok(())
     }
 }
 
-impl Line for RingRelease {
-    fn send(
+impl MechanismSender for RingRelease {
+    fn send_train(
         &mut self,
         train: &TrainRelease,
         pace: &mut ReleasePace,
         gone: &mut [DepartedFrame],
     ) -> Result<(), Error> {
-        self.account.begin();
+        self.account.begin_train();
         let refused = self.slots.counts().refused;
-        self.fill(train)?;
-        let waited = pace.spin(train.at(0));
+        self.fill_slots(train)?;
+        let waited = pace.spin_until(train.due_at(0));
         for _ in 0..KICKS {
-            self.slots.kick()?;
-            if self.slots.pending() == 0 {
+            self.slots.kick_kernel()?;
+            if self.slots.pending_frames() == 0 {
                 break;
             }
         }
         // One stamp serves all frames: each left between the last clock reading before the kick and now.
-        let call = ProbeStamp::between(StampSource::Program, waited.at, now());
+        let call = ProbeStamp::between_readings(StampSource::Program, waited.at, now());
         // Frames still in the ring would leave with the next train's kick: take them back.
-        self.slots.withdraw();
-        // The kernel takes frames in order, and `fill` has checked their lengths: the refused ones are the last ones.
+        self.slots.withdraw_untaken();
+        // The kernel takes frames in order, and `fill_slots` has checked their lengths: the refused ones are the last ones.
         let taken = train.len() - frames_in_memory(self.slots.counts().refused - refused);
         for (index, gone) in gone.iter_mut().enumerate() {
             if index >= taken {
@@ -99,8 +101,8 @@ impl Line for RingRelease {
                 gone.flags.push(ProbeFlag::Stolen);
             }
         }
-        self.account.fetch(taken, gone, &[], &|take| self.slots.reports(take))?;
-        self.account.judge(train, gone);
+        self.account.fetch_stamps(taken, gone, &[], &|take| self.slots.drain_reports(take))?;
+        self.account.judge_train(train, gone);
         Ok(())
     }
 }

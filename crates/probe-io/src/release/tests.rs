@@ -21,7 +21,7 @@ impl Lab {
     fn new() -> Option<Self> {
         let cable = LabCable::new()?;
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
-        let far = RxRing::open(&cable.netns, cable.index("b"), "b", options).unwrap();
+        let far = RxRing::open_on_interface(&cable.netns, cable.index("b"), "b", options).unwrap();
         Some(Self { pass: None, far, cable })
     }
 
@@ -31,7 +31,7 @@ impl Lab {
 
     /// Prepares the far end for live frames; `false` without the rights for it.
     fn take_live_frames(&mut self) -> bool {
-        match xdp::pass(&self.cable.netns, self.cable.index("b"), "b") {
+        match xdp::attach_pass(&self.cable.netns, self.cable.index("b"), "b") {
             Ok(pass) => self.pass = Some(pass),
             Err(error) => {
                 assert!(error.is_permission(), "{error}");
@@ -46,13 +46,13 @@ impl Lab {
         let offset = clock::realtime_offset();
         let mut frames = Vec::new();
         for _ in 0..100 {
-            self.far.receive(usize::MAX, &mut |frame| {
+            self.far.receive_frames(usize::MAX, &mut |frame| {
                 frames.push((frame.bytes.to_vec(), offset.to_monotonic(frame.realtime_ns) + offset.bound_ns));
             });
             if frames.len() >= count {
                 break;
             }
-            self.far.wait(20_000_000).unwrap();
+            self.far.wait_for_frames(20_000_000).unwrap();
         }
         frames
     }
@@ -74,17 +74,17 @@ fn holds(
     manner: ReleaseOptions,
     gap: Nanos,
 ) -> Vec<DepartedFrame> {
-    let mut release = open(&lab.location(), mechanism, manner).unwrap();
+    let mut release = open_release(&lab.location(), mechanism, manner).unwrap();
     assert_eq!(release.mechanism(), mechanism);
     let frames = frames(40);
     let mut all = Vec::new();
     for _ in 0..3 {
-        let start = MonoTime::from_nanos(clock::monotonic_ns()) + release.lead();
+        let start = MonoTime::from_nanos(clock::monotonic_ns()) + release.lead_time();
         let at = |n: usize| start + Nanos::new(gap.as_u64() * n as u64);
         let train: Vec<_> =
             frames.iter().enumerate().map(|(n, frame)| DueFrame { at: at(n), frame }).collect();
         let mut gone = Vec::new();
-        release.release(&train, &mut gone).unwrap();
+        release.release_train(&train, &mut gone).unwrap();
         let ended = clock::monotonic_ns();
         assert_eq!(gone.len(), frames.len());
         let received = lab.received(frames.len());
@@ -145,21 +145,21 @@ fn a_ring_hands_a_whole_train_over_at_its_first_instant() {
     are_stamped(&gone, &[DepartureStage::Driver]);
     assert!(gone.chunks(40).all(|train| train.iter().all(|gone| gone.released == train[0].released)));
     // The ring does not keep later departure times, and it says so.
-    let mut release = open(&lab.location(), ReleaseMechanism::Ring, ReleaseOptions::usual()).unwrap();
+    let mut release = open_release(&lab.location(), ReleaseMechanism::Ring, ReleaseOptions::usual()).unwrap();
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(2);
     let frame = &frames(1)[0];
     let train = [DueFrame { at: start, frame }, DueFrame { at: start + Nanos::from_millis(60_000), frame }];
     let mut gone = Vec::new();
-    release.release(&train, &mut gone).unwrap();
+    release.release_train(&train, &mut gone).unwrap();
     assert!(gone[1].flags.contains(&ProbeFlag::Early), "{gone:?}");
     let many = vec![DueFrame { at: start, frame }; 5_000];
-    assert!(matches!(release.release(&many, &mut gone), Err(Error::Train { .. })));
+    assert!(matches!(release.release_train(&many, &mut gone), Err(Error::Train { .. })));
 }
 
 #[test]
 fn a_gate_holds_back_what_was_handed_over_ahead() {
     let Some(mut lab) = Lab::new() else { return };
-    if let Some(error) = xdp::obstacle().filter(packetrig_sys::Error::is_permission) {
+    if let Some(error) = xdp::bpf_obstacle().filter(packetrig_sys::Error::is_permission) {
         return println!("skipped: {error}");
     }
     for ahead in [0, 100, 500, 1_000] {
@@ -173,7 +173,7 @@ fn a_gate_holds_back_what_was_handed_over_ahead() {
 #[test]
 fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
     let Some(mut lab) = Lab::new() else { return };
-    let refused = open(&lab.location(), ReleaseMechanism::Live, ReleaseOptions::usual()).err();
+    let refused = open_release(&lab.location(), ReleaseMechanism::Live, ReleaseOptions::usual()).err();
     assert!(
         matches!(refused, Some(Error::Mechanism { mechanism: ReleaseMechanism::Live, .. })),
         "{refused:?}"
@@ -196,7 +196,7 @@ fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
 fn release_times_are_refused_where_no_queue_honours_them() {
     let Some(lab) = Lab::new() else { return };
     for mechanism in [ReleaseMechanism::Fq, ReleaseMechanism::Etf, ReleaseMechanism::Launch] {
-        let error = open(&lab.location(), mechanism, ReleaseOptions::usual()).err().unwrap();
+        let error = open_release(&lab.location(), mechanism, ReleaseOptions::usual()).err().unwrap();
         let text = error.to_string();
         assert!(matches!(error, Error::Mechanism { .. }) && text.contains("found noqueue"), "{text}");
     }
@@ -205,10 +205,10 @@ fn release_times_are_refused_where_no_queue_honours_them() {
 #[test]
 fn capabilities_are_what_opening_says() {
     let Some(lab) = Lab::new() else { return };
-    let found = capabilities(&lab.location()).unwrap();
+    let found = find_capabilities(&lab.location()).unwrap();
     assert_eq!(found.iter().map(|can| can.mechanism).collect::<Vec<_>>(), ReleaseMechanism::ALL);
     for can in &found {
-        let opened = open(&lab.location(), can.mechanism, ReleaseOptions::usual());
+        let opened = open_release(&lab.location(), can.mechanism, ReleaseOptions::usual());
         assert_eq!(opened.is_ok(), can.obstacle.is_none(), "{can:?}");
     }
     assert!(
@@ -219,16 +219,19 @@ fn capabilities_are_what_opening_says() {
 #[test]
 fn limits_stop_a_mechanism() {
     let Some(mut lab) = Lab::new() else { return };
-    let release =
-        open(&lab.location(), ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep))
-            .unwrap();
+    let release = open_release(
+        &lab.location(),
+        ReleaseMechanism::Sleep,
+        ReleaseOptions::usual_for(ReleaseMechanism::Sleep),
+    )
+    .unwrap();
     let limits = TargetLimits { burst: 5, ..TargetLimits::USUAL };
     let mut dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(limits));
     let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(1);
     let frames = frames(8);
     let train: Vec<_> = frames.iter().map(|frame| DueFrame { at: start, frame }).collect();
     let mut gone = Vec::new();
-    assert!(dispatcher.send(&train, &mut gone).unwrap().is_some());
+    assert!(dispatcher.send_train(&train, &mut gone).unwrap().is_some());
     assert_eq!(gone.iter().filter(|gone| gone.flags == [ProbeFlag::Unsent]).count(), 3);
     assert!(lab.received(5).iter().map(|(frame, _)| frame).eq(&frames[..5]));
 }

@@ -14,7 +14,7 @@ pub(super) struct TrainRelease {
 
 impl TrainRelease {
     /// Replaces the content by a copy of `train`.
-    pub(super) fn copy(&mut self, train: &[DueFrame<'_>]) {
+    pub(super) fn copy_train(&mut self, train: &[DueFrame<'_>]) {
         self.bytes.clear();
         self.probes.clear();
         for due in train {
@@ -28,7 +28,7 @@ impl TrainRelease {
     }
 
     /// Departure time of frame `index`.
-    pub(super) fn at(&self, index: usize) -> MonoTime {
+    pub(super) fn due_at(&self, index: usize) -> MonoTime {
         self.probes[index].0
     }
 
@@ -40,7 +40,7 @@ impl TrainRelease {
     }
 
     /// Bytes of the longest frame; zero without frames.
-    pub(super) fn longest(&self) -> usize {
+    pub(super) fn longest_frame(&self) -> usize {
         (0..self.len()).map(|index| self.frame(index).len()).max().unwrap_or(0)
     }
 }
@@ -57,10 +57,10 @@ mod tests {
                 .zip(&frames)
                 .map(|(at, frame)| DueFrame { at: MonoTime::from_nanos(at), frame })
                 .collect();
-            train.copy(&dues);
+            train.copy_train(&dues);
             assert_eq!((0..train.len()).map(|index| train.frame(index)).collect::<Vec<_>>(), frames);
-            assert_eq!(train.at(train.len() - 1).as_nanos(), 9 + frames.len() as u64);
+            assert_eq!(train.due_at(train.len() - 1).as_nanos(), 9 + frames.len() as u64);
         }
-        assert_eq!(train.longest(), 1);
+        assert_eq!(train.longest_frame(), 1);
     }
 }

@@ -31,16 +31,17 @@ pub(super) struct WarmRelease {
 impl WarmRelease {
     /// Uses the loopback interface of the namespace of `place`, else that of this process. `None` if neither is up, or if frames are released
     /// through the loopback interface itself.
-    pub(super) fn open(place: &ReleasePlace) -> Option<Self> {
+    pub(super) fn open_for_place(place: &ReleasePlace) -> Option<Self> {
         if place.link.loopback {
             return None;
         }
-        Self::over(&place.netns).or_else(|| Self::over(&NetNs::current().ok()?))
+        Self::open_in(&place.netns).or_else(|| Self::open_in(&NetNs::current().ok()?))
     }
 
-    fn over(netns: &NetNs) -> Option<Self> {
-        let link = NamespaceLinks::open(netns).ok()?.by_name(LOOPBACK).ok().filter(|link| link.up)?;
-        let socket = FrameSocket::open(netns, link.index, LOOPBACK, FrameOptions::default()).ok()?;
+    fn open_in(netns: &NetNs) -> Option<Self> {
+        let link = NamespaceLinks::open_in(netns).ok()?.by_name(LOOPBACK).ok().filter(|link| link.up)?;
+        let socket =
+            FrameSocket::open_on_interface(netns, link.index, LOOPBACK, FrameOptions::default()).ok()?;
         let mut frame = [0; LENGTH];
         frame[12..14].copy_from_slice(&ETHER_TYPE);
         frame[14..14 + SAYS.len()].copy_from_slice(SAYS);
@@ -48,9 +49,9 @@ impl WarmRelease {
     }
 
     /// Sends the warm-up frames. A frame that is refused has warmed the caches, too.
-    pub(super) fn up(&self) {
+    pub(super) fn send_warm_up(&self) {
         for _ in 0..FRAMES {
-            drop(self.socket.send(&self.frame));
+            drop(self.socket.send_frame(&self.frame));
         }
     }
 }

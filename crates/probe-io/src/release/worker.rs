@@ -16,9 +16,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 /// The part that differs from mechanism to mechanism.
-pub(super) trait Line: Send {
+pub(super) trait MechanismSender: Send {
     /// Sends a train. `gone` has a place for each of its frames.
-    fn send(
+    fn send_train(
         &mut self,
         train: &TrainRelease,
         pace: &mut ReleasePace,
@@ -26,7 +26,7 @@ pub(super) trait Line: Send {
     ) -> Result<(), Error>;
 
     /// Time before the first departure at which it has to begin.
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         Nanos::ZERO
     }
 
@@ -61,27 +61,27 @@ pub(super) struct ReleaseWorker {
 }
 
 impl ReleaseWorker {
-    pub(super) fn start(
+    pub(super) fn start_thread(
         place: &ReleasePlace,
         mechanism: ReleaseMechanism,
-        manner: ReleaseOptions,
-        mut line: impl Line + 'static,
+        options: ReleaseOptions,
+        mut line: impl MechanismSender + 'static,
     ) -> Result<Self, Error> {
-        let lead = WAKING + line.lead();
+        let lead = WAKING + line.lead_time();
         let longest_frame = line.longest_frame().min(ETHERNET + place.link.mtu as usize);
         // No more trains are begun than both channels take, so neither side ever waits for room. Jobs travel to the thread and back, so
         // that their memory is allocated once.
         let (jobs, orders) = sync_channel::<TrainJob>(MOST_BEGUN);
         let (answers, done) = sync_channel(MOST_BEGUN);
         let (ready, is_ready) = sync_channel(1);
-        let warm = if manner.warm { WarmRelease::open(place) } else { None };
+        let warm = if options.warm { WarmRelease::open_for_place(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
-            let mut pace = ReleasePace::prepare(&manner, warm)?;
-            // It fails only if `start` has given up already; the loop below then ends at once.
+            let mut pace = ReleasePace::prepare_thread(&options, warm)?;
+            // It fails only if `start_thread` has given up already; the loop below then ends at once.
             let remarks = std::mem::take(&mut pace.remarks);
             drop(ready.send(remarks));
             for mut job in orders {
-                let result = line.send(&job.train, &mut pace, &mut job.gone);
+                let result = line.send_train(&job.train, &mut pace, &mut job.gone);
                 if answers.send((job, result)).is_err() {
                     break;
                 }
@@ -101,11 +101,11 @@ impl ReleaseWorker {
         };
         match is_ready.recv() {
             Ok(remarks) => worker.remarks = remarks,
-            Err(_) => return Err(worker.end()),
+            Err(_) => return Err(worker.join_thread()),
         }
         // Live frames get no stamp of the card, so its stamping stays as it is for them.
-        if manner.stamps && place.stamps.tx_hardware && mechanism != ReleaseMechanism::Live {
-            match CardStamping::make(&place.netns, &place.link.name) {
+        if options.stamps && place.stamps.tx_hardware && mechanism != ReleaseMechanism::Live {
+            match CardStamping::enable_on(&place.netns, &place.link.name) {
                 Ok(card) => worker.card = Some(card),
                 Err(error) => worker.remarks.push(format!("without stamps of the card: {error}")),
             }
@@ -114,7 +114,7 @@ impl ReleaseWorker {
     }
 
     /// Joins the thread and returns why it ended.
-    fn end(&mut self) -> Error {
+    fn join_thread(&mut self) -> Error {
         self.jobs = None;
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(Err(error))) => error.into(),
@@ -128,23 +128,23 @@ impl ReleasePipeline for ReleaseWorker {
         self.mechanism
     }
 
-    fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
+    fn begin_train(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
         let mut job = self.idle.pop().unwrap_or_default();
-        job.train.copy(train);
+        job.train.copy_train(train);
         job.gone.clear();
         job.gone.resize_with(train.len(), DepartedFrame::default);
         let is_given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        if is_given { Ok(()) } else { Err(self.end()) }
+        if is_given { Ok(()) } else { Err(self.join_thread()) }
     }
 
-    fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
-        let Ok((mut job, result)) = self.done.recv() else { return Err(self.end()) };
+    fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+        let Ok((mut job, result)) = self.done.recv() else { return Err(self.join_thread()) };
         gone.append(&mut job.gone);
         self.idle.push(job);
         result
     }
 
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         self.lead
     }
 
@@ -162,16 +162,16 @@ impl FrameRelease for ReleaseWorker {
         self.mechanism
     }
 
-    fn release(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+    fn release_train(&mut self, train: &[DueFrame<'_>], gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         // Mechanisms read the first departure time, which an empty train does not have.
         if train.is_empty() {
             return Ok(());
         }
-        self.begin(train)?;
-        self.finish(gone)
+        self.begin_train(train)?;
+        self.finish_train(gone)
     }
 
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         self.lead
     }
 
@@ -184,7 +184,7 @@ impl Drop for ReleaseWorker {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // Errors of a train were returned by `release`; errors of the preparation by `start`.
+            // Errors of a train were returned by `release_train`; errors of the preparation by `start_thread`.
             drop(thread.join());
         }
     }

@@ -47,10 +47,10 @@ pub(super) fn serve_clients(
 ) -> Result<Vec<ServiceThread>, Error> {
     let inside = Arc::clone(shared);
     let answers = netns.spawn_in("release-answers".to_owned(), move || {
-        answers::run(&inside);
+        answers::run_answer_thread(&inside);
         Ok(())
     })?;
-    let mut entrance = Entrance {
+    let mut entrance = ClientAdmission {
         shared,
         netns,
         threads: vec![answers],
@@ -60,9 +60,9 @@ pub(super) fn serve_clients(
     };
     while !stop() && !shared.is_ending() && !outlet.is_finished() {
         let mut has_come = false;
-        if let Some(stream) = listener.accept(PIECE_NS)? {
+        if let Some(stream) = listener.accept_within(PIECE_NS)? {
             has_come = true;
-            entrance.take(stream);
+            entrance.take_connection(stream);
         }
         // Connections that have to wait must not keep this loop busy.
         if !entrance.admit_waiting()? && has_come {
@@ -79,7 +79,7 @@ struct WaitingConnection {
     rights: ClientRights,
 }
 
-struct Entrance<'a> {
+struct ClientAdmission<'a> {
     shared: &'a Arc<ServiceShared>,
     netns: &'a NetNs,
     threads: Vec<ServiceThread>,
@@ -89,25 +89,25 @@ struct Entrance<'a> {
     refused: Vec<RefusedConnection>,
 }
 
-impl Entrance<'_> {
+impl ClientAdmission<'_> {
     /// Lets a connection wait to be served, unless its user may not use the service.
-    fn take(&mut self, stream: SeqpacketStream) {
-        let peer = stream.peer().ok();
-        let rights = peer.and_then(|peer| Some((peer, rights(peer.user, &self.shared.options)?)));
+    fn take_connection(&mut self, stream: SeqpacketStream) {
+        let peer = stream.peer_process().ok();
+        let rights = peer.and_then(|peer| Some((peer, client_rights(peer.user, &self.shared.options)?)));
         let Some((peer, rights)) = rights else {
             let user = peer.map_or_else(|| "this user".to_owned(), |peer| format!("user {}", peer.user));
             let text = format!("{user} may not use this service; its owner can add --allow-user");
-            return self.refuse(stream, ProtocolErrorCode::NotAllowed, text);
+            return self.refuse_connection(stream, ProtocolErrorCode::NotAllowed, text);
         };
         let of_user = self.waiting.iter().filter(|waiting| waiting.peer.user == peer.user).count();
         if of_user >= MOST_WAITING_OF_USER {
             let text = "programs of this user connect too often; keep one connection open".to_owned();
-            return self.refuse(stream, ProtocolErrorCode::TooManyClients, text);
+            return self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
         }
         self.waiting.push(WaitingConnection { stream, peer, rights });
     }
 
-    fn refuse(&mut self, stream: SeqpacketStream, code: ProtocolErrorCode, text: String) {
+    fn refuse_connection(&mut self, stream: SeqpacketStream, code: ProtocolErrorCode, text: String) {
         // Others are closed without an answer: refusals must not use up memory.
         if self.refused.len() < MOST_REFUSED {
             self.refused.push(RefusedConnection::new(stream, code, text));
@@ -124,40 +124,41 @@ impl Entrance<'_> {
                 continue;
             }
             let now = now();
-            let allowed = self.allowed.entry(waiting.peer.user).or_insert_with(WorkAllowance::of_connections);
-            if allowed.pause(now) > Nanos::ZERO {
+            let allowed =
+                self.allowed.entry(waiting.peer.user).or_insert_with(WorkAllowance::for_connections);
+            if allowed.needed_pause(now) > Nanos::ZERO {
                 self.waiting.push(waiting);
                 continue;
             }
-            allowed.spend(1, now);
-            self.admit(waiting)?;
+            allowed.spend_units(1, now);
+            self.admit_client(waiting)?;
         }
         Ok(self.waiting.is_empty() && self.refused.is_empty())
     }
 
     /// Starts the thread of a client, if there is room for one more.
-    fn admit(&mut self, waiting: WaitingConnection) -> Result<(), Error> {
+    fn admit_client(&mut self, waiting: WaitingConnection) -> Result<(), Error> {
         let WaitingConnection { stream, peer, rights } = waiting;
         if !self.shared.has_room_for(peer.user) {
             let most = self.shared.most_clients_of(peer.user);
             let text =
                 format!("{most} programs of this user are connected; try again when one of them has ended");
-            self.refuse(stream, ProtocolErrorCode::TooManyClients, text);
+            self.refuse_connection(stream, ProtocolErrorCode::TooManyClients, text);
             return Ok(());
         }
         let id = self.shared.new_client_id();
         let allowance = self.shared.allowance_of(peer.user);
         let connection = Arc::new(ClientConnection::new(id, stream, peer, rights, allowance));
-        self.shared.add(&connection);
+        self.shared.add_client(&connection);
         let (served, inside) = (Arc::clone(&connection), Arc::clone(self.shared));
         let thread = self.netns.spawn_in(format!("release-client-{}", id.0), move || {
-            client::serve(&served, &inside);
-            inside.remove(&served);
+            client::serve_client(&served, &inside);
+            inside.remove_client(&served);
             Ok(())
         });
         // Without its thread, no one else would remove the client, and its user would lose a connection for good.
         if thread.is_err() {
-            self.shared.remove(&connection);
+            self.shared.remove_client(&connection);
         }
         self.threads.push(thread?);
         Ok(())
@@ -179,17 +180,17 @@ pub(super) struct RefusedConnection {
 
 impl RefusedConnection {
     pub(super) fn new(stream: SeqpacketStream, code: ProtocolErrorCode, text: String) -> Self {
-        let message = ServiceMessage::Error { id: 0, code, closes: true, text, place: None }.write();
+        let message = ServiceMessage::Error { id: 0, code, closes: true, text, place: None }.to_bytes();
         Self { stream, since: now(), message }
     }
 
     /// Returns whether it still has to get its answer.
     pub(super) fn is_open(&self) -> bool {
-        match self.stream.receive(&mut [0; 64]) {
+        match self.stream.receive_message(&mut [0; 64]) {
             Ok(ReceivedMessage::Nothing) => now().since(self.since) < REFUSED_WITHIN,
             Ok(ReceivedMessage::Message(_)) => {
                 // A program that has gone meanwhile needs no answer.
-                drop(self.stream.send(&self.message));
+                drop(self.stream.send_message(&self.message));
                 false
             }
             Ok(ReceivedMessage::Closed) | Err(_) => false,
@@ -198,7 +199,7 @@ impl RefusedConnection {
 }
 
 /// Returns the rights of a user; `None`: the user may not use the service.
-pub(super) fn rights(user: u32, options: &ServiceOptions) -> Option<ClientRights> {
+pub(super) fn client_rights(user: u32, options: &ServiceOptions) -> Option<ClientRights> {
     /// Priority of root and of the user of the service.
     const HIGHEST: u8 = 7;
     if user == 0 || user == ThreadRights::current().user {

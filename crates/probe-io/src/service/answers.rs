@@ -35,12 +35,12 @@ const PROHIBITED_WITHIN: Nanos = Nanos::from_secs(10);
 /// Time for which it listens on when the last program has gone: another one may come.
 const LINGERS: Nanos = Nanos::from_secs(2);
 
-pub(super) fn run(shared: &ServiceShared) {
+pub(super) fn run_answer_thread(shared: &ServiceShared) {
     while !shared.has_ended() {
         shared.ports.free_idle(now());
         if !is_wanted(shared) {
             clock::sleep_until_ns(clock::monotonic_ns() + PIECE_NS);
-        } else if listen(shared).is_err() {
+        } else if listen_while_wanted(shared).is_err() {
             // The interface may be down or without an address.
             clock::sleep_until_ns(clock::monotonic_ns() + RETRY_NS);
         }
@@ -54,13 +54,13 @@ fn is_wanted(shared: &ServiceShared) -> bool {
 }
 
 /// Listens until no program wants answers any more.
-fn listen(shared: &ServiceShared) -> Result<(), Error> {
+fn listen_while_wanted(shared: &ServiceShared) -> Result<(), Error> {
     let (mut listener, mut addresses) = open_listener(shared)?;
     let mut looked_at = now();
     let mut wanted_at = now();
     while now().since(wanted_at) < LINGERS && !shared.has_ended() {
-        listener.wait(Nanos::new(PIECE_NS))?;
-        listener.listen(|heard| give(&heard, shared));
+        listener.wait_for_frames(Nanos::new(PIECE_NS))?;
+        listener.take_frames(|heard| deliver_answer(&heard, shared));
         let now = now();
         if is_wanted(shared) {
             wanted_at = now;
@@ -68,14 +68,14 @@ fn listen(shared: &ServiceShared) -> Result<(), Error> {
         if now.since(looked_at) > ADDRESSES_EVERY {
             looked_at = now;
             shared.ports.free_idle(looked_at);
-            if path::own_addresses(&inside(shared))? != addresses {
+            if path::own_addresses(&inner_location(shared))? != addresses {
                 // The old listener receives until the new one does.
                 let mut last = std::mem::replace(&mut listener, {
                     let opened = open_listener(shared)?;
                     addresses = opened.1;
                     opened.0
                 });
-                last.listen(|heard| give(&heard, shared));
+                last.take_frames(|heard| deliver_answer(&heard, shared));
             }
         }
     }
@@ -83,13 +83,13 @@ fn listen(shared: &ServiceShared) -> Result<(), Error> {
 }
 
 /// The interface, for a thread in its namespace.
-fn inside(shared: &ServiceShared) -> PortLocation {
+fn inner_location(shared: &ServiceShared) -> PortLocation {
     PortLocation { namespace: None, ..shared.interface.location.clone() }
 }
 
 /// Opens a listener for all addresses of the interface. From here on packets may leave from them.
 fn open_listener(shared: &ServiceShared) -> Result<(PacketListener, Vec<IpAddr>), Error> {
-    let inside = inside(shared);
+    let inside = inner_location(shared);
     let addresses = path::own_addresses(&inside)?;
     let wanted = PacketsToAllPorts { addresses: addresses.clone() };
     let listener = PacketListener::open_for_all_ports(&inside, shared.interface.index, &wanted, FRAMES)?;
@@ -97,18 +97,18 @@ fn open_listener(shared: &ServiceShared) -> Result<(PacketListener, Vec<IpAddr>)
     Ok((listener, addresses))
 }
 
-fn give(heard: &HeardFrame<'_>, shared: &ServiceShared) {
-    let Some(answer) = heard.answer() else { return };
+fn deliver_answer(heard: &HeardFrame<'_>, shared: &ServiceShared) {
+    let Some(answer) = heard.read_answer() else { return };
     let Some(answered) = answered_packet(&answer) else { return };
     let within = if answered.is_prohibited { PROHIBITED_WITHIN } else { ANSWERED_WITHIN };
-    let senders = shared.flows.senders(&answered.flow, answered.mark, within, now());
+    let senders = shared.flows.find_senders(&answered.flow, answered.mark, within, now());
     let Some(user) = senders.first().map(|sender| sender.user) else { return };
     // A damaged error must not close a target.
     if answered.is_prohibited && answer.is_sound {
         shared.close_target(answered.flow.target, user);
     }
-    let Some(arrival) = report::stamp(heard.at) else { return };
-    for client in senders.iter().filter_map(|sender| shared.client(sender.client)) {
+    let Some(arrival) = report::packet_stamp(heard.at) else { return };
+    for client in senders.iter().filter_map(|sender| shared.find_client(sender.client)) {
         let message = HeardAnswer {
             arrival,
             lost: 0,
@@ -135,7 +135,7 @@ fn answered_packet(answer: &ProbeAnswer<'_>) -> Option<AnsweredPacket> {
     let answered = match &answer.content {
         AnswerContent::Echo { identifier, .. } => {
             let flow = SentFlow { source, target, flow: PacketFlow::Icmp { identifier: *identifier } };
-            let mark = RequestMark::of_reply(answer);
+            let mark = RequestMark::from_reply(answer);
             AnsweredPacket { flow, mark, protocol: icmp, own_port: None, is_prohibited: false }
         }
         AnswerContent::Udp { from, to, .. } => {
@@ -168,7 +168,7 @@ fn quoted_flow(about: &QuotedPacket<'_>) -> Option<SentFlow> {
     let flow = match about.protocol {
         TCP => PacketFlow::Tcp { own_port, target_port },
         UDP => PacketFlow::Udp { own_port, target_port },
-        ICMP | ICMPV6 => PacketFlow::Icmp { identifier: about.echo().0 },
+        ICMP | ICMPV6 => PacketFlow::Icmp { identifier: about.echo_numbers().0 },
         _ => return None,
     };
     Some(SentFlow { source: about.source, target: about.target, flow })
@@ -179,5 +179,5 @@ fn quoted_mark(about: &QuotedPacket<'_>) -> Option<RequestMark> {
     let [kind, code, high, low] = about.first;
     let [a, b, c, d] = about.second;
     let is_request = matches!(about.protocol, ICMP | ICMPV6);
-    is_request.then(|| RequestMark::of_request([kind, code, high, low, a, b, c, d]))
+    is_request.then(|| RequestMark::from_request([kind, code, high, low, a, b, c, d]))
 }

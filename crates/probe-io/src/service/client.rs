@@ -33,7 +33,7 @@ const BREATH_NS: u64 = 500_000;
 const HEARD_WITHIN: Nanos = Nanos::from_secs(2);
 
 /// Handles the messages of a client until it or the service ends.
-pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
+pub(super) fn serve_client(client: &ClientConnection, shared: &ServiceShared) {
     if client.rights.is_trusted {
         // The outlet waits for the lock of the queue, which this thread holds for moments. If other programs kept it from the processor
         // in such a moment, packets would be late.
@@ -43,24 +43,24 @@ pub(super) fn serve(client: &ClientConnection, shared: &ServiceShared) {
     let mut session = ClientSession { client, shared, is_introduced: false };
     let mut buffer = vec![0; LONGEST_MESSAGE];
     while !shared.has_ended() {
-        let unread = client.flush();
-        let pause = client.pause();
+        let unread = client.flush_outbox();
+        let pause = client.needed_pause();
         let may_read = unread < UNREAD && pause == Nanos::ZERO;
         let is_open = if may_read {
-            client.stream.wait(unread > 0, PIECE_NS).is_ok()
+            client.stream.wait_until_ready(unread > 0, PIECE_NS).is_ok()
         } else {
             // A client that has gone takes its packets with it, also if it is not read.
             let within = if pause == Nanos::ZERO { PIECE_NS } else { pause.as_u64().min(PIECE_NS) };
             client.stream.wait_without_reading(unread > 0, within).unwrap_or(false)
         };
         let is_late = !session.is_introduced && now().since(began) > HELLO_WITHIN;
-        if !is_open || is_late || may_read && !session.read(&mut buffer) {
+        if !is_open || is_late || may_read && !session.read_messages(&mut buffer) {
             break;
         }
     }
     // The client may still read the last messages to it.
     let deadline = now() + FLUSHED_WITHIN;
-    while client.flush() > 0 && now() < deadline && client.stream.wait_for_room(PIECE_NS).is_ok() {}
+    while client.flush_outbox() > 0 && now() < deadline && client.stream.wait_for_room(PIECE_NS).is_ok() {}
 }
 
 struct ClientSession<'a> {
@@ -71,22 +71,22 @@ struct ClientSession<'a> {
 
 impl ClientSession<'_> {
     /// Handles some of the messages that wait. `false`: the connection ends.
-    fn read(&mut self, buffer: &mut [u8]) -> bool {
+    fn read_messages(&mut self, buffer: &mut [u8]) -> bool {
         for _ in 0..MESSAGES_AT_ONCE {
-            match self.client.stream.receive(buffer) {
+            match self.client.stream.receive_message(buffer) {
                 Ok(ReceivedMessage::Nothing) => return true,
                 Ok(ReceivedMessage::Closed) | Err(_) => return false,
                 Ok(ReceivedMessage::Message(length)) => {
-                    self.client.spend(work::MESSAGE);
+                    self.client.spend_units(work::MESSAGE);
                     let bytes = buffer.get(..length).unwrap_or_default();
-                    if !self.handle(bytes) {
+                    if !self.handle_message(bytes) {
                         return false;
                     }
                 }
             }
             // A single message can use up the allowance or fill the outbox.
-            let is_slowed = self.client.pause() > Nanos::ZERO;
-            if is_slowed || self.client.flush() >= UNREAD || self.shared.has_ended() {
+            let is_slowed = self.client.needed_pause() > Nanos::ZERO;
+            if is_slowed || self.client.flush_outbox() >= UNREAD || self.shared.has_ended() {
                 return true;
             }
         }
@@ -94,89 +94,94 @@ impl ClientSession<'_> {
         true
     }
 
-    fn handle(&mut self, bytes: &[u8]) -> bool {
-        let message = match ClientMessage::read(bytes) {
+    fn handle_message(&mut self, bytes: &[u8]) -> bool {
+        let message = match ClientMessage::from_bytes(bytes) {
             Ok(message) => message,
             Err(broken) => {
                 let id = bytes.get(8..HEADER).and_then(|id| id.try_into().ok()).map_or(0, u64::from_ne_bytes);
                 let place = Some(ErrorPlace { packet: broken.packet, byte: broken.byte });
-                return self.fail(id, ProtocolErrorCode::BrokenMessage, broken.to_string(), place);
+                return self.fail_connection(id, ProtocolErrorCode::BrokenMessage, broken.to_string(), place);
             }
         };
         let id = message.id();
         match (message, self.is_introduced) {
             (ClientMessage::Hello { id, version, priority, name }, false) => {
-                return self.welcome(id, version, priority, name);
+                return self.welcome_client(id, version, priority, name);
             }
             (ClientMessage::Hello { .. }, true) => {
-                return self.fail(id, ProtocolErrorCode::BrokenMessage, "HELLO came twice".to_owned(), None);
+                return self.fail_connection(
+                    id,
+                    ProtocolErrorCode::BrokenMessage,
+                    "HELLO came twice".to_owned(),
+                    None,
+                );
             }
             (_, false) => {
                 let text = "the first message must be HELLO".to_owned();
-                return self.fail(id, ProtocolErrorCode::BrokenMessage, text, None);
+                return self.fail_connection(id, ProtocolErrorCode::BrokenMessage, text, None);
             }
             (ClientMessage::Submit { batch, packets }, true) => {
-                let answer = intake::take(self.client, self.shared, batch, packets);
-                self.client.send(&answer);
+                let answer = intake::take_batch(self.client, self.shared, batch, packets);
+                self.client.send_message(&answer);
             }
-            (ClientMessage::Cancel { id, batch, train }, true) => self.cancel(id, batch, train),
-            (ClientMessage::Listen { id, filter }, true) => self.listen(id, filter),
+            (ClientMessage::Cancel { id, batch, train }, true) => self.cancel_packets(id, batch, train),
+            (ClientMessage::Listen { id, filter }, true) => self.set_filter(id, filter),
             (ClientMessage::Status { id }, true) => {
-                let state = self.status();
-                self.client.send(&ServiceMessage::State { id, state });
+                let state = self.service_state();
+                self.client.send_message(&ServiceMessage::State { id, state });
             }
             (ClientMessage::Target { id, address }, true) => {
-                let limits = self.shared.paths.limits(address, self.client.peer.user).map(packet_limits);
-                self.client.send(&ServiceMessage::Limits { id, address, limits });
+                let limits = self.shared.paths.limits_for(address, self.client.peer.user).map(packet_limits);
+                self.client.send_message(&ServiceMessage::Limits { id, address, limits });
             }
         }
         true
     }
 
-    fn cancel(&self, id: u64, batch: u64, train: u32) {
+    fn cancel_packets(&self, id: u64, batch: u64, train: u32) {
         // The search looks at every queued packet, so their number before it is the cost.
         let (queued, cancelled) = {
-            let queue = &mut self.shared.lock().queue;
-            (queue.queued(self.client.id), queue.cancel(self.client.id, batch, train))
+            let queue = &mut self.shared.lock_state().queue;
+            (queue.queued_packets(self.client.id), queue.cancel_trains(self.client.id, batch, train))
         };
-        self.client.spend(u64::from(queued) / work::QUEUED_FOR_UNIT);
+        self.client.spend_units(u64::from(queued) / work::QUEUED_FOR_UNIT);
         let count = cancelled.iter().map(|train| crate::small_count(train.packets.len())).sum();
-        self.client.send(&ServiceMessage::Cancelled { id, count });
+        self.client.send_message(&ServiceMessage::Cancelled { id, count });
         for train in &cancelled {
             self.client.report_refused(train, PacketRefusal::Cancelled);
         }
     }
 
     /// Sets the filter of answers, and acknowledges when the listener is open, so that the client misses no answer.
-    fn listen(&self, id: u64, filter: Option<AnswerFilter>) {
+    fn set_filter(&self, id: u64, filter: Option<AnswerFilter>) {
         let is_off = filter.is_none();
-        self.client.state().filter = filter;
-        if is_off || self.wait_until_heard() {
-            self.client.send(&ServiceMessage::Listening { id });
+        self.client.lock_state().filter = filter;
+        if is_off || self.wait_for_listener() {
+            self.client.send_message(&ServiceMessage::Listening { id });
         } else {
-            self.client.state().filter = None;
+            self.client.lock_state().filter = None;
             let text = "the service cannot listen at the interface; is it up, and does it have an address?"
                 .to_owned();
             let code = ProtocolErrorCode::CannotListen;
-            self.client.send(&ServiceMessage::Error { id, code, closes: false, text, place: None });
+            self.client.send_message(&ServiceMessage::Error { id, code, closes: false, text, place: None });
         }
     }
 
     /// Waits for a while until the listener is open. Returns whether it is.
-    fn wait_until_heard(&self) -> bool {
+    fn wait_for_listener(&self) -> bool {
         let deadline = now() + HEARD_WITHIN;
-        while !self.shared.hears_answers() && now() < deadline && !self.shared.has_ended() {
+        while !self.shared.receives_answers() && now() < deadline && !self.shared.has_ended() {
             clock::sleep_until_ns(clock::monotonic_ns() + BREATH_NS);
         }
-        self.shared.hears_answers()
+        self.shared.receives_answers()
     }
 
-    fn welcome(&mut self, id: u64, version: u16, priority: u8, name: String) -> bool {
+    fn welcome_client(&mut self, id: u64, version: u16, priority: u8, name: String) -> bool {
         if version != VERSION {
             let text = format!(
                 "version {version} of the protocol is not known; this service speaks version {VERSION}"
             );
-            return self.fail(id, ProtocolErrorCode::UnknownVersion, text, None);
+            return self.fail_connection(id, ProtocolErrorCode::UnknownVersion, text, None);
         }
         // A priority above the user's right is lowered, and WELCOME states the result.
         let priority = priority.min(self.client.rights.priority);
@@ -202,22 +207,27 @@ impl ClientSession<'_> {
             limits: packet_limits(options.least_limits),
         };
         {
-            let mut state = self.client.state();
+            let mut state = self.client.lock_state();
             state.name = name;
             state.priority = priority;
         }
-        self.shared.lock().queue.add_client(self.client.id, self.client.peer.user, priority, options.quota);
+        self.shared.lock_state().queue.add_client(
+            self.client.id,
+            self.client.peer.user,
+            priority,
+            options.quota,
+        );
         self.is_introduced = true;
         // No packet leaves before the listener is open, so the client need not begin earlier. Without a listener its packets have no route.
-        self.wait_until_heard();
-        self.client.send(&ServiceMessage::Welcome { id, facts });
+        self.wait_for_listener();
+        self.client.send_message(&ServiceMessage::Welcome { id, facts });
         true
     }
 
-    fn status(&self) -> ServiceState {
+    fn service_state(&self) -> ServiceState {
         let clients = crate::small_count(self.shared.client_count());
-        let queued = self.shared.lock().queue.queued(self.client.id);
-        let state = self.client.state();
+        let queued = self.shared.lock_state().queue.queued_packets(self.client.id);
+        let state = self.client.lock_state();
         let packets = &state.counts.packets;
         ServiceState {
             queued,
@@ -231,8 +241,14 @@ impl ClientSession<'_> {
     }
 
     /// Reports an error and ends the connection.
-    fn fail(&self, id: u64, code: ProtocolErrorCode, text: String, place: Option<ErrorPlace>) -> bool {
-        self.client.send(&ServiceMessage::Error { id, code, closes: true, text, place });
+    fn fail_connection(
+        &self,
+        id: u64,
+        code: ProtocolErrorCode,
+        text: String,
+        place: Option<ErrorPlace>,
+    ) -> bool {
+        self.client.send_message(&ServiceMessage::Error { id, code, closes: true, text, place });
         false
     }
 }

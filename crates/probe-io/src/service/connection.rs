@@ -60,39 +60,39 @@ impl ClientConnection {
     }
 
     /// Takes the cost of work from its allowance and that of its user.
-    pub(super) fn spend(&self, units: u64) {
+    pub(super) fn spend_units(&self, units: u64) {
         let now = now();
-        self.allowance().spend(units, now);
-        self.allowance_of_user().spend(units, now);
+        self.lock_allowance().spend_units(units, now);
+        self.lock_user_allowance().spend_units(units, now);
     }
 
     fn give_back(&self, units: u64) {
-        self.allowance().give_back(units);
-        self.allowance_of_user().give_back(units);
+        self.lock_allowance().give_back(units);
+        self.lock_user_allowance().give_back(units);
     }
 
-    fn allowance(&self) -> MutexGuard<'_, ClientAllowance> {
+    fn lock_allowance(&self) -> MutexGuard<'_, ClientAllowance> {
         self.allowance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn allowance_of_user(&self) -> MutexGuard<'_, WorkAllowance> {
+    fn lock_user_allowance(&self) -> MutexGuard<'_, WorkAllowance> {
         self.of_user.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Time for which nothing is read from it.
-    pub(super) fn pause(&self) -> Nanos {
+    pub(super) fn needed_pause(&self) -> Nanos {
         let now = now();
-        let of_user = self.allowance_of_user().pause(now);
-        self.allowance().pause(of_user, now)
+        let of_user = self.lock_user_allowance().needed_pause(now);
+        self.lock_allowance().needed_pause(of_user, now)
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, ClientState> {
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, ClientState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the part of it that is kept when it is gone.
-    pub(super) fn past(&self) -> PastClient {
-        let state = self.state();
+    pub(super) fn to_past_client(&self) -> PastClient {
+        let state = self.lock_state();
         PastClient {
             name: state.name.clone(),
             user: self.peer.user,
@@ -104,23 +104,23 @@ impl ClientConnection {
     }
 
     /// Sends a message, or keeps it until the client has read others.
-    pub(super) fn send(&self, message: &ServiceMessage) {
-        self.state().send(&self.stream, message.write());
+    pub(super) fn send_message(&self, message: &ServiceMessage) {
+        self.lock_state().send_bytes(&self.stream, message.to_bytes());
     }
 
     /// Reports the outcome of packets.
-    pub(super) fn report(&self, reports: &[PacketReport]) {
+    pub(super) fn report_packets(&self, reports: &[PacketReport]) {
         let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
         // A sent packet pays for a message, so a program that sends what it hands over is never slowed.
         self.give_back(work::SENT_PACKET * sent as u64);
-        self.spend(work::UNSENT_PACKET * (reports.len() - sent) as u64);
-        let mut state = self.state();
+        self.spend_units(work::UNSENT_PACKET * (reports.len() - sent) as u64);
+        let mut state = self.lock_state();
         for report in reports {
-            state.counts.add(report);
+            state.counts.add_report(report);
         }
         for part in reports.chunks(ServiceMessage::MOST_REPORTS) {
             let message = ServiceMessage::Report { reports: part.to_vec() };
-            state.send(&self.stream, message.write());
+            state.send_bytes(&self.stream, message.to_bytes());
         }
     }
 
@@ -131,10 +131,16 @@ impl ClientConnection {
             .iter()
             .map(|packet| {
                 let planned = packet.due.as_nanos();
-                PacketReport::unsent(train.batch, packet.cookie, train.train, planned, report::outcome(why))
+                PacketReport::new_unsent(
+                    train.batch,
+                    packet.cookie,
+                    train.train,
+                    planned,
+                    report::refusal_outcome(why),
+                )
             })
             .collect();
-        self.report(&reports);
+        self.report_packets(&reports);
     }
 
     /// Gives an answer to the client if the filter passes it and the client reads its messages.
@@ -145,7 +151,7 @@ impl ClientConnection {
         own_port: Option<u16>,
         answer: HeardAnswer,
     ) {
-        let mut state = self.state();
+        let mut state = self.lock_state();
         let Some(filter) = state.filter else { return };
         let is_wanted = filter.protocol.is_none_or(|wanted| wanted == protocol)
             && filter.own_port.is_none_or(|wanted| own_port.is_none_or(|port| port == wanted))
@@ -163,14 +169,14 @@ impl ClientConnection {
         answer.bytes.truncate(most);
         state.counts.packets.answers += 1;
         answer.lost = state.lost_answers;
-        state.send(&self.stream, ServiceMessage::Answer(answer).write());
+        state.send_bytes(&self.stream, ServiceMessage::Answer(answer).to_bytes());
     }
 
     /// Sends waiting messages, as far as there is room. Returns the number of those that still wait.
-    pub(super) fn flush(&self) -> usize {
-        let mut state = self.state();
+    pub(super) fn flush_outbox(&self) -> usize {
+        let mut state = self.lock_state();
         while let Some(message) = state.outbox.front() {
-            match self.stream.send(message) {
+            match self.stream.send_message(message) {
                 Ok(true) => drop(state.outbox.pop_front()),
                 Ok(false) => break,
                 // The other end is gone: its closing is noticed when reading.
@@ -182,10 +188,10 @@ impl ClientConnection {
 }
 
 impl ClientState {
-    fn send(&mut self, stream: &SeqpacketStream, message: Vec<u8>) {
+    fn send_bytes(&mut self, stream: &SeqpacketStream, message: Vec<u8>) {
         // A message must not overtake those that wait.
         // An error counts as sent: the client has gone.
-        if !self.outbox.is_empty() || !stream.send(&message).unwrap_or(true) {
+        if !self.outbox.is_empty() || !stream.send_message(&message).unwrap_or(true) {
             self.outbox.push_back(message);
         }
     }

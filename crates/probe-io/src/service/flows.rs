@@ -82,13 +82,13 @@ pub(super) struct SentFlows {
 }
 
 impl SentFlows {
-    fn lock(&self) -> MutexGuard<'_, KnownFlows> {
+    fn lock_known(&self) -> MutexGuard<'_, KnownFlows> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a user may send a packet now: its answer could not be taken for one to a packet of another user.
     pub(super) fn is_distinct(&self, user: u32, ends: &PacketEnds, now: MonoTime) -> bool {
-        let known = self.lock();
+        let known = self.lock_known();
         let flow = SentFlow::from(ends);
         let is_open = |last: &LastPacket| last.sender.user == user || !last.is_within(ANSWERED_WITHIN, now);
         // A request of ICMP has a mark, so that two users may use the same identifier.
@@ -99,8 +99,8 @@ impl SentFlows {
     }
 
     /// Records that a packet leaves.
-    pub(super) fn note(&self, sender: PacketSender, ends: &PacketEnds, now: MonoTime) {
-        let mut known = self.lock();
+    pub(super) fn note_packet(&self, sender: PacketSender, ends: &PacketEnds, now: MonoTime) {
+        let mut known = self.lock_known();
         known.sent_at = known.sent_at.max(now);
         let flow = SentFlow::from(ends);
         known.note_flow(sender, flow, now);
@@ -111,14 +111,14 @@ impl SentFlows {
 
     /// The programs, all of one user, whose packet of the last time `within` is answered: those that sent the very request, else those that
     /// sent packets of its flow. None if they are of several users.
-    pub(super) fn senders(
+    pub(super) fn find_senders(
         &self,
         flow: &SentFlow,
         mark: Option<RequestMark>,
         within: Nanos,
         now: MonoTime,
     ) -> Vec<PacketSender> {
-        let known = self.lock();
+        let known = self.lock_known();
         let is_recent = |last: &&LastPacket| last.is_within(within.min(ANSWERED_WITHIN), now);
         let exact = mark.and_then(|mark| known.requests.get(&SentRequest { flow: *flow, mark }));
         if let Some(last) = exact.filter(is_recent) {
@@ -133,7 +133,7 @@ impl SentFlows {
 
     /// Returns whether a packet left within this time.
     pub(super) fn has_sent_within(&self, within: Nanos, now: MonoTime) -> bool {
-        let known = self.lock();
+        let known = self.lock_known();
         !known.of_users.is_empty() && now.since(known.sent_at) < within
     }
 }
@@ -206,7 +206,7 @@ mod tests {
 
     fn echo(sequence: u16, checksum: u16) -> PacketEnds {
         let ([high, low], [first, second]) = (checksum.to_be_bytes(), sequence.to_be_bytes());
-        let mark = RequestMark::of_request([8, 0, high, low, 0, 7, first, second]);
+        let mark = RequestMark::from_request([8, 0, high, low, 0, 7, first, second]);
         let ip = "127.0.0.1".parse().unwrap();
         PacketEnds {
             source: ip,
@@ -222,16 +222,16 @@ mod tests {
     }
 
     fn clients(flows: &SentFlows, ends: &PacketEnds, now: u64) -> Vec<u32> {
-        let senders = flows.senders(&SentFlow::from(ends), ends.mark, LONG, at(now));
+        let senders = flows.find_senders(&SentFlow::from(ends), ends.mark, LONG, at(now));
         senders.iter().map(|sender| sender.client.0).collect()
     }
 
     #[test]
     fn an_answer_belongs_to_the_user_who_sent_the_very_request_not_to_the_first_with_its_identifier() {
         let flows = SentFlows::default();
-        flows.note(sender(10), &echo(1, 100), at(10));
-        flows.note(sender(20), &echo(1, 200), at(11));
-        flows.note(sender(20), &echo(2, 300), at(12));
+        flows.note_packet(sender(10), &echo(1, 100), at(10));
+        flows.note_packet(sender(20), &echo(1, 200), at(11));
+        flows.note_packet(sender(20), &echo(2, 300), at(12));
         assert_eq!(clients(&flows, &echo(1, 100), 13), [10]);
         assert_eq!(clients(&flows, &echo(1, 200), 13), [20]);
         assert_eq!(clients(&flows, &echo(2, 300), 13), [20]);
@@ -244,7 +244,7 @@ mod tests {
     fn packets_that_answers_cannot_tell_apart_are_of_one_user() {
         let flows = SentFlows::default();
         for ends in [echo(1, 100), datagram(7)] {
-            flows.note(sender(10), &ends, at(10));
+            flows.note_packet(sender(10), &ends, at(10));
             assert!(flows.is_distinct(1, &ends, at(11)));
             assert!(!flows.is_distinct(2, &ends, at(69)) && flows.is_distinct(2, &ends, at(70)));
         }
@@ -254,8 +254,8 @@ mod tests {
     #[test]
     fn programs_of_one_user_share_the_answers_to_a_flow() {
         let flows = SentFlows::default();
-        flows.note(sender(10), &datagram(7), at(10));
-        flows.note(sender(11), &datagram(7), at(20));
+        flows.note_packet(sender(10), &datagram(7), at(10));
+        flows.note_packet(sender(11), &datagram(7), at(20));
         assert_eq!(clients(&flows, &datagram(7), 30), [10, 11]);
         assert_eq!(clients(&flows, &datagram(7), 75), [11]);
     }
@@ -263,18 +263,18 @@ mod tests {
     #[test]
     fn no_user_makes_the_packets_of_another_be_forgotten() {
         let flows = SentFlows::default();
-        flows.note(sender(10), &echo(1, 100), at(10));
-        flows.note(sender(10), &datagram(7), at(10));
+        flows.note_packet(sender(10), &echo(1, 100), at(10));
+        flows.note_packet(sender(10), &datagram(7), at(10));
         for n in 0..=u16::MAX {
             let now = at(11) + Nanos::new(n.into());
-            flows.note(sender(20), &echo(n, 200), now);
-            flows.note(sender(20), &datagram(n), now);
-            flows.note(sender(20), &echo(n, 201), now);
+            flows.note_packet(sender(20), &echo(n, 200), now);
+            flows.note_packet(sender(20), &datagram(n), now);
+            flows.note_packet(sender(20), &echo(n, 201), now);
         }
         assert_eq!(clients(&flows, &echo(1, 100), 12), [10]);
         assert_eq!(clients(&flows, &echo(u16::MAX, 201), 12), [20]);
         assert_eq!(clients(&flows, &echo(0, 200), 12), [0; 0], "of too many the oldest are forgotten");
-        let known = flows.lock();
+        let known = flows.lock_known();
         assert!(
             known.requests.len() <= MOST_OF_USER + 1 && known.of_users[&2].requests.len() <= MOST_OF_USER
         );
@@ -284,14 +284,14 @@ mod tests {
     fn what_can_no_longer_be_answered_is_forgotten() {
         let flows = SentFlows::default();
         for n in 0..1_000 {
-            flows.note(sender(10), &echo(n, 100), at(10));
-            flows.note(sender(10), &datagram(n), at(10));
+            flows.note_packet(sender(10), &echo(n, 100), at(10));
+            flows.note_packet(sender(10), &datagram(n), at(10));
         }
         for n in 0..1_000 {
-            flows.note(sender(10), &echo(n, 200), at(100));
-            flows.note(sender(10), &datagram(2_000 + n), at(100));
+            flows.note_packet(sender(10), &echo(n, 200), at(100));
+            flows.note_packet(sender(10), &datagram(2_000 + n), at(100));
         }
-        let known = flows.lock();
+        let known = flows.lock_known();
         assert_eq!((known.requests.len(), known.flows.len()), (1_000, 1_001), "one flow has the requests");
     }
 }

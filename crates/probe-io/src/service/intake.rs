@@ -24,7 +24,7 @@ pub(super) const MOST_IN_TRAIN: u32 = 256;
 pub(super) const LONGEST_TRAIN: Nanos = Nanos::from_millis(100);
 
 /// Checks the packets of a batch and queues them. Refused ones are reported before this returns.
-pub(super) fn take(
+pub(super) fn take_batch(
     client: &ClientConnection,
     shared: &ServiceShared,
     batch: u64,
@@ -34,30 +34,30 @@ pub(super) fn take(
         client,
         shared,
         batch,
-        clocks: ClockReadings::take(),
+        clocks: ClockReadings::read_clocks(),
         deadline: now() + LOOKED_UP_WITHIN,
     };
     let mut accepted = 0;
     let mut reports = Vec::new();
     let mut first = 0;
-    for train in trains(packets) {
+    for train in split_into_trains(packets) {
         let checked = intake.check_train(&train);
         let queued = checked.and_then(|queued| {
-            shared.push(queued).map_err(|why| TrainRefusal { packet: None, why: why.into() })
+            shared.queue_train(queued).map_err(|why| TrainRefusal { packet: None, why: why.into() })
         });
         match queued {
             Ok(()) => accepted += small_count(train.len()),
-            Err(refusal) => reports.extend(intake.refused(&refusal, first, &train)),
+            Err(refusal) => reports.extend(intake.refusal_reports(&refusal, first, &train)),
         }
         first += train.len();
     }
-    client.report(&reports);
-    let queued = shared.lock().queue.queued(client.id);
+    client.report_packets(&reports);
+    let queued = shared.lock_state().queue.queued_packets(client.id);
     ServiceMessage::Accepted { batch, accepted, refused: small_count(reports.len()), queued }
 }
 
 /// Divides a batch into trains and single packets.
-fn trains(packets: Vec<PacketToRelease>) -> Vec<Vec<PacketToRelease>> {
+fn split_into_trains(packets: Vec<PacketToRelease>) -> Vec<Vec<PacketToRelease>> {
     let mut trains: Vec<Vec<PacketToRelease>> = Vec::new();
     for packet in packets {
         // Number 0 means a single packet, so two of them are no train.
@@ -81,7 +81,7 @@ struct RefusedPacket {
 }
 
 impl RefusedPacket {
-    const fn at(why: PacketRefusal, byte: usize) -> Self {
+    const fn at_byte(why: PacketRefusal, byte: usize) -> Self {
         Self { why, byte: Some(byte) }
     }
 }
@@ -113,7 +113,7 @@ struct IpFields {
 }
 
 impl IpFields {
-    const fn of(address: IpAddr) -> Self {
+    const fn for_address(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(_) => Self { source: 12, target: 16, length: IPV4 },
             IpAddr::V6(_) => Self { source: 8, target: 24, length: IPV6 },
@@ -146,24 +146,29 @@ struct CheckedPacket {
 }
 
 impl BatchIntake<'_> {
-    fn due(&self, packet: &PacketToRelease) -> MonoTime {
+    fn due_time(&self, packet: &PacketToRelease) -> MonoTime {
         self.clocks.to_monotonic(packet.clock, packet.release_at)
     }
 
     /// The reports of a train that begins with the packet of the batch of this number.
-    fn refused(&self, refusal: &TrainRefusal, first: usize, train: &[PacketToRelease]) -> Vec<PacketReport> {
+    fn refusal_reports(
+        &self,
+        refusal: &TrainRefusal,
+        first: usize,
+        train: &[PacketToRelease],
+    ) -> Vec<PacketReport> {
         let each = train.iter().enumerate().map(|(index, packet)| {
             let is_cause = refusal.packet.is_none_or(|cause| cause == index);
             let RefusedPacket { why, byte } =
                 if is_cause { refusal.why } else { PacketRefusal::TrainRefused.into() };
-            let planned = self.due(packet).as_nanos();
-            let outcome = report::outcome(why);
+            let planned = self.due_time(packet).as_nanos();
+            let outcome = report::refusal_outcome(why);
             PacketReport {
                 fault: u16::try_from(first + index).ok().map(|packet| PacketFault {
                     packet,
                     byte: byte.and_then(|byte| u16::try_from(byte).ok()),
                 }),
-                ..PacketReport::unsent(self.batch, packet.cookie, packet.train, planned, outcome)
+                ..PacketReport::new_unsent(self.batch, packet.cookie, packet.train, planned, outcome)
             }
         });
         each.collect()
@@ -185,7 +190,7 @@ impl BatchIntake<'_> {
                 packets: Vec::new(),
             });
             if let Some(byte) = wrong_in_train(queued, &checked, way.permitted.ip(), latest) {
-                return Err(refused(RefusedPacket::at(PacketRefusal::Malformed, byte)));
+                return Err(refused(RefusedPacket::at_byte(PacketRefusal::Malformed, byte)));
             }
             queued.packets.push(checked);
         }
@@ -197,31 +202,32 @@ impl BatchIntake<'_> {
         let due = self.check_time(packet, now)?;
         let CheckedBytes { macs, ends, ip_byte } = self.check_bytes(packet)?;
         let ServiceShared { paths, interface, ports, .. } = self.shared;
-        let ip = IpFields::of(ends.source);
+        let ip = IpFields::for_address(ends.source);
         if !paths.is_own(ends.source) {
-            return Err(RefusedPacket::at(PacketRefusal::WrongSource, ip_byte + ip.source));
+            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, ip_byte + ip.source));
         }
-        let way = self.find_path(ends.target).map_err(|why| RefusedPacket::at(why, ip_byte + ip.target))?;
+        let way =
+            self.find_path(ends.target).map_err(|why| RefusedPacket::at_byte(why, ip_byte + ip.target))?;
         let frame = frame_of(packet, macs, &way)?;
         if frame.len() > interface.longest_frame {
-            return Err(RefusedPacket::at(PacketRefusal::TooLong, SIZE));
+            return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE));
         }
         // Ports come last: a packet that is refused for another reason reserves none.
-        if !ports.reserve(self.client, &ends, due, now) {
-            return Err(RefusedPacket::at(PacketRefusal::WrongSource, ip_byte + ip.length));
+        if !ports.reserve_port(self.client, &ends, due, now) {
+            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, ip_byte + ip.length));
         }
         Ok(CheckedPacket { packet: QueuedPacket { cookie: packet.cookie, due, ends, frame }, way })
     }
 
     /// Returns when a packet is due, unless that is too late or too far ahead.
     fn check_time(&self, packet: &PacketToRelease, now: MonoTime) -> Result<MonoTime, RefusedPacket> {
-        let due = self.due(packet);
+        let due = self.due_time(packet);
         if due > now + self.shared.options.horizon {
-            return Err(RefusedPacket::at(PacketRefusal::TooFarAhead, RELEASE_AT));
+            return Err(RefusedPacket::at_byte(PacketRefusal::TooFarAhead, RELEASE_AT));
         }
         // A `latest` of 0 sets no limit.
         if packet.latest > 0 && now > due + Nanos::new(packet.latest) {
-            return Err(RefusedPacket::at(PacketRefusal::Late, RELEASE_AT));
+            return Err(RefusedPacket::at_byte(PacketRefusal::Late, RELEASE_AT));
         }
         Ok(due)
     }
@@ -240,11 +246,11 @@ impl BatchIntake<'_> {
             }),
         };
         let checked =
-            checked.map_err(|wrong| RefusedPacket::at(PacketRefusal::Malformed, BYTES + wrong.byte))?;
+            checked.map_err(|wrong| RefusedPacket::at_byte(PacketRefusal::Malformed, BYTES + wrong.byte))?;
         // A frame may be padded beyond its packet, so both lengths count.
         let longest = checked.ends.length.max(packet.bytes.len().saturating_sub(ETHERNET));
         if longest > self.shared.interface.mtu as usize {
-            return Err(RefusedPacket::at(PacketRefusal::TooLong, SIZE));
+            return Err(RefusedPacket::at_byte(PacketRefusal::TooLong, SIZE));
         }
         Ok(checked)
     }
@@ -254,8 +260,8 @@ impl BatchIntake<'_> {
         if let Some(known) = paths.known_path(target, self.client.peer.user) {
             return known;
         }
-        self.client.spend(work::LOOK_UP);
-        paths.find(target, self.client.peer.user, self.deadline)
+        self.client.spend_units(work::LOOK_UP);
+        paths.find_path(target, self.client.peer.user, self.deadline)
     }
 }
 
@@ -285,13 +291,13 @@ fn frame_of(
     way: &ProbePath,
 ) -> Result<Vec<u8>, RefusedPacket> {
     let mut frame = match macs {
-        None => framed(&packet.bytes, way),
+        None => add_ethernet_header(&packet.bytes, way),
         // A frame to another host of the network would go around the permit, which was checked for the target only.
         Some(macs) if macs.to != way.ends.next_mac => {
-            return Err(RefusedPacket::at(PacketRefusal::WrongSource, BYTES));
+            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, BYTES));
         }
         Some(macs) if macs.from != way.ends.own_mac => {
-            return Err(RefusedPacket::at(PacketRefusal::WrongSource, BYTES + macs.to.len()));
+            return Err(RefusedPacket::at_byte(PacketRefusal::WrongSource, BYTES + macs.to.len()));
         }
         Some(_) => packet.bytes.clone(),
     };
@@ -302,7 +308,7 @@ fn frame_of(
 }
 
 /// The packet with an Ethernet header to the next hop.
-fn framed(packet: &[u8], way: &ProbePath) -> Vec<u8> {
+fn add_ethernet_header(packet: &[u8], way: &ProbePath) -> Vec<u8> {
     let ether_type: u16 = if way.ends.target.is_ipv4() { 0x0800 } else { 0x86dd };
     let mut frame = Vec::with_capacity(ETHERNET + packet.len());
     frame.extend(way.ends.next_mac);
@@ -320,7 +326,7 @@ struct ClockReadings {
 }
 
 impl ClockReadings {
-    fn take() -> Self {
+    fn read_clocks() -> Self {
         let offset = clock::realtime_offset();
         let monotonic = clock::monotonic_ns();
         let realtime = monotonic.saturating_add_signed(offset.offset_ns);
@@ -362,9 +368,9 @@ mod tests {
 
     #[test]
     fn consecutive_packets_of_one_number_are_a_train() {
-        let packet = |train| PacketToRelease { train, ..PacketToRelease::ip(0, 0, Vec::new()) };
+        let packet = |train| PacketToRelease { train, ..PacketToRelease::ip_packet(0, 0, Vec::new()) };
         let lengths = |numbers: &[u32]| {
-            trains(numbers.iter().map(|number| packet(*number)).collect())
+            split_into_trains(numbers.iter().map(|number| packet(*number)).collect())
                 .iter()
                 .map(Vec::len)
                 .collect::<Vec<_>>()

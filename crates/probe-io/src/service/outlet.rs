@@ -63,7 +63,7 @@ impl<'a> ServiceOutlet<'a> {
             release,
             shared,
             shares: TargetShares::default(),
-            calendar: if is_ring { ReleaseCalendar::of_whole_trains() } else { ReleaseCalendar::new() },
+            calendar: if is_ring { ReleaseCalendar::for_whole_trains() } else { ReleaseCalendar::new() },
             committed: BTreeMap::new(),
             last_number: 0,
             begun: VecDeque::new(),
@@ -72,21 +72,21 @@ impl<'a> ServiceOutlet<'a> {
     }
 
     /// Sends until the service is to end; then reports what still waits.
-    pub(super) fn run(mut self) {
+    pub(super) fn run_outlet(mut self) {
         // Without real-time priority the thread may get the processor late on a busy machine; lateness is flagged as ever.
         drop(sched::request_fifo(PRIORITY));
         let lead = self.shared.interface.lead;
         loop {
             match self.shared.take_work(lead + SLICE, SLICE, MOST_AT_ONCE, self.next_time()) {
                 TakenWork::Work(work) => {
-                    work.gone.iter().for_each(|client| self.forget(*client));
+                    work.gone.iter().for_each(|client| self.forget_client(*client));
                     self.commit_trains(work.trains);
                 }
                 TakenWork::Nothing => {}
                 TakenWork::Ended => break,
             }
             self.begin_slice();
-            if self.begun.front().is_some_and(|frames| end_of(frames) <= now()) {
+            if self.begun.front().is_some_and(|frames| last_departure(frames) <= now()) {
                 self.finish_oldest();
             }
         }
@@ -96,7 +96,7 @@ impl<'a> ServiceOutlet<'a> {
         }
         let committed = std::mem::take(&mut self.committed);
         self.report(committed.into_values().map(|frame| {
-            let report = frame.packet.unsent(PacketOutcome::Ended);
+            let report = frame.packet.unsent_report(PacketOutcome::Ended);
             (frame, report)
         }));
         let waiting = self.shared.take_all();
@@ -107,11 +107,11 @@ impl<'a> ServiceOutlet<'a> {
     fn next_time(&self) -> Option<MonoTime> {
         let first = self.committed.first_key_value().filter(|_| self.begun.len() < MOST_BEGUN);
         let slice = first.map(|((at, _), _)| *at - self.shared.interface.lead);
-        let end = self.begun.front().map(|frames| end_of(frames));
+        let end = self.begun.front().map(|frames| last_departure(frames));
         slice.into_iter().chain(end).min()
     }
 
-    fn forget(&mut self, client: ClientId) {
+    fn forget_client(&mut self, client: ClientId) {
         self.shares.remove_client(client);
         self.committed.retain(|_, frame| frame.client != client);
     }
@@ -121,14 +121,14 @@ impl<'a> ServiceOutlet<'a> {
         self.calendar.forget_before(now);
         trains.sort_by_key(|due| due.rank);
         for DueTrain { train, .. } in trains {
-            if let Err(why) = self.commit(&train, now) {
+            if let Err(why) = self.commit_train(&train, now) {
                 self.shared.report_unsent(std::slice::from_ref(&train), why);
             }
         }
     }
 
     /// Takes a train from the limits of its target and gives it its time.
-    fn commit(&mut self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
+    fn commit_train(&mut self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
         // A packet may have waited for long: the target may have been closed meanwhile, or the permission may have ended.
         if !self.shared.paths.is_permitted(train.target.ip(), train.user) {
             return Err(PacketRefusal::NotPermitted);
@@ -136,16 +136,16 @@ impl<'a> ServiceOutlet<'a> {
         self.check_answers(train, now)?;
         let due: Vec<_> = train.packets.iter().map(|packet| packet.due).collect();
         // Overdue packets leave now: charged at their own time, they would come out of limits that have passed.
-        let earliest = train.due().max(now);
-        let overdue = earliest.since(train.due());
+        let earliest = train.first_due().max(now);
+        let overdue = earliest.since(train.first_due());
         if train.latest.is_some_and(|latest| overdue > latest) {
             return Err(PacketRefusal::Late);
         }
         let lengths: Vec<_> = train.packets.iter().map(|packet| frame_length(&packet.frame)).collect();
         let client = ProbingClient { id: train.client, user: train.user };
-        let taken = self.shares.take(client, train.target, &lengths, earliest);
+        let taken = self.shares.take_train(client, train.target, &lengths, earliest);
         taken.map_err(|_| PacketRefusal::OverLimit)?;
-        let later = self.calendar.reserve(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
+        let later = self.calendar.reserve_train(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
         for packet in &train.packets {
             let reported = ReportedPacket {
                 batch: train.batch,
@@ -157,7 +157,7 @@ impl<'a> ServiceOutlet<'a> {
             // The flow is recorded first: an answer may come before the mechanism reports the departure, and no other user may send
             // the same meanwhile.
             let sender = PacketSender { client: train.client, user: train.user };
-            self.shared.flows.note(sender, &packet.ends, packet.due + later);
+            self.shared.flows.note_packet(sender, &packet.ends, packet.due + later);
             let frame =
                 CommittedFrame { client: train.client, packet: reported, bytes: packet.frame.clone() };
             self.last_number += 1;
@@ -168,7 +168,7 @@ impl<'a> ServiceOutlet<'a> {
 
     /// Refuses packets whose answers no listener would receive, or that could be taken for answers to another user.
     fn check_answers(&self, train: &QueuedTrain, now: MonoTime) -> Result<(), PacketRefusal> {
-        if !train.packets.iter().all(|packet| self.shared.hears_answers_to(packet.ends.source)) {
+        if !train.packets.iter().all(|packet| self.shared.receives_answers_to(packet.ends.source)) {
             return Err(PacketRefusal::NoRoute);
         }
         let is_distinct = |ends| self.shared.flows.is_distinct(train.user, ends, now);
@@ -189,11 +189,11 @@ impl<'a> ServiceOutlet<'a> {
         let frames = self.take_slice(soon + SLICE);
         let dues: Vec<_> =
             frames.iter().map(|(at, frame)| DueFrame { at: *at, frame: &frame.bytes }).collect();
-        let begun = self.release.begin(&dues);
+        let begun = self.release.begin_train(&dues);
         if begun.is_ok() {
             self.begun.push_back(frames);
         } else {
-            self.note(begun);
+            self.note_result(begun);
             // Frames without an outcome count as not sent.
             self.report_departed(frames, &[]);
         }
@@ -220,31 +220,31 @@ impl<'a> ServiceOutlet<'a> {
     fn finish_oldest(&mut self) {
         let Some(frames) = self.begun.pop_front() else { return };
         let mut gone = Vec::with_capacity(frames.len());
-        let finished = self.release.finish(&mut gone);
-        self.note(finished);
+        let finished = self.release.finish_train(&mut gone);
+        self.note_result(finished);
         self.report_departed(frames, &gone);
     }
 
     /// Ends the service if the mechanism fails for long.
-    fn note(&mut self, result: Result<(), Error>) {
+    fn note_result(&mut self, result: Result<(), Error>) {
         let Err(error) = result else {
             self.failing_since = None;
             return;
         };
         let now = now();
         if now.since(*self.failing_since.get_or_insert(now)) >= FAILS_FOR {
-            self.shared.fail(error);
+            self.shared.fail_service(error);
         }
     }
 
     /// Reports to clients the outcome of their frames. Those beyond `gone` were not sent.
     fn report_departed(&self, frames: BegunFrames, gone: &[DepartedFrame]) {
         let tolerance = self.shared.options.tolerance;
-        let unsent = DepartedFrame::unsent();
+        let unsent = DepartedFrame::new_unsent();
         let all = frames.into_iter().zip(gone.iter().chain(std::iter::repeat(&unsent)));
         self.report(all.map(|((_, frame), gone)| {
-            let report = report::departed(frame.packet, gone, tolerance);
-            (frame, report)
+            let report_frames = report::departure_report(frame.packet, gone, tolerance);
+            (frame, report_frames)
         }));
     }
 
@@ -255,9 +255,9 @@ impl<'a> ServiceOutlet<'a> {
             reports.entry(frame.client).or_default().push(report);
         }
         for (client, reports) in reports {
-            self.shared.lock().queue.note_sent(client, reports.len() as u64, now);
-            if let Some(client) = self.shared.client(client) {
-                client.report(&reports);
+            self.shared.lock_state().queue.note_sent(client, reports.len() as u64, now);
+            if let Some(client) = self.shared.find_client(client) {
+                client.report_packets(&reports);
             }
         }
     }
@@ -271,6 +271,6 @@ impl CommittedFrame {
 }
 
 /// Departure time of the last of these frames.
-fn end_of(frames: &[(MonoTime, CommittedFrame)]) -> MonoTime {
+fn last_departure(frames: &[(MonoTime, CommittedFrame)]) -> MonoTime {
     frames.last().map(|(at, _)| *at).unwrap_or_default()
 }

@@ -57,14 +57,14 @@ impl TargetPaths {
         Self { interface, permission, known: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownPaths> {
+    fn lock_known(&self) -> MutexGuard<'_, KnownPaths> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that a target does not want packets of a user; `false` if that was known.
-    pub(super) fn close(&self, target: IpAddr, user: u32) -> bool {
+    pub(super) fn close_target(&self, target: IpAddr, user: u32) -> bool {
         let now = now();
-        let mut known = self.known();
+        let mut known = self.lock_known();
         known.open_again(now);
         // `::ffff:192.0.2.1` is the same host as `192.0.2.1`.
         let before = known.closed.entry(target.to_canonical()).or_default().insert(user, now + CLOSED_FOR);
@@ -76,7 +76,7 @@ impl TargetPaths {
 
     /// Returns whether a user must leave a target alone now.
     pub(super) fn is_closed(&self, target: IpAddr, user: u32) -> bool {
-        let known = self.known();
+        let known = self.lock_known();
         let closed_of_user = known.closed_of_user.get(&user).copied().unwrap_or_default();
         closed_of_user >= MOST_CLOSED_OF_USER || known.is_closed(target.to_canonical(), user, now())
     }
@@ -87,7 +87,7 @@ impl TargetPaths {
     }
 
     /// The limits of a target for a user; `None`: it may not be probed.
-    pub(super) fn limits(&self, target: IpAddr, user: u32) -> Option<TargetLimits> {
+    pub(super) fn limits_for(&self, target: IpAddr, user: u32) -> Option<TargetLimits> {
         self.is_permitted(target, user).then(|| (self.permission)(target).ok())?.map(PermittedTarget::limits)
     }
 
@@ -97,13 +97,13 @@ impl TargetPaths {
             return Some(Err(PacketRefusal::NotPermitted));
         }
         let now = now();
-        let known = self.known();
+        let known = self.lock_known();
         let path = known.paths.get(&user).and_then(|paths| paths.get(&target));
         path.filter(|path| now < path.until).map(|path| path.found.clone())
     }
 
     /// Looks up the path to a target. The next hop may take seconds to answer with its hardware address; no lock is held meanwhile.
-    pub(super) fn find(
+    pub(super) fn find_path(
         &self,
         target: IpAddr,
         user: u32,
@@ -114,16 +114,16 @@ impl TargetPaths {
         if now >= deadline {
             return Err(PacketRefusal::NoRoute);
         }
-        let found = self.look_up(target);
+        let found = self.look_up_path(target);
         let holds = if found.is_ok() { PATH_HOLDS } else { FAILURE_HOLDS };
-        self.known().note_path(target, user, KnownPath { found: found.clone(), until: now + holds });
+        self.lock_known().note_path(target, user, KnownPath { found: found.clone(), until: now + holds });
         found
     }
 
-    fn look_up(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
+    fn look_up_path(&self, target: IpAddr) -> Result<ProbePath, PacketRefusal> {
         let permitted = (self.permission)(target).map_err(|_| PacketRefusal::NotPermitted)?;
         // The thread is in the namespace of the interface.
-        let way = path::find(None, permitted, Some(&self.interface.location.interface));
+        let way = path::find_path(None, permitted, Some(&self.interface.location.interface));
         let way = way.map_err(|_| PacketRefusal::NoRoute)?;
         if way.index == self.interface.index { Ok(way) } else { Err(PacketRefusal::NoRoute) }
     }
@@ -131,7 +131,7 @@ impl TargetPaths {
     /// Returns whether an address is one of the interface.
     pub(super) fn is_own(&self, source: IpAddr) -> bool {
         let now = now();
-        let mut known = self.known();
+        let mut known = self.lock_known();
         // Every packet asks for this, so the answer of the kernel is kept for a while.
         if now >= known.sources_until {
             let inside = packetrig_plan::PortLocation { namespace: None, ..self.interface.location.clone() };
@@ -203,15 +203,15 @@ mod tests {
             lead: Nanos::ZERO,
         };
         let permit = ProbePermit::default();
-        let paths = TargetPaths::new(interface, Box::new(move |ip| permit.permitted(ip, "2026-11-27")));
+        let paths = TargetPaths::new(interface, Box::new(move |ip| permit.permit_target(ip, "2026-11-27")));
         let target = "127.0.0.1".parse().unwrap();
         let may = |user| paths.is_permitted(target, user);
-        assert!(may(1) && paths.close(target, 1) && !paths.close(target, 1));
+        assert!(may(1) && paths.close_target(target, 1) && !paths.close_target(target, 1));
         assert!(!may(1) && may(2) && may(9));
         assert!(!paths.is_permitted("::ffff:127.0.0.1".parse().unwrap(), 1), "the same host");
-        assert!(paths.close(target, 2) && !may(2) && may(9));
-        assert!(paths.close(target, 3) && !may(9), "three users' packets were refused");
-        paths.known().open_again(now() + CLOSED_FOR + Nanos::from_secs(1));
-        assert!(may(1) && may(9) && paths.known().closed.is_empty());
+        assert!(paths.close_target(target, 2) && !may(2) && may(9));
+        assert!(paths.close_target(target, 3) && !may(9), "three users' packets were refused");
+        paths.lock_known().open_again(now() + CLOSED_FOR + Nanos::from_secs(1));
+        assert!(may(1) && may(9) && paths.lock_known().closed.is_empty());
     }
 }

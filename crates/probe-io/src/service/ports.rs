@@ -42,7 +42,7 @@ struct SourcePort {
 
 impl SourcePort {
     /// `None`: packets of this kind have no ports.
-    const fn of(ends: &PacketEnds) -> Option<Self> {
+    const fn from_ends(ends: &PacketEnds) -> Option<Self> {
         let (is_tcp, port) = match ends.flow {
             PacketFlow::Icmp { .. } => return None,
             PacketFlow::Tcp { own_port, .. } => (true, own_port),
@@ -114,21 +114,21 @@ impl ClientPorts {
         Self { netns, most_held, known: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownPorts> {
+    fn lock_known(&self) -> MutexGuard<'_, KnownPorts> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether a client may send a packet that is due then. A free port is the client's from here on.
-    pub(super) fn reserve(
+    pub(super) fn reserve_port(
         &self,
         client: &ClientConnection,
         ends: &PacketEnds,
         due: MonoTime,
         now: MonoTime,
     ) -> bool {
-        let Some(port) = SourcePort::of(ends) else { return true };
+        let Some(port) = SourcePort::from_ends(ends) else { return true };
         let until = due.max(now) + ANSWERED_WITHIN;
-        let mut known = self.known();
+        let mut known = self.lock_known();
         known.free_idle(now);
         if let Some(reserved) = known.reserved.get_mut(&port) {
             if reserved.client == client.id {
@@ -143,37 +143,39 @@ impl ClientPorts {
             return taken.is_allowed;
         }
         // Sockets and look-ups of users take system calls, so the client pays for them.
-        client.spend(work::LOOK_UP);
+        client.spend_units(work::LOOK_UP);
         // The lock is held here, so that only one of two clients that ask at once gets the port.
         let of_user = known.of_users.get(&user).copied().unwrap_or_default();
         if of_user.reserved >= MOST_RESERVED_OF_USER {
             return false;
         }
         let reservation = |held| PortReservation { client: client.id, user, until, held };
-        match self.hold(port, of_user.held < self.most_held) {
-            HoldOutcome::Held(held) => known.add(port, reservation(Some(held))),
+        match self.hold_port(port, of_user.held < self.most_held) {
+            HoldOutcome::Held(held) => known.add_reservation(port, reservation(Some(held))),
             // No program of an ordinary user can have a port that this service cannot hold, so only root's programs may send from it.
-            HoldOutcome::NotHeld => client.rights.is_trusted && known.add(port, reservation(None)),
+            HoldOutcome::NotHeld => {
+                client.rights.is_trusted && known.add_reservation(port, reservation(None))
+            }
             HoldOutcome::Taken => {
                 drop(known);
                 let is_allowed = client.rights.is_trusted || is_port_of_user(port, user);
-                self.known().note_taken(user, port, TakenPort { is_allowed, until: now + PORT_HOLDS });
+                self.lock_known().note_taken(user, port, TakenPort { is_allowed, until: now + PORT_HOLDS });
                 is_allowed
             }
         }
     }
 
     /// Opens a socket at a port, unless a program has it.
-    fn hold(&self, port: SourcePort, has_room: bool) -> HoldOutcome {
+    fn hold_port(&self, port: SourcePort, has_room: bool) -> HoldOutcome {
         // The kernel would replace port 0 by another one.
         if port.port < FIRST_ORDINARY_PORT || !has_room {
             return HoldOutcome::NotHeld;
         }
         let address = SocketAddr::new(port.address, port.port);
         let opened = match port.protocol() {
-            PortProtocol::Tcp => ReservedPort::tcp_at(&self.netns, address)
+            PortProtocol::Tcp => ReservedPort::reserve_tcp_at(&self.netns, address)
                 .map(|reserved| PortSocket::Tcp { _reserved: reserved }),
-            PortProtocol::Udp => HeldPort::hold(&self.netns, PortProtocol::Udp, address)
+            PortProtocol::Udp => HeldPort::hold_at(&self.netns, PortProtocol::Udp, address)
                 .map(|held| PortSocket::Udp { _held: held }),
         };
         match opened {
@@ -185,12 +187,12 @@ impl ClientPorts {
 
     /// Frees the ports of a client.
     pub(super) fn remove_client(&self, client: ClientId) {
-        self.known().free(|reserved| reserved.client == client);
+        self.lock_known().free_ports(|reserved| reserved.client == client);
     }
 
     /// Frees ports whose packets can no longer be answered.
     pub(super) fn free_idle(&self, now: MonoTime) {
-        self.known().free_idle(now);
+        self.lock_known().free_idle(now);
     }
 }
 
@@ -209,7 +211,7 @@ enum HoldOutcome {
 
 impl KnownPorts {
     /// Adds a reservation. Always `true`: there is room for it.
-    fn add(&mut self, port: SourcePort, reservation: PortReservation) -> bool {
+    fn add_reservation(&mut self, port: SourcePort, reservation: PortReservation) -> bool {
         let of_user = self.of_users.entry(reservation.user).or_default();
         of_user.reserved += 1;
         of_user.held += usize::from(reservation.held.is_some());
@@ -228,11 +230,11 @@ impl KnownPorts {
     fn free_idle(&mut self, now: MonoTime) {
         if now.since(self.freed_at) >= FREED_EVERY {
             self.freed_at = now;
-            self.free(|reserved| reserved.until <= now);
+            self.free_ports(|reserved| reserved.until <= now);
         }
     }
 
-    fn free(&mut self, is_over: impl Fn(&PortReservation) -> bool) {
+    fn free_ports(&mut self, is_over: impl Fn(&PortReservation) -> bool) {
         let of_users = &mut self.of_users;
         self.reserved.retain(|_, reserved| {
             let is_over = is_over(reserved);

@@ -50,16 +50,16 @@ pub(super) struct ClientCounts {
 }
 
 impl ClientCounts {
-    pub(super) fn add(&mut self, report: &PacketReport) {
+    pub(super) fn add_report(&mut self, report: &PacketReport) {
         let packets = &mut self.packets;
         if report.outcome != PacketOutcome::Sent {
             *packets.refused.entry(report.outcome.name()).or_default() += 1;
             return;
         }
         packets.sent += 1;
-        packets.late += u64::from(report.flags.has(ReportFlags::LATE));
-        packets.shifted += u64::from(report.flags.has(ReportFlags::SHIFTED));
-        if let Some(left) = report.left() {
+        packets.late += u64::from(report.flags.has_flag(ReportFlags::LATE));
+        packets.shifted += u64::from(report.flags.has_flag(ReportFlags::SHIFTED));
+        if let Some(left) = report.departed_at() {
             let middle = left.lo + (left.hi - left.lo) / 2;
             self.errors_ns.push_back(middle.cast_signed().wrapping_sub(report.planned.cast_signed()));
             if self.errors_ns.len() > MOST_ERRORS {
@@ -69,7 +69,7 @@ impl ClientCounts {
     }
 
     pub(super) fn release_error_ns(&self) -> Option<ErrorSpread> {
-        ErrorSpread::of(self.errors_ns.iter().copied().collect())
+        ErrorSpread::from_values(self.errors_ns.iter().copied().collect())
     }
 }
 
@@ -87,13 +87,17 @@ pub(super) struct ReportedPacket {
 
 impl ReportedPacket {
     /// The report of it if it was not sent.
-    pub(super) const fn unsent(&self, outcome: PacketOutcome) -> PacketReport {
-        PacketReport::unsent(self.batch, self.cookie, self.train, self.planned.as_nanos(), outcome)
+    pub(super) const fn unsent_report(&self, outcome: PacketOutcome) -> PacketReport {
+        PacketReport::new_unsent(self.batch, self.cookie, self.train, self.planned.as_nanos(), outcome)
     }
 }
 
 /// The report of a packet that the release mechanism had.
-pub(super) fn departed(packet: ReportedPacket, gone: &DepartedFrame, tolerance: Nanos) -> PacketReport {
+pub(super) fn departure_report(
+    packet: ReportedPacket,
+    gone: &DepartedFrame,
+    tolerance: Nanos,
+) -> PacketReport {
     let outcome = if gone.flags.contains(&ProbeFlag::Dropped) {
         PacketOutcome::Dropped
     } else if gone.handed_over.is_none() {
@@ -104,37 +108,37 @@ pub(super) fn departed(packet: ReportedPacket, gone: &DepartedFrame, tolerance: 
     let mut flags = ReportFlags::default();
     for flag in &gone.flags {
         match flag {
-            ProbeFlag::Late => flags.set(ReportFlags::LATE),
-            ProbeFlag::Early => flags.set(ReportFlags::EARLY),
-            ProbeFlag::Stolen => flags.set(ReportFlags::STOLEN),
-            ProbeFlag::StampMissing => flags.set(ReportFlags::STAMP_MISSING),
-            ProbeFlag::StampsDisagree => flags.set(ReportFlags::STAMPS_DISAGREE),
+            ProbeFlag::Late => flags.set_flag(ReportFlags::LATE),
+            ProbeFlag::Early => flags.set_flag(ReportFlags::EARLY),
+            ProbeFlag::Stolen => flags.set_flag(ReportFlags::STOLEN),
+            ProbeFlag::StampMissing => flags.set_flag(ReportFlags::STAMP_MISSING),
+            ProbeFlag::StampsDisagree => flags.set_flag(ReportFlags::STAMPS_DISAGREE),
             ProbeFlag::Dropped | ProbeFlag::First | ProbeFlag::Unsent => {}
         }
     }
     if packet.shifted > Nanos::ZERO {
-        flags.set(ReportFlags::SHIFTED);
+        flags.set_flag(ReportFlags::SHIFTED);
     }
     // The mechanism judges by the time that it was given, which a clash may have moved.
     let left = gone.left_here().map(|stamp| stamp.lo);
     if left.is_some_and(|left| left > (packet.planned + tolerance).as_nanos()) {
-        flags.set(ReportFlags::LATE);
+        flags.set_flag(ReportFlags::LATE);
     }
-    let stage = |stage| DepartureStamp::of(&gone.departures, stage).and_then(stamp);
+    let stage = |stage| DepartureStamp::find_stage(&gone.departures, stage).and_then(packet_stamp);
     PacketReport {
         flags,
         shifted: packet.shifted.as_u64(),
-        handed_over: gone.handed_over.and_then(stamp),
-        released: gone.released.and_then(stamp),
+        handed_over: gone.handed_over.and_then(packet_stamp),
+        released: gone.released.and_then(packet_stamp),
         queue: stage(DepartureStage::Queue),
         driver: stage(DepartureStage::Driver),
         wire: stage(DepartureStage::Wire),
-        ..packet.unsent(outcome)
+        ..packet.unsent_report(outcome)
     }
 }
 
 /// `None`: the clock is another host's, which a departure never has.
-pub(super) fn stamp(stamp: ProbeStamp) -> Option<PacketStamp> {
+pub(super) fn packet_stamp(stamp: ProbeStamp) -> Option<PacketStamp> {
     let clock = match stamp.clock {
         StampClock::Monotonic => StampClockName::Monotonic,
         // The protocol has 16 bits for the number of a clock device.
@@ -151,7 +155,7 @@ pub(super) fn stamp(stamp: ProbeStamp) -> Option<PacketStamp> {
     Some(PacketStamp { clock, reader, lo: stamp.lo, hi: stamp.hi })
 }
 
-pub(super) const fn outcome(refusal: PacketRefusal) -> PacketOutcome {
+pub(super) const fn refusal_outcome(refusal: PacketRefusal) -> PacketOutcome {
     match refusal {
         PacketRefusal::Late => PacketOutcome::Late,
         PacketRefusal::QueueFull => PacketOutcome::QueueFull,

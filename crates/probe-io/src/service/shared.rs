@@ -91,7 +91,7 @@ impl ServiceShared {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, SharedState> {
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, SharedState> {
         // A thread that panicked leaves a queue that is whole: each of its calls finishes before the next lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -99,7 +99,7 @@ impl ServiceShared {
     /// Returns the allowance of all clients of a user. Users of the service are few, so none is forgotten.
     pub(super) fn allowance_of(&self, user: u32) -> Arc<Mutex<WorkAllowance>> {
         let mut all = self.allowances.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Mutex::new(WorkAllowance::of_user()))))
+        Arc::clone(all.entry(user).or_insert_with(|| Arc::new(Mutex::new(WorkAllowance::for_user()))))
     }
 
     pub(super) fn new_client_id(&self) -> ClientId {
@@ -107,26 +107,26 @@ impl ServiceShared {
     }
 
     pub(super) fn has_room_for(&self, user: u32) -> bool {
-        let state = self.lock();
+        let state = self.lock_state();
         let of_user = state.clients.values().filter(|client| client.peer.user == user).count();
         of_user < self.most_clients_of(user)
     }
 
     /// Number of clients of a user that are served at a time.
     pub(super) fn most_clients_of(&self, user: u32) -> usize {
-        if user == 0 { MOST_CLIENTS } else { clients_of_user(self.options.users()) }
+        if user == 0 { MOST_CLIENTS } else { clients_of_user(self.options.user_count()) }
     }
 
-    pub(super) fn add(&self, client: &Arc<ClientConnection>) {
-        self.lock().clients.insert(client.id, Arc::clone(client));
+    pub(super) fn add_client(&self, client: &Arc<ClientConnection>) {
+        self.lock_state().clients.insert(client.id, Arc::clone(client));
     }
 
     /// Forgets a client with its packets.
-    pub(super) fn remove(&self, client: &ClientConnection) {
+    pub(super) fn remove_client(&self, client: &ClientConnection) {
         // This closes sockets, so it happens before the lock is taken.
         self.ports.remove_client(client.id);
-        let past = client.past();
-        let mut state = self.lock();
+        let past = client.to_past_client();
+        let mut state = self.lock_state();
         state.queue.remove_client(client.id);
         state.clients.remove(&client.id);
         state.gone.push(client.id);
@@ -135,8 +135,8 @@ impl ServiceShared {
         }
     }
 
-    pub(super) fn client(&self, id: ClientId) -> Option<Arc<ClientConnection>> {
-        self.lock().clients.get(&id).cloned()
+    pub(super) fn find_client(&self, id: ClientId) -> Option<Arc<ClientConnection>> {
+        self.lock_state().clients.get(&id).cloned()
     }
 
     pub(super) fn set_heard_addresses(&self, addresses: Option<BTreeSet<IpAddr>>) {
@@ -144,28 +144,28 @@ impl ServiceShared {
     }
 
     /// Returns whether a listener receives answers now.
-    pub(super) fn hears_answers(&self) -> bool {
+    pub(super) fn receives_answers(&self) -> bool {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// Returns whether a listener receives answers to an address of the interface now.
-    pub(super) fn hears_answers_to(&self, address: IpAddr) -> bool {
+    pub(super) fn receives_answers_to(&self, address: IpAddr) -> bool {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.as_ref().is_some_and(|addresses| addresses.contains(&address))
     }
 
     pub(super) fn client_count(&self) -> usize {
-        self.lock().clients.len()
+        self.lock_state().clients.len()
     }
 
     /// Queues a train and wakes the outlet.
-    pub(super) fn push(&self, train: QueuedTrain) -> Result<(), PacketRefusal> {
-        let mut state = self.lock();
+    pub(super) fn queue_train(&self, train: QueuedTrain) -> Result<(), PacketRefusal> {
+        let mut state = self.lock_state();
         // The lock is held: the outlet takes every train that was pushed before the end.
         if self.is_ending() {
             return Err(PacketRefusal::Ended);
         }
-        state.queue.push(train).map_err(|_| PacketRefusal::QueueFull)?;
+        state.queue.push_train(train).map_err(|_| PacketRefusal::QueueFull)?;
         drop(state);
         self.changed.notify_one();
         Ok(())
@@ -179,7 +179,7 @@ impl ServiceShared {
         most: usize,
         until: Option<MonoTime>,
     ) -> TakenWork {
-        let mut state = self.lock();
+        let mut state = self.lock_state();
         while !self.is_ending() {
             let now = now();
             let due = state.queue.next_due();
@@ -201,9 +201,9 @@ impl ServiceShared {
 
     /// Ends probing of a target that has refused a packet of a user: for that user, and for all when it has refused packets of several.
     pub(super) fn close_target(&self, target: IpAddr, user: u32) {
-        if self.paths.close(target, user) {
+        if self.paths.close_target(target, user) {
             let is_closed = |user| self.paths.is_closed(target, user);
-            let cancelled = self.lock().queue.cancel_target(target, is_closed);
+            let cancelled = self.lock_state().queue.cancel_target(target, is_closed);
             self.report_unsent(&cancelled, PacketRefusal::NotPermitted);
         }
     }
@@ -211,7 +211,7 @@ impl ServiceShared {
     /// Reports to clients that their trains were not sent.
     pub(super) fn report_unsent(&self, trains: &[QueuedTrain], why: PacketRefusal) {
         for train in trains {
-            if let Some(client) = self.client(train.client) {
+            if let Some(client) = self.find_client(train.client) {
                 client.report_refused(train, why);
             }
         }
@@ -219,7 +219,7 @@ impl ServiceShared {
 
     /// Stops the intake of packets.
     pub(super) fn stop_intake(&self) {
-        let state = self.lock();
+        let state = self.lock_state();
         self.is_ending.store(true, Ordering::Relaxed);
         drop(state);
         self.changed.notify_all();
@@ -230,13 +230,13 @@ impl ServiceShared {
     }
 
     /// Lets the threads of clients end, after everything was reported.
-    pub(super) fn end(&self) {
+    pub(super) fn end_clients(&self) {
         self.has_ended.store(true, Ordering::Relaxed);
     }
 
     /// Ends the service because of an error.
-    pub(super) fn fail(&self, error: Error) {
-        self.lock().error.get_or_insert(error);
+    pub(super) fn fail_service(&self, error: Error) {
+        self.lock_state().error.get_or_insert(error);
         self.stop_intake();
     }
 
@@ -246,13 +246,13 @@ impl ServiceShared {
 
     /// Packets that still wait when the service ends.
     pub(super) fn take_all(&self) -> Vec<QueuedTrain> {
-        let due = self.lock().queue.take_due(MonoTime::from_nanos(u64::MAX), usize::MAX, now());
+        let due = self.lock_state().queue.take_due(MonoTime::from_nanos(u64::MAX), usize::MAX, now());
         due.into_iter().map(|due| due.train).collect()
     }
 
     /// The counts of all clients, after all threads have ended.
-    pub(super) fn result(&self) -> Result<Vec<PastClient>, Error> {
-        let mut state = self.lock();
+    pub(super) fn take_result(&self) -> Result<Vec<PastClient>, Error> {
+        let mut state = self.lock_state();
         match state.error.take() {
             Some(error) => Err(error),
             None => Ok(std::mem::take(&mut state.past)),

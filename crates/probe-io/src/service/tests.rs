@@ -46,16 +46,16 @@ impl ReleasePipeline for NotingRelease {
         ReleaseMechanism::Spin
     }
 
-    fn begin(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
+    fn begin_train(&mut self, train: &[DueFrame<'_>]) -> Result<(), Error> {
         let frames = train.iter().map(|due| (due.at, due.frame.to_vec())).collect();
         self.begun.push_back(BegunTrain { at: now(), frames });
         assert!(self.begun.len() <= MOST_BEGUN);
         Ok(())
     }
 
-    fn finish(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
+    fn finish_train(&mut self, gone: &mut Vec<DepartedFrame>) -> Result<(), Error> {
         let train = self.begun.pop_front().unwrap();
-        let stamp = |at| Some(ProbeStamp::around(StampSource::Program, at, 10));
+        let stamp = |at| Some(ProbeStamp::with_bound(StampSource::Program, at, 10));
         for (at, frame) in train.frames {
             if frame[30..34] == [127, 0, 0, 66] {
                 return Err(Error::Gone);
@@ -68,7 +68,7 @@ impl ReleasePipeline for NotingRelease {
         Ok(())
     }
 
-    fn lead(&self) -> Nanos {
+    fn lead_time(&self) -> Nanos {
         Nanos::from_millis(1)
     }
 
@@ -122,11 +122,12 @@ impl TestedService {
             least_limits: permit.least_limits(),
         };
         let location = PortLocation { namespace: None, interface: "lo".into() };
-        let permission = Box::new(move |ip| permit.permitted(ip, "2026-11-25"));
-        let service = ReleaseService::open(&socket, &location, release, options, permission).unwrap();
+        let permission = Box::new(move |ip| permit.permit_target(ip, "2026-11-25"));
+        let service = ReleaseService::listen_at(&socket, &location, release, options, permission).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || service.run(&|| told.load(Ordering::Relaxed)).unwrap());
+        let thread =
+            std::thread::spawn(move || service.serve_until(&|| told.load(Ordering::Relaxed)).unwrap());
         Self { socket, released, stop, thread: Some(thread), _directory: directory }
     }
 
@@ -164,7 +165,7 @@ impl Drop for TestedService {
 fn frame(source: &str, target: &str) -> Vec<u8> {
     let (source, target) = (source.parse().unwrap(), target.parse().unwrap());
     let mut frame = Vec::new();
-    FrameEnds { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }.udp(
+    FrameEnds { own_mac: [0; 6], next_mac: [0; 6], source, target, class: 0 }.write_udp(
         7,
         9,
         b"0123456789",
@@ -176,7 +177,7 @@ fn frame(source: &str, target: &str) -> Vec<u8> {
 /// A datagram that is due this many microseconds after a time.
 fn datagram(cookie: u64, begin: MonoTime, us: u64, target: &str) -> PacketToRelease {
     let packet = frame("127.0.0.1", target)[14..][..38].to_vec();
-    PacketToRelease::ip(cookie, (begin + Nanos::from_micros(us)).as_nanos(), packet)
+    PacketToRelease::ip_packet(cookie, (begin + Nanos::from_micros(us)).as_nanos(), packet)
 }
 
 /// A copy of the datagram from another port.

@@ -12,12 +12,12 @@ const OWNERS: &str =
 
 fn with(lab: &ProbeLab, owners: &str, test: impl FnOnce(&mut TrainSender<'_>)) {
     let permit = ProbePermit::from_text(owners).unwrap();
-    let target = permit.permitted("192.0.2.2".parse().unwrap(), "2026-11-22").unwrap();
-    let way = path::find(Some(&lab.near), target, None).unwrap();
+    let target = permit.permit_target("192.0.2.2".parse().unwrap(), "2026-11-22").unwrap();
+    let way = path::find_path(Some(&lab.near), target, None).unwrap();
     let manner = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
-    let release = release::open(&way.location, ReleaseMechanism::Spin, manner).unwrap();
+    let release = release::open_release(&way.location, ReleaseMechanism::Spin, manner).unwrap();
     let wanted = WantedPackets { addresses: vec![way.ends.source], port: None };
-    let ear = PacketListener::open(&way.location, way.index, &wanted).unwrap();
+    let ear = PacketListener::open_at_interface(&way.location, way.index, &wanted).unwrap();
     let method = Box::new(EchoMethod::new(way.ends, 5, None));
     let dispatcher = ReleaseDispatcher::new(release, ProbeBudget::new(target.limits()));
     test(&mut TrainSender::new(&way, method, dispatcher, ear, ArrivalRule::Near));
@@ -34,7 +34,7 @@ fn every_probe_of_a_train_has_left_and_come_in_order() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         for _ in 0..3 {
-            let passed = trains.pass(&ask(20), &|| false).unwrap();
+            let passed = trains.pass_train(&ask(20), &|| false).unwrap();
             assert_eq!(passed.len(), 20);
             assert!(passed.iter().all(|probe| probe.left.is_some() && probe.came > probe.left), "{passed:?}");
             assert!(passed.windows(2).all(|two| two[0].left <= two[1].left && two[0].came <= two[1].came));
@@ -48,7 +48,7 @@ fn every_probe_of_a_train_has_left_and_come_in_order() {
 fn a_train_longer_than_a_burst_is_not_begun() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
-        let refused = trains.pass(&ask(101), &|| false);
+        let refused = trains.pass_train(&ask(101), &|| false);
         assert!(matches!(refused, Err(Error::Limits(BudgetExceeded::Probes(_)))), "{refused:?}");
         assert!(trains.records().is_empty());
     });
@@ -60,9 +60,9 @@ fn a_cable_is_faster_than_the_sender() {
     with(&lab, OWNERS, |trains| {
         let shape = TrainShape { length: 1_514, longest: 16, pause: Nanos::from_millis(2) };
         let mut pair = PairEstimator::new(PairPick::Mode, 20, shape);
-        assert_eq!(trains.run(&mut pair, &|| false, &mut |_| {}).unwrap(), End::Done);
+        assert_eq!(trains.run_estimator(&mut pair, &|| false, &mut |_| {}).unwrap(), TrainSeriesEnd::Done);
         // Work of the processors may look like spreading, but not like a rate below 50 Mbit/s.
-        match pair.answer() {
+        match pair.estimate_rate() {
             Ok(estimate) => assert!(estimate.bits_per_s > 5e7, "{estimate:?}"),
             Err(NoAnswer::NotSpread { at_least, .. }) => {
                 assert!(at_least.is_none_or(|rate| rate > 5e7), "{at_least:?}");
@@ -75,7 +75,7 @@ fn a_cable_is_faster_than_the_sender() {
 
 /// Shapes what the far end sends: answers.
 fn shape(lab: &ProbeLab, words: &str) {
-    let far = packetrig_sys::netns::NetNs::open(&lab.far).unwrap();
+    let far = packetrig_sys::netns::NetNs::open_named(&lab.far).unwrap();
     let mut tc = std::process::Command::new("tc");
     tc.args(["qdisc", "add", "dev", "b", "root"]).args(words.split(' '));
     assert!(far.run_in(|| tc.status().unwrap().success()).unwrap(), "{words}");
@@ -93,8 +93,11 @@ fn a_shaped_way_back_is_measured_from_here() {
             let pause = Nanos::new(200_000_000_000_000 / rate);
             let mut pair =
                 PairEstimator::new(PairPick::Mode, 60, TrainShape { length: 1_514, longest: 50, pause });
-            assert_eq!(trains.run(&mut pair, &|| false, &mut |_| {}).unwrap(), End::Done);
-            let estimate = pair.answer().unwrap();
+            assert_eq!(
+                trains.run_estimator(&mut pair, &|| false, &mut |_| {}).unwrap(),
+                TrainSeriesEnd::Done
+            );
+            let estimate = pair.estimate_rate().unwrap();
             assert!((estimate.bits_per_s / rate as f64 - 1.0).abs() < 0.05, "{words}: {estimate:?}");
         });
     }

@@ -22,9 +22,9 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
     for ends in both() {
         for length in [0, 1, 17, 1400] {
             let payload = vec![0xa5; length];
-            ends.udp(40_000, 862, &payload, &mut frame);
+            ends.write_udp(40_000, 862, &payload, &mut frame);
             assert!(frame.len() >= SHORTEST);
-            let answer = read(&frame, false).unwrap();
+            let answer = read_answer(&frame, false).unwrap();
             assert_eq!((answer.from, answer.to, answer.hop_limit), (ends.source, ends.target, 64));
             assert_eq!(answer.class, ends.class);
             assert!(answer.is_sound);
@@ -39,8 +39,8 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
                 options: &[2, 4, 5, 180],
                 payload: &payload,
             };
-            ends.tcp(&segment, &mut frame);
-            let answer = read(&frame, false).unwrap();
+            ends.write_tcp(&segment, &mut frame);
+            let answer = read_answer(&frame, false).unwrap();
             let AnswerContent::Tcp(tcp) = answer.content else { panic!("{answer:?}") };
             assert!(answer.is_sound);
             assert_eq!((tcp.source_port, tcp.target_port, tcp.sequence, tcp.acknowledgement), (1, 80, 7, 8));
@@ -52,7 +52,7 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
 
 /// The request as its target sends it back.
 fn echoed(ends: &FrameEnds, frame: &mut [u8]) {
-    let at = ends.headers();
+    let at = ends.header_bytes();
     let (from, to) = if ends.source.is_ipv4() { (8, 0) } else { (128, 129) };
     assert_eq!(frame[at], from);
     frame[at..at + 4].copy_from_slice(&[to, 0, 0, 0]);
@@ -66,18 +66,18 @@ fn echoed(ends: &FrameEnds, frame: &mut [u8]) {
 fn an_echo_is_read_and_damage_is_seen() {
     let mut frame = Vec::new();
     for ends in both() {
-        ends.echo(77, 5, b"packetrig", &mut frame);
-        assert_eq!(read(&frame, false), None, "a request is no answer");
+        ends.write_echo(77, 5, b"packetrig", &mut frame);
+        assert_eq!(read_answer(&frame, false), None, "a request is no answer");
         echoed(&ends, &mut frame);
-        let answer = read(&frame, false).unwrap();
+        let answer = read_answer(&frame, false).unwrap();
         assert_eq!(
             answer.content,
             AnswerContent::Echo { identifier: 77, sequence: 5, payload: b"packetrig" }
         );
         assert!(answer.is_sound);
-        let at = ends.headers() + 9;
+        let at = ends.header_bytes() + 9;
         frame[at] ^= 1;
-        assert!(!read(&frame, false).unwrap().is_sound && read(&frame, true).unwrap().is_sound);
+        assert!(!read_answer(&frame, false).unwrap().is_sound && read_answer(&frame, true).unwrap().is_sound);
     }
 }
 
@@ -92,16 +92,16 @@ fn an_error_says_which_probe_it_is_about() {
         (both()[1], 58, 2, 0, PathTrouble::TooLong),
     ] {
         let mut probe = Vec::new();
-        ends.udp(4000, 33_434, &[1; 40], &mut probe);
+        ends.write_udp(4000, 33_434, &[1; 40], &mut probe);
         // The router's packet is built as an echo and then made what it is.
         let back = FrameEnds { source: ends.target, target: ends.source, ..ends };
         let mut frame = Vec::new();
-        back.echo(0, 0, &probe[ETHERNET..ETHERNET + 48], &mut frame);
-        let at = back.headers();
+        back.write_echo(0, 0, &probe[ETHERNET..ETHERNET + 48], &mut frame);
+        let at = back.header_bytes();
         frame[at..at + 4].copy_from_slice(&[kind, code, 0, 0]);
         let sum = !sum_of(back.source, back.target, protocol, &frame[at..]);
         frame[at + 2..at + 4].copy_from_slice(&sum.to_be_bytes());
-        let answer = read(&frame, false).unwrap();
+        let answer = read_answer(&frame, false).unwrap();
         let AnswerContent::Error { what: found, about } = answer.content else { panic!("{answer:?}") };
         assert!(answer.is_sound);
         assert_eq!((found, about.protocol, about.ports()), (what, 17, (4000, 33_434)));
@@ -113,10 +113,10 @@ fn an_error_says_which_probe_it_is_about() {
 fn fragments_and_what_is_cut_are_no_answers() {
     let [ends, _] = both();
     let mut frame = Vec::new();
-    ends.udp(1, 2, &[0; 100], &mut frame);
-    assert_eq!(read(&frame[..100], false), None);
+    ends.write_udp(1, 2, &[0; 100], &mut frame);
+    assert_eq!(read_answer(&frame[..100], false), None);
     frame[ETHERNET + 6] = 0x20;
-    assert_eq!(read(&frame, false), None);
+    assert_eq!(read_answer(&frame, false), None);
 }
 
 proptest! {
@@ -129,6 +129,6 @@ proptest! {
             let at = if v6 { 20 } else { 23 };
             bytes[at] = protocol;
         }
-        let _ = read(&bytes, false);
+        let _ = read_answer(&bytes, false);
     }
 }

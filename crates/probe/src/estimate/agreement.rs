@@ -6,7 +6,7 @@
 //! Invariant: the range comes from the spread of those that agree, and holds the rate if what disturbs them is as likely to be on either side.
 
 use super::gaps::{median, quantile};
-use super::modes::densest;
+use super::modes::densest_window;
 
 /// The rate on which pairs agree, with its range.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -35,11 +35,11 @@ pub(super) fn spread_range(rates: &[f64]) -> f64 {
 
 impl Agreement {
     /// Finds the agreement in `rates`, which are some of `pairs` pairs spread over `range`. The error is the share of the largest group.
-    pub(super) fn find(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
+    pub(super) fn find_in_rates(rates: &[f64], range: f64, pairs: usize) -> Result<Self, f64> {
         let mut sorted = rates.to_vec();
         sorted.sort_by(f64::total_cmp);
         let width = (NARROW * range).max(range.min(CLOSE * median(&sorted)));
-        let group = densest(&sorted, width);
+        let group = densest_window(&sorted, width);
         let all = pairs.max(1) as f64;
         let found = group.len() as f64;
         if sorted.is_empty() || found < LEAST_PAIRS.max(LEAST_SHARE * all) {
@@ -54,7 +54,7 @@ impl Agreement {
         Ok(Self { rate: median(&inside), low, high, share: inside.len() as f64 / all })
     }
 
-    pub(super) fn holds(&self, rate: f64) -> bool {
+    pub(super) fn contains_rate(&self, rate: f64) -> bool {
         (self.low..=self.high).contains(&rate)
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     fn agreed(rates: &[f64]) -> Result<Agreement, f64> {
-        Agreement::find(rates, spread_range(rates), rates.len())
+        Agreement::find_in_rates(rates, spread_range(rates), rates.len())
     }
 
     #[test]
@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn pairs_that_came_together_do_not_agree() {
         let rates = [1e7; 30];
-        assert!(Agreement::find(&rates, 0.0, 30).is_ok());
-        assert_eq!(Agreement::find(&rates, 0.0, 100), Err(0.3));
+        assert!(Agreement::find_in_rates(&rates, 0.0, 30).is_ok());
+        assert_eq!(Agreement::find_in_rates(&rates, 0.0, 100), Err(0.3));
     }
 }

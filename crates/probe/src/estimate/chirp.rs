@@ -10,7 +10,7 @@ use super::gaps::{WholeTrain, mean, standard_error};
 use super::settle::{TrainSettler, TrainShape};
 use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
-    nanos, packets_per_frame,
+    clamp_to_nanos, packets_per_frame,
 };
 use crate::{PlannedProbe, ProbeKind};
 
@@ -58,13 +58,19 @@ impl ChirpEstimator {
         }
     }
 
-    fn train(&self, dispersion_rate: f64) -> Vec<PlannedProbe> {
+    fn plan_chirp(&self, dispersion_rate: f64) -> Vec<PlannedProbe> {
         let TrainShape { length, longest, .. } = self.settle.shape();
         let mut rate = dispersion_rate * FROM;
         let mut at = 0.0;
         let mut probes = Vec::new();
         for number in 0..longest {
-            probes.push(PlannedProbe { number, train: 0, kind: ProbeKind::Chirp, at: nanos(at), length });
+            probes.push(PlannedProbe {
+                number,
+                train: 0,
+                kind: ProbeKind::Chirp,
+                at: clamp_to_nanos(at),
+                length,
+            });
             at += f64::from(length) * 8e9 / rate;
             // Exponential gaps probe a wide range of rates with few probes: 20 distances reach from 0.08 to 2.5 times the rate.
             rate *= SPREAD;
@@ -75,15 +81,15 @@ impl ChirpEstimator {
         probes
     }
 
-    fn trains(&self) -> usize {
-        self.settle.sent() + self.sent
+    fn train_count(&self) -> usize {
+        self.settle.sent_trains() + self.sent
     }
 
     /// The failure, if it befell most chirps.
     fn failure_of_most(&self, count: usize, what: &str) -> Option<NoAnswer> {
         let have = self.samples.len();
         let what = format!("{count} of {have} chirps {what}");
-        (2 * count > have).then(|| NoAnswer::NotConverged { trains: self.trains(), what })
+        (2 * count > have).then(|| NoAnswer::NotConverged { trains: self.train_count(), what })
     }
 }
 
@@ -92,49 +98,52 @@ impl RateEstimator for ChirpEstimator {
         "pathchirp"
     }
 
-    fn ask(&mut self) -> Option<TrainRequest> {
-        let settled = match self.settle.settled() {
-            None => return Some(self.settle.ask()),
+    fn next_train(&mut self) -> Option<TrainRequest> {
+        let settled = match self.settle.settled_result() {
+            None => return Some(self.settle.next_train()),
             Some(Ok(settled)) if settled.hidden > HIDDEN => return None,
             // A sender that is often disturbed must come to an end, so it sends at most three times the wanted chirps.
             Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => *settled,
             Some(_) => return None,
         };
         self.sent += 1;
-        let probes = self.train(settled.bits_per_s);
+        let probes = self.plan_chirp(settled.bits_per_s);
         let takes = probes.last().map(|last| last.at).unwrap_or_default();
         Some(TrainRequest {
             probes,
-            pause: self.settle.shape().pause.max(takes).max(settled.rest(self.sent == 1)),
+            pause: self.settle.shape().pause.max(takes).max(settled.least_pause(self.sent == 1)),
         })
     }
 
-    fn saw(&mut self, train: &[PassedProbe]) {
-        let Some(settled) = self.settle.settled().and_then(|settled| settled.as_ref().ok()).copied() else {
-            return self.settle.saw(train);
+    fn add_train(&mut self, train: &[PassedProbe]) {
+        let Some(settled) = self.settle.settled_result().and_then(|settled| settled.as_ref().ok()).copied()
+        else {
+            return self.settle.add_train(train);
         };
-        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
-        let gaps: Vec<_> = (0..whole.last()).map(|nth| whole.left(nth, nth + 1)).collect();
+        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
+        let gaps: Vec<_> = (0..whole.last_index()).map(|nth| whole.departure_gap(nth, nth + 1)).collect();
         // Measured departures: a sender that was held up made its own queue, which would look like one of the path.
         if gaps.iter().any(|gap| *gap <= 0.0) || gaps.windows(2).any(|two| two[1] > two[0] * UNEVEN) {
             self.discarded.unlike += 1;
             return;
         }
         // Every delay contains the offset of the clocks, so it cancels in the difference to the first.
-        let waits: Vec<_> = (0..=whole.last()).map(|nth| whole.delay(nth) - whole.delay(0)).collect();
-        let rates: Vec<_> = (0..gaps.len()).map(|nth| whole.bits(nth, nth + 1) * 1e9 / gaps[nth]).collect();
-        let noise = whole.doubt(0, 1).max(NOISE * whole.bits(0, 1) * 1e9 / settled.bits_per_s);
+        let waits: Vec<_> =
+            (0..=whole.last_index()).map(|nth| whole.probe_delay(nth) - whole.probe_delay(0)).collect();
+        let rates: Vec<_> =
+            (0..gaps.len()).map(|nth| whole.bits_between(nth, nth + 1) * 1e9 / gaps[nth]).collect();
+        let noise = whole.gap_doubt(0, 1).max(NOISE * whole.bits_between(0, 1) * 1e9 / settled.bits_per_s);
         let last = open_excursion(&waits, noise);
         self.too_fast += usize::from(last == Some(0));
         self.never += usize::from(last.is_none());
         // The available rate cannot exceed what the path carries, whatever a bucket lets through for a moment.
-        self.samples.push(free(&waits, &rates, &gaps, last, noise).min(settled.bits_per_s));
+        self.samples.push(mean_available_rate(&waits, &rates, &gaps, last, noise).min(settled.bits_per_s));
     }
 
-    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
         let have = self.samples.len();
-        let trains = self.trains();
-        match self.settle.settled() {
+        let trains = self.train_count();
+        match self.settle.settled_result() {
             Some(Err(none)) => return Err(none.clone()),
             Some(Ok(settled)) if settled.hidden > HIDDEN => {
                 return Err(NoAnswer::Bucket { frames: settled.hidden + 1 });
@@ -173,7 +182,7 @@ impl RateEstimator for ChirpEstimator {
 }
 
 /// The end of an excursion that begins at `from`; `None` if it lasts to the end of the chirp.
-fn end_of(waits: &[f64], from: usize) -> Option<usize> {
+fn excursion_end(waits: &[f64], from: usize) -> Option<usize> {
     let mut most = 0.0_f64;
     for (to, wait) in waits.iter().enumerate().skip(from + 1) {
         let above = wait - waits[from];
@@ -194,7 +203,7 @@ struct WaitExcursion {
 }
 
 /// All excursions of a chirp.
-fn excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
+fn find_excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
     let mut all = Vec::new();
     let mut at = 0;
     while at + 1 < waits.len() {
@@ -202,7 +211,7 @@ fn excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
             at += 1;
             continue;
         }
-        let end = end_of(waits, at);
+        let end = excursion_end(waits, at);
         all.push(WaitExcursion { from: at, end });
         at = end.unwrap_or(waits.len());
     }
@@ -211,17 +220,17 @@ fn excursions(waits: &[f64], noise: f64) -> Vec<WaitExcursion> {
 
 /// The beginning of the excursion that does not end within the chirp.
 fn open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
-    excursions(waits, noise).last().filter(|last| last.end.is_none()).map(|last| last.from)
+    find_excursions(waits, noise).last().filter(|last| last.end.is_none()).map(|last| last.from)
 }
 
 /// The mean available rate during a chirp.
-fn free(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: f64) -> f64 {
+fn mean_available_rate(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: f64) -> f64 {
     // Without an open excursion no rate of the chirp was too fast, so the fastest one stands for the answer.
     let turning = rates[last.unwrap_or(rates.len() - 1)];
     // pathChirp (Ribeiro et al., PAM 2003): a distance on the rising part of an ended excursion counts with its own rate, because the
     // path was busy just then. All others count with the rate at which the last, open excursion began.
     let mut each = vec![turning; rates.len()];
-    for WaitExcursion { from, end } in excursions(waits, noise) {
+    for WaitExcursion { from, end } in find_excursions(waits, noise) {
         let Some(end) = end.filter(|end| end - from >= LEAST_PROBES) else { continue };
         for nth in from..end.min(rates.len()) {
             if waits[nth + 1] > waits[nth] {
@@ -247,8 +256,9 @@ mod tests {
         for (seed, busy) in [(1, 0.1), (2, 0.4), (3, 0.7)] {
             let cross = CrossTraffic::Poisson { bits_per_s: busy * 1e7, length: 500 };
             let mut method = ChirpEstimator::new(60, SHAPE);
-            SimulatedPath::new(vec![QueuedLink::wire(1e7).with(cross, seed)]).run(&mut method);
-            let estimate = method.answer().unwrap();
+            SimulatedPath::new(vec![QueuedLink::new_wire(1e7).with_cross_traffic(cross, seed)])
+                .run_estimator(&mut method);
+            let estimate = method.estimate_rate().unwrap();
             let free = (1.0 - busy) * 1e7;
             assert!((estimate.bits_per_s - free).abs() < 0.25e7, "{busy}: {estimate:?}");
             assert!(estimate.bits_per_s < last);
@@ -259,20 +269,20 @@ mod tests {
     #[test]
     fn an_idle_link_is_free_to_within_a_step() {
         let mut method = ChirpEstimator::new(20, SHAPE);
-        SimulatedPath::new(vec![QueuedLink::wire(1e8)]).run(&mut method);
-        let estimate = method.answer().unwrap();
+        SimulatedPath::new(vec![QueuedLink::new_wire(1e8)]).run_estimator(&mut method);
+        let estimate = method.estimate_rate().unwrap();
         assert!(estimate.low <= 1e8 && estimate.high >= 1e8, "{estimate:?}");
     }
 
     #[test]
     fn a_bucket_that_hides_the_queue_is_no_number() {
         let mut method = ChirpEstimator::new(20, SHAPE);
-        SimulatedPath::new(vec![QueuedLink::bucket(1e7, 5_000)]).run(&mut method);
-        assert_eq!(method.answer(), Err(NoAnswer::Bucket { frames: 4 }));
+        SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 5_000)]).run_estimator(&mut method);
+        assert_eq!(method.estimate_rate(), Err(NoAnswer::Bucket { frames: 4 }));
         // One that a second frame empties does not.
         let mut method = ChirpEstimator::new(20, SHAPE);
-        SimulatedPath::new(vec![QueuedLink::bucket(1e7, 1_600)]).run(&mut method);
-        let estimate = method.answer().unwrap();
+        SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 1_600)]).run_estimator(&mut method);
+        let estimate = method.estimate_rate().unwrap();
         assert!(estimate.low <= 1e7 && estimate.high >= 1e7, "{estimate:?}");
     }
 
@@ -281,7 +291,7 @@ mod tests {
         let waits = [0.0, 0.0, 5.0, 9.0, 8.0, 7.0, 1.0, 0.0, 3.0, 6.0, 9.0];
         let ended = WaitExcursion { from: 1, end: Some(6) };
         let lasting = WaitExcursion { from: 7, end: None };
-        assert_eq!(excursions(&waits, 0.1), [ended, lasting]);
+        assert_eq!(find_excursions(&waits, 0.1), [ended, lasting]);
         assert_eq!(open_excursion(&waits, 0.1), Some(7));
         assert_eq!(open_excursion(&[0.0; 6], 0.1), None);
     }

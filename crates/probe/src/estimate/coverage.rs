@@ -9,7 +9,7 @@ use super::{
     RateEstimator, SpruceEstimator, TrainEstimator, TrainShape,
 };
 use packetrig_units::Nanos;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 
 const LEAST_HELD: f64 = 0.95;
 /// Links of each method in the ordinary tests, and in the long one.
@@ -25,7 +25,7 @@ struct Draws {
 impl Draws {
     fn share(&mut self) -> f64 {
         self.n += 1;
-        (mix(self.seed, self.n) >> 11) as f64 / (1_u64 << 53) as f64
+        (keyed_mix(self.seed, self.n) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     fn between(&mut self, low: f64, high: f64) -> f64 {
@@ -69,7 +69,7 @@ struct Population {
 
 impl SeededLink {
     fn draw(seed: u64, of: Population) -> Self {
-        let mut draws = Draws { seed: mix(0x11c5, seed), n: 0 };
+        let mut draws = Draws { seed: keyed_mix(0x11c5, seed), n: 0 };
         let capacity = draws.scaled(1e6, of.most_bits_per_s);
         let is_clean = draws.is(0.3);
         let busy = if is_clean || draws.is(0.5) { 0.0 } else { draws.between(0.05, of.busiest) };
@@ -77,22 +77,22 @@ impl SeededLink {
         let bucket = bucket.map(|bytes| if draws.is(0.3) { bytes * draws.scaled(1.0, 8.0) } else { bytes });
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a few thousand")]
         let bucket = bucket.map(|bytes| bytes as u32);
-        let mut narrow =
-            bucket.map_or_else(|| QueuedLink::wire(capacity), |bytes| QueuedLink::bucket(capacity, bytes));
+        let mut narrow = bucket
+            .map_or_else(|| QueuedLink::new_wire(capacity), |bytes| QueuedLink::new_bucket(capacity, bytes));
         // A timer is late by a microsecond on a quiet machine and by tens on a busy one.
-        narrow = narrow.late(if is_clean { 300.0 } else { draws.scaled(500.0, 50_000.0) });
+        narrow = narrow.with_late_timer(if is_clean { 300.0 } else { draws.scaled(500.0, 50_000.0) });
         let others = |draws: &mut Draws, rate: f64| CrossTraffic::Poisson {
             bits_per_s: rate,
             length: draws.length(100.0, 1_500.0),
         };
         if busy > 0.0 {
-            narrow = narrow.with(others(&mut draws, busy * capacity), seed);
+            narrow = narrow.with_cross_traffic(others(&mut draws, busy * capacity), seed);
         }
-        let mut behind = QueuedLink::wire(capacity * draws.between(1.5, 10.0));
+        let mut behind = QueuedLink::new_wire(capacity * draws.between(1.5, 10.0));
         if busy > 0.0 && draws.is(0.3) {
-            behind = behind.with(others(&mut draws, 0.3 * capacity), seed + 1);
+            behind = behind.with_cross_traffic(others(&mut draws, 0.3 * capacity), seed + 1);
         }
-        let mut path = SimulatedPath::new(vec![QueuedLink::wire(1e10), narrow, behind]);
+        let mut path = SimulatedPath::new(vec![QueuedLink::new_wire(1e10), narrow, behind]);
         path.seed = seed;
         path.doubt_ns = 60;
         path.noise_ns = 50.0;
@@ -236,8 +236,8 @@ impl Judged {
         for seed in 0..links {
             let link = SeededLink::draw(seed, self.population);
             let mut method = (self.make)(seed);
-            link.path.clone().run(&mut *method);
-            coverage.take(&link, (self.truth)(&link), &method.answer());
+            link.path.clone().run_estimator(&mut *method);
+            coverage.take(&link, (self.truth)(&link), &method.estimate_rate());
         }
         coverage.check(self.name, self.least_clean, self.least_ranges);
     }

@@ -5,7 +5,7 @@
 use super::{DiscardedTrains, PassedProbe};
 
 /// Signed time from one stamp to another, in nanoseconds.
-pub(super) fn between(from: u64, to: u64) -> f64 {
+pub(super) fn difference_ns(from: u64, to: u64) -> f64 {
     to.checked_signed_diff(from).unwrap_or(0) as f64
 }
 
@@ -15,7 +15,7 @@ pub(super) struct WholeTrain<'a>(pub(super) &'a [PassedProbe]);
 
 impl<'a> WholeTrain<'a> {
     /// The train, if it is whole; otherwise it is counted in `discarded`.
-    pub(super) fn of(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
+    pub(super) fn from_train(train: &'a [PassedProbe], discarded: &mut DiscardedTrains) -> Option<Self> {
         // The first reason counts, since it may be the cause of the later ones.
         let account = if train.iter().any(|probe| probe.disturbed) {
             &mut discarded.disturbed
@@ -33,32 +33,32 @@ impl<'a> WholeTrain<'a> {
     }
 
     /// Time from one departure to another.
-    pub(super) fn left(self, from: usize, to: usize) -> f64 {
-        between(self.0[from].left.unwrap_or(0), self.0[to].left.unwrap_or(0))
+    pub(super) fn departure_gap(self, from: usize, to: usize) -> f64 {
+        difference_ns(self.0[from].left.unwrap_or(0), self.0[to].left.unwrap_or(0))
     }
 
     /// Time from one arrival to another.
-    pub(super) fn came(self, from: usize, to: usize) -> f64 {
-        between(self.0[from].came.unwrap_or(0), self.0[to].came.unwrap_or(0))
+    pub(super) fn arrival_gap(self, from: usize, to: usize) -> f64 {
+        difference_ns(self.0[from].came.unwrap_or(0), self.0[to].came.unwrap_or(0))
     }
 
     /// One-way delay of a probe, plus the unknown offset between the two clocks.
-    pub(super) fn delay(self, nth: usize) -> f64 {
-        between(self.0[nth].left.unwrap_or(0), self.0[nth].came.unwrap_or(0))
+    pub(super) fn probe_delay(self, nth: usize) -> f64 {
+        difference_ns(self.0[nth].left.unwrap_or(0), self.0[nth].came.unwrap_or(0))
     }
 
     /// Bits of all probes after the one at `from`, to the one at `to`.
-    pub(super) fn bits(self, from: usize, to: usize) -> f64 {
+    pub(super) fn bits_between(self, from: usize, to: usize) -> f64 {
         self.0[from + 1..=to].iter().map(|probe| f64::from(probe.length) * 8.0).sum()
     }
 
     /// Error bound of a distance, from the stamps of both probes.
-    pub(super) fn doubt(self, from: usize, to: usize) -> f64 {
+    pub(super) fn gap_doubt(self, from: usize, to: usize) -> f64 {
         (self.0[from].doubt + self.0[to].doubt) as f64
     }
 
     /// The index of its last probe.
-    pub(super) const fn last(self) -> usize {
+    pub(super) const fn last_index(self) -> usize {
         self.0.len() - 1
     }
 }

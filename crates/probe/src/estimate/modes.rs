@@ -29,14 +29,14 @@ const MOST: usize = 8;
 const AGAIN: f64 = 1.1;
 
 /// The modes of some samples, the largest first. `narrowest` is how close two samples are that count as the same.
-pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
+pub fn find_modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
     let mut rest = samples.to_vec();
     rest.sort_by(f64::total_cmp);
     // Pathrate's bin width: an eighth of the range from the 10th to the 90th percentile, but no narrower than the caller's resolution.
     let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
     let mut found = Vec::new();
     while found.len() < MOST && !rest.is_empty() {
-        let core = densest(&rest, width);
+        let core = densest_window(&rest, width);
         // The bell reaches from the densest window down both sides. Its samples are then taken out, and the rest is searched again.
         let from = lower_end(&rest, core.start, core.len(), width);
         let to = upper_end(&rest, core.end, core.len(), width);
@@ -55,7 +55,7 @@ pub fn modes(samples: &[f64], narrowest: f64) -> Vec<SampleMode> {
 }
 
 /// The window of this width that has most samples.
-pub(super) fn densest(sorted: &[f64], width: f64) -> Range<usize> {
+pub(super) fn densest_window(sorted: &[f64], width: f64) -> Range<usize> {
     // Two pointers over the sorted samples: both only move up, so it takes one pass.
     let mut best = 0..1;
     let mut to = 0;
@@ -109,7 +109,7 @@ mod tests {
         };
         let wide = (0..30).map(|n| 3e6 + f64::from(n) * 5e5);
         let samples: Vec<_> = bell(1e7, 60).chain(bell(2e7, 30)).chain(wide).collect();
-        let found = modes(&samples, 1e5);
+        let found = find_modes(&samples, 1e5);
         assert!((found[0].center / 1e7 - 1.0).abs() < 0.01, "{found:?}");
         assert!(found[1..].iter().any(|mode| (mode.center / 2e7 - 1.0).abs() < 0.01), "{found:?}");
         assert!(found[0].share >= 0.5);
@@ -117,15 +117,15 @@ mod tests {
 
     #[test]
     fn equal_samples_are_one_mode_and_none_has_none() {
-        let found = modes(&[5.0; 10], 0.0);
+        let found = find_modes(&[5.0; 10], 0.0);
         assert_eq!(found, [SampleMode { center: 5.0, low: 5.0, high: 5.0, share: 1.0, core: 1.0 }]);
-        assert!(modes(&[], 1.0).is_empty());
+        assert!(find_modes(&[], 1.0).is_empty());
     }
 
     #[test]
     fn no_sample_is_counted_twice() {
         let samples: Vec<_> = (0..200).map(|n| f64::from((n * 7919) % 1000)).collect();
-        let shares: f64 = modes(&samples, 1.0).iter().map(|mode| mode.share).sum();
+        let shares: f64 = find_modes(&samples, 1.0).iter().map(|mode| mode.share).sum();
         assert!(shares <= 1.0 + 1e-9, "{shares}");
     }
 }

@@ -11,10 +11,10 @@
 
 use super::agreement::{Agreement, spread_range};
 use super::gaps::{WholeTrain, median};
-use super::settle::{MEASURED, SPREAD, TrainSettler, TrainShape, at_once};
+use super::settle::{MEASURED, SPREAD, TrainSettler, TrainShape, probes_at_once};
 use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, SettledTrains,
-    TrainRequest, modes, nanos, packets_per_frame,
+    TrainRequest, clamp_to_nanos, find_modes, packets_per_frame,
 };
 use crate::{ProbeKind, small_count};
 
@@ -41,7 +41,7 @@ impl PairSample {
         self.bits * 1e9 / self.gap
     }
 
-    fn sum(&self) -> f64 {
+    fn delay_sum(&self) -> f64 {
         self.delays[0] + self.delays[1]
     }
 }
@@ -99,13 +99,13 @@ impl PairEstimator {
         }
     }
 
-    fn settled(&self) -> Option<SettledTrains> {
-        self.settle.settled().and_then(|settled| settled.as_ref().ok()).copied()
+    fn settled_trains(&self) -> Option<SettledTrains> {
+        self.settle.settled_result().and_then(|settled| settled.as_ref().ok()).copied()
     }
 
-    pub(super) fn measured(&self) -> Result<MeasuredCapacity, NoAnswer> {
-        let bits_per_s = self.answer()?.bits_per_s;
-        let settled = self.settle.settled().cloned();
+    pub(super) fn measured_capacity(&self) -> Result<MeasuredCapacity, NoAnswer> {
+        let bits_per_s = self.estimate_rate()?.bits_per_s;
+        let settled = self.settle.settled_result().cloned();
         let settled = settled.unwrap_or(Err(NoAnswer::NoMode { pairs: 0, share: 0.0 }))?;
         Ok(MeasuredCapacity { bits_per_s, settled })
     }
@@ -117,7 +117,7 @@ impl PairEstimator {
             _ if self.sent >= self.pairs => true,
             _ if self.samples.len() < EARLY => false,
             PairPick::Mode => spread_range(&rates) / median(&rates) < 0.02,
-            PairPick::LeastDelay => self.least().is_some_and(|least| least.excess <= 0.0),
+            PairPick::LeastDelay => self.least_delayed().is_some_and(|least| least.excess <= 0.0),
         }
     }
 
@@ -125,26 +125,38 @@ impl PairEstimator {
         self.samples.iter().map(|sample| sample.delays[nth]).fold(f64::INFINITY, f64::min)
     }
 
-    fn least(&self) -> Option<LeastDelayed> {
+    fn least_delayed(&self) -> Option<LeastDelayed> {
         // CapProbe (Kapoor et al., SIGCOMM 2004): if neither probe of a pair waited, its sum of delays is the sum of the least delays of
         // first and second probes. The unknown clock offset is in both sums and cancels. The next best pairs must agree, because a sum
         // that was seen only once may be an error of the stamps.
         let mut sorted: Vec<&PairSample> = self.samples.iter().collect();
-        sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
+        sorted.sort_by(|one, other| one.delay_sum().total_cmp(&other.delay_sum()));
         let best = **sorted.first()?;
         let again = sorted.get(AGAIN - 1)?;
-        let waited = (best.sum() - self.least_delay(0) - self.least_delay(1)).max(again.sum() - best.sum());
+        let waited = (best.delay_sum() - self.least_delay(0) - self.least_delay(1))
+            .max(again.delay_sum() - best.delay_sum());
         Some(LeastDelayed { pair: best, excess: waited - (CONVERGED * best.gap).max(best.doubt) })
     }
 
     fn too_few(&self, have: usize, wanted: usize) -> NoAnswer {
-        NoAnswer::TooFew { have, wanted, trains: self.settle.sent() + self.sent, discarded: self.discarded }
+        NoAnswer::TooFew {
+            have,
+            wanted,
+            trains: self.settle.sent_trains() + self.sent,
+            discarded: self.discarded,
+        }
     }
 
-    fn quality(&self, settled: SettledTrains, used: usize, share: f64, spread: f64) -> EstimateQuality {
+    fn estimate_quality(
+        &self,
+        settled: SettledTrains,
+        used: usize,
+        share: f64,
+        spread: f64,
+    ) -> EstimateQuality {
         let relative: Vec<_> = self.samples.iter().map(|sample| sample.doubt / sample.gap).collect();
         EstimateQuality {
-            trains: self.settle.sent() + self.sent,
+            trains: self.settle.sent_trains() + self.sent,
             used,
             share,
             spread,
@@ -155,7 +167,7 @@ impl PairEstimator {
         }
     }
 
-    fn estimate(&self, rate: f64, low: f64, high: f64, quality: EstimateQuality) -> RateEstimate {
+    fn make_estimate(&self, rate: f64, low: f64, high: f64, quality: EstimateQuality) -> RateEstimate {
         let doubt = quality.stamps;
         RateEstimate {
             method: self.name(),
@@ -168,7 +180,7 @@ impl PairEstimator {
         }
     }
 
-    fn by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_by_mode(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         // Pairs that came together say that something on the path holds frames and lets them go at once: they do not agree either.
         let pairs = rates.len() + self.discarded.together;
@@ -176,16 +188,16 @@ impl PairEstimator {
         let above: Vec<_> =
             rates.iter().copied().filter(|rate| *rate >= BELOW_TRAINS * settled.bits_per_s).collect();
         let range = spread_range(&rates);
-        let agreed =
-            Agreement::find(&above, range, pairs).map_err(|share| NoAnswer::NoMode { pairs, share })?;
+        let agreed = Agreement::find_in_rates(&above, range, pairs)
+            .map_err(|share| NoAnswer::NoMode { pairs, share })?;
         let spread = range / agreed.rate;
-        let mut quality = self.quality(settled, rates.len(), agreed.share, spread);
-        quality.modes = modes(&rates, 0.01 * median(&rates));
-        quality.modes.retain(|mode| mode.share >= 0.05 && !agreed.holds(mode.center));
-        Ok(self.estimate(agreed.rate, agreed.low, agreed.high, quality))
+        let mut quality = self.estimate_quality(settled, rates.len(), agreed.share, spread);
+        quality.modes = find_modes(&rates, 0.01 * median(&rates));
+        quality.modes.retain(|mode| mode.share >= 0.05 && !agreed.contains_rate(mode.center));
+        Ok(self.make_estimate(agreed.rate, agreed.low, agreed.high, quality))
     }
 
-    fn by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_by_delay(&self, settled: SettledTrains) -> Result<RateEstimate, NoAnswer> {
         let trains = self.samples.len();
         let together = self.discarded.together;
         // Then a gap is as long as a batch, also that of the pair with the least delays.
@@ -196,7 +208,7 @@ impl PairEstimator {
             );
             return Err(NoAnswer::NotConverged { trains, what });
         }
-        let Some(LeastDelayed { pair: best, excess }) = self.least() else {
+        let Some(LeastDelayed { pair: best, excess }) = self.least_delayed() else {
             return Err(NoAnswer::NoMode { pairs: 0, share: 0.0 });
         };
         if excess > 0.0 {
@@ -211,20 +223,20 @@ impl PairEstimator {
             self.samples.iter().filter(|sample| (sample.rate() / rate - 1.0).abs() <= CONVERGED).count();
         let rates: Vec<_> = self.samples.iter().map(PairSample::rate).collect();
         let spread = spread_range(&rates) / rate;
-        let quality = self.quality(settled, trains, near as f64 / trains as f64, spread);
-        Ok(self.estimate(rate, rate / (1.0 + CONVERGED), rate * (1.0 + CONVERGED), quality))
+        let quality = self.estimate_quality(settled, trains, near as f64 / trains as f64, spread);
+        Ok(self.make_estimate(rate, rate / (1.0 + CONVERGED), rate * (1.0 + CONVERGED), quality))
     }
 
     /// The number of primers before the next pair. A machine on the path may take longer for every second or fourth frame of a burst, so
     /// pairs take turns at four positions.
-    fn primers(&self, settled: SettledTrains) -> u32 {
+    fn primer_count(&self, settled: SettledTrains) -> u32 {
         let turn = small_count(self.sent / LENGTHS as usize) % PLACES;
         (settled.primers + turn).min(self.settle.shape().longest.saturating_sub(MEASURED))
     }
 
     /// The length of the next pair. Lengths take turns between four fifths of the longest and the longest. `LeastDelay` compares delays,
     /// which depend on the length, so there all pairs have the same.
-    fn length(&self) -> u32 {
+    fn pair_length(&self) -> u32 {
         let longest = self.settle.shape().length;
         match self.pick {
             PairPick::LeastDelay => longest,
@@ -244,17 +256,17 @@ impl RateEstimator for PairEstimator {
         }
     }
 
-    fn ask(&mut self) -> Option<TrainRequest> {
+    fn next_train(&mut self) -> Option<TrainRequest> {
         let shape = self.settle.shape();
-        let settled = match self.settle.settled() {
-            None => return Some(self.settle.ask()),
+        let settled = match self.settle.settled_result() {
+            None => return Some(self.settle.next_train()),
             Some(Err(_)) => return None,
             Some(Ok(_)) if self.is_over() => return None,
             Some(Ok(settled)) => *settled,
         };
-        let length = self.length();
+        let length = self.pair_length();
         self.sent += 1;
-        let mut probes = at_once(self.primers(settled), MEASURED, ProbeKind::Pair, shape.length);
+        let mut probes = probes_at_once(self.primer_count(settled), MEASURED, ProbeKind::Pair, shape.length);
         for probe in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair) {
             probe.length = length;
         }
@@ -263,24 +275,28 @@ impl RateEstimator for PairEstimator {
             last.kind = ProbeKind::Tail;
         }
         // Twice the time that the path takes for the burst: the next one must not meet it in the queue.
-        let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
-        Some(TrainRequest { probes, pause: shape.pause.max(drained).max(settled.rest(self.sent == 1)) })
+        let drained =
+            clamp_to_nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
+        Some(TrainRequest {
+            probes,
+            pause: shape.pause.max(drained).max(settled.least_pause(self.sent == 1)),
+        })
     }
 
-    fn saw(&mut self, train: &[PassedProbe]) {
-        let Some(settled) = self.settled() else {
-            return self.settle.saw(train);
+    fn add_train(&mut self, train: &[PassedProbe]) {
+        let Some(settled) = self.settled_trains() else {
+            return self.settle.add_train(train);
         };
-        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
+        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
         // The last probe is the tail.
-        let first = whole.last() - 2;
-        let second = whole.last() - 1;
+        let first = whole.last_index() - 2;
+        let second = whole.last_index() - 1;
         let sample = PairSample {
-            bits: whole.bits(first, second),
-            gap: whole.came(first, second),
-            left: whole.left(first, second),
-            delays: [whole.delay(first), whole.delay(second)],
-            doubt: whole.doubt(first, second),
+            bits: whole.bits_between(first, second),
+            gap: whole.arrival_gap(first, second),
+            left: whole.departure_gap(first, second),
+            delays: [whole.probe_delay(first), whole.probe_delay(second)],
+            doubt: whole.gap_doubt(first, second),
         };
         let expected = sample.bits * 1e9 / settled.bits_per_s;
         // A gap that the path did not widen says nothing about it; and if the second probe left so late that the link was nearly idle in
@@ -294,8 +310,8 @@ impl RateEstimator for PairEstimator {
         }
     }
 
-    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
-        let settled = match self.settle.settled() {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
+        let settled = match self.settle.settled_result() {
             None => return Err(self.too_few(0, 1)),
             Some(settled) => settled.clone()?,
         };
@@ -303,8 +319,8 @@ impl RateEstimator for PairEstimator {
             return Err(self.too_few(self.samples.len(), LEAST));
         }
         match self.pick {
-            PairPick::Mode => self.by_mode(settled),
-            PairPick::LeastDelay => self.by_delay(settled),
+            PairPick::Mode => self.estimate_by_mode(settled),
+            PairPick::LeastDelay => self.estimate_by_delay(settled),
         }
     }
 }

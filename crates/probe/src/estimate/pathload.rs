@@ -5,17 +5,17 @@
 //!
 //! Invariant: `low <= grey <= high`, and the rates of both ends were measured at departure.
 
-use super::gaps::{WholeTrain, between, mean, median};
-use super::settle::{TrainSettler, TrainShape, spaced};
+use super::gaps::{WholeTrain, difference_ns, mean, median};
+use super::settle::{TrainSettler, TrainShape, spaced_probes};
 use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
-    nanos, packets_per_frame,
+    clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
 use packetrig_units::Nanos;
 
 mod trend;
-use trend::{DelayTrend, of_stream};
+use trend::{DelayTrend, stream_trend};
 
 /// Size of streams and fleets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl RateSearch {
     }
 
     /// The rate to try next; `None` if the range is narrow enough.
-    fn next(&mut self) -> Option<f64> {
+    fn next_rate(&mut self) -> Option<f64> {
         let fine = self.resolution;
         let low = self.low;
         let high = self.high;
@@ -112,7 +112,7 @@ impl RateSearch {
         next
     }
 
-    fn learn(&mut self, rate: f64, trend: DelayTrend) {
+    fn add_verdict(&mut self, rate: f64, trend: DelayTrend) {
         match trend {
             DelayTrend::Rising => {
                 self.high = self.high.min(rate);
@@ -137,10 +137,10 @@ impl RateSearch {
 
 impl StreamFleet {
     /// The trend of most of its streams, as soon as the remaining ones cannot change it.
-    fn verdict(&self, streams: usize) -> Option<DelayTrend> {
+    fn fleet_trend(&self, streams: usize) -> Option<DelayTrend> {
         let need = DECIDE * streams as f64;
-        let rising = self.count(DelayTrend::Rising);
-        let level = self.count(DelayTrend::Level);
+        let rising = self.count_trend(DelayTrend::Rising);
+        let level = self.count_trend(DelayTrend::Level);
         let open = streams.saturating_sub(self.trends.len()) as f64;
         if rising >= need {
             Some(DelayTrend::Rising)
@@ -151,7 +151,7 @@ impl StreamFleet {
         }
     }
 
-    fn count(&self, trend: DelayTrend) -> f64 {
+    fn count_trend(&self, trend: DelayTrend) -> f64 {
         self.trends.iter().filter(|seen| **seen == trend).count() as f64
     }
 }
@@ -179,56 +179,57 @@ impl PathloadEstimator {
         clippy::cast_sign_loss,
         reason = "clamped to the lengths of frames"
     )]
-    fn length(&self, rate: f64) -> u32 {
+    fn frame_length(&self, rate: f64) -> u32 {
         let longest = self.settle.shape().length;
         (rate / 8.0 * 0.000_5).clamp(f64::from(longest.min(300)), f64::from(longest)) as u32
     }
 
-    fn gap(&self, rate: f64) -> f64 {
-        f64::from(self.length(rate)) * 8e9 / rate
+    fn stream_gap(&self, rate: f64) -> f64 {
+        f64::from(self.frame_length(rate)) * 8e9 / rate
     }
 
     /// Probes before a stream that empty a token bucket. The queue that they make is soon gone if the stream is not too fast, and while it
     /// goes delays fall: that is no rise. At least one, because a bucket of one long frame, which trains of long frames do not show, lets
     /// several short probes of a stream pass.
-    fn primers(&self) -> u32 {
-        let settled = self.settle.settled().and_then(|settled| settled.as_ref().ok());
+    fn primer_count(&self) -> u32 {
+        let settled = self.settle.settled_result().and_then(|settled| settled.as_ref().ok());
         settled.filter(|settled| settled.hidden > 0).map_or(1, |settled| settled.primers)
     }
 
-    fn stream(&self, rate: f64) -> TrainRequest {
-        let length = self.length(rate);
-        let gap = nanos(self.gap(rate));
-        let primers = self.primers();
+    fn plan_stream(&self, rate: f64) -> TrainRequest {
+        let length = self.frame_length(rate);
+        let gap = clamp_to_nanos(self.stream_gap(rate));
+        let primers = self.primer_count();
         let measured = self.fleets.probes.min(self.settle.shape().longest.saturating_sub(primers)).max(LEAST);
         // A pause as long as the stream halves the mean load and lets the queue drain.
-        let takes = nanos(f64::from(measured) * gap.as_u64() as f64);
-        let mut probes = spaced(primers, measured, ProbeKind::Train, length, gap);
+        let takes = clamp_to_nanos(f64::from(measured) * gap.as_u64() as f64);
+        let mut probes = spaced_probes(primers, measured, ProbeKind::Train, length, gap);
         for primer in probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Primer) {
             primer.length = self.settle.shape().length;
         }
-        let settled = self.settle.settled().and_then(|settled| settled.as_ref().ok());
-        let rest = settled.map_or(Nanos::ZERO, |settled| settled.rest(self.sent == 1));
+        let settled = self.settle.settled_result().and_then(|settled| settled.as_ref().ok());
+        let rest = settled.map_or(Nanos::ZERO, |settled| settled.least_pause(self.sent == 1));
         TrainRequest { probes, pause: self.settle.shape().pause.max(takes).max(rest) }
     }
 
-    fn take(&mut self, train: &[PassedProbe]) {
+    fn add_stream(&mut self, train: &[PassedProbe]) {
         let stream: Vec<_> = train.iter().filter(|probe| probe.kind != ProbeKind::Primer).copied().collect();
         let came: Vec<_> = stream.iter().filter(|probe| probe.came.is_some()).copied().collect();
         let is_lossy = (stream.len() - came.len()) as f64 > LOST * stream.len() as f64;
         if is_lossy {
             // pathload takes loss as a sign that the stream made a queue overflow.
-            return self.count(DelayTrend::Rising, self.fleet.asked);
+            return self.add_trend(DelayTrend::Rising, self.fleet.asked);
         }
-        let Some(whole) = WholeTrain::of(&came, &mut self.discarded) else { return };
-        let gap = self.gap(self.fleet.asked);
-        let places: Vec<_> = places(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
+        let Some(whole) = WholeTrain::from_train(&came, &mut self.discarded) else { return };
+        let gap = self.stream_gap(self.fleet.asked);
+        let places: Vec<_> = departure_offsets(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
         // Measured departures against an even stream. The median removes a common shift, so that one late start does not count.
         let middle = median(&places);
         // Lost probes have left, too, so the rate of those that arrived is scaled up to all of them.
-        let rate = whole.bits(0, whole.last()) * 1e9 / whole.left(0, whole.last()).max(1.0)
+        let rate = whole.bits_between(0, whole.last_index()) * 1e9
+            / whole.departure_gap(0, whole.last_index()).max(1.0)
             * (stream.len() - 1) as f64
-            / whole.last() as f64;
+            / whole.last_index() as f64;
         let is_off = (rate / self.fleet.asked - 1.0).abs() > OFF;
         if is_off || places.iter().any(|place| (place - middle).abs() > ASTRAY * gap) {
             self.discarded.unlike += 1;
@@ -236,23 +237,25 @@ impl PathloadEstimator {
         }
         // The first fifth may still wait behind the primers.
         let from = came.len() / 5;
-        let delays: Vec<_> = (from..came.len()).map(|nth| whole.delay(nth)).collect();
-        let noise = whole.doubt(from, whole.last()).max(NOISE * whole.left(from, whole.last()));
-        self.count(of_stream(&delays, noise), rate);
+        let delays: Vec<_> = (from..came.len()).map(|nth| whole.probe_delay(nth)).collect();
+        let noise = whole
+            .gap_doubt(from, whole.last_index())
+            .max(NOISE * whole.departure_gap(from, whole.last_index()));
+        self.add_trend(stream_trend(&delays, noise), rate);
     }
 
-    fn count(&mut self, trend: DelayTrend, rate: f64) {
+    fn add_trend(&mut self, trend: DelayTrend, rate: f64) {
         self.fleet.trends.push(trend);
         self.fleet.rates.push(rate);
         self.used += 1;
     }
 
     /// Chooses the next rate if the fleet has a verdict.
-    fn go_on(&mut self) {
+    fn advance_search(&mut self) {
         let Some(search) = &mut self.search else { return };
         let asked = self.fleet.asked;
         if asked > 0.0 {
-            let verdict = self.fleet.verdict(self.fleets.streams);
+            let verdict = self.fleet.fleet_trend(self.fleets.streams);
             // Unusable streams have no trend, so a fleet could otherwise go on for ever.
             if verdict.is_none() && self.fleet.streams >= FUTILE * self.fleets.streams {
                 self.is_futile = true;
@@ -260,11 +263,11 @@ impl PathloadEstimator {
                 return;
             }
             let Some(verdict) = verdict else { return };
-            search.learn(mean(&self.fleet.rates), verdict);
+            search.add_verdict(mean(&self.fleet.rates), verdict);
         }
         self.tried += 1;
         // The rate 0 ends the search.
-        let next = search.next().filter(|_| self.tried <= self.fleets.most);
+        let next = search.next_rate().filter(|_| self.tried <= self.fleets.most);
         self.fleet = StreamFleet { asked: next.unwrap_or(0.0), ..StreamFleet::default() };
     }
 }
@@ -274,34 +277,34 @@ impl RateEstimator for PathloadEstimator {
         "pathload"
     }
 
-    fn ask(&mut self) -> Option<TrainRequest> {
-        let dispersion_rate = match self.settle.settled() {
-            None => return Some(self.settle.ask()),
+    fn next_train(&mut self) -> Option<TrainRequest> {
+        let dispersion_rate = match self.settle.settled_result() {
+            None => return Some(self.settle.next_train()),
             Some(Err(_)) => return None,
             Some(Ok(settled)) => settled.bits_per_s,
         };
         if self.search.is_none() {
             self.search = Some(RateSearch::new(dispersion_rate));
-            self.go_on();
+            self.advance_search();
         }
         (self.fleet.asked > 0.0).then(|| {
             self.sent += 1;
             self.fleet.streams += 1;
-            self.stream(self.fleet.asked)
+            self.plan_stream(self.fleet.asked)
         })
     }
 
-    fn saw(&mut self, train: &[PassedProbe]) {
+    fn add_train(&mut self, train: &[PassedProbe]) {
         if self.search.is_none() {
-            return self.settle.saw(train);
+            return self.settle.add_train(train);
         }
-        self.take(train);
-        self.go_on();
+        self.add_stream(train);
+        self.advance_search();
     }
 
-    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
-        let trains = self.settle.sent() + self.sent;
-        if let Some(Err(none)) = self.settle.settled() {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
+        let trains = self.settle.sent_trains() + self.sent;
+        if let Some(Err(none)) = self.settle.settled_result() {
             return Err(none.clone());
         }
         let Some(search) = &self.search else {
@@ -315,8 +318,8 @@ impl RateEstimator for PathloadEstimator {
                 discarded: self.discarded,
             });
         }
-        // A copy is asked, because `next` widens the range while no stream has queued.
-        let is_done = search.clone().next().is_none();
+        // A copy is asked, because `next_rate` widens the range while no stream has queued.
+        let is_done = search.clone().next_rate().is_none();
         if !is_done {
             let low = search.low / 1e6;
             let high = search.high / 1e6;
@@ -333,13 +336,13 @@ impl RateEstimator for PathloadEstimator {
             bits_per_s: middle,
             low,
             high: search.high,
-            packets_per_frame: packets_per_frame(self.length(middle)),
+            packets_per_frame: packets_per_frame(self.frame_length(middle)),
             quality: EstimateQuality {
                 trains,
                 used: self.used,
                 share: self.used as f64 / self.sent.max(1) as f64,
                 spread: (search.high - low) / middle.max(1.0),
-                primers: self.primers(),
+                primers: self.primer_count(),
                 discarded: self.discarded,
                 ..EstimateQuality::default()
             },
@@ -348,9 +351,9 @@ impl RateEstimator for PathloadEstimator {
 }
 
 /// The index of each probe of a stream whose departure is known, and how long after the first it left.
-fn places(stream: &[PassedProbe]) -> impl Iterator<Item = (usize, f64)> {
+fn departure_offsets(stream: &[PassedProbe]) -> impl Iterator<Item = (usize, f64)> {
     let first = stream.iter().find_map(|probe| probe.left).unwrap_or(0);
-    stream.iter().enumerate().filter_map(move |(nth, probe)| Some((nth, between(first, probe.left?))))
+    stream.iter().enumerate().filter_map(move |(nth, probe)| Some((nth, difference_ns(first, probe.left?))))
 }
 
 #[cfg(test)]

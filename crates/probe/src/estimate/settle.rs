@@ -9,8 +9,8 @@
 //!
 //! Invariant: the result is of trains whose second half took at least 1.2 times longer after the path than before.
 
-use super::gaps::{between, median, quantile};
-use super::{DiscardedTrains, NoAnswer, PassedProbe, TrainRequest, nanos};
+use super::gaps::{difference_ns, median, quantile};
+use super::{DiscardedTrains, NoAnswer, PassedProbe, TrainRequest, clamp_to_nanos};
 use crate::{PlannedProbe, ProbeKind, small_count};
 use packetrig_units::Nanos;
 
@@ -42,7 +42,7 @@ pub struct SettledTrains {
 
 impl SettledTrains {
     /// The least pause before a train that is the first of these, or a later one.
-    pub(super) fn rest(&self, is_first: bool) -> Nanos {
+    pub(super) fn least_pause(&self, is_first: bool) -> Nanos {
         if is_first { self.over } else { Nanos::ZERO }
     }
 }
@@ -96,22 +96,25 @@ impl TrainSettler {
     }
 
     /// The result; `None` while it needs more trains.
-    pub(super) const fn settled(&self) -> Option<&Result<SettledTrains, NoAnswer>> {
+    pub(super) const fn settled_result(&self) -> Option<&Result<SettledTrains, NoAnswer>> {
         self.result.as_ref()
     }
 
-    pub(super) const fn sent(&self) -> usize {
+    pub(super) const fn sent_trains(&self) -> usize {
         self.sent
     }
 
-    pub(super) fn ask(&mut self) -> TrainRequest {
+    pub(super) fn next_train(&mut self) -> TrainRequest {
         self.sent += 1;
-        let pause = self.shape.pause.max(nanos(self.over_ns));
-        TrainRequest { probes: at_once(0, self.shape.longest, ProbeKind::Train, self.shape.length), pause }
+        let pause = self.shape.pause.max(clamp_to_nanos(self.over_ns));
+        TrainRequest {
+            probes: probes_at_once(0, self.shape.longest, ProbeKind::Train, self.shape.length),
+            pause,
+        }
     }
 
-    pub(super) fn saw(&mut self, train: &[PassedProbe]) {
-        let gaps = train.windows(2).filter_map(|two| Some(between(two[0].came?, two[1].came?)));
+    pub(super) fn add_train(&mut self, train: &[PassedProbe]) {
+        let gaps = train.windows(2).filter_map(|two| Some(difference_ns(two[0].came?, two[1].came?)));
         // If other traffic leaves a quarter of the link free, queue and bucket are as before after four times the train's own length.
         self.over_ns = (4.0 * f64::from(self.shape.longest) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
         let unusable = train.iter().any(|probe| probe.disturbed || probe.left.is_none());
@@ -121,7 +124,7 @@ impl TrainSettler {
             self.trains.push(train.to_vec());
         }
         if self.trains.len() >= TRAINS {
-            self.judge();
+            self.judge_trains();
         // A sender that disturbs most of its own trains would otherwise go on for ever.
         } else if self.sent >= 8 * TRAINS {
             self.result = Some(Err(self.too_few(self.trains.len(), self.discarded)));
@@ -132,8 +135,8 @@ impl TrainSettler {
         NoAnswer::TooFew { have, wanted: TRAINS, trains: self.sent, discarded }
     }
 
-    fn judge(&mut self) {
-        let out = self.distances(|probe| probe.came);
+    fn judge_trains(&mut self) {
+        let out = self.neighbour_distances(|probe| probe.came);
         if out.len() < 2 {
             let lost = DiscardedTrains { lost: self.trains.len(), ..self.discarded };
             self.result = Some(Err(self.too_few(0, lost)));
@@ -142,15 +145,16 @@ impl TrainSettler {
         // The part of the train that is taken as steady: its far half, or what a large bucket leaves of it.
         let parts = [out.len() / 2, out.len() * 3 / 4];
         let steady = parts.iter().find_map(|from| self.steady_from(*from));
-        self.result =
-            Some(steady.map_or_else(|| Err(self.not_spread(parts[0])), |part| Ok(self.conclude(&part))));
+        self.result = Some(
+            steady.map_or_else(|| Err(self.not_spread(parts[0])), |part| Ok(self.settled_from_part(&part))),
+        );
     }
 
     /// Returns the steady part from a place on, if probes are spread steadily there.
     fn steady_from(&self, from: usize) -> Option<SteadyPart> {
-        let pace = self.rate_gap(from).filter(|_| self.growth(from) > SPREAD)?;
+        let pace = self.rate_gap(from).filter(|_| self.median_widening(from) > SPREAD)?;
         let end = self.shape.longest as usize;
-        let uneven = (from..end).map(|place| self.ahead(from, place, pace).abs()).fold(0.0, f64::max);
+        let uneven = (from..end).map(|place| self.median_credit(from, place, pace).abs()).fold(0.0, f64::max);
         // The first distance of a train may be as long as its sender's caches are cold, so the second probe counts as well.
         let hidden = [0, 1].map(|first| {
             let hidden = self.hidden_after(first, from, pace, uneven);
@@ -162,17 +166,18 @@ impl TrainSettler {
 
     /// Number of distances after the probe at `first` that are shorter than the pace. After them, probes are as far ahead of it as at `to`.
     fn hidden_after(&self, first: usize, to: usize, pace: f64, uneven: f64) -> usize {
-        let end = self.ahead(first, to, pace) - (1.0 - STEADY) - uneven;
-        (first..to).position(|place| self.ahead(first, place, pace) >= end).unwrap_or(0)
+        let end = self.median_credit(first, to, pace) - (1.0 - STEADY) - uneven;
+        (first..to).position(|place| self.median_credit(first, place, pace) >= end).unwrap_or(0)
     }
 
     /// Number of paces by which the probe at `to` came too early after the one at `from`: the median of all trains.
-    fn ahead(&self, from: usize, to: usize, pace: f64) -> f64 {
-        let all: Vec<_> = self.trains.iter().filter_map(|train| credit(train, from, to, pace)).collect();
+    fn median_credit(&self, from: usize, to: usize, pace: f64) -> f64 {
+        let all: Vec<_> =
+            self.trains.iter().filter_map(|train| train_credit(train, from, to, pace)).collect();
         median(&all)
     }
 
-    fn conclude(&self, part: &SteadyPart) -> SettledTrains {
+    fn settled_from_part(&self, part: &SteadyPart) -> SettledTrains {
         let bits = f64::from(self.shape.length) * 8e9;
         let SteadyPart { hidden, pace, uneven } = *part;
         // A quarter more than needed: the distance after the last hidden one may be half hidden, a bucket fills while a slower train
@@ -183,49 +188,51 @@ impl TrainSettler {
             primers,
             hidden: small_count(hidden),
             bits_per_s: bits / self.rate_gap(hidden + 1).unwrap_or(pace),
-            primed_ns: self.leave(primers),
-            over: nanos(self.over_ns),
+            primed_ns: self.departure_offset(primers),
+            over: clamp_to_nanos(self.over_ns),
         }
     }
 
     /// Makes the answer for a path that did not spread the far half of its trains.
     fn not_spread(&self, half: usize) -> NoAnswer {
         let last = self.shape.longest.saturating_sub(1);
-        let into = self.leave(last) / f64::from(last.max(1));
+        let into = self.departure_offset(last) / f64::from(last.max(1));
         // Probes that arrived closer together than they left were held up together: that is no speed of the path.
-        let is_as_sent = (1.0 / SPREAD..=SPREAD).contains(&self.growth(half));
+        let is_as_sent = (1.0 / SPREAD..=SPREAD).contains(&self.median_widening(half));
         let bucket_bytes = u64::from(self.shape.longest) * u64::from(self.shape.length) / 4;
         let rates: Vec<_> =
             self.trains.iter().filter_map(|train| rate_without(train.get(1..)?, bucket_bytes)).collect();
         NoAnswer::NotSpread {
             train: self.shape.longest,
-            gap_ns: nanos(into).as_u64(),
+            gap_ns: clamp_to_nanos(into).as_u64(),
             at_least: (is_as_sent && !rates.is_empty()).then(|| quantile(&rates, 0.0)),
             bucket_bytes,
         }
     }
 
     /// Time from a train's first departure to that of the probe at `place`. The first probes take longest: the sender's caches are cold.
-    fn leave(&self, place: u32) -> f64 {
+    fn departure_offset(&self, place: u32) -> f64 {
         let all: Vec<_> = self
             .trains
             .iter()
             .filter_map(|train| {
                 let probe = train.get(place as usize).or_else(|| train.last())?;
-                Some(between(train.first()?.left?, probe.left?))
+                Some(difference_ns(train.first()?.left?, probe.left?))
             })
             .collect();
         median(&all)
     }
 
     /// The distance between neighbours at each place: the median of all trains, as far as most of them arrived.
-    fn distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
+    fn neighbour_distances(&self, stamp: impl Fn(&PassedProbe) -> Option<u64>) -> Vec<f64> {
         let mut distances = Vec::new();
         for place in 0..self.shape.longest as usize - 1 {
             let all: Vec<_> = self
                 .trains
                 .iter()
-                .filter_map(|train| Some(between(stamp(train.get(place)?)?, stamp(train.get(place + 1)?)?)))
+                .filter_map(|train| {
+                    Some(difference_ns(stamp(train.get(place)?)?, stamp(train.get(place + 1)?)?))
+                })
                 .collect();
             if all.len() <= TRAINS / 2 {
                 break;
@@ -236,8 +243,8 @@ impl TrainSettler {
     }
 
     /// Factor by which the path lengthens the part of a train from a place on: the median of all trains.
-    fn growth(&self, from: usize) -> f64 {
-        let all: Vec<_> = self.trains.iter().filter_map(|train| widening(train.get(from..)?)).collect();
+    fn median_widening(&self, from: usize) -> f64 {
+        let all: Vec<_> = self.trains.iter().filter_map(|train| train_widening(train.get(from..)?)).collect();
         median(&all)
     }
 
@@ -249,12 +256,12 @@ impl TrainSettler {
 }
 
 /// Factor by which a part of a train took longer to arrive than to leave, up to its first lost probe.
-fn widening(probes: &[PassedProbe]) -> Option<f64> {
+fn train_widening(probes: &[PassedProbe]) -> Option<f64> {
     let here: Vec<_> = probes.iter().map_while(|probe| Some((probe.left?, probe.came?))).collect();
     let ((first_left, first_came), (last_left, last_came)) =
         here.first().copied().zip(here.last().copied())?;
     let is_span = here.len() > 1;
-    is_span.then(|| between(first_came, last_came) / between(first_left, last_left).max(1.0))
+    is_span.then(|| difference_ns(first_came, last_came) / difference_ns(first_left, last_left).max(1.0))
 }
 
 /// The rate at which a path carried probes, without what a bucket may have held ready. The first probe may have arrived up to the largest
@@ -262,15 +269,15 @@ fn widening(probes: &[PassedProbe]) -> Option<f64> {
 fn rate_without(probes: &[PassedProbe], bucket_bytes: u64) -> Option<f64> {
     let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
     let bits: f64 = probes.iter().take(came.len()).skip(1).map(|probe| f64::from(probe.length) * 8.0).sum();
-    let largest = came.windows(2).map(|two| between(two[0], two[1])).fold(0.0, f64::max);
-    let took = between(*came.first()?, *came.last()?) + largest;
+    let largest = came.windows(2).map(|two| difference_ns(two[0], two[1])).fold(0.0, f64::max);
+    let took = difference_ns(*came.first()?, *came.last()?) + largest;
     (took > 0.0).then(|| (bits - 8.0 * bucket_bytes as f64).max(0.0) * 1e9 / took)
 }
 
 /// Number of paces by which the probe at `to` came too early after the one at `from`.
-fn credit(train: &[PassedProbe], from: usize, to: usize, pace: f64) -> Option<f64> {
+fn train_credit(train: &[PassedProbe], from: usize, to: usize, pace: f64) -> Option<f64> {
     let paces = to.checked_sub(from)? as f64;
-    Some(paces - between(train.get(from)?.came?, train.get(to)?.came?) / pace)
+    Some(paces - difference_ns(train.get(from)?.came?, train.get(to)?.came?) / pace)
 }
 
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "no more than a train has")]
@@ -282,16 +289,22 @@ fn whole_frames(frames: f64) -> usize {
 fn mean_gap(probes: &[PassedProbe]) -> Option<f64> {
     let came: Vec<_> = probes.iter().map_while(|probe| probe.came).collect();
     let gaps = came.len().checked_sub(1).filter(|gaps| *gaps > 0)?;
-    Some(between(came[0], came[gaps]) / gaps as f64)
+    Some(difference_ns(came[0], came[gaps]) / gaps as f64)
 }
 
 /// Probes that are due at once: `primers`, and `of` to be measured.
-pub(super) fn at_once(primers: u32, of: u32, kind: ProbeKind, length: u32) -> Vec<PlannedProbe> {
-    spaced(primers, of, kind, length, Nanos::ZERO)
+pub(super) fn probes_at_once(primers: u32, of: u32, kind: ProbeKind, length: u32) -> Vec<PlannedProbe> {
+    spaced_probes(primers, of, kind, length, Nanos::ZERO)
 }
 
 /// Primers that are due at once, and `of` probes to be measured, `gap` apart.
-pub(super) fn spaced(primers: u32, of: u32, kind: ProbeKind, length: u32, gap: Nanos) -> Vec<PlannedProbe> {
+pub(super) fn spaced_probes(
+    primers: u32,
+    of: u32,
+    kind: ProbeKind,
+    length: u32,
+    gap: Nanos,
+) -> Vec<PlannedProbe> {
     (0..primers + of)
         .map(|number| {
             let kind = if number < primers { ProbeKind::Primer } else { kind };

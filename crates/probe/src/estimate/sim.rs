@@ -6,7 +6,7 @@
 //! Invariant: links are first in, first out; no frame overtakes another.
 
 use super::{PassedProbe, RateEstimator, TrainRequest};
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 
 /// Traffic of others over one link.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub enum CrossTraffic {
 }
 
 impl CrossTraffic {
-    const fn frame(self) -> Option<(f64, u32)> {
+    const fn rate_and_length(self) -> Option<(f64, u32)> {
         match self {
             Self::Idle => None,
             Self::Poisson { bits_per_s, length } | Self::Steady { bits_per_s, length } => {
@@ -44,7 +44,7 @@ pub struct QueuedLink {
     cross: CrossTraffic,
     delay_ns: f64,
     /// Longest a frame may wait.
-    patience_ns: f64,
+    longest_wait_ns: f64,
     /// Mean lateness of the timer of a token bucket.
     late_ns: f64,
     waited: u64,
@@ -57,13 +57,13 @@ pub struct QueuedLink {
 }
 
 impl QueuedLink {
-    pub const fn wire(bits_per_s: f64) -> Self {
+    pub const fn new_wire(bits_per_s: f64) -> Self {
         Self {
             bits_per_s,
             bucket: None,
             cross: CrossTraffic::Idle,
             delay_ns: 100_000.0,
-            patience_ns: 1e9,
+            longest_wait_ns: 1e9,
             late_ns: 0.0,
             waited: 0,
             tokens_ns: 0.0,
@@ -76,60 +76,60 @@ impl QueuedLink {
     }
 
     /// A token bucket in front of a link that takes no time.
-    pub fn bucket(bits_per_s: f64, bytes: u32) -> Self {
+    pub fn new_bucket(bits_per_s: f64, bytes: u32) -> Self {
         let tokens_ns = f64::from(bytes) * 8e9 / bits_per_s;
-        Self { bucket: Some(bytes), tokens_ns, ..Self::wire(bits_per_s) }
+        Self { bucket: Some(bytes), tokens_ns, ..Self::new_wire(bits_per_s) }
     }
 
     /// Adds traffic of others.
     #[must_use]
-    pub const fn with(self, cross: CrossTraffic, seed: u64) -> Self {
+    pub const fn with_cross_traffic(self, cross: CrossTraffic, seed: u64) -> Self {
         Self { cross, seed, ..self }
     }
 
     /// Sets the longest wait in the queue; frames that would wait longer are dropped.
     #[must_use]
-    pub const fn patient(self, patience_ns: f64) -> Self {
-        Self { patience_ns, ..self }
+    pub const fn with_longest_wait(self, longest_wait_ns: f64) -> Self {
+        Self { longest_wait_ns, ..self }
     }
 
     /// Sets the mean lateness of the timer, if the link has a token bucket.
     #[must_use]
-    pub const fn late(self, late_ns: f64) -> Self {
+    pub const fn with_late_timer(self, late_ns: f64) -> Self {
         Self { late_ns, ..self }
     }
 
     /// Time at which a frame that comes at `at` has passed the link; `None` if it is dropped.
-    fn pass(&mut self, at: f64, length: u32) -> Option<f64> {
+    fn pass_frame(&mut self, at: f64, length: u32) -> Option<f64> {
         self.skip_idle(at);
-        while let Some((rate, length)) = self.cross.frame()
+        while let Some((rate, length)) = self.cross.rate_and_length()
             && self.next_cross <= at
         {
             let came = self.next_cross;
-            self.serve(came, length);
+            self.serve_frame(came, length);
             self.crossed += 1;
             let mean = f64::from(length) * 8e9 / rate;
             self.next_cross += match self.cross {
-                CrossTraffic::Poisson { .. } => mean * draw(self.seed, self.crossed),
+                CrossTraffic::Poisson { .. } => mean * draw_exponential(self.seed, self.crossed),
                 _ => mean,
             };
         }
-        self.serve(at, length).map(|through| through + self.delay_ns)
+        self.serve_frame(at, length).map(|through| through + self.delay_ns)
     }
 
     /// Leaves out the traffic of others long before a probe: no probe meets it, and the queue is empty again.
     fn skip_idle(&mut self, at: f64) {
-        let Some((rate, length)) = self.cross.frame() else { return };
+        let Some((rate, length)) = self.cross.rate_and_length() else { return };
         let remembered = REMEMBERED_FRAMES * f64::from(length) * 8e9 / rate;
         if at - self.next_cross > 2.0 * remembered && self.free_at < at - remembered {
             self.next_cross = at - remembered;
         }
     }
 
-    fn serve(&mut self, at: f64, length: u32) -> Option<f64> {
+    fn serve_frame(&mut self, at: f64, length: u32) -> Option<f64> {
         let takes = f64::from(length) * 8e9 / self.bits_per_s;
         let begins = at.max(self.free_at);
-        if begins - at > self.patience_ns {
+        if begins - at > self.longest_wait_ns {
             return None;
         }
         let Some(bytes) = self.bucket else {
@@ -140,15 +140,19 @@ impl QueuedLink {
         let tokens = (self.tokens_ns + (begins - self.tokens_at)).min(full);
         let lacks = (takes - tokens).max(0.0);
         // While a late timer lets a frame wait, tokens go on to come, but no more than the bucket holds.
-        let waits = if lacks > 0.0 { lacks + self.lateness() } else { 0.0 };
+        let waits = if lacks > 0.0 { lacks + self.timer_lateness() } else { 0.0 };
         (self.tokens_ns, self.tokens_at) = ((tokens + waits).min(full.max(takes)) - takes, begins + waits);
         self.free_at = self.tokens_at;
         Some(self.free_at)
     }
 
-    fn lateness(&mut self) -> f64 {
+    fn timer_lateness(&mut self) -> f64 {
         self.waited += 1;
-        if self.late_ns > 0.0 { self.late_ns * draw(self.seed ^ 0x7157, self.waited) } else { 0.0 }
+        if self.late_ns > 0.0 {
+            self.late_ns * draw_exponential(self.seed ^ 0x7157, self.waited)
+        } else {
+            0.0
+        }
     }
 }
 
@@ -177,13 +181,13 @@ const BATCH_GAP_NS: f64 = 300.0;
 
 impl StampingReceiver {
     /// The stamps of frames that arrived at these times, in order.
-    fn stamp(self, arrivals: &mut [Option<f64>], seed: u64) {
+    fn stamp_arrivals(self, arrivals: &mut [Option<f64>], seed: u64) {
         let mut told = 0.0_f64;
         let mut last = 0.0_f64;
         for (nth, arrival) in arrivals.iter_mut().enumerate() {
             let Some(at) = arrival else { continue };
             if *at > told {
-                told = *at + self.coalesced_ns + self.stalls.before(seed, nth as u64);
+                told = *at + self.coalesced_ns + self.stalls.stall_before(seed, nth as u64);
             }
             // A batch is read once its frames are here.
             last = told.max(last + BATCH_GAP_NS);
@@ -198,19 +202,23 @@ impl StampingReceiver {
 
 impl MachineStalls {
     /// Time that the machine is away before a packet.
-    fn before(self, seed: u64, n: u64) -> f64 {
-        if uniform(seed ^ 0x57a1, n) < self.share { self.mean_ns * draw(seed ^ 0x57a2, n) } else { 0.0 }
+    fn stall_before(self, seed: u64, n: u64) -> f64 {
+        if uniform_share(seed ^ 0x57a1, n) < self.share {
+            self.mean_ns * draw_exponential(seed ^ 0x57a2, n)
+        } else {
+            0.0
+        }
     }
 }
 
 /// Evenly distributed from zero to one.
-fn uniform(seed: u64, n: u64) -> f64 {
-    (mix(seed, n) >> 11) as f64 / (1_u64 << 53) as f64
+fn uniform_share(seed: u64, n: u64) -> f64 {
+    (keyed_mix(seed, n) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// An exponential distribution of mean one.
-fn draw(seed: u64, n: u64) -> f64 {
-    -(((mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln()
+fn draw_exponential(seed: u64, n: u64) -> f64 {
+    -(((keyed_mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64).ln()
 }
 
 /// Links one after the other, and a sender in front of them.
@@ -254,16 +262,18 @@ impl SimulatedPath {
         }
     }
 
-    pub fn send(&mut self, ask: &TrainRequest) -> Vec<PassedProbe> {
-        let departures = self.depart(ask);
+    pub fn send_train(&mut self, ask: &TrainRequest) -> Vec<PassedProbe> {
+        let departures = self.plan_departures(ask);
         let lengths = ask.probes.iter().map(|probe| probe.length);
         let mut arrivals: Vec<Option<f64>> = departures
             .iter()
             .zip(lengths)
-            .map(|(left, length)| self.links.iter_mut().try_fold(*left, |at, link| link.pass(at, length)))
+            .map(|(left, length)| {
+                self.links.iter_mut().try_fold(*left, |at, link| link.pass_frame(at, length))
+            })
             .collect();
         if !self.receiver.is_prompt() {
-            self.receiver.stamp(&mut arrivals, mix(self.seed, self.sent));
+            self.receiver.stamp_arrivals(&mut arrivals, keyed_mix(self.seed, self.sent));
         }
         self.now = departures.last().copied().unwrap_or(self.now);
         let passed = ask.probes.iter().zip(departures).zip(arrivals);
@@ -272,8 +282,8 @@ impl SimulatedPath {
             PassedProbe {
                 kind: probe.kind,
                 length: probe.length,
-                left: Some(whole(left + self.noise(n))),
-                came: came.map(|came| whole(came + self.noise(n + 1)) + self.offset_ns),
+                left: Some(whole_ns(left + self.stamp_noise(n))),
+                came: came.map(|came| whole_ns(came + self.stamp_noise(n + 1)) + self.offset_ns),
                 doubt: 2 * self.doubt_ns,
                 disturbed: false,
             }
@@ -284,13 +294,14 @@ impl SimulatedPath {
     }
 
     /// Departure times of the probes of a train.
-    fn depart(&self, ask: &TrainRequest) -> Vec<f64> {
+    fn plan_departures(&self, ask: &TrainRequest) -> Vec<f64> {
         let start = self.now + ask.pause.as_u64() as f64;
         let mut left = 0.0_f64;
         let mut departures = Vec::new();
         for (nth, probe) in ask.probes.iter().enumerate() {
             let n = self.sent + nth as u64;
-            let late = self.jitter_ns * uniform(self.seed, n) + self.sender_stalls.before(self.seed, n);
+            let late =
+                self.jitter_ns * uniform_share(self.seed, n) + self.sender_stalls.stall_before(self.seed, n);
             let cold = if nth == 1 { self.cold_ns } else { 0.0 };
             left = (start + probe.at.as_u64() as f64 + late).max(left + self.least_gap_ns + cold);
             departures.push(left);
@@ -299,16 +310,16 @@ impl SimulatedPath {
     }
 
     /// Error of a stamp.
-    fn noise(&self, n: u64) -> f64 {
-        self.noise_ns * (2.0 * uniform(self.seed ^ 0x4015, n) - 1.0)
+    fn stamp_noise(&self, n: u64) -> f64 {
+        self.noise_ns * (2.0 * uniform_share(self.seed ^ 0x4015, n) - 1.0)
     }
 
     /// Sends the trains that a method requests until it requests no more. Returns their number.
-    pub fn run(&mut self, method: &mut dyn RateEstimator) -> usize {
+    pub fn run_estimator(&mut self, method: &mut dyn RateEstimator) -> usize {
         let mut trains = 0;
-        while let Some(ask) = method.ask() {
-            let train = self.send(&ask);
-            method.saw(&train);
+        while let Some(ask) = method.next_train() {
+            let train = self.send_train(&ask);
+            method.add_train(&train);
             trains += 1;
         }
         trains
@@ -320,7 +331,7 @@ impl SimulatedPath {
     clippy::cast_sign_loss,
     reason = "virtual times are small and positive"
 )]
-fn whole(ns: f64) -> u64 {
+fn whole_ns(ns: f64) -> u64 {
     ns as u64
 }
 
@@ -330,20 +341,21 @@ mod tests {
 
     #[test]
     fn a_bucket_lets_its_content_pass_at_once_and_then_keeps_the_rate() {
-        let mut link = QueuedLink::bucket(1e9, 3_000);
-        let through: Vec<_> = (0..4).map(|_| link.pass(0.0, 1_000).unwrap() - link.delay_ns).collect();
+        let mut link = QueuedLink::new_bucket(1e9, 3_000);
+        let through: Vec<_> = (0..4).map(|_| link.pass_frame(0.0, 1_000).unwrap() - link.delay_ns).collect();
         assert_eq!(through, [0.0, 0.0, 0.0, 8_000.0]);
         // Later it is full again, but no fuller.
-        let through: Vec<_> = (0..4).map(|_| link.pass(1e9, 1_000).unwrap() - link.delay_ns - 1e9).collect();
+        let through: Vec<_> =
+            (0..4).map(|_| link.pass_frame(1e9, 1_000).unwrap() - link.delay_ns - 1e9).collect();
         assert_eq!(through, [0.0, 0.0, 0.0, 8_000.0]);
     }
 
     #[test]
     fn traffic_of_others_takes_its_share() {
         let cross = CrossTraffic::Poisson { bits_per_s: 5e6, length: 1_000 };
-        let mut link = QueuedLink::wire(1e7).with(cross, 3);
+        let mut link = QueuedLink::new_wire(1e7).with_cross_traffic(cross, 3);
         // More than fits: frames of 1250 bytes, one each millisecond, are 10 Mbit/s.
-        let last = (0..1_000).map(|n| link.pass(f64::from(n) * 1e6, 1_250)).last().flatten().unwrap();
+        let last = (0..1_000).map(|n| link.pass_frame(f64::from(n) * 1e6, 1_250)).last().flatten().unwrap();
         assert!(last / 1e9 > 1.3, "{last}");
         assert!((link.crossed as f64 / 625.0 - 1.0).abs() < 0.15, "{}", link.crossed);
     }

@@ -7,14 +7,14 @@
 //! Invariant: the distance at which a pair was sent is the measured one.
 
 use super::gaps::{WholeTrain, mean, quantile, standard_error};
-use super::settle::{TrainSettler, TrainShape, spaced};
+use super::settle::{TrainSettler, TrainShape, spaced_probes};
 use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PairEstimator, PairPick, PassedProbe, RateEstimate,
-    RateEstimator, SettledTrains, TrainRequest, nanos, packets_per_frame,
+    RateEstimator, SettledTrains, TrainRequest, clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
 use packetrig_units::Nanos;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 
 #[derive(Clone, Debug)]
 pub struct SpruceEstimator {
@@ -50,14 +50,15 @@ struct ReadyPairs {
 
 impl SpruceSetup {
     /// The next train; `Err` with the result if none is needed.
-    fn go_on(&mut self) -> Result<TrainRequest, Result<ReadyPairs, NoAnswer>> {
+    fn next_setup_train(&mut self) -> Result<TrainRequest, Result<ReadyPairs, NoAnswer>> {
         match self {
             Self::Primers(capacity, settle) => {
-                let Some(settled) = settle.settled() else { return Ok(settle.ask()) };
+                let Some(settled) = settle.settled_result() else { return Ok(settle.next_train()) };
                 Err(settled.clone().map(|settled| ReadyPairs::new(*capacity, settled)))
             }
-            Self::Capacity(pair) => pair.ask().ok_or_else(|| {
-                pair.measured().map(|measured| ReadyPairs::new(measured.bits_per_s, measured.settled))
+            Self::Capacity(pair) => pair.next_train().ok_or_else(|| {
+                pair.measured_capacity()
+                    .map(|measured| ReadyPairs::new(measured.bits_per_s, measured.settled))
             }),
         }
     }
@@ -105,11 +106,11 @@ impl SpruceEstimator {
         }
     }
 
-    fn bits(&self) -> f64 {
+    fn frame_bits(&self) -> f64 {
         f64::from(self.shape.length) * 8.0
     }
 
-    fn known(&self) -> Option<ReadyPairs> {
+    fn ready_pairs(&self) -> Option<ReadyPairs> {
         self.ready.as_ref().and_then(|ready| ready.as_ref().ok()).copied()
     }
 }
@@ -119,9 +120,9 @@ impl RateEstimator for SpruceEstimator {
         "spruce"
     }
 
-    fn ask(&mut self) -> Option<TrainRequest> {
+    fn next_train(&mut self) -> Option<TrainRequest> {
         if self.ready.is_none() {
-            match self.before.go_on() {
+            match self.before.next_setup_train() {
                 Ok(ask) => {
                     self.before_sent += 1;
                     return Some(ask);
@@ -129,38 +130,38 @@ impl RateEstimator for SpruceEstimator {
                 Err(ready) => self.ready = Some(ready),
             }
         }
-        let ReadyPairs { capacity, primers, primed_ns, over } = self.known()?;
+        let ReadyPairs { capacity, primers, primed_ns, over } = self.ready_pairs()?;
         if self.samples.len() >= self.pairs || self.sent >= 3 * self.pairs {
             return None;
         }
         self.sent += 1;
         // Exponential pauses (a Poisson process), so that the pairs see the mean load and not a periodic part of it. 53 bits are what a
         // float holds; the share is in (0, 1], so its logarithm is finite.
-        let share = ((mix(self.seed, self.sent as u64) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        let share = ((keyed_mix(self.seed, self.sent as u64) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         // The mean pause that keeps the load of pairs and primers within both of Spruce's limits.
-        let mean = f64::from(primers + 2) * self.bits() * 1e9 / MOST_LOAD.min(MOST_SHARE * capacity);
-        let gap = nanos(self.bits() * 1e9 / capacity);
-        let pause = self.shape.pause.max(nanos(-share.ln() * mean));
+        let mean = f64::from(primers + 2) * self.frame_bits() * 1e9 / MOST_LOAD.min(MOST_SHARE * capacity);
+        let gap = clamp_to_nanos(self.frame_bits() * 1e9 / capacity);
+        let pause = self.shape.pause.max(clamp_to_nanos(-share.ln() * mean));
         let pause = if self.sent == 1 { pause.max(over) } else { pause };
-        let mut probes = spaced(primers, 2, ProbeKind::Pair, self.shape.length, gap);
-        let behind = nanos(BEHIND * primed_ns);
+        let mut probes = spaced_probes(primers, 2, ProbeKind::Pair, self.shape.length, gap);
+        let behind = clamp_to_nanos(BEHIND * primed_ns);
         probes.iter_mut().filter(|probe| probe.kind == ProbeKind::Pair).for_each(|probe| probe.at += behind);
         Some(TrainRequest { probes, pause })
     }
 
-    fn saw(&mut self, train: &[PassedProbe]) {
-        let Some(ReadyPairs { capacity, .. }) = self.known() else {
+    fn add_train(&mut self, train: &[PassedProbe]) {
+        let Some(ReadyPairs { capacity, .. }) = self.ready_pairs() else {
             return match &mut self.before {
-                SpruceSetup::Primers(_, settle) => settle.saw(train),
-                SpruceSetup::Capacity(pair) => pair.saw(train),
+                SpruceSetup::Primers(_, settle) => settle.add_train(train),
+                SpruceSetup::Capacity(pair) => pair.add_train(train),
             };
         };
-        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
-        let second = whole.last();
+        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
+        let second = whole.last_index();
         let first = second - 1;
-        let sent = whole.left(first, second);
-        let came = whole.came(first, second);
-        let nominal = self.bits() * 1e9 / capacity;
+        let sent = whole.departure_gap(first, second);
+        let came = whole.arrival_gap(first, second);
+        let nominal = self.frame_bits() * 1e9 / capacity;
         // Closer pairs queue behind themselves, and wider ones let the link go idle between the two.
         if !(0.8 * nominal..=1.2 * nominal).contains(&sent) {
             self.discarded.unlike += 1;
@@ -168,18 +169,18 @@ impl RateEstimator for SpruceEstimator {
         }
         // The link was busy from one probe to the other: it sent `capacity * came` bits, the second probe among them. The rest is other
         // traffic, which came while the pair was sent.
-        let others = (capacity * came / 1e9 - self.bits()) / (sent / 1e9);
+        let others = (capacity * came / 1e9 - self.frame_bits()) / (sent / 1e9);
         self.samples.push(capacity - others);
-        self.doubts.push(whole.doubt(first, second) / sent);
+        self.doubts.push(whole.gap_doubt(first, second) / sent);
     }
 
-    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
         let have = self.samples.len();
         let trains = self.before_sent + self.sent;
         if let Some(Err(none)) = &self.ready {
             return Err(none.clone());
         }
-        let known = self.known().filter(|_| have >= LEAST);
+        let known = self.ready_pairs().filter(|_| have >= LEAST);
         let Some(ReadyPairs { capacity, primers, .. }) = known else {
             return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
         };
@@ -225,12 +226,12 @@ mod tests {
             };
             let mut method = SpruceEstimator::new(Some(1e7), 300, SHAPE, seed);
             SimulatedPath::new(vec![
-                QueuedLink::wire(1e9),
-                QueuedLink::wire(1e7).with(cross, seed),
-                QueuedLink::wire(1e8),
+                QueuedLink::new_wire(1e9),
+                QueuedLink::new_wire(1e7).with_cross_traffic(cross, seed),
+                QueuedLink::new_wire(1e8),
             ])
-            .run(&mut method);
-            let estimate = method.answer().unwrap();
+            .run_estimator(&mut method);
+            let estimate = method.estimate_rate().unwrap();
             let free = 1.0 - busy;
             assert!((estimate.bits_per_s / 1e7 - free).abs() < 0.12, "{busy}: {estimate:?}");
         }
@@ -239,8 +240,8 @@ mod tests {
     #[test]
     fn pairs_keep_their_distance_behind_primers_that_leave_slowly() {
         let mut method = SpruceEstimator::new(Some(1e8), 40, SHAPE, 5);
-        SimulatedPath::new(vec![QueuedLink::bucket(1e8, 3_200)]).run(&mut method);
-        let estimate = method.answer().unwrap();
+        SimulatedPath::new(vec![QueuedLink::new_bucket(1e8, 3_200)]).run_estimator(&mut method);
+        let estimate = method.estimate_rate().unwrap();
         assert_eq!(estimate.quality.discarded, DiscardedTrains::default(), "{estimate:?}");
         assert!((estimate.bits_per_s / 1e8 - 1.0).abs() < 0.05, "{estimate:?}");
     }
@@ -250,8 +251,9 @@ mod tests {
         let cross = CrossTraffic::Poisson { bits_per_s: 5e6, length: 700 };
         for known in [None, Some(1e7)] {
             let mut method = SpruceEstimator::new(known, 300, SHAPE, 5);
-            SimulatedPath::new(vec![QueuedLink::bucket(1e7, 5_000).with(cross, 6)]).run(&mut method);
-            let estimate = method.answer().unwrap();
+            SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 5_000).with_cross_traffic(cross, 6)])
+                .run_estimator(&mut method);
+            let estimate = method.estimate_rate().unwrap();
             assert!((estimate.bits_per_s / 5e6 - 1.0).abs() < 0.2, "{estimate:?}");
         }
     }
@@ -259,16 +261,20 @@ mod tests {
     #[test]
     fn without_a_capacity_the_reason_is_that_of_the_pairs() {
         let mut method = SpruceEstimator::new(None, 300, SHAPE, 5);
-        SimulatedPath::new(vec![QueuedLink::bucket(1e7, 1_000_000)]).run(&mut method);
-        assert!(matches!(method.answer(), Err(NoAnswer::NotSpread { .. })), "{:?}", method.answer());
+        SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 1_000_000)]).run_estimator(&mut method);
+        assert!(
+            matches!(method.estimate_rate(), Err(NoAnswer::NotSpread { .. })),
+            "{:?}",
+            method.estimate_rate()
+        );
     }
 
     #[test]
     fn a_sender_that_cannot_keep_the_distance_gives_no_rate() {
         let mut method = SpruceEstimator::new(Some(1e10), 50, SHAPE, 1);
-        SimulatedPath::new(vec![QueuedLink::wire(1e9)]).run(&mut method);
+        SimulatedPath::new(vec![QueuedLink::new_wire(1e9)]).run_estimator(&mut method);
         let unlike = DiscardedTrains { unlike: 150, ..DiscardedTrains::default() };
         let too_few = NoAnswer::TooFew { have: 0, wanted: 20, trains: 155, discarded: unlike };
-        assert_eq!(method.answer(), Err(too_few));
+        assert_eq!(method.estimate_rate(), Err(too_few));
     }
 }

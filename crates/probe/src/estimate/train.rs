@@ -7,11 +7,11 @@
 //! uncertain by the stamps, and by what the path holds back and lets go at once.
 
 use super::agreement::spread_range;
-use super::gaps::{WholeTrain, between, median};
-use super::settle::{TrainSettler, TrainShape, at_once};
+use super::gaps::{WholeTrain, difference_ns, median};
+use super::settle::{TrainSettler, TrainShape, probes_at_once};
 use super::{
     DiscardedTrains, EstimateQuality, NoAnswer, PassedProbe, RateEstimate, RateEstimator, TrainRequest,
-    nanos, packets_per_frame,
+    clamp_to_nanos, packets_per_frame,
 };
 use crate::ProbeKind;
 
@@ -26,7 +26,7 @@ struct TrainSample {
 }
 
 impl TrainSample {
-    fn sum(&self) -> f64 {
+    fn wait_sum(&self) -> f64 {
         self.waits[0] + self.waits[1]
     }
 
@@ -80,7 +80,7 @@ impl TrainEstimator {
     }
 
     /// Makes trains longer if the stamps are too uncertain for these, and if there is room.
-    fn lengthen(&mut self, primers: u32) {
+    fn lengthen_trains(&mut self, primers: u32) {
         let room = self.settle.shape().longest.saturating_sub(primers);
         let doubts: Vec<_> = self.samples.iter().map(TrainSample::relative_doubt).collect();
         if self.samples.len() == LEAST && median(&doubts) > DOUBT && self.of < room {
@@ -90,13 +90,13 @@ impl TrainEstimator {
         }
     }
 
-    fn least(&self) -> Option<LeastDelayed> {
+    fn least_delayed(&self) -> Option<LeastDelayed> {
         let mut sorted: Vec<_> = self.samples.clone();
-        sorted.sort_by(|one, other| one.sum().total_cmp(&other.sum()));
+        sorted.sort_by(|one, other| one.wait_sum().total_cmp(&other.wait_sum()));
         let (best, again) = (*sorted.first()?, sorted.get(AGAIN - 1)?);
         // CapProbe's test for pairs, for trains: one that never waited has the least wait of both its ends.
         let least = |nth: usize| sorted.iter().map(|train| train.waits[nth]).fold(f64::INFINITY, f64::min);
-        let excess = (best.sum() - least(0) - least(1)).max(again.sum() - best.sum());
+        let excess = (best.wait_sum() - least(0) - least(1)).max(again.wait_sum() - best.wait_sum());
         Some(LeastDelayed { train: best, excess })
     }
 }
@@ -106,57 +106,62 @@ impl RateEstimator for TrainEstimator {
         "train"
     }
 
-    fn ask(&mut self) -> Option<TrainRequest> {
+    fn next_train(&mut self) -> Option<TrainRequest> {
         let shape = self.settle.shape();
-        let settled = match self.settle.settled() {
-            None => return Some(self.settle.ask()),
+        let settled = match self.settle.settled_result() {
+            None => return Some(self.settle.next_train()),
             Some(Ok(settled)) if self.samples.len() < self.trains && self.sent < 3 * self.trains => *settled,
             Some(_) => return None,
         };
         self.sent += 1;
         // A rate needs one distance, so two probes at least.
         let of = self.of.min(shape.longest.saturating_sub(settled.primers)).max(2);
-        let probes = at_once(settled.primers, of, ProbeKind::Train, shape.length);
-        let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
-        Some(TrainRequest { probes, pause: shape.pause.max(drained).max(settled.rest(self.sent == 1)) })
+        let probes = probes_at_once(settled.primers, of, ProbeKind::Train, shape.length);
+        let drained =
+            clamp_to_nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
+        Some(TrainRequest {
+            probes,
+            pause: shape.pause.max(drained).max(settled.least_pause(self.sent == 1)),
+        })
     }
 
-    fn saw(&mut self, train: &[PassedProbe]) {
-        let Some(settled) = self.settle.settled().cloned() else {
-            return self.settle.saw(train);
+    fn add_train(&mut self, train: &[PassedProbe]) {
+        let Some(settled) = self.settle.settled_result().cloned() else {
+            return self.settle.add_train(train);
         };
         let Ok(settled) = settled else { return };
-        let Some(whole) = WholeTrain::of(train, &mut self.discarded) else { return };
+        let Some(whole) = WholeTrain::from_train(train, &mut self.discarded) else { return };
         let first = settled.primers as usize;
-        let last = whole.last();
-        let took = whole.came(first, last);
-        let bits = whole.bits(first, last);
-        if took <= whole.doubt(first, last) {
+        let last = whole.last_index();
+        let took = whole.arrival_gap(first, last);
+        let bits = whole.bits_between(first, last);
+        if took <= whole.gap_doubt(first, last) {
             self.discarded.together += 1;
         // Probes that left almost as slowly as the path carries them would show the sender's rate.
-        } else if whole.left(first, last) > 0.8 * bits * 1e9 / settled.bits_per_s {
+        } else if whole.departure_gap(first, last) > 0.8 * bits * 1e9 / settled.bits_per_s {
             self.discarded.unlike += 1;
         } else {
             self.samples.push(TrainSample {
                 rate: bits * 1e9 / took,
                 took,
                 waits: [first, last]
-                    .map(|nth| between(train[0].left.unwrap_or(0), train[nth].came.unwrap_or(0))),
-                doubt: whole.doubt(first, last) + held_back(whole, first),
+                    .map(|nth| difference_ns(train[0].left.unwrap_or(0), train[nth].came.unwrap_or(0))),
+                doubt: whole.gap_doubt(first, last) + held_back(whole, first),
             });
-            self.lengthen(settled.primers);
+            self.lengthen_trains(settled.primers);
         }
     }
 
-    fn answer(&self) -> Result<RateEstimate, NoAnswer> {
+    fn estimate_rate(&self) -> Result<RateEstimate, NoAnswer> {
         let have = self.samples.len();
-        let trains = self.settle.sent() + self.sent;
+        let trains = self.settle.sent_trains() + self.sent;
         let too_few = NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded };
-        let settled = match self.settle.settled() {
+        let settled = match self.settle.settled_result() {
             None => return Err(too_few),
             Some(settled) => settled.clone()?,
         };
-        let Some(LeastDelayed { train: best, excess }) = self.least().filter(|_| have >= LEAST) else {
+        let Some(LeastDelayed { train: best, excess }) = self.least_delayed().filter(|_| have >= LEAST)
+        else {
             return Err(too_few);
         };
         if excess > (CONVERGED * best.took).max(best.doubt) {
@@ -202,8 +207,8 @@ impl RateEstimator for TrainEstimator {
 /// Excess of a train's largest distance over the mean. A path that holds probes back and lets several go at once may
 /// have done so at either end of the train.
 fn held_back(whole: WholeTrain<'_>, first: usize) -> f64 {
-    let gaps = (first..whole.last()).map(|nth| whole.came(nth, nth + 1));
-    let mean = whole.came(first, whole.last()) / (whole.last() - first) as f64;
+    let gaps = (first..whole.last_index()).map(|nth| whole.arrival_gap(nth, nth + 1));
+    let mean = whole.arrival_gap(first, whole.last_index()) / (whole.last_index() - first) as f64;
     (gaps.fold(0.0, f64::max) - mean).max(0.0)
 }
 
@@ -217,13 +222,13 @@ mod tests {
 
     fn measured(mut path: SimulatedPath) -> Result<RateEstimate, NoAnswer> {
         let mut method = TrainEstimator::new(40, SHAPE);
-        path.run(&mut method);
-        method.answer()
+        path.run_estimator(&mut method);
+        method.estimate_rate()
     }
 
     #[test]
     fn fast_links_are_measured_in_spite_of_doubtful_stamps() {
-        let mut doubtful = SimulatedPath::new(vec![QueuedLink::wire(5e9)]);
+        let mut doubtful = SimulatedPath::new(vec![QueuedLink::new_wire(5e9)]);
         (doubtful.least_gap_ns, doubtful.jitter_ns, doubtful.doubt_ns) = (500.0, 100.0, 1_500);
         let estimate = measured(doubtful).unwrap();
         assert!((estimate.bits_per_s / 5e9 - 1.0).abs() < 0.02, "{estimate:?}");
@@ -234,11 +239,11 @@ mod tests {
     fn trains_through_buckets_and_traffic() {
         let cross = CrossTraffic::Poisson { bits_per_s: 3e7, length: 700 };
         for links in [
-            vec![QueuedLink::bucket(1e8, 16_000)],
+            vec![QueuedLink::new_bucket(1e8, 16_000)],
             vec![
-                QueuedLink::wire(1e9),
-                QueuedLink::wire(1e8).with(cross, 4),
-                QueuedLink::wire(2e8).with(cross, 5),
+                QueuedLink::new_wire(1e9),
+                QueuedLink::new_wire(1e8).with_cross_traffic(cross, 4),
+                QueuedLink::new_wire(2e8).with_cross_traffic(cross, 5),
             ],
         ] {
             let estimate = measured(SimulatedPath::new(links)).unwrap();
@@ -248,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_path_that_loses_all_has_no_rate() {
-        let answer = measured(SimulatedPath::new(vec![QueuedLink::wire(1e7).patient(0.0)]));
+        let answer = measured(SimulatedPath::new(vec![QueuedLink::new_wire(1e7).with_longest_wait(0.0)]));
         assert!(matches!(answer, Err(NoAnswer::TooFew { .. })), "{answer:?}");
     }
 }

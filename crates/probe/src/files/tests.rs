@@ -1,21 +1,21 @@
 use super::*;
 use crate::ProbeRecord;
-use crate::fixture::{header, records};
+use crate::fixture::{sample_header, sample_records};
 use crate::header::ProbeHeader;
 
 #[test]
 fn json_lines_read_back() {
-    let text = String::from_utf8(json_lines(&header(), &records()).unwrap()).unwrap();
+    let text = String::from_utf8(encode_json_lines(&sample_header(), &sample_records()).unwrap()).unwrap();
     let mut lines = text.lines();
     let first: serde_json::Value = serde_json::from_str(lines.next().unwrap()).unwrap();
-    assert_eq!(serde_json::from_value::<ProbeHeader>(first["header"].clone()).unwrap(), header());
+    assert_eq!(serde_json::from_value::<ProbeHeader>(first["header"].clone()).unwrap(), sample_header());
     let read: Vec<ProbeRecord> = lines.map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(read, records());
+    assert_eq!(read, sample_records());
 }
 
 #[test]
 fn pcapng_has_frames_at_their_departures_and_records_beside_them() {
-    let bytes = pcapng(&header(), &records(), &mut |record, out| {
+    let bytes = encode_pcapng(&sample_header(), &sample_records(), &mut |record, out| {
         out.clear();
         out.resize(61, u8::try_from(record.number).unwrap());
     })
@@ -36,14 +36,14 @@ fn pcapng_has_frames_at_their_departures_and_records_beside_them() {
         }
         at += total;
     }
-    let [first, second] = records().try_into().unwrap();
+    let [first, second] = sample_records().try_into().unwrap();
     assert_eq!(frames, [(1_005_110, 61, 0, first), (1_005_001, 61, 1, second)]);
 }
 
 #[test]
 fn the_extension_names_the_form() {
-    assert_eq!(ProbeForm::of(Path::new("a.b.jsonl")), Some(ProbeForm::JsonLines));
-    assert_eq!(ProbeForm::of(Path::new("a.parquet")), Some(ProbeForm::Parquet));
-    assert_eq!(ProbeForm::of(Path::new("a.pcapng")), Some(ProbeForm::Pcapng));
-    assert_eq!(ProbeForm::of(Path::new("probes.txt")), None);
+    assert_eq!(ProbeForm::from_path(Path::new("a.b.jsonl")), Some(ProbeForm::JsonLines));
+    assert_eq!(ProbeForm::from_path(Path::new("a.parquet")), Some(ProbeForm::Parquet));
+    assert_eq!(ProbeForm::from_path(Path::new("a.pcapng")), Some(ProbeForm::Pcapng));
+    assert_eq!(ProbeForm::from_path(Path::new("probes.txt")), None);
 }

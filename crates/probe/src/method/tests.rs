@@ -17,12 +17,12 @@ fn back(ends: FrameEnds) -> FrameEnds {
 
 fn written(method: &mut dyn ProbeMethod, number: u32, length: u32) -> Vec<u8> {
     let mut frame = Vec::new();
-    method.write(number, MonoTime::default(), length, &mut frame);
+    method.write_probe(number, MonoTime::default(), length, &mut frame);
     frame
 }
 
 fn read(method: &mut dyn ProbeMethod, frame: &[u8]) -> Option<ProbeReply> {
-    answer::read(frame, false).and_then(|answer| method.read(&answer))
+    answer::read_answer(frame, false).and_then(|answer| method.read_reply(&answer))
 }
 
 #[test]
@@ -33,15 +33,15 @@ fn a_datagram_that_comes_back_is_known_by_its_number_and_damage_is_seen() {
             let probe = written(&mut method, number, 140);
             assert_eq!(probe.len(), 140);
             assert!(probe.windows(11).any(|part| part == b"lab.example"));
-            let payload = probe[ends.headers() + 8..].to_vec();
+            let payload = probe[ends.header_bytes() + 8..].to_vec();
             let mut echo = Vec::new();
-            back(ends).udp(7, 4_000, &payload, &mut echo);
-            assert_eq!(read(&mut method, &echo), Some(plain(number, ReplyMeaning::Echo, true)));
+            back(ends).write_udp(7, 4_000, &payload, &mut echo);
+            assert_eq!(read(&mut method, &echo), Some(plain_reply(number, ReplyMeaning::Echo, true)));
             let mut changed = payload.clone();
             changed[50] ^= 4;
-            back(ends).udp(7, 4_000, &changed, &mut echo);
-            assert_eq!(read(&mut method, &echo), Some(plain(number, ReplyMeaning::Echo, false)));
-            back(ends).udp(7, 4_001, &payload, &mut echo);
+            back(ends).write_udp(7, 4_000, &changed, &mut echo);
+            assert_eq!(read(&mut method, &echo), Some(plain_reply(number, ReplyMeaning::Echo, false)));
+            back(ends).write_udp(7, 4_001, &payload, &mut echo);
             assert_eq!(read(&mut method, &echo), None, "to another port");
         }
     }
@@ -50,8 +50,8 @@ fn a_datagram_that_comes_back_is_known_by_its_number_and_damage_is_seen() {
 /// The router's or target's word about a probe.
 pub(crate) fn error_about(ends: FrameEnds, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
     let (mut frame, back) = (Vec::new(), back(ends));
-    back.echo(0, 0, &probe[frame::ETHERNET..], &mut frame);
-    let at = back.headers();
+    back.write_echo(0, 0, &probe[frame::ETHERNET..], &mut frame);
+    let at = back.header_bytes();
     let protocol = if ends.source.is_ipv4() { 1 } else { 58 };
     frame[at..at + 4].copy_from_slice(&[kind, code, 0, 0]);
     let sum = !frame::sum_of(back.source, back.target, protocol, &frame[at..]);
@@ -71,15 +71,15 @@ fn errors_about_probes_of_every_kind_are_known() {
         let probe = written(method.as_mut(), 12, 80);
         let prohibited = error_about(ends, &probe, 3, 13);
         let says = ReplyMeaning::Trouble(PathTrouble::Prohibited);
-        assert_eq!(read(method.as_mut(), &prohibited), Some(plain(12, says, true)), "{method:?}");
+        assert_eq!(read(method.as_mut(), &prohibited), Some(plain_reply(12, says, true)), "{method:?}");
         // The shortest quote that is required: the header and eight bytes.
         let short = error_about(ends, &probe[..frame::ETHERNET + 28], 3, 13);
-        assert_eq!(read(method.as_mut(), &short), Some(plain(12, says, true)), "{method:?}");
+        assert_eq!(read(method.as_mut(), &short), Some(plain_reply(12, says, true)), "{method:?}");
         let unreachable = error_about(ends, &probe, 3, 3);
-        assert_eq!(read(method.as_mut(), &unreachable), Some(plain(12, ReplyMeaning::Closed, true)));
+        assert_eq!(read(method.as_mut(), &unreachable), Some(plain_reply(12, ReplyMeaning::Closed, true)));
         let elsewhere = FrameEnds { target: "192.0.2.9".parse().unwrap(), ..ends };
         let mut other = Vec::new();
-        elsewhere.udp(4_000, 33_434, &[0; 20], &mut other);
+        elsewhere.write_udp(4_000, 33_434, &[0; 20], &mut other);
         assert_eq!(read(method.as_mut(), &error_about(ends, &other, 3, 3)), None);
     }
 }
@@ -93,7 +93,9 @@ fn an_offer_and_a_refusal_of_a_connection_are_told_apart() {
             (9, flags::RST | flags::ACK, ReplyMeaning::Closed),
         ] {
             let probe = written(&mut method, number, 60);
-            let AnswerContent::Tcp(tcp) = answer::read(&probe, false).unwrap().content else { panic!() };
+            let AnswerContent::Tcp(tcp) = answer::read_answer(&probe, false).unwrap().content else {
+                panic!()
+            };
             let segment = TcpSegment {
                 source_port: 80,
                 target_port: 4_000,
@@ -102,10 +104,10 @@ fn an_offer_and_a_refusal_of_a_connection_are_told_apart() {
                 ..TcpSegment::default()
             };
             let mut frame = Vec::new();
-            back(ends).tcp(&segment, &mut frame);
-            assert_eq!(read(&mut method, &frame), Some(plain(number, says, true)));
+            back(ends).write_tcp(&segment, &mut frame);
+            assert_eq!(read(&mut method, &frame), Some(plain_reply(number, says, true)));
             let off = TcpSegment { acknowledgement: tcp.sequence, ..segment };
-            back(ends).tcp(&off, &mut frame);
+            back(ends).write_tcp(&off, &mut frame);
             assert_eq!(read(&mut method, &frame), None);
         }
     }

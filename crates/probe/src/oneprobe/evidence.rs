@@ -25,7 +25,7 @@ pub enum ForwardOutcome {
 }
 
 impl ForwardOutcome {
-    pub const fn lost(self) -> u64 {
+    pub const fn lost_segments(self) -> u64 {
         match self {
             Self::Both(_) => 0,
             Self::FirstLost | Self::SecondLost => 1,
@@ -46,7 +46,7 @@ pub struct ReverseOutcome {
 }
 
 impl ReverseOutcome {
-    pub fn lost(self) -> u64 {
+    pub fn lost_segments(self) -> u64 {
         self.sent - self.heard.iter().filter(|heard| **heard).count() as u64
     }
 }
@@ -54,7 +54,7 @@ impl ReverseOutcome {
 /// Reason why a probe is ambiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum UselessReason {
+pub enum AmbiguityReason {
     /// The server had less to send than the window allowed, or divided it into other segments than expected.
     ServerQuiet,
     /// The connection ended before the probe was over.
@@ -69,11 +69,11 @@ pub enum UselessReason {
     Unsent,
 }
 
-impl UselessReason {
+impl AmbiguityReason {
     pub const ALL: [Self; 6] =
         [Self::ServerQuiet, Self::Ended, Self::NoWord, Self::Late, Self::Contradiction, Self::Unsent];
 
-    pub const fn words(self) -> &'static str {
+    pub const fn as_text(self) -> &'static str {
         match self {
             Self::ServerQuiet => "the server sent less than it might",
             Self::Ended => "the connection ended",
@@ -90,7 +90,7 @@ impl UselessReason {
 #[serde(rename_all = "snake_case")]
 pub enum ProbeVerdict {
     Told { forward: ForwardOutcome, reverse: ReverseOutcome },
-    Ambiguous(UselessReason),
+    Ambiguous(AmbiguityReason),
 }
 
 /// A received data segment.
@@ -134,7 +134,7 @@ impl ProbeEvidence {
     }
 
     /// Adds a segment with data. `may_be_original`: it came too early to be a retransmission.
-    pub(super) fn data(
+    pub(super) fn add_data_segment(
         &mut self,
         sequence: u32,
         length: u32,
@@ -146,7 +146,7 @@ impl ProbeEvidence {
         let nth = self.heard;
         let Some(place) = self.due[..2].iter().position(|due| *due == sequence) else {
             // Data from before the probe is a retransmission of something older, so it proves nothing about this probe.
-            self.is_odd |= after(sequence, self.due[0]);
+            self.is_odd |= is_after(sequence, self.due[0]);
             return;
         };
         // Receive offload (GRO, LRO) of a card or the kernel may have joined both answers into one segment: that counts as two in order.
@@ -164,7 +164,7 @@ impl ProbeEvidence {
     }
 
     /// Adds a segment without data, which may acknowledge both of ours.
-    pub(super) fn bare(&mut self, acknowledgement: u32) {
+    pub(super) fn add_bare_segment(&mut self, acknowledgement: u32) {
         self.has_full_ack |= acknowledgement == self.sent[2];
     }
 
@@ -204,7 +204,7 @@ impl ProbeEvidence {
     }
 
     /// Returns the verdict if the answers alone suffice.
-    pub(super) fn at_once(&self) -> Option<ProbeVerdict> {
+    pub(super) fn verdict_at_once(&self) -> Option<ProbeVerdict> {
         let [before, between, behind] = self.sent;
         let [Some(one), Some(other)] = self.answers else { return None };
         // Both answers with `d0` may also mean that our first segment was lost. The acknowledgement of both rules that out.
@@ -212,24 +212,24 @@ impl ProbeEvidence {
         let is_plain = said == (between, behind);
         let is_changed = said == (before, before) && self.has_full_ack;
         (!self.is_odd && (is_plain || is_changed))
-            .then(|| self.told(ForwardOutcome::Both(self.order_there()), 2))
+            .then(|| self.told_verdict(ForwardOutcome::Both(self.order_there()), 2))
     }
 
     /// Returns the verdict with the server's state: the number that it expects, and the number that it will send next.
-    pub(super) fn with_word(&self, expects: u32, will_send: u32) -> ProbeVerdict {
+    pub(super) fn verdict_with_state(&self, expects: u32, will_send: u32) -> ProbeVerdict {
         let [before, between, behind] = self.sent;
         let Some(count) = self.due.iter().position(|due| *due == will_send) else {
-            return ProbeVerdict::Ambiguous(UselessReason::ServerQuiet);
+            return ProbeVerdict::Ambiguous(AmbiguityReason::ServerQuiet);
         };
         if self.is_odd {
-            return ProbeVerdict::Ambiguous(UselessReason::ServerQuiet);
+            return ProbeVerdict::Ambiguous(AmbiguityReason::ServerQuiet);
         }
         if self.is_late {
-            return ProbeVerdict::Ambiguous(UselessReason::Late);
+            return ProbeVerdict::Ambiguous(AmbiguityReason::Late);
         }
         // An answer arrived that the server, by its own state, has not sent.
         if (count..2).any(|place| self.answers[place].is_some()) {
-            return ProbeVerdict::Ambiguous(UselessReason::Contradiction);
+            return ProbeVerdict::Ambiguous(AmbiguityReason::Contradiction);
         }
         // `count` answers were sent. Our second segment opens the window for both answers, our first for one: so the number of answers
         // and the number that the server expects must fit together.
@@ -239,20 +239,20 @@ impl ProbeEvidence {
             (expects, 2) if expects == before => ForwardOutcome::FirstLost,
             (expects, 0) if expects == before => ForwardOutcome::BothLost,
             (expects, _) if expects == behind || expects == between => {
-                return ProbeVerdict::Ambiguous(UselessReason::ServerQuiet);
+                return ProbeVerdict::Ambiguous(AmbiguityReason::ServerQuiet);
             }
-            _ => return ProbeVerdict::Ambiguous(UselessReason::Contradiction),
+            _ => return ProbeVerdict::Ambiguous(AmbiguityReason::Contradiction),
         };
-        self.told(forward, count as u64)
+        self.told_verdict(forward, count as u64)
     }
 
-    fn told(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
+    fn told_verdict(&self, forward: ForwardOutcome, sent: u64) -> ProbeVerdict {
         let heard = [self.answers[0].is_some(), self.answers[1].is_some()];
         ProbeVerdict::Told { forward, reverse: ReverseOutcome { sent, heard, order: self.order_back() } }
     }
 }
 
 /// Returns whether a sequence number comes after another, modulo 2^32 (RFC 9293, 3.4).
-pub(super) const fn after(one: u32, other: u32) -> bool {
+pub(super) const fn is_after(one: u32, other: u32) -> bool {
     one != other && one.wrapping_sub(other) < 1 << 31
 }

@@ -6,11 +6,11 @@
 //!
 //! Invariant: while a probe is in flight, nothing else of ours is.
 
-use super::evidence::{ProbeEvidence, after};
+use super::evidence::{ProbeEvidence, is_after};
 use super::report::{OneprobeOutcome, OneprobeReport};
 use super::{
-    ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeFailure, OneprobeOptions, OutgoingSegment,
-    ProbeVerdict, UselessReason,
+    AmbiguityReason, ArrivalOrder, ForwardOutcome, HttpRequest, OneprobeFailure, OneprobeOptions,
+    OutgoingSegment, ProbeVerdict,
 };
 use crate::frame::flags;
 use crate::method::initial_sequence;
@@ -103,10 +103,10 @@ pub struct OneprobeMachine {
 }
 
 const MS: u64 = 1_000_000;
-/// Time from the return of a probe by `step` to its departure time.
+/// Time from the return of a probe by `next_step` to its departure time.
 const LEAD: u64 = 3 * MS;
 /// Time to wait for an answer after one round trip before asking for the server's state.
-const PATIENCE: u64 = 100 * MS;
+const ANSWER_TIMEOUT: u64 = 100 * MS;
 /// A segment that comes later than this after one round trip may be a retransmission. Linux retransmits after 200 ms at the earliest
 /// (TCP_RTO_MIN), others after 1 s (RFC 6298, 2.4).
 const REPEATS: u64 = 190 * MS;
@@ -142,42 +142,42 @@ impl OneprobeMachine {
     }
 
     /// Ends the series now. It does not wait for a probe in flight.
-    pub fn stop(&mut self) {
+    pub fn stop_series(&mut self) {
         // In all other states the server has a connection that it would keep half open.
         if !matches!(
             self.state,
             OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished
         ) {
-            self.reset();
+            self.push_reset();
         }
         self.state = OneprobeState::Finished;
     }
 
     /// Returns what to do now.
-    pub fn step(&mut self, now: u64) -> OneprobeStep {
+    pub fn next_step(&mut self, now: u64) -> OneprobeStep {
         loop {
             // Queued segments go first: the state already counts on them.
             if let Some(out) = self.queue.pop_front() {
                 return OneprobeStep::Send(out);
             }
-            if let Some(step) = self.advance(now) {
+            if let Some(step) = self.advance_state(now) {
                 return step;
             }
         }
     }
 
     /// Advances the state. `None`: the state or the queue has changed, so the caller must look again.
-    fn advance(&mut self, now: u64) -> Option<OneprobeStep> {
+    fn advance_state(&mut self, now: u64) -> Option<OneprobeStep> {
         match self.state.clone() {
             OneprobeState::Finished => Some(OneprobeStep::Over),
             OneprobeState::Closed { again_at } if now < again_at => Some(OneprobeStep::Wait(again_at)),
-            OneprobeState::Closed { .. } => self.connect(now, 0),
+            OneprobeState::Closed { .. } => self.push_syn(now, 0),
             OneprobeState::Connecting { at, tries } => self.connect_again(now, at, tries),
             OneprobeState::FillingQueue { since, asked_at, quiet_at } => {
                 self.fill_queue(now, since, asked_at, quiet_at)
             }
             OneprobeState::Synchronizing { asked_at, tries } => self.ask_again(now, asked_at, tries, None),
-            OneprobeState::Ready => self.probe(now),
+            OneprobeState::Ready => self.begin_probe(now),
             OneprobeState::ProbeInFlight(probe) if now < probe.until => Some(OneprobeStep::Wait(probe.until)),
             OneprobeState::ProbeInFlight(probe) => {
                 self.state = OneprobeState::AskingForState { probe, asked_at: now, tries: 1 };
@@ -191,7 +191,7 @@ impl OneprobeMachine {
     }
 
     /// A segment of the stream of requests, with a window of this many bytes.
-    fn data(&self, sequence: u32, length: usize, window: u32) -> OutgoingSegment {
+    fn data_segment(&self, sequence: u32, length: usize, window: u32) -> OutgoingSegment {
         // The SYN takes one sequence number, so the stream begins one after the first.
         let from = sequence.wrapping_sub(self.connection.first.wrapping_add(1));
         OutgoingSegment {
@@ -200,12 +200,12 @@ impl OneprobeMachine {
             flags: flags::ACK | flags::PSH,
             window: clamp_to_u16(window as usize),
             options: Vec::new(),
-            payload: self.request.piece(from, length),
+            payload: self.request.stream_piece(from, length),
         }
     }
 
     /// Queues an acknowledgement of all received data, with a window of this many bytes.
-    fn acknowledge(&mut self, window: u32) {
+    fn push_acknowledgement(&mut self, window: u32) {
         self.queue.push_back(OutgoingSegment {
             sequence: self.connection.next,
             acknowledgement: self.connection.expected,
@@ -219,12 +219,12 @@ impl OneprobeMachine {
     /// (RFC 9293, 3.10.7.4): the server's state.
     fn ask_for_state(&mut self) {
         let old = self.connection.acknowledged.wrapping_sub(2);
-        let out = self.data(old, 1, 0);
+        let out = self.data_segment(old, 1, 0);
         self.queue.push_back(out);
     }
 
-    fn patience(&self) -> u64 {
-        2 * self.connection.round_trip.unwrap_or(0) + PATIENCE
+    fn state_timeout(&self) -> u64 {
+        2 * self.connection.round_trip.unwrap_or(0) + ANSWER_TIMEOUT
     }
 
     fn ask_again(
@@ -235,15 +235,15 @@ impl OneprobeMachine {
         probe: Option<PendingProbe>,
     ) -> Option<OneprobeStep> {
         // Each attempt waits longer than the one before: the server may be slow, not silent.
-        let again_at = asked_at + self.patience() * u64::from(tries);
+        let again_at = asked_at + self.state_timeout() * u64::from(tries);
         if now < again_at {
             return Some(OneprobeStep::Wait(again_at));
         }
         if tries >= TRIES {
             if let Some(probe) = probe {
-                self.account(&probe, ProbeVerdict::Ambiguous(UselessReason::NoWord));
+                self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::NoWord));
             }
-            return self.reopen(now, false);
+            return self.reopen_connection(now, false);
         }
         let tries = tries + 1;
         self.state = match probe {
@@ -254,10 +254,10 @@ impl OneprobeMachine {
         None
     }
 
-    fn probe(&mut self, now: u64) -> Option<OneprobeStep> {
+    fn begin_probe(&mut self, now: u64) -> Option<OneprobeStep> {
         let number = u32::try_from(self.report.probes).ok();
         let Some(number) = number.filter(|number| *number < self.options.count) else {
-            self.reset();
+            self.push_reset();
             self.state = OneprobeState::Finished;
             return None;
         };
@@ -270,26 +270,28 @@ impl OneprobeMachine {
         let room = self.connection.acknowledged.wrapping_add(self.connection.peer_window.into());
         if room.wrapping_sub(self.connection.next) < 2 * length {
             // The server reads no more requests: a new connection has room again.
-            return self.reopen(now, false);
+            return self.reopen_connection(now, false);
         }
         if now + LEAD < at {
             return Some(OneprobeStep::Wait(at - LEAD));
         }
         // The next probe needs a later slot than this one.
         self.next_at = at + 1;
-        Some(self.pair(number, at))
+        Some(self.begin_pair(number, at))
     }
 
-    fn pair(&mut self, number: u32, at: u64) -> OneprobeStep {
+    fn begin_pair(&mut self, number: u32, at: u64) -> OneprobeStep {
         // The windows are the core of the method: the first segment allows one answer, the second allows both. So a server that got only
         // the second sends two answers, and one that got only the first sends one.
         let length = u32::from(self.options.payload);
         let size = u32::from(self.options.answer);
         let sent = [0, 1, 2].map(|segments| self.connection.next.wrapping_add(segments * length));
         let due = [0, 1, 2].map(|answers| self.connection.expected.wrapping_add(answers * size));
-        let segments =
-            [self.data(sent[0], length as usize, size), self.data(sent[1], length as usize, 2 * size)];
-        let until = at + self.connection.round_trip.unwrap_or(0) + PATIENCE;
+        let segments = [
+            self.data_segment(sent[0], length as usize, size),
+            self.data_segment(sent[1], length as usize, 2 * size),
+        ];
+        let until = at + self.connection.round_trip.unwrap_or(0) + ANSWER_TIMEOUT;
         let evidence = ProbeEvidence::new(sent, due);
         self.state = OneprobeState::ProbeInFlight(PendingProbe {
             number,
@@ -307,12 +309,12 @@ impl OneprobeMachine {
         probe.left = left;
         if left.is_none() {
             let probe = probe.clone();
-            self.account(&probe, ProbeVerdict::Ambiguous(UselessReason::Unsent));
+            self.record_verdict(&probe, ProbeVerdict::Ambiguous(AmbiguityReason::Unsent));
             self.state = OneprobeState::Ready;
         }
     }
 
-    fn account(&mut self, probe: &PendingProbe, verdict: ProbeVerdict) {
+    fn record_verdict(&mut self, probe: &PendingProbe, verdict: ProbeVerdict) {
         let is_plain = matches!(verdict, ProbeVerdict::Told { forward: ForwardOutcome::Both(ArrivalOrder::Kept), reverse }
             if reverse.order == ArrivalOrder::Kept);
         // After loss or reordering, the first answer does not belong to the first segment alone.
@@ -323,7 +325,12 @@ impl OneprobeMachine {
         if let Some(took) = round_trip_ns {
             self.connection.add_round_trip(took);
         }
-        self.report.take(OneprobeOutcome { number: probe.number, left: probe.left, verdict, round_trip_ns });
+        self.report.add_outcome(OneprobeOutcome {
+            number: probe.number,
+            left: probe.left,
+            verdict,
+            round_trip_ns,
+        });
         if matches!(verdict, ProbeVerdict::Told { .. }) {
             self.connection.is_used = true;
             self.futile = 0;
@@ -331,10 +338,10 @@ impl OneprobeMachine {
     }
 
     /// Goes on after a verdict: with this connection if its state is known, else with a new one.
-    fn conclude(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
-        self.account(probe, verdict);
+    fn conclude_probe(&mut self, probe: &PendingProbe, verdict: ProbeVerdict, now: u64) {
+        self.record_verdict(probe, verdict);
         let ProbeVerdict::Told { forward, reverse } = verdict else {
-            self.reopen(now, verdict == ProbeVerdict::Ambiguous(UselessReason::Ended));
+            self.reopen_connection(now, verdict == ProbeVerdict::Ambiguous(AmbiguityReason::Ended));
             return;
         };
         // The index of the number that the server expects now. After a lost first segment the server holds the second one out of order
@@ -345,19 +352,19 @@ impl OneprobeMachine {
             ForwardOutcome::BothLost => 0,
             ForwardOutcome::FirstLost => 3,
         };
-        if place > 2 || reverse.lost() > 0 {
-            self.reopen(now, false);
+        if place > 2 || reverse.lost_segments() > 0 {
+            self.reopen_connection(now, false);
             return;
         }
         let connection = &mut self.connection;
         connection.next = probe.evidence.sent[place];
         connection.expected = probe.evidence.due_after(reverse.sent);
         // Closes the window again, so that the server waits for the next pair.
-        self.acknowledge(0);
+        self.push_acknowledgement(0);
         self.state = OneprobeState::Ready;
     }
 
-    fn reset(&mut self) {
+    fn push_reset(&mut self) {
         // A reset counts only with exactly the number that the server expects; otherwise it sends a challenge ACK (RFC 9293, 3.10.7.4).
         let connection = &self.connection;
         self.queue.push_back(OutgoingSegment {
@@ -369,17 +376,17 @@ impl OneprobeMachine {
     }
 
     /// Ends this connection and has the next one opened. `by_server`: the server ended it.
-    fn reopen(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
-        self.reset();
+    fn reopen_connection(&mut self, now: u64, by_server: bool) -> Option<OneprobeStep> {
+        self.push_reset();
         self.futile += u32::from(!self.connection.is_used);
         // 20 ms, so that the reset reaches the server before the next SYN from the same port.
         self.state = OneprobeState::Closed { again_at: now + 20 * MS };
         let is_mute = !self.connection.has_data;
         // Loss on the path may spoil some connections in a row, so without a sign that the server is to blame it tries four times as many.
         if self.futile >= FUTILE && (by_server || is_mute) {
-            self.fail(if is_mute { OneprobeFailure::Mute } else { OneprobeFailure::TooShort });
+            self.fail_series(if is_mute { OneprobeFailure::Mute } else { OneprobeFailure::TooShort });
         } else if self.futile >= 4 * FUTILE {
-            self.fail(OneprobeFailure::TooShort);
+            self.fail_series(OneprobeFailure::TooShort);
         }
         None
     }

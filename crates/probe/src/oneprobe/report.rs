@@ -2,7 +2,7 @@
 //!
 //! Invariant: `probes = told + sum of ambiguous`, and ambiguous probes are part of no rate.
 
-use super::{ArrivalOrder, ForwardOutcome, ProbeVerdict, UselessReason};
+use super::{AmbiguityReason, ArrivalOrder, ForwardOutcome, ProbeVerdict};
 use crate::summary::{nearest_rank, percentile};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -33,16 +33,16 @@ pub struct DirectionCounts {
 
 impl DirectionCounts {
     /// Share of segments that were lost; `None` if none was sent.
-    pub fn loss(&self) -> Option<f64> {
+    pub fn loss_share(&self) -> Option<f64> {
         (self.sent > 0).then(|| self.lost as f64 / self.sent as f64)
     }
 
     /// Share of pairs that changed their order; `None` if no order is known.
-    pub fn reordering(&self) -> Option<f64> {
+    pub fn reordering_share(&self) -> Option<f64> {
         (self.ordered > 0).then(|| self.reordered as f64 / self.ordered as f64)
     }
 
-    fn order(&mut self, order: ArrivalOrder) {
+    fn add_order(&mut self, order: ArrivalOrder) {
         self.ordered += u64::from(order != ArrivalOrder::Unknown);
         self.reordered += u64::from(order == ArrivalOrder::Changed);
     }
@@ -63,7 +63,7 @@ pub struct TimeSpread {
 
 impl TimeSpread {
     /// Computes the spread of some times; `None` if there are none.
-    pub fn of(times: &[u64]) -> Option<Self> {
+    pub fn from_times(times: &[u64]) -> Option<Self> {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
         Some(Self {
@@ -84,7 +84,7 @@ pub struct OneprobeReport {
     /// Probes with a single explanation.
     pub told: u64,
     /// Ambiguous probes, by reason.
-    pub ambiguous: BTreeMap<UselessReason, u64>,
+    pub ambiguous: BTreeMap<AmbiguityReason, u64>,
     /// Counts of the direction to the server.
     pub forward: DirectionCounts,
     /// Counts of the direction from the server.
@@ -103,7 +103,7 @@ pub struct OneprobeReport {
 
 impl OneprobeReport {
     /// Adds a probe to the counts.
-    pub(super) fn take(&mut self, outcome: OneprobeOutcome) {
+    pub(super) fn add_outcome(&mut self, outcome: OneprobeOutcome) {
         self.probes += 1;
         self.outcomes.push(outcome);
         match outcome.verdict {
@@ -112,13 +112,13 @@ impl OneprobeReport {
                 self.told += 1;
                 // A verdict means that both segments left: an unsent pair is ambiguous.
                 self.forward.sent += 2;
-                self.forward.lost += forward.lost();
+                self.forward.lost += forward.lost_segments();
                 if let ForwardOutcome::Both(order) = forward {
-                    self.forward.order(order);
+                    self.forward.add_order(order);
                 }
                 self.reverse.sent += reverse.sent;
-                self.reverse.lost += reverse.lost();
-                self.reverse.order(reverse.order);
+                self.reverse.lost += reverse.lost_segments();
+                self.reverse.add_order(reverse.order);
                 self.round_trips.extend(outcome.round_trip_ns);
             }
         }
@@ -131,10 +131,13 @@ mod tests {
 
     #[test]
     fn spreads_are_of_ranks() {
-        let spread = TimeSpread::of(&(1..=200).rev().collect::<Vec<_>>()).unwrap();
+        let spread = TimeSpread::from_times(&(1..=200).rev().collect::<Vec<_>>()).unwrap();
         let all = (spread.min_ns, spread.p50_ns, spread.p95_ns, spread.p99_ns, spread.max_ns);
         assert_eq!((spread.samples, all), (200, (1, 100, Some(190), Some(198), 200)));
-        assert_eq!(TimeSpread::of(&[]), None);
-        assert_eq!(TimeSpread::of(&[7]).map(|spread| (spread.min_ns, spread.p99_ns)), Some((7, None)));
+        assert_eq!(TimeSpread::from_times(&[]), None);
+        assert_eq!(
+            TimeSpread::from_times(&[7]).map(|spread| (spread.min_ns, spread.p99_ns)),
+            Some((7, None))
+        );
     }
 }

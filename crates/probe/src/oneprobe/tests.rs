@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::frame::flags;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use std::collections::BTreeMap;
 
 const MS: u64 = 1_000_000;
@@ -88,7 +88,7 @@ impl TestWorld {
 
     fn chance(&mut self, per_mille: u64) -> bool {
         self.nth += 1;
-        mix(self.seed, self.nth) % 1000 < per_mille
+        keyed_mix(self.seed, self.nth) % 1000 < per_mille
     }
 
     fn put(&mut self, after: u64, event: WorldEvent) {
@@ -154,7 +154,7 @@ impl TestWorld {
 
     fn arrived(&mut self, out: &OutgoingSegment) {
         if out.flags & flags::SYN != 0 {
-            let first = u32::try_from(mix(self.seed, u64::from(out.sequence)) >> 32).unwrap();
+            let first = u32::try_from(keyed_mix(self.seed, u64::from(out.sequence)) >> 32).unwrap();
             let expects = out.sequence.wrapping_add(1);
             self.server =
                 TestServer { is_open: true, expects, next: first.wrapping_add(1), ..TestServer::default() };
@@ -192,15 +192,15 @@ impl TestWorld {
         let length = u32::try_from(out.payload.len()).unwrap();
         let end = out.sequence.wrapping_add(length);
         let (before, next) = (self.server.expects, self.server.next);
-        if length > 0 && !evidence::after(end, before) {
+        if length > 0 && !evidence::is_after(end, before) {
             return self.back(next, 0, 0);
         }
         let server = &mut self.server;
-        if evidence::after(out.acknowledgement, server.unacknowledged) {
+        if evidence::is_after(out.acknowledgement, server.unacknowledged) {
             server.unacknowledged = out.acknowledgement;
             server.repeat_at = None;
         }
-        if !evidence::after(server.window_from, out.sequence) {
+        if !evidence::is_after(server.window_from, out.sequence) {
             server.window_from = out.sequence;
             server.edge = out.acknowledgement.wrapping_add(out.window.into());
         }
@@ -263,7 +263,7 @@ impl TestWorld {
         loop {
             steps += 1;
             assert!(steps < 2_000_000, "no end: {:?}", machine.report());
-            match machine.step(self.now) {
+            match machine.next_step(self.now) {
                 OneprobeStep::Over => return,
                 OneprobeStep::Send(out) => self.there(out, None, false),
                 OneprobeStep::Pair { at, segments } => {
@@ -380,7 +380,7 @@ fn an_object_that_is_over_costs_a_probe_and_a_connection() {
     let (report, failure) = measured(&mut world, OneprobeOptions { count: 200, ..MANNER });
     assert_eq!((failure, report.probes), (None, 200));
     assert!(report.told >= 170, "{report:?}");
-    assert_eq!(report.ambiguous.keys().copied().collect::<Vec<_>>(), [UselessReason::ServerQuiet]);
+    assert_eq!(report.ambiguous.keys().copied().collect::<Vec<_>>(), [AmbiguityReason::ServerQuiet]);
     agrees(&report, &world);
 }
 
@@ -393,7 +393,7 @@ fn servers_that_are_none_are_told_apart() {
     let mut world = TestWorld::new(PathFaults { there_lost: 1_000, ..PathFaults::default() }, 3);
     assert_eq!(measured(&mut world, MANNER).1, Some(OneprobeFailure::Silent));
     let mut machine = OneprobeMachine::new(MANNER, HttpRequest::new("lab.example", "/", None));
-    let OneprobeStep::Send(syn) = machine.step(0) else { panic!("no call") };
+    let OneprobeStep::Send(syn) = machine.next_step(0) else { panic!("no call") };
     let refusal = IncomingSegment {
         sequence: 0,
         acknowledgement: syn.sequence.wrapping_add(1),
@@ -402,7 +402,10 @@ fn servers_that_are_none_are_told_apart() {
         length: 0,
     };
     machine.on_segment(&refusal, 1);
-    assert_eq!((machine.step(2), machine.report().1), (OneprobeStep::Over, Some(OneprobeFailure::Refused)));
+    assert_eq!(
+        (machine.next_step(2), machine.report().1),
+        (OneprobeStep::Over, Some(OneprobeFailure::Refused))
+    );
 }
 
 #[test]
@@ -413,7 +416,7 @@ fn a_server_that_forgets_a_connection_costs_a_probe_at_most() {
     assert!(report.connections > 20 && report.told > 1_800, "{report:?}");
     assert_eq!(
         report.ambiguous.keys().copied().collect::<Vec<_>>(),
-        [UselessReason::Ended],
+        [AmbiguityReason::Ended],
         "nothing is waited for"
     );
     agrees(&report, &world);
@@ -427,7 +430,7 @@ fn probes_that_were_not_sent_are_accounted_for() {
         HttpRequest::new("lab.example", "/", None),
     );
     loop {
-        match machine.step(world.now) {
+        match machine.next_step(world.now) {
             OneprobeStep::Over => break,
             OneprobeStep::Send(out) => world.there(out, None, false),
             OneprobeStep::Pair { at, .. } => {
@@ -444,21 +447,24 @@ fn probes_that_were_not_sent_are_accounted_for() {
             }
         }
     }
-    assert_eq!(machine.report().0.ambiguous, BTreeMap::from([(UselessReason::Unsent, 3)]));
+    assert_eq!(machine.report().0.ambiguous, BTreeMap::from([(AmbiguityReason::Unsent, 3)]));
 }
 
 #[test]
 fn answers_that_were_joined_on_the_way_are_two() {
     let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
-    evidence.data(5_000, 1_072, 100, 7, true);
-    assert_eq!(evidence.at_once(), None);
+    evidence.add_data_segment(5_000, 1_072, 100, 7, true);
+    assert_eq!(evidence.verdict_at_once(), None);
     let reverse = ReverseOutcome { sent: 2, heard: [true, true], order: ArrivalOrder::Kept };
     let told = |forward| ProbeVerdict::Told { forward, reverse };
-    assert_eq!(evidence.with_word(100, 6_072), told(ForwardOutcome::FirstLost));
-    evidence.bare(700);
-    assert_eq!(evidence.at_once(), Some(told(ForwardOutcome::Both(ArrivalOrder::Changed))));
+    assert_eq!(evidence.verdict_with_state(100, 6_072), told(ForwardOutcome::FirstLost));
+    evidence.add_bare_segment(700);
+    assert_eq!(evidence.verdict_at_once(), Some(told(ForwardOutcome::Both(ArrivalOrder::Changed))));
     // Cut elsewhere, they are no answers.
     let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
-    evidence.data(5_000, 900, 400, 7, true);
-    assert_eq!(evidence.with_word(700, 6_072), ProbeVerdict::Ambiguous(UselessReason::ServerQuiet));
+    evidence.add_data_segment(5_000, 900, 400, 7, true);
+    assert_eq!(
+        evidence.verdict_with_state(700, 6_072),
+        ProbeVerdict::Ambiguous(AmbiguityReason::ServerQuiet)
+    );
 }

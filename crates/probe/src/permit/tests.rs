@@ -13,7 +13,7 @@ const FILE: &str = r#"
 "#;
 
 fn limits(permit: &ProbePermit, ip: &str) -> Result<TargetLimits, PermitRefusal> {
-    permit.limits(ip.parse().unwrap(), "2026-11-22")
+    permit.limits_for(ip.parse().unwrap(), "2026-11-22")
 }
 
 #[test]
@@ -22,10 +22,10 @@ fn nobody_is_probed_unasked() {
     let one: IpAddr = "192.0.2.1".parse().unwrap();
     assert_eq!(limits(&permit, "192.0.2.1"), Err(PermitRefusal::NotAllowed(one)));
     assert_eq!(limits(&permit, "127.0.0.1"), Ok(TargetLimits::USUAL));
-    permit.allow("192.0.2.0/24".parse().unwrap());
+    permit.allow_network("192.0.2.0/24".parse().unwrap());
     assert_eq!(limits(&permit, "192.0.2.1"), Ok(TargetLimits::USUAL));
     assert!(limits(&permit, "192.0.3.1").is_err());
-    permit.allow("0.0.0.0/0".parse().unwrap());
+    permit.allow_network("0.0.0.0/0".parse().unwrap());
     assert!(matches!(limits(&permit, "255.255.255.255"), Err(PermitRefusal::NotOne(_))));
     assert!(matches!(limits(&permit, "224.0.0.1"), Err(PermitRefusal::NotOne(_))));
 }
@@ -36,21 +36,21 @@ fn every_permitted_target_has_the_least_limits_or_more() {
     let one = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5000\nmost = 7";
     let mut permit = ProbePermit::from_text(one).unwrap();
     assert_eq!(permit.least_limits(), limits(&permit, "10.0.0.1").unwrap());
-    permit.allow("192.0.2.0/24".parse().unwrap());
+    permit.allow_network("192.0.2.0/24".parse().unwrap());
     assert_eq!(permit.least_limits(), TargetLimits { most: 7, ..TargetLimits::USUAL });
-    let below =
-        permit.under(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
+    let below = permit
+        .below_owner(ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"\nburst = 3").unwrap());
     for ip in ["10.0.0.1", "192.0.2.1"] {
         let found = limits(&below, ip).unwrap();
-        assert_eq!(below.least_limits().and(found), below.least_limits(), "{ip}");
+        assert_eq!(below.least_limits().narrowed_by(found), below.least_limits(), "{ip}");
     }
 }
 
 #[test]
 fn the_owner_allows_more_and_forbids() {
     let mut permit = ProbePermit::from_text(FILE).unwrap();
-    permit.allow("0.0.0.0/0".parse().unwrap());
-    permit.allow("10.0.0.0/8".parse().unwrap());
+    permit.allow_network("0.0.0.0/0".parse().unwrap());
+    permit.allow_network("10.0.0.0/8".parse().unwrap());
     let more = TargetLimits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..TargetLimits::USUAL };
     assert_eq!(limits(&permit, "10.9.9.9"), Ok(more));
     assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
@@ -62,8 +62,8 @@ fn the_owner_allows_more_and_forbids() {
 fn what_is_typed_neither_narrows_nor_widens_what_the_owner_says() {
     let text = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5\n[[target]]\nnetwork = \"10.2.0.0/16\"\nburst = 900";
     let mut permit = ProbePermit::from_text(text).unwrap();
-    permit.allow("10.9.9.9/32".parse().unwrap());
-    permit.allow("10.2.9.9/32".parse().unwrap());
+    permit.allow_network("10.9.9.9/32".parse().unwrap());
+    permit.allow_network("10.2.9.9/32".parse().unwrap());
     assert_eq!(limits(&permit, "10.9.9.9"), Ok(TargetLimits { probes_per_s: 5, ..TargetLimits::USUAL }));
     assert_eq!(
         limits(&permit, "10.2.9.9"),
@@ -77,7 +77,7 @@ fn another_file_only_narrows_what_the_owner_says() {
     let owner = "about = \"o\"\nnever = [\"10.1.0.0/16\"]\n[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 500\n\
         [[target]]\nnetwork = \"203.0.113.0/24\"\nuntil = \"2026-01-01\"";
     let other = "[[target]]\nnetwork = \"0.0.0.0/0\"\nprobes_per_s = 900\nburst = 7\nmost = 1000000000";
-    let permit = ProbePermit::from_text(other).unwrap().under(ProbePermit::from_text(owner).unwrap());
+    let permit = ProbePermit::from_text(other).unwrap().below_owner(ProbePermit::from_text(owner).unwrap());
     assert_eq!(permit.about.as_deref(), Some("o"));
     assert!(matches!(limits(&permit, "10.1.9.9"), Err(PermitRefusal::Forbidden(_))));
     assert!(matches!(limits(&permit, "203.0.113.9"), Err(PermitRefusal::Ended(..))));
@@ -93,7 +93,7 @@ fn what_has_ended_does_not_hold() {
     let permit = ProbePermit::from_text(FILE).unwrap();
     assert!(limits(&permit, "203.0.113.9").is_ok());
     let ip = "203.0.113.9".parse().unwrap();
-    assert_eq!(permit.limits(ip, "2027-01-01"), Err(PermitRefusal::Ended(ip, "2026-12-31".into())));
+    assert_eq!(permit.limits_for(ip, "2027-01-01"), Err(PermitRefusal::Ended(ip, "2026-12-31".into())));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn what_may_be_sent_is_the_same_for_every_combination_of_never_end_and_typed() {
     for (owner, owner_allows) in &all {
         let is_named = !matches!(limits(owner, address), Err(PermitRefusal::NotAllowed(_)));
         for (own, own_allows) in &all {
-            let below = own.clone().under(owner.clone());
+            let below = own.clone().below_owner(owner.clone());
             let expected = *own_allows && (!is_named || *owner_allows);
             for ip in [address, mapped] {
                 assert_eq!(limits(&below, ip).is_ok(), expected, "{own:?} below {owner:?}: {ip}");
@@ -187,8 +187,8 @@ fn what_may_be_sent_is_the_same_for_every_combination_of_never_end_and_typed() {
 #[test]
 fn what_is_typed_does_not_prolong_what_the_file_has_ended() {
     let mut permit = ProbePermit::from_text(FILE).unwrap();
-    permit.allow("203.0.113.0/24".parse().unwrap());
+    permit.allow_network("203.0.113.0/24".parse().unwrap());
     let ip = "203.0.113.9".parse().unwrap();
-    assert!(permit.limits(ip, "2026-12-31").is_ok());
-    assert_eq!(permit.limits(ip, "2027-01-01"), Err(PermitRefusal::Ended(ip, "2026-12-31".into())));
+    assert!(permit.limits_for(ip, "2026-12-31").is_ok());
+    assert_eq!(permit.limits_for(ip, "2027-01-01"), Err(PermitRefusal::Ended(ip, "2026-12-31".into())));
 }

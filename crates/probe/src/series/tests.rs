@@ -6,7 +6,7 @@ use packetrig_units::{MonoTime, Nanos};
 const MS: u64 = 1_000_000;
 
 fn at(ns: u64) -> ProbeStamp {
-    ProbeStamp::around(StampSource::Kernel, MonoTime::from_nanos(MS + ns), 10)
+    ProbeStamp::with_bound(StampSource::Kernel, MonoTime::from_nanos(MS + ns), 10)
 }
 
 /// Ten probes, a millisecond apart; the first is flagged, the last was not allowed.
@@ -16,15 +16,15 @@ fn series() -> ProbeSeries {
         let planned =
             PlannedProbe { number, train: number, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
         let leaves = u64::from(number) * MS;
-        let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(leaves));
+        let mut record = ProbeRecord::from_planned(planned, MonoTime::from_nanos(leaves));
         record.released = Some(at(leaves));
         if number == 0 {
-            record.flag(ProbeFlag::First);
+            record.add_flag(ProbeFlag::First);
         }
         if number == 9 {
-            record.flag(ProbeFlag::Unsent);
+            record.add_flag(ProbeFlag::Unsent);
         }
-        series.sent(record);
+        series.add_sent(record);
     }
     series
 }
@@ -37,7 +37,7 @@ fn reply(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
 fn a_cards_own_stamp_does_not_take_the_round_trip_away() {
     use crate::{DepartureStage, DepartureStamp, StampClock};
     let planned = PlannedProbe { number: 0, train: 0, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
-    let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(0));
+    let mut record = ProbeRecord::from_planned(planned, MonoTime::from_nanos(0));
     record.released = Some(at(0));
     let wire = ProbeStamp { clock: StampClock::Device(0), ..at(77 * MS) };
     record.departures = vec![
@@ -45,8 +45,8 @@ fn a_cards_own_stamp_does_not_take_the_round_trip_away() {
         DepartureStamp { stage: DepartureStage::Wire, stamp: wire },
     ];
     let mut series = ProbeSeries::new();
-    series.sent(record);
-    let meaning = series.answered(&reply(0, ReplyMeaning::Echo, true), at(900));
+    series.add_sent(record);
+    let meaning = series.add_answer(&reply(0, ReplyMeaning::Echo, true), at(900));
     assert_eq!(meaning, AnswerMeaning::First(Some(MeasuredTime { ns: 800, bound_ns: 20 })));
     assert_eq!(series.summary().rtt.unwrap().min_ns, 800);
 }
@@ -55,7 +55,7 @@ fn a_cards_own_stamp_does_not_take_the_round_trip_away() {
 fn every_probe_is_in_one_account() {
     let mut series = series();
     let mut answer = |number: u32, says, is_sound, after: u64| {
-        series.answered(&reply(number, says, is_sound), at(u64::from(number) * MS + after))
+        series.add_answer(&reply(number, says, is_sound), at(u64::from(number) * MS + after))
     };
     let echo = ReplyMeaning::Echo;
     assert_eq!(
@@ -94,8 +94,8 @@ fn every_probe_is_in_one_account() {
     };
     assert_eq!(counts, expected);
     assert_eq!(counts.sent, counts.answered + counts.refused + counts.lost);
-    assert_eq!(series.losses(4), SettledCounts { sent: 4, lost: 1 });
-    assert_eq!(series.losses(100), SettledCounts { sent: 9, lost: 5 });
+    assert_eq!(series.count_settled(4), SettledCounts { sent: 4, lost: 1 });
+    assert_eq!(series.count_settled(100), SettledCounts { sent: 9, lost: 5 });
     let rtt = series.summary().rtt.unwrap();
     // The time of the first probe does not count.
     assert_eq!((rtt.samples, rtt.min_ns, rtt.p50_ns, rtt.max_ns, rtt.bound_ns), (3, 100, 300, 3_000_000, 20));
@@ -105,15 +105,15 @@ fn every_probe_is_in_one_account() {
 #[test]
 fn quantiles_are_values_that_were_seen() {
     let taken: Vec<MeasuredTime> = (1..=100).map(|ns| MeasuredTime { ns, bound_ns: 5 }).collect();
-    let times = times(&taken, None).unwrap();
+    let times = time_statistics(&taken, None).unwrap();
     assert_eq!((times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns), (50, Some(95), Some(99), 100));
     assert!((times.mean_ns - 50.5).abs() < 1e-9 && (times.mdev_ns - 28.866).abs() < 1e-3);
-    assert_eq!(super::times(&[], None), None);
+    assert_eq!(super::time_statistics(&[], None), None);
 }
 
 #[test]
 fn stamps_of_two_clocks_give_no_time() {
     let far = ProbeStamp { clock: StampClock::Far, ..at(5) };
-    assert_eq!(took(at(1), far), None);
-    assert_eq!(took(far, far), None);
+    assert_eq!(time_between(at(1), far), None);
+    assert_eq!(time_between(far, far), None);
 }

@@ -33,22 +33,22 @@ pub struct WorkAllowance {
 
 impl WorkAllowance {
     /// The allowance of one connection: 5000 units/s, and two quotas of refused packets at once.
-    const fn of_client() -> Self {
+    const fn for_client() -> Self {
         Self::new(Nanos::from_micros(200), 10_000)
     }
 
     /// The allowance that a client keeps however busy other clients of its user are: 500 units/s.
-    const fn of_modest_client() -> Self {
+    const fn for_modest_client() -> Self {
         Self::new(Nanos::from_millis(2), 200)
     }
 
     /// The allowance of all connections of a user: 20 000 units/s.
-    pub const fn of_user() -> Self {
+    pub const fn for_user() -> Self {
         Self::new(Nanos::from_micros(50), 40_000)
     }
 
     /// New connections of a user: 100 a second. A unit is a connection.
-    pub const fn of_connections() -> Self {
+    pub const fn for_connections() -> Self {
         Self::new(Nanos::from_millis(10), 200)
     }
 
@@ -56,7 +56,7 @@ impl WorkAllowance {
         Self { unit, burst, full_at: MonoTime::from_nanos(0) }
     }
 
-    pub fn spend(&mut self, units: u64, now: MonoTime) {
+    pub fn spend_units(&mut self, units: u64, now: MonoTime) {
         // A virtual clock: the allowance is full again at `full_at`, and each unit moves that time by its own cost.
         self.full_at = self.full_at.max(now) + self.time_of(units);
     }
@@ -68,7 +68,7 @@ impl WorkAllowance {
     }
 
     /// Time until more work may be done; zero: now.
-    pub fn pause(&self, now: MonoTime) -> Nanos {
+    pub fn needed_pause(&self, now: MonoTime) -> Nanos {
         let used = self.full_at.since(now).as_u64();
         Nanos::new(used.saturating_sub(self.time_of(self.burst).as_u64()))
     }
@@ -87,14 +87,14 @@ pub struct ClientAllowance {
 
 impl Default for ClientAllowance {
     fn default() -> Self {
-        Self { whole: WorkAllowance::of_client(), modest: WorkAllowance::of_modest_client() }
+        Self { whole: WorkAllowance::for_client(), modest: WorkAllowance::for_modest_client() }
     }
 }
 
 impl ClientAllowance {
-    pub fn spend(&mut self, units: u64, now: MonoTime) {
-        self.whole.spend(units, now);
-        self.modest.spend(units, now);
+    pub fn spend_units(&mut self, units: u64, now: MonoTime) {
+        self.whole.spend_units(units, now);
+        self.modest.spend_units(units, now);
     }
 
     pub fn give_back(&mut self, units: u64) {
@@ -103,9 +103,9 @@ impl ClientAllowance {
     }
 
     /// Time for which nothing is read from the client, if all clients of its user have to pause for `of_user`.
-    pub fn pause(&self, of_user: Nanos, now: MonoTime) -> Nanos {
+    pub fn needed_pause(&self, of_user: Nanos, now: MonoTime) -> Nanos {
         // The modest allowance comes last: a client within it is never paused, however busy its user is.
-        self.whole.pause(now).max(of_user).min(self.modest.pause(now))
+        self.whole.needed_pause(now).max(of_user).min(self.modest.needed_pause(now))
     }
 }
 
@@ -119,13 +119,13 @@ mod tests {
         let mut client = ClientAllowance::default();
         for ms in 0..10_000 {
             if ms % 10 == 0 {
-                assert_eq!(client.pause(forever, at(ms)), Nanos::ZERO, "a hundred messages a second");
-                client.spend(work::MESSAGE, at(ms));
+                assert_eq!(client.needed_pause(forever, at(ms)), Nanos::ZERO, "a hundred messages a second");
+                client.spend_units(work::MESSAGE, at(ms));
             }
         }
-        client.spend(1_000, at(10_000));
-        assert!(client.pause(forever, at(10_000)) > Nanos::from_secs(1));
-        assert_eq!(client.pause(Nanos::ZERO, at(10_000)), Nanos::ZERO, "the user has something left");
+        client.spend_units(1_000, at(10_000));
+        assert!(client.needed_pause(forever, at(10_000)) > Nanos::from_secs(1));
+        assert_eq!(client.needed_pause(Nanos::ZERO, at(10_000)), Nanos::ZERO, "the user has something left");
     }
 
     fn at(ms: u64) -> MonoTime {
@@ -134,15 +134,15 @@ mod tests {
 
     /// Units that a client gets done in ten seconds, with this cost of a message and this many units given back for it.
     fn done(cost: u64, given_back: u64) -> u64 {
-        let mut allowance = WorkAllowance::of_client();
+        let mut allowance = WorkAllowance::for_client();
         let mut done = 0;
         for ms in 0..10_000 {
             // A flood: 32 messages in each millisecond, as far as it may.
             for _ in 0..32 {
-                if allowance.pause(at(ms)) > Nanos::ZERO {
+                if allowance.needed_pause(at(ms)) > Nanos::ZERO {
                     break;
                 }
-                allowance.spend(cost, at(ms));
+                allowance.spend_units(cost, at(ms));
                 allowance.give_back(given_back);
                 done += cost;
             }
@@ -166,12 +166,12 @@ mod tests {
 
     #[test]
     fn what_is_given_back_is_not_saved_for_later() {
-        let mut allowance = WorkAllowance::of_client();
+        let mut allowance = WorkAllowance::for_client();
         allowance.give_back(1_000_000);
-        allowance.spend(10_001, at(0));
-        assert_eq!(allowance.pause(at(0)), Nanos::from_micros(200));
-        assert_eq!(allowance.pause(at(1)), Nanos::ZERO);
-        allowance.spend(1_000, at(1));
-        assert_eq!(allowance.pause(at(100)), Nanos::from_micros(200_200 - 100_000));
+        allowance.spend_units(10_001, at(0));
+        assert_eq!(allowance.needed_pause(at(0)), Nanos::from_micros(200));
+        assert_eq!(allowance.needed_pause(at(1)), Nanos::ZERO);
+        allowance.spend_units(1_000, at(1));
+        assert_eq!(allowance.needed_pause(at(100)), Nanos::from_micros(200_200 - 100_000));
     }
 }

@@ -52,7 +52,7 @@ impl ReleaseCalendar {
     }
 
     /// Makes a calendar for a mechanism that sends each train back to back: no frame of another train leaves within it.
-    pub const fn of_whole_trains() -> Self {
+    pub const fn for_whole_trains() -> Self {
         Self { reserved: BTreeMap::new(), together: Nanos::from_secs(3_600) }
     }
 
@@ -65,14 +65,19 @@ impl ReleaseCalendar {
 
     /// Reserves the first time from `earliest` on at which all frames of a train can leave in their distances. Returns how much later
     /// than due that is; `None` if it is more than `latest`. `due` has the times of the frames in order.
-    pub fn reserve(&mut self, due: &[MonoTime], earliest: MonoTime, latest: Option<Nanos>) -> Option<Nanos> {
-        let spans = self.spans(due);
+    pub fn reserve_train(
+        &mut self,
+        due: &[MonoTime],
+        earliest: MonoTime,
+        latest: Option<Nanos>,
+    ) -> Option<Nanos> {
+        let spans = self.outlet_spans(due);
         let mut later = earliest.since(*due.first()?);
         for _ in 0..MOST_TRIES {
             if latest.is_some_and(|latest| later > latest) {
                 return None;
             }
-            let Some(more) = spans.iter().find_map(|span| self.clash(*span, later)) else {
+            let Some(more) = spans.iter().find_map(|span| self.delay_past_clash(*span, later)) else {
                 let moved = spans.iter().map(|span| (span.from + later, span.until + later));
                 self.reserved.extend(moved);
                 return Some(later);
@@ -84,7 +89,7 @@ impl ReleaseCalendar {
     }
 
     /// Divides a train into the times in which nothing of others may leave.
-    fn spans(&self, due: &[MonoTime]) -> Vec<OutletSpan> {
+    fn outlet_spans(&self, due: &[MonoTime]) -> Vec<OutletSpan> {
         let groups = due.chunk_by(|one, next| next.since(*one) < self.together);
         groups
             .filter_map(|group| {
@@ -94,7 +99,7 @@ impl ReleaseCalendar {
     }
 
     /// Delay that moves a span past the reserved one in its way.
-    fn clash(&self, span: OutletSpan, later: Nanos) -> Option<Nanos> {
+    fn delay_past_clash(&self, span: OutletSpan, later: Nanos) -> Option<Nanos> {
         let OutletSpan { from, until } = span;
         // Reserved spans do not overlap, so the last one that begins before the end of this one ends last.
         let (_, reserved_until) = self.reserved.range(..until + later).next_back()?;
@@ -122,7 +127,7 @@ mod tests {
     fn later(calendar: &mut ReleaseCalendar, trains: &[&[u64]]) -> Vec<Option<u64>> {
         let reserve = |due: &&[u64]| {
             let due: Vec<_> = due.iter().map(|us| at(*us)).collect();
-            calendar.reserve(&due, at(0), None).map(|later| later.as_u64() / 1_000)
+            calendar.reserve_train(&due, at(0), None).map(|later| later.as_u64() / 1_000)
         };
         trains.iter().map(reserve).collect()
     }
@@ -147,24 +152,28 @@ mod tests {
         let dense: Vec<u64> = (0..10).map(|n| n * 100).collect();
         assert_eq!(later(&mut ReleaseCalendar::new(), &[&sparse, &[500]]), [Some(0), Some(0)]);
         assert_eq!(later(&mut ReleaseCalendar::new(), &[&dense, &[450]]), [Some(0), Some(465)]);
-        let mut whole = ReleaseCalendar::of_whole_trains();
+        let mut whole = ReleaseCalendar::for_whole_trains();
         assert_eq!(later(&mut whole, &[&sparse, &[500]]), [Some(0), Some(8_515)]);
     }
 
     #[test]
     fn a_train_that_would_be_later_than_allowed_takes_no_time() {
         let mut calendar = ReleaseCalendar::new();
-        calendar.reserve(&[at(100)], at(0), None).unwrap();
-        assert_eq!(calendar.reserve(&[at(100)], at(0), Some(Nanos::from_micros(14))), None);
-        assert_eq!(calendar.reserve(&[at(115)], at(0), None), Some(Nanos::ZERO));
-        assert_eq!(calendar.reserve(&[at(50)], at(70), Some(Nanos::from_micros(10))), None, "it is overdue");
-        assert_eq!(calendar.reserve(&[at(50)], at(70), None), Some(Nanos::from_micros(20)));
+        calendar.reserve_train(&[at(100)], at(0), None).unwrap();
+        assert_eq!(calendar.reserve_train(&[at(100)], at(0), Some(Nanos::from_micros(14))), None);
+        assert_eq!(calendar.reserve_train(&[at(115)], at(0), None), Some(Nanos::ZERO));
+        assert_eq!(
+            calendar.reserve_train(&[at(50)], at(70), Some(Nanos::from_micros(10))),
+            None,
+            "it is overdue"
+        );
+        assert_eq!(calendar.reserve_train(&[at(50)], at(70), None), Some(Nanos::from_micros(20)));
     }
 
     #[test]
     fn what_is_over_is_forgotten() {
         let mut calendar = ReleaseCalendar::new();
-        calendar.reserve(&[at(100)], at(0), None).unwrap();
+        calendar.reserve_train(&[at(100)], at(0), None).unwrap();
         calendar.forget_before(at(114));
         assert_eq!(calendar.reserved.len(), 1);
         calendar.forget_before(at(115));
@@ -184,7 +193,7 @@ mod tests {
                 for gap in gaps {
                     due.push(*due.last().unwrap() + Nanos::from_micros(*gap));
                 }
-                let later = calendar.reserve(&due, at(earliest), None).unwrap();
+                let later = calendar.reserve_train(&due, at(earliest), None).unwrap();
                 prop_assert!(due[0] + later >= at(earliest));
                 // Frames of one train may be nearer to each other than the outlet takes; trains may not.
                 for other in &sent {

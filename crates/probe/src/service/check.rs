@@ -59,13 +59,13 @@ pub struct RequestMark {
 
 impl RequestMark {
     /// Reads the mark from the first eight bytes of a request.
-    pub const fn of_request(header: [u8; UDP]) -> Self {
+    pub const fn from_request(header: [u8; UDP]) -> Self {
         let [kind, _, high, low, _, _, first, second] = header;
         Self::new(kind, u16::from_be_bytes([first, second]), u16::from_be_bytes([high, low]))
     }
 
     /// Computes the mark of the echo request of a reply: it has the same identifier, sequence and payload.
-    pub fn of_reply(reply: &ProbeAnswer<'_>) -> Option<Self> {
+    pub fn from_reply(reply: &ProbeAnswer<'_>) -> Option<Self> {
         let AnswerContent::Echo { identifier, sequence, payload } = reply.content else { return None };
         let (protocol, kind) = if reply.to.is_ipv4() {
             (PROTOCOL_ICMP, ECHO_REQUEST)
@@ -135,13 +135,13 @@ pub fn check_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
 
 fn check_padded_packet(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     match packet.first().map(|first| first >> 4) {
-        Some(4) => ipv4(packet),
-        Some(6) => ipv6(packet),
+        Some(4) => check_ipv4(packet),
+        Some(6) => check_ipv6(packet),
         _ => Err(wrong_at(0)),
     }
 }
 
-fn ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+fn check_ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let header = packet.first_chunk::<IPV4>().ok_or(wrong_at(0))?;
     let length = usize::from(u16::from_be_bytes([header[2], header[3]]));
     // 0x45: no options. The flag "don't fragment" is the only one that may be set.
@@ -151,14 +151,14 @@ fn ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     if u16::from_be_bytes([header[6], header[7]]) & 0xbfff != 0 {
         return Err(wrong_at(IPV4_FRAGMENT));
     }
-    if checksum::sum(header) != 0xffff {
+    if checksum::ones_complement_sum(header) != 0xffff {
         return Err(wrong_at(IPV4_CHECKSUM));
     }
     let carried = packet.get(IPV4..length).ok_or(wrong_at(IPV4_LENGTH))?;
     let flow = match header[9] {
-        PROTOCOL_ICMP => icmp(carried, &[ECHO_REQUEST, TIMESTAMP_REQUEST]).map_err(|byte| IPV4 + byte),
-        protocol => transport(protocol, carried).map_err(|wrong| {
-            if wrong == WrongTransport::Protocol { IPV4_PROTOCOL } else { IPV4 + wrong.byte() }
+        PROTOCOL_ICMP => check_icmp(carried, &[ECHO_REQUEST, TIMESTAMP_REQUEST]).map_err(|byte| IPV4 + byte),
+        protocol => check_transport(protocol, carried).map_err(|wrong| {
+            if wrong == WrongTransport::Protocol { IPV4_PROTOCOL } else { IPV4 + wrong.wrong_byte() }
         }),
     };
     let source = IpAddr::from([header[12], header[13], header[14], header[15]]);
@@ -167,15 +167,15 @@ fn ipv4(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     Ok(PacketEnds { source, target, flow, mark: mark_of(flow, carried), length })
 }
 
-fn ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
+fn check_ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
     let header = packet.first_chunk::<IPV6>().ok_or(wrong_at(0))?;
     let length = IPV6 + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let carried = packet.get(IPV6..length).ok_or(wrong_at(IPV6_LENGTH))?;
     // An extension header would have its own number here, so such packets are refused.
     let flow = match header[6] {
-        PROTOCOL_ICMPV6 => icmp(carried, &[ECHO_REQUEST_V6]).map_err(|byte| IPV6 + byte),
-        protocol => transport(protocol, carried).map_err(|wrong| {
-            if wrong == WrongTransport::Protocol { IPV6_PROTOCOL } else { IPV6 + wrong.byte() }
+        PROTOCOL_ICMPV6 => check_icmp(carried, &[ECHO_REQUEST_V6]).map_err(|byte| IPV6 + byte),
+        protocol => check_transport(protocol, carried).map_err(|wrong| {
+            if wrong == WrongTransport::Protocol { IPV6_PROTOCOL } else { IPV6 + wrong.wrong_byte() }
         }),
     };
     let [source, target] = [8, 24].map(|at| packet.get(at..).and_then(|rest| rest.first_chunk::<16>()));
@@ -187,11 +187,11 @@ fn ipv6(packet: &[u8]) -> Result<PacketEnds, MalformedPacket> {
 
 fn mark_of(flow: PacketFlow, carried: &[u8]) -> Option<RequestMark> {
     let is_request = matches!(flow, PacketFlow::Icmp { .. });
-    carried.first_chunk().filter(|_| is_request).map(|header| RequestMark::of_request(*header))
+    carried.first_chunk().filter(|_| is_request).map(|header| RequestMark::from_request(*header))
 }
 
 /// The identifier of a request; the wrong byte if it is none of these.
-fn icmp(carried: &[u8], requests: &[u8]) -> Result<PacketFlow, usize> {
+fn check_icmp(carried: &[u8], requests: &[u8]) -> Result<PacketFlow, usize> {
     let header = carried.first_chunk::<UDP>().ok_or(0_usize)?;
     if !requests.contains(&header[0]) {
         return Err(0);
@@ -215,7 +215,7 @@ enum WrongTransport {
 
 impl WrongTransport {
     /// The byte of the segment or datagram at which the wrong field begins.
-    const fn byte(self) -> usize {
+    const fn wrong_byte(self) -> usize {
         match self {
             Self::Length => 4,
             Self::Protocol | Self::TooShort => 0,
@@ -223,7 +223,7 @@ impl WrongTransport {
     }
 }
 
-fn transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTransport> {
+fn check_transport(protocol: u8, carried: &[u8]) -> Result<PacketFlow, WrongTransport> {
     let shortest = match protocol {
         PROTOCOL_UDP => UDP,
         PROTOCOL_TCP => TCP,
@@ -258,11 +258,11 @@ mod tests {
         let mut all = Vec::new();
         for ends in [ends("10.0.0.1", "10.0.0.2"), ends("2001:db8::1", "2001:db8::2")] {
             let mut frame = Vec::new();
-            ends.udp(7, 9, b"abc", &mut frame);
+            ends.write_udp(7, 9, b"abc", &mut frame);
             all.push((frame.clone(), PacketFlow::Udp { own_port: 7, target_port: 9 }));
-            ends.echo(77, 1, b"", &mut frame);
+            ends.write_echo(77, 1, b"", &mut frame);
             all.push((frame.clone(), PacketFlow::Icmp { identifier: 77 }));
-            ends.tcp(
+            ends.write_tcp(
                 &TcpSegment { source_port: 1, target_port: 2, flags: 2, ..TcpSegment::default() },
                 &mut frame,
             );
@@ -287,16 +287,16 @@ mod tests {
         for ends in [ends("10.0.0.1", "10.0.0.2"), ends("2001:db8::1", "2001:db8::2")] {
             let mark_of = |sequence, payload: &[u8]| {
                 let mut frame = Vec::new();
-                ends.echo(77, sequence, payload, &mut frame);
+                ends.write_echo(77, sequence, payload, &mut frame);
                 check_frame(&frame).unwrap().1.mark.unwrap()
             };
             for payload in [&b""[..], b"odd", b"even", &[0xff; 64]] {
                 let content = AnswerContent::Echo { identifier: 77, sequence: 3, payload };
                 let (from, to) = (ends.target, ends.source);
                 let reply = ProbeAnswer { from, to, hop_limit: 64, class: 0, is_sound: true, content };
-                assert_eq!(RequestMark::of_reply(&reply), Some(mark_of(3, payload)));
-                assert_ne!(RequestMark::of_reply(&reply), Some(mark_of(4, payload)), "the sequence");
-                assert_ne!(RequestMark::of_reply(&reply), Some(mark_of(3, b"another")), "the payload");
+                assert_eq!(RequestMark::from_reply(&reply), Some(mark_of(3, payload)));
+                assert_ne!(RequestMark::from_reply(&reply), Some(mark_of(4, payload)), "the sequence");
+                assert_ne!(RequestMark::from_reply(&reply), Some(mark_of(3, b"another")), "the payload");
             }
         }
     }
@@ -306,7 +306,7 @@ mod tests {
         let mut frame = frame.to_vec();
         frame[at] = to;
         frame[24..26].fill(0);
-        let sum = !checksum::sum(&frame[ETHERNET..ETHERNET + IPV4]);
+        let sum = !checksum::ones_complement_sum(&frame[ETHERNET..ETHERNET + IPV4]);
         frame[24..26].copy_from_slice(&sum.to_be_bytes());
         frame
     }

@@ -51,11 +51,11 @@ pub struct QueuedTrain {
 
 impl QueuedTrain {
     /// Due time of its first packet.
-    pub fn due(&self) -> MonoTime {
+    pub fn first_due(&self) -> MonoTime {
         self.packets.first().map(|packet| packet.due).unwrap_or_default()
     }
 
-    fn bytes(&self) -> u64 {
+    fn frame_bytes(&self) -> u64 {
         self.packets.iter().map(|packet| packet.frame.len() as u64).sum()
     }
 
@@ -94,7 +94,7 @@ struct RecentUsage {
 }
 
 impl RecentUsage {
-    fn at(&mut self, now: MonoTime) -> u64 {
+    fn frames_at(&mut self, now: MonoTime) -> u64 {
         // Usage is halved only when it is read, so idle clients cost no work.
         let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
         if halvings > 0 {
@@ -104,8 +104,8 @@ impl RecentUsage {
         self.frames
     }
 
-    fn add(&mut self, frames: u64, now: MonoTime) {
-        self.frames = self.at(now) + frames;
+    fn add_frames(&mut self, frames: u64, now: MonoTime) {
+        self.frames = self.frames_at(now) + frames;
     }
 }
 
@@ -141,13 +141,13 @@ impl ReleaseQueue {
     }
 
     /// Packets of a client in the queue.
-    pub fn queued(&self, client: ClientId) -> u32 {
+    pub fn queued_packets(&self, client: ClientId) -> u32 {
         self.clients.get(&client).map_or(0, |queue| queue.packets)
     }
 
     /// Adds a train; gives it back if it exceeds the quota of its client.
-    pub fn push(&mut self, train: QueuedTrain) -> Result<(), QueuedTrain> {
-        let (packets, bytes) = (small_count(train.packets.len()), train.bytes());
+    pub fn push_train(&mut self, train: QueuedTrain) -> Result<(), QueuedTrain> {
+        let (packets, bytes) = (small_count(train.packets.len()), train.frame_bytes());
         let Some(queue) = self.clients.get_mut(&train.client).filter(|queue| {
             packets <= queue.quota.packets.saturating_sub(queue.packets)
                 && bytes <= queue.quota.bytes.saturating_sub(queue.bytes)
@@ -157,7 +157,7 @@ impl ReleaseQueue {
         queue.packets += packets;
         queue.bytes += bytes;
         // The running number keeps the order of hand-over among trains that are due at the same time.
-        let place = (train.due(), self.handed_over);
+        let place = (train.first_due(), self.handed_over);
         self.handed_over += 1;
         self.order.insert(place, train.client);
         queue.waiting.insert(place, train);
@@ -165,7 +165,7 @@ impl ReleaseQueue {
     }
 
     /// Takes packets out: those of a batch, or of all (0); of a train, or of all (0).
-    pub fn cancel(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
+    pub fn cancel_trains(&mut self, client: ClientId, batch: u64, train: u32) -> Vec<QueuedTrain> {
         self.take_out(client, |waiting| waiting.is_of(batch, train))
     }
 
@@ -186,7 +186,7 @@ impl ReleaseQueue {
         let mut trains = Vec::with_capacity(taken.len());
         for (place, train) in taken {
             self.order.remove(&place);
-            queue.unload(&train);
+            queue.uncount_train(&train);
             trains.push(train);
         }
         trains
@@ -207,13 +207,13 @@ impl ReleaseQueue {
             let (place, client) = first.remove_entry();
             let Some(queue) = self.clients.get_mut(&client) else { continue };
             let Some(train) = queue.waiting.remove(&place) else { continue };
-            queue.unload(&train);
+            queue.uncount_train(&train);
             packets += train.packets.len();
             let (due, order) = place;
             let rank = TrainRank {
                 priority: Reverse(queue.priority),
-                usage_of_user: self.users.get_mut(&queue.user).map_or(0, |usage| usage.at(now)),
-                usage: queue.usage.at(now),
+                usage_of_user: self.users.get_mut(&queue.user).map_or(0, |usage| usage.frames_at(now)),
+                usage: queue.usage.frames_at(now),
                 due,
                 order,
             };
@@ -225,16 +225,16 @@ impl ReleaseQueue {
     /// Adds sent frames to the usage of a client and its user.
     pub fn note_sent(&mut self, client: ClientId, frames: u64, now: MonoTime) {
         if let Some(queue) = self.clients.get_mut(&client) {
-            queue.usage.add(frames, now);
-            self.users.entry(queue.user).or_default().add(frames, now);
+            queue.usage.add_frames(frames, now);
+            self.users.entry(queue.user).or_default().add_frames(frames, now);
         }
     }
 }
 
 impl ClientQueue {
-    fn unload(&mut self, train: &QueuedTrain) {
+    fn uncount_train(&mut self, train: &QueuedTrain) {
         self.packets -= small_count(train.packets.len());
-        self.bytes -= train.bytes();
+        self.bytes -= train.frame_bytes();
     }
 }
 
@@ -253,7 +253,7 @@ mod tests {
 
     fn train(client: ClientId, batch: u64, number: u32, due_us: &[u64]) -> QueuedTrain {
         let ip = "127.0.0.1".parse().unwrap();
-        let target = ProbePermit::default().permitted(ip, "2026-11-25").unwrap();
+        let target = ProbePermit::default().permit_target(ip, "2026-11-25").unwrap();
         let ends = PacketEnds {
             source: ip,
             target: ip,
@@ -286,43 +286,46 @@ mod tests {
     #[test]
     fn trains_come_out_in_the_order_of_time_and_none_is_cut() {
         let mut queue = queue(100);
-        queue.push(train(ONE, 1, 7, &[500, 600, 2_000])).unwrap();
-        queue.push(train(OTHER, 1, 0, &[550])).unwrap();
+        queue.push_train(train(ONE, 1, 7, &[500, 600, 2_000])).unwrap();
+        queue.push_train(train(OTHER, 1, 0, &[550])).unwrap();
         assert_eq!(queue.next_due(), Some(at(500)));
         assert_eq!(cookies(due(&mut queue, at(500)).iter().map(|due| &due.train)), [vec![500, 600, 2_000]]);
         let taken = due(&mut queue, at(2_000));
         assert_eq!(cookies(taken.iter().map(|due| &due.train)), [vec![550]]);
         assert_eq!((taken[0].rank.priority, taken[0].rank.order), (Reverse(1), 1));
-        assert_eq!((queue.queued(ONE), queue.queued(OTHER), queue.next_due()), (0, 0, None));
+        assert_eq!((queue.queued_packets(ONE), queue.queued_packets(OTHER), queue.next_due()), (0, 0, None));
     }
 
     #[test]
     fn a_quota_holds_and_is_free_again_after_release() {
         let mut queue = queue(3);
-        queue.push(train(ONE, 1, 0, &[10])).unwrap();
-        let refused = queue.push(train(ONE, 2, 1, &[20, 30, 40])).unwrap_err();
+        queue.push_train(train(ONE, 1, 0, &[10])).unwrap();
+        let refused = queue.push_train(train(ONE, 2, 1, &[20, 30, 40])).unwrap_err();
         assert_eq!(refused.packets.len(), 3, "a train is queued whole or not at all");
-        queue.push(train(OTHER, 2, 1, &[20, 30, 40])).unwrap();
+        queue.push_train(train(OTHER, 2, 1, &[20, 30, 40])).unwrap();
         due(&mut queue, at(10));
-        queue.push(train(ONE, 2, 1, &[20, 30, 40])).unwrap();
-        assert_eq!(queue.queued(ONE), 3);
-        assert!(queue.push(train(ClientId(9), 1, 0, &[1])).is_err(), "nobody of that number is a client");
+        queue.push_train(train(ONE, 2, 1, &[20, 30, 40])).unwrap();
+        assert_eq!(queue.queued_packets(ONE), 3);
+        assert!(
+            queue.push_train(train(ClientId(9), 1, 0, &[1])).is_err(),
+            "nobody of that number is a client"
+        );
     }
 
     #[test]
     fn cancelled_packets_are_those_of_the_client_only() {
         let mut queue = queue(100);
-        queue.push(train(ONE, 1, 5, &[10, 20])).unwrap();
-        queue.push(train(ONE, 1, 6, &[30])).unwrap();
-        queue.push(train(ONE, 2, 5, &[40])).unwrap();
-        queue.push(train(OTHER, 1, 5, &[50])).unwrap();
-        assert_eq!(cookies(&queue.cancel(ONE, 1, 5)), [vec![10, 20]]);
-        assert_eq!(cookies(&queue.cancel(ONE, 0, 0)), [vec![30], vec![40]]);
-        assert_eq!((queue.queued(ONE), queue.queued(OTHER)), (0, 1));
+        queue.push_train(train(ONE, 1, 5, &[10, 20])).unwrap();
+        queue.push_train(train(ONE, 1, 6, &[30])).unwrap();
+        queue.push_train(train(ONE, 2, 5, &[40])).unwrap();
+        queue.push_train(train(OTHER, 1, 5, &[50])).unwrap();
+        assert_eq!(cookies(&queue.cancel_trains(ONE, 1, 5)), [vec![10, 20]]);
+        assert_eq!(cookies(&queue.cancel_trains(ONE, 0, 0)), [vec![30], vec![40]]);
+        assert_eq!((queue.queued_packets(ONE), queue.queued_packets(OTHER)), (0, 1));
         assert_eq!(cookies(&queue.cancel_target("127.0.0.1".parse().unwrap(), |user| user == 0)), [vec![50]]);
-        queue.push(train(OTHER, 1, 5, &[50])).unwrap();
+        queue.push_train(train(OTHER, 1, 5, &[50])).unwrap();
         queue.remove_client(OTHER);
-        assert_eq!((queue.next_due(), queue.queued(OTHER)), (None, 0));
+        assert_eq!((queue.next_due(), queue.queued_packets(OTHER)), (None, 0));
         assert!(due(&mut queue, at(100)).is_empty());
     }
 
@@ -332,7 +335,7 @@ mod tests {
             let mut queue = queue(100);
             let now = at(10_000_000);
             queue.note_sent(ONE, 100, now);
-            queue.push(train(ONE, 1, 0, &[10])).unwrap();
+            queue.push_train(train(ONE, 1, 0, &[10])).unwrap();
             queue.take_due(at(10), 1, now + wait)[0].rank.usage
         };
         assert_eq!(usage(Nanos::ZERO), 100);
@@ -348,7 +351,7 @@ mod tests {
         queue.note_sent(ONE, 100, now);
         queue.note_sent(OTHER, 10, now);
         for client in [ONE, OTHER, second] {
-            queue.push(train(client, 1, 0, &[10])).unwrap();
+            queue.push_train(train(client, 1, 0, &[10])).unwrap();
         }
         let usage: Vec<_> = queue
             .take_due(at(10), 9, now)

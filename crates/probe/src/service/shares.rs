@@ -71,7 +71,7 @@ pub struct TargetShares {
 impl TargetShares {
     /// Takes the frames of a whole train, of these lengths, at the time when its first one leaves: a train counts as a burst. A refusal
     /// takes nothing.
-    pub fn take(
+    pub fn take_train(
         &mut self,
         client: ProbingClient,
         target: PermittedTarget,
@@ -95,7 +95,7 @@ impl TargetShares {
         });
         // The limits may differ from those of the last train: a permission has a last day.
         shared.budget = shared.budget.clone().with_limits(of_all);
-        shared.take(client, of_all, lengths, at)?;
+        shared.take_train(client, of_all, lengths, at)?;
         self.of_users.entry(client.user).or_default().insert(target.ip());
         self.of_clients.entry(client.id).or_default().insert(target.ip());
         self.totals.entry(client.user).or_default().insert(target.ip(), total);
@@ -157,7 +157,7 @@ impl TargetShares {
 }
 
 impl SharedTarget {
-    fn take(
+    fn take_train(
         &mut self,
         client: ProbingClient,
         limits: TargetLimits,
@@ -166,7 +166,7 @@ impl SharedTarget {
     ) -> Result<(), BudgetExceeded> {
         // A budget needs times that do not decrease, and another client may have taken its train ahead of time.
         let at = at.max(self.taken_at);
-        let all = taken_whole(&self.budget, lengths, at)?;
+        let all = budget_after(&self.budget, lengths, at)?;
         let others = self.users.iter().filter(|(user, share)| **user != client.user && share.is_active(at));
         let of_user = share_of(limits, others.count() as u64 + 1);
         let user = budget_of(self.users.get(&client.user), of_user);
@@ -177,13 +177,13 @@ impl SharedTarget {
         let of_client = share_of(of_user, siblings.count() as u64 + 1);
         let key = (client.user, client.id);
         let own = budget_of(self.clients.get(&key), of_client);
-        let (user_after, own_after) = (taken_whole(&user, lengths, at), taken_whole(&own, lengths, at));
+        let (user_after, own_after) = (budget_after(&user, lengths, at), budget_after(&own, lengths, at));
         // Beyond its part: only what leaves half of the burst to others.
         if user_after.is_err() {
-            taken_whole(&with_half_burst(&self.budget, limits), lengths, at)?;
+            budget_after(&with_half_burst(&self.budget, limits), lengths, at)?;
         } else if own_after.is_err() {
-            taken_whole(&with_half_burst(&user, of_user), lengths, at)
-                .or_else(|_| taken_whole(&with_half_burst(&self.budget, limits), lengths, at))?;
+            budget_after(&with_half_burst(&user, of_user), lengths, at)
+                .or_else(|_| budget_after(&with_half_burst(&self.budget, limits), lengths, at))?;
         }
         self.users.insert(client.user, UsedShare { budget: user_after.unwrap_or(user), seen_at: at });
         self.clients.insert(key, UsedShare { budget: own_after.unwrap_or(own), seen_at: at });
@@ -213,9 +213,9 @@ fn share_of(limits: TargetLimits, sharers: u64) -> TargetLimits {
 }
 
 /// The budget after all frames; an error if one does not fit.
-fn taken_whole(budget: &ProbeBudget, lengths: &[u32], at: MonoTime) -> Result<ProbeBudget, BudgetExceeded> {
+fn budget_after(budget: &ProbeBudget, lengths: &[u32], at: MonoTime) -> Result<ProbeBudget, BudgetExceeded> {
     let mut after = budget.clone();
-    lengths.iter().try_for_each(|length| after.take(at, *length))?;
+    lengths.iter().try_for_each(|length| after.take_frame(at, *length))?;
     Ok(after)
 }
 
@@ -226,7 +226,7 @@ mod tests {
 
     fn target(text: &str) -> PermittedTarget {
         let permit = ProbePermit::from_text(text).unwrap();
-        permit.permitted("10.0.0.1".parse().unwrap(), "2026-11-25").unwrap()
+        permit.permit_target("10.0.0.1".parse().unwrap(), "2026-11-25").unwrap()
     }
 
     fn usual() -> PermittedTarget {
@@ -253,7 +253,7 @@ mod tests {
                 if us % every == 0 {
                     let at = MonoTime::from_nanos(5_000_000_000 + us * 1_000);
                     let number = u32::try_from(index).unwrap();
-                    got[index] += u64::from(shares.take(client(number), usual(), &[60], at).is_ok());
+                    got[index] += u64::from(shares.take_train(client(number), usual(), &[60], at).is_ok());
                 }
             }
         }
@@ -294,7 +294,7 @@ mod tests {
         let mut take = |id, user, n: u32| {
             let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
             let client = ProbingClient { id: ClientId(id), user };
-            shares.take(client, all.permitted(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+            shares.take_train(client, all.permit_target(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
         };
         let taken = (0..20).map(|id| (0..4_096).filter(|n| take(id, 1, id * 4_096 + n)).count());
         assert_eq!(taken.sum::<usize>(), MOST_TARGETS_AT_A_TIME);
@@ -312,9 +312,9 @@ mod tests {
     fn a_train_is_taken_whole_or_not_at_all() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        assert!(shares.take(client(1), usual(), &[60; 41], at).is_err());
-        shares.take(client(1), usual(), &[60; 40], at).unwrap();
-        assert!(shares.take(client(1), usual(), &[60], at).is_err());
+        assert!(shares.take_train(client(1), usual(), &[60; 41], at).is_err());
+        shares.take_train(client(1), usual(), &[60; 40], at).unwrap();
+        assert!(shares.take_train(client(1), usual(), &[60], at).is_err());
     }
 
     #[test]
@@ -323,21 +323,21 @@ mod tests {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         for _ in 0..3 {
-            shares.take(client(1), few, &[60], at).unwrap();
+            shares.take_train(client(1), few, &[60], at).unwrap();
         }
-        assert!(matches!(shares.take(client(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
+        assert!(matches!(shares.take_train(client(1), few, &[60], at), Err(BudgetExceeded::Most(_))));
         shares.remove_client(ClientId(1));
         let again = ProbingClient { id: ClientId(7), ..client(1) };
-        assert!(matches!(shares.take(again, few, &[60], at), Err(BudgetExceeded::Most(_))));
-        shares.take(client(2), few, &[60], at).unwrap();
+        assert!(matches!(shares.take_train(again, few, &[60], at), Err(BudgetExceeded::Most(_))));
+        shares.take_train(client(2), few, &[60], at).unwrap();
     }
 
     #[test]
     fn a_train_that_is_taken_ahead_of_time_keeps_nobody_from_the_target() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
-        shares.take(client(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
-        shares.take(client(2), usual(), &[60], at).unwrap();
+        shares.take_train(client(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
+        shares.take_train(client(2), usual(), &[60], at).unwrap();
     }
 
     #[test]
@@ -347,7 +347,7 @@ mod tests {
         let at = MonoTime::from_nanos(5_000_000_000);
         let mut take = |number, n: u32| {
             let ip = std::net::Ipv4Addr::from(0x0a00_0001 + n).into();
-            shares.take(client(number), all.permitted(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
+            shares.take_train(client(number), all.permit_target(ip, "2026-11-25").unwrap(), &[60], at).is_ok()
         };
         assert_eq!((0..5_000).filter(|n| take(1, *n)).count(), MOST_TARGETS_OF_CLIENT);
         assert!(take(2, 6_000) && take(1, 0));
@@ -359,7 +359,7 @@ mod tests {
         let at = MonoTime::from_nanos(5_000_000_000);
         let mut got = 0;
         for number in 0..1_000 {
-            got += u64::from(shares.take(client(number), usual(), &[60], at).is_ok());
+            got += u64::from(shares.take_train(client(number), usual(), &[60], at).is_ok());
             shares.remove_client(ClientId(number));
             shares.forget_idle(at);
         }

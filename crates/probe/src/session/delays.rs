@@ -8,7 +8,7 @@
 
 use super::sender::DirectionKnowledge;
 use crate::record::{ProbeFlag, ProbeRecord, ProbeStamp};
-use crate::series::{MeasuredTime, SeriesTimes, times, took};
+use crate::series::{MeasuredTime, SeriesTimes, time_between, time_statistics};
 use packetrig_stats::clock::ClockFit;
 use packetrig_stats::exchange::{ClockComparison, ClockExchange};
 use packetrig_units::{MonoTime, Nanos};
@@ -28,7 +28,7 @@ pub enum NoDelay {
 }
 
 impl NoDelay {
-    pub const fn words(self) -> &'static str {
+    pub const fn as_text(self) -> &'static str {
         match self {
             Self::ThisClock => {
                 "the error bound of this machine's clock is unknown; state it with --clock-bound"
@@ -48,7 +48,7 @@ pub struct DirectionDelays {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct BothWays {
+pub struct SessionDelays {
     pub there: DirectionDelays,
     pub back: DirectionDelays,
     /// Round trips without the reflector's own time.
@@ -73,7 +73,7 @@ pub struct OwnClock {
 pub enum ClockRelation {
     /// Both clocks follow UTC, as both ends state.
     Utc(OwnClock),
-    /// Computed from the session's own exchanges, see [`compare`].
+    /// Computed from the session's own exchanges, see [`compare_clocks`].
     Exchanges(Vec<ComparedClocks>),
 }
 
@@ -90,19 +90,20 @@ pub struct ComparedClocks {
 const BLOCK: usize = 512;
 
 /// Computes the relation of the clocks from the session's own exchanges, block by block. A block without answers has none.
-pub fn compare(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
-    let fours: Vec<_> = records.iter().filter_map(|record| FourStamps::of(record, follow_ups)).collect();
+pub fn compare_clocks(records: &[ProbeRecord], follow_ups: &BTreeMap<u32, u64>) -> ClockRelation {
+    let fours: Vec<_> =
+        records.iter().filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
     ClockRelation::Exchanges(fours.chunks(BLOCK).filter_map(compare_block).collect())
 }
 
 fn compare_block(block: &[FourStamps]) -> Option<ComparedClocks> {
     let mut comparison = ClockComparison::default();
     for four in block {
-        comparison.add(&four.exchange());
+        comparison.add_exchange(&four.to_exchange());
     }
     let doubts = block.iter().map(|four| four.arrived.bound().max(four.departed.bound()));
-    let mut fit = comparison.fit()?;
-    // `FourStamps::exchange` uses the middles of the far stamps, so their largest error comes on top.
+    let mut fit = comparison.fit_clock()?;
+    // `FourStamps::to_exchange` uses the middles of the far stamps, so their largest error comes on top.
     fit.bound += Nanos::new(doubts.max()?);
     Some(ComparedClocks { from: block.first()?.number, fit })
 }
@@ -116,7 +117,7 @@ impl ClockRelation {
     }
 
     /// Returns the reason why the relation does not suffice for delays.
-    fn obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelay> {
+    fn delay_obstacle(&self, told: &DirectionKnowledge) -> Option<NoDelay> {
         match self {
             Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelay::ThisClock),
             Self::Utc(_) if !told.is_far_synchronised => Some(NoDelay::FarClock),
@@ -126,51 +127,53 @@ impl ClockRelation {
     }
 
     /// Converts a far stamp of a probe to our monotonic clock.
-    fn here(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
+    fn to_own_clock(&self, number: u32, far: ProbeStamp) -> Option<ProbeStamp> {
         match self {
             Self::Utc(own) => {
                 let at = far.middle().checked_add_signed(own.offset_ns.checked_neg()?)?;
                 let doubt = own.bound_ns.saturating_add(own.error_ns.unwrap_or(0));
-                Some(converted(far, MonoTime::from_nanos(at), doubt))
+                Some(own_clock_stamp(far, MonoTime::from_nanos(at), doubt))
             }
             Self::Exchanges(compared) => {
                 // The block that the probe belongs to: the last one that begins at or before it.
                 // A probe before the first block with answers has no relation, and gets no delay.
                 let fit = compared.iter().rev().find(|compared| compared.from <= number)?.fit;
                 let at = MonoTime::from_nanos(far.middle());
-                Some(converted(far, fit.to_local(at), fit.bound_at(at).as_u64()))
+                Some(own_clock_stamp(far, fit.to_local(at), fit.bound_at(at).as_u64()))
             }
         }
     }
 }
 
 /// A far stamp at a time of our clock, wider by the error of the conversion.
-fn converted(far: ProbeStamp, at: MonoTime, doubt: u64) -> ProbeStamp {
-    ProbeStamp::around(far.source, at, far.bound().saturating_add(doubt))
+fn own_clock_stamp(far: ProbeStamp, at: MonoTime, doubt: u64) -> ProbeStamp {
+    ProbeStamp::with_bound(far.source, at, far.bound().saturating_add(doubt))
 }
 
 /// Computes the delays of a session. `follow_ups` are more exact departure times of reflections.
-pub fn both_ways(
+pub fn compute_delays(
     records: &[ProbeRecord],
     follow_ups: &BTreeMap<u32, u64>,
     told: &DirectionKnowledge,
     relation: &ClockRelation,
-) -> BothWays {
-    let no_delay = relation.obstacle(told);
+) -> SessionDelays {
+    let no_delay = relation.delay_obstacle(told);
     // The first probe often has to wake up the path, so its times do not count.
     let usual = records.iter().filter(|record| !record.flags.contains(&ProbeFlag::First));
-    let fours: Vec<_> = usual.filter_map(|record| FourStamps::of(record, follow_ups)).collect();
-    let there: Vec<_> =
-        fours.iter().filter_map(|four| took(four.left, relation.here(four.number, four.arrived)?)).collect();
+    let fours: Vec<_> = usual.filter_map(|record| FourStamps::from_record(record, follow_ups)).collect();
+    let there: Vec<_> = fours
+        .iter()
+        .filter_map(|four| time_between(four.left, relation.to_own_clock(four.number, four.arrived)?))
+        .collect();
     let back: Vec<_> = fours
         .iter()
-        .filter_map(|four| took(relation.here(four.number, four.departed)?, four.answered))
+        .filter_map(|four| time_between(relation.to_own_clock(four.number, four.departed)?, four.answered))
         .collect();
-    let path: Vec<_> = fours.iter().filter_map(FourStamps::path).collect();
-    BothWays {
-        there: delays(&there, no_delay.is_none()),
-        back: delays(&back, no_delay.is_none()),
-        path: times(&path, None),
+    let path: Vec<_> = fours.iter().filter_map(FourStamps::path_time).collect();
+    SessionDelays {
+        there: direction_delays(&there, no_delay.is_none()),
+        back: direction_delays(&back, no_delay.is_none()),
+        path: time_statistics(&path, None),
         no_delay,
     }
 }
@@ -186,7 +189,7 @@ struct FourStamps {
 }
 
 impl FourStamps {
-    fn of(record: &ProbeRecord, follow_ups: &BTreeMap<u32, u64>) -> Option<Self> {
+    fn from_record(record: &ProbeRecord, follow_ups: &BTreeMap<u32, u64>) -> Option<Self> {
         let said = record.far_departure?;
         let truer = follow_ups.get(&record.number).map(|at| {
             // The follow-up replaces the time only; the reflector's error estimate stays the bound.
@@ -203,7 +206,7 @@ impl FourStamps {
     }
 
     /// Converts the stamps to an exchange of messages.
-    fn exchange(&self) -> ClockExchange {
+    fn to_exchange(&self) -> ClockExchange {
         // Outer ends of our own stamps: an exchange that looks longer than it was makes the relation wider, never wrong.
         ClockExchange {
             sent: MonoTime::from_nanos(self.left.lo),
@@ -214,8 +217,8 @@ impl FourStamps {
     }
 
     /// The round trip without the reflector's own time. Both of its stamps are of one clock, so that clock need not be right.
-    fn path(&self) -> Option<MeasuredTime> {
-        let whole = took(self.left, self.answered)?;
+    fn path_time(&self) -> Option<MeasuredTime> {
+        let whole = time_between(self.left, self.answered)?;
         let inside = i64::try_from(self.departed.middle().checked_sub(self.arrived.middle())?).ok()?;
         let bound_ns =
             whole.bound_ns.saturating_add(self.arrived.bound()).saturating_add(self.departed.bound());
@@ -223,11 +226,14 @@ impl FourStamps {
     }
 }
 
-fn delays(taken: &[MeasuredTime], has_relation: bool) -> DirectionDelays {
+fn direction_delays(taken: &[MeasuredTime], has_relation: bool) -> DirectionDelays {
     let smallest = taken.iter().map(|took| took.ns).min().unwrap_or(0);
     let above: Vec<MeasuredTime> =
         taken.iter().map(|took| MeasuredTime { ns: took.ns - smallest, ..*took }).collect();
-    DirectionDelays { delay: times(taken, None).filter(|_| has_relation), variation: times(&above, None) }
+    DirectionDelays {
+        delay: time_statistics(taken, None).filter(|_| has_relation),
+        variation: time_statistics(&above, None),
+    }
 }
 
 #[cfg(test)]
@@ -239,7 +245,7 @@ mod tests {
 
     /// 100 ns there, 30 inside, 50 back; the far clock is 7 ns ahead.
     fn records() -> Vec<ProbeRecord> {
-        let own = |at: u64| ProbeStamp::around(StampSource::Kernel, MonoTime::from_nanos(at), 2);
+        let own = |at: u64| ProbeStamp::with_bound(StampSource::Kernel, MonoTime::from_nanos(at), 2);
         let far = |at: u64| {
             let at = at + 1_000_000_007;
             Some(ProbeStamp { clock: StampClock::Far, source: StampSource::Far, lo: at - 3, hi: at + 3 })
@@ -247,7 +253,7 @@ mod tests {
         let record = |number: u32, slower: u64| {
             let planned =
                 PlannedProbe { number, train: number, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
-            let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(1_000));
+            let mut record = ProbeRecord::from_planned(planned, MonoTime::from_nanos(1_000));
             record.released = Some(own(1_000));
             record.far_arrival = far(1_100 + slower);
             record.far_departure = far(1_120 + slower);
@@ -268,7 +274,7 @@ mod tests {
     #[test]
     fn with_both_clocks_set_there_are_delays_with_all_errors_in_their_bound() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: Some(20) };
-        let found = both_ways(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
+        let found = compute_delays(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
         let there = found.there.delay.unwrap();
         assert_eq!((there.min_ns, there.max_ns, there.bound_ns), (107, 112, 2 + 3 + 1 + 20));
         // The truth, 100, is within it.
@@ -281,28 +287,28 @@ mod tests {
     #[test]
     fn without_a_relation_there_is_variation_only_and_the_reason_is_said() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
-        let found = both_ways(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
+        let found = compute_delays(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
         assert_eq!((found.there.delay, found.back.delay), (None, None));
         assert_eq!(found.no_delay, Some(NoDelay::ThisClock));
         let there = found.there.variation.unwrap();
         assert_eq!((there.min_ns, there.max_ns), (0, 5));
         let clock = OwnClock { error_ns: Some(1), ..clock };
-        let found = both_ways(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
+        let found = compute_delays(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
         assert_eq!((found.there.delay, found.no_delay), (None, Some(NoDelay::FarClock)));
     }
 
     #[test]
     fn a_round_trip_without_the_reflectors_time_needs_no_relation() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
-        let found = both_ways(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
+        let found = compute_delays(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
         let path = found.path.unwrap();
         assert_eq!((path.min_ns, path.max_ns), (150, 155));
     }
 
     #[test]
     fn the_sessions_own_exchanges_are_a_relation_as_wide_as_the_quickest_of_them() {
-        let relation = compare(&records(), &follow_ups());
-        let found = both_ways(&records(), &follow_ups(), &told(false), &relation);
+        let relation = compare_clocks(&records(), &follow_ups());
+        let found = compute_delays(&records(), &follow_ups(), &told(false), &relation);
         let (there, back) = (found.there.delay.unwrap(), found.back.delay.unwrap());
         assert_eq!(found.no_delay, None);
         // The delays are 100 there and 43 back; the exchanges alone cannot tell the two directions apart.
@@ -311,8 +317,8 @@ mod tests {
             assert!(delay.min_ns.abs_diff(truth) <= delay.bound_ns, "{delay:?}");
             assert!((75..90).contains(&delay.bound_ns), "{delay:?}");
         }
-        let nothing = compare(&[], &follow_ups());
-        let found = both_ways(&[], &follow_ups(), &told(false), &nothing);
+        let nothing = compare_clocks(&[], &follow_ups());
+        let found = compute_delays(&[], &follow_ups(), &told(false), &nothing);
         assert_eq!((found.no_delay, found.there.delay), (Some(NoDelay::NothingCompared), None));
     }
 
@@ -323,21 +329,21 @@ mod tests {
             let at = 5_000_000_000 + at + at / 10_000;
             Some(ProbeStamp { clock: StampClock::Far, source: StampSource::Far, lo: at, hi: at })
         };
-        let own = |at: u64| Some(ProbeStamp::around(StampSource::Kernel, MonoTime::from_nanos(at), 0));
+        let own = |at: u64| Some(ProbeStamp::with_bound(StampSource::Kernel, MonoTime::from_nanos(at), 0));
         let record = |number: u32| {
             let at = 1_000_000 * u64::from(number + 1);
             let planned =
                 PlannedProbe { number, train: number, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
-            let mut record = ProbeRecord::planned(planned, MonoTime::from_nanos(at));
+            let mut record = ProbeRecord::from_planned(planned, MonoTime::from_nanos(at));
             (record.released, record.answered) = (own(at), own(at + 55_000));
             (record.far_arrival, record.far_departure) = (far(at + 40_000), far(at + 45_000));
             record
         };
         let records: Vec<ProbeRecord> = (0..3_000).map(record).collect();
-        let relation = compare(&records, &BTreeMap::new());
+        let relation = compare_clocks(&records, &BTreeMap::new());
         let ClockRelation::Exchanges(compared) = &relation else { panic!("another relation") };
         assert_eq!(compared.len(), 6);
-        let there = both_ways(&records, &BTreeMap::new(), &told(false), &relation).there;
+        let there = compute_delays(&records, &BTreeMap::new(), &told(false), &relation).there;
         let delay = there.delay.unwrap();
         for known in [delay.min_ns, delay.max_ns] {
             assert!(known.abs_diff(40_000) <= delay.bound_ns, "{delay:?}");

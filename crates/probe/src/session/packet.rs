@@ -3,7 +3,7 @@
 //! Invariant: a written packet is read back the same; a packet that is too short is refused.
 
 use super::time::ErrorEstimate;
-use super::{DIGEST, SessionKey, be16, be32, be64};
+use super::{DIGEST, SessionKey, read_be16, read_be32, read_be64};
 
 /// Bytes of a packet without digest; TLVs follow.
 pub const OPEN: usize = 44;
@@ -42,7 +42,7 @@ pub struct StampReflection {
 }
 
 /// Length of the part before the TLVs.
-pub const fn length(key: Option<&SessionKey>) -> usize {
+pub const fn base_length(key: Option<&SessionKey>) -> usize {
     if key.is_some() { SEALED } else { OPEN }
 }
 
@@ -79,46 +79,46 @@ const SEALED_PLACES: FieldOffsets = FieldOffsets {
     hops: 80,
 };
 
-const fn places(key: Option<&SessionKey>) -> FieldOffsets {
+const fn field_offsets(key: Option<&SessionKey>) -> FieldOffsets {
     if key.is_some() { SEALED_PLACES } else { OPEN_PLACES }
 }
 
 impl StampRequest {
     /// Writes a packet without TLVs, in place of the old content.
-    pub fn write(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
-        begin(key, packet);
-        self.put(packet, &places(key));
-        seal(key, packet);
+    pub fn write_packet(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
+        begin_packet(key, packet);
+        self.put_fields(packet, &field_offsets(key));
+        seal_packet(key, packet);
     }
 
-    fn put(&self, packet: &mut [u8], places: &FieldOffsets) {
-        put(packet, 0, &self.sequence.to_be_bytes());
-        put(packet, places.time, &self.sent.to_be_bytes());
-        put(packet, places.estimate, &self.estimate.write().to_be_bytes());
-        put(packet, places.session, &self.session.to_be_bytes());
+    fn put_fields(&self, packet: &mut [u8], places: &FieldOffsets) {
+        put_bytes(packet, 0, &self.sequence.to_be_bytes());
+        put_bytes(packet, places.time, &self.sent.to_be_bytes());
+        put_bytes(packet, places.estimate, &self.estimate.to_bits().to_be_bytes());
+        put_bytes(packet, places.session, &self.session.to_be_bytes());
     }
 
     /// `None` if it is too short, or its digest is wrong.
-    pub fn read(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
+    pub fn read_packet(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
         // The digest comes first: no field of a forged packet is used.
         if !is_sealed(packet, key) {
             return None;
         }
-        let at = places(key);
+        let at = field_offsets(key);
         Some(Self {
-            sequence: be32(packet, 0)?,
-            sent: be64(packet, at.time)?,
-            estimate: ErrorEstimate::read(be16(packet, at.estimate)?),
-            session: be16(packet, at.session)?,
+            sequence: read_be32(packet, 0)?,
+            sent: read_be64(packet, at.time)?,
+            estimate: ErrorEstimate::from_bits(read_be16(packet, at.estimate)?),
+            session: read_be16(packet, at.session)?,
         })
     }
 }
 
 impl StampReflection {
     /// Writes a packet without TLVs, in place of the old content.
-    pub fn write(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
-        begin(key, packet);
-        let at = places(key);
+    pub fn write_packet(&self, key: Option<&SessionKey>, packet: &mut Vec<u8>) {
+        begin_packet(key, packet);
+        let at = field_offsets(key);
         // A reflection begins with the same fields as a request (RFC 8762, 4.3).
         let own = StampRequest {
             sequence: self.sequence,
@@ -126,23 +126,23 @@ impl StampReflection {
             estimate: self.estimate,
             session: self.session,
         };
-        own.put(packet, &at);
-        put(packet, at.received, &self.received.to_be_bytes());
-        put(packet, at.request, &self.request.sequence.to_be_bytes());
-        put(packet, at.request_time, &self.request.sent.to_be_bytes());
-        put(packet, at.request_estimate, &self.request.estimate.write().to_be_bytes());
-        put(packet, at.hops, &[self.hops]);
-        seal(key, packet);
+        own.put_fields(packet, &at);
+        put_bytes(packet, at.received, &self.received.to_be_bytes());
+        put_bytes(packet, at.request, &self.request.sequence.to_be_bytes());
+        put_bytes(packet, at.request_time, &self.request.sent.to_be_bytes());
+        put_bytes(packet, at.request_estimate, &self.request.estimate.to_bits().to_be_bytes());
+        put_bytes(packet, at.hops, &[self.hops]);
+        seal_packet(key, packet);
     }
 
     /// `None` if it is too short, or its digest is wrong.
-    pub fn read(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
-        let own = StampRequest::read(packet, key)?;
-        let at = places(key);
+    pub fn read_packet(packet: &[u8], key: Option<&SessionKey>) -> Option<Self> {
+        let own = StampRequest::read_packet(packet, key)?;
+        let at = field_offsets(key);
         let request = StampRequest {
-            sequence: be32(packet, at.request)?,
-            sent: be64(packet, at.request_time)?,
-            estimate: ErrorEstimate::read(be16(packet, at.request_estimate)?),
+            sequence: read_be32(packet, at.request)?,
+            sent: read_be64(packet, at.request_time)?,
+            estimate: ErrorEstimate::from_bits(read_be16(packet, at.request_estimate)?),
             // The packet has one field for the session number, which both ends share.
             session: own.session,
         };
@@ -151,32 +151,32 @@ impl StampReflection {
             sent: own.sent,
             estimate: own.estimate,
             session: own.session,
-            received: be64(packet, at.received)?,
+            received: read_be64(packet, at.received)?,
             request,
             hops: *packet.get(at.hops)?,
         })
     }
 }
 
-fn begin(key: Option<&SessionKey>, packet: &mut Vec<u8>) {
+fn begin_packet(key: Option<&SessionKey>, packet: &mut Vec<u8>) {
     packet.clear();
-    packet.resize(length(key), 0);
+    packet.resize(base_length(key), 0);
 }
 
-fn put(packet: &mut [u8], at: usize, bytes: &[u8]) {
+fn put_bytes(packet: &mut [u8], at: usize, bytes: &[u8]) {
     packet[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
 /// Writes the digest if there is a key.
-fn seal(key: Option<&SessionKey>, packet: &mut [u8]) {
+fn seal_packet(key: Option<&SessionKey>, packet: &mut [u8]) {
     if let Some(key) = key {
-        let digest = key.digest(&[&packet[..COVERED]]);
-        put(packet, COVERED, &digest);
+        let digest = key.compute_digest(&[&packet[..COVERED]]);
+        put_bytes(packet, COVERED, &digest);
     }
 }
 
 /// Returns whether a packet is long enough, and has a right digest if there is a key.
 fn is_sealed(packet: &[u8], key: Option<&SessionKey>) -> bool {
-    let Some(head) = packet.get(..length(key)) else { return false };
+    let Some(head) = packet.get(..base_length(key)) else { return false };
     key.is_none_or(|key| key.is_right(&[&head[..COVERED]], &head[COVERED..]))
 }

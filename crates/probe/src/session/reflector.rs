@@ -70,7 +70,7 @@ pub enum ReflectionRefusal {
 /// A reflection without its departure time, which is written right before sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreparedReflection {
-    /// Its session, for [`StampReflector::departed`].
+    /// Its session, for [`StampReflector::note_departure`].
     pub session: (SocketAddr, u16),
     pub sequence: u32,
     reflection: StampReflection,
@@ -97,7 +97,7 @@ struct ReflectorSession {
 
 impl ReflectorSession {
     /// Records a number; `false` if it arrived before, or may have. This is the sliding window of IPsec against replays (RFC 4303, 3.4.3).
-    fn note(&mut self, number: u32) -> bool {
+    fn note_number(&mut self, number: u32) -> bool {
         if self.received == 0 {
             self.highest = number;
             self.seen = 1;
@@ -144,26 +144,26 @@ impl StampReflector {
     }
 
     /// Writes the reflection of a request, except its departure time.
-    pub fn reflect(
+    pub fn reflect_request(
         &mut self,
         arrived: &ArrivedRequest<'_>,
         out: &mut Vec<u8>,
     ) -> Result<PreparedReflection, ReflectionRefusal> {
         let key = self.settings.key.as_ref();
-        let request = StampRequest::read(arrived.bytes, key).ok_or(ReflectionRefusal::Unreadable)?;
-        let from = packet::length(key);
+        let request = StampRequest::read_packet(arrived.bytes, key).ok_or(ReflectionRefusal::Unreadable)?;
+        let from = packet::base_length(key);
         if key.is_some_and(|key| !tlv::is_sealed(arrived.bytes, from, key)) {
             return Err(ReflectionRefusal::Unsealed);
         }
         // Digests come first: a sender without the key cannot use up the allowance of an address, or fill the memory for sessions.
-        let full_at = self.allowance(arrived).ok_or(ReflectionRefusal::TooSoon)?;
+        let full_at = self.full_again_at(arrived).ok_or(ReflectionRefusal::TooSoon)?;
         let name = (arrived.from, request.session);
         // Room is made first: a new session has no time yet and would be forgotten as the oldest.
         self.make_room(name);
         let is_stateful = self.settings.is_stateful;
         let must_be_new = self.settings.key.is_some();
         let session = self.sessions.entry(name).or_default();
-        if !session.note(request.sequence) && must_be_new {
+        if !session.note_number(request.sequence) && must_be_new {
             return Err(ReflectionRefusal::Repeated);
         }
         session.heard = arrived.at;
@@ -173,7 +173,7 @@ impl StampReflector {
         session.reflected = session.reflected.wrapping_add(1);
         let session = *session;
         self.full_at.insert(arrived.from.ip(), full_at);
-        let reflection = self.reflection(arrived, request, sequence);
+        let reflection = self.make_reflection(arrived, request, sequence);
         // Starts from a copy of the request: the reflection has the same length and the same TLVs, so nothing is amplified.
         out.clear();
         out.extend(arrived.bytes);
@@ -182,14 +182,14 @@ impl StampReflector {
     }
 
     /// Time at which the sender's address may use its whole burst again if this request is reflected; `None` if the burst is used up.
-    fn allowance(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
+    fn full_again_at(&self, arrived: &ArrivedRequest<'_>) -> Option<MonoTime> {
         let interval = self.settings.interval;
         let full_at = self.full_at.get(&arrived.from.ip()).map_or(arrived.at, |at| (*at).max(arrived.at));
         let room = interval.as_u64().saturating_mul(u64::from(self.settings.burst.saturating_sub(1)));
         (full_at.since(arrived.at).as_u64() <= room).then(|| full_at + interval)
     }
 
-    fn reflection(
+    fn make_reflection(
         &self,
         arrived: &ArrivedRequest<'_>,
         request: StampRequest,
@@ -199,33 +199,33 @@ impl StampReflector {
         let error = arrived.bound_ns.saturating_add(self.settings.synchronised_ns.unwrap_or(0));
         StampReflection {
             sequence,
-            // `finish` writes the departure time right before sending.
+            // `finish_reflection` writes the departure time right before sending.
             sent: 0,
-            estimate: ErrorEstimate::of(error, format, self.settings.synchronised_ns.is_some()),
+            estimate: ErrorEstimate::from_error(error, format, self.settings.synchronised_ns.is_some()),
             session: request.session,
-            received: format.write(arrived.realtime_ns),
+            received: format.encode_time(arrived.realtime_ns),
             request,
             hops: arrived.hops.unwrap_or(0),
         }
     }
 
     /// Writes the departure time, and the digests that cover it. Call it right before sending.
-    pub fn finish(&self, ready: &PreparedReflection, realtime_ns: u64, out: &mut [u8]) {
+    pub fn finish_reflection(&self, ready: &PreparedReflection, realtime_ns: u64, out: &mut [u8]) {
         let key = self.settings.key.as_ref();
         let format = ready.reflection.request.estimate.format;
-        let reflection = StampReflection { sent: format.write(realtime_ns), ..ready.reflection };
+        let reflection = StampReflection { sent: format.encode_time(realtime_ns), ..ready.reflection };
         let mut head = Vec::with_capacity(packet::SEALED);
-        reflection.write(key, &mut head);
+        reflection.write_packet(key, &mut head);
         out[..head.len()].copy_from_slice(&head);
         if let Some(key) = key {
-            reseal(out, head.len(), key);
+            reseal_tlvs(out, head.len(), key);
         }
     }
 
     /// Records when a reflection really left. The next reflection of the session carries that time, if its request asks for it.
-    pub fn departed(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
+    pub fn note_departure(&mut self, ready: &PreparedReflection, realtime_ns: u64, method: u8) {
         if let Some(session) = self.sessions.get_mut(&ready.session) {
-            let sent = ready.reflection.request.estimate.format.write(realtime_ns);
+            let sent = ready.reflection.request.estimate.format.encode_time(realtime_ns);
             session.departed = Some(FollowUp { sequence: ready.sequence, sent, method });
         }
     }
@@ -248,7 +248,7 @@ impl StampReflector {
         from: usize,
         out: &mut [u8],
     ) {
-        for tlv in tlv::read(&arrived.bytes[from..]) {
+        for tlv in tlv::read_tlvs(&arrived.bytes[from..]) {
             let at = from + tlv.at;
             let value = at + tlv::HEADER..at + tlv::HEADER + tlv.value.len();
             // RFC 8972, 4: the sender sets "unrecognized", and a reflector clears it in the TLVs that it understands.
@@ -260,12 +260,12 @@ impl StampReflector {
             if !tlv.is_malformed
                 && let Some(value) = out.get_mut(value)
             {
-                self.answer(arrived, session, tlv.kind, value);
+                self.answer_tlv(arrived, session, tlv.kind, value);
             }
         }
     }
 
-    fn answer(
+    fn answer_tlv(
         &self,
         arrived: &ArrivedRequest<'_>,
         session: &ReflectorSession,
@@ -284,34 +284,34 @@ impl StampReflector {
                 value.copy_from_slice(&[source, 2, source, 2]);
             }
             TlvKind::ClassOfService => {
-                let wanted = ServiceClass::read(value).map_or(0, |class| class.wanted);
+                let wanted = ServiceClass::from_value(value).map_or(0, |class| class.wanted);
                 let class = arrived.class.unwrap_or(0);
                 // Reflections leave without a class, whatever the sender requests: RFC 8972, 4.4, leaves that to the reflector's owner.
                 let is_refused = wanted != 0;
                 value.copy_from_slice(
-                    &ServiceClass { wanted, arrived: class >> 2, ecn: class & 3, is_refused }.write(),
+                    &ServiceClass { wanted, arrived: class >> 2, ecn: class & 3, is_refused }.to_value(),
                 );
             }
             TlvKind::DirectMeasurement => {
-                let sent = MeasuredCounts::read(value).map_or(0, |tally| tally.sent);
+                let sent = MeasuredCounts::from_value(value).map_or(0, |tally| tally.sent);
                 let tally = MeasuredCounts { sent, received: session.received, reflected: session.reflected };
-                value.copy_from_slice(&tally.write());
+                value.copy_from_slice(&tally.to_value());
             }
             TlvKind::FollowUpTelemetry => {
-                let said = session.departed.map_or([0; 16], |follow_up| follow_up.write());
+                let said = session.departed.map_or([0; 16], |follow_up| follow_up.to_value());
                 value.copy_from_slice(&said);
             }
-            // The sender gets these back as they came; `finish` renews the digest.
+            // The sender gets these back as they came; `finish_reflection` renews the digest.
             TlvKind::ExtraPadding | TlvKind::AccessReport | TlvKind::Hmac | TlvKind::Other(_) => {}
         }
     }
 }
 
 /// Renews the digest over the TLVs, if there is one. It covers the sequence number and the TLVs before it (RFC 8972, 4.8).
-fn reseal(out: &mut [u8], from: usize, key: &SessionKey) {
-    let found = tlv::read(&out[from..]).find(|tlv| tlv.kind == TlvKind::Hmac && !tlv.is_malformed);
+fn reseal_tlvs(out: &mut [u8], from: usize, key: &SessionKey) {
+    let found = tlv::read_tlvs(&out[from..]).find(|tlv| tlv.kind == TlvKind::Hmac && !tlv.is_malformed);
     if let Some(at) = found.map(|tlv| from + tlv.at) {
-        let digest = key.digest(&[&out[..4], &out[from..at]]);
+        let digest = key.compute_digest(&[&out[..4], &out[from..at]]);
         out[at + tlv::HEADER..at + tlv::HEADER + DIGEST].copy_from_slice(&digest);
     }
 }

@@ -87,7 +87,7 @@ impl InvalidReflections {
     }
 
     /// The reasons with their counts, for people.
-    pub fn words(&self) -> String {
+    pub fn to_text(&self) -> String {
         let short = self.shortest_bytes.zip(self.needed_bytes).map(|(bytes, needed)| {
             format!("{} too short ({bytes} of the {needed} bytes of a STAMP reflection; does it speak base TWAMP?)", self.too_short)
         });
@@ -146,7 +146,7 @@ impl StampSender {
 
     /// Returns the findings about both directions at the end of the session. A reflector that counts numbers its reflections, so these
     /// numbers show how many requests reached it.
-    pub fn directions(&self) -> DirectionKnowledge {
+    pub fn direction_knowledge(&self) -> DirectionKnowledge {
         // A stateless reflector always returns the request's number. A stateful one does the same until a request is lost on the way there.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
         let Some(highest) = self.own.last().filter(|_| is_stateful) else {
@@ -164,41 +164,41 @@ impl StampSender {
         }
     }
 
-    fn realtime(&self, at: MonoTime) -> u64 {
+    fn to_realtime_ns(&self, at: MonoTime) -> u64 {
         at.as_nanos().saturating_add_signed(self.session.realtime_offset_ns)
     }
 
     fn put_tlvs(&mut self, room: usize) {
         let key = self.session.key.as_ref();
-        let from = packet::length(key);
+        let from = packet::base_length(key);
         if self.session.follow_up {
-            tlv::ask(&mut self.packet, TlvKind::FollowUpTelemetry, &[0; 16]);
+            tlv::push_tlv(&mut self.packet, TlvKind::FollowUpTelemetry, &[0; 16]);
         }
         // Extra Padding fills up to the wanted length, in front of the HMAC TLV, so that the digest covers it.
         let seal = if key.is_some() { tlv::HEADER + DIGEST } else { 0 };
         let rest = room.saturating_sub(self.packet.len() + seal);
         if rest >= tlv::HEADER {
             let padding = vec![0; rest - tlv::HEADER];
-            tlv::ask(&mut self.packet, TlvKind::ExtraPadding, &padding);
+            tlv::push_tlv(&mut self.packet, TlvKind::ExtraPadding, &padding);
         }
         if let Some(key) = key
             && self.packet.len() > from
         {
-            tlv::seal(&mut self.packet, from, key);
+            tlv::push_digest(&mut self.packet, from, key);
         }
     }
 
     /// Handles a reflection. An invalid one is counted by its reason and not used.
-    fn reflected(&mut self, payload: &[u8], is_sound: bool) -> Option<ProbeReply> {
+    fn on_reflection(&mut self, payload: &[u8], is_sound: bool) -> Option<ProbeReply> {
         let key = self.session.key.clone();
         let key = key.as_ref();
-        let least = packet::length(key);
+        let least = packet::base_length(key);
         if payload.len() < least {
             self.told.invalid.note_short(payload.len() as u64, least as u64);
             return None;
         }
-        let read = StampReflection::read(payload, key)
-            .filter(|_| key.is_none_or(|key| tlv::is_sealed(payload, packet::length(Some(key)), key)));
+        let read = StampReflection::read_packet(payload, key)
+            .filter(|_| key.is_none_or(|key| tlv::is_sealed(payload, packet::base_length(Some(key)), key)));
         let Some(reflection) = read else {
             self.told.invalid.wrong_digest += 1;
             return None;
@@ -217,7 +217,7 @@ impl StampSender {
         // The first reflection only: a duplicate must not change which number belongs to the request.
         self.numbers.entry(number).or_insert(reflection.sequence);
         self.own.insert(reflection.sequence);
-        self.note_far(&reflection, payload.get(packet::length(key)..).unwrap_or(&[]));
+        self.note_far(&reflection, payload.get(packet::base_length(key)..).unwrap_or(&[]));
         Some(ProbeReply {
             number,
             says: ReplyMeaning::Echo,
@@ -233,9 +233,9 @@ impl StampSender {
             reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
         let follow_up =
-            tlv::read(tlvs).find(|tlv| tlv.kind == TlvKind::FollowUpTelemetry && !tlv.is_malformed);
-        let Some(follow_up) = follow_up.and_then(|tlv| FollowUp::read(tlv.value)) else { return };
-        let Some(sent) = reflection.estimate.format.read(follow_up.sent) else { return };
+            tlv::read_tlvs(tlvs).find(|tlv| tlv.kind == TlvKind::FollowUpTelemetry && !tlv.is_malformed);
+        let Some(follow_up) = follow_up.and_then(|tlv| FollowUp::from_value(tlv.value)) else { return };
+        let Some(sent) = reflection.estimate.format.decode_time(follow_up.sent) else { return };
         // The telemetry names the reflection by the reflector's number, not by ours.
         let probe = self.numbers.iter().rev().find(|(_, own)| **own == follow_up.sequence);
         if let Some((probe, _)) = probe {
@@ -247,7 +247,7 @@ impl StampSender {
 
 /// A time of the reflector, as wide as its estimate says.
 fn far_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
-    let at = estimate.format.read(bits)?;
+    let at = estimate.format.decode_time(bits)?;
     // Without an estimate the stamp looks exact, but then `note_far` does not accept UTC as the relation.
     let error = estimate.error_ns().unwrap_or(0);
     Some(ProbeStamp {
@@ -259,30 +259,34 @@ fn far_stamp(estimate: ErrorEstimate, bits: u64) -> Option<ProbeStamp> {
 }
 
 impl ProbeMethod for StampSender {
-    fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
+    fn write_probe(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
         let error = self.session.synchronised_ns.unwrap_or(0);
-        let sent = self.session.format.write(self.realtime(at));
+        let sent = self.session.format.encode_time(self.to_realtime_ns(at));
         let request = StampRequest {
             sequence: number,
             sent,
-            estimate: ErrorEstimate::of(error, self.session.format, self.session.synchronised_ns.is_some()),
+            estimate: ErrorEstimate::from_error(
+                error,
+                self.session.format,
+                self.session.synchronised_ns.is_some(),
+            ),
             session: self.session.number,
         };
-        request.write(self.session.key.as_ref(), &mut self.packet);
-        self.put_tlvs((length as usize).saturating_sub(self.ends.headers() + frame::UDP));
+        request.write_packet(self.session.key.as_ref(), &mut self.packet);
+        self.put_tlvs((length as usize).saturating_sub(self.ends.header_bytes() + frame::UDP));
         let (own, port) = self.session.ports;
-        self.ends.udp(own, port, &self.packet, frame);
+        self.ends.write_udp(own, port, &self.packet, frame);
         // A reflection must return this very time; otherwise it is none of this session.
         self.written.insert(number, sent);
     }
 
-    fn read(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
+    fn read_reply(&mut self, answer: &ProbeAnswer<'_>) -> Option<ProbeReply> {
         match answer.content {
             AnswerContent::Udp { from, to, payload }
                 if (to, from) == self.session.ports
                     && (answer.from, answer.to) == (self.ends.target, self.ends.source) =>
             {
-                self.reflected(payload, answer.is_sound)
+                self.on_reflection(payload, answer.is_sound)
             }
             AnswerContent::Error { what, about }
                 if method::is_ours(&self.ends, &about)
@@ -291,10 +295,13 @@ impl ProbeMethod for StampSender {
             {
                 let last = self.written.last_key_value().map(|(number, _)| *number);
                 let number = about.rest.first_chunk().copied().map(u32::from_be_bytes);
-                let number =
-                    method::quoted(number.filter(|number| self.written.contains_key(number)), what, last)?;
+                let number = method::quoted_number(
+                    number.filter(|number| self.written.contains_key(number)),
+                    what,
+                    last,
+                )?;
                 // "Port unreachable" is trouble here, not the answer of a closed port as for a ping: no reflector listens at the port.
-                Some(method::plain(number, ReplyMeaning::Trouble(what), answer.is_sound))
+                Some(method::plain_reply(number, ReplyMeaning::Trouble(what), answer.is_sound))
             }
             _ => None,
         }

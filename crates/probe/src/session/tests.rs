@@ -18,8 +18,8 @@ fn key() -> SessionKey {
 fn request(sequence: u32, format: TimeFormat) -> StampRequest {
     StampRequest {
         sequence,
-        sent: format.write(NOW),
-        estimate: ErrorEstimate::of(1_000, format, true),
+        sent: format.encode_time(NOW),
+        estimate: ErrorEstimate::from_error(1_000, format, true),
         session: 7,
     }
 }
@@ -43,9 +43,9 @@ fn arrived(bytes: &[u8], at: u64) -> ArrivedRequest<'_> {
 
 fn reflect(reflector: &mut StampReflector, bytes: &[u8], at: u64) -> Result<Vec<u8>, ReflectionRefusal> {
     let mut out = Vec::new();
-    let ready = reflector.reflect(&arrived(bytes, at), &mut out)?;
-    reflector.finish(&ready, NOW + at + 50, &mut out);
-    reflector.departed(&ready, NOW + at + 70, 2);
+    let ready = reflector.reflect_request(&arrived(bytes, at), &mut out)?;
+    reflector.finish_reflection(&ready, NOW + at + 50, &mut out);
+    reflector.note_departure(&ready, NOW + at + 70, 2);
     Ok(out)
 }
 
@@ -55,29 +55,29 @@ fn the_digest_is_that_of_the_published_test_case() {
     let key = SessionKey::new(vec![0x0b; 20]).unwrap();
     let expected =
         [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf, 0xce, 0xaf, 0x0b, 0xf1, 0x2b];
-    assert_eq!(key.digest(&[b"Hi ", b"There"]), expected);
+    assert_eq!(key.compute_digest(&[b"Hi ", b"There"]), expected);
     assert!(key.is_right(&[b"Hi There"], &expected) && !key.is_right(&[b"Hi there"], &expected));
     assert!(!key.is_right(&[b"Hi There"], &expected[..15]));
     // Test case 6: longer than a block.
     let key = SessionKey::new(vec![0xaa; 131]).unwrap();
     let text = b"Test Using Larger Than Block-Size Key - Hash Key First";
-    assert_eq!(key.digest(&[text])[..4], [0x60, 0xe4, 0x31, 0x59]);
+    assert_eq!(key.compute_digest(&[text])[..4], [0x60, 0xe4, 0x31, 0x59]);
     assert!(SessionKey::from_text("0102").is_none() && SessionKey::from_text(&"zz".repeat(20)).is_none());
 }
 
 #[test]
 fn fields_are_where_the_rfcs_have_them() {
     let mut packet = Vec::new();
-    request(0x0102_0304, TimeFormat::Ptp).write(None, &mut packet);
+    request(0x0102_0304, TimeFormat::Ptp).write_packet(None, &mut packet);
     assert_eq!((packet.len(), &packet[..4]), (OPEN, &[1, 2, 3, 4][..]));
     assert_eq!(packet[4..8], 1_795_000_000_u32.to_be_bytes());
     assert_eq!(packet[8..12], 123_456_789_u32.to_be_bytes());
     assert_eq!((packet[12] >> 6, &packet[14..16]), (3, &[0, 7][..]));
     assert!(packet[16..].iter().all(|byte| *byte == 0));
-    request(5, TimeFormat::Ntp).write(Some(&key()), &mut packet);
+    request(5, TimeFormat::Ntp).write_packet(Some(&key()), &mut packet);
     assert_eq!(packet.len(), SEALED);
     assert_eq!(packet[16..20], (1_795_000_000_u32.wrapping_add(2_208_988_800)).to_be_bytes());
-    assert_eq!(packet[96..], key().digest(&[&packet[..96]]));
+    assert_eq!(packet[96..], key().compute_digest(&[&packet[..96]]));
 }
 
 #[test]
@@ -87,15 +87,15 @@ fn a_request_is_reflected_with_all_it_said() {
             let mut reflector = StampReflector::new(settings(key.clone()));
             for sequence in [3, 5] {
                 let mut packet = Vec::new();
-                request(sequence, format).write(key.as_ref(), &mut packet);
+                request(sequence, format).write_packet(key.as_ref(), &mut packet);
                 let back = reflect(&mut reflector, &packet, u64::from(sequence) * 1000).unwrap();
                 assert_eq!(back.len(), packet.len());
-                let read = StampReflection::read(&back, key.as_ref()).unwrap();
+                let read = StampReflection::read_packet(&back, key.as_ref()).unwrap();
                 // The reflector counts: what is missing before was lost on the way to it.
                 assert_eq!((read.sequence, read.hops), (u32::from(sequence == 5), 63));
                 assert_eq!(read.request, request(sequence, format));
-                assert_eq!(format.read(read.received), Some(NOW + u64::from(sequence) * 1000));
-                assert_eq!(format.read(read.sent), Some(NOW + u64::from(sequence) * 1000 + 50));
+                assert_eq!(format.decode_time(read.received), Some(NOW + u64::from(sequence) * 1000));
+                assert_eq!(format.decode_time(read.sent), Some(NOW + u64::from(sequence) * 1000 + 50));
                 assert!(read.estimate.error_ns().unwrap() >= 500 && !read.estimate.is_synchronised);
             }
         }
@@ -108,36 +108,39 @@ fn what_is_asked_for_behind_a_packet_is_filled_in() {
     let mut back = Vec::new();
     for sequence in 0..2 {
         let mut packet = Vec::new();
-        request(sequence, TimeFormat::Ptp).write(Some(&key()), &mut packet);
-        tlv::ask(&mut packet, TlvKind::FollowUpTelemetry, &[0; 16]);
-        tlv::ask(
+        request(sequence, TimeFormat::Ptp).write_packet(Some(&key()), &mut packet);
+        tlv::push_tlv(&mut packet, TlvKind::FollowUpTelemetry, &[0; 16]);
+        tlv::push_tlv(
             &mut packet,
             TlvKind::DirectMeasurement,
-            &MeasuredCounts { sent: 9, ..MeasuredCounts::default() }.write(),
+            &MeasuredCounts { sent: 9, ..MeasuredCounts::default() }.to_value(),
         );
-        tlv::ask(
+        tlv::push_tlv(
             &mut packet,
             TlvKind::ClassOfService,
-            &ServiceClass { wanted: 10, ..ServiceClass::default() }.write(),
+            &ServiceClass { wanted: 10, ..ServiceClass::default() }.to_value(),
         );
-        tlv::ask(&mut packet, TlvKind::Location, &[0; 4]);
-        tlv::ask(&mut packet, TlvKind::TimestampInformation, &[0; 4]);
-        tlv::ask(&mut packet, TlvKind::Other(200), &[1, 2, 3]);
-        tlv::ask(&mut packet, TlvKind::AccessReport, &[1, 2, 3]);
-        tlv::seal(&mut packet, SEALED, &key());
+        tlv::push_tlv(&mut packet, TlvKind::Location, &[0; 4]);
+        tlv::push_tlv(&mut packet, TlvKind::TimestampInformation, &[0; 4]);
+        tlv::push_tlv(&mut packet, TlvKind::Other(200), &[1, 2, 3]);
+        tlv::push_tlv(&mut packet, TlvKind::AccessReport, &[1, 2, 3]);
+        tlv::push_digest(&mut packet, SEALED, &key());
         back = reflect(&mut reflector, &packet, 1_000 + u64::from(sequence)).unwrap();
         assert_eq!(back.len(), packet.len());
         assert!(tlv::is_sealed(&back, SEALED, &key()));
     }
-    let found: Vec<_> = tlv::read(&back[SEALED..]).collect();
-    let follow_up = FollowUp::read(found[0].value).unwrap();
-    assert_eq!(follow_up, FollowUp { sequence: 0, sent: TimeFormat::Ptp.write(NOW + 1_070), method: 2 });
+    let found: Vec<_> = tlv::read_tlvs(&back[SEALED..]).collect();
+    let follow_up = FollowUp::from_value(found[0].value).unwrap();
     assert_eq!(
-        MeasuredCounts::read(found[1].value),
+        follow_up,
+        FollowUp { sequence: 0, sent: TimeFormat::Ptp.encode_time(NOW + 1_070), method: 2 }
+    );
+    assert_eq!(
+        MeasuredCounts::from_value(found[1].value),
         Some(MeasuredCounts { sent: 9, received: 2, reflected: 2 })
     );
     let class = ServiceClass { wanted: 10, arrived: 46, ecn: 1, is_refused: true };
-    assert_eq!(ServiceClass::read(found[2].value), Some(class));
+    assert_eq!(ServiceClass::from_value(found[2].value), Some(class));
     assert_eq!(found[3].value, [PORT.to_be_bytes(), 40_000_u16.to_be_bytes()].concat());
     assert_eq!(found[4].value, [5, 2, 5, 2]);
     let marks: Vec<u8> = found.iter().map(|tlv| tlv.flags).collect();
@@ -148,7 +151,7 @@ fn what_is_asked_for_behind_a_packet_is_filled_in() {
 fn a_tampered_request_and_a_repeated_one_get_nothing() {
     let mut reflector = StampReflector::new(settings(Some(key())));
     let mut packet = Vec::new();
-    request(1, TimeFormat::Ptp).write(Some(&key()), &mut packet);
+    request(1, TimeFormat::Ptp).write_packet(Some(&key()), &mut packet);
     for at in 0..packet.len() {
         let mut tampered = packet.clone();
         tampered[at] ^= 1;
@@ -157,20 +160,20 @@ fn a_tampered_request_and_a_repeated_one_get_nothing() {
     assert!(reflect(&mut reflector, &packet, 5).is_ok());
     assert_eq!(reflect(&mut reflector, &packet, 6), Err(ReflectionRefusal::Repeated));
     let mut unsealed = Vec::new();
-    request(2, TimeFormat::Ptp).write(Some(&key()), &mut unsealed);
-    tlv::ask(&mut unsealed, TlvKind::ExtraPadding, &[0; 9]);
+    request(2, TimeFormat::Ptp).write_packet(Some(&key()), &mut unsealed);
+    tlv::push_tlv(&mut unsealed, TlvKind::ExtraPadding, &[0; 9]);
     assert_eq!(reflect(&mut reflector, &unsealed, 7), Err(ReflectionRefusal::Unsealed));
     // RFC 8972 lets padding, and nothing else, stand behind the digest.
     let mut padded = Vec::new();
-    request(3, TimeFormat::Ptp).write(Some(&key()), &mut padded);
-    tlv::seal(&mut padded, SEALED, &key());
-    tlv::ask(&mut padded, TlvKind::ExtraPadding, &[0; 9]);
+    request(3, TimeFormat::Ptp).write_packet(Some(&key()), &mut padded);
+    tlv::push_digest(&mut padded, SEALED, &key());
+    tlv::push_tlv(&mut padded, TlvKind::ExtraPadding, &[0; 9]);
     assert_eq!(reflect(&mut reflector, &padded, 8).map(|back| back.len()), Ok(padded.len()));
-    tlv::ask(&mut padded, TlvKind::Location, &[0; 16]);
+    tlv::push_tlv(&mut padded, TlvKind::Location, &[0; 16]);
     assert_eq!(reflect(&mut reflector, &padded, 9), Err(ReflectionRefusal::Unsealed));
     // Out of order is not repeated; too old may be.
     let mut at = |sequence| {
-        request(sequence, TimeFormat::Ptp).write(Some(&key()), &mut packet);
+        request(sequence, TimeFormat::Ptp).write_packet(Some(&key()), &mut packet);
         reflect(&mut reflector, &packet, 8).err()
     };
     assert_eq!(
@@ -184,7 +187,7 @@ fn a_sender_that_hurries_is_not_answered() {
     let interval = Nanos::from_millis(1);
     let mut reflector = StampReflector::new(ReflectorSettings { interval, ..settings(None) });
     let mut packet = Vec::new();
-    request(0, TimeFormat::Ptp).write(None, &mut packet);
+    request(0, TimeFormat::Ptp).write_packet(None, &mut packet);
     assert!(reflect(&mut reflector, &packet, 1_000_000).is_ok());
     assert_eq!(reflect(&mut reflector, &packet, 1_999_999), Err(ReflectionRefusal::TooSoon));
     assert!(reflect(&mut reflector, &packet, 2_000_000).is_ok());
@@ -224,8 +227,8 @@ fn heard(sender: &mut StampSender, payload: &[u8]) -> Option<ProbeReply> {
     let ends = ends();
     let back = FrameEnds { source: ends.target, target: ends.source, ..ends };
     let mut frame = Vec::new();
-    back.udp(PORT, 40_000, payload, &mut frame);
-    sender.read(&answer::read(&frame, false).unwrap())
+    back.write_udp(PORT, 40_000, payload, &mut frame);
+    sender.read_reply(&answer::read_answer(&frame, false).unwrap())
 }
 
 #[test]
@@ -236,7 +239,7 @@ fn both_ends_agree_on_what_was_lost_in_which_direction() {
         let mut replies = 0;
         for number in 0..10 {
             let mut frame = Vec::new();
-            sender.write(number, MonoTime::from_nanos(1_000 + u64::from(number)), 300, &mut frame);
+            sender.write_probe(number, MonoTime::from_nanos(1_000 + u64::from(number)), 300, &mut frame);
             assert_eq!(frame.len(), 300);
             // Two are lost on the way there, one on the way back.
             if number == 2 || number == 6 {
@@ -252,7 +255,7 @@ fn both_ends_agree_on_what_was_lost_in_which_direction() {
             assert!(far.lo <= NOW + 5_000 + u64::from(number) && far.hi >= NOW + 5_000 + u64::from(number));
             replies += 1;
         }
-        let told = sender.directions();
+        let told = sender.direction_knowledge();
         assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(2), Some(1)));
         assert_eq!((replies, told.invalid.total()), (7, 0));
         // No reflection reports the departure of the last one, and the departure of the lost one belongs to no probe.
@@ -268,7 +271,7 @@ fn order_copies_and_the_end_of_a_session_are_in_the_loss_of_no_wrong_direction()
     let mut requests: Vec<Vec<u8>> = Vec::new();
     for number in 0..10 {
         let mut frame = Vec::new();
-        sender.write(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
+        sender.write_probe(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
         requests.push(frame[42..].to_vec());
     }
     // The first comes twice, two change places, and the last is lost on the way there.
@@ -276,7 +279,7 @@ fn order_copies_and_the_end_of_a_session_are_in_the_loss_of_no_wrong_direction()
         let back = reflect(&mut reflector, &requests[number], 5).unwrap();
         assert!(heard(&mut sender, &back).is_some());
     }
-    let told = sender.directions();
+    let told = sender.direction_knowledge();
     assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(1), Some(0)));
 }
 
@@ -287,12 +290,12 @@ fn a_reflector_that_begins_anew_does_no_harm() {
         let mut reflector = StampReflector::new(settings(None));
         for number in begin..begin + 5 {
             let mut frame = Vec::new();
-            sender.write(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
+            sender.write_probe(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
             let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
             assert!(heard(&mut sender, &back).is_some());
         }
     }
-    let told = sender.directions();
+    let told = sender.direction_knowledge();
     assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(5), Some(0)));
 }
 
@@ -301,7 +304,7 @@ fn a_reflector_that_knows_no_session_numbers_is_understood() {
     let mut reflector = StampReflector::new(settings(None));
     let mut sender = sender(None);
     let mut frame = Vec::new();
-    sender.write(3, MonoTime::from_nanos(1), 100, &mut frame);
+    sender.write_probe(3, MonoTime::from_nanos(1), 100, &mut frame);
     let mut back = reflect(&mut reflector, &frame[42..], 5).unwrap();
     // RFC 8972 puts the number in place of the zeros of RFC 8762.
     back[14..16].copy_from_slice(&[0, 0]);
@@ -315,11 +318,13 @@ fn who_forbids_a_session_or_does_not_listen_is_heard() {
     let (ends, mut sender) = (ends(), sender(None));
     let mut frame = Vec::new();
     for number in 0..3 {
-        sender.write(number, MonoTime::from_nanos(1), 100, &mut frame);
+        sender.write_probe(number, MonoTime::from_nanos(1), 100, &mut frame);
     }
     let mut told = |code: u8, quoted: usize| {
         let error = crate::method::error_about(ends, &frame[..frame::ETHERNET + quoted], 3, code);
-        sender.read(&answer::read(&error, false).unwrap()).map(|reply| (reply.number, reply.says))
+        sender
+            .read_reply(&answer::read_answer(&error, false).unwrap())
+            .map(|reply| (reply.number, reply.says))
     };
     let prohibited = ReplyMeaning::Trouble(PathTrouble::Prohibited);
     assert_eq!(told(13, 60), Some((2, prohibited)));
@@ -334,7 +339,7 @@ fn an_invalid_reflection_says_why() {
     let mut reflector = StampReflector::new(settings(None));
     let mut sender = sender(None);
     let mut frame = Vec::new();
-    sender.write(0, MonoTime::from_nanos(1), 200, &mut frame);
+    sender.write_probe(0, MonoTime::from_nanos(1), 200, &mut frame);
     let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
     // twampy's responder answers with 38 bytes, and base TWAMP has 41 without padding.
     for short in [41, 38] {
@@ -345,10 +350,10 @@ fn an_invalid_reflection_says_why() {
     assert_eq!(heard(&mut sender, &other), None);
     other[27] ^= 1;
     assert_eq!(heard(&mut sender, &other), None);
-    let invalid = sender.directions().invalid;
+    let invalid = sender.direction_knowledge().invalid;
     assert_eq!((invalid.too_short, invalid.shortest_bytes, invalid.needed_bytes), (2, Some(38), Some(44)));
     assert_eq!((invalid.never_sent, invalid.other_session, invalid.wrong_digest), (1, 1, 0));
-    assert!(invalid.words().contains("2 too short (38 of the 44 bytes"), "{}", invalid.words());
+    assert!(invalid.to_text().contains("2 too short (38 of the 44 bytes"), "{}", invalid.to_text());
 }
 
 #[test]
@@ -356,7 +361,7 @@ fn a_tampered_reflection_is_no_reply() {
     let mut reflector = StampReflector::new(settings(Some(key())));
     let mut sender = sender(Some(key()));
     let mut frame = Vec::new();
-    sender.write(0, MonoTime::from_nanos(1), 200, &mut frame);
+    sender.write_probe(0, MonoTime::from_nanos(1), 200, &mut frame);
     let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
     // The flags of the digest's own TLV are what no digest covers.
     let flags = back.len() - tlv::HEADER - DIGEST;
@@ -365,7 +370,7 @@ fn a_tampered_reflection_is_no_reply() {
         tampered[at] ^= 0x10;
         assert_eq!(heard(&mut sender, &tampered), None, "byte {at}");
     }
-    assert_eq!(sender.directions().invalid.total(), back.len() as u64 - 1);
+    assert_eq!(sender.direction_knowledge().invalid.total(), back.len() as u64 - 1);
     assert!(heard(&mut sender, &back).is_some());
 }
 
@@ -373,14 +378,14 @@ proptest! {
     #[test]
     fn times_are_read_as_written(ns in 946_684_800_000_000_000_u64..2_085_000_000_000_000_000) {
         for format in [TimeFormat::Ntp, TimeFormat::Ptp] {
-            prop_assert_eq!(format.read(format.write(ns)), Some(ns));
+            prop_assert_eq!(format.decode_time(format.encode_time(ns)), Some(ns));
         }
     }
 
     #[test]
     fn an_estimate_holds_its_error(error in 0_u64..1 << 62, synchronised: bool) {
-        let estimate = ErrorEstimate::of(error, TimeFormat::Ptp, synchronised);
-        let read = ErrorEstimate::read(estimate.write());
+        let estimate = ErrorEstimate::from_error(error, TimeFormat::Ptp, synchronised);
+        let read = ErrorEstimate::from_bits(estimate.to_bits());
         prop_assert_eq!(read, estimate);
         let said = read.error_ns().unwrap();
         // Two digits of eight bits are kept, rounded up at every step.
@@ -395,8 +400,8 @@ proptest! {
         }
         let mut sealed = StampReflector::new(settings(Some(key())));
         prop_assert!(reflect(&mut sealed, &bytes, 1).is_err());
-        let _ = tlv::read(&bytes).count();
-        let _ = StampReflection::read(&bytes, None);
+        let _ = tlv::read_tlvs(&bytes).count();
+        let _ = StampReflection::read_packet(&bytes, None);
     }
 }
 
@@ -405,13 +410,13 @@ fn strangers_are_forgotten_many_at_once_so_that_each_costs_little() {
     let interval = Nanos::from_millis(1);
     let mut reflector = StampReflector::new(ReflectorSettings { interval, ..settings(None) });
     let mut bytes = Vec::new();
-    request(1, TimeFormat::Ntp).write(None, &mut bytes);
+    request(1, TimeFormat::Ntp).write_packet(None, &mut bytes);
     let mut rounds = 0;
     let mut before = 0;
     for number in 0..40_000_u32 {
         let from = (std::net::Ipv4Addr::from_bits(0xc612_0000 + number), 9_000).into();
         let arrived = ArrivedRequest { from, ..arrived(&bytes, u64::from(number) * 1_000) };
-        assert!(reflector.reflect(&arrived, &mut Vec::new()).is_ok());
+        assert!(reflector.reflect_request(&arrived, &mut Vec::new()).is_ok());
         let now = reflector.remembered();
         assert!(now <= 4_096);
         // All are looked through only when some are forgotten.

@@ -22,7 +22,7 @@ pub enum TimeFormat {
 
 impl TimeFormat {
     /// Writes nanoseconds since 1970.
-    pub const fn write(self, realtime_ns: u64) -> u64 {
+    pub const fn encode_time(self, realtime_ns: u64) -> u64 {
         let seconds = realtime_ns / SECOND;
         let ns = realtime_ns % SECOND;
         match self {
@@ -33,7 +33,7 @@ impl TimeFormat {
     }
 
     /// Reads nanoseconds since 1970; `None` if the bits are no valid time.
-    pub const fn read(self, bits: u64) -> Option<u64> {
+    pub const fn decode_time(self, bits: u64) -> Option<u64> {
         let seconds = bits >> 32;
         let part = bits & 0xffff_ffff;
         match self {
@@ -59,7 +59,7 @@ pub struct ErrorEstimate {
 
 impl ErrorEstimate {
     /// The smallest estimate that covers an error.
-    pub const fn of(error_ns: u64, format: TimeFormat, is_synchronised: bool) -> Self {
+    pub const fn from_error(error_ns: u64, format: TimeFormat, is_synchronised: bool) -> Self {
         // In 2^32nd parts of a second, always rounded up: an estimate may be too large, but never too small.
         let mut parts = ((error_ns as u128) << 32).div_ceil(SECOND as u128);
         let mut scale = 0;
@@ -79,7 +79,7 @@ impl ErrorEstimate {
     }
 
     /// Writes S, Z, scale and multiplier (RFC 4656, 4.1.2; Z: RFC 8186).
-    pub const fn write(self) -> u16 {
+    pub const fn to_bits(self) -> u16 {
         let format = matches!(self.format, TimeFormat::Ptp);
         (self.is_synchronised as u16) << 15
             | (format as u16) << 14
@@ -87,7 +87,7 @@ impl ErrorEstimate {
             | self.multiplier as u16
     }
 
-    pub const fn read(bits: u16) -> Self {
+    pub const fn from_bits(bits: u16) -> Self {
         let format = if bits & 0x4000 == 0 { TimeFormat::Ntp } else { TimeFormat::Ptp };
         let [high, low] = bits.to_be_bytes();
         // The low six bits of the first byte are the scale (RFC 4656, 4.1.2).

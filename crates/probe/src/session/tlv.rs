@@ -3,7 +3,7 @@
 //! Invariant: reading never panics and never reads past the end. A TLV that cannot be read is marked, not dropped, because a reflector
 //! returns it.
 
-use super::{SessionKey, be16, be32, be64};
+use super::{SessionKey, read_be16, read_be32, read_be64};
 use crate::clamp_to_u16;
 
 /// Bytes of flags, type and length.
@@ -34,7 +34,7 @@ pub enum TlvKind {
 }
 
 impl TlvKind {
-    pub const fn of(number: u8) -> Self {
+    pub const fn from_number(number: u8) -> Self {
         match number {
             1 => Self::ExtraPadding,
             2 => Self::Location,
@@ -63,7 +63,7 @@ impl TlvKind {
     }
 
     /// Returns whether a value of this type may have this length.
-    pub const fn fits(self, length: usize) -> bool {
+    pub const fn allows_length(self, length: usize) -> bool {
         match self {
             Self::ExtraPadding | Self::Other(_) => true,
             Self::Location => length >= 4,
@@ -88,7 +88,7 @@ pub struct Tlv<'a> {
 }
 
 /// Reads the TLVs of a packet. Ends at the first one that is cut off, or at padding of zeros.
-pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
+pub fn read_tlvs(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let head = bytes.get(at..)?.first_chunk::<HEADER>()?;
@@ -97,11 +97,11 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
             return None;
         }
         let start = at + HEADER;
-        let length = usize::from(be16(bytes, at + 2)?);
+        let length = usize::from(read_be16(bytes, at + 2)?);
         let end = (start + length).min(bytes.len());
-        let kind = TlvKind::of(head[1]);
+        let kind = TlvKind::from_number(head[1]);
         let value = bytes.get(start..end)?;
-        let is_malformed = value.len() < length || !kind.fits(length);
+        let is_malformed = value.len() < length || !kind.allows_length(length);
         let tlv = Tlv { flags: head[0], kind, value, at, is_malformed };
         // The length that the packet states: behind a TLV that is cut off, the next read stops.
         at = start + length;
@@ -110,7 +110,7 @@ pub fn read(bytes: &[u8]) -> impl Iterator<Item = Tlv<'_>> {
 }
 
 /// Adds a TLV as a sender writes it.
-pub fn ask(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
+pub fn push_tlv(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
     let length = clamp_to_u16(value.len());
     packet.extend([flags::UNRECOGNIZED, kind.number()]);
     packet.extend(length.to_be_bytes());
@@ -118,21 +118,21 @@ pub fn ask(packet: &mut Vec<u8>, kind: TlvKind, value: &[u8]) {
 }
 
 /// Adds the digest over the sequence number and the TLVs, which begin at `from`.
-pub fn seal(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
-    let digest = key.digest(&[&packet[..4], &packet[from..]]);
-    ask(packet, TlvKind::Hmac, &digest);
+pub fn push_digest(packet: &mut Vec<u8>, from: usize, key: &SessionKey) {
+    let digest = key.compute_digest(&[&packet[..4], &packet[from..]]);
+    push_tlv(packet, TlvKind::Hmac, &digest);
 }
 
 /// Returns whether a right digest covers the TLVs from `from` on; also if there are none.
 pub fn is_sealed(packet: &[u8], from: usize, key: &SessionKey) -> bool {
     let Some(bytes) = packet.get(from..) else { return true };
     let mut last = None;
-    for tlv in read(bytes) {
+    for tlv in read_tlvs(bytes) {
         match tlv.kind {
             TlvKind::Hmac => {
                 // Only Extra Padding may follow the digest, since nothing protects it (RFC 8972, 4.8).
                 let behind = &bytes[tlv.at + HEADER + tlv.value.len()..];
-                let padding = read(behind).take_while(|tlv| tlv.kind == TlvKind::ExtraPadding);
+                let padding = read_tlvs(behind).take_while(|tlv| tlv.kind == TlvKind::ExtraPadding);
                 let is_last = padding.map(|tlv| HEADER + tlv.value.len()).sum::<usize>() == behind.len();
                 let is_right = key.is_right(&[&packet[..4], &bytes[..tlv.at]], tlv.value);
                 return !tlv.is_malformed && is_last && is_right;
@@ -157,12 +157,13 @@ pub struct FollowUp {
 
 impl FollowUp {
     /// `None` if it is empty, as a sender sends it, or too short.
-    pub fn read(value: &[u8]) -> Option<Self> {
-        let found = Self { sequence: be32(value, 0)?, sent: be64(value, 4)?, method: *value.get(12)? };
+    pub fn from_value(value: &[u8]) -> Option<Self> {
+        let found =
+            Self { sequence: read_be32(value, 0)?, sent: read_be64(value, 4)?, method: *value.get(12)? };
         Some(found).filter(|found| found.sent != 0)
     }
 
-    pub fn write(&self) -> [u8; 16] {
+    pub fn to_value(&self) -> [u8; 16] {
         let mut value = [0; 16];
         value[..4].copy_from_slice(&self.sequence.to_be_bytes());
         value[4..12].copy_from_slice(&self.sent.to_be_bytes());
@@ -183,11 +184,15 @@ pub struct MeasuredCounts {
 }
 
 impl MeasuredCounts {
-    pub fn read(value: &[u8]) -> Option<Self> {
-        Some(Self { sent: be32(value, 0)?, received: be32(value, 4)?, reflected: be32(value, 8)? })
+    pub fn from_value(value: &[u8]) -> Option<Self> {
+        Some(Self {
+            sent: read_be32(value, 0)?,
+            received: read_be32(value, 4)?,
+            reflected: read_be32(value, 8)?,
+        })
     }
 
-    pub fn write(&self) -> [u8; 12] {
+    pub fn to_value(&self) -> [u8; 12] {
         let mut value = [0; 12];
         value[..4].copy_from_slice(&self.sent.to_be_bytes());
         value[4..8].copy_from_slice(&self.received.to_be_bytes());
@@ -210,7 +215,7 @@ pub struct ServiceClass {
 }
 
 impl ServiceClass {
-    pub fn read(value: &[u8]) -> Option<Self> {
+    pub fn from_value(value: &[u8]) -> Option<Self> {
         // DSCP1 (6 bits), DSCP2 (6), ECN (2), RP (2), the rest reserved: the second field spans both bytes.
         let [first, second, ..] = *value.first_chunk::<4>()?;
         Some(Self {
@@ -221,7 +226,7 @@ impl ServiceClass {
         })
     }
 
-    pub const fn write(&self) -> [u8; 4] {
+    pub const fn to_value(&self) -> [u8; 4] {
         let bits = ((self.wanted & 63) as u32) << 26
             | ((self.arrived & 63) as u32) << 20
             | ((self.ecn & 3) as u32) << 18

@@ -32,15 +32,15 @@ pub enum BecomeUser {
 
 /// Capabilities of every program at its start: to read root's files, such as keys, to change the user, and to bind low ports.
 pub const TO_START: ProcessCapabilities = ProcessCapabilities::FILES
-    .with(ProcessCapabilities::SWITCH_USER)
-    .with(ProcessCapabilities::NET_BIND_SERVICE);
+    .union_with(ProcessCapabilities::SWITCH_USER)
+    .union_with(ProcessCapabilities::NET_BIND_SERVICE);
 /// Capabilities to open rings and interfaces and to load BPF programs.
 pub const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
-    .with(ProcessCapabilities::NET_ADMIN)
-    .with(ProcessCapabilities::BPF)
-    .with(ProcessCapabilities::PERFMON)
-    .with(ProcessCapabilities::IPC_LOCK)
-    .with(ProcessCapabilities::SYS_NICE);
+    .union_with(ProcessCapabilities::NET_ADMIN)
+    .union_with(ProcessCapabilities::BPF)
+    .union_with(ProcessCapabilities::PERFMON)
+    .union_with(ProcessCapabilities::IPC_LOCK)
+    .union_with(ProcessCapabilities::SYS_NICE);
 
 pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
     if ports.iter().any(|port| (1..1024).contains(port)) {
@@ -52,10 +52,10 @@ pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
 
 /// Adds the files that every rig reads and writes. Only the network part of /proc/sys is writable: a process that can write all of
 /// it can become root again.
-pub fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
+pub fn rig_file_rules(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
     let read = read.into_iter().chain([PathBuf::from(netns::DIRECTORY)]);
     let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);
-    files_of(read, write.into_iter().chain(settings))
+    file_rules(read, write.into_iter().chain(settings))
 }
 
 /// Returns the right to use files of other users, if one of these is. Root without capabilities cannot use them. With this right
@@ -68,11 +68,11 @@ pub fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> Pro
     }
 }
 
-pub fn files_of(
+pub fn file_rules(
     read: impl IntoIterator<Item = PathBuf>,
     write: impl IntoIterator<Item = PathBuf>,
 ) -> FileRules {
-    let mut files = FileRules::system();
+    let mut files = FileRules::system_files();
     files.read.extend(read);
     files.write.extend(write);
     files

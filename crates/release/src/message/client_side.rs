@@ -1,6 +1,6 @@
 //! Messages of a client: its name, packets with their release times, and cancellations.
 
-use super::{MAGIC, VERSION, read_header, written};
+use super::{MAGIC, VERSION, build_message, read_header};
 use crate::fields::{FieldPlace, FieldReader, FieldWriter};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -28,7 +28,7 @@ pub enum ReleaseClock {
 impl ReleaseClock {
     const ALL: [(u8, Self); 3] = [(0, Self::Realtime), (1, Self::Monotonic), (11, Self::Tai)];
 
-    fn number(self) -> u8 {
+    fn to_number(self) -> u8 {
         Self::ALL.iter().find(|(_, clock)| *clock == self).map_or(0, |(number, _)| *number)
     }
 
@@ -64,7 +64,7 @@ pub struct PacketToRelease {
 
 impl PacketToRelease {
     /// Creates a single IP packet on CLOCK_MONOTONIC without a limit of its delay.
-    pub const fn ip(cookie: u64, release_at: u64, bytes: Vec<u8>) -> Self {
+    pub const fn ip_packet(cookie: u64, release_at: u64, bytes: Vec<u8>) -> Self {
         let (clock, kind) = (ReleaseClock::Monotonic, PacketKind::IpPacket);
         Self { cookie, clock, release_at, latest: 0, train: 0, kind, bytes }
     }
@@ -163,31 +163,37 @@ impl ClientMessage {
         }
     }
 
-    pub fn write(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Hello { id, version, priority, name } => written(HELLO, *id, |fields| {
-                fields.u32(MAGIC).u16(*version).u8(*priority).u8(0).text(name, NAME).u64(0);
+            Self::Hello { id, version, priority, name } => build_message(HELLO, *id, |fields| {
+                fields
+                    .put_u32(MAGIC)
+                    .put_u16(*version)
+                    .put_u8(*priority)
+                    .put_u8(0)
+                    .put_text(name, NAME)
+                    .put_u64(0);
             }),
-            Self::Submit { batch, packets } => written(SUBMIT, *batch, |fields| {
-                fields.u32(u32::try_from(packets.len()).unwrap_or(u32::MAX)).u32(0);
+            Self::Submit { batch, packets } => build_message(SUBMIT, *batch, |fields| {
+                fields.put_u32(u32::try_from(packets.len()).unwrap_or(u32::MAX)).put_u32(0);
                 for packet in packets {
                     write_packet(packet, fields);
                 }
             }),
-            Self::Cancel { id, batch, train } => written(CANCEL, *id, |fields| {
-                fields.u64(*batch).u32(*train).u32(0);
+            Self::Cancel { id, batch, train } => build_message(CANCEL, *id, |fields| {
+                fields.put_u64(*batch).put_u32(*train).put_u32(0);
             }),
             Self::Listen { id, filter } => {
-                written(LISTEN, *id, |fields| write_filter(filter.as_ref(), fields))
+                build_message(LISTEN, *id, |fields| write_filter(filter.as_ref(), fields))
             }
-            Self::Status { id } => written(STATUS, *id, |_| {}),
-            Self::Target { id, address } => written(TARGET, *id, |fields| {
-                fields.raw(&mapped(*address).octets());
+            Self::Status { id } => build_message(STATUS, *id, |_| {}),
+            Self::Target { id, address } => build_message(TARGET, *id, |fields| {
+                fields.put_bytes(&map_to_ipv6(*address).octets());
             }),
         }
     }
 
-    pub fn read(bytes: &[u8]) -> Result<Self, BrokenMessage> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BrokenMessage> {
         let mut fields = FieldReader::new(bytes);
         Self::read_fields(&mut fields, bytes.len()).ok_or_else(|| fields.place().into())
     }
@@ -199,9 +205,9 @@ impl ClientMessage {
             HELLO => read_hello(id, fields)?,
             SUBMIT => Self::Submit { batch: id, packets: read_packets(id, fields)? },
             CANCEL => {
-                let batch = fields.named("batch").u64()?;
-                let train = fields.named("train").u32()?;
-                fields.named("reserved").reserved(4)?;
+                let batch = fields.name_field("batch").read_u64()?;
+                let train = fields.name_field("train").read_u32()?;
+                fields.name_field("reserved").skip_reserved(4)?;
                 Self::Cancel { id, batch, train }
             }
             LISTEN => {
@@ -210,7 +216,7 @@ impl ClientMessage {
             }
             STATUS => Self::Status { id },
             TARGET => {
-                let address = Ipv6Addr::from(fields.named("address").array::<16>()?);
+                let address = Ipv6Addr::from(fields.name_field("address").read_array::<16>()?);
                 Self::Target { id, address: IpAddr::V6(address).to_canonical() }
             }
             _ => {
@@ -220,24 +226,24 @@ impl ClientMessage {
         };
         // The end of the message belongs to no packet of SUBMIT.
         fields.enter_packet(None);
-        fields.named("end of the message").is_empty().then_some(message)
+        fields.name_field("end of the message").is_empty().then_some(message)
     }
 }
 
 fn read_hello(id: u64, fields: &mut FieldReader<'_>) -> Option<ClientMessage> {
-    if fields.named("magic").u32()? != MAGIC {
+    if fields.name_field("magic").read_u32()? != MAGIC {
         return None;
     }
-    let version = fields.named("version").u16()?;
-    let priority = fields.named("priority").u8()?;
-    fields.named("reserved").reserved(1)?;
-    let name = fields.named("name").text::<NAME>()?;
-    fields.named("reserved");
+    let version = fields.name_field("version").read_u16()?;
+    let priority = fields.name_field("priority").read_u8()?;
+    fields.name_field("reserved").skip_reserved(1)?;
+    let name = fields.name_field("name").read_text::<NAME>()?;
+    fields.name_field("reserved");
     // A later version may use the rest, and gets an error of its own.
     if version == VERSION {
-        fields.reserved(8)?;
+        fields.skip_reserved(8)?;
     } else {
-        fields.u64()?;
+        fields.read_u64()?;
     }
     Some(ClientMessage::Hello { id, version, priority, name })
 }
@@ -247,10 +253,10 @@ fn write_packet(packet: &PacketToRelease, fields: &mut FieldWriter) {
         PacketKind::Frame => 1,
         PacketKind::IpPacket => 2,
     };
-    fields.u64(packet.cookie).u64(packet.release_at).u64(packet.latest).u32(packet.train);
+    fields.put_u64(packet.cookie).put_u64(packet.release_at).put_u64(packet.latest).put_u32(packet.train);
     // A longer packet makes a message that the service refuses as too long.
-    fields.u16(u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX));
-    fields.u8(kind).u8(packet.clock.number()).raw(&packet.bytes).pad();
+    fields.put_u16(u16::try_from(packet.bytes.len()).unwrap_or(u16::MAX));
+    fields.put_u8(kind).put_u8(packet.clock.to_number()).put_bytes(&packet.bytes).pad_to_alignment();
 }
 
 fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketToRelease>> {
@@ -258,11 +264,11 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
     if batch == 0 {
         return None;
     }
-    let count = fields.named("count").u32()?;
+    let count = fields.name_field("count").read_u32()?;
     if count == 0 {
         return None;
     }
-    fields.named("reserved").reserved(4)?;
+    fields.name_field("reserved").skip_reserved(4)?;
     let mut packets = Vec::new();
     // `count` is an unchecked claim of the client: memory grows only with packets that are there.
     for packet in 0..count {
@@ -273,23 +279,23 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
 }
 
 fn read_packet(fields: &mut FieldReader<'_>) -> Option<PacketToRelease> {
-    let cookie = fields.named("cookie").u64()?;
-    let release_at = fields.named("release_at").u64()?;
-    let latest = fields.named("latest").u64()?;
-    let train = fields.named("train").u32()?;
-    let size = fields.named("size").u16()?;
-    let kind = match fields.named("kind").u8()? {
+    let cookie = fields.name_field("cookie").read_u64()?;
+    let release_at = fields.name_field("release_at").read_u64()?;
+    let latest = fields.name_field("latest").read_u64()?;
+    let train = fields.name_field("train").read_u32()?;
+    let size = fields.name_field("size").read_u16()?;
+    let kind = match fields.name_field("kind").read_u8()? {
         1 => PacketKind::Frame,
         2 => PacketKind::IpPacket,
         _ => return None,
     };
-    let clock = ReleaseClock::from_number(fields.named("clock").u8()?)?;
-    let bytes = fields.named("bytes or padding").padded(usize::from(size))?.to_vec();
+    let clock = ReleaseClock::from_number(fields.name_field("clock").read_u8()?)?;
+    let bytes = fields.name_field("bytes or padding").read_padded(usize::from(size))?.to_vec();
     Some(PacketToRelease { cookie, clock, release_at, latest, train, kind, bytes })
 }
 
 /// Converts an IPv4 address to `::ffff:a.b.c.d`.
-pub(super) const fn mapped(address: IpAddr) -> Ipv6Addr {
+pub(super) const fn map_to_ipv6(address: IpAddr) -> Ipv6Addr {
     match address {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
@@ -299,9 +305,12 @@ pub(super) const fn mapped(address: IpAddr) -> Ipv6Addr {
 fn write_filter(filter: Option<&AnswerFilter>, fields: &mut FieldWriter) {
     let wanted = filter.copied().unwrap_or_default();
     // The unspecified address stands for no filter, as 0 does in the other fields.
-    let from = wanted.from.map_or(Ipv6Addr::UNSPECIFIED, mapped);
-    fields.u8(u8::from(filter.is_some())).u8(wanted.protocol.unwrap_or(0)).u16(wanted.own_port.unwrap_or(0));
-    fields.u32(wanted.most_bytes.unwrap_or(0)).raw(&from.octets());
+    let from = wanted.from.map_or(Ipv6Addr::UNSPECIFIED, map_to_ipv6);
+    fields
+        .put_u8(u8::from(filter.is_some()))
+        .put_u8(wanted.protocol.unwrap_or(0))
+        .put_u16(wanted.own_port.unwrap_or(0));
+    fields.put_u32(wanted.most_bytes.unwrap_or(0)).put_bytes(&from.octets());
 }
 
 /// The request of a client for answers, and their filter.
@@ -311,15 +320,15 @@ struct ListenFields {
 }
 
 fn read_filter(fields: &mut FieldReader<'_>) -> Option<ListenFields> {
-    let is_on = match fields.named("on").u8()? {
+    let is_on = match fields.name_field("on").read_u8()? {
         0 => false,
         1 => true,
         _ => return None,
     };
-    let protocol = Some(fields.named("protocol").u8()?).filter(|protocol| *protocol != 0);
-    let own_port = Some(fields.named("own_port").u16()?).filter(|port| *port != 0);
-    let most_bytes = Some(fields.named("most_bytes").u32()?).filter(|most| *most != 0);
-    let from = Ipv6Addr::from(fields.named("from").array::<16>()?);
+    let protocol = Some(fields.name_field("protocol").read_u8()?).filter(|protocol| *protocol != 0);
+    let own_port = Some(fields.name_field("own_port").read_u16()?).filter(|port| *port != 0);
+    let most_bytes = Some(fields.name_field("most_bytes").read_u32()?).filter(|most| *most != 0);
+    let from = Ipv6Addr::from(fields.name_field("from").read_array::<16>()?);
     let from = Some(IpAddr::V6(from).to_canonical()).filter(|ip| !ip.is_unspecified());
     Some(ListenFields { is_on, filter: AnswerFilter { protocol, own_port, from, most_bytes } })
 }

@@ -45,10 +45,10 @@ impl PacketStamp {
         (4, StampReader::Hardware),
     ];
 
-    pub(super) fn write(stamp: Option<&Self>, fields: &mut FieldWriter) {
+    pub(super) fn write_stamp(stamp: Option<&Self>, fields: &mut FieldWriter) {
         let Some(stamp) = stamp else {
             // Clock 0 stands for no stamp.
-            fields.raw(&[0; 24]);
+            fields.put_bytes(&[0; 24]);
             return;
         };
         let (clock, device) = match stamp.clock {
@@ -57,16 +57,17 @@ impl PacketStamp {
         };
         let reader = Self::READERS.iter().find(|(_, reader)| *reader == stamp.reader);
         fields
-            .u64(stamp.lo)
-            .u64(stamp.hi)
-            .u8(clock)
-            .u8(reader.map_or(0, |(number, _)| *number))
-            .u16(device)
-            .u32(0);
+            .put_u64(stamp.lo)
+            .put_u64(stamp.hi)
+            .put_u8(clock)
+            .put_u8(reader.map_or(0, |(number, _)| *number))
+            .put_u16(device)
+            .put_u32(0);
     }
 
-    pub(super) fn read(fields: &mut FieldReader<'_>) -> Result<Option<Self>, BrokenStamp> {
-        let StampFields { lo, hi, clock, reader, device } = StampFields::read(fields).ok_or(BrokenStamp)?;
+    pub(super) fn read_stamp(fields: &mut FieldReader<'_>) -> Result<Option<Self>, BrokenStamp> {
+        let StampFields { lo, hi, clock, reader, device } =
+            StampFields::read_stamp_fields(fields).ok_or(BrokenStamp)?;
         let clock = match clock {
             0 => return Ok(None),
             1 => StampClockName::Monotonic,
@@ -91,10 +92,10 @@ struct StampFields {
 }
 
 impl StampFields {
-    fn read(fields: &mut FieldReader<'_>) -> Option<Self> {
-        let (lo, hi) = (fields.u64()?, fields.u64()?);
-        let (clock, reader, device) = (fields.u8()?, fields.u8()?, fields.u16()?);
-        fields.u32()?;
+    fn read_stamp_fields(fields: &mut FieldReader<'_>) -> Option<Self> {
+        let (lo, hi) = (fields.read_u64()?, fields.read_u64()?);
+        let (clock, reader, device) = (fields.read_u8()?, fields.read_u8()?, fields.read_u16()?);
+        fields.read_u32()?;
         Some(Self { lo, hi, clock, reader, device })
     }
 }
@@ -172,11 +173,11 @@ impl ReportFlags {
     pub const STAMPS_DISAGREE: Self = Self(16);
     pub const SHIFTED: Self = Self(32);
 
-    pub const fn has(self, flag: Self) -> bool {
+    pub const fn has_flag(self, flag: Self) -> bool {
         self.0 & flag.0 != 0
     }
 
-    pub const fn set(&mut self, flag: Self) {
+    pub const fn set_flag(&mut self, flag: Self) {
         self.0 |= flag.0;
     }
 }
@@ -192,9 +193,9 @@ pub struct PacketFault {
 }
 
 impl PacketFault {
-    pub(super) fn write(fault: Option<Self>, fields: &mut FieldWriter) {
+    pub(super) fn write_fault(fault: Option<Self>, fields: &mut FieldWriter) {
         let packet = fault.map_or(NONE, |fault| fault.packet);
-        fields.u16(packet).u16(fault.and_then(|fault| fault.byte).unwrap_or(NONE)).u32(0);
+        fields.put_u16(packet).put_u16(fault.and_then(|fault| fault.byte).unwrap_or(NONE)).put_u32(0);
     }
 }
 
@@ -220,7 +221,13 @@ pub struct PacketReport {
 
 impl PacketReport {
     /// Reports a packet that was not sent.
-    pub const fn unsent(batch: u64, cookie: u64, train: u32, planned: u64, outcome: PacketOutcome) -> Self {
+    pub const fn new_unsent(
+        batch: u64,
+        cookie: u64,
+        train: u32,
+        planned: u64,
+        outcome: PacketOutcome,
+    ) -> Self {
         Self {
             batch,
             cookie,
@@ -239,43 +246,43 @@ impl PacketReport {
     }
 
     /// Departure, by the last stamp on CLOCK_MONOTONIC. The stamp of the queue is no departure: the packet may wait there.
-    pub fn left(&self) -> Option<PacketStamp> {
+    pub fn departed_at(&self) -> Option<PacketStamp> {
         let all = [self.wire, self.driver, self.released, self.handed_over];
         all.into_iter().flatten().find(|stamp| stamp.clock == StampClockName::Monotonic)
     }
 
     /// Reads the fault, which follows all entries.
     pub(super) fn read_fault(&mut self, fields: &mut FieldReader<'_>) -> Option<()> {
-        let (packet, byte) = (fields.u16()?, fields.u16()?);
-        fields.u32()?;
+        let (packet, byte) = (fields.read_u16()?, fields.read_u16()?);
+        fields.read_u32()?;
         let fault = PacketFault { packet, byte: Some(byte).filter(|byte| *byte != NONE) };
         self.fault = Some(fault).filter(|fault| fault.packet != NONE);
         Some(())
     }
 
-    pub(super) fn write(&self, fields: &mut FieldWriter) {
-        fields.u64(self.batch).u64(self.cookie).u64(self.planned).u64(self.shifted);
-        fields.u32(self.train).u16(self.outcome as u16).u16(self.flags.0);
+    pub(super) fn write_entry(&self, fields: &mut FieldWriter) {
+        fields.put_u64(self.batch).put_u64(self.cookie).put_u64(self.planned).put_u64(self.shifted);
+        fields.put_u32(self.train).put_u16(self.outcome as u16).put_u16(self.flags.0);
         for stamp in [&self.handed_over, &self.released, &self.queue, &self.driver, &self.wire] {
-            PacketStamp::write(stamp.as_ref(), fields);
+            PacketStamp::write_stamp(stamp.as_ref(), fields);
         }
     }
 
-    pub(super) fn read(fields: &mut FieldReader<'_>) -> Option<Self> {
+    pub(super) fn read_entry(fields: &mut FieldReader<'_>) -> Option<Self> {
         Some(Self {
-            batch: fields.u64()?,
-            cookie: fields.u64()?,
-            planned: fields.u64()?,
-            shifted: fields.u64()?,
-            train: fields.u32()?,
-            outcome: PacketOutcome::from_number(fields.u16()?)?,
+            batch: fields.read_u64()?,
+            cookie: fields.read_u64()?,
+            planned: fields.read_u64()?,
+            shifted: fields.read_u64()?,
+            train: fields.read_u32()?,
+            outcome: PacketOutcome::from_number(fields.read_u16()?)?,
             fault: None,
-            flags: ReportFlags(fields.u16()?),
-            handed_over: PacketStamp::read(fields).ok()?,
-            released: PacketStamp::read(fields).ok()?,
-            queue: PacketStamp::read(fields).ok()?,
-            driver: PacketStamp::read(fields).ok()?,
-            wire: PacketStamp::read(fields).ok()?,
+            flags: ReportFlags(fields.read_u16()?),
+            handed_over: PacketStamp::read_stamp(fields).ok()?,
+            released: PacketStamp::read_stamp(fields).ok()?,
+            queue: PacketStamp::read_stamp(fields).ok()?,
+            driver: PacketStamp::read_stamp(fields).ok()?,
+            wire: PacketStamp::read_stamp(fields).ok()?,
         })
     }
 }

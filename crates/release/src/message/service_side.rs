@@ -1,8 +1,8 @@
 //! Messages of the service: its properties, acknowledgements, reports and answers.
 
-use super::client_side::mapped;
+use super::client_side::map_to_ipv6;
 use super::report::{ENTRY, FAULT, PacketFault, PacketReport, PacketStamp};
-use super::{HEADER, LONGEST_MESSAGE, MessageHeader, read_header, written};
+use super::{HEADER, LONGEST_MESSAGE, MessageHeader, build_message, read_header};
 use crate::fields::{FieldReader, FieldWriter};
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -175,45 +175,55 @@ impl ServiceMessage {
     /// Most reports in one message.
     pub const MOST_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / (ENTRY + FAULT);
 
-    pub fn write(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         match self {
-            Self::Welcome { id, facts } => written(WELCOME, *id, |fields| write_facts(facts, fields)),
-            Self::Accepted { batch, accepted, refused, queued } => written(ACCEPTED, *batch, |fields| {
-                fields.u32(*accepted).u32(*refused).u32(*queued).u32(0);
-            }),
-            Self::Report { reports } => written(REPORT, 0, |fields| {
-                fields.u32(u32::try_from(reports.len()).unwrap_or(u32::MAX)).u32(0);
+            Self::Welcome { id, facts } => build_message(WELCOME, *id, |fields| write_facts(facts, fields)),
+            Self::Accepted { batch, accepted, refused, queued } => {
+                build_message(ACCEPTED, *batch, |fields| {
+                    fields.put_u32(*accepted).put_u32(*refused).put_u32(*queued).put_u32(0);
+                })
+            }
+            Self::Report { reports } => build_message(REPORT, 0, |fields| {
+                fields.put_u32(u32::try_from(reports.len()).unwrap_or(u32::MAX)).put_u32(0);
                 for report in reports {
-                    report.write(fields);
+                    report.write_entry(fields);
                 }
                 // Faults follow all entries: fields are only ever added at the end of a message.
                 for report in reports {
-                    PacketFault::write(report.fault, fields);
+                    PacketFault::write_fault(report.fault, fields);
                 }
             }),
-            Self::Cancelled { id, count } => written(CANCELLED, *id, |fields| {
-                fields.u32(*count).u32(0);
+            Self::Cancelled { id, count } => build_message(CANCELLED, *id, |fields| {
+                fields.put_u32(*count).put_u32(0);
             }),
-            Self::Listening { id } => written(LISTENING, *id, |fields| {
-                fields.u64(0);
+            Self::Listening { id } => build_message(LISTENING, *id, |fields| {
+                fields.put_u64(0);
             }),
-            Self::Answer(answer) => written(ANSWER, 0, |fields| write_answer(answer, fields)),
-            Self::State { id, state } => written(STATE, *id, |fields| {
-                fields.u32(state.queued).u32(state.clients);
+            Self::Answer(answer) => build_message(ANSWER, 0, |fields| write_answer(answer, fields)),
+            Self::State { id, state } => build_message(STATE, *id, |fields| {
+                fields.put_u32(state.queued).put_u32(state.clients);
                 fields
-                    .u64(state.sent)
-                    .u64(state.late)
-                    .u64(state.shifted)
-                    .u64(state.refused)
-                    .u64(state.answers);
+                    .put_u64(state.sent)
+                    .put_u64(state.late)
+                    .put_u64(state.shifted)
+                    .put_u64(state.refused)
+                    .put_u64(state.answers);
             }),
-            Self::Error { id, code, closes, text, place } => written(ERROR, *id, |fields| {
-                fields.u16(*code as u16).u8(u8::from(*closes)).u8(0).u32(0).text(text, TEXT);
-                fields.u32(place.and_then(|place| place.packet).unwrap_or(NONE));
-                fields.u32(place.map_or(NONE, |place| place.byte));
+            Self::Error { id, code, closes, text, place } => build_message(ERROR, *id, |fields| {
+                fields
+                    .put_u16(*code as u16)
+                    .put_u8(u8::from(*closes))
+                    .put_u8(0)
+                    .put_u32(0)
+                    .put_text(text, TEXT);
+                fields.put_u32(place.and_then(|place| place.packet).unwrap_or(NONE));
+                fields.put_u32(place.map_or(NONE, |place| place.byte));
             }),
-            Self::Limits { id, address, limits } => written(LIMITS, *id, |fields| {
-                fields.raw(&mapped(*address).octets()).u32(u32::from(limits.is_some())).u32(0);
+            Self::Limits { id, address, limits } => build_message(LIMITS, *id, |fields| {
+                fields
+                    .put_bytes(&map_to_ipv6(*address).octets())
+                    .put_u32(u32::from(limits.is_some()))
+                    .put_u32(0);
                 write_limits(limits.unwrap_or_default(), fields);
             }),
         }
@@ -241,7 +251,7 @@ impl ServiceMessage {
     }
 
     /// Parses a message; `None`: the bytes break the protocol.
-    pub fn read(bytes: &[u8]) -> Option<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut fields = FieldReader::new(bytes);
         let MessageHeader { kind, id } = read_header(&mut fields, bytes.len())?;
         let fields = &mut fields;
@@ -249,19 +259,20 @@ impl ServiceMessage {
         Some(match kind {
             WELCOME => Self::Welcome { id, facts: read_facts(fields)? },
             ACCEPTED => {
-                let (accepted, refused, queued) = (fields.u32()?, fields.u32()?, fields.u32()?);
+                let (accepted, refused, queued) =
+                    (fields.read_u32()?, fields.read_u32()?, fields.read_u32()?);
                 Self::Accepted { batch: id, accepted, refused, queued }
             }
             REPORT => Self::Report { reports: read_reports(fields)? },
-            CANCELLED => Self::Cancelled { id, count: fields.u32()? },
+            CANCELLED => Self::Cancelled { id, count: fields.read_u32()? },
             LISTENING => Self::Listening { id },
             ANSWER => Self::Answer(read_answer(fields)?),
             STATE => Self::State { id, state: read_state(fields)? },
             ERROR => read_error(id, fields)?,
             LIMITS => {
-                let address = IpAddr::V6(Ipv6Addr::from(fields.array::<16>()?)).to_canonical();
-                let is_permitted = fields.u32()? != 0;
-                fields.u32()?;
+                let address = IpAddr::V6(Ipv6Addr::from(fields.read_array::<16>()?)).to_canonical();
+                let is_permitted = fields.read_u32()? != 0;
+                fields.read_u32()?;
                 let limits = read_limits(fields)?;
                 Self::Limits { id, address, limits: is_permitted.then_some(limits) }
             }
@@ -271,11 +282,11 @@ impl ServiceMessage {
 }
 
 fn read_reports(fields: &mut FieldReader<'_>) -> Option<Vec<PacketReport>> {
-    let count = fields.u32()?;
-    fields.u32()?;
+    let count = fields.read_u32()?;
+    fields.read_u32()?;
     let mut reports = Vec::new();
     for _ in 0..count {
-        reports.push(PacketReport::read(fields)?);
+        reports.push(PacketReport::read_entry(fields)?);
     }
     for report in &mut reports {
         report.read_fault(fields)?;
@@ -284,55 +295,70 @@ fn read_reports(fields: &mut FieldReader<'_>) -> Option<Vec<PacketReport>> {
 }
 
 fn write_limits(limits: PacketLimits, fields: &mut FieldWriter) {
-    fields.u64(limits.packets_per_s).u64(limits.bits_per_s).u64(limits.most).u32(limits.burst).u32(0);
+    fields
+        .put_u64(limits.packets_per_s)
+        .put_u64(limits.bits_per_s)
+        .put_u64(limits.most)
+        .put_u32(limits.burst)
+        .put_u32(0);
 }
 
 fn read_limits(fields: &mut FieldReader<'_>) -> Option<PacketLimits> {
-    let (packets_per_s, bits_per_s, most) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    let burst = fields.u32()?;
-    fields.u32()?;
+    let (packets_per_s, bits_per_s, most) = (fields.read_u64()?, fields.read_u64()?, fields.read_u64()?);
+    let burst = fields.read_u32()?;
+    fields.read_u32()?;
     Some(PacketLimits { packets_per_s, bits_per_s, most, burst })
 }
 
 fn write_facts(facts: &ServiceFacts, fields: &mut FieldWriter) {
     fields
-        .u16(facts.version)
-        .u16(facts.mechanism)
-        .u32(facts.interface)
-        .u32(facts.mtu)
-        .u32(facts.batch_packets);
-    fields.u32(facts.quota_packets).u32(0).u64(facts.quota_bytes).u64(facts.lead_ns).u64(facts.tolerance_ns);
+        .put_u16(facts.version)
+        .put_u16(facts.mechanism)
+        .put_u32(facts.interface)
+        .put_u32(facts.mtu)
+        .put_u32(facts.batch_packets);
     fields
-        .u64(facts.horizon_ns)
-        .raw(&facts.mac)
-        .u8(facts.priority)
-        .u8(0)
-        .text(&facts.interface_name, INTERFACE);
-    fields.u32(facts.train_packets).u32(facts.frame_bytes).u64(facts.train_ns).u32(facts.targets).u32(0);
+        .put_u32(facts.quota_packets)
+        .put_u32(0)
+        .put_u64(facts.quota_bytes)
+        .put_u64(facts.lead_ns)
+        .put_u64(facts.tolerance_ns);
+    fields
+        .put_u64(facts.horizon_ns)
+        .put_bytes(&facts.mac)
+        .put_u8(facts.priority)
+        .put_u8(0)
+        .put_text(&facts.interface_name, INTERFACE);
+    fields
+        .put_u32(facts.train_packets)
+        .put_u32(facts.frame_bytes)
+        .put_u64(facts.train_ns)
+        .put_u32(facts.targets)
+        .put_u32(0);
     write_limits(facts.limits, fields);
 }
 
 fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
-    let version = fields.u16()?;
-    let mechanism = fields.u16()?;
-    let interface = fields.u32()?;
-    let mtu = fields.u32()?;
-    let batch_packets = fields.u32()?;
-    let quota_packets = fields.u32()?;
-    fields.u32()?;
-    let quota_bytes = fields.u64()?;
-    let lead_ns = fields.u64()?;
-    let tolerance_ns = fields.u64()?;
-    let horizon_ns = fields.u64()?;
-    let mac = fields.array()?;
-    let priority = fields.u8()?;
-    fields.u8()?;
-    let interface_name = fields.text::<INTERFACE>()?;
-    let train_packets = fields.u32()?;
-    let frame_bytes = fields.u32()?;
-    let train_ns = fields.u64()?;
-    let targets = fields.u32()?;
-    fields.u32()?;
+    let version = fields.read_u16()?;
+    let mechanism = fields.read_u16()?;
+    let interface = fields.read_u32()?;
+    let mtu = fields.read_u32()?;
+    let batch_packets = fields.read_u32()?;
+    let quota_packets = fields.read_u32()?;
+    fields.read_u32()?;
+    let quota_bytes = fields.read_u64()?;
+    let lead_ns = fields.read_u64()?;
+    let tolerance_ns = fields.read_u64()?;
+    let horizon_ns = fields.read_u64()?;
+    let mac = fields.read_array()?;
+    let priority = fields.read_u8()?;
+    fields.read_u8()?;
+    let interface_name = fields.read_text::<INTERFACE>()?;
+    let train_packets = fields.read_u32()?;
+    let frame_bytes = fields.read_u32()?;
+    let train_ns = fields.read_u64()?;
+    let targets = fields.read_u32()?;
+    fields.read_u32()?;
     let limits = read_limits(fields)?;
     Some(ServiceFacts {
         version,
@@ -357,46 +383,51 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
 }
 
 fn write_answer(answer: &HeardAnswer, fields: &mut FieldWriter) {
-    PacketStamp::write(Some(&answer.arrival), fields);
+    PacketStamp::write_stamp(Some(&answer.arrival), fields);
     let size = u16::try_from(answer.bytes.len()).unwrap_or(u16::MAX);
-    fields.u32(answer.lost).u16(size).u16(u16::from(answer.lacks_checksum)).u32(answer.frame_size).u32(0);
-    fields.raw(&answer.bytes[..usize::from(size)]);
+    fields
+        .put_u32(answer.lost)
+        .put_u16(size)
+        .put_u16(u16::from(answer.lacks_checksum))
+        .put_u32(answer.frame_size)
+        .put_u32(0);
+    fields.put_bytes(&answer.bytes[..usize::from(size)]);
 }
 
 fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
-    let arrival = PacketStamp::read(fields).ok()??;
-    let lost = fields.u32()?;
-    let size = fields.u16()?;
-    let lacks_checksum = match fields.u16()? {
+    let arrival = PacketStamp::read_stamp(fields).ok()??;
+    let lost = fields.read_u32()?;
+    let size = fields.read_u16()?;
+    let lacks_checksum = match fields.read_u16()? {
         0 => false,
         1 => true,
         _ => return None,
     };
-    let frame_size = fields.u32()?;
-    fields.u32()?;
-    let bytes = fields.padded(usize::from(size))?.to_vec();
+    let frame_size = fields.read_u32()?;
+    fields.read_u32()?;
+    let bytes = fields.read_padded(usize::from(size))?.to_vec();
     Some(HeardAnswer { arrival, lost, lacks_checksum, frame_size, bytes })
 }
 
 fn read_state(fields: &mut FieldReader<'_>) -> Option<ServiceState> {
     Some(ServiceState {
-        queued: fields.u32()?,
-        clients: fields.u32()?,
-        sent: fields.u64()?,
-        late: fields.u64()?,
-        shifted: fields.u64()?,
-        refused: fields.u64()?,
-        answers: fields.u64()?,
+        queued: fields.read_u32()?,
+        clients: fields.read_u32()?,
+        sent: fields.read_u64()?,
+        late: fields.read_u64()?,
+        shifted: fields.read_u64()?,
+        refused: fields.read_u64()?,
+        answers: fields.read_u64()?,
     })
 }
 
 fn read_error(id: u64, fields: &mut FieldReader<'_>) -> Option<ServiceMessage> {
-    let code = ProtocolErrorCode::from_number(fields.u16()?)?;
-    let closes = fields.u8()? != 0;
+    let code = ProtocolErrorCode::from_number(fields.read_u16()?)?;
+    let closes = fields.read_u8()? != 0;
     // Reserved bytes, which a later service may use.
-    fields.bytes(5)?;
-    let text = fields.text::<TEXT>()?;
-    let (packet, byte) = (fields.u32()?, fields.u32()?);
+    fields.read_bytes(5)?;
+    let text = fields.read_text::<TEXT>()?;
+    let (packet, byte) = (fields.read_u32()?, fields.read_u32()?);
     let packet = Some(packet).filter(|packet| *packet != NONE);
     let place = (byte != NONE).then_some(ErrorPlace { packet, byte });
     Some(ServiceMessage::Error { id, code, closes, text, place })

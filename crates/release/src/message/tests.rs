@@ -7,7 +7,7 @@ fn packet(train: u32, clock: ReleaseClock, kind: PacketKind, bytes: Vec<u8>) -> 
 
 #[test]
 fn the_layout_is_that_of_the_page() {
-    let hello = ClientMessage::Hello { id: 5, version: 1, priority: 3, name: "scamper".into() }.write();
+    let hello = ClientMessage::Hello { id: 5, version: 1, priority: 3, name: "scamper".into() }.to_bytes();
     assert_eq!(hello.len(), 64);
     assert_eq!(hello[0..2], 1_u16.to_ne_bytes());
     assert_eq!(hello[4..8], 64_u32.to_ne_bytes());
@@ -15,7 +15,7 @@ fn the_layout_is_that_of_the_page() {
     assert_eq!(hello[16..20], 0x5052_5253_u32.to_ne_bytes());
     assert_eq!((hello[22], &hello[24..32]), (3, &b"scamper\0"[..]));
     let packets = vec![packet(7, ReleaseClock::Tai, PacketKind::IpPacket, vec![0xaa; 29])];
-    let submit = ClientMessage::Submit { batch: 8, packets }.write();
+    let submit = ClientMessage::Submit { batch: 8, packets }.to_bytes();
     assert_eq!(submit.len(), 24 + 32 + 32);
     assert_eq!(submit[24..32], 9_u64.to_ne_bytes());
     assert_eq!(submit[48..52], 7_u32.to_ne_bytes());
@@ -23,15 +23,16 @@ fn the_layout_is_that_of_the_page() {
     assert_eq!(submit[54..57], [2, 11, 0xaa]);
     assert_eq!(submit[84..88], [0xaa, 0, 0, 0]);
     let stamp = PacketStamp { clock: StampClockName::Device(2), reader: StampReader::Hardware, lo: 1, hi: 2 };
-    let report = PacketReport { wire: Some(stamp), ..PacketReport::unsent(1, 2, 3, 4, PacketOutcome::Clash) };
-    let written = ServiceMessage::Report { reports: vec![report; 2] }.write();
+    let report =
+        PacketReport { wire: Some(stamp), ..PacketReport::new_unsent(1, 2, 3, 4, PacketOutcome::Clash) };
+    let written = ServiceMessage::Report { reports: vec![report; 2] }.to_bytes();
     assert_eq!(written.len(), 24 + 2 * 160 + 2 * 8);
     assert_eq!(written[24 + 2 * 160..][..4], [0xff; 4], "no fault");
     assert_eq!(written[24 + 36..24 + 38], 8_u16.to_ne_bytes());
     assert_eq!(written[24 + 136..24 + 144], 1_u64.to_ne_bytes());
     assert_eq!(written[24 + 152..24 + 154], [2, 4]);
     let accepted = ServiceMessage::Accepted { batch: 1, accepted: 2, refused: 3, queued: 4 };
-    assert_eq!(accepted.write().len(), 32);
+    assert_eq!(accepted.to_bytes().len(), 32);
     let error = ServiceMessage::Error {
         id: 1,
         code: ProtocolErrorCode::NotAllowed,
@@ -39,14 +40,14 @@ fn the_layout_is_that_of_the_page() {
         text: "x".repeat(300),
         place: Some(ErrorPlace { packet: Some(3), byte: 54 }),
     };
-    let error = error.write();
+    let error = error.to_bytes();
     assert_eq!(error.len(), 232);
     assert_eq!(error[224..], [3_u32.to_ne_bytes(), 54_u32.to_ne_bytes()].concat());
-    let target = ClientMessage::Target { id: 0, address: "192.0.2.1".parse().unwrap() }.write();
+    let target = ClientMessage::Target { id: 0, address: "192.0.2.1".parse().unwrap() }.to_bytes();
     assert_eq!((target.len(), &target[26..32]), (32, &[0xff, 0xff, 192, 0, 2, 1][..]));
-    assert_eq!(ServiceMessage::State { id: 0, state: ServiceState::default() }.write().len(), 64);
-    assert_eq!(ClientMessage::Listen { id: 0, filter: None }.write().len(), 40);
-    assert_eq!(ClientMessage::Cancel { id: 0, batch: 0, train: 0 }.write().len(), 32);
+    assert_eq!(ServiceMessage::State { id: 0, state: ServiceState::default() }.to_bytes().len(), 64);
+    assert_eq!(ClientMessage::Listen { id: 0, filter: None }.to_bytes().len(), 40);
+    assert_eq!(ClientMessage::Cancel { id: 0, batch: 0, train: 0 }.to_bytes().len(), 32);
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn what_the_service_says_is_read_as_it_was_written() {
     };
     let limits = facts.limits;
     let welcome = ServiceMessage::Welcome { id: 3, facts };
-    assert_eq!(welcome.write().len(), 152);
+    assert_eq!(welcome.to_bytes().len(), 152);
     let arrival = PacketStamp { clock: StampClockName::Monotonic, reader: StampReader::Kernel, lo: 5, hi: 6 };
     let answer =
         HeardAnswer { arrival, lost: 1, lacks_checksum: true, frame_size: 60, bytes: b"hello".to_vec() };
@@ -97,12 +98,12 @@ fn what_the_service_says_is_read_as_it_was_written() {
         ServiceMessage::Limits { id: 4, address: "192.0.2.1".parse().unwrap(), limits: Some(limits) },
     ];
     for message in all {
-        let mut longer = message.write();
-        assert_eq!(ServiceMessage::read(&longer).as_ref(), Some(&message));
+        let mut longer = message.to_bytes();
+        assert_eq!(ServiceMessage::from_bytes(&longer).as_ref(), Some(&message));
         longer.extend([7; 8]);
         let length = u32::try_from(longer.len()).unwrap();
         longer[4..8].copy_from_slice(&length.to_ne_bytes());
-        assert_eq!(ServiceMessage::read(&longer), Some(message), "a later service may add fields");
+        assert_eq!(ServiceMessage::from_bytes(&longer), Some(message), "a later service may add fields");
     }
 }
 
@@ -110,10 +111,10 @@ fn what_the_service_says_is_read_as_it_was_written() {
 fn reports_of_all_outcomes_are_read_as_they_were_written() {
     for outcome in PacketOutcome::ALL {
         let fault = Some(PacketFault { packet: 7, byte: Some(42) });
-        let whole = PacketReport::unsent(1, 2, 3, 4, *outcome);
+        let whole = PacketReport::new_unsent(1, 2, 3, 4, *outcome);
         let reports = vec![PacketReport { fault, ..whole }, whole];
         let message = ServiceMessage::Report { reports };
-        assert_eq!(ServiceMessage::read(&message.write()), Some(message));
+        assert_eq!(ServiceMessage::from_bytes(&message.to_bytes()), Some(message));
     }
 }
 
@@ -123,8 +124,8 @@ fn messages_that_break_the_rules_are_refused() {
         batch: 1,
         packets: vec![packet(0, ReleaseClock::Monotonic, PacketKind::Frame, vec![1; 61])],
     };
-    let bytes = good.write();
-    assert_eq!(ClientMessage::read(&bytes), Ok(good));
+    let bytes = good.to_bytes();
+    assert_eq!(ClientMessage::from_bytes(&bytes), Ok(good));
     // The reported place is the broken one.
     let broken_fields = [
         (0, "type", 0, None),
@@ -138,16 +139,24 @@ fn messages_that_break_the_rules_are_refused() {
     for (at, field, byte, packet) in broken_fields {
         let mut broken = bytes.clone();
         broken[at] ^= 0x40;
-        assert_eq!(ClientMessage::read(&broken), Err(BrokenMessage { field, byte, packet }), "byte {at}");
+        assert_eq!(
+            ClientMessage::from_bytes(&broken),
+            Err(BrokenMessage { field, byte, packet }),
+            "byte {at}"
+        );
     }
     let mut more = bytes.clone();
     more[16] = 2;
     let missing = BrokenMessage { field: "cookie", byte: 120, packet: Some(1) };
-    assert_eq!(ClientMessage::read(&more), Err(missing), "a second packet is announced and is not there");
+    assert_eq!(
+        ClientMessage::from_bytes(&more),
+        Err(missing),
+        "a second packet is announced and is not there"
+    );
     assert_eq!(missing.to_string(), "`cookie` of packet 1 (byte 120 of the message) is missing or wrong");
-    let empty = ClientMessage::read(&ClientMessage::Submit { batch: 1, packets: vec![] }.write());
+    let empty = ClientMessage::from_bytes(&ClientMessage::Submit { batch: 1, packets: vec![] }.to_bytes());
     assert_eq!(empty, Err(BrokenMessage { field: "count", byte: 16, packet: None }));
-    assert!(ClientMessage::read(&[]).is_err());
+    assert!(ClientMessage::from_bytes(&[]).is_err());
 }
 
 fn client_messages() -> impl Strategy<Value = ClientMessage> {
@@ -183,20 +192,20 @@ fn client_messages() -> impl Strategy<Value = ClientMessage> {
 proptest! {
     #[test]
     fn what_a_client_says_is_read_as_it_was_written(message in client_messages()) {
-        let bytes = message.write();
+        let bytes = message.to_bytes();
         prop_assert_eq!(bytes.len() % 8, 0);
-        prop_assert_eq!(ClientMessage::read(&bytes), Ok(message));
+        prop_assert_eq!(ClientMessage::from_bytes(&bytes), Ok(message));
     }
 
     #[test]
     fn garbage_and_damage_never_panic(message in client_messages(), at in any::<prop::sample::Index>(), to: u8, garbage: Vec<u8>) {
-        let mut bytes = message.write();
+        let mut bytes = message.to_bytes();
         let at = at.index(bytes.len());
         bytes[at] = to;
         // Every accepted message is the same when it is written and read again.
-        if let Ok(read) = ClientMessage::read(&bytes) {
-            prop_assert_eq!(ClientMessage::read(&read.write()), Ok(read));
+        if let Ok(read) = ClientMessage::from_bytes(&bytes) {
+            prop_assert_eq!(ClientMessage::from_bytes(&read.to_bytes()), Ok(read));
         }
-        drop((ClientMessage::read(&garbage), ServiceMessage::read(&garbage), ServiceMessage::read(&bytes)));
+        drop((ClientMessage::from_bytes(&garbage), ServiceMessage::from_bytes(&garbage), ServiceMessage::from_bytes(&bytes)));
     }
 }

@@ -80,7 +80,7 @@ impl ApiCall {
     }
 
     /// The message of the request, if it carries one.
-    pub(crate) fn request(self) -> Option<MessageDescriptor> {
+    pub(crate) fn request_message(self) -> Option<MessageDescriptor> {
         let name = match self {
             Self::SetConfig => "Config",
             Self::UpdateConfig => "ConfigUpdate",
@@ -93,12 +93,12 @@ impl ApiCall {
             Self::GetCapture => "CaptureRequest",
             Self::GetConfig | Self::GetVersion => return None,
         };
-        Some(shape::message(name))
+        Some(shape::message_descriptor(name))
     }
 
     /// The message of the answer.
-    pub(crate) fn response(self) -> MessageDescriptor {
-        shape::message(match self {
+    pub(crate) fn response_message(self) -> MessageDescriptor {
+        shape::message_descriptor(match self {
             Self::GetConfig => "Config",
             Self::SetControlAction => "ControlActionResponse",
             Self::GetMetrics => "MetricsResponse",
@@ -136,45 +136,45 @@ pub(crate) enum ApiReply {
 }
 
 /// Performs a call. `read` reads its request, the same each time.
-pub(crate) fn answer(
+pub(crate) fn perform_call(
     tester: &dyn Tester,
     call: ApiCall,
     read: &impl Fn() -> ApiRequest,
 ) -> Result<ApiReply, TesterRefusal> {
     let request = read();
     let newest = request.knows_new_members;
-    let document = settled(tester, call, request, read)?;
+    let document = settle_request(tester, call, request, read)?;
     let reply = match call {
-        ApiCall::SetConfig => warnings(tester.set_config(document)?),
+        ApiCall::SetConfig => warnings_json(tester.set_config(document)?),
         // The shape check comes again, so that a mistake of the tester never reaches a client.
-        ApiCall::GetConfig => return checked(call, tester.config()),
-        ApiCall::UpdateConfig => warnings(tester.update_config(document)?),
-        ApiCall::AppendConfig => warnings(tester.append_config(document)?),
-        ApiCall::DeleteConfig => warnings(tester.delete_config(document)?),
-        ApiCall::SetControlState => warnings(tester.set_state(control::state(&document)?)?),
-        ApiCall::SetControlAction => control::action(tester, &document)?,
-        ApiCall::GetMetrics => return metrics::metrics(tester, &document, newest),
-        ApiCall::GetStates => states::states(tester, &document)?,
+        ApiCall::GetConfig => return check_answer(call, tester.current_config()),
+        ApiCall::UpdateConfig => warnings_json(tester.update_config(document)?),
+        ApiCall::AppendConfig => warnings_json(tester.append_config(document)?),
+        ApiCall::DeleteConfig => warnings_json(tester.delete_config(document)?),
+        ApiCall::SetControlState => warnings_json(tester.set_state(control::read_control_state(&document)?)?),
+        ApiCall::SetControlAction => control::perform_action(tester, &document)?,
+        ApiCall::GetMetrics => return metrics::answer_metrics(tester, &document, newest),
+        ApiCall::GetStates => states::answer_states(tester, &document)?,
         ApiCall::GetCapture => {
-            let wanted = states::capture(&document)?;
-            return tester.capture(wanted.port, wanted.part).map(ApiReply::File);
+            let wanted = states::read_capture_request(&document)?;
+            return tester.open_capture(wanted.port, wanted.part).map(ApiReply::File);
         }
-        ApiCall::GetVersion => version(),
+        ApiCall::GetVersion => version_json(),
     };
     Ok(ApiReply::Document(reply))
 }
 
 /// The request in its settled form, or all its problems.
-fn settled(
+fn settle_request(
     tester: &dyn Tester,
     call: ApiCall,
     request: ApiRequest,
     read: &impl Fn() -> ApiRequest,
 ) -> Result<Value, TesterRefusal> {
     let ApiRequest { document, mut complaints, .. } = request;
-    let of = call.request();
+    let of = call.request_message();
     let settled = match (document, &of) {
-        (Some(document), Some(of)) => shape::settle(document, of, &mut complaints),
+        (Some(document), Some(of)) => shape::settle_document(document, of, &mut complaints),
         _ => Value::Object(Map::new()),
     };
     if complaints.is_empty() {
@@ -189,7 +189,7 @@ fn settled(
     if call == ApiCall::SetConfig
         && let Some(original) = read().document
     {
-        let found = tester.problems(original);
+        let found = tester.config_problems(original);
         // The shape check has named these paths already; the tester would name the same mistakes again.
         errors.extend(found.into_iter().filter(|line| !paths.iter().any(|path| is_about(line, path))));
     }
@@ -201,15 +201,15 @@ fn is_about(line: &str, path: &str) -> bool {
     !path.is_empty() && line.strip_prefix(path).is_some_and(|rest| rest.starts_with(':'))
 }
 
-fn warnings(warnings: Vec<String>) -> Value {
+fn warnings_json(warnings: Vec<String>) -> Value {
     // The list is there even if it is empty: snappi fails on an answer `{}`.
     json!({ "warnings": warnings })
 }
 
 /// Checks that a document of the tester has the model's shape.
-fn checked(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
+fn check_answer(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
     let mut complaints = ShapeComplaints::default();
-    let settled = shape::settle(document, &call.response(), &mut complaints);
+    let settled = shape::settle_document(document, &call.response_message(), &mut complaints);
     if complaints.is_empty() {
         return Ok(ApiReply::Document(settled));
     }
@@ -217,7 +217,7 @@ fn checked(call: ApiCall, document: Value) -> Result<ApiReply, TesterRefusal> {
 }
 
 /// Clients read `api_spec_version` as a condition on their own version. This form works with the parsers of Python and of Go.
-fn version() -> Value {
+fn version_json() -> Value {
     json!({
         "api_spec_version": "^1.0.0",
         "sdk_version": env!("CARGO_PKG_VERSION"),

@@ -45,7 +45,7 @@ enum MemberRule {
 
 /// Receives the members of a row. `number` is the field number in the model.
 trait MemberSink {
-    fn member(&mut self, name: &'static str, number: u32, says: MemberValue<'_>);
+    fn add_member(&mut self, name: &'static str, number: u32, says: MemberValue<'_>);
 }
 
 impl FlowRows {
@@ -54,7 +54,7 @@ impl FlowRows {
         // Checked before the first byte is written: an error cannot follow half an answer.
         let mut wrong = WrongNumber(None);
         for row in &rows {
-            members(row, &columns, &mut wrong);
+            write_members(row, &columns, &mut wrong);
         }
         match wrong.0 {
             None => Ok(Self { rows, columns }),
@@ -70,7 +70,7 @@ impl FlowRows {
         out.push_str("{\"choice\":\"flow_metrics\",\"flow_metrics\":[");
         for (index, row) in self.rows.iter().enumerate() {
             out.push_str(if index > 0 { ",{" } else { "{" });
-            members(row, &self.columns, &mut JsonMembers { out: &mut out, is_first: true });
+            write_members(row, &self.columns, &mut JsonMembers { out: &mut out, is_first: true });
             out.push('}');
         }
         out.push_str("]}");
@@ -81,20 +81,20 @@ impl FlowRows {
     pub(crate) fn to_message(&self) -> Vec<u8> {
         let mut out = MessageFields(Vec::with_capacity(self.rows.len() * ROW / 2 + ROW));
         // Field 1, `choice`, as a varint: 1 is `flow_metrics`. Each row is then field 3.
-        out.varint(1 << 3);
-        out.varint(1);
+        out.push_varint(1 << 3);
+        out.push_varint(1);
         let mut one = MessageFields(Vec::with_capacity(ROW));
         for row in &self.rows {
             one.0.clear();
-            members(row, &self.columns, &mut one);
-            out.bytes(3, &one.0);
+            write_members(row, &self.columns, &mut one);
+            out.push_bytes(3, &one.0);
         }
         out.0
     }
 }
 
 /// Writes the members of a row in alphabetical order, as every other answer has them.
-fn members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
+fn write_members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
     let latency = row.latency.map(|latency| {
         [
             ("average_ns", 3, latency.average),
@@ -136,9 +136,10 @@ fn members(row: &FlowRow, columns: &WantedColumns, out: &mut impl MemberSink) {
     ];
     for member in all {
         if let Some(value) = member.value
-            && (member.rule == MemberRule::Always || columns.has(member.name, member.rule == MemberRule::New))
+            && (member.rule == MemberRule::Always
+                || columns.has_column(member.name, member.rule == MemberRule::New))
         {
-            out.member(member.name, member.number, value);
+            out.add_member(member.name, member.number, value);
         }
     }
 }
@@ -186,7 +187,7 @@ struct JsonMembers<'a> {
 }
 
 impl MemberSink for JsonMembers<'_> {
-    fn member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
+    fn add_member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
         self.out.push_str(if std::mem::take(&mut self.is_first) { "\"" } else { ",\"" });
         self.out.push_str(name);
         self.out.push_str("\":");
@@ -201,7 +202,7 @@ impl MemberSink for JsonMembers<'_> {
                 self.out.push('{');
                 let mut inner = JsonMembers { out: &mut *self.out, is_first: true };
                 for (name, number, value) in values {
-                    inner.member(name, *number, MemberValue::Float(*value));
+                    inner.add_member(name, *number, MemberValue::Float(*value));
                 }
                 self.out.push('}');
             }
@@ -214,7 +215,7 @@ struct MessageFields(Vec<u8>);
 
 impl MessageFields {
     // Protobuf's base-128 varint: seven bits per byte, the lowest first; the top bit says that more follow.
-    fn varint(&mut self, mut value: u64) {
+    fn push_varint(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.0.push(value.to_le_bytes()[0] | 0x80);
             value >>= 7;
@@ -223,36 +224,36 @@ impl MessageFields {
     }
 
     // Wire types of protobuf: 0 a varint, 1 eight bytes, 2 a length and that many bytes, 5 four bytes.
-    fn tag(&mut self, number: u32, kind: u32) {
-        self.varint(u64::from(number << 3 | kind));
+    fn push_tag(&mut self, number: u32, kind: u32) {
+        self.push_varint(u64::from(number << 3 | kind));
     }
 
-    fn bytes(&mut self, number: u32, bytes: &[u8]) {
-        self.tag(number, 2);
-        self.varint(bytes.len() as u64);
+    fn push_bytes(&mut self, number: u32, bytes: &[u8]) {
+        self.push_tag(number, 2);
+        self.push_varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
     }
 }
 
 impl MemberSink for MessageFields {
-    fn member(&mut self, _: &'static str, number: u32, says: MemberValue<'_>) {
+    fn add_member(&mut self, _: &'static str, number: u32, says: MemberValue<'_>) {
         match says {
-            MemberValue::Text(text) => self.bytes(number, text.as_bytes()),
+            MemberValue::Text(text) => self.push_bytes(number, text.as_bytes()),
             MemberValue::Word(_, value) | MemberValue::Count(value) => {
-                self.tag(number, 0);
-                self.varint(value);
+                self.push_tag(number, 0);
+                self.push_varint(value);
             }
             MemberValue::Float(value) => {
-                self.tag(number, 5);
+                self.push_tag(number, 5);
                 #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
                 self.0.extend((value as f32).to_le_bytes());
             }
             MemberValue::Group(values) => {
-                self.tag(number, 2);
+                self.push_tag(number, 2);
                 // A tag of one byte and eight of its value.
-                self.varint(values.len() as u64 * 9);
+                self.push_varint(values.len() as u64 * 9);
                 for (_, number, value) in values {
-                    self.tag(*number, 1);
+                    self.push_tag(*number, 1);
                     self.0.extend(value.to_le_bytes());
                 }
             }
@@ -264,14 +265,14 @@ impl MemberSink for MessageFields {
 struct WrongNumber(Option<(&'static str, f64)>);
 
 impl MemberSink for WrongNumber {
-    fn member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
+    fn add_member(&mut self, name: &'static str, _: u32, says: MemberValue<'_>) {
         match says {
             MemberValue::Float(value) if !value.is_finite() => {
                 self.0.get_or_insert((name, value));
             }
             MemberValue::Group(values) => {
                 for (name, number, value) in values {
-                    self.member(name, *number, MemberValue::Float(*value));
+                    self.add_member(name, *number, MemberValue::Float(*value));
                 }
             }
             _ => {}
@@ -314,18 +315,18 @@ mod tests {
 
     #[test]
     fn message_and_json_say_the_same_by_the_model() {
-        let of = shape::message("MetricsResponse");
+        let of = shape::message_descriptor("MetricsResponse");
         for (named, newest) in [(&[][..], true), (&[][..], false), (&["frames_rx", "tx_rate_kbps"][..], true)]
         {
             let rows = rows(named, newest);
             let json: Value = serde_json::from_str(&rows.to_json()).expect("JSON");
             let mut complaints = ShapeComplaints::default();
-            let message = shape::decode(&rows.to_message(), &of, &mut complaints).expect("a message");
+            let message = shape::decode_message(&rows.to_message(), &of, &mut complaints).expect("a message");
             let settled = |document| {
                 let mut complaints = ShapeComplaints::default();
-                let settled = shape::settle(document, &of, &mut complaints);
+                let settled = shape::settle_document(document, &of, &mut complaints);
                 assert!(complaints.is_empty(), "{:?}", complaints.into_lines());
-                shape::encode(&settled, &of).expect("fits")
+                shape::encode_message(&settled, &of).expect("fits")
             };
             assert!(complaints.is_empty());
             assert_eq!(settled(json.clone()), settled(message), "{json}");
@@ -333,7 +334,7 @@ mod tests {
         let full = rows(&[], true).to_json();
         let json: Value = serde_json::from_str(&full).expect("JSON");
         assert_eq!(json["flow_metrics"][0].as_object().map(serde_json::Map::len), Some(23));
-        assert_eq!(shape::print(&json), full, "printed as everything else is");
+        assert_eq!(shape::print_json(&json), full, "printed as everything else is");
     }
 
     #[test]

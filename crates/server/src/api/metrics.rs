@@ -5,7 +5,7 @@
 //! exactly those that it names.
 
 use super::calls::ApiReply;
-use super::control::names;
+use super::control::read_names;
 use super::flow_rows::FlowRows;
 use crate::tester::{PortRow, Tester, TesterRefusal};
 use serde_json::{Map, Number, Value, json};
@@ -20,7 +20,7 @@ pub(super) struct WantedColumns {
 }
 
 impl WantedColumns {
-    pub(super) fn has(&self, name: &str, is_new: bool) -> bool {
+    pub(super) fn has_column(&self, name: &str, is_new: bool) -> bool {
         // A client that does not know a member fails on it, so an empty filter does not select all.
         if self.named.is_empty() {
             return !is_new || self.knows_new_members;
@@ -30,61 +30,61 @@ impl WantedColumns {
 }
 
 /// Answers a `MetricsRequest`.
-pub(super) fn metrics(
+pub(super) fn answer_metrics(
     tester: &dyn Tester,
     request: &Value,
     knows_new_members: bool,
 ) -> Result<ApiReply, TesterRefusal> {
     if request["choice"] == "flow" {
         let asked = &request["flow"];
-        let columns = WantedColumns { named: names(asked, "metric_names"), knows_new_members };
-        let rows = tester.flows(&names(asked, "flow_names"))?;
+        let columns = WantedColumns { named: read_names(asked, "metric_names"), knows_new_members };
+        let rows = tester.flow_rows(&read_names(asked, "flow_names"))?;
         return FlowRows::new(rows, columns).map(ApiReply::Flows);
     }
     let asked = &request["port"];
-    let columns = WantedColumns { named: names(asked, "column_names"), knows_new_members };
-    let rows = tester.ports(&names(asked, "port_names"))?;
-    let rows: Result<Vec<Value>, TesterRefusal> = rows.iter().map(|row| port(row, &columns)).collect();
+    let columns = WantedColumns { named: read_names(asked, "column_names"), knows_new_members };
+    let rows = tester.port_rows(&read_names(asked, "port_names"))?;
+    let rows: Result<Vec<Value>, TesterRefusal> = rows.iter().map(|row| port_json(row, &columns)).collect();
     Ok(ApiReply::Document(json!({ "choice": "port_metrics", "port_metrics": rows? })))
 }
 
 /// A float. NaN and infinity are bugs of the tester, and must not become numbers that look measured.
-fn float(name: &str, value: f64) -> Result<Value, TesterRefusal> {
+fn finite_number(name: &str, value: f64) -> Result<Value, TesterRefusal> {
     let number = Number::from_f64(value).map(Value::Number);
     number.ok_or_else(|| TesterRefusal::internal(format!("{name} is {value}: this is a bug of packetrig")))
 }
 
 // Text, as everywhere in ProtoJSON: a float cannot hold all 64 bits.
-fn count(value: u64) -> Value {
+fn count_text(value: u64) -> Value {
     Value::String(value.to_string())
 }
 
-fn switch(on: bool, names: [&str; 2]) -> Value {
+fn switch_word(on: bool, names: [&str; 2]) -> Value {
     Value::String(names[usize::from(on)].to_owned())
 }
 
-fn port(row: &PortRow, columns: &WantedColumns) -> Result<Value, TesterRefusal> {
+fn port_json(row: &PortRow, columns: &WantedColumns) -> Result<Value, TesterRefusal> {
     let mut members = Map::new();
     // Without its name a row is useless, so no filter of columns leaves it out.
     members.insert("name".to_owned(), Value::String(row.name.clone()));
     let all = [
         ("location", Some(Value::String(row.location.clone()))),
-        ("link", Some(switch(row.link_up, ["down", "up"]))),
-        ("capture", Some(switch(row.capturing, ["stopped", "started"]))),
-        ("transmit", Some(switch(row.transmitting, ["stopped", "started"]))),
-        ("frames_tx", Some(count(row.frames_tx))),
-        ("frames_rx", Some(count(row.frames_rx))),
-        ("bytes_tx", Some(count(row.bytes_tx))),
-        ("bytes_rx", Some(count(row.bytes_rx))),
-        ("frames_tx_rate", Some(float("frames_tx_rate", row.frames_tx_rate)?)),
-        ("frames_rx_rate", Some(float("frames_rx_rate", row.frames_rx_rate)?)),
-        ("bytes_tx_rate", Some(float("bytes_tx_rate", row.bytes_tx_rate)?)),
-        ("bytes_rx_rate", Some(float("bytes_rx_rate", row.bytes_rx_rate)?)),
-        ("last_change", row.last_change_ns.map(count)),
-        ("speed", row.speed_kbytes.map(count)),
+        ("link", Some(switch_word(row.link_up, ["down", "up"]))),
+        ("capture", Some(switch_word(row.capturing, ["stopped", "started"]))),
+        ("transmit", Some(switch_word(row.transmitting, ["stopped", "started"]))),
+        ("frames_tx", Some(count_text(row.frames_tx))),
+        ("frames_rx", Some(count_text(row.frames_rx))),
+        ("bytes_tx", Some(count_text(row.bytes_tx))),
+        ("bytes_rx", Some(count_text(row.bytes_rx))),
+        ("frames_tx_rate", Some(finite_number("frames_tx_rate", row.frames_tx_rate)?)),
+        ("frames_rx_rate", Some(finite_number("frames_rx_rate", row.frames_rx_rate)?)),
+        ("bytes_tx_rate", Some(finite_number("bytes_tx_rate", row.bytes_tx_rate)?)),
+        ("bytes_rx_rate", Some(finite_number("bytes_rx_rate", row.bytes_rx_rate)?)),
+        ("last_change", row.last_change_ns.map(count_text)),
+        ("speed", row.speed_kbytes.map(count_text)),
     ];
     for (name, value) in all {
-        if let Some(value) = value.filter(|_| columns.has(name, NEW_PORT_COLUMNS.contains(&name))) {
+        if let Some(value) = value.filter(|_| columns.has_column(name, NEW_PORT_COLUMNS.contains(&name))) {
             members.insert(name.to_owned(), value);
         }
     }

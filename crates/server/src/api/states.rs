@@ -1,20 +1,20 @@
 //! Answers about neighbours, and reads requests for captures.
 
-use super::control::names;
+use super::control::read_names;
 use crate::tester::{CapturePart, IpFamily, KnownNeighbour, Tester, TesterRefusal};
 use serde_json::{Map, Value, json};
 
 /// Answers a `StatesRequest`.
-pub(super) fn states(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
+pub(super) fn answer_states(tester: &dyn Tester, request: &Value) -> Result<Value, TesterRefusal> {
     // OTG's default is the first.
     let choice = request["choice"].as_str().unwrap_or("ipv4_neighbors");
     let family = if choice == "ipv6_neighbors" { IpFamily::V6 } else { IpFamily::V4 };
-    let rows = tester.neighbours(family, &names(&request[choice], "ethernet_names"))?;
-    let rows: Vec<Value> = rows.iter().map(|row| neighbour(row, family)).collect();
+    let rows = tester.neighbour_rows(family, &read_names(&request[choice], "ethernet_names"))?;
+    let rows: Vec<Value> = rows.iter().map(|row| neighbour_json(row, family)).collect();
     Ok(json!({ "choice": choice, choice: rows }))
 }
 
-fn neighbour(row: &KnownNeighbour, family: IpFamily) -> Value {
+fn neighbour_json(row: &KnownNeighbour, family: IpFamily) -> Value {
     let address = if family == IpFamily::V6 { "ipv6_address" } else { "ipv4_address" };
     let mut members = Map::new();
     members.insert("ethernet_name".to_owned(), Value::String(row.ethernet.clone()));
@@ -33,7 +33,7 @@ pub(super) struct WantedCapture<'a> {
 }
 
 /// Reads a `CaptureRequest`.
-pub(super) fn capture(request: &Value) -> Result<WantedCapture<'_>, TesterRefusal> {
+pub(super) fn read_capture_request(request: &Value) -> Result<WantedCapture<'_>, TesterRefusal> {
     let port =
         request["port_name"].as_str().ok_or_else(|| TesterRefusal::validation("port_name: required"))?;
     let packets = &request["packets"];
@@ -42,12 +42,12 @@ pub(super) fn capture(request: &Value) -> Result<WantedCapture<'_>, TesterRefusa
     }
     let initial = &packets["slice"]["initial"];
     // OTG's defaults: 100 frames from the first one.
-    let start = number(initial, "start", 1)?;
-    let count = number(initial, "count", 100)?;
+    let start = read_slice_number(initial, "start", 1)?;
+    let count = read_slice_number(initial, "count", 100)?;
     Ok(WantedCapture { port, part: CapturePart::Slice { start, count } })
 }
 
-fn number(initial: &Value, name: &str, default: u64) -> Result<u64, TesterRefusal> {
+fn read_slice_number(initial: &Value, name: &str, default: u64) -> Result<u64, TesterRefusal> {
     // Settled JSON has 64-bit integers as text.
     match initial[name].as_str().map(str::parse::<u64>) {
         None => Ok(default),

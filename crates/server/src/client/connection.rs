@@ -25,13 +25,13 @@ enum Stream {
 
 impl ApiConnection {
     /// Connects. Reading and writing fail after `silence` without progress.
-    pub(super) fn open(
+    pub(super) fn open_connection(
         address: &ApiAddress,
         tls: Option<&Arc<ClientConfig>>,
         silence: Duration,
     ) -> Result<Self, ClientError> {
         let no_server = |source| ClientError::NoServer { address: address.to_string(), source };
-        let socket = connect(address).map_err(no_server)?;
+        let socket = connect_first_address(address).map_err(no_server)?;
         let limited =
             socket.set_read_timeout(Some(silence)).and_then(|()| socket.set_write_timeout(Some(silence)));
         limited.and_then(|()| socket.set_nodelay(true)).map_err(no_server)?;
@@ -56,12 +56,12 @@ impl ApiConnection {
         &self.address
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
+    pub(super) fn write_request(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
         let written = match &mut self.stream {
             Stream::Plain(stream) => stream.write_all(bytes),
             Stream::Tls(stream) => stream.write_all(bytes).and_then(|()| stream.flush()),
         };
-        written.map_err(|error| self.failure(error))
+        written.map_err(|error| self.to_client_error(error))
     }
 
     /// Appends the bytes that come next and returns their number; 0 at the end.
@@ -80,7 +80,7 @@ impl ApiConnection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 // The server has closed TCP without the end of TLS; the length of the body shows whether something is missing.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof && !bytes.is_empty() => Ok(0),
-                Err(error) => Err(self.failure(error)),
+                Err(error) => Err(self.to_client_error(error)),
             };
         }
     }
@@ -95,7 +95,7 @@ impl ApiConnection {
         Ok(())
     }
 
-    fn failure(&self, error: io::Error) -> ClientError {
+    fn to_client_error(&self, error: io::Error) -> ClientError {
         let (address, authority) = (self.address.to_string(), self.address.authority());
         let of_tls = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
         match of_tls {
@@ -122,7 +122,7 @@ impl ApiConnection {
 }
 
 /// The first address of the host that answers.
-fn connect(address: &ApiAddress) -> io::Result<TcpStream> {
+fn connect_first_address(address: &ApiAddress) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the name has no address");
     for socket in (address.host.as_str(), address.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&socket, CONNECT_TIMEOUT) {

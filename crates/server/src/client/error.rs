@@ -63,7 +63,7 @@ impl ClientError {
             Self::NotTls { .. } | Self::NotHttp { .. } | Self::Options(_) | Self::Refused { .. } => {
                 Blame::Usage
             }
-            Self::File { source, .. } => Blame::of_named_file(source),
+            Self::File { source, .. } => Blame::from_named_file(source),
             Self::Forbidden { .. } => Blame::Rights,
         }
     }

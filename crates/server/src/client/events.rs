@@ -38,39 +38,39 @@ impl EventStream {
         let mut body = BodyDecoder::new(is_chunked);
         let mut parser = EventParser::default();
         // An error is dropped: a chunk that is wrong is wrong again with the next bytes.
-        drop(body.decode(&received, &mut parser.unread));
+        drop(body.decode_into(&received, &mut parser.unread));
         Self { connection, body, parser, quiet: Duration::ZERO }
     }
 
     /// Returns the next event; `None` if there is none within this time. Fails when the server has ended or was silent for too long.
-    pub fn next(&mut self, patience: Duration) -> Result<Option<ServerEvent>, ClientError> {
+    pub fn next(&mut self, timeout: Duration) -> Result<Option<ServerEvent>, ClientError> {
         let lost = |source| ClientError::Lost { address: self.connection.address().to_string(), source };
-        self.connection.limit_silence(patience).map_err(lost)?;
+        self.connection.limit_silence(timeout).map_err(lost)?;
         loop {
             if let Some(event) = self.parser.next() {
                 return Ok(Some(event));
             }
             let mut bytes = Vec::new();
             match self.connection.read_more(&mut bytes) {
-                Ok(0) => return Err(self.lost(ErrorKind::UnexpectedEof, "the server has closed it")),
+                Ok(0) => return Err(self.lost_error(ErrorKind::UnexpectedEof, "the server has closed it")),
                 Ok(_) => self.quiet = Duration::ZERO,
                 Err(ClientError::Lost { source, .. }) if source.kind() == ErrorKind::TimedOut => {
-                    self.quiet += patience;
+                    self.quiet += timeout;
                     if self.quiet > SILENCE {
-                        return Err(self.lost(ErrorKind::TimedOut, "the server is silent"));
+                        return Err(self.lost_error(ErrorKind::TimedOut, "the server is silent"));
                     }
                     return Ok(None);
                 }
                 Err(error) => return Err(error),
             }
-            let decoded = self.body.decode(&bytes, &mut self.parser.unread);
+            let decoded = self.body.decode_into(&bytes, &mut self.parser.unread);
             if decoded.is_err() || self.parser.unread.len() > MOST_EVENT_BYTES {
-                return Err(self.lost(ErrorKind::InvalidData, "what came is not an event"));
+                return Err(self.lost_error(ErrorKind::InvalidData, "what came is not an event"));
             }
         }
     }
 
-    fn lost(&self, kind: ErrorKind, reason: &str) -> ClientError {
+    fn lost_error(&self, kind: ErrorKind, reason: &str) -> ClientError {
         let source = io::Error::new(kind, reason);
         ClientError::Lost { address: self.connection.address().to_string(), source }
     }

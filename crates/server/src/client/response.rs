@@ -19,7 +19,7 @@ pub(super) struct ResponseHead {
 
 impl ResponseHead {
     /// The head at the beginning of `bytes`; `None` if its end has not come yet.
-    pub(super) fn read(address: &ApiAddress, bytes: &[u8]) -> Result<Option<Self>, ClientError> {
+    pub(super) fn parse_head(address: &ApiAddress, bytes: &[u8]) -> Result<Option<Self>, ClientError> {
         let seen = &bytes[..bytes.len().min(5)];
         if seen != &b"HTTP/"[..seen.len()] {
             return Err(ClientError::not_http(address));
@@ -43,11 +43,13 @@ impl ResponseHead {
 }
 
 /// The document in a whole answer, or the refusal in it.
-pub(super) fn answer_of(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
-    let head = ResponseHead::read(address, bytes)?.ok_or_else(|| ClientError::cut_short(address))?;
+pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, ClientError> {
+    let head = ResponseHead::parse_head(address, bytes)?.ok_or_else(|| ClientError::cut_short(address))?;
     let mut body = Vec::new();
     let mut decoder = BodyDecoder::new(head.is_chunked);
-    decoder.decode(&bytes[head.length..], &mut body).map_err(|BadChunk| ClientError::not_http(address))?;
+    decoder
+        .decode_into(&bytes[head.length..], &mut body)
+        .map_err(|BadChunk| ClientError::not_http(address))?;
     let document = serde_json::from_slice::<Value>(&body);
     if head.status == 200 {
         return document.map_err(|error| {
@@ -95,7 +97,7 @@ impl BodyDecoder {
     }
 
     /// Appends the content in `bytes` to `content`.
-    pub(super) fn decode(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> Result<(), BadChunk> {
+    pub(super) fn decode_into(&mut self, mut bytes: &[u8], content: &mut Vec<u8>) -> Result<(), BadChunk> {
         if !self.is_chunked {
             content.extend_from_slice(bytes);
             return Ok(());
@@ -105,7 +107,7 @@ impl BodyDecoder {
                 ChunkState::Size => {
                     bytes = rest;
                     if first == b'\n' {
-                        self.state = self.begin_chunk()?;
+                        self.state = self.parse_size_line()?;
                     } else {
                         self.size_line.push(first);
                     }
@@ -132,7 +134,7 @@ impl BodyDecoder {
         Ok(())
     }
 
-    fn begin_chunk(&mut self) -> Result<ChunkState, BadChunk> {
+    fn parse_size_line(&mut self) -> Result<ChunkState, BadChunk> {
         let line = std::mem::take(&mut self.size_line);
         let text = std::str::from_utf8(&line).map_err(|_| BadChunk)?;
         // A chunk extension may follow the size (RFC 9112, 7.1.1). It is ignored.
@@ -159,17 +161,17 @@ mod tests {
         for size in 1..text.len() {
             let (mut decoder, mut content) = (BodyDecoder::new(true), Vec::new());
             for piece in text.chunks(size) {
-                decoder.decode(piece, &mut content).expect("chunks");
+                decoder.decode_into(piece, &mut content).expect("chunks");
             }
             assert_eq!(content, b"hello, world", "{size}");
         }
-        assert_eq!(BodyDecoder::new(true).decode(b"zz\r\n", &mut Vec::new()), Err(BadChunk));
-        assert_eq!(BodyDecoder::new(true).decode(&[b'1'; 99], &mut Vec::new()), Err(BadChunk));
+        assert_eq!(BodyDecoder::new(true).decode_into(b"zz\r\n", &mut Vec::new()), Err(BadChunk));
+        assert_eq!(BodyDecoder::new(true).decode_into(&[b'1'; 99], &mut Vec::new()), Err(BadChunk));
     }
 
     #[test]
     fn refusals_have_the_words_of_the_server_and_what_to_do() {
-        let refused = |answer: &str| answer_of(&address(), answer.as_bytes()).expect_err("refused");
+        let refused = |answer: &str| parse_answer(&address(), answer.as_bytes()).expect_err("refused");
         let body = "{\"code\":401,\"kind\":\"validation\",\"errors\":[\"send the token\"]}";
         let error = refused(&format!("HTTP/1.1 401 Unauthorized\r\nA: b\r\n\r\n{body}"));
         assert!(
@@ -184,7 +186,7 @@ mod tests {
             let error = refused(cut);
             assert!(error.may_pass() && error.to_string().contains("write https://127.0.0.1:1"), "{error}");
         }
-        let good = answer_of(
+        let good = parse_answer(
             &address(),
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
         );

@@ -22,7 +22,7 @@ pub enum CertificateTrust {
 }
 
 impl CertificateTrust {
-    pub(super) fn configure(
+    pub(super) fn build_config(
         &self,
         address: &ApiAddress,
         has_token: bool,
@@ -34,7 +34,7 @@ impl CertificateTrust {
             .map_err(|error| ClientError::Options(error.to_string()))?;
         let config = match self {
             Self::Authorities(file) => {
-                builder.with_root_certificates(authorities(file)?).with_no_client_auth()
+                builder.with_root_certificates(read_authorities(file)?).with_no_client_auth()
             }
             Self::ThisMachine if !address.is_loopback() || has_token => {
                 return Err(ClientError::Options(format!(
@@ -52,7 +52,7 @@ impl CertificateTrust {
     }
 }
 
-fn authorities(file: &Path) -> Result<RootCertStore, ClientError> {
+fn read_authorities(file: &Path) -> Result<RootCertStore, ClientError> {
     let unreadable = |source| ClientError::File { path: file.display().to_string(), source };
     let invalid = |reason: String| unreadable(io::Error::new(io::ErrorKind::InvalidData, reason));
     let read = CertificateDer::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
@@ -114,7 +114,7 @@ mod tests {
     fn a_token_and_another_machine_need_a_known_certificate() {
         let configure = |trust: CertificateTrust, address: &str, has_token| {
             trust
-                .configure(&address.parse().expect("an address"), has_token)
+                .build_config(&address.parse().expect("an address"), has_token)
                 .map_err(|error| error.to_string())
         };
         let local = "127.0.0.1:8443";

@@ -13,7 +13,7 @@ pub(super) fn open_capture(path: &str, part: CapturePart) -> io::Result<CaptureF
             CaptureFile { bytes: Box::new(file), length: Some(length) }
         }
         CapturePart::Slice { start, count } => {
-            let bytes = slice::slice(io::BufReader::new(file), start, count)?;
+            let bytes = slice::slice_capture(io::BufReader::new(file), start, count)?;
             let length = Some(bytes.len() as u64);
             CaptureFile { bytes: Box::new(io::Cursor::new(bytes)), length }
         }

@@ -5,22 +5,23 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 /// Gives the flows that `update` names their new rate or size.
-pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, TesterRefusal> {
+pub(super) fn update_flows(mut config: Value, update: &Value) -> Result<Value, TesterRefusal> {
     if update.get("protocols").is_some() {
         return Err(TesterRefusal::validation(
             "protocols: not supported: only rates and sizes of flows can be updated",
         ));
     }
     let update = &update["flows"];
-    let properties: Vec<&str> = list(&update["property_names"]).iter().filter_map(Value::as_str).collect();
+    let properties: Vec<&str> =
+        list_items(&update["property_names"]).iter().filter_map(Value::as_str).collect();
     let mut errors = Vec::new();
     if properties.is_empty() {
         errors.push("flows.property_names: name what to update: rate, size".to_owned());
     }
-    for (index, change) in list(&update["flows"]).iter().enumerate() {
-        let name = name_of(change);
+    for (index, change) in list_items(&update["flows"]).iter().enumerate() {
+        let name = flow_name(change);
         let flows = config.get_mut("flows").and_then(Value::as_array_mut);
-        let Some(flow) = flows.into_iter().flatten().find(|flow| name_of(flow) == name) else {
+        let Some(flow) = flows.into_iter().flatten().find(|flow| flow_name(flow) == name) else {
             errors.push(format!("flows.flows[{index}].name: there is no flow `{name}`"));
             continue;
         };
@@ -34,17 +35,17 @@ pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, TesterR
             }
         }
     }
-    checked(config, errors)
+    config_or_errors(config, errors)
 }
 
 /// Adds the flows of `append` after the existing ones.
-pub(super) fn append(mut config: Value, append: Value) -> Result<Value, TesterRefusal> {
+pub(super) fn append_flows(mut config: Value, append: Value) -> Result<Value, TesterRefusal> {
     let mut errors = Vec::new();
-    let mut names: HashSet<String> = names(&config).map(str::to_owned).collect();
+    let mut names: HashSet<String> = flow_names(&config).map(str::to_owned).collect();
     let mut new = Vec::new();
-    for (place, resources) in list(&append["config_append_list"]).iter().enumerate() {
-        for (index, flow) in list(&resources["flows"]).iter().enumerate() {
-            let name = name_of(flow);
+    for (place, resources) in list_items(&append["config_append_list"]).iter().enumerate() {
+        for (index, flow) in list_items(&resources["flows"]).iter().enumerate() {
+            let name = flow_name(flow);
             // New names must also differ from each other, so each one is added to the set.
             if !names.insert(name.to_owned()) {
                 errors.push(format!(
@@ -59,16 +60,16 @@ pub(super) fn append(mut config: Value, append: Value) -> Result<Value, TesterRe
     } else if let Some(config) = config.as_object_mut() {
         config.insert("flows".into(), Value::Array(new));
     }
-    checked(config, errors)
+    config_or_errors(config, errors)
 }
 
 /// Removes the flows that `delete` names.
-pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, TesterRefusal> {
-    let known: HashSet<&str> = names(&config).collect();
+pub(super) fn delete_flows(mut config: Value, delete: &Value) -> Result<Value, TesterRefusal> {
+    let known: HashSet<&str> = flow_names(&config).collect();
     let mut errors = Vec::new();
     let mut gone: HashSet<String> = HashSet::new();
-    for (place, resources) in list(&delete["config_delete_list"]).iter().enumerate() {
-        for (index, name) in list(&resources["flows"]).iter().enumerate() {
+    for (place, resources) in list_items(&delete["config_delete_list"]).iter().enumerate() {
+        for (index, name) in list_items(&resources["flows"]).iter().enumerate() {
             let name = name.as_str().unwrap_or_default();
             if !known.contains(name) {
                 errors.push(format!("config_delete_list[{place}].flows[{index}]: there is no flow `{name}`"));
@@ -78,25 +79,25 @@ pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, TesterR
     }
     if let Some(flows) = config.get_mut("flows").and_then(Value::as_array_mut) {
         // Also with errors: the result is dropped then.
-        flows.retain(|flow| !gone.contains(name_of(flow)));
+        flows.retain(|flow| !gone.contains(flow_name(flow)));
     }
-    checked(config, errors)
+    config_or_errors(config, errors)
 }
 
-fn checked(config: Value, errors: Vec<String>) -> Result<Value, TesterRefusal> {
+fn config_or_errors(config: Value, errors: Vec<String>) -> Result<Value, TesterRefusal> {
     // All or nothing: OTG leaves the state after a failed append or delete open, packetrig does not.
     if errors.is_empty() { Ok(config) } else { Err(TesterRefusal { kind: RefusalKind::Validation, errors }) }
 }
 
-fn names(config: &Value) -> impl Iterator<Item = &str> {
-    list(&config["flows"]).iter().map(name_of)
+fn flow_names(config: &Value) -> impl Iterator<Item = &str> {
+    list_items(&config["flows"]).iter().map(flow_name)
 }
 
-fn list(value: &Value) -> &[Value] {
+fn list_items(value: &Value) -> &[Value] {
     value.as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
-fn name_of(flow: &Value) -> &str {
+fn flow_name(flow: &Value) -> &str {
     flow["name"].as_str().unwrap_or_default()
 }
 
@@ -112,25 +113,26 @@ mod tests {
     #[test]
     fn rates_and_sizes_are_updated() {
         let change = json!({"flows": {"property_names": ["rate"], "flows": [{"name": "a", "rate": {"pps": "9"}, "size": {}}]}});
-        let after = update(config(), &change).expect("updates");
+        let after = update_flows(config(), &change).expect("updates");
         assert_eq!(after["flows"][0], json!({"name": "a", "rate": {"pps": "9"}}));
         let bad = json!({"flows": {"property_names": ["size"], "flows": [{"name": "x"}, {"name": "b"}]}});
-        let errors = update(config(), &bad).expect_err("refused").errors;
+        let errors = update_flows(config(), &bad).expect_err("refused").errors;
         assert!(errors[0].starts_with("flows.flows[0].name") && errors[1].starts_with("flows.flows[1].size"));
-        assert!(update(config(), &json!({"protocols": {}})).is_err());
+        assert!(update_flows(config(), &json!({"protocols": {}})).is_err());
     }
 
     #[test]
     fn flows_come_and_go() {
         let more = json!({"config_append_list": [{"choice": "flows", "flows": [{"name": "c"}]}]});
-        let after = append(config(), more).expect("appends");
-        assert_eq!(names(&after).collect::<Vec<_>>(), ["a", "b", "c"]);
+        let after = append_flows(config(), more).expect("appends");
+        assert_eq!(flow_names(&after).collect::<Vec<_>>(), ["a", "b", "c"]);
         let twice = json!({"config_append_list": [{"flows": [{"name": "d"}, {"name": "d"}]}, {"flows": [{"name": "a"}]}]});
-        assert_eq!(append(config(), twice).expect_err("refused").errors.len(), 2);
+        assert_eq!(append_flows(config(), twice).expect_err("refused").errors.len(), 2);
         let less = json!({"config_delete_list": [{"flows": ["a"]}]});
-        assert_eq!(names(&delete(after, &less).expect("deletes")).collect::<Vec<_>>(), ["b", "c"]);
-        assert!(delete(config(), &json!({"config_delete_list": [{"flows": ["z"]}]})).is_err());
-        let into_nothing = append(json!({}), json!({"config_append_list": [{"flows": [{"name": "c"}]}]}));
-        assert_eq!(names(&into_nothing.expect("appends")).collect::<Vec<_>>(), ["c"]);
+        assert_eq!(flow_names(&delete_flows(after, &less).expect("deletes")).collect::<Vec<_>>(), ["b", "c"]);
+        assert!(delete_flows(config(), &json!({"config_delete_list": [{"flows": ["z"]}]})).is_err());
+        let into_nothing =
+            append_flows(json!({}), json!({"config_append_list": [{"flows": [{"name": "c"}]}]}));
+        assert_eq!(flow_names(&into_nothing.expect("appends")).collect::<Vec<_>>(), ["c"]);
     }
 }

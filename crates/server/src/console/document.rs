@@ -2,7 +2,7 @@
 
 use super::live::LiveCounts;
 use super::names::ConfigurationNames;
-use super::refusals::warnings;
+use super::refusals::plan_warnings;
 use super::{ChangeState, ClientView, TestConsole};
 use crate::tester::TesterRefusal;
 use packetrig_fleet::event::RunEvent;
@@ -35,13 +35,13 @@ pub(super) struct ReadConfiguration {
 
 impl<R: RunSource> TestConsole<R> {
     /// Reads a configuration. As values it takes many times its length, and so does the reading: they are gone before that begins.
-    pub(super) fn read(&self, mut config: Value) -> Result<ReadConfiguration, TesterRefusal> {
+    pub(super) fn read_config(&self, mut config: Value) -> Result<ReadConfiguration, TesterRefusal> {
         let names = ConfigurationNames::without_routes(&config);
         let text = config.to_string();
         replace_aliases(&mut config, &self.aliases);
         let with_locations = if self.aliases.is_empty() { text.clone() } else { config.to_string() };
         drop(config);
-        let document = PlanDocument::read(with_locations, self.rigs.reading())?;
+        let document = PlanDocument::read_text(with_locations, self.rigs.read_options())?;
         Ok(ReadConfiguration { text, names, document })
     }
 
@@ -57,42 +57,42 @@ impl<R: RunSource> TestConsole<R> {
             return Ok(Vec::new());
         }
         // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
-        let ReadConfiguration { text, names, document } = self.read(config)?;
+        let ReadConfiguration { text, names, document } = self.read_config(config)?;
         self.end_run(changes);
         let plan = Arc::clone(document.plan());
-        let warnings = warnings(&plan);
+        let warnings = plan_warnings(&plan);
         let live = Arc::new(Mutex::new(LiveCounts::default()));
         let sink = {
             let live = Arc::clone(&live);
             Box::new(move |event: &RunEvent| {
-                live.lock().unwrap_or_else(PoisonError::into_inner).take(event);
+                live.lock().unwrap_or_else(PoisonError::into_inner).on_event(event);
             })
         };
-        changes.run = Some(self.rigs.open(document, sink)?);
+        changes.run = Some(self.rigs.open_steered_run(document, sink)?);
         let names = Arc::new(names.with_routes(&plan));
         let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.view() = ClientView { names, config: text, number, plan: Some(plan), live };
+        *self.lock_view() = ClientView { names, config: text, number, plan: Some(plan), live };
         Ok(warnings)
     }
 
     /// Makes the open run follow `config` from now on.
-    pub(super) fn replan(
+    pub(super) fn replan_run(
         &self,
         changes: &mut ChangeState,
         config: Value,
     ) -> Result<Vec<String>, TesterRefusal> {
-        let ReadConfiguration { text, names, document } = self.read(config)?;
-        let warnings = warnings(document.plan());
+        let ReadConfiguration { text, names, document } = self.read_config(config)?;
+        let warnings = plan_warnings(document.plan());
         let Some(run) = &mut changes.run else {
             return Err(TesterRefusal::validation("there is no configuration to change"));
         };
         // Before the view changes: if the run refuses, clients still see the old configuration.
-        run.steer(PlanChange::Replan(document))?;
+        run.make_change(PlanChange::Replan(document))?;
         let plan = run.plan();
-        let mut view = self.view();
+        let mut view = self.lock_view();
         let names = names.with_routes(&plan);
         // A new flow may have the name of a removed one, and must not show its counts.
-        view.live().hide(names.streams_unknown_to(&view.names));
+        view.lock_live().hide_streams(names.streams_unknown_to(&view.names));
         view.names = Arc::new(names);
         view.config = text;
         view.plan = Some(plan);

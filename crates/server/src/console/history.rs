@@ -26,9 +26,9 @@ impl Default for TotalsHistory {
 }
 
 impl TotalsHistory {
-    pub(super) fn add(&mut self, sample: &CountSample) {
+    pub(super) fn add_sample(&mut self, sample: &CountSample) {
         let elapsed = sample.at.since(*self.origin.get_or_insert(sample.at));
-        self.latest = totals(sample, elapsed);
+        self.latest = sum_totals(sample, elapsed);
         let due = self.points.last().is_none_or(|last| {
             // Samples do not come exactly on time: the nearest one is taken.
             elapsed.as_u64() + FIRST_INTERVAL.as_u64() / 2 >= last.elapsed.as_u64() + self.interval.as_u64()
@@ -62,7 +62,7 @@ impl TotalsHistory {
     }
 }
 
-fn totals(sample: &CountSample, elapsed: Nanos) -> HistoryPoint {
+fn sum_totals(sample: &CountSample, elapsed: Nanos) -> HistoryPoint {
     let mut totals = HistoryPoint { elapsed, ..HistoryPoint::default() };
     for (_, sent) in &sample.tx {
         totals.frames_tx += sent.frames;
@@ -88,7 +88,7 @@ mod tests {
         for tick in 0..10_000_u64 {
             let sent = StreamTxCounts { frames: tick, ..StreamTxCounts::default() };
             let at = MonoTime::from_nanos(7_000_000_000 + tick * 100_000_000);
-            history.add(&CountSample { at, tx: vec![(0, sent)], ..CountSample::default() });
+            history.add_sample(&CountSample { at, tx: vec![(0, sent)], ..CountSample::default() });
         }
         let points = history.points();
         assert!((500..=MOST_POINTS + 1).contains(&points.len()), "{}", points.len());

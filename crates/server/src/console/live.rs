@@ -69,7 +69,7 @@ pub(super) struct LiveCounts {
 }
 
 impl LiveCounts {
-    pub(super) fn take(&mut self, event: &RunEvent) {
+    pub(super) fn on_event(&mut self, event: &RunEvent) {
         self.revision += 1;
         if self.run.as_ref() != Some(&event.run) {
             self.begin_with(&event.run);
@@ -84,12 +84,13 @@ impl LiveCounts {
             RunEventKind::Counters { node, sample } => {
                 // A node's counts are cumulative, so the last sample of each node adds up to the whole fleet.
                 let others = self.nodes.iter().filter(|(other, _)| *other != node);
-                let together = others.fold(CountSample::clone(sample), |sum, (_, counts)| sum.joined(counts));
+                let together =
+                    others.fold(CountSample::clone(sample), |sum, (_, counts)| sum.joined_with(counts));
                 if *node == NodeName::local() {
-                    self.add(together);
+                    self.add_sample(together);
                 } else {
                     // In a fleet each node has a clock of its own.
-                    self.add(CountSample { at: event.at, ..together });
+                    self.add_sample(CountSample { at: event.at, ..together });
                     self.nodes.insert(node.clone(), Arc::new(CountSample::clone(sample)));
                 }
             }
@@ -122,7 +123,7 @@ impl LiveCounts {
         self.revision
     }
 
-    fn add(&mut self, mut sample: CountSample) {
+    fn add_sample(&mut self, mut sample: CountSample) {
         for (stream, counts) in &sample.tx {
             if counts.is_sending {
                 self.quiet_since.remove(stream);
@@ -142,9 +143,9 @@ impl LiveCounts {
         // The look-ups below use binary search.
         sample.tx.sort_unstable_by_key(|(stream, _)| *stream);
         sample.rx.sort_unstable_by_key(|(stream, port, _)| (*stream, *port));
-        forget(&mut sample, &self.reborn);
+        clear_streams(&mut sample, &self.reborn);
         let at = sample.at;
-        self.history.add(&sample);
+        self.history.add_sample(&sample);
         self.samples.push_back(Arc::new(sample));
         // Keep one sample that is at least a window old: rates need it as their beginning.
         while self.samples.get(1).is_some_and(|second| at.since(second.at) >= WINDOW) {
@@ -153,17 +154,17 @@ impl LiveCounts {
     }
 
     /// Hides the counts of these streams until they begin.
-    pub(super) fn hide(&mut self, streams: impl IntoIterator<Item = usize>) {
+    pub(super) fn hide_streams(&mut self, streams: impl IntoIterator<Item = usize>) {
         self.revision += 1;
         self.reborn.extend(streams);
         for sample in &mut self.samples {
             // A viewer may still share the sample; then this makes a copy.
-            forget(Arc::make_mut(sample), &self.reborn);
+            clear_streams(Arc::make_mut(sample), &self.reborn);
         }
     }
 
     /// Shows these streams again, because they have been started again.
-    pub(super) fn show(&mut self, streams: &[usize]) {
+    pub(super) fn show_streams(&mut self, streams: &[usize]) {
         self.revision += 1;
         for stream in streams {
             self.reborn.remove(stream);
@@ -171,18 +172,18 @@ impl LiveCounts {
     }
 
     /// Returns whether an echo request was answered, once that is known.
-    pub(super) fn ping(&self, number: u64) -> Option<bool> {
-        self.latest()?.pings.iter().find(|(of, _)| *of == number)?.1
+    pub(super) fn ping_result(&self, number: u64) -> Option<bool> {
+        self.latest_sample()?.pings.iter().find(|(of, _)| *of == number)?.1
     }
 
     /// Path of the last capture of a port.
-    pub(super) fn captured(&self, port: usize) -> Option<&str> {
-        let captures = self.latest()?.captures.iter();
+    pub(super) fn capture_file(&self, port: usize) -> Option<&str> {
+        let captures = self.latest_sample()?.captures.iter();
         captures.filter(|capture| capture.port == port).find_map(|capture| capture.file.as_deref())
     }
 
     pub(super) fn is_capturing(&self, port: usize) -> bool {
-        let captures = self.latest().map(|latest| latest.captures.as_slice()).unwrap_or_default();
+        let captures = self.latest_sample().map(|latest| latest.captures.as_slice()).unwrap_or_default();
         captures.iter().any(|capture| capture.port == port && capture.is_running)
     }
 
@@ -196,7 +197,7 @@ impl LiveCounts {
         self.links.get(&port).map(|link| link.since)
     }
 
-    pub(super) fn latest(&self) -> Option<&CountSample> {
+    pub(super) fn latest_sample(&self) -> Option<&CountSample> {
         self.samples.back().map(|sample| &**sample)
     }
 
@@ -206,14 +207,14 @@ impl LiveCounts {
     }
 
     /// Reason why the run has ended, if it has ended by itself.
-    pub(super) fn ended(&self) -> Option<&str> {
+    pub(super) fn end_reason(&self) -> Option<&str> {
         self.ended.as_deref()
     }
 
     /// Returns whether a stream sends, or its last frames may still be on their way.
     pub(super) fn is_at_work(&self, stream: usize, all_arrived: bool) -> bool {
-        let Some(latest) = self.latest() else { return false };
-        let Some(counts) = sent(latest, stream) else { return false };
+        let Some(latest) = self.latest_sample() else { return false };
+        let Some(counts) = sent_counts(latest, stream) else { return false };
         // A frame that its receiver has not reported yet cannot count as missing.
         let has_settled = self
             .quiet_since
@@ -224,10 +225,10 @@ impl LiveCounts {
 
     /// Returns the counts of all ports, if there is no traffic now. Traffic that begins then restarts the counters of ports from zero.
     pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, PortTotals>> {
-        let latest = self.latest()?;
+        let latest = self.latest_sample()?;
         // A paused flow will go on with its counts, so it still belongs to the traffic so far.
         let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
-        is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect())
+        is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, port_totals(plan, latest, port))).collect())
     }
 
     /// Restarts the counters of ports from these counts.
@@ -236,8 +237,8 @@ impl LiveCounts {
     }
 
     /// Counts of a port since traffic last began.
-    pub(super) fn moved(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
-        let now = moved(plan, sample, port);
+    pub(super) fn moved_since_start(&self, plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
+        let now = port_totals(plan, sample, port);
         // Samples from before the start have smaller counts than `before`: nothing has moved since then.
         let before = self.before.get(&port).copied().unwrap_or_default();
         PortTotals {
@@ -249,7 +250,7 @@ impl LiveCounts {
     }
 }
 
-fn forget(sample: &mut CountSample, streams: &HashSet<usize>) {
+fn clear_streams(sample: &mut CountSample, streams: &HashSet<usize>) {
     for (_, counts) in sample.tx.iter_mut().filter(|(stream, _)| streams.contains(stream)) {
         counts.since_start = SinceStart::default();
         counts.is_paused = false;
@@ -260,13 +261,13 @@ fn forget(sample: &mut CountSample, streams: &HashSet<usize>) {
 }
 
 /// Sender's counts of a stream. Samples are sorted by stream, because there may be thousands of them.
-pub(super) fn sent(sample: &CountSample, stream: usize) -> Option<&StreamTxCounts> {
+pub(super) fn sent_counts(sample: &CountSample, stream: usize) -> Option<&StreamTxCounts> {
     let place = sample.tx.binary_search_by_key(&stream, |(index, _)| *index).ok()?;
     Some(&sample.tx[place].1)
 }
 
 /// Receivers' counts of a stream, one for each port.
-pub(super) fn received(
+pub(super) fn received_counts(
     sample: &CountSample,
     stream: usize,
 ) -> impl Iterator<Item = (usize, &StreamRxCounts)> {
@@ -276,7 +277,7 @@ pub(super) fn received(
 }
 
 /// All that a port has sent and received in the run.
-fn moved(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
+fn port_totals(plan: &Plan, sample: &CountSample, port: usize) -> PortTotals {
     let mut moved = PortTotals::default();
     for (stream, counts) in &sample.tx {
         if plan.streams.get(*stream).is_some_and(|stream| stream.tx == port) {
@@ -305,7 +306,7 @@ mod tests {
         let at = |seconds: u64| MonoTime::from_nanos(seconds * 1_000_000_000);
         let mut tell = |node: &str, when: u64, sample: CountSample| {
             let kind = RunEventKind::Counters { node: NodeName(node.into()), sample: Box::new(sample) };
-            live.take(&RunEvent { run: RunId("r".into()), at: at(when), kind });
+            live.on_event(&RunEvent { run: RunId("r".into()), at: at(when), kind });
         };
         let sender = |frames| StreamTxCounts { frames, ..StreamTxCounts::default() };
         // Its clock is far ahead.
@@ -313,10 +314,10 @@ mod tests {
         let counts = StreamRxCounts { frames: 6, ..StreamRxCounts::default() };
         tell("b", 2, CountSample { at: at(5), rx: vec![(0, 1, counts)], ..CountSample::default() });
         tell("a", 3, CountSample { at: at(902), tx: vec![(0, sender(9))], ..CountSample::default() });
-        let latest = live.latest().unwrap();
-        assert_eq!((latest.at, sent(latest, 0).unwrap().frames), (at(3), 9));
+        let latest = live.latest_sample().unwrap();
+        assert_eq!((latest.at, sent_counts(latest, 0).unwrap().frames), (at(3), 9));
         assert_eq!(
-            received(latest, 0).map(|(port, counts)| (port, counts.frames)).collect::<Vec<_>>(),
+            received_counts(latest, 0).map(|(port, counts)| (port, counts.frames)).collect::<Vec<_>>(),
             [(1, 6)]
         );
     }
@@ -331,7 +332,7 @@ mod tests {
             let sample =
                 CountSample { at, receivers_behind, tx: vec![(0, counts)], ..CountSample::default() };
             let kind = RunEventKind::Counters { node: NodeName("a".into()), sample: Box::new(sample) };
-            live.take(&RunEvent { run: RunId("r".into()), at, kind });
+            live.on_event(&RunEvent { run: RunId("r".into()), at, kind });
             live.is_at_work(0, false)
         };
         assert_eq!([tell(0, 0), tell(100, 100), tell(450, 200)], [true; 3], "quiet since 100 ms");

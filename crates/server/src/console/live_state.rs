@@ -1,6 +1,6 @@
 //! The run as viewers see it. It is made from clones of shared values, outside all locks.
 
-use super::live::{LiveCounts, received, sent};
+use super::live::{LiveCounts, received_counts, sent_counts};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
 use super::rows::{self, StreamRates, WallClock};
 use super::{ClientView, TestConsole};
@@ -19,19 +19,19 @@ use std::sync::Arc;
 
 impl<R: RunSource> LiveSource for TestConsole<R> {
     fn revision(&self) -> u64 {
-        let view = self.view();
-        revision(view.number, &view.live())
+        let view = self.lock_view();
+        combined_revision(view.number, &view.lock_live())
     }
 
-    fn live(&self) -> LiveState {
-        let ViewedRun { number, names, plan, live } = self.view().viewed();
-        let run = plan.map(|plan| run(&plan, &names, &live, &|at| self.rigs.wall_clock(at)));
-        LiveState { revision: revision(number, &live), configuration: number, run }
+    fn live_state(&self) -> LiveState {
+        let ViewedRun { number, names, plan, live } = self.lock_view().take_snapshot();
+        let run = plan.map(|plan| live_run(&plan, &names, &live, &|at| self.rigs.wall_clock(at)));
+        LiveState { revision: combined_revision(number, &live), configuration: number, run }
     }
 }
 
 /// Numbers of configurations and of events only grow; the mix makes one number of both that hardly ever repeats.
-const fn revision(configuration: u64, live: &LiveCounts) -> u64 {
+const fn combined_revision(configuration: u64, live: &LiveCounts) -> u64 {
     configuration.wrapping_mul(1 << 40).wrapping_add(live.revision())
 }
 
@@ -44,38 +44,38 @@ struct ViewedRun {
 }
 
 impl ClientView {
-    fn viewed(&self) -> ViewedRun {
-        let live = self.live().clone();
+    fn take_snapshot(&self) -> ViewedRun {
+        let live = self.lock_live().clone();
         ViewedRun { number: self.number, names: Arc::clone(&self.names), plan: self.plan.clone(), live }
     }
 }
 
-fn run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: WallClock<'_>) -> LiveRun {
-    let ports = (0..plan.ports.len()).map(|port| self::port(plan, names, live, port, wall)).collect();
+fn live_run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: WallClock<'_>) -> LiveRun {
+    let ports = (0..plan.ports.len()).map(|port| self::live_port(plan, names, live, port, wall)).collect();
     let routes = names.flows().iter().flat_map(|flow| flow.routes.iter().map(move |route| (flow, route)));
-    let streams: Vec<LiveStream> = routes.map(|(flow, route)| stream(plan, flow, route, live)).collect();
+    let streams: Vec<LiveStream> = routes.map(|(flow, route)| live_stream(plan, flow, route, live)).collect();
     let mut run = LiveRun {
         id: live.run.as_ref().map(|run| run.0.clone()),
         state: live.state.map(|state| state.to_string()),
-        ended: live.ended().map(str::to_owned),
+        ended: live.end_reason().map(str::to_owned),
         findings: live.findings.iter().cloned().collect(),
         history: live.history.points(),
         ports,
         ..LiveRun::default()
     };
-    if let Some(latest) = live.latest() {
+    if let Some(latest) = live.latest_sample() {
         run.sampled_wall_ns = Some(wall(latest.at));
         run.elapsed = live.history.latest().elapsed;
-        run.totals = totals(latest, live, &streams);
-        run.ledger = ledger(latest, live);
-        run.losses = losses(plan, live, latest, run.totals.started > 0);
-        run.neighbours = latest.neighbours.iter().map(rows::neighbour).collect();
+        run.totals = live_totals(latest, live, &streams);
+        run.ledger = live_ledger(latest, live);
+        run.losses = live_losses(plan, live, latest, run.totals.started > 0);
+        run.neighbours = latest.neighbours.iter().map(rows::neighbour_row).collect();
     }
     run.streams = streams;
     run
 }
 
-fn port(
+fn live_port(
     plan: &Plan,
     names: &ConfigurationNames,
     live: &LiveCounts,
@@ -83,9 +83,10 @@ fn port(
     wall: WallClock<'_>,
 ) -> LivePort {
     let open = live.ports.iter().find(|open| open.info.name == plan.ports[port].name);
-    let counters = live.latest().and_then(|latest| latest.ports.iter().find(|(index, ..)| *index == port));
+    let counters =
+        live.latest_sample().and_then(|latest| latest.ports.iter().find(|(index, ..)| *index == port));
     LivePort {
-        row: rows::port(plan, names, live, port, wall),
+        row: rows::port_row(plan, names, live, port, wall),
         node: open.map(|open| open.node.to_string()),
         info: open.map(|open| open.info.clone()),
         tx: counters.map(|(_, tx, _)| *tx),
@@ -93,7 +94,7 @@ fn port(
     }
 }
 
-fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -> LiveStream {
+fn live_stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -> LiveStream {
     let receivers: Vec<&str> = route.rx.iter().map(|port| plan.ports[*port].name.as_str()).collect();
     let bare = LiveStream {
         name: flow.name.clone(),
@@ -101,11 +102,11 @@ fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -
         port_rx: receivers.join(","),
         ..LiveStream::default()
     };
-    let Some(latest) = live.latest() else { return bare };
-    let state = rows::transmit(plan, live, latest, &route.streams);
+    let Some(latest) = live.latest_sample() else { return bare };
+    let state = rows::transmit_state(plan, live, latest, &route.streams);
     // A stream that has stopped has no rate, although the samples of the last second still differ.
     let rates = if state == TransmitState::Started {
-        rows::rates(live, &route.streams)
+        rows::stream_rates(live, &route.streams)
     } else {
         StreamRates::default()
     };
@@ -117,7 +118,7 @@ fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -
         frames_rate: rates.frames_rx,
         bytes_rate: rates.bytes_rx,
         loss: rows::live_loss(plan, latest, &route.streams, state),
-        latency: rows::latency(latest, &route.streams),
+        latency: rows::stream_latency(latest, &route.streams),
     };
     LiveStream {
         state,
@@ -130,7 +131,7 @@ fn stream(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts) -
     }
 }
 
-fn totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> LiveTotals {
+fn live_totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> LiveTotals {
     let mut totals = LiveTotals { counts: live.history.latest(), ..LiveTotals::default() };
     for stream in streams {
         totals.frames_tx_rate += stream.frames_tx_rate;
@@ -156,9 +157,9 @@ fn totals(latest: &CountSample, live: &LiveCounts, streams: &[LiveStream]) -> Li
 }
 
 /// Makes the accounts that are known during a run. The planned and the expected numbers are known only at the end.
-fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
+fn live_ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
     let mut ledger = FrameLedger::default();
-    ledger.add(LedgerAccount::Built, live.history.latest().frames_tx);
+    ledger.add_frames(LedgerAccount::Built, live.history.latest().frames_tx);
     for (_, tx, rx) in &sample.ports {
         // An interface counts everything that it transmits: of a port that sent nothing, none of it belongs to this run.
         if tx.has_sent() {
@@ -167,20 +168,20 @@ fn ledger(sample: &CountSample, live: &LiveCounts) -> FrameLedger {
         ledger.add_receiver(rx);
     }
     for (.., received) in &sample.rx {
-        ledger.add(LedgerAccount::Recognised, received.frames);
-        ledger.add(LedgerAccount::Counted, received.sequence.unique);
-        ledger.add(LedgerAccount::Duplicate, received.sequence.duplicates);
-        ledger.add(LedgerAccount::Stale, received.sequence.stale);
+        ledger.add_frames(LedgerAccount::Recognised, received.frames);
+        ledger.add_frames(LedgerAccount::Counted, received.sequence.unique);
+        ledger.add_frames(LedgerAccount::Duplicate, received.sequence.duplicates);
+        ledger.add_frames(LedgerAccount::Stale, received.sequence.stale);
     }
     ledger
 }
 
 /// Losses of the whole run, by place.
-fn losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
+fn live_losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool) -> LiveLosses {
     let measured = plan.streams.iter().enumerate().filter(|(_, stream)| stream.metrics.enable);
     let loss = measured
         .map(|(index, stream)| {
-            let state = rows::transmit(plan, live, sample, &[index]);
+            let state = rows::transmit_state(plan, live, sample, &[index]);
             loss_of(stream, index, sample, state == TransmitState::Started)
         })
         .fold(LiveLoss::default(), LiveLoss::plus);
@@ -196,11 +197,11 @@ fn losses(plan: &Plan, live: &LiveCounts, sample: &CountSample, in_motion: bool)
 
 /// Losses of a stream since the run was opened.
 fn loss_of(stream: &Stream, index: usize, sample: &CountSample, may_be_in_flight: bool) -> LiveLoss {
-    let numbered = sent(sample, index).map_or(0, StreamTxCounts::numbered);
+    let numbered = sent_counts(sample, index).map_or(0, StreamTxCounts::numbered_frames);
     let (mut counted, mut gaps) = (0, 0);
-    for (_, counts) in received(sample, index) {
+    for (_, counts) in received_counts(sample, index) {
         counted += counts.sequence.unique;
         gaps += counts.sequence.lost;
     }
-    LiveLoss::new(stream.expected(numbered), counted, gaps, may_be_in_flight)
+    LiveLoss::new(stream.expected_copies(numbered), counted, gaps, may_be_in_flight)
 }

@@ -39,8 +39,8 @@ impl ConfigurationNames {
         let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
         let ports = config["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
         Self {
-            ports: ports.iter().map(|port| text(&port["name"])).collect(),
-            locations: ports.iter().map(|port| text(&port["location"])).collect(),
+            ports: ports.iter().map(|port| text_or_empty(&port["name"])).collect(),
+            locations: ports.iter().map(|port| text_or_empty(&port["location"])).collect(),
             flows: flows.iter().map(NamedFlow::without_routes).collect(),
         }
     }
@@ -57,30 +57,30 @@ impl ConfigurationNames {
     }
 
     /// The location of a port, as it is written in the configuration.
-    pub(super) fn location(&self, port: usize) -> String {
+    pub(super) fn port_location(&self, port: usize) -> String {
         self.locations.get(port).cloned().unwrap_or_default()
     }
 
     /// Indices of these ports; of all if none is named.
-    pub(super) fn ports(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
+    pub(super) fn port_indices(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
         let index: HashMap<&str, usize> = self.ports.iter().map(String::as_str).zip(0..).collect();
         let wanted: HashSet<usize> =
             names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
-        check(names, |name| index.contains_key(name))?;
+        check_names(names, |name| index.contains_key(name))?;
         // In the order of the configuration, whatever the order of the request.
         Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
     }
 
     /// The flows among these that have rows; among all if none is named.
     pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&NamedFlow>, TesterRefusal> {
-        let wanted = self.wanted(names)?;
+        let wanted = self.wanted_flows(names)?;
         let flows = self.flows.iter().filter(|flow| flow.measured);
         Ok(flows.filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str())).collect())
     }
 
     /// Indices of the streams of these flows; of all if none is named.
-    pub(super) fn streams(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
-        let wanted = self.wanted(names)?;
+    pub(super) fn stream_indices(&self, names: &[String]) -> Result<Vec<usize>, TesterRefusal> {
+        let wanted = self.wanted_flows(names)?;
         let flows = self.flows.iter().filter(|flow| names.is_empty() || wanted.contains(flow.name.as_str()));
         let routes = flows.flat_map(|flow| &flow.routes);
         Ok(routes.flat_map(|route| route.streams.iter().copied()).collect())
@@ -93,23 +93,23 @@ impl ConfigurationNames {
         new.flat_map(|flow| &flow.routes).flat_map(|route| route.streams.iter().copied()).collect()
     }
 
-    fn wanted<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, TesterRefusal> {
+    fn wanted_flows<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, TesterRefusal> {
         let known: HashSet<&str> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
         // A misspelled name must not look like a flow without traffic.
-        check(names, |name| known.contains(name))?;
+        check_names(names, |name| known.contains(name))?;
         Ok(names.iter().map(String::as_str).collect())
     }
 }
 
 /// The refusal of unknown names.
-pub(super) fn unknown(names: &[String]) -> TesterRefusal {
+pub(super) fn unknown_names(names: &[String]) -> TesterRefusal {
     let errors = names.iter().map(|name| format!("the configuration has no `{name}`"));
     TesterRefusal { kind: RefusalKind::Validation, errors: errors.collect() }
 }
 
-fn check(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), TesterRefusal> {
+fn check_names(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), TesterRefusal> {
     let strange: Vec<String> = names.iter().filter(|name| !is_known(name)).cloned().collect();
-    if strange.is_empty() { Ok(()) } else { Err(unknown(&strange)) }
+    if strange.is_empty() { Ok(()) } else { Err(unknown_names(&strange)) }
 }
 
 fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
@@ -128,11 +128,11 @@ fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
     }
 }
 
-fn text(value: &Value) -> String {
+fn text_or_empty(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn flag(value: &Value) -> bool {
+fn flag_or_false(value: &Value) -> bool {
     value.as_bool().unwrap_or(false)
 }
 
@@ -140,11 +140,11 @@ impl NamedFlow {
     fn without_routes(flow: &Value) -> Self {
         let metrics = &flow["metrics"];
         Self {
-            name: text(&flow["name"]),
-            measured: flag(&metrics["enable"]),
-            loss: flag(&metrics["loss"]),
-            timestamps: flag(&metrics["timestamps"]),
-            latency: flag(&metrics["latency"]["enable"]),
+            name: text_or_empty(&flow["name"]),
+            measured: flag_or_false(&metrics["enable"]),
+            loss: flag_or_false(&metrics["loss"]),
+            timestamps: flag_or_false(&metrics["timestamps"]),
+            latency: flag_or_false(&metrics["latency"]["enable"]),
             routes: Vec::new(),
         }
     }

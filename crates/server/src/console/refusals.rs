@@ -41,6 +41,6 @@ impl From<NodeFault> for TesterRefusal {
 }
 
 /// Warnings about a configuration that was accepted.
-pub(super) fn warnings(plan: &Plan) -> Vec<String> {
+pub(super) fn plan_warnings(plan: &Plan) -> Vec<String> {
     plan.warnings.iter().map(|warning| format!("{}: {}", warning.path, warning.message)).collect()
 }

@@ -1,6 +1,6 @@
 //! Rows of metrics, from the plan and the latest samples. Pure.
 
-use super::live::{LiveCounts, PortTotals, received, sent};
+use super::live::{LiveCounts, PortTotals, received_counts, sent_counts};
 use super::names::{ConfigurationNames, FlowRoute, NamedFlow};
 use crate::tester::{FlowRow, KnownNeighbour, LatencyFigures, PortRow, TransmitState};
 use packetrig_plan::{Plan, Stream};
@@ -12,7 +12,7 @@ use packetrig_units::{MonoTime, Nanos};
 /// Converts a time of the run to wall-clock time.
 pub(super) type WallClock<'a> = &'a dyn Fn(MonoTime) -> u64;
 
-pub(super) fn port(
+pub(super) fn port_row(
     plan: &Plan,
     names: &ConfigurationNames,
     live: &LiveCounts,
@@ -21,20 +21,20 @@ pub(super) fn port(
 ) -> PortRow {
     // Found by name: nodes open their ports in any order.
     let info = live.ports.iter().map(|open| &open.info).find(|info| info.name == plan.ports[port].name);
-    let transmitting = live.latest().is_some_and(|latest| {
+    let transmitting = live.latest_sample().is_some_and(|latest| {
         let mut streams = plan.streams.iter().enumerate().filter(|(_, stream)| stream.tx == port);
         streams.any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
     });
     let samples: Vec<PortSample> = live
         .samples()
-        .map(|sample| PortSample { at: sample.at, totals: live.moved(plan, sample, port) })
+        .map(|sample| PortSample { at: sample.at, totals: live.moved_since_start(plan, sample, port) })
         .collect();
     let now = samples.last().map(|sample| sample.totals).unwrap_or_default();
     // After the last frame, the samples of the last second still differ: a port that does not transmit has no sending rate.
     let sending = if transmitting { samples.as_slice() } else { &[] };
     PortRow {
         name: plan.ports[port].name.clone(),
-        location: names.location(port),
+        location: names.port_location(port),
         // OTG knows up and down only. Until the first sample reports the link, an open port counts as up.
         link_up: live.link_up(port).unwrap_or(true),
         capturing: live.is_capturing(port),
@@ -71,11 +71,22 @@ fn port_rate(samples: &[PortSample], count: fn(&PortTotals) -> u64) -> f64 {
 }
 
 /// The rows of a flow, one for each of its routes.
-pub(super) fn flow(plan: &Plan, flow: &NamedFlow, live: &LiveCounts, wall: WallClock<'_>) -> Vec<FlowRow> {
-    flow.routes.iter().map(|route| row(plan, flow, route, live, wall)).collect()
+pub(super) fn flow_rows(
+    plan: &Plan,
+    flow: &NamedFlow,
+    live: &LiveCounts,
+    wall: WallClock<'_>,
+) -> Vec<FlowRow> {
+    flow.routes.iter().map(|route| flow_row(plan, flow, route, live, wall)).collect()
 }
 
-fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall: WallClock<'_>) -> FlowRow {
+fn flow_row(
+    plan: &Plan,
+    flow: &NamedFlow,
+    route: &FlowRoute,
+    live: &LiveCounts,
+    wall: WallClock<'_>,
+) -> FlowRow {
     let rx: Vec<&str> = route.rx.iter().map(|port| plan.ports[*port].name.as_str()).collect();
     let bare = FlowRow {
         name: flow.name.clone(),
@@ -83,13 +94,16 @@ fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall
         port_rx: rx.join(","),
         ..FlowRow::default()
     };
-    let Some(latest) = live.latest() else { return bare };
+    let Some(latest) = live.latest_sample() else { return bare };
     let out = sent_total(latest, &route.streams);
     let arrived = received_total(latest, &route.streams);
-    let transmit = transmit(plan, live, latest, &route.streams);
+    let transmit = transmit_state(plan, live, latest, &route.streams);
     // A flow that has stopped has no rate, although the samples of the last second still differ.
-    let rates =
-        if transmit == TransmitState::Started { rates(live, &route.streams) } else { StreamRates::default() };
+    let rates = if transmit == TransmitState::Started {
+        stream_rates(live, &route.streams)
+    } else {
+        StreamRates::default()
+    };
     FlowRow {
         transmit,
         frames_tx: out.frames,
@@ -102,17 +116,17 @@ fn row(plan: &Plan, flow: &NamedFlow, route: &FlowRoute, live: &LiveCounts, wall
         bytes_rx_rate: rates.bytes_rx,
         loss: flow
             .loss
-            .then(|| live_loss(plan, latest, &route.streams, transmit).share(arrived.frames).percent()),
+            .then(|| live_loss(plan, latest, &route.streams, transmit).loss_share(arrived.frames).percent()),
         timestamps: flow.timestamps.then(|| (wall_ns(arrived.first, wall), wall_ns(arrived.last, wall))),
-        latency: flow.latency.then(|| latency(latest, &route.streams)).flatten(),
+        latency: flow.latency.then(|| stream_latency(latest, &route.streams)).flatten(),
         ..bare
     }
 }
 
 /// Latency over these streams; `None` if no frame had a send time: a value that was not measured is absent.
-pub(super) fn latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
+pub(super) fn stream_latency(latest: &CountSample, streams: &[usize]) -> Option<LatencyFigures> {
     let mut delays = DelaySummary::default();
-    for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
+    for (_, counts) in streams.iter().flat_map(|stream| received_counts(latest, *stream)) {
         delays.merge(&counts.delays);
     }
     Some(LatencyFigures {
@@ -137,7 +151,7 @@ pub(super) struct StreamTotal {
 }
 
 impl StreamTotal {
-    fn of(parts: impl Iterator<Item = SinceStart>) -> Self {
+    fn sum_parts(parts: impl Iterator<Item = SinceStart>) -> Self {
         parts.fold(Self::default(), |all, part| Self {
             frames: all.frames + part.frames,
             bytes: all.bytes + part.bytes,
@@ -148,22 +162,22 @@ impl StreamTotal {
 }
 
 pub(super) fn sent_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
-    let counts = streams.iter().filter_map(|stream| sent(sample, *stream));
-    StreamTotal::of(counts.map(|counts| counts.since_start))
+    let counts = streams.iter().filter_map(|stream| sent_counts(sample, *stream));
+    StreamTotal::sum_parts(counts.map(|counts| counts.since_start))
 }
 
 pub(super) fn received_total(sample: &CountSample, streams: &[usize]) -> StreamTotal {
-    let counts = streams.iter().flat_map(|stream| received(sample, *stream));
-    StreamTotal::of(counts.map(|(_, counts)| counts.since_start))
+    let counts = streams.iter().flat_map(|stream| received_counts(sample, *stream));
+    StreamTotal::sum_parts(counts.map(|(_, counts)| counts.since_start))
 }
 
 /// Returns whether every frame of a stream has arrived; `false` without metrics, because its frames cannot be recognised then.
 fn has_arrived(stream: &Stream, index: usize, sample: &CountSample) -> bool {
-    let expected = stream.expected(sent_total(sample, &[index]).frames);
+    let expected = stream.expected_copies(sent_total(sample, &[index]).frames);
     stream.metrics.enable && received_total(sample, &[index]).frames >= expected
 }
 
-pub(super) fn transmit(
+pub(super) fn transmit_state(
     plan: &Plan,
     live: &LiveCounts,
     latest: &CountSample,
@@ -174,7 +188,8 @@ pub(super) fn transmit(
         .any(|index| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest)));
     if is_at_work {
         TransmitState::Started
-    } else if streams.iter().filter_map(|stream| sent(latest, *stream)).any(|counts| counts.is_paused) {
+    } else if streams.iter().filter_map(|stream| sent_counts(latest, *stream)).any(|counts| counts.is_paused)
+    {
         TransmitState::Paused
     } else {
         TransmitState::Stopped
@@ -188,10 +203,12 @@ pub(super) fn live_loss(
     streams: &[usize],
     state: TransmitState,
 ) -> LiveLoss {
-    let expected =
-        streams.iter().map(|index| plan.streams[*index].expected(sent_total(latest, &[*index]).frames)).sum();
+    let expected = streams
+        .iter()
+        .map(|index| plan.streams[*index].expected_copies(sent_total(latest, &[*index]).frames))
+        .sum();
     let arrived = received_total(latest, streams).frames;
-    let counts = streams.iter().flat_map(|stream| received(latest, *stream));
+    let counts = streams.iter().flat_map(|stream| received_counts(latest, *stream));
     let gaps = counts.map(|(_, counts)| counts.missing).sum();
     LiveLoss::new(expected, arrived, gaps, state == TransmitState::Started)
 }
@@ -205,20 +222,21 @@ pub(super) struct StreamRates {
 }
 
 /// Rates over the last second, each between the last frames of two samples, so that neither age nor distance of the samples matters.
-pub(super) fn rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
+pub(super) fn stream_rates(live: &LiveCounts, streams: &[usize]) -> StreamRates {
     let mut rates = StreamRates::default();
-    let Some(latest) = live.latest() else { return rates };
+    let Some(latest) = live.latest_sample() else { return rates };
     for stream in streams {
-        if let Some(now) = sent(latest, *stream) {
-            let then = live.samples().filter_map(|sample| sent(sample, *stream));
-            let rate = rate(&now.since_start, then.map(|counts| counts.since_start));
+        if let Some(now) = sent_counts(latest, *stream) {
+            let then = live.samples().filter_map(|sample| sent_counts(sample, *stream));
+            let rate = count_rate(&now.since_start, then.map(|counts| counts.since_start));
             rates.frames_tx += rate.frames;
             rates.bytes_tx += rate.bytes;
         }
-        for (port, now) in received(latest, *stream) {
-            let then =
-                live.samples().filter_map(|sample| received(sample, *stream).find(|(at, _)| *at == port));
-            let rate = rate(&now.since_start, then.map(|(_, counts)| counts.since_start));
+        for (port, now) in received_counts(latest, *stream) {
+            let then = live
+                .samples()
+                .filter_map(|sample| received_counts(sample, *stream).find(|(at, _)| *at == port));
+            let rate = count_rate(&now.since_start, then.map(|(_, counts)| counts.since_start));
             rates.frames_rx += rate.frames;
             rates.bytes_rx += rate.bytes;
         }
@@ -234,7 +252,7 @@ struct CountRate {
 }
 
 /// The rate since the earliest of the samples that belongs to the last start.
-fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> CountRate {
+fn count_rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> CountRate {
     // A flow that was started again counts from zero: only samples with the same first frame are of this start.
     let before = samples.find(|then| then.first.is_some() && then.first == now.first);
     let Some((before, from, to)) = before.and_then(|then| Some((then, then.last?, now.last?))) else {
@@ -252,7 +270,7 @@ fn per_second(count: u64, span: Nanos) -> f64 {
     if span == Nanos::ZERO { 0.0 } else { count as f64 * 1e9 / span.as_u64() as f64 }
 }
 
-pub(super) fn neighbour(state: &NeighbourState) -> KnownNeighbour {
+pub(super) fn neighbour_row(state: &NeighbourState) -> KnownNeighbour {
     KnownNeighbour {
         ethernet: state.interface.clone(),
         address: state.address,

@@ -11,19 +11,19 @@ const PACKET: u32 = 6;
 const LARGEST: usize = 1 << 24;
 
 /// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
-pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
-    let mut out = read(&mut file, 8)?;
+pub(super) fn slice_capture(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
+    let mut out = read_bytes(&mut file, 8)?;
     let end = start.saturating_add(count);
     let wanted = start..end;
     let mut frame = 0;
     // A block of pcapng begins with type and total length, the 8 bytes that were read; blocks that are no frames are all kept, since
     // frames refer to the interfaces described there.
-    if word(&out, 0) == PCAPNG {
+    if word_at(&out, 0) == PCAPNG {
         let rest = rest_of_block(&mut file, &out)?;
         out.extend(rest);
-        while let Some(head) = head(&mut file, 8)? {
+        while let Some(head) = read_head(&mut file, 8)? {
             let rest = rest_of_block(&mut file, &head)?;
-            let is_frame = word(&head, 0) == PACKET;
+            let is_frame = word_at(&head, 0) == PACKET;
             frame += u64::from(is_frame);
             if !is_frame || wanted.contains(&frame) {
                 out.extend(head);
@@ -32,13 +32,13 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
         }
     } else {
         // A classic file has a header of 24 bytes, and 16 before each frame; the captured length is the third word.
-        out.extend(read(&mut file, 16)?);
+        out.extend(read_bytes(&mut file, 16)?);
         // Behind the last wanted frame a classic file has only frames, so the rest need not be read.
         while frame + 1 < end
-            && let Some(head) = head(&mut file, 16)?
+            && let Some(head) = read_head(&mut file, 16)?
         {
             frame += 1;
-            let bytes = read(&mut file, size(word(&head, 8))?)?;
+            let bytes = read_bytes(&mut file, checked_size(word_at(&head, 8))?)?;
             if wanted.contains(&frame) {
                 out.extend(head);
                 out.extend(bytes);
@@ -50,16 +50,16 @@ pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<V
 
 fn rest_of_block(file: &mut impl Read, head: &[u8]) -> io::Result<Vec<u8>> {
     // A length below the bytes that were already read means damage; the subtraction would underflow.
-    let length = size(word(head, 4))?.checked_sub(head.len()).ok_or_else(not_ours)?;
-    read(file, length)
+    let length = checked_size(word_at(head, 4))?.checked_sub(head.len()).ok_or_else(not_ours)?;
+    read_bytes(file, length)
 }
 
-fn word(bytes: &[u8], at: usize) -> u32 {
+fn word_at(bytes: &[u8], at: usize) -> u32 {
     let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
     word.map_or(0, u32::from_le_bytes)
 }
 
-fn size(length: u32) -> io::Result<usize> {
+fn checked_size(length: u32) -> io::Result<usize> {
     // A damaged length must not make us allocate gigabytes.
     usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or_else(not_ours)
 }
@@ -68,14 +68,14 @@ fn not_ours() -> io::Error {
     io::Error::other("the capture file is damaged")
 }
 
-fn read(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
+fn read_bytes(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; length];
     file.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
 /// The head of the next block or record; `None` at the end of the file.
-fn head(file: &mut impl Read, length: usize) -> io::Result<Option<Vec<u8>>> {
+fn read_head(file: &mut impl Read, length: usize) -> io::Result<Option<Vec<u8>>> {
     let mut bytes = Vec::with_capacity(length);
     file.take(length as u64).read_to_end(&mut bytes)?;
     match bytes.len() {
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn frames_count_from_one() {
-        let of = |start, count| slice(&pcap(5)[..], start, count).expect("is one");
+        let of = |start, count| slice_capture(&pcap(5)[..], start, count).expect("is one");
         assert_eq!(of(1, 5), pcap(5));
         let two = of(2, 2);
         assert_eq!((two.len(), two[24 + 16], two[24 + 19 + 16]), (24 + 2 * 19, 1, 2));
         assert_eq!(of(5, u64::MAX).len(), 24 + 19);
         assert_eq!((of(9, 3).len(), of(1, 0).len()), (24, 24));
-        assert!(slice(&pcap(1)[..30], 1, 9).is_err(), "cut off");
+        assert!(slice_capture(&pcap(1)[..30], 1, 9).is_err(), "cut off");
     }
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
         let (section, interface, last) = (block(PCAPNG, &[1; 16]), block(1, &[2; 8]), block(5, &[3; 4]));
         let frames: Vec<Vec<u8>> = (0..3).map(|n| block(PACKET, &[n; 4])).collect();
         let file = [section.clone(), interface.clone(), frames.concat(), last.clone()].concat();
-        let part = slice(&file[..], 2, 1).expect("is one");
+        let part = slice_capture(&file[..], 2, 1).expect("is one");
         assert_eq!(part, [section, interface, frames[1].clone(), last].concat());
     }
 }

@@ -63,7 +63,11 @@ impl FakeRun {
 }
 
 impl RunSource for FakeRun {
-    fn open(&self, document: PlanDocument, sink: EventSink) -> Result<Box<dyn SteeredRun>, OpenFailure> {
+    fn open_steered_run(
+        &self,
+        document: PlanDocument,
+        sink: EventSink,
+    ) -> Result<Box<dyn SteeredRun>, OpenFailure> {
         *self.plan.lock().unwrap() = Some(GrowingPlan::new(Arc::clone(document.plan())));
         let document: Value = serde_json::from_str(document.text()).unwrap();
         self.note(format!("open {}", document["ports"][0]["location"]));
@@ -76,7 +80,7 @@ impl RunSource for FakeRun {
         *self.sink.lock().unwrap() = Some(sink);
         Ok(Box::new(self.clone()))
     }
-    fn reading(&self) -> ReadOptions {
+    fn read_options(&self) -> ReadOptions {
         ReadOptions { seed: 1, ..ReadOptions::default() }
     }
     fn wall_clock(&self, at: MonoTime) -> u64 {
@@ -88,7 +92,7 @@ impl RunSource for FakeRun {
 }
 
 impl SteeredRun for FakeRun {
-    fn steer(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
+    fn make_change(&mut self, change: PlanChange<PlanDocument>) -> Result<(), NodeFault> {
         if *self.refuses.lock().unwrap() {
             return Err(NodeFault { blame: Blame::World, text: "nobody answers".into() });
         }
@@ -96,8 +100,8 @@ impl SteeredRun for FakeRun {
             PlanChange::Replan(document) => {
                 let mut plan = self.plan.lock().unwrap();
                 let plan = plan.as_mut().unwrap();
-                plan.propose(document.plan());
-                plan.accept();
+                plan.propose_plan(document.plan());
+                plan.accept_proposal();
                 "replan".into()
             }
             other => format!("{other:?}"),
@@ -107,7 +111,7 @@ impl SteeredRun for FakeRun {
     fn plan(&self) -> Arc<Plan> {
         Arc::clone(self.plan.lock().unwrap().as_ref().unwrap().current())
     }
-    fn close(self: Box<Self>, keep: bool) {
+    fn close_run(self: Box<Self>, keep: bool) {
         self.note(format!("close {keep}"));
     }
 }
@@ -151,16 +155,16 @@ fn log(fake: &FakeRun) -> Vec<String> {
 #[test]
 fn a_configuration_is_a_run_and_an_empty_one_its_end() {
     let (console, fake) = console();
-    assert_eq!(console.config(), json!({}));
-    assert_eq!((console.flows(&[]).unwrap().len(), console.ports(&[]).unwrap().len()), (0, 0));
+    assert_eq!(console.current_config(), json!({}));
+    assert_eq!((console.flow_rows(&[]).unwrap().len(), console.port_rows(&[]).unwrap().len()), (0, 0));
     console.set_config(config("localhost:5555")).unwrap();
-    assert_eq!(console.config(), config("localhost:5555"), "as the client wrote it");
+    assert_eq!(console.current_config(), config("localhost:5555"), "as the client wrote it");
     console.set_config(config("localhost:5555")).unwrap();
     traffic(&console, FlowChange::Start, &[]).unwrap();
     console.set_config(json!({})).unwrap();
     let va = "open \"va\"";
     assert_eq!(log(&fake), [va, "close false", va, "Start([0])", "close true"]);
-    assert_eq!(console.config(), json!({}));
+    assert_eq!(console.current_config(), json!({}));
 }
 
 #[test]
@@ -172,11 +176,11 @@ fn what_is_no_plan_leaves_the_run_and_what_has_no_ports_leaves_none() {
     bad["flows"][0]["egress_packet"] = json!([]);
     let errors = console.set_config(bad.clone()).unwrap_err().errors;
     assert!(errors.iter().any(|line| line.starts_with("flows[0].rate")), "{errors:?}");
-    assert_eq!(console.problems(bad), errors);
+    assert_eq!(console.config_problems(bad), errors);
     assert_eq!(fake.releases.load(Ordering::Relaxed), 3, "what refused ones took is given back");
-    assert_eq!((log(&fake).len(), console.config()), (1, config("va")));
+    assert_eq!((log(&fake).len(), console.current_config()), (1, config("va")));
     assert_eq!(console.set_config(config("gone")).unwrap_err().kind, RefusalKind::Internal);
-    assert_eq!(console.config(), json!({}));
+    assert_eq!(console.current_config(), json!({}));
 }
 
 #[test]
@@ -191,11 +195,11 @@ fn flows_come_go_and_change_while_the_run_goes_on() {
     let faster = json!({"flows": {"property_names": ["rate"], "flows": [flow("g", 9)]}});
     console.update_config(faster).unwrap();
     assert_eq!(log(&fake)[1..], ["replan", "Start([1])", "replan", "Start([1])", "replan"]);
-    assert_eq!(console.config()["flows"], json!([flow("g", 9)]));
-    let names: Vec<String> = console.flows(&[]).unwrap().into_iter().map(|row| row.name).collect();
+    assert_eq!(console.current_config()["flows"], json!([flow("g", 9)]));
+    let names: Vec<String> = console.flow_rows(&[]).unwrap().into_iter().map(|row| row.name).collect();
     assert_eq!(names, ["g"]);
     assert!(traffic(&console, FlowChange::Stop, &["f"]).unwrap_err().errors[0].contains("`f`"));
-    assert!(console.ports(&["p9".into()]).is_err());
+    assert!(console.port_rows(&["p9".into()]).is_err());
 }
 
 #[test]
@@ -205,7 +209,7 @@ fn a_flow_under_a_name_that_had_gone_shows_nothing_until_it_starts() {
     fake.tell(100, (10, 10), false, false);
     console.delete_config(json!({"config_delete_list": [{"flows": ["f"]}]})).unwrap();
     console.append_config(json!({"config_append_list": [{"flows": [flow("f", 5)]}]})).unwrap();
-    let row = || console.flows(&[]).unwrap().remove(0);
+    let row = || console.flow_rows(&[]).unwrap().remove(0);
     assert_eq!((row().frames_tx, row().frames_rx, row().transmit), (0, 0, TransmitState::Stopped));
     fake.tell(200, (10, 10), false, true);
     assert_eq!((row().frames_tx, row().transmit), (0, TransmitState::Stopped));
@@ -218,7 +222,7 @@ fn a_flow_under_a_name_that_had_gone_shows_nothing_until_it_starts() {
 fn a_flow_has_stopped_when_all_has_arrived_or_enough_time_has_passed() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
-    let row = || console.flows(&[]).unwrap().remove(0);
+    let row = || console.flow_rows(&[]).unwrap().remove(0);
     assert_eq!((row().transmit, row().frames_tx), (TransmitState::Stopped, 0));
     fake.tell(100, (10, 9), true, false);
     assert_eq!(row().transmit, TransmitState::Started);
@@ -243,10 +247,10 @@ fn rates_are_those_of_the_last_second() {
         let frames = if tenth < 10 { tenth * 10 } else { 100 + (tenth - 10) * 20 };
         fake.tell(100 + tenth * 100, (frames, frames), true, false);
     }
-    let row = console.flows(&[]).unwrap().remove(0);
+    let row = console.flow_rows(&[]).unwrap().remove(0);
     let rates = (row.frames_tx_rate, row.frames_rx_rate, row.bytes_tx_rate);
     assert_eq!(rates, (200.0, 200.0, 20_000.0));
-    let ports = console.ports(&[]).unwrap();
+    let ports = console.port_rows(&[]).unwrap();
     assert_eq!((ports[0].frames_tx_rate, ports[1].frames_rx_rate), (200.0, 200.0));
     assert!(ports[0].transmitting && !ports[1].transmitting && ports[1].link_up);
 }
@@ -255,7 +259,7 @@ fn rates_are_those_of_the_last_second() {
 fn counters_of_ports_begin_anew_with_traffic_that_begins_when_there_is_none() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
-    let sent = || console.ports(&["p1".into()]).unwrap()[0].frames_tx;
+    let sent = || console.port_rows(&["p1".into()]).unwrap()[0].frames_tx;
     fake.tell(100, (100, 100), false, false);
     assert_eq!(sent(), 100);
     traffic(&console, FlowChange::Start, &[]).unwrap();
@@ -273,17 +277,17 @@ fn a_run_that_ended_by_itself_is_no_longer_reported_as_if_it_went_on() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     fake.tell(100, (10, 10), true, false);
-    assert!(console.flows(&[]).is_ok());
+    assert!(console.flow_rows(&[]).is_ok());
     let outcome = RunOutcome::Partial { reasons: vec!["worker `tx-0` panicked".into()], stopped: false };
     let at = MonoTime::from_nanos(1);
     let event = RunEvent { run: RunId("r".into()), at, kind: RunEventKind::Ended(outcome) };
     (fake.sink.lock().unwrap().as_mut().unwrap())(&event);
-    let refusal = console.flows(&[]).unwrap_err();
+    let refusal = console.flow_rows(&[]).unwrap_err();
     assert_eq!(refusal.kind, RefusalKind::Internal);
     assert!(refusal.errors[0].contains("worker `tx-0` panicked"), "{refusal}");
-    assert!(console.ports(&[]).is_err());
+    assert!(console.port_rows(&[]).is_err());
     console.set_config(config("va")).unwrap();
-    assert!(console.flows(&[]).is_ok(), "a new configuration is a new run");
+    assert!(console.flow_rows(&[]).is_ok(), "a new configuration is a new run");
 }
 
 #[test]
@@ -293,7 +297,7 @@ fn a_start_that_fails_clears_no_counters() {
     fake.tell(100, (100, 100), false, false);
     *fake.refuses.lock().unwrap() = true;
     assert_eq!(traffic(&console, FlowChange::Start, &[]).unwrap_err().kind, RefusalKind::Internal);
-    assert_eq!(console.ports(&["p1".into()]).unwrap()[0].frames_tx, 100);
+    assert_eq!(console.port_rows(&["p1".into()]).unwrap()[0].frames_tx, 100);
 }
 
 #[test]
@@ -302,7 +306,7 @@ fn a_change_need_not_wait_for_the_answers_to_echo_requests() {
     console.set_config(config("va")).unwrap();
     std::thread::scope(|scope| {
         let request = PingTask { source: "i".into(), destination: "198.18.0.1".parse().unwrap() };
-        let pinging = scope.spawn(|| console.ping(vec![request]));
+        let pinging = scope.spawn(|| console.send_pings(vec![request]));
         while !fake.log.lock().unwrap().iter().any(|line| line.starts_with("Ping")) {
             std::thread::yield_now();
         }

@@ -90,15 +90,19 @@ const RUN: [RunMetric; 14] = [
 ];
 
 /// All metrics as text.
-pub(super) fn exposition(state: Option<&LiveState>, viewers: usize, refused: &RejectionCounts) -> String {
+pub(super) fn render_metrics(state: Option<&LiveState>, viewers: usize, refused: &RejectionCounts) -> String {
     let mut text = MetricsText(String::with_capacity(8192));
-    text.head("build_info", "The program that answers.", GAUGE);
-    text.value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], Some(1.0));
-    text.head("serve_viewers", "Viewers of the live page or its events.", GAUGE);
-    text.value("serve_viewers", &[], Some(viewers as f64));
-    text.head("serve_refused_total", "Refused requests and closed connections.", COUNTER);
+    text.write_head("build_info", "The program that answers.", GAUGE);
+    text.write_value("build_info", &[("version", env!("CARGO_PKG_VERSION"))], Some(1.0));
+    text.write_head("serve_viewers", "Viewers of the live page or its events.", GAUGE);
+    text.write_value("serve_viewers", &[], Some(viewers as f64));
+    text.write_head("serve_refused_total", "Refused requests and closed connections.", COUNTER);
     for cause in RejectionCause::ALL {
-        text.value("serve_refused_total", &[("cause", cause.label())], Some(refused.of(cause) as f64));
+        text.write_value(
+            "serve_refused_total",
+            &[("cause", cause.label())],
+            Some(refused.count_of(cause) as f64),
+        );
     }
     if let Some(run) = state.and_then(|state| state.run.as_ref()) {
         run_metrics(&mut text, run);
@@ -107,37 +111,37 @@ pub(super) fn exposition(state: Option<&LiveState>, viewers: usize, refused: &Re
 }
 
 fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
-    text.head("run_info", "The run in progress: its id and its state.", GAUGE);
+    text.write_head("run_info", "The run in progress: its id and its state.", GAUGE);
     let (id, state) = (run.id.as_deref().unwrap_or_default(), run.state.as_deref().unwrap_or_default());
-    text.value("run_info", &[("run", id), ("state", state)], Some(1.0));
+    text.write_value("run_info", &[("run", id), ("state", state)], Some(1.0));
     for (name, help, kind, value) in RUN {
         let name = format!("run_{name}");
-        text.head(&name, help, kind);
-        text.value(&name, &[], value(run));
+        text.write_head(&name, help, kind);
+        text.write_value(&name, &[], value(run));
     }
-    text.head("run_ledger_frames", "Frames of the run in each account of the ledger.", GAUGE);
+    text.write_head("run_ledger_frames", "Frames of the run in each account of the ledger.", GAUGE);
     for (account, frames) in run.ledger.accounts() {
         // The account's name in JSON is that of the report, so that metrics and reports can be compared.
         let name = serde_json::to_value(account).ok().and_then(|name| name.as_str().map(str::to_owned));
-        text.value("run_ledger_frames", &[("account", &name.unwrap_or_default())], Some(frames as f64));
+        text.write_value("run_ledger_frames", &[("account", &name.unwrap_or_default())], Some(frames as f64));
     }
-    text.head("run_lost_frames", "Frames that receivers have seen to be lost, by place.", GAUGE);
+    text.write_head("run_lost_frames", "Frames that receivers have seen to be lost, by place.", GAUGE);
     let places = [
         ("sender", run.losses.sender),
         ("receiver", Some(run.losses.receiver)),
         ("path_or_in_doubt", run.losses.path_or_in_doubt),
     ];
     for (place, frames) in places {
-        text.value("run_lost_frames", &[("place", place)], frames.map(|frames| frames as f64));
+        text.write_value("run_lost_frames", &[("place", place)], frames.map(|frames| frames as f64));
     }
     for (name, help, kind, value) in PORTS {
         let name = format!("port_{name}");
-        text.head(&name, help, kind);
+        text.write_head(&name, help, kind);
         // All ports behind one head: the format allows one TYPE line for each name.
         for port in &run.ports {
             let labels =
                 [("port", port.row.name.as_str()), ("node", port.node.as_deref().unwrap_or_default())];
-            text.value(&name, &labels, value(port));
+            text.write_value(&name, &labels, value(port));
         }
     }
 }
@@ -146,25 +150,25 @@ fn run_metrics(text: &mut MetricsText, run: &LiveRun) {
 struct MetricsText(String);
 
 impl MetricsText {
-    fn head(&mut self, name: &str, help: &str, kind: &str) {
-        self.line(format_args!("# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n"));
+    fn write_head(&mut self, name: &str, help: &str, kind: &str) {
+        self.write_line(format_args!("# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n"));
     }
 
-    fn value(&mut self, name: &str, labels: &[(&str, &str)], value: Option<f64>) {
+    fn write_value(&mut self, name: &str, labels: &[(&str, &str)], value: Option<f64>) {
         let Some(value) = value else { return };
         let labels: Vec<String> =
-            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+            labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escape_label(value))).collect();
         let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
-        self.line(format_args!("packetrig_{name}{labels} {value}\n"));
+        self.write_line(format_args!("packetrig_{name}{labels} {value}\n"));
     }
 
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+    fn write_line(&mut self, line: std::fmt::Arguments<'_>) {
         self.0.write_fmt(line).expect("writing to text cannot fail");
     }
 }
 
 /// A value of a label: ports have names that users choose.
-fn escape(value: &str) -> String {
+fn escape_label(value: &str) -> String {
     // The text format escapes exactly these three in values of labels. The backslash comes first, or it would escape its own escapes.
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -180,9 +184,9 @@ mod tests {
         let port = PortRow { name: "a\"b\\".to_owned(), frames_tx: 7, ..PortRow::default() };
         let mut run =
             LiveRun { ports: vec![LivePort { row: port, ..LivePort::default() }], ..LiveRun::default() };
-        run.ledger.add(LedgerAccount::OnWire, 5);
+        run.ledger.add_frames(LedgerAccount::OnWire, 5);
         let state = LiveState { run: Some(run), ..LiveState::default() };
-        let text = exposition(Some(&state), 2, &RejectionCounts::default());
+        let text = render_metrics(Some(&state), 2, &RejectionCounts::default());
         for line in [
             "packetrig_serve_viewers 2",
             "packetrig_port_sent_frames_total{port=\"a\\\"b\\\\\",node=\"\"} 7",
@@ -197,6 +201,6 @@ mod tests {
         {
             assert!(!text.lines().any(|line| line.contains(absent) && !line.starts_with('#')), "{absent}");
         }
-        assert!(!exposition(None, 0, &RejectionCounts::default()).contains("packetrig_run_"));
+        assert!(!render_metrics(None, 0, &RejectionCounts::default()).contains("packetrig_run_"));
     }
 }

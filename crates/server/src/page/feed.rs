@@ -43,7 +43,7 @@ impl LiveFeed {
 
     /// Starts the events for one viewer; `None` if there are too many viewers. `period` is the least time between two states;
     /// `has_history`: the viewer wants the history of the current configuration first.
-    pub(super) fn watch(
+    pub(super) fn add_viewer(
         self: &Arc<Self>,
         window: StreamWindow,
         period: Duration,
@@ -53,7 +53,7 @@ impl LiveFeed {
         // One event waits while the client reads the one before; all others are skipped.
         let (sender, receiver) = mpsc::channel(1);
         let viewer = LiveViewer {
-            states: self.subscribe(),
+            states: self.subscribe_states(),
             stopping: self.stopping.clone(),
             events: sender,
             window,
@@ -63,24 +63,24 @@ impl LiveFeed {
             // Counts the viewer until its task ends.
             _permit: permit,
         };
-        tokio::spawn(viewer.run());
+        tokio::spawn(viewer.send_events());
         Some(receiver)
     }
 
-    fn subscribe(self: &Arc<Self>) -> watch::Receiver<Option<Arc<ShownState>>> {
+    fn subscribe_states(self: &Arc<Self>) -> watch::Receiver<Option<Arc<ShownState>>> {
         let mut is_running = self.is_running.lock().unwrap_or_else(PoisonError::into_inner);
         let states = self.latest.subscribe();
         if !*is_running {
             *is_running = true;
             // A state from an earlier viewer's time must not be shown as the current one.
             self.latest.send_replace(None);
-            tokio::spawn(Arc::clone(self).publish());
+            tokio::spawn(Arc::clone(self).publish_states());
         }
         states
     }
 
     /// Publishes states until there is no viewer any more.
-    async fn publish(self: Arc<Self>) {
+    async fn publish_states(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(PERIOD);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -91,7 +91,7 @@ impl LiveFeed {
             let shown = self.latest.borrow().as_ref().map(|shown| shown.state.revision);
             let source = Arc::clone(&self.source);
             let state = tokio::task::spawn_blocking(move || {
-                (shown != Some(source.revision())).then(|| Arc::new(ShownState::of(source.live())))
+                (shown != Some(source.revision())).then(|| Arc::new(ShownState::new(source.live_state())))
             });
             // A panic of the source is a bug, but no reason to end the server: viewers get heartbeats only.
             if let Ok(Some(state)) = state.await {
@@ -120,15 +120,15 @@ struct WrittenRows {
 }
 
 impl ShownState {
-    fn of(state: LiveState) -> Self {
+    fn new(state: LiveState) -> Self {
         Self { state, written: Mutex::default() }
     }
 
     /// The rows that a viewer looks at, written for the first one that asks.
-    async fn rows(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerLeft> {
+    async fn rows_text(self: &Arc<Self>, window: &StreamWindow) -> Result<Arc<str>, ViewerLeft> {
         let text = self.text_of(window);
         let (shown, window) = (Arc::clone(self), window.clone());
-        let write = || written(move || live_json(&shown.state, &window));
+        let write = || render_document(move || live_json(&shown.state, &window));
         Ok(Arc::clone(text.get_or_try_init(write).await?))
     }
 
@@ -145,7 +145,7 @@ impl ShownState {
 }
 
 /// Makes and writes a document on a thread that may block: sorting and writing thousands of rows must not hold up other calls.
-async fn written(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerLeft> {
+async fn render_document(make: impl FnOnce() -> Value + Send + 'static) -> Result<Arc<str>, ViewerLeft> {
     let written = tokio::task::spawn_blocking(move || make().to_string()).await;
     // A panic is a bug. It ends the events of its viewers, not the server.
     written.map(Arc::from).map_err(|_| ViewerLeft)
@@ -165,7 +165,7 @@ struct LiveViewer {
 }
 
 impl LiveViewer {
-    async fn run(mut self) {
+    async fn send_events(mut self) {
         let mut configuration = None;
         // The state at the beginning counts as new.
         self.states.mark_changed();
@@ -176,13 +176,13 @@ impl LiveViewer {
                 changed = tokio::time::timeout(HEARTBEAT, self.states.changed()) => Some(changed),
             };
             let Some(changed) = next else {
-                self.send("stopping", "{}").await.ok();
+                self.send_event("stopping", "{}").await.ok();
                 return;
             };
             let sent = match changed {
                 Ok(Ok(())) => self.send_state(&mut configuration).await,
                 Ok(Err(_)) => return,
-                Err(_) => self.send("heartbeat", "{}").await,
+                Err(_) => self.send_event("heartbeat", "{}").await,
             };
             if sent.is_err() {
                 return;
@@ -196,16 +196,16 @@ impl LiveViewer {
         let before = configuration.replace(shown.state.configuration);
         if before != Some(shown.state.configuration) && (before.is_some() || self.has_history) {
             let missed = Arc::clone(&shown);
-            self.send("history", &written(move || history_json(&missed.state)).await?).await?;
+            self.send_event("history", &render_document(move || history_json(&missed.state)).await?).await?;
         }
-        let rows = shown.rows(&self.window).await?;
-        self.send("live", &rows).await?;
+        let rows = shown.rows_text(&self.window).await?;
+        self.send_event("live", &rows).await?;
         tokio::time::sleep(self.period.saturating_sub(PERIOD)).await;
         Ok(())
     }
 
     /// Waits until the client has taken the event before the last one.
-    async fn send(&mut self, event: &str, data: &str) -> Result<(), ViewerLeft> {
+    async fn send_event(&mut self, event: &str, data: &str) -> Result<(), ViewerLeft> {
         self.number += 1;
         let text = format!("id: {}\nevent: {event}\ndata: {data}\n\n", self.number);
         self.events.send(Ok(Bytes::from(text))).await.map_err(|_| ViewerLeft)
@@ -229,14 +229,14 @@ mod tests {
             self.0.load(Ordering::Relaxed) + 1
         }
 
-        fn live(&self) -> LiveState {
+        fn live_state(&self) -> LiveState {
             let asked = self.0.fetch_add(1, Ordering::Relaxed) + 1;
             LiveState { revision: asked, configuration: asked, run: None }
         }
     }
 
     fn window() -> StreamWindow {
-        StreamWindow::read(&mut QueryParameters::default()).expect("a window")
+        StreamWindow::from_query(&mut QueryParameters::default()).expect("a window")
     }
 
     #[test]
@@ -246,7 +246,7 @@ mod tests {
             let source = Arc::<CountingSource>::default();
             let (_keep, stopping) = watch::channel(false);
             let feed = LiveFeed::new(Arc::clone(&source) as _, stopping);
-            let mut viewer = feed.watch(window(), PERIOD, true).expect("there is room");
+            let mut viewer = feed.add_viewer(window(), PERIOD, true).expect("there is room");
             assert!(viewer.recv().await.is_some());
             drop(viewer);
             while *feed.is_running.lock().expect("no panic") {
@@ -255,7 +255,7 @@ mod tests {
             let asked = source.0.load(Ordering::Relaxed);
             assert_eq!(feed.viewer_count(), 0);
             source.0.store(asked + 100, Ordering::Relaxed);
-            let mut viewer = feed.watch(window(), PERIOD, true).expect("there is room");
+            let mut viewer = feed.add_viewer(window(), PERIOD, true).expect("there is room");
             let Ok(event) = viewer.recv().await.expect("an event");
             let text = String::from_utf8_lossy(&event).into_owned();
             assert!(text.contains(&format!("\"configuration\":{}", asked + 101)), "{text}");
@@ -266,14 +266,14 @@ mod tests {
     fn viewers_of_the_same_rows_share_what_is_written_once() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
-            let shown = Arc::new(ShownState::of(LiveState { revision: 1, configuration: 1, run: None }));
+            let shown = Arc::new(ShownState::new(LiveState { revision: 1, configuration: 1, run: None }));
             let same = window();
-            let (first, second) = tokio::join!(shown.rows(&same), shown.rows(&same));
+            let (first, second) = tokio::join!(shown.rows_text(&same), shown.rows_text(&same));
             let [first, second] = [first, second].map(|text| text.ok().expect("it is written"));
             assert!(Arc::ptr_eq(&first, &second));
-            let mut parameters = QueryParameters::read(Some("rows=1")).expect("a query");
-            let other = StreamWindow::read(&mut parameters).expect("another window");
-            let other = shown.rows(&other).await.ok().expect("it is written");
+            let mut parameters = QueryParameters::parse_query(Some("rows=1")).expect("a query");
+            let other = StreamWindow::from_query(&mut parameters).expect("another window");
+            let other = shown.rows_text(&other).await.ok().expect("it is written");
             assert!(!Arc::ptr_eq(&first, &other));
         });
     }

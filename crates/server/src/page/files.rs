@@ -25,10 +25,10 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 /// Returns whether a request is for a file of the page. The files are the same on every rig, so every client may have them.
 pub(crate) fn is_page_file(head: &Parts) -> bool {
     matches!(head.method, Method::GET | Method::HEAD)
-        && (matches!(head.uri.path(), "/" | "/ui") || find(head.uri.path()).is_some())
+        && (matches!(head.uri.path(), "/" | "/ui") || find_file(head.uri.path()).is_some())
 }
 
-fn find(path: &str) -> Option<&'static LiveFile> {
+fn find_file(path: &str) -> Option<&'static LiveFile> {
     let name = path.strip_prefix(PAGE)?;
     let name = if name.is_empty() { "index.html" } else { name };
     LIVE_FILES.iter().find(|file| file.name == name)
@@ -42,8 +42,8 @@ pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
         response.headers_mut().insert(LOCATION, HeaderValue::from_static(PAGE));
         return Some(response);
     }
-    let file = find(path)?;
-    let tag = format!("\"{}\"", file.tag());
+    let file = find_file(path)?;
+    let tag = format!("\"{}\"", file.entity_tag());
     let is_known = headers.get(IF_NONE_MATCH).is_some_and(|known| known.as_bytes() == tag.as_bytes());
     let body = if is_known { Body::empty() } else { Body::from(Bytes::from_static(file.body.as_bytes())) };
     let mut response = Response::new(body);
@@ -57,7 +57,7 @@ pub(super) fn page_file(path: &str, headers: &HeaderMap) -> Option<Response> {
     if let Ok(tag) = HeaderValue::try_from(tag) {
         headers.insert(ETAG, tag);
     }
-    protect(headers);
+    add_security_headers(headers);
     Some(response)
 }
 
@@ -76,7 +76,7 @@ pub(super) fn report_page(text: String) -> Response {
 }
 
 /// The headers of every answer that a browser may show.
-pub(super) fn protect(headers: &mut HeaderMap) {
+pub(super) fn add_security_headers(headers: &mut HeaderMap) {
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(HeaderValue::from_static(POLICY));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));

@@ -2,7 +2,7 @@
 
 use super::calls::PageCall;
 use super::query::QueryParameters;
-use super::routes::{PageContext, PageFailure, json_text, present};
+use super::routes::{PageContext, PageFailure, json_text, require_part};
 use super::turns::HeavyCalls;
 use crate::viewing::{FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal};
 use axum::response::Response;
@@ -18,30 +18,30 @@ const DEFAULT_GROUPS: usize = 20;
 /// One query at a time: each may read gigabytes.
 static QUERIES: HeavyCalls = HeavyCalls::new(1);
 
-pub(super) async fn perform(
+pub(super) async fn perform_flow_call(
     context: &PageContext,
     call: PageCall,
     mut query: QueryParameters,
 ) -> Result<Response, PageFailure> {
-    let flows = present(context.flows(), "flow records: --flows names a directory of them")?;
+    let flows = require_part(context.flows(), "flow records: --flows names a directory of them")?;
     let selection = FlowSelection {
-        filter: query.text("filter"),
-        since_ns: query.moment_ns("since_ms")?,
-        before_ns: query.moment_ns("before_ms")?,
+        filter: query.take_text("filter"),
+        since_ns: query.take_moment_ns("since_ms")?,
+        before_ns: query.take_moment_ns("before_ms")?,
     };
     if call == PageCall::FlowTop {
         let wanted = FlowTopQuery {
             selection,
             by: text_or(&mut query, "by", "src-ip"),
             order: text_or(&mut query, "order", "bytes"),
-            most: query.number("most", DEFAULT_GROUPS, MOST_GROUPS)?,
+            most: query.take_number("most", DEFAULT_GROUPS, MOST_GROUPS)?,
         };
-        query.finish()?;
-        in_turn(move |is_given_up| flows.top(&wanted, is_given_up)).await
+        query.refuse_unknown()?;
+        in_turn(move |is_given_up| flows.top_flows(&wanted, is_given_up)).await
     } else {
-        let wanted = FlowTotalsQuery { selection, bucket: bucket(&mut query)? };
-        query.finish()?;
-        in_turn(move |is_given_up| flows.totals(&wanted, is_given_up)).await
+        let wanted = FlowTotalsQuery { selection, bucket: read_bucket(&mut query)? };
+        query.refuse_unknown()?;
+        in_turn(move |is_given_up| flows.flow_totals(&wanted, is_given_up)).await
     }
 }
 
@@ -53,7 +53,7 @@ async fn in_turn(
     // The future of a call is dropped when its client goes; the flag ends the query on its own thread.
     let has_gone = Arc::clone(&viewer.0);
     let query = move || make(&|| has_gone.load(Ordering::Relaxed)).map(|value| value.to_string());
-    QUERIES.make(query).await.map(json_text)
+    QUERIES.run_in_turn(query).await.map(json_text)
 }
 
 /// Dropped when its viewer has the answer or has gone.
@@ -66,8 +66,8 @@ impl Drop for WaitingViewer {
     }
 }
 
-fn bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal> {
-    let ms: Option<u64> = query.value("bucket_ms", "a whole number of milliseconds")?;
+fn read_bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal> {
+    let ms: Option<u64> = query.take_value("bucket_ms", "a whole number of milliseconds")?;
     if ms == Some(0) {
         return Err(ViewRefusal::Invalid("bucket_ms: at least 1".to_owned()));
     }
@@ -75,6 +75,6 @@ fn bucket(query: &mut QueryParameters) -> Result<Option<Nanos>, ViewRefusal> {
 }
 
 fn text_or(query: &mut QueryParameters, name: &str, default: &str) -> String {
-    let text = query.text(name);
+    let text = query.take_text(name);
     if text.is_empty() { default.to_owned() } else { text }
 }

@@ -27,20 +27,20 @@ const COLUMNS: [StreamColumn; 18] = [
     ("port_tx", |row| row.port_tx.clone().into()),
     ("port_rx", |row| row.port_rx.clone().into()),
     ("state", |row| state_word(row.state).into()),
-    ("frames_tx", |row| count(row.frames_tx)),
-    ("frames_rx", |row| of(row, |rx| count(rx.frames))),
-    ("lost", |row| of(row, |rx| count(rx.loss.lost))),
-    ("in_flight_or_lost", |row| of(row, |rx| count(rx.loss.in_flight_or_lost))),
-    ("bytes_tx", |row| count(row.bytes_tx)),
-    ("bytes_rx", |row| of(row, |rx| count(rx.bytes))),
-    ("frames_tx_rate", |row| rate(row.frames_tx_rate)),
-    ("frames_rx_rate", |row| of(row, |rx| rate(rx.frames_rate))),
-    ("bytes_tx_rate", |row| rate(row.bytes_tx_rate)),
-    ("bytes_rx_rate", |row| of(row, |rx| rate(rx.bytes_rate))),
-    ("latency_min_ns", |row| latency(row, |figures| figures.minimum)),
-    ("latency_mean_ns", |row| latency(row, |figures| figures.average)),
-    ("latency_max_ns", |row| latency(row, |figures| figures.maximum)),
-    ("loss_percent", |row| of(row, |rx| loss_percent(row, rx))),
+    ("frames_tx", |row| count_json(row.frames_tx)),
+    ("frames_rx", |row| received_value(row, |rx| count_json(rx.frames))),
+    ("lost", |row| received_value(row, |rx| count_json(rx.loss.lost))),
+    ("in_flight_or_lost", |row| received_value(row, |rx| count_json(rx.loss.in_flight_or_lost))),
+    ("bytes_tx", |row| count_json(row.bytes_tx)),
+    ("bytes_rx", |row| received_value(row, |rx| count_json(rx.bytes))),
+    ("frames_tx_rate", |row| rate_json(row.frames_tx_rate)),
+    ("frames_rx_rate", |row| received_value(row, |rx| rate_json(rx.frames_rate))),
+    ("bytes_tx_rate", |row| rate_json(row.bytes_tx_rate)),
+    ("bytes_rx_rate", |row| received_value(row, |rx| rate_json(rx.bytes_rate))),
+    ("latency_min_ns", |row| latency_json(row, |figures| figures.minimum)),
+    ("latency_mean_ns", |row| latency_json(row, |figures| figures.average)),
+    ("latency_max_ns", |row| latency_json(row, |figures| figures.maximum)),
+    ("loss_percent", |row| received_value(row, |rx| loss_percent(row, rx))),
 ];
 
 /// The rows of streams that a viewer requests.
@@ -57,8 +57,8 @@ pub(super) struct StreamWindow {
 
 impl StreamWindow {
     /// Reads `sort=COLUMN` or `sort=-COLUMN` (the largest first), `filter`, `from`, `rows`.
-    pub(super) fn read(query: &mut QueryParameters) -> Result<Self, ViewRefusal> {
-        let sort = query.text("sort");
+    pub(super) fn from_query(query: &mut QueryParameters) -> Result<Self, ViewRefusal> {
+        let sort = query.take_text("sort");
         let column = sort.trim_start_matches('-');
         let index = COLUMNS.iter().position(|(name, _)| *name == column);
         if index.is_none() && !sort.is_empty() {
@@ -67,26 +67,26 @@ impl StreamWindow {
             return Err(ViewRefusal::Invalid(message));
         }
         Ok(Self {
-            filter: query.text("filter").to_lowercase(),
+            filter: query.take_text("filter").to_lowercase(),
             sort: index,
             is_descending: sort.starts_with('-'),
-            from: query.number("from", 0, usize::MAX)?,
-            rows: query.number("rows", DEFAULT_ROWS, MOST_ROWS)?,
+            from: query.take_number("from", 0, usize::MAX)?,
+            rows: query.take_number("rows", DEFAULT_ROWS, MOST_ROWS)?,
         })
     }
 
-    fn matches(&self, row: &LiveStream) -> bool {
+    fn matches_row(&self, row: &LiveStream) -> bool {
         self.filter.is_empty()
             || [&row.name, &row.port_tx, &row.port_rx]
                 .iter()
                 .any(|text| text.to_lowercase().contains(&self.filter))
     }
 
-    fn select<'a>(&self, streams: &'a [LiveStream]) -> Vec<&'a LiveStream> {
-        let mut rows: Vec<&LiveStream> = streams.iter().filter(|row| self.matches(row)).collect();
+    fn select_rows<'a>(&self, streams: &'a [LiveStream]) -> Vec<&'a LiveStream> {
+        let mut rows: Vec<&LiveStream> = streams.iter().filter(|row| self.matches_row(row)).collect();
         if let Some((_, value)) = self.sort.and_then(|column| COLUMNS.get(column)) {
             // Stable: equal rows keep the order of the configuration, so they do not jump about.
-            rows.sort_by_cached_key(|row| SortKey::of(&value(row)));
+            rows.sort_by_cached_key(|row| SortKey::from_value(&value(row)));
             if self.is_descending {
                 rows.reverse();
             }
@@ -105,7 +105,7 @@ enum SortKey {
 }
 
 impl SortKey {
-    fn of(value: &Value) -> Self {
+    fn from_value(value: &Value) -> Self {
         match value {
             Value::Number(number) => Self::Number(number.as_f64().unwrap_or(0.0).to_bits()),
             Value::String(text) => Self::Text(text.to_lowercase()),
@@ -133,12 +133,12 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
         "totals": totals_json(&run.totals),
         "ledger": ledger_json(&run.ledger),
         "losses": {
-            "lost": count(run.losses.loss.lost),
-            "in_flight_or_lost": count(run.losses.loss.in_flight_or_lost),
+            "lost": count_json(run.losses.loss.lost),
+            "in_flight_or_lost": count_json(run.losses.loss.in_flight_or_lost),
             "in_motion": run.losses.in_motion,
-            "sender": run.losses.sender.map(count),
-            "receiver": count(run.losses.receiver),
-            "path_or_in_doubt": run.losses.path_or_in_doubt.map(count),
+            "sender": run.losses.sender.map(count_json),
+            "receiver": count_json(run.losses.receiver),
+            "path_or_in_doubt": run.losses.path_or_in_doubt.map(count_json),
         },
         "ports": run.ports.iter().map(port_json).collect::<Vec<_>>(),
         "streams": streams_json(&run.streams, window),
@@ -152,19 +152,19 @@ fn run_json(run: &LiveRun, window: &StreamWindow) -> Value {
 fn totals_json(totals: &LiveTotals) -> Value {
     let HistoryPoint { frames_tx, frames_rx, bytes_tx, bytes_rx, gaps, .. } = totals.counts;
     json!({
-        "frames_tx": count(frames_tx),
-        "frames_rx": count(frames_rx),
-        "bytes_tx": count(bytes_tx),
-        "bytes_rx": count(bytes_rx),
-        "gaps": count(gaps),
-        "frames_tx_rate": rate(totals.frames_tx_rate),
-        "frames_rx_rate": rate(totals.frames_rx_rate),
-        "bytes_tx_rate": rate(totals.bytes_tx_rate),
-        "bytes_rx_rate": rate(totals.bytes_rx_rate),
+        "frames_tx": count_json(frames_tx),
+        "frames_rx": count_json(frames_rx),
+        "bytes_tx": count_json(bytes_tx),
+        "bytes_rx": count_json(bytes_rx),
+        "gaps": count_json(gaps),
+        "frames_tx_rate": rate_json(totals.frames_tx_rate),
+        "frames_rx_rate": rate_json(totals.frames_rx_rate),
+        "bytes_tx_rate": rate_json(totals.bytes_tx_rate),
+        "bytes_rx_rate": rate_json(totals.bytes_rx_rate),
         "started": totals.started,
         "paused": totals.paused,
         "latency_ns": totals.latency.map(|figures| json!({
-            "min": rate(figures.minimum), "mean": rate(figures.average), "max": rate(figures.maximum),
+            "min": rate_json(figures.minimum), "mean": rate_json(figures.average), "max": rate_json(figures.maximum),
         })),
     })
 }
@@ -174,7 +174,7 @@ fn ledger_json(ledger: &FrameLedger) -> Value {
     let accounts = ledger.accounts().filter_map(|(account, frames)| {
         // The account's name in JSON is that of the report.
         let name = serde_json::to_value(account).ok()?.as_str()?.to_owned();
-        Some((name, count(frames)))
+        Some((name, count_json(frames)))
     });
     Value::Object(accounts.collect::<Map<String, Value>>())
 }
@@ -194,21 +194,21 @@ fn port_json(port: &LivePort) -> Value {
         "link_changed_ms": row.last_change_ns.map(|ns| ns / 1_000_000),
         "capturing": row.capturing,
         "transmitting": row.transmitting,
-        "frames_tx": count(row.frames_tx),
-        "frames_rx": count(row.frames_rx),
-        "bytes_tx": count(row.bytes_tx),
-        "bytes_rx": count(row.bytes_rx),
-        "frames_tx_rate": rate(row.frames_tx_rate),
-        "frames_rx_rate": rate(row.frames_rx_rate),
-        "bytes_tx_rate": rate(row.bytes_tx_rate),
-        "bytes_rx_rate": rate(row.bytes_rx_rate),
+        "frames_tx": count_json(row.frames_tx),
+        "frames_rx": count_json(row.frames_rx),
+        "bytes_tx": count_json(row.bytes_tx),
+        "bytes_rx": count_json(row.bytes_rx),
+        "frames_tx_rate": rate_json(row.frames_tx_rate),
+        "frames_rx_rate": rate_json(row.frames_rx_rate),
+        "bytes_tx_rate": rate_json(row.bytes_tx_rate),
+        "bytes_rx_rate": rate_json(row.bytes_rx_rate),
         "tx": port.tx,
         "rx": port.rx,
     })
 }
 
 fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
-    let matching = window.select(streams);
+    let matching = window.select_rows(streams);
     // Cut after sorting: a window is a part of the sorted rows.
     let shown: Vec<&LiveStream> = matching.iter().copied().skip(window.from).take(window.rows).collect();
     let columns = COLUMNS.iter().map(|(name, value)| {
@@ -227,7 +227,7 @@ fn streams_json(streams: &[LiveStream], window: &StreamWindow) -> Value {
 pub(super) fn history_json(state: &LiveState) -> Value {
     let points = state.run.as_ref().map(|run| run.history.as_slice()).unwrap_or_default();
     let column =
-        |of: fn(&HistoryPoint) -> u64| points.iter().map(|point| count(of(point))).collect::<Vec<_>>();
+        |of: fn(&HistoryPoint) -> u64| points.iter().map(|point| count_json(of(point))).collect::<Vec<_>>();
     json!({
         "schema_version": PAGE_API_VERSION,
         "configuration": state.configuration,
@@ -243,14 +243,14 @@ pub(super) fn history_json(state: &LiveState) -> Value {
 }
 
 /// A number if every reader reads it exactly, otherwise text.
-pub(super) fn count(count: u64) -> Value {
+pub(super) fn count_json(count: u64) -> Value {
     if count <= EXACT { count.into() } else { count.to_string().into() }
 }
 
 /// Writes the numbers of a document as text where some readers would round them.
 pub fn exact_counts(value: Value) -> Value {
     match value {
-        Value::Number(number) => number.as_u64().map_or(Value::Number(number), count),
+        Value::Number(number) => number.as_u64().map_or(Value::Number(number), count_json),
         Value::Array(values) => values.into_iter().map(exact_counts).collect(),
         Value::Object(members) => {
             let members = members.into_iter().map(|(name, value)| (name, exact_counts(value)));
@@ -261,21 +261,21 @@ pub fn exact_counts(value: Value) -> Value {
 }
 
 /// A rate or a time with three digits after the point; what is not finite is absent.
-fn rate(value: f64) -> Value {
-    float((value * 1000.0).round() / 1000.0)
+fn rate_json(value: f64) -> Value {
+    float_json((value * 1000.0).round() / 1000.0)
 }
 
 /// A number with all its digits; what is not finite is absent.
-fn float(value: f64) -> Value {
+fn float_json(value: f64) -> Value {
     serde_json::Number::from_f64(value).map_or(Value::Null, Value::Number)
 }
 
-fn of(row: &LiveStream, value: impl Fn(&ReceivedStream) -> Value) -> Value {
+fn received_value(row: &LiveStream, value: impl Fn(&ReceivedStream) -> Value) -> Value {
     row.received.as_ref().map_or(Value::Null, value)
 }
 
-fn latency(row: &LiveStream, value: fn(&LatencyFigures) -> f64) -> Value {
-    of(row, |rx| rx.latency.as_ref().map_or(Value::Null, |figures| rate(value(figures))))
+fn latency_json(row: &LiveStream, value: fn(&LatencyFigures) -> f64) -> Value {
+    received_value(row, |rx| rx.latency.as_ref().map_or(Value::Null, |figures| rate_json(value(figures))))
 }
 
 fn loss_percent(row: &LiveStream, rx: &ReceivedStream) -> Value {
@@ -283,7 +283,7 @@ fn loss_percent(row: &LiveStream, rx: &ReceivedStream) -> Value {
         return Value::Null;
     }
     // Not rounded: 3 lost frames of 10^9 must not read as none.
-    float(rx.loss.share(rx.frames).percent())
+    float_json(rx.loss.loss_share(rx.frames).percent())
 }
 
 /// The word for a state in every answer.
@@ -316,8 +316,8 @@ mod tests {
     }
 
     fn names(query: &str) -> Vec<String> {
-        let mut query = QueryParameters::read(Some(query)).expect("reads");
-        let window = StreamWindow::read(&mut query).expect("a window");
+        let mut query = QueryParameters::parse_query(Some(query)).expect("reads");
+        let window = StreamWindow::from_query(&mut query).expect("a window");
         let shown = streams_json(&streams(), &window);
         shown["columns"]["name"]
             .as_array()
@@ -334,9 +334,10 @@ mod tests {
         assert_eq!(names("sort=-lost"), ["data", "video", "Voice"], "absent is not 0 and not the largest");
         assert_eq!(names("filter=V"), ["video", "Voice"]);
         assert_eq!(names("filter=LEFT&from=1&rows=1"), ["Voice"]);
-        let mut query = QueryParameters::read(Some("sort=colour")).expect("reads");
+        let mut query = QueryParameters::parse_query(Some("sort=colour")).expect("reads");
         assert!(
-            StreamWindow::read(&mut query).is_err_and(|refusal| refusal.to_string().contains("frames_tx"))
+            StreamWindow::from_query(&mut query)
+                .is_err_and(|refusal| refusal.to_string().contains("frames_tx"))
         );
     }
 
@@ -351,8 +352,8 @@ mod tests {
 
     #[test]
     fn a_count_that_javascript_would_round_is_text() {
-        assert_eq!(count(1 << 53), json!(9_007_199_254_740_992_u64));
-        assert_eq!(count((1 << 53) + 1), json!("9007199254740993"));
-        assert_eq!(rate(f64::NAN), Value::Null);
+        assert_eq!(count_json(1 << 53), json!(9_007_199_254_740_992_u64));
+        assert_eq!(count_json((1 << 53) + 1), json!("9007199254740993"));
+        assert_eq!(rate_json(f64::NAN), Value::Null);
     }
 }

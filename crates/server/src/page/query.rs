@@ -12,7 +12,7 @@ const LONGEST_QUERY: usize = 8 << 10;
 pub(super) struct QueryParameters(BTreeMap<String, String>);
 
 impl QueryParameters {
-    pub(super) fn read(query: Option<&str>) -> Result<Self, ViewRefusal> {
+    pub(super) fn parse_query(query: Option<&str>) -> Result<Self, ViewRefusal> {
         let query = query.unwrap_or_default();
         if query.len() > LONGEST_QUERY {
             return Err(ViewRefusal::Invalid(format!("the query is longer than {LONGEST_QUERY} bytes")));
@@ -20,7 +20,7 @@ impl QueryParameters {
         let mut parameters = BTreeMap::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let (name, value) = (decode(name)?, decode(value)?);
+            let (name, value) = (decode_percent(name)?, decode_percent(value)?);
             // One of two values would be ignored silently.
             if parameters.contains_key(&name) {
                 return Err(ViewRefusal::Invalid(format!("{name}: given twice")));
@@ -31,19 +31,23 @@ impl QueryParameters {
     }
 
     /// Takes a parameter out; an empty text if it is absent.
-    pub(super) fn text(&mut self, name: &str) -> String {
+    pub(super) fn take_text(&mut self, name: &str) -> String {
         self.0.remove(name).unwrap_or_default()
     }
 
     /// Takes out a parameter that must be there.
-    pub(super) fn required(&mut self, name: &str) -> Result<String, ViewRefusal> {
-        let text = self.text(name);
+    pub(super) fn take_required(&mut self, name: &str) -> Result<String, ViewRefusal> {
+        let text = self.take_text(name);
         if text.is_empty() { Err(ViewRefusal::Invalid(format!("{name}: required"))) } else { Ok(text) }
     }
 
     /// Takes out a number or another value; `None` if it is absent or empty.
-    pub(super) fn value<T: FromStr>(&mut self, name: &str, wanted: &str) -> Result<Option<T>, ViewRefusal> {
-        let text = self.text(name);
+    pub(super) fn take_value<T: FromStr>(
+        &mut self,
+        name: &str,
+        wanted: &str,
+    ) -> Result<Option<T>, ViewRefusal> {
+        let text = self.take_text(name);
         if text.is_empty() {
             return Ok(None);
         }
@@ -51,8 +55,13 @@ impl QueryParameters {
         read.map_err(|_| ViewRefusal::Invalid(format!("{name}: `{text}` is not {wanted}")))
     }
 
-    pub(super) fn number(&mut self, name: &str, default: usize, most: usize) -> Result<usize, ViewRefusal> {
-        let number = self.value(name, "a whole number")?.unwrap_or(default);
+    pub(super) fn take_number(
+        &mut self,
+        name: &str,
+        default: usize,
+        most: usize,
+    ) -> Result<usize, ViewRefusal> {
+        let number = self.take_value(name, "a whole number")?.unwrap_or(default);
         if number > most {
             return Err(ViewRefusal::Invalid(format!("{name}: at most {most}")));
         }
@@ -60,17 +69,17 @@ impl QueryParameters {
     }
 
     /// Takes out a time in ms since 1970, as ns.
-    pub(super) fn moment_ns(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
-        let ms: Option<u64> = self.value(name, "a time in milliseconds since 1970")?;
+    pub(super) fn take_moment_ns(&mut self, name: &str) -> Result<Option<u64>, ViewRefusal> {
+        let ms: Option<u64> = self.take_value(name, "a time in milliseconds since 1970")?;
         Ok(ms.map(|ms| ms.saturating_mul(1_000_000)))
     }
 
-    pub(super) fn flag(&mut self, name: &str) -> Result<bool, ViewRefusal> {
-        Ok(self.value(name, "`true` or `false`")?.unwrap_or(false))
+    pub(super) fn take_flag(&mut self, name: &str) -> Result<bool, ViewRefusal> {
+        Ok(self.take_value(name, "`true` or `false`")?.unwrap_or(false))
     }
 
     /// Refuses parameters that nothing has taken: a misspelled filter must not look as if it had matched everything.
-    pub(super) fn finish(self) -> Result<(), ViewRefusal> {
+    pub(super) fn refuse_unknown(self) -> Result<(), ViewRefusal> {
         match self.0.into_keys().next() {
             None => Ok(()),
             Some(name) => Err(ViewRefusal::Invalid(format!("{name}: there is no such parameter"))),
@@ -79,7 +88,7 @@ impl QueryParameters {
 }
 
 /// Percent-decodes a text as HTML forms encode it: `+` is a space.
-fn decode(text: &str) -> Result<String, ViewRefusal> {
+fn decode_percent(text: &str) -> Result<String, ViewRefusal> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -109,21 +118,25 @@ mod tests {
 
     #[test]
     fn parameters_are_decoded_and_unknown_ones_are_refused_by_name() {
-        let mut query = QueryParameters::read(Some("filter=a%20b%26c+d&from=7&anyway=true")).expect("reads");
-        assert_eq!(query.text("filter"), "a b&c d");
-        assert_eq!(query.number("from", 0, 10), Ok(7));
-        assert_eq!(query.number("rows", 60, 100), Ok(60));
-        assert_eq!(query.flag("anyway"), Ok(true));
-        assert_eq!(query.finish(), Ok(()));
-        let mut query = QueryParameters::read(Some("most=x&more=1")).expect("reads");
+        let mut query =
+            QueryParameters::parse_query(Some("filter=a%20b%26c+d&from=7&anyway=true")).expect("reads");
+        assert_eq!(query.take_text("filter"), "a b&c d");
+        assert_eq!(query.take_number("from", 0, 10), Ok(7));
+        assert_eq!(query.take_number("rows", 60, 100), Ok(60));
+        assert_eq!(query.take_flag("anyway"), Ok(true));
+        assert_eq!(query.refuse_unknown(), Ok(()));
+        let mut query = QueryParameters::parse_query(Some("most=x&more=1")).expect("reads");
         assert_eq!(
-            query.number("most", 1, 9),
+            query.take_number("most", 1, 9),
             Err(ViewRefusal::Invalid("most: `x` is not a whole number".into()))
         );
-        assert_eq!(query.finish(), Err(ViewRefusal::Invalid("more: there is no such parameter".into())));
+        assert_eq!(
+            query.refuse_unknown(),
+            Err(ViewRefusal::Invalid("more: there is no such parameter".into()))
+        );
         for wrong in ["a=%", "a=%f", "a=%zz", "a=%ff", "a=1&a=2"] {
-            assert!(QueryParameters::read(Some(wrong)).is_err(), "{wrong}");
+            assert!(QueryParameters::parse_query(Some(wrong)).is_err(), "{wrong}");
         }
-        assert!(QueryParameters::read(Some(&"a".repeat(LONGEST_QUERY + 1))).is_err());
+        assert!(QueryParameters::parse_query(Some(&"a".repeat(LONGEST_QUERY + 1))).is_err());
     }
 }

@@ -30,7 +30,7 @@ enum NewRate {
 
 impl RateChange {
     /// Reads `{"rate": "2kpps", "streams": ["f1"]}`, or with `"percent": 110` in place of `rate`.
-    pub(super) fn read(body: &[u8]) -> Result<Self, ViewRefusal> {
+    pub(super) fn parse_body(body: &[u8]) -> Result<Self, ViewRefusal> {
         #[derive(serde::Deserialize)]
         #[serde(deny_unknown_fields)]
         struct Body {
@@ -54,13 +54,13 @@ impl RateChange {
     }
 
     /// Changes the rates. The streams that transmit continue with the new one.
-    pub(super) fn perform(&self, tester: &dyn Tester) -> Result<Vec<String>, TesterRefusal> {
-        let update = self.update(&tester.config())?;
+    pub(super) fn apply_rates(&self, tester: &dyn Tester) -> Result<Vec<String>, TesterRefusal> {
+        let update = self.config_update(&tester.current_config())?;
         tester.update_config(update)
     }
 
     /// OTG's `ConfigUpdate` for this configuration.
-    fn update(&self, config: &Value) -> Result<Value, TesterRefusal> {
+    fn config_update(&self, config: &Value) -> Result<Value, TesterRefusal> {
         let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
         let has_name = |name: &String| flows.iter().any(|flow| flow["name"] == name.as_str());
         let unknown = self.streams.iter().filter(|name| !has_name(name));
@@ -80,7 +80,7 @@ impl RateChange {
             .filter(is_wanted)
             .map(|flow| {
                 let mut flow = flow.clone();
-                flow["rate"] = self.new_rate.of(&flow["rate"]);
+                flow["rate"] = self.new_rate.replacement_for(&flow["rate"]);
                 flow
             })
             .collect();
@@ -90,7 +90,7 @@ impl RateChange {
 
 impl NewRate {
     /// OTG's `rate` that replaces this one.
-    fn of(&self, current: &Value) -> Value {
+    fn replacement_for(&self, current: &Value) -> Value {
         match self {
             Self::Fixed(rate) => rate.clone(),
             Self::PercentOfCurrent(percent) => scaled_rate(current, *percent),
@@ -161,8 +161,8 @@ mod tests {
             {"name": "c", "rate": {"choice": "percentage", "percentage": 60.0}},
             {"name": "d"},
         ]});
-        let change = RateChange::read(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
-        change.update(&config).map_err(|refusal| refusal.to_string())
+        let change = RateChange::parse_body(body.as_bytes()).map_err(|refusal| refusal.to_string())?;
+        change.config_update(&config).map_err(|refusal| refusal.to_string())
     }
 
     fn rates(body: &str) -> Vec<Value> {
@@ -220,9 +220,11 @@ mod tests {
         ] {
             assert!(update(body).expect_err("refused").contains(named), "{body}");
         }
-        let change = RateChange::read(b"{\"percent\":50}").expect("reads");
+        let change = RateChange::parse_body(b"{\"percent\":50}").expect("reads");
         assert!(
-            change.update(&json!({})).is_err_and(|refusal| refusal.to_string().contains("configuration"))
+            change
+                .config_update(&json!({}))
+                .is_err_and(|refusal| refusal.to_string().contains("configuration"))
         );
     }
 }

@@ -2,7 +2,7 @@
 
 use super::calls::PageCall;
 use super::query::QueryParameters;
-use super::routes::{PageFailure, blocking, json_text};
+use super::routes::{PageFailure, answer_blocking, json_text};
 use super::turns::HeavyCalls;
 use super::{PAGE_API_VERSION, files};
 use crate::viewing::{ResultArchive, ResultQuery, ViewRefusal};
@@ -17,7 +17,7 @@ const DEFAULT_RESULTS: usize = 100;
 /// Calls that read a whole result, which may have thousands of streams.
 static WHOLE_RESULTS: HeavyCalls = HeavyCalls::new(2);
 
-pub(super) async fn perform(
+pub(super) async fn perform_result_call(
     archive: Arc<dyn ResultArchive>,
     call: PageCall,
     id: String,
@@ -25,42 +25,45 @@ pub(super) async fn perform(
 ) -> Result<Response, PageFailure> {
     match call {
         PageCall::Result => {
-            query.finish()?;
-            Ok(json_text(WHOLE_RESULTS.make(move || archive.result(&id)).await?))
+            query.refuse_unknown()?;
+            Ok(json_text(WHOLE_RESULTS.run_in_turn(move || archive.result_json(&id)).await?))
         }
         PageCall::ResultPage => {
-            query.finish()?;
-            Ok(files::report_page(WHOLE_RESULTS.make(move || archive.page(&id)).await?))
+            query.refuse_unknown()?;
+            Ok(files::report_page(WHOLE_RESULTS.run_in_turn(move || archive.result_page(&id)).await?))
         }
         PageCall::Series => {
-            query.finish()?;
+            query.refuse_unknown()?;
             Ok(json_text(
-                WHOLE_RESULTS.make(move || archive.series(&id).map(|value| value.to_string())).await?,
+                WHOLE_RESULTS
+                    .run_in_turn(move || archive.result_series(&id).map(|value| value.to_string()))
+                    .await?,
             ))
         }
         PageCall::Compare => {
-            let before = query.required("a")?;
-            let after = query.required("b")?;
-            let anyway = query.flag("anyway")?;
-            query.finish()?;
-            let compare = move || archive.compare(&before, &after, anyway).map(|value| value.to_string());
-            Ok(json_text(WHOLE_RESULTS.make(compare).await?))
+            let before = query.take_required("a")?;
+            let after = query.take_required("b")?;
+            let anyway = query.take_flag("anyway")?;
+            query.refuse_unknown()?;
+            let compare =
+                move || archive.compare_results(&before, &after, anyway).map(|value| value.to_string());
+            Ok(json_text(WHOLE_RESULTS.run_in_turn(compare).await?))
         }
         PageCall::Unfinished => {
-            query.finish()?;
-            blocking(move || archive.unfinished()).await
+            query.refuse_unknown()?;
+            answer_blocking(move || archive.unfinished_runs()).await
         }
         _ => {
             // The list reads summaries only, so it needs no turn.
             let wanted = result_query(&mut query)?;
-            query.finish()?;
-            blocking(move || list(archive.as_ref(), &wanted)).await
+            query.refuse_unknown()?;
+            answer_blocking(move || list_results(archive.as_ref(), &wanted)).await
         }
     }
 }
 
-fn list(archive: &dyn ResultArchive, wanted: &ResultQuery) -> Result<Value, ViewRefusal> {
-    let page = archive.results(wanted)?;
+fn list_results(archive: &dyn ResultArchive, wanted: &ResultQuery) -> Result<Value, ViewRefusal> {
+    let page = archive.list_results(wanted)?;
     Ok(json!({
         "schema_version": PAGE_API_VERSION,
         "total": page.total,
@@ -72,13 +75,13 @@ fn list(archive: &dyn ResultArchive, wanted: &ResultQuery) -> Result<Value, View
 
 fn result_query(query: &mut QueryParameters) -> Result<ResultQuery, ViewRefusal> {
     Ok(ResultQuery {
-        text: query.text("text"),
-        verdict: query.text("verdict").to_uppercase(),
-        kind: query.text("kind"),
-        plan: query.text("plan"),
-        since_ns: query.moment_ns("since_ms")?,
-        before_ns: query.moment_ns("before_ms")?,
-        from: query.number("from", 0, usize::MAX)?,
-        most: query.number("most", DEFAULT_RESULTS, MOST_RESULTS)?,
+        text: query.take_text("text"),
+        verdict: query.take_text("verdict").to_uppercase(),
+        kind: query.take_text("kind"),
+        plan: query.take_text("plan"),
+        since_ns: query.take_moment_ns("since_ms")?,
+        before_ns: query.take_moment_ns("before_ms")?,
+        from: query.take_number("from", 0, usize::MAX)?,
+        most: query.take_number("most", DEFAULT_RESULTS, MOST_RESULTS)?,
     })
 }

@@ -10,7 +10,7 @@ use crate::methods::MethodService;
 use crate::tester::{FlowChange, SwitchedState, TesterRefusal};
 use crate::transport::CallDispatcher;
 use crate::transport::access::ClientCredential;
-use crate::transport::http::{failed, json, read_body, refused};
+use crate::transport::http::{error_response, json_response, read_body, refusal_response};
 use crate::transport::rejections::RejectionCounters;
 use crate::viewing::{FactSource, FlowArchive, ServedRig, ViewRefusal};
 use axum::Router;
@@ -73,7 +73,7 @@ pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext
         let handler =
             move |State(context): State<PageContext>, parameters: RawPathParams, request: Request<Body>| {
                 let id = parameters.iter().find(|(name, _)| *name == "id").map(|(_, id)| id.to_owned());
-                answer(context, call, id.unwrap_or_default(), request)
+                answer_page_call(context, call, id.unwrap_or_default(), request)
             };
         router = router.route(call.path(), on(call.method(), handler));
     }
@@ -85,20 +85,25 @@ pub(crate) fn page_routes<S: Clone + Send + Sync + 'static>(context: PageContext
 
 async fn page_file(request: Request<Body>) -> Response {
     let found = files::page_file(request.uri().path(), request.headers());
-    found.unwrap_or_else(|| failed(StatusCode::NOT_FOUND, "the page has no such file"))
+    found.unwrap_or_else(|| error_response(StatusCode::NOT_FOUND, "the page has no such file"))
 }
 
-async fn answer(context: PageContext, call: PageCall, id: String, request: Request<Body>) -> Response {
-    let mut response = match perform(context, call, id, request).await {
+async fn answer_page_call(
+    context: PageContext,
+    call: PageCall,
+    id: String,
+    request: Request<Body>,
+) -> Response {
+    let mut response = match perform_page_call(context, call, id, request).await {
         Ok(response) => response,
-        Err(PageFailure::View(refusal)) => failed(status(&refusal), &refusal.to_string()),
-        Err(PageFailure::Tester(refusal)) => refused(&refusal),
+        Err(PageFailure::View(refusal)) => error_response(refusal_status(&refusal), &refusal.to_string()),
+        Err(PageFailure::Tester(refusal)) => refusal_response(&refusal),
         Err(PageFailure::Ready(response)) => *response,
     };
     let headers = response.headers_mut();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     // Also on refusals: a browser may show any answer.
-    files::protect(headers);
+    files::add_security_headers(headers);
     response
 }
 
@@ -122,7 +127,7 @@ impl From<TesterRefusal> for PageFailure {
     }
 }
 
-const fn status(refusal: &ViewRefusal) -> StatusCode {
+const fn refusal_status(refusal: &ViewRefusal) -> StatusCode {
     match refusal {
         ViewRefusal::Unknown(_) => StatusCode::NOT_FOUND,
         ViewRefusal::Invalid(_) => StatusCode::BAD_REQUEST,
@@ -130,74 +135,74 @@ const fn status(refusal: &ViewRefusal) -> StatusCode {
     }
 }
 
-async fn perform(
+async fn perform_page_call(
     context: PageContext,
     call: PageCall,
     id: String,
     request: Request<Body>,
 ) -> Result<Response, PageFailure> {
-    let mut query = QueryParameters::read(request.uri().query())?;
+    let mut query = QueryParameters::parse_query(request.uri().query())?;
     match call {
         PageCall::OpenApi => {
-            query.finish()?;
+            query.refuse_unknown()?;
             Ok(json_text(include_str!("openapi.json").to_owned()))
         }
         PageCall::State => {
-            query.finish()?;
-            Ok(json_value(&state(&context, &request)))
+            query.refuse_unknown()?;
+            Ok(json_value(&server_state(&context, &request)))
         }
         PageCall::Live => {
-            let window = StreamWindow::read(&mut query)?;
-            query.finish()?;
-            let source = present(context.rig.live.clone(), "a run in progress")?;
-            blocking(move || Ok(live_json(&source.live(), &window))).await
+            let window = StreamWindow::from_query(&mut query)?;
+            query.refuse_unknown()?;
+            let source = require_part(context.rig.live.clone(), "a run in progress")?;
+            answer_blocking(move || Ok(live_json(&source.live_state(), &window))).await
         }
-        PageCall::Events => events(&context, query),
+        PageCall::Events => stream_events(&context, query),
         PageCall::Streams => {
             // `?streams=f1` in place of the body's member would otherwise change all streams.
-            query.finish()?;
-            steer(context, request).await
+            query.refuse_unknown()?;
+            change_streams(context, request).await
         }
         PageCall::Rates => {
-            query.finish()?;
+            query.refuse_unknown()?;
             change_rates(context, request).await
         }
         PageCall::Methods | PageCall::StartMethod | PageCall::Method | PageCall::StopMethod => {
-            query.finish()?;
-            methods::perform(&context, call, id, request).await
+            query.refuse_unknown()?;
+            methods::perform_method_call(&context, call, id, request).await
         }
         // Parameters are accepted: scrapers may be configured to send some to all their targets.
-        PageCall::Metrics => metrics(context).await,
-        PageCall::FlowTop | PageCall::FlowTotals => flows::perform(&context, call, query).await,
-        PageCall::Nodes => facts(context.rig.nodes, "the nodes of a fleet", query).await,
-        PageCall::Logs => facts(context.rig.logs, "logs: --log names one", query).await,
-        PageCall::Taps => facts(context.rig.taps, "taps", query).await,
-        PageCall::Calibration => facts(context.rig.calibration, "a calibration", query).await,
+        PageCall::Metrics => answer_prometheus(context).await,
+        PageCall::FlowTop | PageCall::FlowTotals => flows::perform_flow_call(&context, call, query).await,
+        PageCall::Nodes => answer_facts(context.rig.nodes, "the nodes of a fleet", query).await,
+        PageCall::Logs => answer_facts(context.rig.logs, "logs: --log names one", query).await,
+        PageCall::Taps => answer_facts(context.rig.taps, "taps", query).await,
+        PageCall::Calibration => answer_facts(context.rig.calibration, "a calibration", query).await,
         PageCall::Results
         | PageCall::Unfinished
         | PageCall::Result
         | PageCall::ResultPage
         | PageCall::Series
         | PageCall::Compare => {
-            let archive = present(context.rig.results, "past results")?;
-            results::perform(archive, call, id, query).await
+            let archive = require_part(context.rig.results, "past results")?;
+            results::perform_result_call(archive, call, id, query).await
         }
     }
 }
 
 /// A part of the rig that is one JSON object.
-async fn facts(
+async fn answer_facts(
     source: Option<Arc<dyn FactSource>>,
     what: &str,
     query: QueryParameters,
 ) -> Result<Response, PageFailure> {
-    query.finish()?;
-    let source = present(source, what)?;
-    blocking(move || source.facts()).await
+    query.refuse_unknown()?;
+    let source = require_part(source, what)?;
+    answer_blocking(move || source.read_facts()).await
 }
 
 /// Answers with the version of this server, the parts it has, and the rights of this caller.
-fn state(context: &PageContext, request: &Request<Body>) -> Value {
+fn server_state(context: &PageContext, request: &Request<Body>) -> Value {
     let credential = request.extensions().get::<ClientCredential>();
     // Only a hint for the page: `policy` refuses the calls of a viewer whatever is answered here.
     let may_control = credential != Some(&ClientCredential::ViewToken) && context.dispatcher.is_some();
@@ -222,18 +227,18 @@ fn state(context: &PageContext, request: &Request<Body>) -> Value {
     })
 }
 
-fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
-    let window = StreamWindow::read(&mut query)?;
+fn stream_events(context: &PageContext, mut query: QueryParameters) -> Result<Response, PageFailure> {
+    let window = StreamWindow::from_query(&mut query)?;
     // At least 1, because the period is computed from it.
-    let rate = query.number("rate", MOST_RATE, MOST_RATE)?.max(1);
-    let has_history = query.value("history", "`true` or `false`")?.unwrap_or(true);
-    query.finish()?;
-    let feed = present(context.feed.clone(), "a run in progress")?;
+    let rate = query.take_number("rate", MOST_RATE, MOST_RATE)?.max(1);
+    let has_history = query.take_value("history", "`true` or `false`")?.unwrap_or(true);
+    query.refuse_unknown()?;
+    let feed = require_part(context.feed.clone(), "a run in progress")?;
     let period = Duration::from_millis(1000 / rate as u64);
-    let Some(events) = feed.watch(window, period, has_history) else {
+    let Some(events) = feed.add_viewer(window, period, has_history) else {
         let message =
             format!("{MOST_VIEWERS} viewers are looking already; try again later, or read /api/v1/live");
-        return Err(PageFailure::Ready(Box::new(failed(StatusCode::SERVICE_UNAVAILABLE, &message))));
+        return Err(PageFailure::Ready(Box::new(error_response(StatusCode::SERVICE_UNAVAILABLE, &message))));
     };
     let mut response = Response::new(Body::from_stream(ReceiverStream::new(events)));
     let headers = response.headers_mut();
@@ -243,18 +248,18 @@ fn events(context: &PageContext, mut query: QueryParameters) -> Result<Response,
 }
 
 /// Starts, stops, pauses or resumes streams: the same change as OTG's flow transmit.
-async fn steer(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
+async fn change_streams(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
     let (dispatcher, body) = read_order(context, request).await?;
     let change = read_change(&body)?;
-    let warnings = dispatcher.change("streams", move |tester| tester.set_state(change)).await?;
+    let warnings = dispatcher.dispatch_change("streams", move |tester| tester.set_state(change)).await?;
     Ok(json_value(&json!({ "warnings": warnings })))
 }
 
 /// Changes rates of streams: the same change as OTG's update of flows.
 async fn change_rates(context: PageContext, request: Request<Body>) -> Result<Response, PageFailure> {
     let (dispatcher, body) = read_order(context, request).await?;
-    let change = RateChange::read(&body)?;
-    let warnings = dispatcher.change("rates", move |tester| change.perform(tester)).await?;
+    let change = RateChange::parse_body(&body)?;
+    let warnings = dispatcher.dispatch_change("rates", move |tester| change.apply_rates(tester)).await?;
     Ok(json_value(&json!({ "warnings": warnings })))
 }
 
@@ -263,7 +268,7 @@ async fn read_order(
     context: PageContext,
     request: Request<Body>,
 ) -> Result<(CallDispatcher, Bytes), PageFailure> {
-    let dispatcher = present(context.dispatcher, "a tester: `packetrig serve` has one")?;
+    let dispatcher = require_part(context.dispatcher, "a tester: `packetrig serve` has one")?;
     let body = read_body(request.into_body(), context.most_request_bytes).await;
     Ok((dispatcher, body.map_err(PageFailure::Ready)?))
 }
@@ -292,32 +297,32 @@ fn read_change(body: &[u8]) -> Result<SwitchedState, ViewRefusal> {
     Ok(SwitchedState::Traffic { change, flows: read.streams })
 }
 
-async fn metrics(context: PageContext) -> Result<Response, PageFailure> {
+async fn answer_prometheus(context: PageContext) -> Result<Response, PageFailure> {
     let viewers = context.feed.as_ref().map_or(0, |feed| feed.viewer_count());
     let (live, counters) = (context.rig.live, context.counters);
     let text = tokio::task::spawn_blocking(move || {
-        let state = live.map(|live| live.live());
-        exposition::exposition(state.as_ref(), viewers, &counters.read())
+        let state = live.map(|live| live.live_state());
+        exposition::render_metrics(state.as_ref(), viewers, &counters.read_counts())
     });
-    let text = text.await.map_err(|_| panicked())?;
+    let text = text.await.map_err(|_| panic_refusal())?;
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(exposition::MEDIA));
     Ok(response)
 }
 
-pub(super) fn present<T>(part: Option<T>, what: &str) -> Result<T, ViewRefusal> {
+pub(super) fn require_part<T>(part: Option<T>, what: &str) -> Result<T, ViewRefusal> {
     part.ok_or_else(|| ViewRefusal::Unknown(format!("this server does not have {what}")))
 }
 
 /// Answers on a thread that may block.
-pub(super) async fn blocking(
+pub(super) async fn answer_blocking(
     make: impl FnOnce() -> Result<Value, ViewRefusal> + Send + 'static,
 ) -> Result<Response, PageFailure> {
     let made = tokio::task::spawn_blocking(move || make().map(|value| value.to_string())).await;
-    Ok(json_text(made.unwrap_or_else(|_| Err(panicked()))?))
+    Ok(json_text(made.unwrap_or_else(|_| Err(panic_refusal()))?))
 }
 
-pub(super) fn panicked() -> ViewRefusal {
+pub(super) fn panic_refusal() -> ViewRefusal {
     ViewRefusal::Failed("the call ended in a panic: this is a bug of packetrig".to_owned())
 }
 
@@ -326,5 +331,5 @@ pub(super) fn json_value(value: &Value) -> Response {
 }
 
 pub(super) fn json_text(text: String) -> Response {
-    json(StatusCode::OK, text)
+    json_response(StatusCode::OK, text)
 }

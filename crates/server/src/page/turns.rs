@@ -1,7 +1,7 @@
 //! Limits calls that cost the rig much: few run at a time, and few wait.
 
-use super::routes::{PageFailure, panicked};
-use crate::transport::http::failed;
+use super::routes::{PageFailure, panic_refusal};
+use crate::transport::http::error_response;
 use crate::viewing::ViewRefusal;
 use http::StatusCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ impl HeavyCalls {
     }
 
     /// Makes an answer on a thread that may block, when its turn comes. If too many wait already, it is refused.
-    pub(super) async fn make<T: Send + 'static>(
+    pub(super) async fn run_in_turn<T: Send + 'static>(
         &'static self,
         make: impl FnOnce() -> Result<T, ViewRefusal> + Send + 'static,
     ) -> Result<T, PageFailure> {
@@ -32,7 +32,7 @@ impl HeavyCalls {
             let _turn = turn;
             make()
         });
-        Ok(made.await.unwrap_or_else(|_| Err(panicked()))?)
+        Ok(made.await.unwrap_or_else(|_| Err(panic_refusal()))?)
     }
 
     /// Waits for a turn. It lasts until it is dropped.
@@ -40,21 +40,21 @@ impl HeavyCalls {
         if let Ok(turn) = self.turns.try_acquire() {
             return Ok(turn);
         }
-        let _place = WaitingPlace::take(&self.waiting).ok_or_else(too_many)?;
+        let _place = WaitingPlace::take_place(&self.waiting).ok_or_else(too_many)?;
         self.turns.acquire().await.map_err(|_| too_many())
     }
 }
 
 fn too_many() -> PageFailure {
     let message = "too many viewers ask for much at once; try again later";
-    PageFailure::Ready(Box::new(failed(StatusCode::SERVICE_UNAVAILABLE, message)))
+    PageFailure::Ready(Box::new(error_response(StatusCode::SERVICE_UNAVAILABLE, message)))
 }
 
 /// A place among those that wait, given back when it is dropped: also if the viewer goes.
 struct WaitingPlace<'a>(&'a AtomicUsize);
 
 impl<'a> WaitingPlace<'a> {
-    fn take(waiting: &'a AtomicUsize) -> Option<Self> {
+    fn take_place(waiting: &'a AtomicUsize) -> Option<Self> {
         // Made before the count is checked: its drop takes the increment back if too many wait.
         let place = Self(waiting);
         (waiting.fetch_add(1, Ordering::Relaxed) < MOST_WAITING).then_some(place)

@@ -7,14 +7,14 @@ use serde_json::{Map, Value};
 const MOST_VALUES: usize = 4_000_000;
 
 /// Parses a document. An empty one is `{}`, as clients mean it. `None` after a complaint.
-pub(crate) fn parse(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<Value> {
+pub(crate) fn parse_document(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<Value> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Some(Value::Object(Map::new()));
     }
     // An upper bound without parsing: every value but the first follows one of these bytes.
     let at_most = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
     if at_most > MOST_VALUES {
-        complaints.add(
+        complaints.add_complaint(
             ValuePath::Root,
             format!("the document has {at_most} values; at most {MOST_VALUES} are read"),
         );
@@ -23,7 +23,7 @@ pub(crate) fn parse(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<Va
     match serde_json::from_slice::<unique::JsonDocument>(bytes) {
         Ok(document) => Some(document.0),
         Err(error) => {
-            complaints.add(ValuePath::Root, format!("this is not a JSON document: {error}"));
+            complaints.add_complaint(ValuePath::Root, format!("this is not a JSON document: {error}"));
             None
         }
     }

@@ -13,49 +13,50 @@ static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::decode(DESCRIPTOR).expect("the committed descriptor is well formed"));
 
 /// Numbers and names of refused members, by full name of the message or enumeration without the package.
-static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> =
-    LazyLock::new(|| include_str!("../../model/compiled/refused.txt").lines().filter_map(row).collect());
+static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> = LazyLock::new(|| {
+    include_str!("../../model/compiled/refused.txt").lines().filter_map(parse_refused_row).collect()
+});
 
 /// Reads a line like `Device: 4 isis, 5 bgp`.
-fn row(line: &'static str) -> Option<(&'static str, Vec<(u32, &'static str)>)> {
+fn parse_refused_row(line: &'static str) -> Option<(&'static str, Vec<(u32, &'static str)>)> {
     let (owner, members) = line.split_once(": ").filter(|_| !line.starts_with('#'))?;
-    Some((owner, members.split(", ").filter_map(member).collect()))
+    Some((owner, members.split(", ").filter_map(parse_refused_member).collect()))
 }
 
 /// Reads a member like `5 bgp`.
-fn member(text: &'static str) -> Option<(u32, &'static str)> {
+fn parse_refused_member(text: &'static str) -> Option<(u32, &'static str)> {
     let (number, name) = text.split_once(' ')?;
     Some((number.parse().ok()?, name))
 }
 
 /// The message `name` of package `otg`.
-pub(crate) fn message(name: &str) -> MessageDescriptor {
+pub(crate) fn message_descriptor(name: &str) -> MessageDescriptor {
     POOL.get_message_by_name(&format!("otg.{name}")).expect("callers name messages of the model")
 }
 
 /// The message that carries nothing.
-pub(crate) fn empty() -> MessageDescriptor {
+pub(crate) fn empty_descriptor() -> MessageDescriptor {
     POOL.get_message_by_name("google.protobuf.Empty").expect("the service imports it")
 }
 
-fn refused(owner: &str) -> &'static [(u32, &'static str)] {
+fn refused_entries(owner: &str) -> &'static [(u32, &'static str)] {
     REFUSED.get(owner.strip_prefix("otg.").unwrap_or(owner)).map_or(&[], Vec::as_slice)
 }
 
 /// The name of a refused member, by its number.
 pub(super) fn refused_member(of: &MessageDescriptor, number: u32) -> Option<&'static str> {
-    refused(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+    refused_entries(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
 /// The name of a refused value, by its number.
 pub(super) fn refused_value(of: &EnumDescriptor, number: i32) -> Option<&'static str> {
     let number = u32::try_from(number).ok()?;
-    refused(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+    refused_entries(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
 }
 
 /// Returns whether the model has this member or value, and packetrig refuses it.
 pub(super) fn is_refused(owner: &str, name: &str) -> bool {
-    refused(owner).iter().any(|(_, known)| *known == name)
+    refused_entries(owner).iter().any(|(_, known)| *known == name)
 }
 
 #[cfg(test)]

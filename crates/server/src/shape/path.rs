@@ -19,15 +19,15 @@ impl fmt::Display for ValuePath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ValuePath::Root => Ok(()),
-            ValuePath::Member(ValuePath::Root, name) => f.write_str(&quoted(name)),
-            ValuePath::Member(parent, name) => write!(f, "{parent}.{}", quoted(name)),
+            ValuePath::Member(ValuePath::Root, name) => f.write_str(&shorten_text(name)),
+            ValuePath::Member(parent, name) => write!(f, "{parent}.{}", shorten_text(name)),
             ValuePath::Index(parent, index) => write!(f, "{parent}[{index}]"),
         }
     }
 }
 
 /// Shortens a text of the document to a readable length.
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn shorten_text(text: &str) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
@@ -60,7 +60,7 @@ pub(crate) struct ShapeComplaints {
 }
 
 impl ShapeComplaints {
-    pub(super) fn add(&mut self, path: ValuePath<'_>, message: impl Into<String>) {
+    pub(super) fn add_complaint(&mut self, path: ValuePath<'_>, message: impl Into<String>) {
         // Only a listed problem gets its path as text: for the others, counting is enough.
         if self.noted.len() < MOST {
             self.noted.push(ShapeComplaint { path: path.to_string(), message: message.into() });

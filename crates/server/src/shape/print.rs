@@ -4,23 +4,23 @@ use serde_json::{Number, Value};
 use std::fmt::Write as _;
 
 /// The document on one line.
-pub(crate) fn print(document: &Value) -> String {
+pub(crate) fn print_json(document: &Value) -> String {
     let mut text = String::new();
-    value(&mut text, document);
+    print_value(&mut text, document);
     text
 }
 
-fn value(out: &mut String, printed: &Value) {
+fn print_value(out: &mut String, printed: &Value) {
     match printed {
         Value::Null => out.push_str("null"),
         Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
-        Value::Number(read) => number(out, read),
-        Value::String(read) => text(out, read),
+        Value::Number(read) => print_number(out, read),
+        Value::String(read) => print_text(out, read),
         Value::Array(items) => {
             out.push('[');
             for (index, item) in items.iter().enumerate() {
                 out.push_str(if index > 0 { "," } else { "" });
-                value(out, item);
+                print_value(out, item);
             }
             out.push(']');
         }
@@ -28,24 +28,24 @@ fn value(out: &mut String, printed: &Value) {
             out.push('{');
             for (index, (name, member)) in members.iter().enumerate() {
                 out.push_str(if index > 0 { "," } else { "" });
-                text(out, name);
+                print_text(out, name);
                 out.push(':');
-                value(out, member);
+                print_value(out, member);
             }
             out.push('}');
         }
     }
 }
 
-fn number(out: &mut String, number: &Number) {
+fn print_number(out: &mut String, number: &Number) {
     match number.as_f64().filter(|_| number.is_f64()) {
-        Some(read) => float(out, read),
+        Some(read) => print_float(out, read),
         None => write!(out, "{number}").expect("writing to text cannot fail"),
     }
 }
 
 /// `Display` of a float is its shortest decimal form and never has an exponent; serde_json's own form may have one.
-pub(crate) fn float(out: &mut String, number: f64) {
+pub(crate) fn print_float(out: &mut String, number: f64) {
     let start = out.len();
     write!(out, "{number}").expect("writing to text cannot fail");
     // Without a point, clients read `3` as an integer.
@@ -54,7 +54,7 @@ pub(crate) fn float(out: &mut String, number: f64) {
     }
 }
 
-pub(crate) fn text(out: &mut String, text: &str) {
+pub(crate) fn print_text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

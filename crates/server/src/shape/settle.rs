@@ -1,7 +1,7 @@
 //! Checks JSON against the descriptor and puts it into the form that the code behind it relies on.
 
 use super::model;
-use super::path::{ShapeComplaints, ValuePath, quoted};
+use super::path::{ShapeComplaints, ValuePath, shorten_text};
 use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
 use serde_json::{Map, Number, Value};
 
@@ -10,18 +10,22 @@ const NOT_YET: &str = "not supported: packetrig does not do this yet";
 const MOST_LISTED: usize = 20;
 
 /// The document in its settled form. Problems are added to `complaints`.
-pub(crate) fn settle(document: Value, of: &MessageDescriptor, complaints: &mut ShapeComplaints) -> Value {
-    message(document, of, ValuePath::Root, complaints).unwrap_or_else(|| Value::Object(Map::new()))
+pub(crate) fn settle_document(
+    document: Value,
+    of: &MessageDescriptor,
+    complaints: &mut ShapeComplaints,
+) -> Value {
+    settle_message(document, of, ValuePath::Root, complaints).unwrap_or_else(|| Value::Object(Map::new()))
 }
 
-fn message(
+fn settle_message(
     value: Value,
     of: &MessageDescriptor,
     path: ValuePath<'_>,
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     let Value::Object(members) = value else {
-        complaints.add(path, format!("must be an object, not {}", kind_of(&value)));
+        complaints.add_complaint(path, format!("must be an object, not {}", kind_of(&value)));
         return None;
     };
     let mut settled = Map::new();
@@ -36,15 +40,15 @@ fn message(
             continue;
         }
         let settled_value = if field.is_list() {
-            list(value, &field, here, complaints)
+            settle_list(value, &field, here, complaints)
         } else {
-            single(value, &field, here, complaints)
+            settle_value(value, &field, here, complaints)
         };
         if let Some(value) = settled_value {
             settled.insert(name, value);
         }
     }
-    choose(&mut settled, of, path, complaints);
+    settle_choice(&mut settled, of, path, complaints);
     Some(Value::Object(settled))
 }
 
@@ -60,13 +64,13 @@ fn unknown_member(
         let asks_nothing =
             matches!(value, Value::Null | Value::Bool(false)) || value.as_array().is_some_and(Vec::is_empty);
         if !asks_nothing {
-            complaints.add(path, NOT_YET);
+            complaints.add_complaint(path, NOT_YET);
         }
         return;
     }
     let near = of.fields().find(|field| differs_by_one(field.name(), name));
     let hint = near.map(|field| format!("; did you mean `{}`?", field.name())).unwrap_or_default();
-    complaints.add(path, format!("unknown field `{}`{hint}", quoted(name)));
+    complaints.add_complaint(path, format!("unknown field `{}`{hint}", shorten_text(name)));
 }
 
 /// Returns whether one insertion, removal or change turns `b` into `a`.
@@ -82,52 +86,56 @@ fn differs_by_one(a: &str, b: &str) -> bool {
     }
 }
 
-fn list(
+fn settle_list(
     value: Value,
     field: &FieldDescriptor,
     path: ValuePath<'_>,
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     let Value::Array(values) = value else {
-        complaints.add(path, format!("must be a list, not {}", kind_of(&value)));
+        complaints.add_complaint(path, format!("must be a list, not {}", kind_of(&value)));
         return None;
     };
     let settled = values
         .into_iter()
         .enumerate()
-        .filter_map(|(index, value)| single(value, field, ValuePath::Index(&path, index), complaints));
+        .filter_map(|(index, value)| settle_value(value, field, ValuePath::Index(&path, index), complaints));
     Some(settled.collect())
 }
 
-fn single(
+fn settle_value(
     value: Value,
     field: &FieldDescriptor,
     path: ValuePath<'_>,
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     let settled = match field.kind() {
-        Kind::Message(of) => return message(value, &of, path, complaints),
-        Kind::Enum(of) => return word(value, &of, path, complaints),
+        Kind::Message(of) => return settle_message(value, &of, path, complaints),
+        Kind::Enum(of) => return settle_word(value, &of, path, complaints),
         Kind::String if value.is_string() => return Some(value),
         Kind::Bool if value.is_boolean() => return Some(value),
         Kind::String => Err("text".to_owned()),
         Kind::Bool => Err("true or false".to_owned()),
-        Kind::Uint32 => integer(&value, 0, u32::MAX.into()).map(narrow),
-        Kind::Int32 => integer(&value, i32::MIN.into(), i32::MAX.into()).map(narrow),
-        Kind::Uint64 => integer(&value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
-        Kind::Float => float(&value, f32::MAX.into()),
-        Kind::Double => float(&value, f64::MAX),
+        Kind::Uint32 => read_integer(&value, 0, u32::MAX.into()).map(narrow_number),
+        Kind::Int32 => read_integer(&value, i32::MIN.into(), i32::MAX.into()).map(narrow_number),
+        Kind::Uint64 => read_integer(&value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
+        Kind::Float => read_float(&value, f32::MAX.into()),
+        Kind::Double => read_float(&value, f64::MAX),
         other => Err(format!("something of kind {other:?}, which has no JSON form here")),
     };
-    settled.map_err(|wanted| complaints.add(path, format!("must be {wanted}, not {}", shown(&value)))).ok()
+    settled
+        .map_err(|wanted| {
+            complaints.add_complaint(path, format!("must be {wanted}, not {}", describe_value(&value)))
+        })
+        .ok()
 }
 
 /// The value as an integer: a number, or a text of one.
-fn integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
+fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
     // The JSON form of protobuf (ProtoJSON) writes 64-bit integers as text, and lets readers accept `100.0` for 100.
     let read = match value {
         Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.as_i128().or_else(|| whole(number.as_f64()?)),
+        Value::Number(number) => number.as_i128().or_else(|| whole_number(number.as_f64()?)),
         _ => None,
     };
     read.filter(|read| (least..=most).contains(read))
@@ -135,18 +143,18 @@ fn integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
 }
 
 /// An integer of at most 32 bits, which is a JSON number; those of 64 bits are text.
-fn narrow(number: i128) -> Value {
+fn narrow_number(number: i128) -> Value {
     i64::try_from(number).map_or(Value::Null, Value::from)
 }
 
 /// `100.0` and `1e3` are whole numbers.
-fn whole(number: f64) -> Option<i128> {
+fn whole_number(number: f64) -> Option<i128> {
     // Below 2^53, about 9.007e15, a float is exact for whole numbers.
     #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
     (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i128)
 }
 
-fn float(value: &Value, most: f64) -> Result<Value, String> {
+fn read_float(value: &Value, most: f64) -> Result<Value, String> {
     let read = match value {
         Value::String(text) => text.parse().ok(),
         Value::Number(number) => number.as_f64(),
@@ -157,7 +165,7 @@ fn float(value: &Value, most: f64) -> Result<Value, String> {
     in_range.and_then(Number::from_f64).map(Value::Number).ok_or_else(|| "a number".to_owned())
 }
 
-fn word(
+fn settle_word(
     value: Value,
     of: &EnumDescriptor,
     path: ValuePath<'_>,
@@ -166,7 +174,7 @@ fn word(
     match &value {
         Value::String(word) if is_value_of(of, word) => return Some(value),
         Value::String(word) if model::is_refused(of.full_name(), word) => {
-            complaints.add(path, format!("`{word}` is {NOT_YET}"));
+            complaints.add_complaint(path, format!("`{word}` is {NOT_YET}"));
         }
         _ => {
             let words: Vec<String> = of
@@ -176,7 +184,8 @@ fn word(
                 .collect();
             let more = if words.len() > MOST_LISTED { ", …" } else { "" };
             let words = words[..words.len().min(MOST_LISTED)].join(", ");
-            complaints.add(path, format!("must be one of {words}{more}, not {}", shown(&value)));
+            complaints
+                .add_complaint(path, format!("must be one of {words}{more}, not {}", describe_value(&value)));
         }
     }
     None
@@ -193,7 +202,7 @@ fn is_given(settled: &Map<String, Value>, name: &str) -> bool {
 }
 
 /// Checks that `choice` names the member that says what an object is. Adds `choice` if it is missing.
-fn choose(
+fn settle_choice(
     settled: &mut Map<String, Value>,
     of: &MessageDescriptor,
     path: ValuePath<'_>,
@@ -212,11 +221,12 @@ fn choose(
             settled.insert("choice".to_owned(), Value::String(one.clone()));
         }
         (None, [_, _, ..]) => {
-            complaints.add(path, format!("only one of {} is allowed", members.join(", ")));
+            complaints.add_complaint(path, format!("only one of {} is allowed", members.join(", ")));
         }
         (Some(chosen), members) => {
             for other in members.iter().filter(|member| *member != chosen) {
-                complaints.add(path, format!("`choice` is `{chosen}`, but `{other}` is also given"));
+                complaints
+                    .add_complaint(path, format!("`choice` is `{chosen}`, but `{other}` is also given"));
             }
         }
         (None, []) => {}
@@ -234,9 +244,9 @@ fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-fn shown(value: &Value) -> String {
+fn describe_value(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("`{}`", quoted(text)),
+        Value::String(text) => format!("`{}`", shorten_text(text)),
         Value::Number(number) => format!("{number}"),
         Value::Bool(flag) => format!("{flag}"),
         other => kind_of(other).to_owned(),

@@ -4,16 +4,17 @@ use serde_json::{Value, json};
 
 fn settled(of: &str, document: Value) -> Result<Value, Vec<String>> {
     let mut complaints = ShapeComplaints::default();
-    let settled = settle(document, &message(of), &mut complaints);
+    let settled = settle_document(document, &message_descriptor(of), &mut complaints);
     if complaints.is_empty() { Ok(settled) } else { Err(complaints.into_lines()) }
 }
 
 fn over_the_wire(of: &str, document: Value) -> Value {
     let settled = settled(of, document).expect("a sound document");
-    let bytes = encode(&settled, &message(of)).expect("settled JSON fits");
+    let bytes = encode_message(&settled, &message_descriptor(of)).expect("settled JSON fits");
     let mut complaints = ShapeComplaints::default();
-    let decoded = decode(&bytes, &message(of), &mut complaints).expect("what we encode can be decoded");
-    let again = settle(decoded, &message(of), &mut complaints);
+    let decoded = decode_message(&bytes, &message_descriptor(of), &mut complaints)
+        .expect("what we encode can be decoded");
+    let again = settle_document(decoded, &message_descriptor(of), &mut complaints);
     assert!(complaints.is_empty(), "{complaints:?}");
     assert_eq!(again, settled);
     settled
@@ -118,7 +119,7 @@ fn refused_values_are_named_by_both_transports() {
     // Flow.packet (2) with one FlowHeader: choice (1) is 12, and gtpv1 (13) is present.
     let bytes = [0x12, 4, 0x08, 12, 13 << 3 | 2, 0];
     let mut complaints = ShapeComplaints::default();
-    decode(&bytes, &message("Flow"), &mut complaints);
+    decode_message(&bytes, &message_descriptor("Flow"), &mut complaints);
     let lines = complaints.into_lines();
     assert_eq!(lines, ["packet[0].gtpv1: not supported: packetrig does not do this yet", refused]);
 }
@@ -127,7 +128,7 @@ fn refused_values_are_named_by_both_transports() {
 fn what_no_table_knows_is_refused_by_number() {
     let mut complaints = ShapeComplaints::default();
     // Field 300 with value 1; Flow.name is there and sound.
-    decode(&[0xe0, 0x12, 1, 0x3a, 1, b'f'], &message("Flow"), &mut complaints);
+    decode_message(&[0xe0, 0x12, 1, 0x3a, 1, b'f'], &message_descriptor("Flow"), &mut complaints);
     assert_eq!(complaints.into_lines(), ["field 300 of Flow is unknown"]);
 }
 
@@ -158,7 +159,7 @@ fn the_table_of_refused_members_fits_the_model() {
 fn metric_tags_of_any_pattern_are_refused_by_name() {
     let mut complaints = ShapeComplaints::default();
     // FlowIpv4.src (13) { metric_tags (7) { } }
-    decode(&[13 << 3 | 2, 2, 7 << 3 | 2, 0], &message("FlowIpv4"), &mut complaints);
+    decode_message(&[13 << 3 | 2, 2, 7 << 3 | 2, 0], &message_descriptor("FlowIpv4"), &mut complaints);
     assert_eq!(complaints.into_lines(), ["src.metric_tags: not supported: packetrig does not do this yet"]);
     let empty = settled("FlowIpv4", json!({"src": {"value": "1.1.1.1", "metric_tags": []}}));
     assert_eq!(empty.expect("an empty list asks for nothing")["src"]["choice"], "value");
@@ -172,7 +173,7 @@ fn a_refused_member_that_is_false_asks_for_nothing() {
     assert!(settled("PortOptions", json!({"data_integrity": true})).is_err());
     for (value, errors) in [(0, 0), (1, 1)] {
         let mut complaints = ShapeComplaints::default();
-        decode(&[2 << 3, value], &message("PortOptions"), &mut complaints);
+        decode_message(&[2 << 3, value], &message_descriptor("PortOptions"), &mut complaints);
         assert_eq!(complaints.into_lines().len(), errors);
     }
 }
@@ -186,7 +187,7 @@ fn short_floats_stay_short() {
 #[test]
 fn a_key_twice_is_refused() {
     let mut complaints = ShapeComplaints::default();
-    assert_eq!(parse(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
+    assert_eq!(parse_document(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
     assert!(line.contains("`ports` is given twice"), "{line}");
 }
@@ -194,7 +195,7 @@ fn a_key_twice_is_refused() {
 #[test]
 fn an_empty_body_is_an_empty_document() {
     let mut complaints = ShapeComplaints::default();
-    assert_eq!(parse(b" \n", &mut complaints), Some(json!({})));
+    assert_eq!(parse_document(b" \n", &mut complaints), Some(json!({})));
     assert!(complaints.is_empty());
 }
 
@@ -202,24 +203,24 @@ fn an_empty_body_is_an_empty_document() {
 fn hostile_documents_end_in_few_complaints() {
     let mut complaints = ShapeComplaints::default();
     let flows: Vec<Value> = (0..5_000).map(|_| json!({"nonsense": 1})).collect();
-    settle(json!({ "flows": flows }), &message("Config"), &mut complaints);
+    settle_document(json!({ "flows": flows }), &message_descriptor("Config"), &mut complaints);
     let lines = std::mem::take(&mut complaints).into_lines();
     assert_eq!(lines.len(), 1_001);
     assert_eq!(lines.last().map(String::as_str), Some("4000 more problems are not listed"));
-    assert_eq!(parse("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
+    assert_eq!(parse_document("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
     assert_eq!(complaints.into_lines(), ["the document has 4000002 values; at most 4000000 are read"]);
     let deep = "[".repeat(100_000);
-    assert_eq!(parse(deep.as_bytes(), &mut ShapeComplaints::default()), None);
+    assert_eq!(parse_document(deep.as_bytes(), &mut ShapeComplaints::default()), None);
 }
 
 #[test]
 fn printing_suits_readers_of_yaml() {
-    assert_eq!(print(&json!({"warnings": []})), r#"{"warnings":[]}"#);
-    assert_eq!(print(&json!(1.76e18)), "1760000000000000000.0");
-    assert_eq!(print(&json!(1e16)), "10000000000000000.0");
-    assert_eq!(print(&json!(1e-7)), "0.0000001");
-    assert_eq!(print(&json!([true, null, 7, -7, 0.5])), "[true,null,7,-7,0.5]");
-    assert_eq!(print(&json!("a\tb\u{7f}\u{2028}\"\\ü")), "\"a\\u0009b\\u007f\\u2028\\\"\\\\ü\"");
+    assert_eq!(print_json(&json!({"warnings": []})), r#"{"warnings":[]}"#);
+    assert_eq!(print_json(&json!(1.76e18)), "1760000000000000000.0");
+    assert_eq!(print_json(&json!(1e16)), "10000000000000000.0");
+    assert_eq!(print_json(&json!(1e-7)), "0.0000001");
+    assert_eq!(print_json(&json!([true, null, 7, -7, 0.5])), "[true,null,7,-7,0.5]");
+    assert_eq!(print_json(&json!("a\tb\u{7f}\u{2028}\"\\ü")), "\"a\\u0009b\\u007f\\u2028\\\"\\\\ü\"");
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -248,44 +249,44 @@ proptest! {
     fn floats_have_no_exponent_and_read_back_equal(bits: u64) {
         let float = f64::from_bits(bits);
         prop_assume!(float.is_finite());
-        let text = print(&json!(float));
+        let text = print_json(&json!(float));
         prop_assert!(!text.contains(['e', 'E']) && text.contains('.'), "{}", text);
         prop_assert_eq!(text.parse::<f64>().expect("a number").to_bits(), bits);
     }
 
     #[test]
     fn what_is_printed_reads_back(document in any_json()) {
-        let read: Value = serde_json::from_str(&print(&document)).expect("JSON");
+        let read: Value = serde_json::from_str(&print_json(&document)).expect("JSON");
         // Whether a float is whole does not change what it is, and nothing else may change.
-        prop_assert_eq!(print(&read), print(&document));
+        prop_assert_eq!(print_json(&read), print_json(&document));
     }
 
     #[test]
     fn any_bytes_are_decoded_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         for of in ["Config", "ControlState", "MetricsRequest", "Data", "FlowHeader"] {
             let mut complaints = ShapeComplaints::default();
-            let decoded = decode(&bytes, &message(of), &mut complaints);
+            let decoded = decode_message(&bytes, &message_descriptor(of), &mut complaints);
             prop_assert!(decoded.is_some() || !complaints.is_empty());
             if let Some(decoded) = decoded {
-                settle(decoded, &message(of), &mut complaints);
+                settle_document(decoded, &message_descriptor(of), &mut complaints);
             }
         }
         let mut complaints = ShapeComplaints::default();
-        let parsed = parse(&bytes, &mut complaints);
+        let parsed = parse_document(&bytes, &mut complaints);
         prop_assert_eq!(parsed.is_none(), !complaints.is_empty());
     }
 
     #[test]
     fn damaged_messages_are_decoded_or_refused(at in 0usize..400, byte: u8) {
         let settled = settled("Config", usual()).expect("sound");
-        let mut bytes = encode(&settled, &message("Config")).expect("fits");
+        let mut bytes = encode_message(&settled, &message_descriptor("Config")).expect("fits");
         let at = at % bytes.len();
         bytes[at] = byte;
         let mut complaints = ShapeComplaints::default();
-        if let Some(decoded) = decode(&bytes, &message("Config"), &mut complaints) {
-            let again = settle(decoded, &message("Config"), &mut complaints);
+        if let Some(decoded) = decode_message(&bytes, &message_descriptor("Config"), &mut complaints) {
+            let again = settle_document(decoded, &message_descriptor("Config"), &mut complaints);
             if complaints.is_empty() {
-                prop_assert!(encode(&again, &message("Config")).is_ok());
+                prop_assert!(encode_message(&again, &message_descriptor("Config")).is_ok());
             }
         }
     }
@@ -294,11 +295,11 @@ proptest! {
     fn any_json_is_settled_or_refused(document in any_json()) {
         for of in ["Config", "Flow", "FlowHeader", "PatternFlowIpv4Src"] {
             let mut complaints = ShapeComplaints::default();
-            let settled = settle(document.clone(), &message(of), &mut complaints);
+            let settled = settle_document(document.clone(), &message_descriptor(of), &mut complaints);
             if complaints.is_empty() {
-                prop_assert!(encode(&settled, &message(of)).is_ok());
+                prop_assert!(encode_message(&settled, &message_descriptor(of)).is_ok());
                 // Settled is settled.
-                prop_assert_eq!(&settle(settled.clone(), &message(of), &mut complaints), &settled);
+                prop_assert_eq!(&settle_document(settled.clone(), &message_descriptor(of), &mut complaints), &settled);
                 prop_assert!(complaints.is_empty());
             }
         }

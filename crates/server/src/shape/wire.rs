@@ -11,15 +11,16 @@ use prost_reflect::{
 use serde_json::{Map, Number, Value};
 
 /// Decodes a message into JSON that is not settled yet. `None` after a complaint if it is no message of this type.
-pub(crate) fn decode(
+pub(crate) fn decode_message(
     bytes: &[u8],
     of: &MessageDescriptor,
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     match DynamicMessage::decode(of.clone(), bytes) {
-        Ok(decoded) => Some(message(&decoded, ValuePath::Root, complaints)),
+        Ok(decoded) => Some(message_json(&decoded, ValuePath::Root, complaints)),
         Err(error) => {
-            complaints.add(ValuePath::Root, format!("this is not a message {}: {error}", of.name()));
+            complaints
+                .add_complaint(ValuePath::Root, format!("this is not a message {}: {error}", of.name()));
             None
         }
     }
@@ -34,7 +35,8 @@ pub(crate) fn decode_member(
     let decoded = match DynamicMessage::decode(wrapper.clone(), bytes) {
         Ok(decoded) => decoded,
         Err(error) => {
-            complaints.add(ValuePath::Root, format!("this is not a message {}: {error}", wrapper.name()));
+            complaints
+                .add_complaint(ValuePath::Root, format!("this is not a message {}: {error}", wrapper.name()));
             return None;
         }
     };
@@ -43,12 +45,12 @@ pub(crate) fn decode_member(
     }
     let member = decoded.fields().next().map(|(_, member)| member);
     match member.and_then(Wire::as_message) {
-        Some(inner) => Some(message(inner, ValuePath::Root, complaints)),
+        Some(inner) => Some(message_json(inner, ValuePath::Root, complaints)),
         None => Some(Value::Object(Map::new())),
     }
 }
 
-fn message(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Value {
+fn message_json(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Value {
     let of = message.descriptor();
     for unknown in message.unknown_fields() {
         unknown_member(&of, unknown, path, complaints);
@@ -61,11 +63,11 @@ fn message(message: &DynamicMessage, path: ValuePath<'_>, complaints: &mut Shape
                 let items = items.iter().enumerate();
                 items
                     .filter_map(|(index, item)| {
-                        single(item, &field, ValuePath::Index(&here, index), complaints)
+                        value_json(item, &field, ValuePath::Index(&here, index), complaints)
                     })
                     .collect()
             }
-            value => match single(value, &field, here, complaints) {
+            value => match value_json(value, &field, here, complaints) {
                 Some(value) => value,
                 // Refused with a complaint, or an enumeration with 0, which means absent.
                 None => continue,
@@ -87,9 +89,12 @@ fn unknown_member(
         // Clients send defaults with every object that they touch: a refused flag that is off asks for nothing.
         Some(_) if is_false(unknown) => {}
         Some(name) => {
-            complaints.add(ValuePath::Member(&path, name), "not supported: packetrig does not do this yet");
+            complaints.add_complaint(
+                ValuePath::Member(&path, name),
+                "not supported: packetrig does not do this yet",
+            );
         }
-        None => complaints.add(path, format!("field {number} of {} is unknown", of.name())),
+        None => complaints.add_complaint(path, format!("field {number} of {} is unknown", of.name())),
     }
 }
 
@@ -100,44 +105,44 @@ fn is_false(unknown: &UnknownField) -> bool {
     unknown.wire_type() == WireType::Varint && bytes.last() == Some(&0)
 }
 
-fn single(
+fn value_json(
     value: &Wire,
     field: &FieldDescriptor,
     path: ValuePath<'_>,
     complaints: &mut ShapeComplaints,
 ) -> Option<Value> {
     match (value, field.kind()) {
-        (Wire::Message(inner), _) => Some(message(inner, path, complaints)),
-        (Wire::EnumNumber(number), Kind::Enum(of)) => word(*number, &of, path, complaints),
+        (Wire::Message(inner), _) => Some(message_json(inner, path, complaints)),
+        (Wire::EnumNumber(number), Kind::Enum(of)) => word_json(*number, &of, path, complaints),
         (Wire::Bool(flag), _) => Some(Value::Bool(*flag)),
         (Wire::String(text), _) => Some(Value::String(text.clone())),
         (Wire::I32(number), _) => Some(Value::from(*number)),
         (Wire::U32(number), _) => Some(Value::from(*number)),
         (Wire::I64(number), _) => Some(Value::from(*number)),
         (Wire::U64(number), _) => Some(Value::from(*number)),
-        (Wire::F32(number), _) => float(shortest(*number), path, complaints),
-        (Wire::F64(number), _) => float(*number, path, complaints),
+        (Wire::F32(number), _) => float_json(shortest_decimal(*number), path, complaints),
+        (Wire::F64(number), _) => float_json(*number, path, complaints),
         _ => {
-            complaints.add(path, "cannot be converted to JSON");
+            complaints.add_complaint(path, "cannot be converted to JSON");
             None
         }
     }
 }
 
 /// The shortest decimal number that the float stands for, which the sender wrote: 99.9 and not 99.9000015.
-fn shortest(number: f32) -> f64 {
+fn shortest_decimal(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| number.into())
 }
 
-fn float(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Option<Value> {
+fn float_json(number: f64, path: ValuePath<'_>, complaints: &mut ShapeComplaints) -> Option<Value> {
     let read = Number::from_f64(number).map(Value::Number);
     if read.is_none() {
-        complaints.add(path, format!("must be a number, not {number}"));
+        complaints.add_complaint(path, format!("must be a number, not {number}"));
     }
     read
 }
 
-fn word(
+fn word_json(
     number: i32,
     of: &EnumDescriptor,
     path: ValuePath<'_>,
@@ -151,34 +156,34 @@ fn word(
         Some(name) => format!("`{name}` is not supported: packetrig does not do this yet"),
         None => format!("value {number} is unknown"),
     };
-    complaints.add(path, message);
+    complaints.add_complaint(path, message);
     None
 }
 
 /// Encodes settled JSON as a message. An error is a bug: settled JSON always fits.
-pub(crate) fn encode(document: &Value, of: &MessageDescriptor) -> Result<Vec<u8>, String> {
-    build(document, of).map(|message| message.encode_to_vec())
+pub(crate) fn encode_message(document: &Value, of: &MessageDescriptor) -> Result<Vec<u8>, String> {
+    build_message(document, of).map(|message| message.encode_to_vec())
 }
 
-fn build(document: &Value, of: &MessageDescriptor) -> Result<DynamicMessage, String> {
+fn build_message(document: &Value, of: &MessageDescriptor) -> Result<DynamicMessage, String> {
     let members = document.as_object().ok_or_else(|| format!("{} is not an object", of.name()))?;
     let mut message = DynamicMessage::new(of.clone());
     for (name, value) in members {
         let field = of.get_field_by_name(name).ok_or_else(|| format!("{} has no `{name}`", of.name()))?;
         let wire = match value {
             Value::Array(items) if field.is_list() => {
-                Wire::List(items.iter().map(|item| scalar(item, &field)).collect::<Result<_, _>>()?)
+                Wire::List(items.iter().map(|item| wire_value(item, &field)).collect::<Result<_, _>>()?)
             }
-            value => scalar(value, &field)?,
+            value => wire_value(value, &field)?,
         };
         message.try_set_field(&field, wire).map_err(|error| error.to_string())?;
     }
     Ok(message)
 }
 
-fn scalar(value: &Value, field: &FieldDescriptor) -> Result<Wire, String> {
+fn wire_value(value: &Value, field: &FieldDescriptor) -> Result<Wire, String> {
     let wire = match (field.kind(), value) {
-        (Kind::Message(of), value) => Some(Wire::Message(build(value, &of)?)),
+        (Kind::Message(of), value) => Some(Wire::Message(build_message(value, &of)?)),
         (Kind::Enum(of), Value::String(word)) => {
             of.get_value_by_name(word).map(|value| Wire::EnumNumber(value.number()))
         }

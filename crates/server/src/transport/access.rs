@@ -61,7 +61,7 @@ impl AccessRules {
     }
 
     /// The client at the other end of a new connection.
-    pub(crate) fn peer(&self, client: SocketAddr, server: SocketAddr) -> ClientPeer {
+    pub(crate) fn identify_peer(&self, client: SocketAddr, server: SocketAddr) -> ClientPeer {
         // Between loopback addresses, both sockets are on this machine, so the kernel knows the client's user. `to_canonical`, because
         // a socket for both families sees IPv4 clients as `::ffff:127.0.0.1`.
         let is_here = client.ip().to_canonical().is_loopback() && server.ip().to_canonical().is_loopback();
@@ -70,14 +70,15 @@ impl AccessRules {
             Some((user, users)) => {
                 ClientPeer { key: PeerKey::User(user), is_trusted: users.allowed.contains(&user) }
             }
-            None => {
-                ClientPeer { key: PeerKey::Address(network(client.ip().to_canonical())), is_trusted: false }
-            }
+            None => ClientPeer {
+                key: PeerKey::Address(network_prefix(client.ip().to_canonical())),
+                is_trusted: false,
+            },
         }
     }
 
     /// Returns the reason to admit a request with these headers; `None` if it is not admitted.
-    pub(crate) fn admits(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
+    pub(crate) fn credential_for(&self, peer: &ClientPeer, headers: &HeaderMap) -> Option<ClientCredential> {
         // The token is checked before the connection: it also proves that the caller is no web page.
         if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
             return Some(ClientCredential::Token);
@@ -90,7 +91,7 @@ impl AccessRules {
     }
 
     /// The message for a client that may not call.
-    pub(crate) fn hint(&self, peer: &ClientPeer) -> String {
+    pub(crate) fn refusal_hint(&self, peer: &ClientPeer) -> String {
         let who = match peer.key {
             PeerKey::User(user) => format!("user {user} of this machine"),
             PeerKey::Address(address) => format!("a client at {address}"),
@@ -110,7 +111,7 @@ impl AccessRules {
     }
 }
 
-fn network(address: IpAddr) -> IpAddr {
+fn network_prefix(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
@@ -148,7 +149,7 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     for group in text.chunks(4) {
         let mut bits = 0_u32;
         for symbol in group {
-            bits = bits << 6 | sextet(*symbol)?;
+            bits = bits << 6 | decode_sextet(*symbol)?;
         }
         // A last group of n symbols has n - 1 whole bytes, at the top of the 24 bits.
         bits <<= 6 * (4 - group.len());
@@ -157,7 +158,7 @@ fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-fn sextet(symbol: u8) -> Option<u32> {
+fn decode_sextet(symbol: u8) -> Option<u32> {
     let value = match symbol {
         b'A'..=b'Z' => symbol - b'A',
         b'a'..=b'z' => symbol - b'a' + 26,
@@ -200,7 +201,7 @@ mod tests {
         if let Some(header) = header {
             headers.insert(AUTHORIZATION, header.parse().expect("a header"));
         }
-        access(token).admits(&stranger(), &headers)
+        access(token).credential_for(&stranger(), &headers)
     }
 
     #[test]
@@ -229,26 +230,26 @@ mod tests {
         let mut twice = HeaderMap::new();
         twice.append(AUTHORIZATION, "Bearer secret".parse().expect("a header"));
         twice.append(AUTHORIZATION, "Bearer other".parse().expect("a header"));
-        assert_eq!(access(Some("secret")).admits(&stranger(), &twice), None);
+        assert_eq!(access(Some("secret")).credential_for(&stranger(), &twice), None);
     }
 
     #[test]
     fn users_count_on_loopback_connections_only() {
         let access = access(Some("secret"));
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
-        let local = access.peer(at("127.0.0.1:1000"), at("127.0.0.1:8443"));
+        let local = access.identify_peer(at("127.0.0.1:1000"), at("127.0.0.1:8443"));
         assert_eq!(local, ClientPeer { key: PeerKey::User(1000), is_trusted: true });
-        let mapped = access.peer(at("[::ffff:127.0.0.1]:1000"), at("[::ffff:127.0.0.1]:8443"));
+        let mapped = access.identify_peer(at("[::ffff:127.0.0.1]:1000"), at("[::ffff:127.0.0.1]:8443"));
         assert_eq!(mapped, local);
-        assert_eq!(access.peer(at("127.0.0.1:4242"), at("127.0.0.1:8443")), stranger());
+        assert_eq!(access.identify_peer(at("127.0.0.1:4242"), at("127.0.0.1:8443")), stranger());
         for (client, server) in
             [("198.18.0.9:1000", "198.18.0.1:8443"), ("198.18.0.1:1000", "198.18.0.1:8443")]
         {
-            let peer = access.peer(at(client), at(server));
+            let peer = access.identify_peer(at(client), at(server));
             assert!(!peer.is_trusted && matches!(peer.key, PeerKey::Address(_)), "{client}");
         }
-        let near = access.peer(at("[2001:2::1]:1"), at("[2001:2::9]:1"));
-        assert_eq!(near, access.peer(at("[2001:2::2]:1"), at("[2001:2::9]:1")));
+        let near = access.identify_peer(at("[2001:2::1]:1"), at("[2001:2::9]:1"));
+        assert_eq!(near, access.identify_peer(at("[2001:2::2]:1"), at("[2001:2::9]:1")));
     }
 
     #[test]

@@ -37,7 +37,7 @@ struct BodyMemoryShare {
 }
 
 impl BodyMemoryShare {
-    fn take(&self, bytes: usize) -> bool {
+    fn take_bytes(&self, bytes: usize) -> bool {
         // Added even if it is too much: the request fails then, and its drop returns the whole share.
         let before = self.memory.taken.fetch_add(bytes, Ordering::AcqRel);
         self.taken.fetch_add(bytes, Ordering::AcqRel);
@@ -66,7 +66,7 @@ impl BodyFault {
         }
     }
 
-    const fn cause(self) -> RejectionCause {
+    const fn rejection_cause(self) -> RejectionCause {
         match self {
             Self::TooSlow => RejectionCause::SlowBody,
             Self::NoMemory => RejectionCause::Memory,
@@ -102,8 +102,8 @@ pub(crate) struct PacedBody {
 }
 
 impl PacedBody {
-    fn fail(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.counters.add(fault.cause());
+    fn fail_body(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.counters.count_rejection(fault.rejection_cause());
         Poll::Ready(Some(Err(Box::new(BodyError::from(fault)))))
     }
 }
@@ -119,12 +119,12 @@ impl Body for PacedBody {
         // The deadline matters only while bytes are missing: bytes that are here are taken even after it.
         let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
             ready!(self.deadline.as_mut().poll(context));
-            return self.fail(BodyFault::TooSlow);
+            return self.fail_body(BodyFault::TooSlow);
         };
         let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref().map(Bytes::len));
         let bytes = bytes.unwrap_or_default();
-        if !self.share.take(bytes) {
-            return self.fail(BodyFault::NoMemory);
+        if !self.share.take_bytes(bytes) {
+            return self.fail_body(BodyFault::NoMemory);
         }
         // Each frame moves the deadline by the time that its bytes may take. So a body has its grace once, then the minimum rate, and
         // single bytes at long intervals gain nothing.
@@ -183,7 +183,7 @@ impl RequestGuard {
     }
 
     /// The body of this request with its minimum rate, which counts from now on.
-    pub(crate) fn pace(
+    pub(crate) fn pace_body(
         &self,
         inner: UnsyncBoxBody<Bytes, BoxError>,
         deadlines: &ClientDeadlines,
@@ -233,11 +233,11 @@ enum TrackedInner<B> {
 }
 
 impl<B> TrackedBody<B> {
-    pub(crate) fn api(body: B, guard: RequestGuard) -> Self {
+    pub(crate) fn for_api(body: B, guard: RequestGuard) -> Self {
         Self { inner: TrackedInner::Api(Box::pin(body)), guard }
     }
 
-    pub(crate) fn refusal(body: Full<Bytes>, guard: RequestGuard) -> Self {
+    pub(crate) fn for_refusal(body: Full<Bytes>, guard: RequestGuard) -> Self {
         Self { inner: TrackedInner::Refusal(body), guard }
     }
 }
@@ -276,7 +276,7 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
 }
 
 /// Boxes a body of any type.
-pub(crate) fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
+pub(crate) fn box_body<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
 {

@@ -1,6 +1,6 @@
 //! Passes calls from the asynchronous transports to the blocking tester, changes one after the other.
 
-use crate::api::{ApiCall, ApiReply, ApiRequest, answer};
+use crate::api::{ApiCall, ApiReply, ApiRequest, perform_call};
 use crate::tester::{CaptureFile, Tester, TesterRefusal};
 use bytes::Bytes;
 use std::io::Read;
@@ -24,7 +24,7 @@ impl CallDispatcher {
 
     /// Reads, performs and writes a call on a thread that may block. A change runs to its end even if the caller goes away: the
     /// thread holds the lock, not the caller's future.
-    pub(crate) async fn perform<T: Send + 'static>(
+    pub(crate) async fn dispatch_call<T: Send + 'static>(
         &self,
         call: ApiCall,
         read: impl Fn() -> ApiRequest + Send + 'static,
@@ -34,16 +34,16 @@ impl CallDispatcher {
         let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
-            let reply = answer(&*tester, call, &read);
+            let reply = perform_call(&*tester, call, &read);
             // Writing a large answer takes time, and the next change need not wait for it.
             drop(turn);
             reply.and_then(write)
         });
-        performed.await.unwrap_or_else(|_| Err(panicked(call.name())))
+        performed.await.unwrap_or_else(|_| Err(panic_refusal(call.name())))
     }
 
     /// The same for a change that is no call of the OTG API. `name` is used in errors.
-    pub(crate) async fn change<T: Send + 'static>(
+    pub(crate) async fn dispatch_change<T: Send + 'static>(
         &self,
         name: &str,
         change: impl FnOnce(&dyn Tester) -> Result<T, TesterRefusal> + Send + 'static,
@@ -55,17 +55,17 @@ impl CallDispatcher {
             drop(turn);
             changed
         });
-        performed.await.unwrap_or_else(|_| Err(panicked(name)))
+        performed.await.unwrap_or_else(|_| Err(panic_refusal(name)))
     }
 }
 
-fn panicked(name: &str) -> TesterRefusal {
+fn panic_refusal(name: &str) -> TesterRefusal {
     TesterRefusal::internal(format!("{name} ended in a panic: this is a bug of packetrig"))
 }
 
 /// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as the client takes them. There is at least one
 /// piece, which may be empty.
-pub(crate) fn pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
+pub(crate) fn read_pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
     let (sender, receiver) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || {
         let mut bytes = file.bytes;

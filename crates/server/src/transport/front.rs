@@ -1,7 +1,7 @@
 //! The entrance of a transport: every request on every connection passes [`ConnectionService`] before any code of the API sees it.
 
 use super::access::ClientCredential;
-use super::body::{BodyMemory, BoxError, PacedBody, RequestGuard, TrackedBody, boxed};
+use super::body::{BodyMemory, BoxError, PacedBody, RequestGuard, TrackedBody, box_body};
 use super::policy::{CallProtocol, RequestPolicy, RequestRejection};
 use super::refusal;
 use super::rejections::{RejectionCause, RejectionCounters};
@@ -48,48 +48,51 @@ impl<S, B> ConnectionService<S>
 where
     S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
 {
-    async fn handle(self, request: Request<UnsyncBoxBody<Bytes, BoxError>>) -> Response<TrackedBody<B>> {
+    async fn handle_request(
+        self,
+        request: Request<UnsyncBoxBody<Bytes, BoxError>>,
+    ) -> Response<TrackedBody<B>> {
         let mut guard = RequestGuard::new(&self.record, &self.shared.slots, &self.shared.memory);
         let (mut head, body) = request.into_parts();
-        let body = guard.pace(body, &self.shared.deadlines, &self.shared.counters);
-        match self.shared.policy.check(&self.record.peer, &head) {
+        let body = guard.pace_body(body, &self.shared.deadlines, &self.shared.counters);
+        match self.shared.policy.check_request(&self.record.peer, &head) {
             Ok(credential) => {
                 guard.note_served();
-                self.admit(credential);
+                self.record_admission(credential);
                 head.extensions.insert(credential);
                 let request = Request::from_parts(head, body);
                 let Ok(response) = self.api.call(request).await;
-                response.map(|body| TrackedBody::api(body, guard))
+                response.map(|body| TrackedBody::for_api(body, guard))
             }
             Err(rejection) => {
-                self.refuse(&rejection);
+                self.record_refusal(&rejection);
                 // A client of HTTP/1 sends its whole body before it reads. If we closed earlier, the kernel would reset the
                 // connection, and the answer would be lost. HTTP/2 has a stream of its own for each request.
                 if !matches!(self.shared.policy.protocol, CallProtocol::Grpc) {
-                    drain(body).await;
+                    drain_body(body).await;
                 }
-                let response = answer(self.shared.policy.protocol, &rejection);
-                response.map(|body| TrackedBody::refusal(body, guard))
+                let response = rejection_response(self.shared.policy.protocol, &rejection);
+                response.map(|body| TrackedBody::for_refusal(body, guard))
             }
         }
     }
 
-    fn admit(&self, credential: ClientCredential) {
+    fn record_admission(&self, credential: ClientCredential) {
         // A client that has only the files of the page is still a stranger.
         if credential != ClientCredential::PublicFile {
             self.record.was_admitted.store(true, Ordering::Relaxed);
         }
         // From now on this client has precedence over strangers (decision 0018, 7).
         if matches!(credential, ClientCredential::Token | ClientCredential::ViewToken) {
-            self.record.trust();
+            self.record.mark_trusted();
             self.shared.slots.note_token(&self.record.peer);
         }
     }
 
-    fn refuse(&self, rejection: &RequestRejection) {
-        self.shared.counters.add(rejection.cause);
+    fn record_refusal(&self, rejection: &RequestRejection) {
+        self.shared.counters.count_rejection(rejection.cause);
         if self.record.refused.fetch_add(1, Ordering::Relaxed) >= MOST_REFUSED {
-            self.record.close(RejectionCause::TooManyRefusals);
+            self.record.request_close(RejectionCause::TooManyRefusals);
         }
     }
 }
@@ -106,12 +109,12 @@ where
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let front = self.clone();
-        Box::pin(async move { Ok(front.handle(request.map(boxed)).await) })
+        Box::pin(async move { Ok(front.handle_request(request.map(box_body)).await) })
     }
 }
 
 /// Reads and discards a part of a refused body.
-async fn drain(mut body: PacedBody) {
+async fn drain_body(mut body: PacedBody) {
     if body.is_end_stream() {
         return;
     }
@@ -128,7 +131,7 @@ async fn drain(mut body: PacedBody) {
     drop(tokio::time::timeout(DRAIN, all).await);
 }
 
-fn answer(protocol: CallProtocol, rejection: &RequestRejection) -> Response<Full<Bytes>> {
+fn rejection_response(protocol: CallProtocol, rejection: &RequestRejection) -> Response<Full<Bytes>> {
     let code = match rejection.status {
         StatusCode::UNAUTHORIZED => tonic::Code::Unauthenticated,
         _ => tonic::Code::PermissionDenied,
@@ -138,7 +141,11 @@ fn answer(protocol: CallProtocol, rejection: &RequestRejection) -> Response<Full
         return tonic::Status::new(code, rejection.message.clone()).into_http();
     }
     let errors = [rejection.message.clone()];
-    let body = shape::print(&refusal::body(rejection.status.as_u16(), RefusalKind::Validation, &errors));
+    let body = shape::print_json(&refusal::refusal_json(
+        rejection.status.as_u16(),
+        RefusalKind::Validation,
+        &errors,
+    ));
     let mut response = Response::new(Full::from(body));
     *response.status_mut() = rejection.status;
     let headers = response.headers_mut();

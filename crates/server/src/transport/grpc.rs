@@ -3,8 +3,8 @@
 //! For tonic, messages are bytes. They are decoded with the descriptor, which keeps unknown fields, so that they can be refused.
 
 use super::body::PacedBody;
-use super::dispatcher::{CallDispatcher, pieces};
-use super::refusal::status;
+use super::dispatcher::{CallDispatcher, read_pieces};
+use super::refusal::grpc_status;
 use crate::api::{ApiCall, ApiReply, ApiRequest};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, TesterRefusal};
@@ -42,7 +42,7 @@ struct RpcCall {
 }
 
 /// The rpc of a path.
-fn rpc(path: &str) -> Option<RpcCall> {
+fn find_rpc(path: &str) -> Option<RpcCall> {
     let name = path.strip_prefix("/otg.Openapi/")?;
     let sliced = name.strip_prefix("stream");
     let is_sliced = sliced.is_some();
@@ -66,11 +66,10 @@ impl hyper::service::Service<http::Request<PacedBody>> for GrpcService {
     fn call(&self, request: http::Request<PacedBody>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
-            let Some(rpc) = rpc(request.uri().path()) else {
+            let Some(rpc) = find_rpc(request.uri().path()) else {
                 let path = request.uri().path();
-                return Ok(
-                    status(&TesterRefusal::unimplemented(format!("there is no call {path}"))).into_http()
-                );
+                return Ok(grpc_status(&TesterRefusal::not_implemented(format!("there is no call {path}")))
+                    .into_http());
             };
             let most = service.most_request_bytes;
             // The limit is for the document; the message around it adds a few bytes.
@@ -97,20 +96,24 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
         let service = self.service.clone();
         let rpc = self.rpc;
         Box::pin(async move {
-            let bytes = collect(request.into_inner(), rpc, service.most_request_bytes).await?;
+            let bytes = collect_request(request.into_inner(), rpc, service.most_request_bytes).await?;
             let written = service
                 .dispatcher
-                .perform(rpc.call, move || read(rpc, &bytes), move |reply| write(rpc, reply))
+                .dispatch_call(
+                    rpc.call,
+                    move || read_request(rpc, &bytes),
+                    move |reply| write_reply(rpc, reply),
+                )
                 .await;
-            let messages: MessageStream = match written.map_err(|refusal| status(&refusal))? {
+            let messages: MessageStream = match written.map_err(|refusal| grpc_status(&refusal))? {
                 GrpcAnswer::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
                 GrpcAnswer::File(file) => {
-                    let slices = ReceiverStream::new(pieces(file, SLICE));
+                    let slices = ReceiverStream::new(read_pieces(file, SLICE));
                     Box::pin(slices.map(|piece| match piece {
-                        Ok(piece) => Ok(slice(&piece)),
-                        Err(error) => {
-                            Err(status(&TesterRefusal::internal(format!("the capture ended early: {error}"))))
-                        }
+                        Ok(piece) => Ok(data_message(&piece)),
+                        Err(error) => Err(grpc_status(&TesterRefusal::internal(format!(
+                            "the capture ended early: {error}"
+                        )))),
                     }))
                 }
             };
@@ -120,16 +123,20 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
 }
 
 /// Reads the one message, or joins all slices.
-async fn collect(mut messages: Streaming<Bytes>, rpc: RpcCall, most: usize) -> Result<Vec<u8>, Status> {
+async fn collect_request(
+    mut messages: Streaming<Bytes>,
+    rpc: RpcCall,
+    most: usize,
+) -> Result<Vec<u8>, Status> {
     let mut whole = Vec::new();
     let mut is_first = true;
     while let Some(message) = messages.message().await? {
         if rpc.sliced_request {
-            whole.extend_from_slice(&datum(&message)?);
+            whole.extend_from_slice(&slice_bytes(&message)?);
         } else if is_first {
             whole = message.to_vec();
         } else {
-            return Err(status(&TesterRefusal::validation("this call takes one message")));
+            return Err(grpc_status(&TesterRefusal::validation("this call takes one message")));
         }
         is_first = false;
         // tonic limits each message; this limits all slices together.
@@ -142,34 +149,34 @@ async fn collect(mut messages: Streaming<Bytes>, rpc: RpcCall, most: usize) -> R
 }
 
 /// The bytes of a slice.
-fn datum(message: &[u8]) -> Result<Bytes, Status> {
-    let of = shape::message("Data");
+fn slice_bytes(message: &[u8]) -> Result<Bytes, Status> {
+    let of = shape::message_descriptor("Data");
     let data = prost_reflect::DynamicMessage::decode(of, message)
-        .map_err(|error| invalid(format!("this is not a message Data: {error}")))?;
+        .map_err(|error| invalid_status(format!("this is not a message Data: {error}")))?;
     if let Some(unknown) = data.unknown_fields().next() {
-        return Err(invalid(format!("field {} of Data is unknown", unknown.number())));
+        return Err(invalid_status(format!("field {} of Data is unknown", unknown.number())));
     }
     let datum = data.get_field_by_name("datum");
     Ok(datum.and_then(|datum| datum.as_bytes().cloned()).unwrap_or_default())
 }
 
-fn invalid(error: String) -> Status {
-    status(&TesterRefusal::validation(error))
+fn invalid_status(error: String) -> Status {
+    grpc_status(&TesterRefusal::validation(error))
 }
 
-fn bug(error: String) -> TesterRefusal {
+fn bug_refusal(error: String) -> TesterRefusal {
     TesterRefusal::internal(format!("{error}: this is a bug of packetrig"))
 }
 
-fn read(rpc: RpcCall, bytes: &[u8]) -> ApiRequest {
+fn read_request(rpc: RpcCall, bytes: &[u8]) -> ApiRequest {
     let mut complaints = ShapeComplaints::default();
-    let document = match rpc.call.request() {
-        Some(of) if rpc.sliced_request => shape::decode(bytes, &of, &mut complaints),
+    let document = match rpc.call.request_message() {
+        Some(of) if rpc.sliced_request => shape::decode_message(bytes, &of, &mut complaints),
         Some(_) => {
-            let wrapper = shape::message(&format!("{}Request", rpc.call.name()));
+            let wrapper = shape::message_descriptor(&format!("{}Request", rpc.call.name()));
             shape::decode_member(bytes, &wrapper, &mut complaints)
         }
-        None => shape::decode(bytes, &shape::empty(), &mut complaints),
+        None => shape::decode_message(bytes, &shape::empty_descriptor(), &mut complaints),
     };
     // Protobuf clients skip fields that they do not know, so new members do no harm.
     ApiRequest { document, complaints, knows_new_members: true }
@@ -180,29 +187,29 @@ enum GrpcAnswer {
     File(CaptureFile),
 }
 
-fn write(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
-    let of = rpc.call.response();
+fn write_reply(rpc: RpcCall, reply: ApiReply) -> Result<GrpcAnswer, TesterRefusal> {
+    let of = rpc.call.response_message();
     let document = match reply {
         ApiReply::File(file) if rpc.sliced_response => return Ok(GrpcAnswer::File(file)),
         ApiReply::File(file) => return in_one(file),
         ApiReply::Flows(rows) if rpc.sliced_response => return Ok(in_slices(&rows.to_message())),
-        ApiReply::Flows(rows) => return Ok(GrpcAnswer::Messages(vec![field(1, &rows.to_message())])),
+        ApiReply::Flows(rows) => return Ok(GrpcAnswer::Messages(vec![field_message(1, &rows.to_message())])),
         ApiReply::Document(document) => document,
     };
     if rpc.sliced_response {
-        return Ok(in_slices(&shape::encode(&document, &of).map_err(bug)?));
+        return Ok(in_slices(&shape::encode_message(&document, &of).map_err(bug_refusal)?));
     }
-    let wrapper = shape::message(&format!("{}Response", rpc.call.name()));
+    let wrapper = shape::message_descriptor(&format!("{}Response", rpc.call.name()));
     // A response has exactly one field; it is named after what the rpc returns, so ask the descriptor.
     let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
-    let bytes = shape::encode(&json!({ name: document }), &wrapper).map_err(bug)?;
+    let bytes = shape::encode_message(&json!({ name: document }), &wrapper).map_err(bug_refusal)?;
     Ok(GrpcAnswer::Messages(vec![bytes.into()]))
 }
 
 fn in_slices(bytes: &[u8]) -> GrpcAnswer {
-    let slices: Vec<Bytes> = bytes.chunks(SLICE).map(slice).collect();
+    let slices: Vec<Bytes> = bytes.chunks(SLICE).map(data_message).collect();
     // Without any slice, an empty answer would look like a stream that ended early.
-    GrpcAnswer::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices })
+    GrpcAnswer::Messages(if slices.is_empty() { vec![data_message(&[])] } else { slices })
 }
 
 /// A capture in a `GetCaptureResponse`.
@@ -216,28 +223,28 @@ fn in_one(file: CaptureFile) -> Result<GrpcAnswer, TesterRefusal> {
             "the capture is too long for one message; use streamGetCapture or HTTP",
         ));
     }
-    Ok(GrpcAnswer::Messages(vec![field(1, &bytes)]))
+    Ok(GrpcAnswer::Messages(vec![field_message(1, &bytes)]))
 }
 
 /// A message `Data` with these bytes.
-fn slice(datum: &[u8]) -> Bytes {
+fn data_message(datum: &[u8]) -> Bytes {
     // Field 1, a varint, is the length; field 2 has the bytes.
     let mut message = vec![0x08];
-    varint(&mut message, datum.len() as u64);
-    message.extend_from_slice(&field(2, datum));
+    push_varint(&mut message, datum.len() as u64);
+    message.extend_from_slice(&field_message(2, datum));
     message.into()
 }
 
 /// A message with one field of bytes.
-fn field(number: u8, bytes: &[u8]) -> Bytes {
+fn field_message(number: u8, bytes: &[u8]) -> Bytes {
     let mut message = Vec::with_capacity(bytes.len() + WRAPPING);
     message.push(number << 3 | 2);
-    varint(&mut message, bytes.len() as u64);
+    push_varint(&mut message, bytes.len() as u64);
     message.extend_from_slice(bytes);
     message.into()
 }
 
-fn varint(out: &mut Vec<u8>, mut value: u64) {
+fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
         out.push(value as u8 | 0x80);
@@ -291,29 +298,31 @@ mod tests {
 
     #[test]
     fn there_are_eighteen_rpcs_as_the_model_says() {
-        let service =
-            shape::message("Data").parent_pool().get_service_by_name("otg.Openapi").expect("a service");
+        let service = shape::message_descriptor("Data")
+            .parent_pool()
+            .get_service_by_name("otg.Openapi")
+            .expect("a service");
         assert_eq!(service.methods().len(), 18);
         for method in service.methods() {
-            let found = rpc(&format!("/otg.Openapi/{}", method.name())).expect("every method is served");
+            let found = find_rpc(&format!("/otg.Openapi/{}", method.name())).expect("every method is served");
             assert_eq!(found.sliced_request, method.is_client_streaming(), "{}", method.name());
             assert_eq!(found.sliced_response, method.is_server_streaming(), "{}", method.name());
-            if !found.sliced_request && found.call.request().is_some() {
+            if !found.sliced_request && found.call.request_message().is_some() {
                 assert_eq!(method.input().name(), format!("{}Request", found.call.name()));
             }
             if !found.sliced_response {
                 assert_eq!(method.output().name(), format!("{}Response", found.call.name()));
             }
         }
-        assert_eq!(rpc("/otg.Openapi/streamGetVersion"), None);
-        assert_eq!(rpc("/otg.Other/GetVersion"), None);
+        assert_eq!(find_rpc("/otg.Openapi/streamGetVersion"), None);
+        assert_eq!(find_rpc("/otg.Other/GetVersion"), None);
     }
 
     #[test]
     fn slices_are_messages_of_the_model() {
         for length in [0, 1, 127, 128, 70_000] {
             let bytes = vec![7; length];
-            assert_eq!(datum(&slice(&bytes)).expect("a slice"), bytes);
+            assert_eq!(slice_bytes(&data_message(&bytes)).expect("a slice"), bytes);
         }
     }
 }

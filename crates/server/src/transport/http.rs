@@ -1,7 +1,7 @@
 //! Calls over HTTP: one route for each, JSON in, JSON or a file out.
 
 use super::body::{BodyError, BodyFault};
-use super::dispatcher::{CallDispatcher, pieces};
+use super::dispatcher::{CallDispatcher, read_pieces};
 use super::refusal;
 use crate::api::{ApiCall, ApiReply, ApiRequest};
 use crate::page::{PageContext, page_routes};
@@ -29,7 +29,7 @@ struct RouteContext {
 }
 
 /// All routes. Without a dispatcher there is no tester, and so no OTG API.
-pub(crate) fn router(
+pub(crate) fn build_router(
     dispatcher: Option<CallDispatcher>,
     most_request_bytes: usize,
     page: PageContext,
@@ -38,7 +38,7 @@ pub(crate) fn router(
     page_routes(page)
         .merge(otg.unwrap_or_default())
         // axum's own answers have no body; clients expect OTG's `Error`.
-        .fallback(nowhere)
+        .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
 }
 
@@ -53,23 +53,24 @@ fn otg_routes(dispatcher: CallDispatcher, most_request_bytes: usize) -> Router {
         router = router.route(
             call.path(),
             on(method, move |State(context): State<RouteContext>, request: http::Request<Body>| {
-                handle(context, call, request)
+                handle_call(context, call, request)
             }),
         );
     }
-    router.route("/docs", get(docs)).with_state(RouteContext { dispatcher, most_request_bytes })
+    router.route("/docs", get(docs_page)).with_state(RouteContext { dispatcher, most_request_bytes })
 }
 
-async fn handle(context: RouteContext, call: ApiCall, request: http::Request<Body>) -> Response {
+async fn handle_call(context: RouteContext, call: ApiCall, request: http::Request<Body>) -> Response {
     let body = match read_body(request.into_body(), context.most_request_bytes).await {
         Ok(body) => body,
         Err(response) => return *response,
     };
-    let performed = context.dispatcher.perform(call, move || read(call, &body), write).await;
+    let performed =
+        context.dispatcher.dispatch_call(call, move || read_request(call, &body), write_reply).await;
     match performed {
-        Ok(HttpAnswer::Json(text)) => json(StatusCode::OK, text),
+        Ok(HttpAnswer::Json(text)) => json_response(StatusCode::OK, text),
         Ok(HttpAnswer::File(file)) => file_response(file).await,
-        Err(refusal) => refused(&refusal),
+        Err(refusal) => refusal_response(&refusal),
     }
 }
 
@@ -79,15 +80,15 @@ pub(crate) async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Bo
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("requests are limited to {most_bytes} bytes");
-            Err(Box::new(failed(StatusCode::PAYLOAD_TOO_LARGE, &message)))
+            Err(Box::new(error_response(StatusCode::PAYLOAD_TOO_LARGE, &message)))
         }
         Err(error) => Err(Box::new(broken_off(&*error))),
     }
 }
 
-fn read(call: ApiCall, body: &[u8]) -> ApiRequest {
+fn read_request(call: ApiCall, body: &[u8]) -> ApiRequest {
     let mut complaints = ShapeComplaints::default();
-    let document = call.request().and_then(|_| shape::parse(body, &mut complaints));
+    let document = call.request_message().and_then(|_| shape::parse_document(body, &mut complaints));
     // gosnappi fails on a member that its version does not know, so HTTP sends new ones on request only.
     ApiRequest { document, complaints, knows_new_members: false }
 }
@@ -98,37 +99,37 @@ enum HttpAnswer {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the form that the dispatcher asks for")]
-fn write(reply: ApiReply) -> Result<HttpAnswer, TesterRefusal> {
+fn write_reply(reply: ApiReply) -> Result<HttpAnswer, TesterRefusal> {
     Ok(match reply {
-        ApiReply::Document(document) => HttpAnswer::Json(shape::print(&document)),
+        ApiReply::Document(document) => HttpAnswer::Json(shape::print_json(&document)),
         ApiReply::Flows(rows) => HttpAnswer::Json(rows.to_json()),
         ApiReply::File(file) => HttpAnswer::File(file),
     })
 }
 
-pub(crate) fn json(status: StatusCode, text: String) -> Response {
+pub(crate) fn json_response(status: StatusCode, text: String) -> Response {
     (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
 }
 
-pub(crate) fn refused(refusal: &TesterRefusal) -> Response {
-    let code = refusal.kind.http();
+pub(crate) fn refusal_response(refusal: &TesterRefusal) -> Response {
+    let code = refusal.kind.http_status();
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    json(status, shape::print(&refusal::body(code, refusal.kind, &refusal.errors)))
+    json_response(status, shape::print_json(&refusal::refusal_json(code, refusal.kind, &refusal.errors)))
 }
 
 /// Errors of the transport, in the same form.
-pub(crate) fn failed(status: StatusCode, message: &str) -> Response {
-    let body = refusal::body(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
-    json(status, shape::print(&body))
+pub(crate) fn error_response(status: StatusCode, message: &str) -> Response {
+    let body = refusal::refusal_json(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
+    json_response(status, shape::print_json(&body))
 }
 
 /// The answer to a request whose body ended early.
 fn broken_off(error: &(dyn std::error::Error + 'static)) -> Response {
     let mut causes = std::iter::successors(Some(error), |error| error.source());
     match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {
-        Some(fault @ BodyFault::TooSlow) => failed(StatusCode::REQUEST_TIMEOUT, fault.text()),
-        Some(fault @ BodyFault::NoMemory) => failed(StatusCode::SERVICE_UNAVAILABLE, fault.text()),
-        None => failed(StatusCode::BAD_REQUEST, &format!("the request ended early: {error}")),
+        Some(fault @ BodyFault::TooSlow) => error_response(StatusCode::REQUEST_TIMEOUT, fault.text()),
+        Some(fault @ BodyFault::NoMemory) => error_response(StatusCode::SERVICE_UNAVAILABLE, fault.text()),
+        None => error_response(StatusCode::BAD_REQUEST, &format!("the request ended early: {error}")),
     }
 }
 
@@ -136,10 +137,12 @@ fn broken_off(error: &(dyn std::error::Error + 'static)) -> Response {
 /// sent already, and the client must notice.
 async fn file_response(file: CaptureFile) -> Response {
     let length = file.length;
-    let mut pieces = pieces(file, PIECE);
+    let mut pieces = read_pieces(file, PIECE);
     let first = match pieces.recv().await {
         Some(Err(error)) => {
-            return refused(&TesterRefusal::internal(format!("the capture cannot be read: {error}")));
+            return refusal_response(&TesterRefusal::internal(format!(
+                "the capture cannot be read: {error}"
+            )));
         }
         first => tokio_stream::iter(first),
     };
@@ -152,16 +155,16 @@ async fn file_response(file: CaptureFile) -> Response {
     response
 }
 
-async fn nowhere(request: http::Request<Body>) -> Response {
+async fn unknown_path(request: http::Request<Body>) -> Response {
     let message = format!("nothing is served at {}; see /docs", request.uri().path());
-    failed(StatusCode::NOT_FOUND, &message)
+    error_response(StatusCode::NOT_FOUND, &message)
 }
 
 async fn wrong_method(request: http::Request<Body>) -> Response {
     let message = format!("{} does not accept {}; see /docs", request.uri().path(), request.method());
-    failed(StatusCode::METHOD_NOT_ALLOWED, &message)
+    error_response(StatusCode::METHOD_NOT_ALLOWED, &message)
 }
 
-async fn docs() -> Html<Bytes> {
+async fn docs_page() -> Html<Bytes> {
     Html(Bytes::from_static(include_bytes!("docs.html")))
 }

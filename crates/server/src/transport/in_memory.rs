@@ -3,7 +3,7 @@
 use super::access::{ClientPeer, PeerKey};
 use super::body::{BoxError, PacedBody};
 use super::front::{ConnectionService, SharedTransport};
-use super::listener::builder;
+use super::listener::connection_builder;
 use super::policy::CallProtocol;
 use super::slots::SlotAdmission;
 use crate::serve::ServerTransports;
@@ -41,27 +41,27 @@ impl InMemoryServer {
     }
 
     /// The answer of an HTTP/1.1 connection that sends these bytes and nothing more.
-    pub fn http(&self, bytes: &[u8]) -> Vec<u8> {
-        let shared = self.transports.shared(CallProtocol::Http);
-        self.converse(bytes, shared, self.transports.http_routes())
+    pub fn answer_http(&self, bytes: &[u8]) -> Vec<u8> {
+        let shared = self.transports.shared_transport(CallProtocol::Http);
+        self.answer_bytes(bytes, shared, self.transports.http_routes())
     }
 
     /// The same over HTTP/2 with gRPC.
-    pub fn grpc(&self, bytes: &[u8]) -> Vec<u8> {
-        let shared = self.transports.shared(CallProtocol::Grpc);
+    pub fn answer_grpc(&self, bytes: &[u8]) -> Vec<u8> {
+        let shared = self.transports.shared_transport(CallProtocol::Grpc);
         let service = self.transports.grpc_service();
-        service.map(|service| self.converse(bytes, shared, service)).unwrap_or_default()
+        service.map(|service| self.answer_bytes(bytes, shared, service)).unwrap_or_default()
     }
 
-    fn converse<S, B>(&self, bytes: &[u8], shared: SharedTransport, api: S) -> Vec<u8>
+    fn answer_bytes<S, B>(&self, bytes: &[u8], shared: SharedTransport, api: S) -> Vec<u8>
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
         let peer = ClientPeer { key: PeerKey::User(0), is_trusted: true };
-        let SlotAdmission::Admitted(slot) = shared.slots.admit(peer) else { return Vec::new() };
-        let mut builder = builder(shared.policy.protocol);
+        let SlotAdmission::Admitted(slot) = shared.slots.admit_peer(peer) else { return Vec::new() };
+        let mut builder = connection_builder(shared.policy.protocol);
         // The end of the bytes must not close the connection before the answer.
         builder.http1().half_close(true);
         let front = ConnectionService { shared, record: Arc::clone(&slot.record), api };

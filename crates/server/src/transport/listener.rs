@@ -41,7 +41,7 @@ pub(crate) struct TransportListener {
 }
 
 /// The protocol's implementation. Deadlines are the business of [`ConnectionWatch`].
-pub(crate) fn builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
+pub(crate) fn connection_builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
     let builder = Builder::new(TokioExecutor::new());
     match protocol {
         CallProtocol::Http => {
@@ -69,7 +69,7 @@ pub(crate) fn builder(protocol: CallProtocol) -> Builder<TokioExecutor> {
 
 impl TransportListener {
     /// Serves until `stop`, then until calls in progress have ended or the grace is over.
-    pub(crate) async fn serve<S, B>(self, api: S, mut stop: watch::Receiver<bool>)
+    pub(crate) async fn serve_connections<S, B>(self, api: S, mut stop: watch::Receiver<bool>)
     where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
@@ -80,16 +80,16 @@ impl TransportListener {
         loop {
             let accepted = tokio::select! {
                 biased;
-                () = stopped(&mut stop) => break,
+                () = wait_for_stop(&mut stop) => break,
                 Some(_) = connections.join_next() => continue,
-                accepted = accept(&self.socket, &self.shared.policy.access) => accepted,
+                accepted = accept_client(&self.socket, &self.shared.policy.access) => accepted,
             };
             let Ok((stream, peer)) = accepted else {
                 tokio::time::sleep(BREATH).await;
                 continue;
             };
             let slot = tokio::select! {
-                () = stopped(&mut stop) => break,
+                () = wait_for_stop(&mut stop) => break,
                 slot = wait_for_slot(&self.shared, peer) => slot,
             };
             let Some(slot) = slot else { continue };
@@ -99,7 +99,7 @@ impl TransportListener {
                 api: api.clone(),
             };
             let connection = ServedConnection { slot, builder: self.builder.clone(), stop: stop.clone() };
-            connections.spawn(connection.run(stream, self.tls.clone(), front));
+            connections.spawn(connection.serve_stream(stream, self.tls.clone(), front));
         }
         // New clients are refused from here on, instead of waiting in a backlog that is never read.
         drop(self.socket);
@@ -111,28 +111,31 @@ impl TransportListener {
 }
 
 /// Returns when the server is to end.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     drop(stop.wait_for(|stop| *stop).await);
 }
 
-async fn accept(socket: &TcpListener, access: &AccessRules) -> std::io::Result<(TcpStream, ClientPeer)> {
+async fn accept_client(
+    socket: &TcpListener,
+    access: &AccessRules,
+) -> std::io::Result<(TcpStream, ClientPeer)> {
     let (stream, client) = socket.accept().await?;
     // Answers are small: Nagle's algorithm would hold them back until the client acknowledges earlier data.
     stream.set_nodelay(true)?;
     // If the client has already gone, the kernel cannot name its user: this address is not loopback, so it is not trusted.
     let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-    let peer = access.peer(client, stream.local_addr().unwrap_or(nowhere));
+    let peer = access.identify_peer(client, stream.local_addr().unwrap_or(nowhere));
     Ok((stream, peer))
 }
 
 /// Waits for a slot for the client. `None` if it is refused.
 async fn wait_for_slot(shared: &SharedTransport, peer: ClientPeer) -> Option<ConnectionSlot> {
     loop {
-        match shared.slots.admit(peer) {
+        match shared.slots.admit_peer(peer) {
             SlotAdmission::Admitted(slot) => return Some(slot),
-            SlotAdmission::Wait => shared.slots.freed().await,
+            SlotAdmission::Wait => shared.slots.wait_until_freed().await,
             SlotAdmission::Refused(cause) => {
-                shared.counters.add(cause);
+                shared.counters.count_rejection(cause);
                 return None;
             }
         }
@@ -147,27 +150,31 @@ struct ServedConnection {
 
 impl ServedConnection {
     /// Serves the connection from its first byte to its end. If the server closes it, the cause is counted.
-    async fn run<S, B>(self, stream: TcpStream, tls: Option<TlsAcceptor>, front: ConnectionService<S>)
-    where
+    async fn serve_stream<S, B>(
+        self,
+        stream: TcpStream,
+        tls: Option<TlsAcceptor>,
+        front: ConnectionService<S>,
+    ) where
         S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
     {
-        let Some(tls) = tls else { return self.converse(stream, front).await };
+        let Some(tls) = tls else { return self.serve_requests(stream, front).await };
         let mut stop = self.stop.clone();
         let counters = Arc::clone(&front.shared.counters);
         let shaken = tokio::select! {
-            () = stopped(&mut stop) => return,
-            cause = self.slot.record.closed() => return counters.add(cause),
+            () = wait_for_stop(&mut stop) => return,
+            cause = self.slot.record.wait_for_close() => return counters.count_rejection(cause),
             shaken = tokio::time::timeout(front.shared.deadlines.first, tls.accept(stream)) => shaken,
         };
         match shaken {
-            Ok(Ok(stream)) => self.converse(stream, front).await,
-            _ => counters.add(RejectionCause::Handshake),
+            Ok(Ok(stream)) => self.serve_requests(stream, front).await,
+            _ => counters.count_rejection(RejectionCause::Handshake),
         }
     }
 
-    async fn converse<S, B>(
+    async fn serve_requests<S, B>(
         mut self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         front: ConnectionService<S>,
@@ -179,7 +186,7 @@ impl ServedConnection {
         let record = Arc::clone(&self.slot.record);
         let counters = Arc::clone(&front.shared.counters);
         let watch = ConnectionWatch::new(front.shared.deadlines, front.shared.policy.protocol);
-        let interval = ConnectionWatch::interval(&front.shared.deadlines);
+        let interval = ConnectionWatch::check_interval(&front.shared.deadlines);
         let says_farewell = front.shared.policy.protocol == CallProtocol::Grpc;
         let stream = TokioIo::new(WatchedStream::new(stream, Arc::clone(&record)));
         let mut connection = std::pin::pin!(self.builder.serve_connection(stream, front));
@@ -187,7 +194,7 @@ impl ServedConnection {
         let cause = tokio::select! {
             _ = &mut connection => return,
             cause = &mut end => cause,
-            () = stopped(&mut self.stop) => {
+            () = wait_for_stop(&mut self.stop) => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     _ = &mut connection => return,
@@ -195,7 +202,7 @@ impl ServedConnection {
                 }
             }
         };
-        counters.add(cause);
+        counters.count_rejection(cause);
         // GOAWAY names the last call that was begun (RFC 9113, 6.8), so that a client can safely repeat the others.
         if says_farewell && record.was_admitted.load(Ordering::Relaxed) {
             connection.as_mut().graceful_shutdown();
@@ -212,10 +219,10 @@ async fn to_be_closed(
 ) -> RejectionCause {
     loop {
         tokio::select! {
-            cause = record.closed() => return cause,
+            cause = record.wait_for_close() => return cause,
             () = tokio::time::sleep(interval) => {}
         }
-        if let Some(cause) = watch.look(ConnectionProgress::of(record), interval) {
+        if let Some(cause) = watch.check_progress(ConnectionProgress::from_record(record), interval) {
             return cause;
         }
     }

@@ -44,7 +44,7 @@ pub(crate) struct RequestPolicy {
 
 impl RequestPolicy {
     /// Admits a request with this head and returns the reason, or refuses it.
-    pub(crate) fn check(
+    pub(crate) fn check_request(
         &self,
         peer: &ClientPeer,
         head: &Parts,
@@ -53,7 +53,7 @@ impl RequestPolicy {
         if self.protocol == CallProtocol::Http && page::is_page_file(head) {
             return self.check_page_file(head).map(|()| ClientCredential::PublicFile);
         }
-        let credential = self.access.admits(peer, &head.headers);
+        let credential = self.access.credential_for(peer, &head.headers);
         // DNS rebinding: a page's own host name can be made to point here, and then the page may read our answers. But a page does not
         // have the token.
         if !matches!(credential, Some(ClientCredential::Token | ClientCredential::ViewToken)) {
@@ -64,7 +64,7 @@ impl RequestPolicy {
         let credential = credential.ok_or_else(|| RequestRejection {
             cause: RejectionCause::Token,
             status: StatusCode::UNAUTHORIZED,
-            message: self.access.hint(peer),
+            message: self.access.refusal_hint(peer),
         })?;
         if credential == ClientCredential::ViewToken && !self.permits_viewers(head) {
             return Err(RequestRejection {
@@ -89,7 +89,7 @@ impl RequestPolicy {
     }
 
     fn check_host(&self, head: &Parts) -> Result<(), RequestRejection> {
-        match hosts(head) {
+        match named_hosts(head) {
             Some(named) if !named.is_empty() && named.iter().all(|host| self.is_our_name(host.host())) => {
                 Ok(())
             }
@@ -119,7 +119,7 @@ impl RequestPolicy {
             .iter()
             // `none` is a request that the user made, for example by typing the address.
             .all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
-        let ours = hosts(head).and_then(|hosts| hosts.into_iter().next());
+        let ours = named_hosts(head).and_then(|hosts| hosts.into_iter().next());
         let origin_is_ours =
             headers.get_all(ORIGIN).iter().all(|origin| self.is_own_origin(origin, ours.as_ref()));
         if site_is_ours && origin_is_ours {
@@ -212,7 +212,7 @@ pub(super) fn only_header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Opti
 }
 
 /// Every host that the request names; `None` if one cannot be read.
-fn hosts(head: &Parts) -> Option<Vec<Authority>> {
+fn named_hosts(head: &Parts) -> Option<Vec<Authority>> {
     let mut named: Vec<Authority> = head.uri.authority().cloned().into_iter().collect();
     for host in head.headers.get_all(HOST) {
         named.push(Authority::try_from(host.as_bytes()).ok()?);
@@ -251,7 +251,7 @@ mod tests {
         }
         let head = request.body(()).expect("a request").into_parts().0;
         let peer = ClientPeer { key: PeerKey::User(0), is_trusted: true };
-        policy.check(&peer, &head).err().map(|rejection| rejection.cause)
+        policy.check_request(&peer, &head).err().map(|rejection| rejection.cause)
     }
 
     #[test]

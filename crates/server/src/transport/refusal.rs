@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const LONGEST_ON_WIRE: usize = 7_500;
 
 impl RefusalKind {
-    pub(super) const fn http(self) -> u16 {
+    pub(super) const fn http_status(self) -> u16 {
         match self {
             Self::Validation => 400,
             Self::Internal => 500,
@@ -16,7 +16,7 @@ impl RefusalKind {
         }
     }
 
-    pub(super) const fn grpc(self) -> tonic::Code {
+    pub(super) const fn grpc_code(self) -> tonic::Code {
         match self {
             Self::Validation => tonic::Code::InvalidArgument,
             Self::Internal => tonic::Code::Internal,
@@ -25,7 +25,7 @@ impl RefusalKind {
     }
 
     /// Name of the kind in OTG, which has only these two.
-    const fn word(self) -> &'static str {
+    const fn otg_word(self) -> &'static str {
         match self {
             Self::Internal => "internal",
             Self::Validation | Self::Unimplemented => "validation",
@@ -34,13 +34,13 @@ impl RefusalKind {
 }
 
 /// The body of a refusal.
-pub(super) fn body(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
-    json!({ "code": code, "kind": kind.word(), "errors": errors })
+pub(super) fn refusal_json(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
+    json!({ "code": code, "kind": kind.otg_word(), "errors": errors })
 }
 
 /// A refusal as a gRPC status. If it cannot carry all errors, it says how many are missing.
-pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
-    let code = refusal.kind.grpc();
+pub(super) fn grpc_status(refusal: &TesterRefusal) -> tonic::Status {
+    let code = refusal.kind.grpc_code();
     let whole = as_json(refusal.kind, &refusal.errors);
     if on_wire(&whole) <= LONGEST_ON_WIRE {
         return tonic::Status::new(code, whole);
@@ -50,7 +50,7 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
     let mut length = 200;
     for error in &refusal.errors {
         // At most half of the space, so that one long error leaves some for others.
-        let error = cut(error, LONGEST_ON_WIRE / 2);
+        let error = shorten_for_wire(error, LONGEST_ON_WIRE / 2);
         length += on_wire(&error) + 10;
         if length > LONGEST_ON_WIRE {
             break;
@@ -67,8 +67,8 @@ pub(super) fn status(refusal: &TesterRefusal) -> tonic::Status {
 
 fn as_json(kind: RefusalKind, errors: &[String]) -> String {
     // gRPC codes are 0 to 16.
-    let code = u16::try_from(kind.grpc() as i32).unwrap_or_default();
-    shape::print(&body(code, kind, errors))
+    let code = u16::try_from(kind.grpc_code() as i32).unwrap_or_default();
+    shape::print_json(&refusal_json(code, kind, errors))
 }
 
 /// Upper bound of a text's length as `grpc-message`: percent-encoding makes three of a byte, and JSON escapes come first.
@@ -87,7 +87,7 @@ fn on_wire_char(c: char) -> usize {
 }
 
 /// A text of at most `length` bytes on the wire.
-fn cut(text: &str, length: usize) -> String {
+fn shorten_for_wire(text: &str, length: usize) -> String {
     if on_wire(text) <= length {
         return text.to_owned();
     }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn few_errors_are_all_there() {
-        let status = status(&TesterRefusal::validation("flows[3].rate.percentage: `101` is too much"));
+        let status = grpc_status(&TesterRefusal::validation("flows[3].rate.percentage: `101` is too much"));
         assert_eq!(status.code(), tonic::Code::InvalidArgument);
         assert_eq!(
             status.message(),
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn many_errors_are_cut_and_counted() {
         let errors = (0..5_000).map(|index| format!("flows[{index}].name: \"f\" is there already")).collect();
-        let status = status(&TesterRefusal { kind: RefusalKind::Validation, errors });
+        let status = grpc_status(&TesterRefusal { kind: RefusalKind::Validation, errors });
         let read: Value = serde_json::from_str(status.message()).expect("still JSON");
         let listed = read["errors"].as_array().expect("a list");
         assert!(listed.len() > 50, "{}", listed.len());
@@ -143,7 +143,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_message_fits_whatever_the_errors_are(errors in prop::collection::vec(".{0,3000}", 0..40)) {
-            let status = status(&TesterRefusal { kind: RefusalKind::Internal, errors });
+            let status = grpc_status(&TesterRefusal { kind: RefusalKind::Internal, errors });
             prop_assert!(header_length(&status) < 8_000, "{}", header_length(&status));
             prop_assert!(serde_json::from_str::<Value>(status.message()).is_ok());
         }

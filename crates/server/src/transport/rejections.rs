@@ -106,12 +106,12 @@ impl RejectionCause {
 pub(crate) struct RejectionCounters([AtomicU64; RejectionCause::ALL.len()]);
 
 impl RejectionCounters {
-    pub(crate) fn add(&self, cause: RejectionCause) {
+    pub(crate) fn count_rejection(&self, cause: RejectionCause) {
         // Relaxed: reports only need totals, not the order of refusals.
         self.0[cause as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self) -> RejectionCounts {
+    pub(crate) fn read_counts(&self) -> RejectionCounts {
         RejectionCounts(self.0.each_ref().map(|count| count.load(Ordering::Relaxed)))
     }
 }
@@ -121,7 +121,7 @@ impl RejectionCounters {
 pub struct RejectionCounts([u64; RejectionCause::ALL.len()]);
 
 impl RejectionCounts {
-    pub const fn of(&self, cause: RejectionCause) -> u64 {
+    pub const fn count_of(&self, cause: RejectionCause) -> u64 {
         self.0[cause as usize]
     }
 
@@ -136,7 +136,7 @@ impl fmt::Display for RejectionCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for cause in RejectionCause::ALL {
-            let count = self.of(cause);
+            let count = self.count_of(cause);
             if count > 0 {
                 write!(f, "{separator}{count} {}", cause.text())?;
                 separator = ", ";
@@ -153,12 +153,12 @@ mod tests {
     #[test]
     fn counts_are_told_by_cause_and_in_order() {
         let counters = RejectionCounters::default();
-        assert_eq!(counters.read().to_string(), "");
+        assert_eq!(counters.read_counts().to_string(), "");
         for cause in [RejectionCause::Idle, RejectionCause::Token, RejectionCause::Token] {
-            counters.add(cause);
+            counters.count_rejection(cause);
         }
-        assert_eq!(counters.read().to_string(), "2 without the token, 1 closed after being idle");
-        assert_eq!(counters.read().of_note().to_string(), "2 without the token");
+        assert_eq!(counters.read_counts().to_string(), "2 without the token, 1 closed after being idle");
+        assert_eq!(counters.read_counts().of_note().to_string(), "2 without the token");
         for (at, cause) in RejectionCause::ALL.into_iter().enumerate() {
             assert_eq!(cause as usize, at);
         }

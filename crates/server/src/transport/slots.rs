@@ -49,7 +49,7 @@ impl ConnectionRecord {
         self.is_trusted.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn trust(&self) {
+    pub(crate) fn mark_trusted(&self) {
         self.is_trusted.store(true, Ordering::Relaxed);
     }
 
@@ -67,7 +67,7 @@ impl ConnectionRecord {
     }
 
     /// Makes the task that serves it close it.
-    pub(crate) fn close(&self, cause: RejectionCause) {
+    pub(crate) fn request_close(&self, cause: RejectionCause) {
         let mut close = self.close.lock().unwrap_or_else(PoisonError::into_inner);
         // `notify_one` keeps a permit if nothing waits yet, so a close before the wait is not lost.
         close.get_or_insert(cause);
@@ -75,7 +75,7 @@ impl ConnectionRecord {
     }
 
     /// Waits until it must be closed.
-    pub(crate) async fn closed(&self) -> RejectionCause {
+    pub(crate) async fn wait_for_close(&self) -> RejectionCause {
         loop {
             let close = *self.close.lock().unwrap_or_else(PoisonError::into_inner);
             match close {
@@ -116,7 +116,7 @@ pub(crate) struct ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.slots.table().remove(&self.record.id);
+        self.slots.lock_table().remove(&self.record.id);
         self.slots.freed.notify_one();
     }
 }
@@ -134,28 +134,28 @@ impl ConnectionSlots {
     }
 
     /// Most connections of all clients that are not trusted: three quarters.
-    const fn strangers(&self) -> usize {
+    const fn most_strangers(&self) -> usize {
         self.most.div_ceil(4) * 3
     }
 
     /// Most connections of one client that is not trusted: a quarter.
-    const fn one_stranger(&self) -> usize {
+    const fn most_per_stranger(&self) -> usize {
         self.most.div_ceil(4)
     }
 
     /// Waits until a slot may be free.
-    pub(crate) async fn freed(&self) {
+    pub(crate) async fn wait_until_freed(&self) {
         self.freed.notified().await;
     }
 
     /// Decides about a new connection. It may close another one for it.
-    pub(crate) fn admit(self: &Arc<Self>, peer: ClientPeer) -> SlotAdmission {
-        let mut table = self.table();
+    pub(crate) fn admit_peer(self: &Arc<Self>, peer: ClientPeer) -> SlotAdmission {
+        let mut table = self.lock_table();
         if let Err(outcome) = self.make_room(&mut table, &peer) {
             return outcome;
         }
-        let id = self.now();
-        let record = Arc::new(record(id, peer));
+        let id = self.next_tick();
+        let record = Arc::new(new_record(id, peer));
         table.insert(id, Arc::clone(&record));
         SlotAdmission::Admitted(ConnectionSlot { slots: Arc::clone(self), record })
     }
@@ -177,14 +177,14 @@ impl ConnectionSlots {
             return Err(SlotAdmission::Wait);
         }
         let own = table.values().filter(|record| record.is_stranger_with(peer.key)).count();
-        if own >= self.one_stranger() {
+        if own >= self.most_per_stranger() {
             let made = close_idle(table, |record| record.is_stranger_with(peer.key));
             return if made { Ok(()) } else { Err(SlotAdmission::Refused(RejectionCause::PeerLimit)) };
         }
         // Lock order: the table first, then the holders. No other code holds both.
-        let holders = self.token_holders();
+        let holders = self.lock_token_holders();
         let unknown = table.values().filter(|record| record.is_unknown_to(&holders)).count();
-        let has_no_part = !holders.contains(&peer.key) && unknown >= self.strangers();
+        let has_no_part = !holders.contains(&peer.key) && unknown >= self.most_strangers();
         let is_full = has_no_part || table.len() >= self.most;
         if !is_full || close_idle(table, |record| record.is_unknown_to(&holders)) {
             return Ok(());
@@ -194,7 +194,7 @@ impl ConnectionSlots {
 
     /// Notes that a client has the token: strangers cannot keep its next connections out.
     pub(crate) fn note_token(&self, peer: &ClientPeer) {
-        let mut holders = self.token_holders();
+        let mut holders = self.lock_token_holders();
         holders.retain(|key| *key != peer.key);
         if holders.len() == MOST_TOKEN_HOLDERS {
             holders.pop_front();
@@ -204,28 +204,28 @@ impl ConnectionSlots {
 
     /// Notes that a connection began or ended a request.
     pub(crate) fn note_activity(&self, record: &ConnectionRecord) {
-        record.active_at.store(self.now(), Ordering::Relaxed);
+        record.active_at.store(self.next_tick(), Ordering::Relaxed);
         // An idle connection can be closed for a client that waits for a slot.
         if record.is_idle() {
             self.freed.notify_one();
         }
     }
 
-    fn token_holders(&self) -> MutexGuard<'_, VecDeque<PeerKey>> {
+    fn lock_token_holders(&self) -> MutexGuard<'_, VecDeque<PeerKey>> {
         self.token_holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn now(&self) -> u64 {
+    fn next_tick(&self) -> u64 {
         // Relaxed: only the order of these numbers counts, and they order no other memory.
         self.clock.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionRecord>>> {
+    fn lock_table(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionRecord>>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn record(id: u64, peer: ClientPeer) -> ConnectionRecord {
+fn new_record(id: u64, peer: ClientPeer) -> ConnectionRecord {
     ConnectionRecord {
         id,
         peer,
@@ -255,7 +255,7 @@ fn close_idle(
     let oldest = idle.min_by_key(|record| record.active_at.load(Ordering::Relaxed)).map(|record| record.id);
     // Removed from the table at once, not when its task has ended: the slot is for the new connection.
     let Some(record) = oldest.and_then(|id| table.remove(&id)) else { return false };
-    record.close(RejectionCause::MadeRoom);
+    record.request_close(RejectionCause::MadeRoom);
     true
 }
 
@@ -270,7 +270,7 @@ mod tests {
     }
 
     fn admitted(slots: &Arc<ConnectionSlots>, peer: ClientPeer) -> ConnectionSlot {
-        match slots.admit(peer) {
+        match slots.admit_peer(peer) {
             SlotAdmission::Admitted(slot) => slot,
             other => panic!("{other:?}"),
         }
@@ -295,14 +295,14 @@ mod tests {
         assert_eq!([&held[0], &held[1], &held[2], &new].map(is_closed), [false, false, true, false]);
         // The closed connection frees no second slot when its task ends.
         drop(held);
-        assert_eq!(slots.table().len(), 1);
+        assert_eq!(slots.lock_table().len(), 1);
     }
 
     #[test]
     fn busy_connections_stay_and_the_next_one_waits() {
         let slots = ConnectionSlots::new(2);
         let held = [busy(&slots, ROOT), busy(&slots, ROOT)];
-        assert!(matches!(slots.admit(ROOT), SlotAdmission::Wait));
+        assert!(matches!(slots.admit_peer(ROOT), SlotAdmission::Wait));
         held[0].record.being_served.store(0, Ordering::Release);
         admitted(&slots, ROOT);
         assert!(is_closed(&held[0]) && !is_closed(&held[1]));
@@ -316,25 +316,25 @@ mod tests {
         let new = admitted(&slots, stranger(9));
         assert!(!is_closed(&other) && is_closed(&held[1]));
         new.record.being_served.store(1, Ordering::Release);
-        assert!(matches!(slots.admit(stranger(9)), SlotAdmission::Refused(RejectionCause::PeerLimit)));
+        assert!(matches!(slots.admit_peer(stranger(9)), SlotAdmission::Refused(RejectionCause::PeerLimit)));
     }
 
     #[test]
     fn strangers_leave_room_for_those_who_are_trusted() {
         let slots = ConnectionSlots::new(8);
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
-        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
+        assert!(matches!(slots.admit_peer(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         let trusted = [admitted(&slots, ROOT), busy(&slots, ROOT)];
         // Trusted clients make room for each other, and never for a stranger.
-        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
+        assert!(matches!(slots.admit_peer(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         assert!(!is_closed(&trusted[0]));
         strangers[3].record.being_served.store(0, Ordering::Release);
         let next = admitted(&slots, ROOT);
         assert!(is_closed(&strangers[3]) && !is_closed(&trusted[0]));
         // A client that has sent the token is no stranger any more.
-        strangers[0].record.trust();
+        strangers[0].record.mark_trusted();
         drop((next, trusted));
-        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Admitted(_)));
+        assert!(matches!(slots.admit_peer(stranger(7)), SlotAdmission::Admitted(_)));
     }
 
     #[test]
@@ -343,13 +343,13 @@ mod tests {
         slots.note_token(&stranger(100));
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
         let again = [admitted(&slots, stranger(100)), admitted(&slots, stranger(100))];
-        assert!(matches!(slots.admit(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
+        assert!(matches!(slots.admit_peer(stranger(7)), SlotAdmission::Refused(RejectionCause::AllTaken)));
         strangers[0].record.being_served.store(0, Ordering::Release);
         let next = admitted(&slots, stranger(7));
         assert!(is_closed(&strangers[0]) && !again.iter().any(is_closed) && !is_closed(&next));
         for user in 200..300 {
             slots.note_token(&stranger(user));
         }
-        assert_eq!(slots.token_holders().len(), MOST_TOKEN_HOLDERS);
+        assert_eq!(slots.lock_token_holders().len(), MOST_TOKEN_HOLDERS);
     }
 }

@@ -21,19 +21,19 @@ impl ServerIdentity {
     /// Reads the identity from files if the options name some, else makes one for the addresses that are served.
     pub(crate) fn new(options: &ServerOptions) -> Result<Self, Error> {
         match &options.identity {
-            Some(files) => Self::read(files),
-            None => Self::made(&[options.http, options.grpc]),
+            Some(files) => Self::read_files(files),
+            None => Self::make_self_signed(&[options.http, options.grpc]),
         }
     }
 
-    fn read(files: &IdentityFiles) -> Result<Self, Error> {
-        let chain = certificates(&files.certificate, "the certificate")?;
+    fn read_files(files: &IdentityFiles) -> Result<Self, Error> {
+        let chain = read_certificates(&files.certificate, "the certificate")?;
         let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| unreadable("the private key", &files.key, error))?;
+            .map_err(|error| file_error("the private key", &files.key, error))?;
         Ok(Self { chain, key })
     }
 
-    fn made(addresses: &[Option<SocketAddr>]) -> Result<Self, Error> {
+    fn make_self_signed(addresses: &[Option<SocketAddr>]) -> Result<Self, Error> {
         // The names under which clients of this machine reach the server.
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         let served = addresses.iter().flatten().map(SocketAddr::ip);
@@ -45,7 +45,11 @@ impl ServerIdentity {
     }
 
     /// The acceptor for connections of one protocol, by its ALPN name.
-    pub(crate) fn acceptor(&self, client_ca: Option<&Path>, protocol: &[u8]) -> Result<TlsAcceptor, Error> {
+    pub(crate) fn build_acceptor(
+        &self,
+        client_ca: Option<&Path>,
+        protocol: &[u8],
+    ) -> Result<TlsAcceptor, Error> {
         // Named here, because the program need not have installed a default provider.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
 
@@ -55,7 +59,7 @@ impl ServerIdentity {
             None => builder.with_no_client_auth(),
             Some(path) => {
                 let mut roots = RootCertStore::empty();
-                for authority in certificates(path, "the authorities of clients")? {
+                for authority in read_certificates(path, "the authorities of clients")? {
                     roots.add(authority).map_err(tls_error)?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -73,17 +77,17 @@ fn tls_error(error: impl std::fmt::Display) -> Error {
     Error::Tls(error.to_string())
 }
 
-fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn read_certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let read = read.map_err(|error| unreadable(what, path, error))?;
+    let read = read.map_err(|error| file_error(what, path, error))?;
     if read.is_empty() {
-        return Err(unreadable(what, path, pem::Error::NoItemsFound));
+        return Err(file_error(what, path, pem::Error::NoItemsFound));
     }
     Ok(read)
 }
 
 /// Keeps the kind of the I/O error: missing rights are assigned differently from wrong contents.
-fn unreadable(what: &'static str, path: &Path, error: pem::Error) -> Error {
+fn file_error(what: &'static str, path: &Path, error: pem::Error) -> Error {
     let source = match error {
         pem::Error::Io(source) => source,
         other => io::Error::new(io::ErrorKind::InvalidData, other.to_string()),

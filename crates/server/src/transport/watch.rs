@@ -25,7 +25,7 @@ pub(crate) struct ConnectionProgress {
 }
 
 impl ConnectionProgress {
-    pub(crate) fn of(record: &ConnectionRecord) -> Self {
+    pub(crate) fn from_record(record: &ConnectionRecord) -> Self {
         Self {
             bytes_read: record.bytes_read.load(Ordering::Relaxed),
             bytes_written: record.bytes_written.load(Ordering::Relaxed),
@@ -70,14 +70,18 @@ impl ConnectionWatch {
     }
 
     /// The interval between two checks: an eighth of the shortest deadline, so that none is missed by more than that.
-    pub(crate) fn interval(deadlines: &ClientDeadlines) -> Duration {
+    pub(crate) fn check_interval(deadlines: &ClientDeadlines) -> Duration {
         let shortest =
             deadlines.first.min(deadlines.idle).min(deadlines.idle_stranger).min(deadlines.response);
         (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
     /// Returns the cause to close the connection now, `step` after the last check; `None` if it may stay.
-    pub(crate) fn look(&mut self, now: ConnectionProgress, step: Duration) -> Option<RejectionCause> {
+    pub(crate) fn check_progress(
+        &mut self,
+        now: ConnectionProgress,
+        step: Duration,
+    ) -> Option<RejectionCause> {
         // Before the check for busy connections: a client that does not read keeps its own request busy.
         if self.has_slow_reader(now, step) {
             return Some(RejectionCause::SlowReader);
@@ -138,7 +142,8 @@ mod tests {
         progress: impl Fn(u64) -> ConnectionProgress,
     ) -> Option<(u64, RejectionCause)> {
         let mut watch = ConnectionWatch::new(ClientDeadlines::default(), protocol);
-        (1..=1000).find_map(|second| watch.look(progress(second), SECOND).map(|cause| (second, cause)))
+        (1..=1000)
+            .find_map(|second| watch.check_progress(progress(second), SECOND).map(|cause| (second, cause)))
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn events_and_changes_go_over_plain_http_and_tls() {
     ] {
         assert_eq!(client.get("/api/v1/state").unwrap()["may"]["control"], true);
         client.post("/api/v1/streams", &json!({ "change": "stop" })).unwrap();
-        let mut events = client.follow("/api/v1/events").unwrap();
+        let mut events = client.follow_events("/api/v1/events").unwrap();
         for name in ["history", "live", "live"] {
             let event =
                 std::iter::from_fn(|| Some(events.next(Duration::from_millis(50)).unwrap())).flatten().next();
@@ -70,7 +70,7 @@ fn a_server_that_ends_before_it_answers_is_asked_again() {
             assert!(connection.unwrap().read(&mut [0; 4096]).unwrap() > 0);
         }
     });
-    assert!(client.follow("/api/v1/events").unwrap_err().may_pass());
+    assert!(client.follow_events("/api/v1/events").unwrap_err().may_pass());
     assert!(client.get("/api/v1/state").unwrap_err().may_pass());
 }
 

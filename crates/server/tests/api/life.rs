@@ -106,7 +106,7 @@ fn the_default_is_loopback_only_with_https_and_the_usual_ports() {
 #[test]
 fn what_cannot_be_served_is_refused_before_it_starts() {
     let run = |options| {
-        packetrig_server::run(
+        packetrig_server::run_server(
             options,
             ServedRig::of_tester(Arc::new(Mock::default())),
             |_| panic!("bound"),

@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct FixedFacts(pub(crate) Value);
 
 impl FactSource for FixedFacts {
-    fn facts(&self) -> Result<Value, ViewRefusal> {
+    fn read_facts(&self) -> Result<Value, ViewRefusal> {
         Ok(self.0.clone())
     }
 }
@@ -35,7 +35,7 @@ pub(crate) struct MockFlows {
 }
 
 impl FlowArchive for MockFlows {
-    fn top(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
+    fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_at_once.fetch_max(running, Ordering::SeqCst);
         // Long enough that other requests come during the query.
@@ -59,7 +59,7 @@ impl FlowArchive for MockFlows {
         }))
     }
 
-    fn totals(&self, query: &FlowTotalsQuery, _: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
+    fn flow_totals(&self, query: &FlowTotalsQuery, _: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         self.totals.lock().unwrap().push(query.clone());
         Ok(json!({
             "schema_version": 1, "directories": ["/var/flows"], "files": 0, "records": 0, "flows": 0,

@@ -17,7 +17,7 @@ impl MockMethods {
 }
 
 impl MethodService for MockMethods {
-    fn start(&self, request: Value) -> Result<Value, MethodRefusal> {
+    fn start_method(&self, request: Value) -> Result<Value, MethodRefusal> {
         match request["name"].as_str() {
             Some("second") => Err(MethodRefusal::Busy("test r1 is in progress".to_owned())),
             Some("wrong") => Err(MethodRefusal::Invalid("options: missing".to_owned())),
@@ -25,16 +25,16 @@ impl MethodService for MockMethods {
         }
     }
 
-    fn list(&self) -> Vec<Value> {
+    fn list_methods(&self) -> Vec<Value> {
         vec![Self::state()]
     }
 
-    fn progress(&self, id: &str) -> Option<Value> {
+    fn method_state(&self, id: &str) -> Option<Value> {
         (id == "r1").then(Self::state)
     }
 
-    fn stop(&self, id: &str) -> Option<Value> {
-        self.progress(id)
+    fn stop_method(&self, id: &str) -> Option<Value> {
+        self.method_state(id)
     }
 }
 

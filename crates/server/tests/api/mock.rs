@@ -108,7 +108,7 @@ fn judge(config: &Value) -> Result<Vec<String>, Vec<String>> {
     if let Some(members) = config.as_object_mut() {
         members.remove("devices");
     }
-    let read = packetrig_plan::Plan::read(&config.to_string());
+    let read = packetrig_plan::Plan::from_text(&config.to_string());
     let lines = |problems: Vec<packetrig_plan::PlanProblem>| {
         let line = |problem: packetrig_plan::PlanProblem| format!("{}: {}", problem.path, problem.message);
         problems.into_iter().map(line).collect::<Vec<String>>()
@@ -132,11 +132,11 @@ impl Tester for Mock {
         Ok(warnings)
     }
 
-    fn config(&self) -> Value {
+    fn current_config(&self) -> Value {
         lock(&self.memory).config.clone().unwrap_or_else(|| Value::Object(Map::new()))
     }
 
-    fn problems(&self, config: Value) -> Vec<String> {
+    fn config_problems(&self, config: Value) -> Vec<String> {
         judge(&config).err().unwrap_or_default()
     }
 
@@ -172,7 +172,7 @@ impl Tester for Mock {
             self.select("flows", flows)?;
         }
         if state == (SwitchedState::Protocols { on: false }) {
-            return Err(TesterRefusal::unimplemented("protocols cannot be stopped"));
+            return Err(TesterRefusal::not_implemented("protocols cannot be stopped"));
         }
         self.change(|memory| {
             if let SwitchedState::Traffic { change, .. } = &state {
@@ -184,7 +184,7 @@ impl Tester for Mock {
         Ok(Vec::new())
     }
 
-    fn ping(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
+    fn send_pings(&self, requests: Vec<PingTask>) -> Result<Vec<PingResult>, TesterRefusal> {
         let result = |ping: PingTask| PingResult {
             succeeded: !ping.destination.to_string().ends_with('9'),
             source: ping.source,
@@ -193,7 +193,7 @@ impl Tester for Mock {
         Ok(requests.into_iter().map(result).collect())
     }
 
-    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
+    fn port_rows(&self, names: &[String]) -> Result<Vec<PortRow>, TesterRefusal> {
         if names.first().is_some_and(|name| name == "not-a-number") {
             return Ok(vec![PortRow { frames_tx_rate: f64::NAN, ..PortRow::default() }]);
         }
@@ -212,7 +212,7 @@ impl Tester for Mock {
         Ok(names.into_iter().map(row).collect())
     }
 
-    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
+    fn flow_rows(&self, names: &[String]) -> Result<Vec<FlowRow>, TesterRefusal> {
         let names = self.select("flows", names)?;
         let (started, paused) = {
             let memory = lock(&self.memory);
@@ -236,7 +236,7 @@ impl Tester for Mock {
         Ok(names.into_iter().map(row).collect())
     }
 
-    fn neighbours(
+    fn neighbour_rows(
         &self,
         family: IpFamily,
         ethernets: &[String],
@@ -255,7 +255,7 @@ impl Tester for Mock {
         Ok(addresses.into_iter().zip([mac, None]).map(row).collect())
     }
 
-    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
+    fn open_capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, TesterRefusal> {
         let body: Box<dyn Read + Send> = match port {
             "long" => Box::new(std::io::repeat(7).take(LONG)),
             "empty" => Box::new(std::io::empty()),
@@ -316,7 +316,7 @@ impl Served {
         let thread = std::thread::spawn(move || {
             let bound = move |bound| tell.send(bound).expect("the test waits for it");
             // The test stops it, or has ended.
-            packetrig_server::run(options, rig, bound, move || {
+            packetrig_server::run_server(options, rig, bound, move || {
                 stopped.recv().ok();
             })
         });

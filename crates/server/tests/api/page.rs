@@ -26,7 +26,7 @@ impl LiveSource for MovingRun {
         self.asked.load(Ordering::Relaxed) + 1
     }
 
-    fn live(&self) -> LiveState {
+    fn live_state(&self) -> LiveState {
         let frames = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let received = ReceivedStream { frames, ..ReceivedStream::default() };
         let stream = |name: &str| LiveStream {
@@ -54,32 +54,32 @@ struct MockArchive {
 }
 
 impl ResultArchive for MockArchive {
-    fn results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal> {
+    fn list_results(&self, query: &ResultQuery) -> Result<ResultPage, ViewRefusal> {
         self.queries.lock().unwrap().push(query.clone());
         let summary = ResultSummary { id: "r1".into(), started_ms: 7, ..ResultSummary::default() };
         Ok(ResultPage { matching: 1, total: 9, results: vec![summary] })
     }
 
-    fn result(&self, id: &str) -> Result<String, ViewRefusal> {
+    fn result_json(&self, id: &str) -> Result<String, ViewRefusal> {
         match id {
             "r1" => Ok("{\"run\":\"r1\"}".to_owned()),
             _ => Err(ViewRefusal::Unknown(format!("no run begins with {id}"))),
         }
     }
 
-    fn page(&self, id: &str) -> Result<String, ViewRefusal> {
-        self.result(id).map(|_| "<!DOCTYPE html>".to_owned())
+    fn result_page(&self, id: &str) -> Result<String, ViewRefusal> {
+        self.result_json(id).map(|_| "<!DOCTYPE html>".to_owned())
     }
 
-    fn series(&self, id: &str) -> Result<Value, ViewRefusal> {
+    fn result_series(&self, id: &str) -> Result<Value, ViewRefusal> {
         Ok(json!({ "id": id, "streams": [], "ports": [] }))
     }
 
-    fn compare(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal> {
+    fn compare_results(&self, before: &str, after: &str, anyway: bool) -> Result<Value, ViewRefusal> {
         Ok(json!({ "before": before, "after": after, "anyway": anyway }))
     }
 
-    fn unfinished(&self) -> Result<Value, ViewRefusal> {
+    fn unfinished_runs(&self) -> Result<Value, ViewRefusal> {
         Ok(json!({ "runs": [] }))
     }
 }

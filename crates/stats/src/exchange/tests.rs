@@ -97,10 +97,10 @@ fn the_true_offset_is_always_inside_the_bound() {
             let mut probes = ClockComparison::default();
             let mut at = SECOND;
             for _ in 0..count {
-                prop_assert!(probes.add(&clock.exchange(at, there, back, &mut dice)));
+                prop_assert!(probes.add_exchange(&clock.exchange(at, there, back, &mut dice)));
                 at += period_ms * 1_000_000;
             }
-            let fit = probes.fit().unwrap();
+            let fit = probes.fit_clock().unwrap();
             for when in [at, at + SECOND, at + 60 * SECOND, SECOND, fit.at.as_nanos()] {
                 let instant = MonoTime::from_nanos(when);
                 let error = fit.offset_at(instant).abs_diff(clock.offset_at(when));
@@ -132,15 +132,15 @@ fn between_fits_before_and_after_the_true_offset_is_inside_the_bound_too() {
             let mut fit_from = |begin: u64| {
                 let mut probes = ClockComparison::default();
                 for n in 0..64 {
-                    probes.add(&clock.exchange(begin + n * SECOND / 20, there, back, &mut dice));
+                    probes.add_exchange(&clock.exchange(begin + n * SECOND / 20, there, back, &mut dice));
                 }
-                probes.fit()
+                probes.fit_clock()
             };
             let before = fit_from(SECOND).unwrap();
-            let record = ClockRecord { before, after: fit_from(100 * SECOND), ..ClockRecord::same() };
+            let record = ClockRecord { before, after: fit_from(100 * SECOND), ..ClockRecord::same_clock() };
             prop_assert!(record.is_consistent());
             for when in (5..100).step_by(5).map(|second| second * SECOND) {
-                let near = record.near(MonoTime::from_nanos(when)).unwrap();
+                let near = record.best_fit_near(MonoTime::from_nanos(when)).unwrap();
                 let error = near.offset_ns.abs_diff(clock.offset_at(when));
                 prop_assert!(
                     error <= near.bound.as_u64() + 1,
@@ -164,10 +164,10 @@ fn errors(there: WayDelay, back: WayDelay) -> [Vec<u64>; 3] {
         let mut sum = 0;
         for n in 0..64 {
             let exchange = clock.exchange(SECOND + (window * 64 + n) * 4_000_000, there, back, &mut dice);
-            sum += exchange.mark().unwrap().offset_ns;
-            probes.add(&exchange);
+            sum += exchange.offset_mark().unwrap().offset_ns;
+            probes.add_exchange(&exchange);
         }
-        let fit = probes.fit().unwrap();
+        let fit = probes.fit_clock().unwrap();
         for (list, value) in found.iter_mut().zip([
             fit.offset_ns.unsigned_abs(),
             (sum / 64).unsigned_abs(),
@@ -211,12 +211,12 @@ fn a_rate_is_found_and_narrows_the_future() {
     let clock = DriftingClock { offset: 0, rates: vec![30_000; 100] };
     let mut dice = ExchangeDice(3);
     let mut probes = ClockComparison::default();
-    probes.add(&clock.exchange(SECOND, quick, quick, &mut dice));
-    assert_eq!(probes.fit().unwrap().drift_ppb, MOST_PPB, "one exchange says nothing of the rate");
+    probes.add_exchange(&clock.exchange(SECOND, quick, quick, &mut dice));
+    assert_eq!(probes.fit_clock().unwrap().drift_ppb, MOST_PPB, "one exchange says nothing of the rate");
     for n in 1..200 {
-        probes.add(&clock.exchange(SECOND + n * SECOND / 4, quick, quick, &mut dice));
+        probes.add_exchange(&clock.exchange(SECOND + n * SECOND / 4, quick, quick, &mut dice));
     }
-    let fit = probes.fit().unwrap();
+    let fit = probes.fit_clock().unwrap();
     assert!(fit.rate_ppb.abs_diff(30_000) < 1_500, "{fit:?}");
     assert!(fit.drift_ppb < 12_000, "{fit:?}");
 }
@@ -228,7 +228,7 @@ fn impossible_exchanges_are_left_out() {
     for (sent, heard, answered, back) in [(10, 5, 6, 9), (10, 6, 5, 20), (10, 5, 50, 20)] {
         let exchange =
             ClockExchange { sent: at(sent), heard: at(heard), answered: at(answered), back: at(back) };
-        assert!(!probes.add(&exchange), "{exchange:?}");
+        assert!(!probes.add_exchange(&exchange), "{exchange:?}");
     }
-    assert_eq!((probes.count(), probes.fit()), (0, None));
+    assert_eq!((probes.count(), probes.fit_clock()), (0, None));
 }

@@ -122,14 +122,18 @@ pub struct FigureComparison {
 }
 
 /// Compares the figures of two results.
-pub fn compare(before: &[ReportFigure], after: &[ReportFigure], limits: &FigureLimits) -> FigureComparison {
+pub fn compare_figures(
+    before: &[ReportFigure],
+    after: &[ReportFigure],
+    limits: &FigureLimits,
+) -> FigureComparison {
     let later = |figure: &ReportFigure| after.iter().find(|other| other.is_same_as(figure));
-    let in_both = before.iter().map(|figure| compared(Some(figure), later(figure), limits));
+    let in_both = before.iter().map(|figure| compare_figure(Some(figure), later(figure), limits));
     let only_later = after.iter().filter(|figure| !before.iter().any(|other| other.is_same_as(figure)));
-    let only_later = only_later.map(|figure| compared(None, Some(figure), limits));
+    let only_later = only_later.map(|figure| compare_figure(None, Some(figure), limits));
     let figures: Vec<ComparedFigure> = in_both.chain(only_later).flatten().collect();
     let mut missing: Vec<String> = limits
-        .demanded()
+        .demanded_figures()
         .filter(|name| !figures.iter().any(|figure| figure.name == *name))
         .map(str::to_owned)
         .collect();
@@ -142,7 +146,7 @@ pub fn compare(before: &[ReportFigure], after: &[ReportFigure], limits: &FigureL
 }
 
 /// Compares one figure; `None` if there is nothing to compare.
-fn compared(
+fn compare_figure(
     before: Option<&ReportFigure>,
     after: Option<&ReportFigure>,
     limits: &FigureLimits,
@@ -154,13 +158,13 @@ fn compared(
     // Values with different units cannot be subtracted.
     let difference = from.zip(to).filter(|_| is_one_unit).map(|(from, to)| to - from);
     let uncertainty = doubt_of_both(before, after);
-    let allowed = limits.of(figure);
+    let allowed = limits.allowed_for(figure);
     let worse = difference.map(|difference| worse_by(figure.better, difference));
     // The common limit does not ask for a figure that the earlier result does not know: it may be of a newer version.
-    let is_judged = before.is_some() || limits.demanded().any(|name| name == figure.name);
+    let is_judged = before.is_some() || limits.demanded_figures().any(|name| name == figure.name);
     let verdict = allowed
         .filter(|_| is_judged)
-        .map(|allowed| judge(allowed, from, worse, uncertainty.unwrap_or(0.0), &figure.unit));
+        .map(|allowed| judge_change(allowed, from, worse, uncertainty.unwrap_or(0.0), &figure.unit));
     Some(ComparedFigure {
         name: figure.name.clone(),
         subject: figure.subject.clone(),
@@ -174,7 +178,7 @@ fn compared(
             .filter(|(_, from)| from.abs() > 0.0)
             .map(|(by, from)| by * 100.0 / from.abs()),
         uncertainty,
-        change: change(before.is_none(), figure.better, difference, uncertainty.unwrap_or(0.0)),
+        change: classify_change(before.is_none(), figure.better, difference, uncertainty.unwrap_or(0.0)),
         limit: verdict.and(allowed).map(|allowed| allowed.in_words(&figure.unit)),
         verdict,
     })
@@ -196,14 +200,14 @@ fn worse_by(better: BetterDirection, difference: f64) -> f64 {
 }
 
 /// Judges a change: only an excess that the doubt cannot explain is FAIL.
-fn judge(
+fn judge_change(
     allowed: AllowedChange,
     before: Option<f64>,
     worse: Option<f64>,
     doubt: f64,
     unit: &str,
 ) -> FigureVerdict {
-    let limit = before.and_then(|before| allowed.amount(before, unit));
+    let limit = before.and_then(|before| allowed.allowed_amount(before, unit));
     match worse.zip(limit) {
         None => FigureVerdict::Unknown,
         Some((worse, limit)) if worse <= limit => FigureVerdict::Pass,
@@ -212,7 +216,12 @@ fn judge(
     }
 }
 
-fn change(is_new: bool, better: BetterDirection, difference: Option<f64>, doubt: f64) -> FigureChange {
+fn classify_change(
+    is_new: bool,
+    better: BetterDirection,
+    difference: Option<f64>,
+    doubt: f64,
+) -> FigureChange {
     let Some(difference) = difference else {
         return if is_new { FigureChange::New } else { FigureChange::Unknown };
     };
@@ -246,7 +255,7 @@ mod tests {
     }
 
     fn verdict(before: &ReportFigure, after: &ReportFigure, limit: &str) -> FigureVerdict {
-        compare(std::slice::from_ref(before), std::slice::from_ref(after), &limits(&[limit])).verdict
+        compare_figures(std::slice::from_ref(before), std::slice::from_ref(after), &limits(&[limit])).verdict
     }
 
     #[test]
@@ -255,7 +264,7 @@ mod tests {
             |rate| ReportFigure::new("sent-rate", "run", Some(rate), "frames/s", BetterDirection::Neither);
         let before = [throughput(Some(1000.0)), loss(0.0), sent(9.0)];
         let after = [loss(0.5), throughput(Some(1100.0)), sent(8.0), loss(3.0)];
-        let compared = compare(&before, &after, &FigureLimits::default());
+        let compared = compare_figures(&before, &after, &FigureLimits::default());
         let [first, second, third] = &compared.figures[..] else { panic!("{compared:?}") };
         assert_eq!(
             (first.difference, first.percent, first.change),
@@ -288,13 +297,16 @@ mod tests {
     #[test]
     fn what_the_doubt_explains_is_unknown_and_not_worse() {
         let of = |value| throughput(Some(value)).with_uncertainty(Some(5.0));
-        let compared = compare(&[of(1000.0)], &[of(975.0)], &limits(&["2%"]));
+        let compared = compare_figures(&[of(1000.0)], &[of(975.0)], &limits(&["2%"]));
         assert_eq!((compared.verdict, compared.figures[0].uncertainty), (FigureVerdict::Unknown, Some(10.0)));
         let reason = "throughput of 64 B: 1 000 frames/s before, 975 frames/s now (-2.5 %), allowed is 2% worse; the values may be \
                       wrong by 10 frames/s";
         assert_eq!(compared.figures[0].reason().as_deref(), Some(reason));
         assert_eq!(verdict(&of(1000.0), &of(969.0), "2%"), FigureVerdict::Fail);
-        assert_eq!(compare(&[of(1000.0)], &[of(991.0)], &limits(&[])).figures[0].change, FigureChange::Same);
+        assert_eq!(
+            compare_figures(&[of(1000.0)], &[of(991.0)], &limits(&[])).figures[0].change,
+            FigureChange::Same
+        );
     }
 
     #[test]
@@ -305,16 +317,16 @@ mod tests {
             vec![throughput(None)],
             vec![ReportFigure { unit: "bit/s".into(), ..throughput(Some(1.0)) }],
         ] {
-            let compared = compare(&known, &after, &limits(&["2%"]));
+            let compared = compare_figures(&known, &after, &limits(&["2%"]));
             assert_eq!(
                 (compared.verdict, compared.figures[0].change),
                 (FigureVerdict::Unknown, FigureChange::Unknown)
             );
         }
-        let compared = compare(&[], &known, &limits(&["2%"]));
+        let compared = compare_figures(&[], &known, &limits(&["2%"]));
         assert_eq!((compared.verdict, compared.figures[0].change), (FigureVerdict::Pass, FigureChange::New));
-        assert_eq!(compare(&[], &known, &limits(&["throughput=2%"])).verdict, FigureVerdict::Unknown);
-        let compared = compare(&known, &known, &limits(&["thruput=2%"]));
+        assert_eq!(compare_figures(&[], &known, &limits(&["throughput=2%"])).verdict, FigureVerdict::Unknown);
+        let compared = compare_figures(&known, &known, &limits(&["thruput=2%"]));
         assert_eq!(
             (compared.missing, compared.verdict),
             (vec!["thruput".to_owned()], FigureVerdict::Unknown)

@@ -88,13 +88,13 @@ impl FigureLimits {
     }
 
     /// Names of the figures with a limit of their own that must be there to be judged.
-    pub(super) fn demanded(&self) -> impl Iterator<Item = &str> {
+    pub(super) fn demanded_figures(&self) -> impl Iterator<Item = &str> {
         let judged = self.0.iter().filter(|limit| limit.allowed != AllowedChange::Any);
         judged.filter_map(|limit| limit.figure.as_deref())
     }
 
     /// Returns the allowed change of a figure; `None` if it is not judged.
-    pub(super) fn of(&self, figure: &ReportFigure) -> Option<AllowedChange> {
+    pub(super) fn allowed_for(&self, figure: &ReportFigure) -> Option<AllowedChange> {
         let own = self.0.iter().rev().find(|limit| limit.figure.as_deref() == Some(&figure.name));
         let common = || {
             let common = self.0.iter().rev().find(|limit| limit.figure.is_none());
@@ -119,7 +119,7 @@ impl AllowedChange {
 
     /// Returns the most by which `figure` may be worse than its earlier value, in its unit; `None` if the limit is a time and
     /// the figure is not.
-    pub(super) fn amount(self, before: f64, unit: &str) -> Option<f64> {
+    pub(super) fn allowed_amount(self, before: f64, unit: &str) -> Option<f64> {
         match self {
             Self::Share(share) => Some(share * before.abs()),
             Self::Amount(amount) => Some(amount),
@@ -169,11 +169,11 @@ mod tests {
     #[test]
     fn a_figure_has_its_own_limit_before_the_common_one() {
         let limits = FigureLimits::new(["5%", "loss=1", "jitter=any", "loss=2"].map(limit).to_vec());
-        let of = |name: &str, better| limits.of(&ReportFigure::new(name, "", None, "", better));
+        let of = |name: &str, better| limits.allowed_for(&ReportFigure::new(name, "", None, "", better));
         assert_eq!(of("loss", BetterDirection::Lower), Some(AllowedChange::Amount(2.0)));
         assert_eq!(of("throughput", BetterDirection::Higher), Some(AllowedChange::Share(0.05)));
         assert_eq!(of("jitter", BetterDirection::Lower), None);
         assert_eq!(of("sent-rate", BetterDirection::Neither), None);
-        assert_eq!(limits.demanded().collect::<Vec<_>>(), ["loss", "loss"]);
+        assert_eq!(limits.demanded_figures().collect::<Vec<_>>(), ["loss", "loss"]);
     }
 }

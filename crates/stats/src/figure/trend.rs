@@ -28,17 +28,17 @@ impl FigureTrend {
 }
 
 /// The trends of all figures of `results`, the oldest first. They are in the order of the newest result that has them.
-pub fn trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
+pub fn figure_trends(results: &[Vec<ReportFigure>]) -> Vec<FigureTrend> {
     let mut figures: Vec<&ReportFigure> = Vec::new();
     for figure in results.iter().rev().flatten() {
         if !figures.iter().any(|known| known.is_same_as(figure)) {
             figures.push(figure);
         }
     }
-    figures.into_iter().map(|figure| trend(figure, results)).collect()
+    figures.into_iter().map(|figure| figure_trend(figure, results)).collect()
 }
 
-fn trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureTrend {
+fn figure_trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureTrend {
     let value = |result: &Vec<ReportFigure>| {
         // Values in another unit belong to no one line.
         let same = |other: &&ReportFigure| other.is_same_as(figure) && other.unit == figure.unit;
@@ -56,14 +56,14 @@ fn trend(figure: &ReportFigure, results: &[Vec<ReportFigure>]) -> FigureTrend {
         first: known.first().copied(),
         last: known.last().copied(),
         min: sorted.first().copied(),
-        median: median(&sorted),
+        median: sorted_median(&sorted),
         max: sorted.last().copied(),
         values,
     }
 }
 
 /// The mean of both middle values if their number is even.
-fn median(sorted: &[f64]) -> Option<f64> {
+fn sorted_median(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     if sorted.len() % 2 == 1 {
         return Some(upper);
@@ -74,7 +74,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
 
 /// The medians of all figures of `results`, the oldest first, as figures.
 pub fn median_figures(results: &[Vec<ReportFigure>]) -> Vec<ReportFigure> {
-    let medians = trends(results)
+    let medians = figure_trends(results)
         .into_iter()
         .map(|trend| ReportFigure::new(trend.name, trend.subject, trend.median, trend.unit, trend.better));
     medians.collect()
@@ -98,7 +98,7 @@ mod tests {
             of(Some(1.0)),
             vec![figure("k", Some(9.0)), figure("throughput", Some(4.0))],
         ];
-        let [k, throughput] = &trends(&results)[..] else { panic!("two figures") };
+        let [k, throughput] = &figure_trends(&results)[..] else { panic!("two figures") };
         assert_eq!((k.values.len(), k.first, k.median), (5, Some(9.0), Some(9.0)));
         assert_eq!(throughput.values, [Some(7.0), None, None, Some(1.0), Some(4.0)]);
         let found = [throughput.first, throughput.last, throughput.min, throughput.median, throughput.max];
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_median_of_an_even_number_is_between_the_middle_two() {
         assert_eq!(
-            (median(&[]), median(&[3.0]), median(&[1.0, 2.0, 4.0, 9.0])),
+            (sorted_median(&[]), sorted_median(&[3.0]), sorted_median(&[1.0, 2.0, 4.0, 9.0])),
             (None, Some(3.0), Some(3.0))
         );
         let [median] = &median_figures(&[vec![figure("k", Some(1.0))], vec![figure("k", Some(2.0))]])[..]

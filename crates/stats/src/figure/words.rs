@@ -7,9 +7,9 @@ use packetrig_units::Nanos;
 pub fn value_in_words(value: f64, unit: &str) -> String {
     if unit == TIME_UNIT {
         let sign = if value < 0.0 { "-" } else { "" };
-        return format!("{sign}{}", nanoseconds(value.abs()));
+        return format!("{sign}{}", round_to_nanos(value.abs()));
     }
-    let number = number(value);
+    let number = format_number(value);
     if unit.is_empty() { number } else { format!("{number} {unit}") }
 }
 
@@ -28,9 +28,9 @@ pub(super) fn amount_in_words(amount: f64, unit: &str) -> String {
 pub fn percent_in_words(percent: f64) -> String {
     let plus = if percent > 0.0 { "+" } else { "" };
     let number = if percent.abs() < 1000.0 {
-        trimmed(&format!("{percent:.2}")).to_owned()
+        trim_zeros(&format!("{percent:.2}")).to_owned()
     } else {
-        grouped(&format!("{percent:.0}"))
+        group_digits(&format!("{percent:.0}"))
     };
     format!("{plus}{number} %")
 }
@@ -40,27 +40,27 @@ pub fn percent_in_words(percent: f64) -> String {
     clippy::cast_sign_loss,
     reason = "a cast saturates, and less than 1 ns is nothing"
 )]
-const fn nanoseconds(value: f64) -> Nanos {
+const fn round_to_nanos(value: f64) -> Nanos {
     Nanos::new(value.round() as u64)
 }
 
-fn number(value: f64) -> String {
+fn format_number(value: f64) -> String {
     match value.abs() {
         size if size < f64::MIN_POSITIVE => "0".to_owned(),
         // Four digits, so that a small loss does not look like none.
         size if size < 1e-4 => format!("{value:.3e}"),
-        size if size < 1.0 => trimmed(&format!("{value:.6}")).to_owned(),
-        size if size < 1000.0 => trimmed(&format!("{value:.3}")).to_owned(),
-        _ => grouped(&format!("{value:.0}")),
+        size if size < 1.0 => trim_zeros(&format!("{value:.6}")).to_owned(),
+        size if size < 1000.0 => trim_zeros(&format!("{value:.3}")).to_owned(),
+        _ => group_digits(&format!("{value:.0}")),
     }
 }
 
-fn trimmed(number: &str) -> &str {
+fn trim_zeros(number: &str) -> &str {
     number.trim_end_matches('0').trim_end_matches('.')
 }
 
 /// Groups digits in threes.
-fn grouped(number: &str) -> String {
+fn group_digits(number: &str) -> String {
     let (sign, digits) = number.strip_prefix('-').map_or(("", number), |digits| ("-", digits));
     let mut text = sign.to_owned();
     for (index, digit) in digits.chars().enumerate() {

@@ -120,7 +120,7 @@ mod tests {
 
     fn of(times: impl IntoIterator<Item = u64>) -> Latency {
         let mut latency = Latency::with_digits(3);
-        times.into_iter().for_each(|ns| latency.record(Nanos::new(ns)));
+        times.into_iter().for_each(|ns| latency.record_time(Nanos::new(ns)));
         latency
     }
 

@@ -21,7 +21,7 @@ fn a_full_list_joins_neighbours_and_keeps_the_longest_gap() {
     let mut list = OutageList::with_room(4);
     for n in 0..9 {
         let length = if n == 1 { 7 } else { 2 };
-        list.push(outage(10 * n, 10 * n, 10 * n, 10 * n + length));
+        list.push_outage(outage(10 * n, 10 * n, 10 * n, 10 * n + length));
     }
     assert!(list.outages.len() <= 4);
     assert_eq!((list.gaps, list.outages.iter().map(|o| o.frames).sum::<u64>()), (9, 9));
@@ -32,11 +32,11 @@ fn a_full_list_joins_neighbours_and_keeps_the_longest_gap() {
 #[test]
 fn a_run_within_a_gap_that_late_frames_filled_keeps_the_arrivals_around_the_gap() {
     let mut gaps = OpenGaps::new();
-    gaps.open(10, 20, Some(at(9)), at(20));
-    gaps.open(30, 31, Some(at(29)), at(31));
-    assert_eq!(gaps.outage(12, 15), outage(12, 15, 9, 20));
-    assert_eq!(gaps.outage(30, 30), outage(30, 30, 29, 31));
-    let tail = gaps.outage(40, 49);
+    gaps.open_gap(10, 20, Some(at(9)), at(20));
+    gaps.open_gap(30, 31, Some(at(29)), at(31));
+    assert_eq!(gaps.take_outage(12, 15), outage(12, 15, 9, 20));
+    assert_eq!(gaps.take_outage(30, 30), outage(30, 30, 29, 31));
+    let tail = gaps.take_outage(40, 49);
     assert_eq!((tail.begin, tail.end, tail.frames), (None, None, 10));
 }
 
@@ -48,10 +48,10 @@ fn the_longest_of_very_many_gaps_keeps_its_arrivals() {
     let mut list = OutageList::with_room(4);
     let arrival = |number: u64| at(number + if number > 2 * 1400 { 50 } else { 0 });
     for n in 1..GAPS {
-        gaps.open(2 * n, 2 * n + 1, Some(arrival(2 * n - 1)), arrival(2 * n + 1));
+        gaps.open_gap(2 * n, 2 * n + 1, Some(arrival(2 * n - 1)), arrival(2 * n + 1));
     }
     for n in 1..GAPS {
-        list.push(gaps.outage(2 * n, 2 * n));
+        list.push_outage(gaps.take_outage(2 * n, 2 * n));
     }
     assert_eq!(list.longest, Some(Nanos::from_millis(52)));
 }
@@ -65,7 +65,7 @@ proptest! {
             let first = number + arrived;
             number = first + missing;
             lost += missing;
-            list.push(outage(first, number - 1, first - 1, number));
+            list.push_outage(outage(first, number - 1, first - 1, number));
         }
         prop_assert_eq!(list.outages.iter().map(|o| o.frames).sum::<u64>(), lost);
         prop_assert_eq!(list.gaps, gaps.len() as u64);

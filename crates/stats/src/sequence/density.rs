@@ -38,21 +38,21 @@ impl LossDensity {
         }
     }
 
-    pub(super) fn arrive(&mut self, number: u64, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
+    pub(super) fn on_arrival(&mut self, number: u64, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
         // A frame later than the threshold stays lost here: its number was given up.
         if number < self.next {
             return;
         }
         // It is known only after THRESHOLD more arrivals which lower numbers arrive; later ones count as lost anyway.
         if self.taken - self.judged == THRESHOLD {
-            self.judge(window_start, &has_arrived);
+            self.judge_oldest(window_start, &has_arrived);
         }
         self.end = self.end.max(number + 1);
         self.waiting[self.taken % THRESHOLD] = number;
         self.taken += 1;
     }
 
-    fn judge(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+    fn judge_oldest(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
         let oldest = self.waiting[self.judged % THRESHOLD];
         self.judged += 1;
         self.skip_lost(window_start, has_arrived);
@@ -77,9 +77,9 @@ impl LossDensity {
         }
     }
 
-    pub(super) fn finish(&mut self, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
+    pub(super) fn finish_stream(&mut self, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
         while self.judged < self.taken {
-            self.judge(window_start, &has_arrived);
+            self.judge_oldest(window_start, &has_arrived);
         }
     }
 

@@ -26,7 +26,7 @@ impl SequenceLeaders {
     }
 
     /// Frame `number`, the `arrival`th to arrive, is the highest so far.
-    pub(super) fn lead(&mut self, number: u64, arrival: u64) {
+    pub(super) fn add_leader(&mut self, number: u64, arrival: u64) {
         if self.begun > 0 {
             let last = &mut self.runs[(self.begun - 1) % RUNS];
             // Lost frames and late ones in between both end a run: then number and arrival differ by another amount.

@@ -14,9 +14,9 @@ fn arrival(number: u64) -> MonoTime {
 fn window_of(arrivals: &[u64], sent: u64) -> SequenceCounts {
     let mut window = SequenceWindow::new();
     for number in arrivals {
-        window.arrive(*number, arrival(*number), second_of);
+        window.on_arrival(*number, arrival(*number), second_of);
     }
-    window.finish(sent, second_of);
+    window.finish_stream(sent, second_of);
     window.counts()
 }
 
@@ -81,11 +81,11 @@ fn a_stream_in_order_has_nothing_to_report() {
 fn a_frame_at_the_edge_of_the_window_is_late_and_one_behind_it_stale() {
     let mut window = SequenceWindow::new();
     for number in (0..WINDOW + 2).filter(|n| ![1, 2].contains(n)) {
-        window.arrive(number, arrival(number), second_of);
+        window.on_arrival(number, arrival(number), second_of);
     }
-    assert!(matches!(window.arrive(2, arrival(2), second_of), SequenceArrival::Late { .. }));
-    assert_eq!(window.arrive(1, arrival(1), second_of), SequenceArrival::Stale);
-    window.finish(WINDOW + 2, second_of);
+    assert!(matches!(window.on_arrival(2, arrival(2), second_of), SequenceArrival::Late { .. }));
+    assert_eq!(window.on_arrival(1, arrival(1), second_of), SequenceArrival::Stale);
+    window.finish_stream(WINDOW + 2, second_of);
     let counts = window.counts();
     assert_eq!((counts.lost, counts.stale, counts.unique), (1, 1, WINDOW + 1));
 }
@@ -113,14 +113,14 @@ fn an_absurd_number_does_not_blow_the_accounts() {
 #[test]
 fn short_numbers_unwrap_around_the_highest_seen() {
     let mut window = SequenceWindow::new();
-    assert_eq!(window.unwrap(5, 20), 5);
+    assert_eq!(window.unwrap_number(5, 20), 5);
     // No number is below zero: a first number in the upper half is a gap.
-    assert_eq!(window.unwrap(0xf_fff0, 20), 0xf_fff0);
+    assert_eq!(window.unwrap_number(0xf_fff0, 20), 0xf_fff0);
     for number in 0..(1 << 20) + 10 {
-        assert_eq!(window.unwrap(u32::try_from(number & 0xf_ffff).unwrap(), 20), number);
-        window.arrive(number, arrival(number), second_of);
+        assert_eq!(window.unwrap_number(u32::try_from(number & 0xf_ffff).unwrap(), 20), number);
+        window.on_arrival(number, arrival(number), second_of);
     }
-    assert_eq!(window.unwrap(0xf_fffe, 20), 0xf_fffe);
+    assert_eq!(window.unwrap_number(0xf_fffe, 20), 0xf_fffe);
 }
 
 proptest! {
@@ -148,9 +148,9 @@ proptest! {
 fn outages_have_their_numbers_and_the_arrivals_around_them() {
     let mut window = SequenceWindow::new();
     for number in (5..100).chain(110..120).filter(|number| *number != 50) {
-        window.arrive(number, arrival(number), second_of);
+        window.on_arrival(number, arrival(number), second_of);
     }
-    window.finish(130, second_of);
+    window.finish_stream(130, second_of);
     let list = window.take_outages();
     let spans: Vec<_> = list.outages.iter().map(|o| (o.first, o.last, o.begin, o.end)).collect();
     let at = |number| Some(arrival(number));
@@ -171,9 +171,9 @@ proptest! {
     fn outages_hold_every_lost_frame_and_no_other(arrivals in faulty(600), cut in 0u64..5) {
         let mut window = SequenceWindow::new();
         for (place, number) in arrivals.iter().enumerate() {
-            window.arrive(*number, arrival(place as u64), second_of);
+            window.on_arrival(*number, arrival(place as u64), second_of);
         }
-        window.finish(600 + cut, second_of);
+        window.finish_stream(600 + cut, second_of);
         let lost: Vec<u64> = (0..600 + cut).filter(|number| !arrivals.contains(number)).collect();
         let list = window.take_outages();
         let listed: Vec<u64> = list.outages.iter().flat_map(|o| o.first..=o.last).collect();

@@ -45,14 +45,14 @@ impl DelayPercentiles {
     pub const NONE: Self = Self([u16::MAX; 2]);
 
     pub fn p50(self) -> Option<Nanos> {
-        self.time(0)
+        self.percentile_time(0)
     }
 
     pub fn p99(self) -> Option<Nanos> {
-        self.time(1)
+        self.percentile_time(1)
     }
 
-    fn time(self, which: usize) -> Option<Nanos> {
+    fn percentile_time(self, which: usize) -> Option<Nanos> {
         (self != Self::NONE).then(|| Nanos::new(longest_in(self.0[which])))
     }
 }
@@ -84,7 +84,7 @@ impl LatestDelays {
     }
 
     /// Counts a delay. Seconds that end by it are placed among `closed`.
-    pub(super) fn add(&mut self, second: usize, delay: Nanos, closed: &mut Vec<DelayPercentiles>) {
+    pub(super) fn add_delay(&mut self, second: usize, delay: Nanos, closed: &mut Vec<DelayPercentiles>) {
         while second > self.second {
             self.close_first(closed);
             self.delays.swap(0, 1);
@@ -92,8 +92,8 @@ impl LatestDelays {
             self.second = if self.delays[0].is_empty() { second } else { self.second + 1 };
         }
         match self.second - second {
-            0 => self.delays[1].add(delay),
-            1 => self.delays[0].add(delay),
+            0 => self.delays[1].add_delay(delay),
+            1 => self.delays[0].add_delay(delay),
             // Percentiles without all delays of a second would be wrong.
             _ => {
                 if let Some(of_second) = closed.get_mut(second) {
@@ -103,7 +103,7 @@ impl LatestDelays {
         }
     }
 
-    pub(super) fn close(&mut self, closed: &mut Vec<DelayPercentiles>) {
+    pub(super) fn close_all(&mut self, closed: &mut Vec<DelayPercentiles>) {
         self.close_first(closed);
         self.delays.swap(0, 1);
         self.second += 1;
@@ -114,7 +114,7 @@ impl LatestDelays {
     fn close_first(&mut self, closed: &mut Vec<DelayPercentiles>) {
         if !self.delays[0].is_empty() {
             closed.resize(self.second - 1, DelayPercentiles::NONE);
-            closed.push(self.delays[0].take());
+            closed.push(self.delays[0].take_percentiles());
         }
     }
 }
@@ -138,7 +138,7 @@ impl SecondDelays {
         self.total == 0
     }
 
-    fn add(&mut self, delay: Nanos) {
+    fn add_delay(&mut self, delay: Nanos) {
         let bucket = bucket_of(delay.as_u64());
         let count = &mut self.counts[usize::from(bucket)];
         *count = count.saturating_add(1);
@@ -148,7 +148,7 @@ impl SecondDelays {
     }
 
     /// Returns the percentiles of the added delays, and clears them.
-    fn take(&mut self) -> DelayPercentiles {
+    fn take_percentiles(&mut self) -> DelayPercentiles {
         let found = DelayPercentiles([self.quantile(1, 2), self.quantile(99, 100)]);
         // Only the used buckets are cleared: there are about 1000, and the receiver's thread runs this.
         self.counts[usize::from(self.low)..=usize::from(self.high)].fill(0);
@@ -199,10 +199,10 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                 let delay = state >> (20 + state % 40);
                 delays.push(delay);
-                second.add(Nanos::new(delay));
+                second.add_delay(Nanos::new(delay));
             }
             delays.sort_unstable();
-            let found = second.take();
+            let found = second.take_percentiles();
             for (time, rank) in
                 [(found.p50(), 777_usize.div_ceil(2)), (found.p99(), (777 * 99_usize).div_ceil(100))]
             {

@@ -30,15 +30,15 @@ fn begin(catalogue: &RunCatalogue) -> RunDraft {
 fn sent(nodes: usize) -> Sent {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
-    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
-    let mut journal = spool.journal(&run(), 1).unwrap();
-    journal.interval(&sample(1)).unwrap();
-    journal.end(None).unwrap();
+    let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
+    journal.append_interval(&sample(1)).unwrap();
+    journal.end_journal(None).unwrap();
     let mut sent = Vec::new();
     for number in 0..nodes {
         let name = NodeName(format!("n{number}"));
-        for pending in spool.pending(usize::MAX) {
-            sent.push((pending.id(&name), spool.read(&pending.key).unwrap()));
+        for pending in spool.pending_segments(usize::MAX) {
+            sent.push((pending.segment_id(&name), spool.read_segment(&pending.key).unwrap()));
         }
     }
     sent
@@ -51,9 +51,9 @@ fn store(
 ) -> Vec<Result<StoreOutcome, Error>> {
     let mut batch = SegmentBatch::new(catalogue, 5);
     for (id, bytes) in sent {
-        batch.add(draft, id, bytes);
+        batch.add_segment(draft, id, bytes);
     }
-    batch.store()
+    batch.store_segments()
 }
 
 fn are_new(answers: &[Result<StoreOutcome, Error>]) -> bool {
@@ -65,7 +65,7 @@ fn are_new(answers: &[Result<StoreOutcome, Error>]) -> bool {
 fn a_batch_of_eight_times_the_nodes_waits_for_the_disk_as_often() {
     let syncs = |nodes: usize| {
         let place = tempfile::tempdir().unwrap();
-        let catalogue = RunCatalogue::open(place.path()).unwrap();
+        let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
         let draft = begin(&catalogue);
         let sent = sent(nodes);
         disk::tests::synced();
@@ -80,7 +80,7 @@ fn a_batch_of_eight_times_the_nodes_waits_for_the_disk_as_often() {
 #[test]
 fn a_segment_that_is_wrong_harms_no_other_of_its_batch() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let mut draft = begin(&catalogue);
     draft.set_quota(RunQuota { bytes: 1 << 30, segments: 1 });
     let mut sent = sent(3);
@@ -107,7 +107,7 @@ fn a_segment_that_is_wrong_harms_no_other_of_its_batch() {
 #[test]
 fn a_batch_without_a_row_is_not_stored_and_leaves_no_file() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = begin(&catalogue);
     let sent = sent(5);
     catalogue.refuse_writes(true);
@@ -122,18 +122,21 @@ fn a_batch_without_a_row_is_not_stored_and_leaves_no_file() {
 #[test]
 fn a_pack_that_cannot_be_written_is_told_of_each_and_other_runs_are_stored() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = begin(&catalogue);
     // No directory can be made there.
     fs::write(draft.partial_directory().join(SEGMENTS), "").unwrap();
     let sent = sent(2);
     let stranger = SegmentId { run: RunId("stranger".into()), ..sent[0].0.clone() };
-    let bytes = ResultSegment::decode(&key(&sent[0].0), &sent[0].1).unwrap().encode(&key(&stranger)).unwrap();
+    let bytes = ResultSegment::from_bytes(&segment_key(&sent[0].0), &sent[0].1)
+        .unwrap()
+        .to_bytes(&segment_key(&stranger))
+        .unwrap();
     let mut batch = SegmentBatch::new(&catalogue, 5);
-    batch.add(&draft, &sent[0].0, &sent[0].1);
-    batch.add_late(&stranger, &bytes);
-    batch.add(&draft, &sent[2].0, &sent[2].1);
-    let answers = batch.store();
+    batch.add_segment(&draft, &sent[0].0, &sent[0].1);
+    batch.add_late_segment(&stranger, &bytes);
+    batch.add_segment(&draft, &sent[2].0, &sent[2].1);
+    let answers = batch.store_segments();
     assert!(matches!(answers[..], [Err(Error::OfBatch(_)), Ok(StoreOutcome::New), Err(Error::OfBatch(_))]));
     assert_eq!(catalogue.watermark(&run(), 1, &sent[0].0.node).unwrap(), 0);
 }
@@ -142,26 +145,26 @@ fn a_pack_that_cannot_be_written_is_told_of_each_and_other_runs_are_stored() {
 #[test]
 fn segments_with_files_of_their_own_are_read_beside_packs() {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = begin(&catalogue);
     let sent = sent(1);
     let (id, bytes) = &sent[0];
     assert!(are_new(&store(&catalogue, &draft, &sent[..1])));
     let packed = catalogue.listed_segment(id).unwrap().unwrap().place;
     let own = SegmentPlace { pack: None, position: 0, ..packed };
-    let file = own.file(draft.partial_directory(), id);
+    let file = own.file_path(draft.partial_directory(), id);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, bytes).unwrap();
     let connection = rusqlite::Connection::open(place.path().join("catalogue.sqlite")).unwrap();
     connection.execute("UPDATE segments SET pack = NULL, position = 0", []).unwrap();
     assert!(matches!(store(&catalogue, &draft, &sent[..1])[..], [Ok(StoreOutcome::Again)]), "it is there");
     assert!(are_new(&store(&catalogue, &draft, &sent[1..])));
-    let gathered = draft.assemble(&catalogue, 1, &id.node).unwrap().unwrap();
+    let gathered = draft.assemble_part(&catalogue, 1, &id.node).unwrap().unwrap();
     assert_eq!((gathered.last_sample, gathered.doubts), (Some(sample(1)), vec![]));
     fs::remove_file(&file).unwrap();
     assert!(
         matches!(store(&catalogue, &draft, &sent[..1])[..], [Ok(StoreOutcome::Again)]),
         "it is stored anew"
     );
-    assert_eq!(draft.assemble(&catalogue, 1, &id.node).unwrap().unwrap().last_sample, Some(sample(1)));
+    assert_eq!(draft.assemble_part(&catalogue, 1, &id.node).unwrap().unwrap().last_sample, Some(sample(1)));
 }

@@ -29,12 +29,12 @@ pub struct LateResults {
 
 impl RunCatalogue {
     /// Late results, by node.
-    pub fn late(&self) -> Result<Vec<LateResults>, Error> {
+    pub fn late_results(&self) -> Result<Vec<LateResults>, Error> {
         if self.is_older_than(migrations::LATE_RESULTS) {
             return Ok(Vec::new());
         }
         let sql = "SELECT node, segments, bytes, refused FROM late ORDER BY node";
-        self.rows(sql, [], |row| {
+        self.query_rows(sql, [], |row| {
             Ok(LateResults {
                 node: NodeName(row.get(0)?),
                 segments: read_count(row, 1)?,
@@ -59,6 +59,6 @@ impl RunCatalogue {
              DELETE FROM run_parts WHERE run NOT IN (SELECT run FROM segments);
              DELETE FROM run_shares WHERE run NOT IN (SELECT run FROM segments);
              DELETE FROM late;";
-        self.connection.execute_batch(sql).map_err(|source| self.error(source))
+        self.connection.execute_batch(sql).map_err(|source| self.catalogue_error(source))
     }
 }

@@ -31,7 +31,7 @@ impl MethodState {
     const ALL: [Self; 3] = [Self::UnderWay, Self::Complete, Self::Stopped];
 
     /// The name of the state in the catalogue and in tables.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::UnderWay => "under way",
             Self::Complete => "complete",
@@ -42,14 +42,14 @@ impl MethodState {
 
 impl fmt::Display for MethodState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 
 impl FromSql for MethodState {
     fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
         let word = value.as_str()?;
-        Self::ALL.into_iter().find(|state| state.word() == word).ok_or(FromSqlError::InvalidType)
+        Self::ALL.into_iter().find(|state| state.as_str() == word).ok_or(FromSqlError::InvalidType)
     }
 }
 
@@ -84,7 +84,7 @@ pub struct UnfinishedMethod {
 impl RunCatalogue {
     /// Begins a method: creates its directory and journal, reserves disk space for its result, and writes its row.
     pub fn begin_method(&self, new: &NewMethod<'_>) -> Result<MethodDraft, Error> {
-        MethodDraft::begin(self, new)
+        MethodDraft::begin_method(self, new)
     }
 
     /// Continues a method that is not complete where another process left it. `last` is the newest one. Only one process at a
@@ -97,7 +97,7 @@ impl RunCatalogue {
         } else {
             self.find_method(prefix)?
         };
-        let draft = MethodDraft::reopen(self, &found.id)?;
+        let draft = MethodDraft::reopen_method(self, &found.id)?;
         // Read again under the lock: until this process had it, another one could complete the method.
         let found = self.find_method(&found.id)?;
         if found.state == MethodState::Complete {
@@ -108,7 +108,7 @@ impl RunCatalogue {
     }
 
     /// The newest methods first, at most `most`.
-    pub fn methods(&self, most: usize) -> Result<Vec<MethodSummary>, Error> {
+    pub fn list_methods(&self, most: usize) -> Result<Vec<MethodSummary>, Error> {
         let sql = format!("SELECT {COLUMNS} FROM methods ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
         self.method_rows(&sql, params![clamp_to_i64(most as u64)])
     }
@@ -139,13 +139,13 @@ impl RunCatalogue {
     /// Removes a method that is not complete, with its trials. Refused while its process is running.
     pub fn discard_method(&self, prefix: &str) -> Result<MethodSummary, Error> {
         let found = self.find_method(prefix)?;
-        let draft = MethodDraft::reopen(self, &found.id)?;
+        let draft = MethodDraft::reopen_method(self, &found.id)?;
         let found = self.find_method(&found.id)?;
         if found.state == MethodState::Complete {
             return Err(Error::MethodComplete(found.id));
         }
         // Still under the lock of the draft, so that no other process can resume the method in between.
-        draft.remove(self)?;
+        draft.remove_method(self)?;
         Ok(found)
     }
 
@@ -153,7 +153,7 @@ impl RunCatalogue {
         if self.is_older_than(migrations::METHODS) {
             return Ok(Vec::new());
         }
-        let mut found = self.rows(sql, parameters, summary)?;
+        let mut found = self.query_rows(sql, parameters, read_method_summary)?;
         // The row of an unfinished method is as old as its last change of state. Its journal is newer.
         for method in found.iter_mut().filter(|method| method.state != MethodState::Complete) {
             method.trials = methods::count_trials(&method.directory);
@@ -173,10 +173,10 @@ impl RunCatalogue {
             new.name,
             new.method,
             "INCONCLUSIVE",
-            MethodState::UnderWay.word(),
+            MethodState::UnderWay.as_str(),
             directory.to_string_lossy(),
         ];
-        self.connection.execute(&sql, row).map(drop).map_err(|source| self.error(source))
+        self.connection.execute(&sql, row).map(drop).map_err(|source| self.catalogue_error(source))
     }
 
     /// Commits the end of a method.
@@ -188,22 +188,25 @@ impl RunCatalogue {
         trials: u64,
     ) -> Result<(), Error> {
         let sql = "UPDATE methods SET state = ?2, verdict = ?3, trials = ?4 WHERE id = ?1";
-        let row = params![id, state.word(), verdict, clamp_to_i64(trials)];
-        self.connection.execute(sql, row).map(drop).map_err(|source| self.error(source))
+        let row = params![id, state.as_str(), verdict, clamp_to_i64(trials)];
+        self.connection.execute(sql, row).map(drop).map_err(|source| self.catalogue_error(source))
     }
 
     fn set_method_state(&self, id: &str, state: MethodState) -> Result<(), Error> {
         let sql = "UPDATE methods SET state = ?2 WHERE id = ?1";
-        self.connection.execute(sql, params![id, state.word()]).map(drop).map_err(|source| self.error(source))
+        self.connection
+            .execute(sql, params![id, state.as_str()])
+            .map(drop)
+            .map_err(|source| self.catalogue_error(source))
     }
 
     pub(crate) fn delete_method(&self, id: &str) -> Result<(), Error> {
         let sql = "DELETE FROM methods WHERE id = ?1";
-        self.connection.execute(sql, params![id]).map(drop).map_err(|source| self.error(source))
+        self.connection.execute(sql, params![id]).map(drop).map_err(|source| self.catalogue_error(source))
     }
 }
 
-fn summary(row: &Row<'_>) -> rusqlite::Result<MethodSummary> {
+fn read_method_summary(row: &Row<'_>) -> rusqlite::Result<MethodSummary> {
     Ok(MethodSummary {
         id: row.get(0)?,
         started_wall_ns: read_count(row, 1)?,

@@ -8,7 +8,7 @@
 use super::RunCatalogue;
 use crate::convert::clamp_to_i64;
 use crate::files::PageChoice;
-use crate::gather::{GatheredPart, RunFolder, gather};
+use crate::gather::{GatheredPart, RunFolder, gather_part};
 use crate::segments::SEGMENTS;
 use crate::{Error, disk, files};
 use packetrig_fleet::report::RunReport;
@@ -23,7 +23,7 @@ impl RunCatalogue {
     /// The bytes that [`RunDraft::keep_open`](crate::RunDraft::keep_open) stored; `None` for a run whose report is
     /// complete, or that has none.
     pub fn open_run(&self, run: &RunId) -> Result<Option<Vec<u8>>, Error> {
-        let path = self.directory(run).join(OPEN);
+        let path = self.run_directory(run).join(OPEN);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -33,8 +33,8 @@ impl RunCatalogue {
 
     /// Runs whose report lacks results.
     pub fn open_runs(&self) -> Result<Vec<RunId>, Error> {
-        let runs = self.list(usize::MAX)?.into_iter().map(|summary| summary.run);
-        Ok(runs.filter(|run| self.directory(run).join(OPEN).exists()).collect())
+        let runs = self.list_runs(usize::MAX)?.into_iter().map(|summary| summary.run);
+        Ok(runs.filter(|run| self.run_directory(run).join(OPEN).exists()).collect())
     }
 
     /// A node's part in a run whose report lacks results, once all of it is stored.
@@ -47,26 +47,26 @@ impl RunCatalogue {
         if !self.is_part_whole(run, attempt, node)? {
             return Ok(None);
         }
-        let directory = self.directory(run);
+        let directory = self.run_directory(run);
         let folder = RunFolder { run, directory: &directory };
-        gather(&folder, self, attempt, node, &self.segments(run, attempt, node)?).map(Some)
+        gather_part(&folder, self, attempt, node, &self.segment_rows(run, attempt, node)?).map(Some)
     }
 
     /// Replaces the report of a run by one with more results. `open` is stored for the next time, if more may come.
-    pub fn complete(&self, report: &RunReport, open: Option<&[u8]>) -> Result<(), Error> {
-        let directory = self.directory(&report.run);
+    pub fn complete_report(&self, report: &RunReport, open: Option<&[u8]>) -> Result<(), Error> {
+        let directory = self.run_directory(&report.run);
         // Files first, as at the first commit: after a crash in between, the row is older than the report, never newer.
-        files::write_run(&directory, report, &self.document(&report.run)?, PageChoice::as_in(&directory))?;
+        files::write_run(&directory, report, &self.read_plan(&report.run)?, PageChoice::as_in(&directory))?;
         let sql = "UPDATE runs SET verdict = ?2, outcome = ?3, sent = ?4, lost = ?5 WHERE id = ?1";
         let sent = report.streams.iter().filter_map(|stream| stream.sent.as_ref());
         let row = params![
             report.run.0,
-            report.verdict.word(),
+            report.verdict.as_str(),
             report.outcome.state().to_string(),
             clamp_to_i64(sent.map(|sent| sent.frames).sum()),
             clamp_to_i64(report.lost.total),
         ];
-        self.connection.execute(sql, row).map_err(|source| self.error(source))?;
+        self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))?;
         if let Some(open) = open {
             return disk::write_whole(&directory, OPEN, open)
                 .map_err(Error::file("write", directory.join(OPEN)));
@@ -79,18 +79,18 @@ impl RunCatalogue {
 
     /// Changes the path of a capture in the report of a run; the rest of the report stays as it is.
     pub fn name_capture(&self, run: &RunId, before: &str, now: &str) -> Result<(), Error> {
-        let (summary, mut report) = self.show(&run.0)?;
+        let (summary, mut report) = self.load_report(&run.0)?;
         for capture in report.captures.iter_mut().filter(|capture| capture.file == before) {
             now.clone_into(&mut capture.file);
         }
         // A run without a page must not get one by this.
         let choice = PageChoice::as_in(&summary.directory);
-        files::write_run(&summary.directory, &report, &self.document(run)?, choice)
+        files::write_run(&summary.directory, &report, &self.read_plan(run)?, choice)
     }
 
     /// The plan of a run that has a report.
-    pub fn document(&self, run: &RunId) -> Result<String, Error> {
-        let plan = self.directory(run).join("plan.yaml");
+    pub fn read_plan(&self, run: &RunId) -> Result<String, Error> {
+        let plan = self.run_directory(run).join("plan.yaml");
         fs::read_to_string(&plan).map_err(Error::file("read", plan))
     }
 }

@@ -57,7 +57,7 @@ pub(super) enum SegmentAdmission {
 impl RunQuota {
     /// Decides whether a node that has stored `share` may store `bytes` more, with `free` bytes left on the disk. A node may
     /// have three quarters of the sum of its own bytes and the free ones; the rest is for the other nodes.
-    pub(super) fn admit(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
+    pub(super) fn admit_segment(self, share: RunShare, bytes: usize, free: u64) -> SegmentAdmission {
         let after = share.bytes.saturating_add(on_disk(bytes));
         if share.segments >= self.segments || after > self.bytes {
             return SegmentAdmission::BeyondShare;
@@ -95,14 +95,14 @@ impl RunCatalogue {
     /// The first number of a node's part in a run that is not stored.
     pub fn watermark(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<u64, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
-        let part = self.part(&id).map_err(|source| self.error(source))?;
+        let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
         Ok(part.below)
     }
 
     /// Returns whether all segments of a node's part up to its End are stored, and none beyond.
     pub fn is_part_whole(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<bool, Error> {
         let id = SegmentId { run: run.clone(), attempt, node: node.clone(), number: 0 };
-        let part = self.part(&id).map_err(|source| self.error(source))?;
+        let part = self.part_row(&id).map_err(|source| self.catalogue_error(source))?;
         Ok(part.end == Some(part.highest) && part.below == part.highest.saturating_add(1))
     }
 
@@ -114,20 +114,21 @@ impl RunCatalogue {
         attempt: u32,
         node: &NodeName,
     ) -> Result<bool, Error> {
-        find_similar_sender(&self.connection, run, attempt, node).map_err(|source| self.error(source))
+        find_similar_sender(&self.connection, run, attempt, node)
+            .map_err(|source| self.catalogue_error(source))
     }
 
     /// Every attempt and node of a run that has stored segments.
-    pub(crate) fn parts(&self, run: &RunId) -> Result<Vec<(u32, NodeName)>, Error> {
+    pub(crate) fn list_parts(&self, run: &RunId) -> Result<Vec<(u32, NodeName)>, Error> {
         let sql = "SELECT attempt, node FROM run_parts WHERE run = ?1 ORDER BY attempt, node";
-        self.rows(sql, params![run.0], |row| Ok((row.get(0)?, NodeName(row.get(1)?))))
+        self.query_rows(sql, params![run.0], |row| Ok((row.get(0)?, NodeName(row.get(1)?))))
     }
 
     /// Stored data of a node's part in a run, in all attempts.
     pub fn run_share(&self, run: &RunId, node: &NodeName) -> Result<RunShare, Error> {
         let sql = "SELECT segments, bytes, refused FROM run_shares WHERE run = ?1 AND node = ?2";
         // Both columns are the key, so there is at most one row.
-        let mut shares = self.rows(sql, params![run.0, node.0], |row| {
+        let mut shares = self.query_rows(sql, params![run.0, node.0], |row| {
             Ok(RunShare {
                 segments: read_count(row, 0)?,
                 bytes: read_count(row, 1)?,
@@ -138,7 +139,7 @@ impl RunCatalogue {
     }
 
     /// The part that `id` belongs to.
-    fn part(&self, id: &SegmentId) -> rusqlite::Result<PartRow> {
+    fn part_row(&self, id: &SegmentId) -> rusqlite::Result<PartRow> {
         Ok(stored_part(&self.connection, id)?.unwrap_or_default())
     }
 }
@@ -232,21 +233,21 @@ mod tests {
         use SegmentAdmission::{Admitted, BeyondShare, NoRoom};
         let quota = RunQuota { bytes: 10 * GIB, segments: 100 };
         let plenty = 1 << 50;
-        assert_eq!(quota.admit(share(0, 99), 1000, plenty), Admitted);
-        assert_eq!(quota.admit(share(0, 100), 1000, plenty), BeyondShare, "segments");
-        assert_eq!(quota.admit(share(10 * GIB - LEAST, 1), 1, plenty), Admitted);
-        assert_eq!(quota.admit(share(10 * GIB - LEAST, 1), 5000, plenty), BeyondShare, "bytes");
-        assert_eq!(quota.admit(share(2 * GIB, 1), 1000, GIB + KEEP_FREE), Admitted);
+        assert_eq!(quota.admit_segment(share(0, 99), 1000, plenty), Admitted);
+        assert_eq!(quota.admit_segment(share(0, 100), 1000, plenty), BeyondShare, "segments");
+        assert_eq!(quota.admit_segment(share(10 * GIB - LEAST, 1), 1, plenty), Admitted);
+        assert_eq!(quota.admit_segment(share(10 * GIB - LEAST, 1), 5000, plenty), BeyondShare, "bytes");
+        assert_eq!(quota.admit_segment(share(2 * GIB, 1), 1000, GIB + KEEP_FREE), Admitted);
         assert_eq!(
-            quota.admit(share(3 * GIB, 1), 1000, GIB + KEEP_FREE),
+            quota.admit_segment(share(3 * GIB, 1), 1000, GIB + KEEP_FREE),
             BeyondShare,
             "a quarter is for the others"
         );
         assert_eq!(
-            quota.admit(share(ALWAYS - LEAST, 1), 1, 0),
+            quota.admit_segment(share(ALWAYS - LEAST, 1), 1, 0),
             Admitted,
             "the disk itself says when it is full"
         );
-        assert_eq!(quota.admit(share(ALWAYS, 1), 1, KEEP_FREE), NoRoom, "which may change");
+        assert_eq!(quota.admit_segment(share(ALWAYS, 1), 1, KEEP_FREE), NoRoom, "which may change");
     }
 }

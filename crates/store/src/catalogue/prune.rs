@@ -4,7 +4,7 @@
 //! note. After a crash in between, the result is not listed any more, and the next prune finds the note and removes the rest. A
 //! listed result always has its files.
 //!
-//! Invariant: only [`RunCatalogue::prune`] and the `discard` functions remove a result, and only the user asks for them.
+//! Invariant: only [`RunCatalogue::prune_results`] and the `discard` functions remove a result, and only the user asks for them.
 
 use super::{RUN, RUNS, RunCatalogue, StoredSummary};
 use crate::catalogue::OPEN;
@@ -58,29 +58,29 @@ pub struct PruneOutcome {
 }
 
 impl RunCatalogue {
-    /// Lists the results that [`prune`](Self::prune) would remove now.
+    /// Lists the results that [`prune_results`](Self::prune_results) would remove now.
     pub fn plan_prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
-        let pins = self.pins()?;
+        let pins = self.pinned_ids()?;
         let mut outcome = PruneOutcome::default();
-        for stored in self.matching(criteria)? {
+        for stored in self.find_matching(criteria)? {
             let id = stored.id().to_owned();
             if pins.contains(&id) {
                 outcome.pinned.push(id);
             } else if self.is_incomplete(&stored) {
                 outcome.incomplete.push(id);
             } else {
-                outcome.removed.push(self.pruned(&stored)?);
+                outcome.removed.push(self.to_pruned_result(&stored)?);
             }
         }
         // They come newest first.
         outcome.removed.reverse();
-        outcome.finished = self.removals()?.len() as u64;
+        outcome.finished = self.pending_removals()?.len() as u64;
         Ok(outcome)
     }
 
     /// Removes results with all their files, captures too. It never removes a result with a pin, an incomplete one, or late
     /// results. It also finishes an interrupted prune.
-    pub fn prune(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
+    pub fn prune_results(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
         self.finish_removals()?;
         let mut outcome = self.plan_prune(criteria)?;
         let mut removed = Vec::new();
@@ -94,7 +94,7 @@ impl RunCatalogue {
         Ok(outcome)
     }
 
-    fn matching(&self, criteria: &PruneCriteria) -> Result<Vec<StoredSummary>, Error> {
+    fn find_matching(&self, criteria: &PruneCriteria) -> Result<Vec<StoredSummary>, Error> {
         // `all_stored` lists the newest first, so counting per kind and name finds the newest ones.
         let mut kept: HashMap<(String, String), usize> = HashMap::new();
         let mut found = self.all_stored()?;
@@ -115,7 +115,7 @@ impl RunCatalogue {
         directory.join(OPEN).exists() || living_owner(&directory.join(OWNER)).is_some()
     }
 
-    fn pruned(&self, stored: &StoredSummary) -> Result<PrunedResult, Error> {
+    fn to_pruned_result(&self, stored: &StoredSummary) -> Result<PrunedResult, Error> {
         let directory = self.directory_of(stored);
         let bytes = bytes_below(&directory).map_err(Error::file("read", &directory))?;
         Ok(PrunedResult {
@@ -130,7 +130,7 @@ impl RunCatalogue {
     /// Directory of a result, from its id and not from its row: a damaged row must not lead out of the store.
     fn directory_of(&self, stored: &StoredSummary) -> PathBuf {
         match stored {
-            StoredSummary::Run(run) => self.directory(&run.run),
+            StoredSummary::Run(run) => self.run_directory(&run.run),
             StoredSummary::Method(method) => self.method_directory(&method.id),
         }
     }
@@ -139,7 +139,7 @@ impl RunCatalogue {
     /// process has removed it.
     fn remove_row(&self, pruned: &PrunedResult) -> Result<bool, Error> {
         check_id(&pruned.id)?;
-        self.replace_row(pruned).map_err(|source| self.error(source))
+        self.replace_row(pruned).map_err(|source| self.catalogue_error(source))
     }
 
     fn replace_row(&self, pruned: &PrunedResult) -> rusqlite::Result<bool> {
@@ -160,20 +160,20 @@ impl RunCatalogue {
     }
 
     /// Directories whose row is removed and whose files may still exist.
-    fn removals(&self) -> Result<Vec<String>, Error> {
+    fn pending_removals(&self) -> Result<Vec<String>, Error> {
         if self.is_older_than(migrations::METHODS) {
             return Ok(Vec::new());
         }
-        self.rows("SELECT directory FROM removals ORDER BY directory", [], |row| row.get(0))
+        self.query_rows("SELECT directory FROM removals ORDER BY directory", [], |row| row.get(0))
     }
 
     /// Returns whether a prune has begun to remove the run.
     pub(crate) fn is_being_removed(&self, id: &str) -> Result<bool, Error> {
-        Ok(self.removals()?.contains(&format!("{RUNS}/{id}")))
+        Ok(self.pending_removals()?.contains(&format!("{RUNS}/{id}")))
     }
 
     fn finish_removals(&self) -> Result<(), Error> {
-        for noted in self.removals()? {
+        for noted in self.pending_removals()? {
             let (place, id) = noted.split_once('/').unwrap_or_default();
             // The note is a path from a database file: a damaged one must not remove anything outside the store.
             if [RUNS, METHODS].contains(&place) && check_id(id).is_ok() {
@@ -185,33 +185,33 @@ impl RunCatalogue {
                     _ => {}
                 }
                 // The note says that files may be there: it goes once the disk has forgotten them.
-                disk::sync(&parent).map_err(Error::file("sync", &parent))?;
+                disk::sync_directory(&parent).map_err(Error::file("sync", &parent))?;
             }
             let done = self.connection.execute("DELETE FROM removals WHERE directory = ?1", params![noted]);
-            done.map_err(|source| self.error(source))?;
+            done.map_err(|source| self.catalogue_error(source))?;
         }
         Ok(())
     }
 
     /// Ids of results that prune never removes.
-    pub fn pins(&self) -> Result<BTreeSet<String>, Error> {
+    pub fn pinned_ids(&self) -> Result<BTreeSet<String>, Error> {
         if self.is_older_than(migrations::METHODS) {
             return Ok(BTreeSet::new());
         }
-        Ok(self.rows("SELECT id FROM pins", [], |row| row.get(0))?.into_iter().collect())
+        Ok(self.query_rows("SELECT id FROM pins", [], |row| row.get(0))?.into_iter().collect())
     }
 
     /// Keeps the run or method with this id from being pruned. Returns whether it had no pin before.
-    pub fn pin(&self, id: &str, now_wall_ns: u64) -> Result<bool, Error> {
+    pub fn pin_result(&self, id: &str, now_wall_ns: u64) -> Result<bool, Error> {
         let sql = "INSERT OR IGNORE INTO pins (id, pinned_wall_ns) VALUES (?1, ?2)";
         let done = self.connection.execute(sql, params![id, clamp_to_i64(now_wall_ns)]);
-        done.map(|changed| changed > 0).map_err(|source| self.error(source))
+        done.map(|changed| changed > 0).map_err(|source| self.catalogue_error(source))
     }
 
     /// Lets the run or method with this id be pruned again. Returns whether it had a pin.
-    pub fn unpin(&self, id: &str) -> Result<bool, Error> {
+    pub fn unpin_result(&self, id: &str) -> Result<bool, Error> {
         let done = self.connection.execute("DELETE FROM pins WHERE id = ?1", params![id]);
-        done.map(|changed| changed > 0).map_err(|source| self.error(source))
+        done.map(|changed| changed > 0).map_err(|source| self.catalogue_error(source))
     }
 }
 

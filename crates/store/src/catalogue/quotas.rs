@@ -43,10 +43,10 @@ impl BatchQuotas {
         Self { free: Some(free), ..Self::default() }
     }
 
-    fn free(&mut self, catalogue: &RunCatalogue) -> u64 {
+    fn free_bytes(&mut self, catalogue: &RunCatalogue) -> u64 {
         let place = catalogue.place();
         // A disk whose free space cannot be read counts as empty: then the write itself fails if there is no space.
-        *self.free.get_or_insert_with(|| packetrig_sys::disk::free(place).unwrap_or(u64::MAX))
+        *self.free.get_or_insert_with(|| packetrig_sys::disk::free_bytes(place).unwrap_or(u64::MAX))
     }
 
     fn take_room(&mut self, bytes: u64) {
@@ -61,14 +61,14 @@ impl BatchQuotas {
         bytes: usize,
         quota: RunQuota,
     ) -> Result<(), Error> {
-        let free = self.free(catalogue);
+        let free = self.free_bytes(catalogue);
         let key = (id.run.clone(), id.node.clone());
         let mut share = match self.shares.get(&key) {
             Some(share) => *share,
             None => catalogue.run_share(&id.run, &id.node)?,
         };
         // Both outcomes are remembered for the next segment of the batch: the catalogue does not contain this one yet.
-        let admission = quota.admit(share, bytes, free);
+        let admission = quota.admit_segment(share, bytes, free);
         match admission {
             SegmentAdmission::Admitted => {
                 share.segments += 1;
@@ -98,11 +98,11 @@ impl BatchQuotas {
         id: &SegmentId,
         bytes: usize,
     ) -> Result<(), Error> {
-        let free = self.free(catalogue);
+        let free = self.free_bytes(catalogue);
         let bytes = on_disk(bytes);
         let mut kept = match self.late_bytes.take() {
             Some(kept) => kept,
-            None => catalogue.late()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
+            None => catalogue.late_results()?.into_iter().map(|late| (late.node, late.bytes)).collect(),
         };
         let of_node = kept.get(&id.node).copied().unwrap_or(0);
         // Both limits: a single node must not fill the disk, and neither must many nodes together.
@@ -136,7 +136,7 @@ impl BatchQuotas {
     }
 
     /// Writes the refusals and the late results. The shares of runs are counted when their segments are listed.
-    pub(super) fn note(&self, change: &Connection) -> rusqlite::Result<()> {
+    pub(super) fn write_counts(&self, change: &Connection) -> rusqlite::Result<()> {
         let sql = "INSERT INTO run_shares (run, node, segments, bytes, refused) VALUES (?1, ?2, 0, 0, ?3)
              ON CONFLICT (run, node) DO UPDATE SET refused = refused + excluded.refused";
         for ((run, node), refused) in &self.refused {

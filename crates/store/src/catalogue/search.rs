@@ -67,7 +67,7 @@ pub struct CatalogueEntry {
 
 impl RunCatalogue {
     /// The runs and methods that match, a page of them.
-    pub fn search(&self, query: &CatalogueQuery) -> Result<CataloguePage, Error> {
+    pub fn search_results(&self, query: &CatalogueQuery) -> Result<CataloguePage, Error> {
         // A catalogue of an earlier version that cannot be written has no table of methods.
         let rows = if self.is_older_than(migrations::METHODS) {
             RUN_ROWS.to_owned()
@@ -84,7 +84,7 @@ impl RunCatalogue {
         ];
         let count = |sql: &str, parameters: &[&dyn rusqlite::ToSql]| {
             let found = self.connection.query_row(sql, parameters, |row| read_count(row, 0));
-            found.map_err(|source| self.error(source))
+            found.map_err(|source| self.catalogue_error(source))
         };
         let total = count(&format!("SELECT count(*) FROM ({rows})"), &[])?;
         let matching = count(&format!("SELECT count(*) FROM ({rows}) WHERE {MATCHES}"), parameters)?;
@@ -95,11 +95,11 @@ impl RunCatalogue {
             clamp_to_i64(query.most as u64),
             clamp_to_i64(query.from as u64)
         );
-        Ok(CataloguePage { matching, total, entries: self.rows(&page, parameters, entry)? })
+        Ok(CataloguePage { matching, total, entries: self.query_rows(&page, parameters, read_entry)? })
     }
 }
 
-fn entry(row: &Row<'_>) -> rusqlite::Result<CatalogueEntry> {
+fn read_entry(row: &Row<'_>) -> rusqlite::Result<CatalogueEntry> {
     let optional =
         |column: usize| row.get::<_, Option<i64>>(column).map(|count| count.map(i64::unsigned_abs));
     Ok(CatalogueEntry {
@@ -125,15 +125,15 @@ mod tests {
     #[test]
     fn filters_and_pages_find_what_they_name_and_count_the_rest() {
         let place = tempfile::tempdir().unwrap();
-        let catalogue = RunCatalogue::open(place.path()).unwrap();
+        let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
         for (index, name) in ["nightly 100%", "Nightly", "other"].into_iter().enumerate() {
             let mut report = report(&format!("r{index}"));
             report.name = name.to_owned();
             report.started_wall_ns = 1000 + index as u64;
-            catalogue.record(&report, "{}").unwrap();
+            catalogue.store_finished_run(&report, "{}").unwrap();
         }
         let ids = |query: CatalogueQuery| {
-            let page = catalogue.search(&CatalogueQuery { most: 10, ..query }).unwrap();
+            let page = catalogue.search_results(&CatalogueQuery { most: 10, ..query }).unwrap();
             assert_eq!(page.total, 3);
             (page.matching, page.entries.into_iter().map(|entry| entry.id).collect::<Vec<_>>())
         };

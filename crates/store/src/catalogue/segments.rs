@@ -32,12 +32,12 @@ impl RunCatalogue {
     pub(crate) fn captured_segments(&self, run: &RunId) -> Result<u64, Error> {
         let sql = "SELECT COUNT(*) FROM segments WHERE run = ?1 AND kind = ?2";
         let found =
-            self.connection.query_row(sql, params![run.0, SegmentKind::Capture.word()], |row| row.get(0));
-        found.map(i64::unsigned_abs).map_err(|source| self.error(source))
+            self.connection.query_row(sql, params![run.0, SegmentKind::Capture.as_str()], |row| row.get(0));
+        found.map(i64::unsigned_abs).map_err(|source| self.catalogue_error(source))
     }
 
     /// The stored segments of a node, in order.
-    pub(crate) fn segments(
+    pub(crate) fn segment_rows(
         &self,
         run: &RunId,
         attempt: u32,
@@ -45,8 +45,8 @@ impl RunCatalogue {
     ) -> Result<Vec<SegmentRow>, Error> {
         let sql = "SELECT number, pack, position, bytes FROM segments
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 ORDER BY number";
-        self.rows(sql, params![run.0, attempt, node.0], |row| {
-            Ok(SegmentRow { number: read_count(row, 0)?, place: place(row)? })
+        self.query_rows(sql, params![run.0, attempt, node.0], |row| {
+            Ok(SegmentRow { number: read_count(row, 0)?, place: read_place(row)? })
         })
     }
 
@@ -56,8 +56,8 @@ impl RunCatalogue {
              WHERE run = ?1 AND attempt = ?2 AND node = ?3 AND number = ?4";
         let key = params![id.run.0, id.attempt, id.node.0, clamp_to_i64(id.number)];
         // These columns are the primary key, so there is at most one row.
-        let mut found =
-            self.rows(sql, key, |row| Ok(ListedSegment { sha256: row.get(0)?, place: place(row)? }))?;
+        let mut found = self
+            .query_rows(sql, key, |row| Ok(ListedSegment { sha256: row.get(0)?, place: read_place(row)? }))?;
         Ok(found.pop())
     }
 
@@ -72,7 +72,7 @@ impl RunCatalogue {
         if segments.is_empty() && !quotas.is_changed() {
             return Ok(Vec::new());
         }
-        self.commit_segments(segments, quotas, at).map_err(|source| self.error(source))
+        self.commit_segments(segments, quotas, at).map_err(|source| self.catalogue_error(source))
     }
 
     fn commit_segments(
@@ -86,7 +86,7 @@ impl RunCatalogue {
         let change = Transaction::new_unchecked(&self.connection, TransactionBehavior::Immediate)?;
         let listed = segments.iter().map(|segment| list_segment(&change, segment, at));
         let listed = listed.collect::<rusqlite::Result<Vec<_>>>()?;
-        quotas.note(&change)?;
+        quotas.write_counts(&change)?;
         change.commit()?;
         #[cfg(test)]
         crate::disk::tests::note_sync(&self.place.join("catalogue.sqlite"));
@@ -96,11 +96,13 @@ impl RunCatalogue {
     /// Returns whether a row names this pack.
     pub(crate) fn is_pack_listed(&self, pack: &str) -> Result<bool, Error> {
         let sql = "SELECT EXISTS (SELECT 1 FROM segments WHERE pack = ?1)";
-        self.connection.query_row(sql, params![pack], |row| row.get(0)).map_err(|source| self.error(source))
+        self.connection
+            .query_row(sql, params![pack], |row| row.get(0))
+            .map_err(|source| self.catalogue_error(source))
     }
 }
 
-fn place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
+fn read_place(row: &Row<'_>) -> rusqlite::Result<SegmentPlace> {
     Ok(SegmentPlace {
         pack: row.get("pack")?,
         position: read_count(row, "position")?,
@@ -137,7 +139,7 @@ fn list_segment(
         id.attempt,
         id.node.0,
         clamp_to_i64(id.number),
-        kind.word(),
+        kind.as_str(),
         clamp_to_i64(place.length),
         sha256,
         clamp_to_i64(at),

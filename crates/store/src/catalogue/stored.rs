@@ -71,7 +71,7 @@ impl StoredSummary {
     }
 
     /// The report of a run, or an error that says that it has none.
-    pub fn report(&self) -> Result<RunReport, Error> {
+    pub fn read_report(&self) -> Result<RunReport, Error> {
         match self {
             Self::Run(_) => read_report(&self.result_file()),
             Self::Method(method) => Err(Error::NoResult(method.id.clone())),
@@ -79,10 +79,10 @@ impl StoredSummary {
     }
 
     /// Reads the figures and the subject that it is compared by, from its file.
-    pub fn comparable(&self) -> Result<ComparableResult, Error> {
+    pub fn read_comparable(&self) -> Result<ComparableResult, Error> {
         if let Self::Run(_) = self {
-            let report = self.report()?;
-            return Ok(ComparableResult::of_run(&report, run_figures(&report)));
+            let report = self.read_report()?;
+            return Ok(ComparableResult::from_report(&report, run_figures(&report)));
         }
         let read = results::read_result_file(&self.result_file()).map_err(|error| match error {
             Error::File { source, .. } if source.kind() == ErrorKind::NotFound => {
@@ -111,16 +111,16 @@ impl RunCatalogue {
 
     /// The newest run or method; `None` if there is none.
     pub fn newest_stored(&self) -> Result<Option<StoredSummary>, Error> {
-        let run = self.list(1)?.pop().map(StoredSummary::Run);
-        let method = self.methods(1)?.pop().map(StoredSummary::Method);
+        let run = self.list_runs(1)?.pop().map(StoredSummary::Run);
+        let method = self.list_methods(1)?.pop().map(StoredSummary::Method);
         Ok(run.into_iter().chain(method).max_by_key(StoredSummary::started_wall_ns))
     }
 
     /// All runs and complete methods, the newest first.
     pub fn all_stored(&self) -> Result<Vec<StoredSummary>, Error> {
-        let runs = self.list(usize::MAX)?.into_iter().map(StoredSummary::Run);
+        let runs = self.list_runs(usize::MAX)?.into_iter().map(StoredSummary::Run);
         // A method that was stopped has a result, too, but it may be resumed and then change.
-        let methods = self.methods(usize::MAX)?.into_iter();
+        let methods = self.list_methods(usize::MAX)?.into_iter();
         let methods =
             methods.filter(|method| method.state == MethodState::Complete).map(StoredSummary::Method);
         let mut all: Vec<_> = runs.chain(methods).collect();

@@ -5,20 +5,20 @@ use std::sync::Barrier;
 
 fn store() -> (tempfile::TempDir, RunCatalogue) {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(&place.path().join("new")).unwrap();
+    let catalogue = RunCatalogue::open_or_create(&place.path().join("new")).unwrap();
     (place, catalogue)
 }
 
 fn ids(catalogue: &RunCatalogue) -> Vec<String> {
-    catalogue.list(100).unwrap().into_iter().map(|summary| summary.run.0).collect()
+    catalogue.list_runs(100).unwrap().into_iter().map(|summary| summary.run.0).collect()
 }
 
 #[test]
 fn a_recorded_run_is_listed_and_shown_as_it_was() {
     let (_place, catalogue) = store();
     let stored = report("20261121-080000-aaaaaa");
-    let directory = catalogue.record(&stored, "flows: []").unwrap();
-    let (summary, shown) = catalogue.show("20261121").unwrap();
+    let directory = catalogue.store_finished_run(&stored, "flows: []").unwrap();
+    let (summary, shown) = catalogue.load_report("20261121").unwrap();
     assert_eq!(shown, stored);
     assert_eq!((summary.sent, summary.lost, summary.streams), (20, 2, 2));
     assert_eq!((summary.verdict.as_str(), summary.outcome.as_str()), ("FAIL", "complete"));
@@ -32,33 +32,37 @@ fn the_newest_run_comes_first() {
     for (run, at) in [("a", 5), ("c", 9), ("b", 7)] {
         let mut report = report(run);
         report.started_wall_ns = at;
-        catalogue.record(&report, "").unwrap();
+        catalogue.store_finished_run(&report, "").unwrap();
     }
     assert_eq!(ids(&catalogue), ["c", "b", "a"]);
-    assert_eq!(catalogue.list(1).unwrap().len(), 1);
+    assert_eq!(catalogue.list_runs(1).unwrap().len(), 1);
 }
 
 #[test]
 fn a_prefix_must_fit_one_run() {
     let (_place, catalogue) = store();
     for run in ["run-1", "run-12", "run_3"] {
-        catalogue.record(&report(run), "").unwrap();
+        catalogue.store_finished_run(&report(run), "").unwrap();
     }
-    assert_eq!(catalogue.find("run-12").unwrap().run.0, "run-12");
-    assert_eq!(catalogue.find("run-1").unwrap().run.0, "run-1", "in full, although another begins with it");
-    assert!(matches!(catalogue.find("run"), Err(Error::Ambiguous { count: 3, .. })));
-    assert!(matches!(catalogue.find("x"), Err(Error::Unknown(_))));
-    assert!(matches!(catalogue.find("run%"), Err(Error::Unknown(_))), "no wildcards");
-    assert!(matches!(catalogue.find("RUN-12"), Err(Error::Unknown(_))));
+    assert_eq!(catalogue.find_run("run-12").unwrap().run.0, "run-12");
+    assert_eq!(
+        catalogue.find_run("run-1").unwrap().run.0,
+        "run-1",
+        "in full, although another begins with it"
+    );
+    assert!(matches!(catalogue.find_run("run"), Err(Error::Ambiguous { count: 3, .. })));
+    assert!(matches!(catalogue.find_run("x"), Err(Error::Unknown(_))));
+    assert!(matches!(catalogue.find_run("run%"), Err(Error::Unknown(_))), "no wildcards");
+    assert!(matches!(catalogue.find_run("RUN-12"), Err(Error::Unknown(_))));
 }
 
 #[test]
 fn an_id_is_used_once_and_stays_inside_the_store() {
     let (_place, catalogue) = store();
-    catalogue.record(&report("same"), "").unwrap();
-    assert!(matches!(catalogue.record(&report("same"), ""), Err(Error::Taken(_))));
+    catalogue.store_finished_run(&report("same"), "").unwrap();
+    assert!(matches!(catalogue.store_finished_run(&report("same"), ""), Err(Error::Taken(_))));
     for bad in ["", "..", "a/b", "a.b", &"x".repeat(101)] {
-        assert!(matches!(catalogue.record(&report(bad), ""), Err(Error::BadId(_))), "{bad}");
+        assert!(matches!(catalogue.store_finished_run(&report(bad), ""), Err(Error::BadId(_))), "{bad}");
     }
     assert_eq!(ids(&catalogue), ["same"]);
 }
@@ -66,36 +70,36 @@ fn an_id_is_used_once_and_stays_inside_the_store() {
 #[test]
 fn captures_move_with_the_run() {
     let (_place, catalogue) = store();
-    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
+    let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
     let file = draft.capture_dir().unwrap().join("rx.pcapng");
     fs::write(&file, "frames").unwrap();
     let mut report = report("r");
     report.captures[0].file = file.to_string_lossy().into_owned();
-    let directory = draft.commit(&catalogue, &mut report, "").unwrap();
+    let directory = draft.commit_run(&catalogue, &mut report, "").unwrap();
     let stored = report;
     assert_eq!(stored.captures[0].file, directory.join("captures/rx.pcapng").to_string_lossy());
     assert_eq!(fs::read_to_string(&stored.captures[0].file).unwrap(), "frames");
-    assert_eq!(catalogue.show("r").unwrap().1, stored);
+    assert_eq!(catalogue.load_report("r").unwrap().1, stored);
 }
 
 #[test]
 fn a_run_without_a_report_leaves_nothing() {
     let (place, catalogue) = store();
-    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
+    let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
     draft.capture_dir().unwrap();
     assert!(
-        matches!(catalogue.begin(RunId("r".into()), ReportSize::default()), Err(Error::Taken(_))),
+        matches!(catalogue.begin_run(RunId("r".into()), ReportSize::default()), Err(Error::Taken(_))),
         "under way"
     );
     drop(draft);
     assert_eq!(fs::read_dir(place.path().join("new/runs")).unwrap().count(), 0);
-    catalogue.record(&report("r"), "").unwrap();
+    catalogue.store_finished_run(&report("r"), "").unwrap();
 }
 
 #[test]
 fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
     let (place, catalogue) = store();
-    catalogue.record(&report("before"), "").unwrap();
+    catalogue.store_finished_run(&report("before"), "").unwrap();
     // The process dies while files are written, and just before the row is.
     fs::create_dir(place.path().join("new/runs/half.partial")).unwrap();
     fs::create_dir(place.path().join("new/runs/whole")).unwrap();
@@ -108,10 +112,10 @@ fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
     .unwrap();
     drop(catalogue);
 
-    let again = RunCatalogue::open(&place.path().join("new")).unwrap();
+    let again = RunCatalogue::open_or_create(&place.path().join("new")).unwrap();
     assert_eq!(ids(&again), ["before"]);
-    assert!(matches!(again.find("half"), Err(Error::Unknown(_))));
-    again.record(&report("after"), "").unwrap();
+    assert!(matches!(again.find_run("half"), Err(Error::Unknown(_))));
+    again.store_finished_run(&report("after"), "").unwrap();
     assert_eq!(ids(&again).len(), 2);
 }
 
@@ -119,9 +123,9 @@ fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
 fn two_writers_take_turns() {
     let (place, catalogue) = store();
     let write = &|who: &str| {
-        let catalogue = RunCatalogue::open(&place.path().join("new")).unwrap();
+        let catalogue = RunCatalogue::open_or_create(&place.path().join("new")).unwrap();
         for number in 0..20 {
-            catalogue.record(&report(&format!("{who}-{number}")), "").unwrap();
+            catalogue.store_finished_run(&report(&format!("{who}-{number}")), "").unwrap();
         }
     };
     thread::scope(|scope| {
@@ -150,7 +154,7 @@ fn a_second_connection_leaves_the_locks_of_the_first_one() {
     let path = first.place.join("catalogue.sqlite");
     let before = locks_on(&path);
     assert!(before > 0, "{}", fs::read_to_string("/proc/locks").unwrap());
-    drop(RunCatalogue::open(&first.place).unwrap());
+    drop(RunCatalogue::open_or_create(&first.place).unwrap());
     assert_eq!(locks_on(&path), before);
 }
 
@@ -162,7 +166,7 @@ fn many_open_a_new_catalogue_at_once() {
         let together = Barrier::new(4);
         let open = || {
             together.wait();
-            RunCatalogue::open(place.path()).map(drop)
+            RunCatalogue::open_or_create(place.path()).map(drop)
         };
         thread::scope(|scope| {
             let openers: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
@@ -178,23 +182,23 @@ fn what_a_newer_packetrig_wrote_is_refused_by_version() {
     let (place, catalogue) = store();
     let mut newer = report("r");
     newer.schema_version = SCHEMA_VERSION + 1;
-    catalogue.record(&newer, "").unwrap();
-    assert!(matches!(catalogue.show("r"), Err(Error::TooNew { .. })));
+    catalogue.store_finished_run(&newer, "").unwrap();
+    assert!(matches!(catalogue.load_report("r"), Err(Error::TooNew { .. })));
     catalogue.connection.pragma_update(None, "user_version", 99).unwrap();
     drop(catalogue);
-    let error = RunCatalogue::open(&place.path().join("new")).unwrap_err();
+    let error = RunCatalogue::open_or_create(&place.path().join("new")).unwrap_err();
     assert!(matches!(error, Error::TooNew { found: 99, .. }), "{error}");
 }
 
 #[test]
 fn a_damaged_report_is_an_error_that_names_the_file() {
     let (_place, catalogue) = store();
-    let directory = catalogue.record(&report("r"), "").unwrap();
+    let directory = catalogue.store_finished_run(&report("r"), "").unwrap();
     fs::write(directory.join(REPORT), "{").unwrap();
-    let error = catalogue.show("r").unwrap_err();
+    let error = catalogue.load_report("r").unwrap_err();
     assert!(error.to_string().contains("report.json"), "{error}");
     fs::write(directory.join(REPORT), "{\"schema_version\": 1}").unwrap();
-    assert!(matches!(catalogue.show("r"), Err(Error::Damaged { .. })));
+    assert!(matches!(catalogue.load_report("r"), Err(Error::Damaged { .. })));
 }
 
 #[test]
@@ -202,7 +206,7 @@ fn a_place_that_cannot_be_made_is_named() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("file");
     fs::write(&file, "").unwrap();
-    let error = RunCatalogue::open(&file).unwrap_err();
+    let error = RunCatalogue::open_or_create(&file).unwrap_err();
     assert!(matches!(error, Error::File { .. }) && error.to_string().contains("file"), "{error}");
 }
 
@@ -215,10 +219,10 @@ fn the_wait_for_the_first_turn_is_ours_alone() {
     let connection = Connection::open(&path).unwrap();
     let waits_ms = || connection.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, i64>(0)).unwrap();
     let patience = 2 * BETWEEN_ATTEMPTS;
-    assert!(is_busy(&write_ahead(&connection, patience).unwrap_err()));
+    assert!(is_busy(&turn_on_write_ahead(&connection, patience).unwrap_err()));
     assert_eq!(waits_ms(), 0, "an attempt waits within itself, beside the wait between attempts");
     holder.execute_batch("COMMIT").unwrap();
-    write_ahead(&connection, patience).unwrap();
+    turn_on_write_ahead(&connection, patience).unwrap();
     assert_eq!(waits_ms(), 10);
 }
 
@@ -226,7 +230,7 @@ fn the_wait_for_the_first_turn_is_ours_alone() {
 fn attempts_end_when_patience_does() {
     let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None);
     let mut attempts = 0;
-    let outcome: rusqlite::Result<()> = in_turn(3 * BETWEEN_ATTEMPTS, || {
+    let outcome: rusqlite::Result<()> = retry_while_busy(3 * BETWEEN_ATTEMPTS, || {
         attempts += 1;
         Err(busy())
     });

@@ -26,12 +26,12 @@ pub struct UnfinishedRun {
 }
 
 impl RunCatalogue {
-    /// Begins a run that can be resumed by another process: like [`RunCatalogue::begin`], with a row.
+    /// Begins a run that can be resumed by another process: like [`RunCatalogue::begin_run`], with a row.
     pub fn begin_unfinished(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<RunDraft, Error> {
         // If the row cannot be written, dropping the draft removes the directory.
-        let draft = self.begin(unfinished.run.clone(), size)?;
+        let draft = self.begin_run(unfinished.run.clone(), size)?;
         let runs = self.place.join("runs");
-        crate::disk::sync(&runs).map_err(Error::file("sync", &runs))?;
+        crate::disk::sync_directory(&runs).map_err(Error::file("sync", &runs))?;
         let sql = "INSERT INTO unfinished (run, attempt, epoch, record, plan, directory, begun_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let row = params![
@@ -43,9 +43,9 @@ impl RunCatalogue {
             draft.partial_directory().to_string_lossy(),
             clamp_to_i64(unfinished.begun_at),
         ];
-        self.connection.execute(sql, row).map_err(|source| self.error(source))?;
+        self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))?;
         // The row names the directory from now on, so dropping the draft must not remove it.
-        Ok(draft.stay())
+        Ok(draft.keep_on_drop())
     }
 
     /// Stores the current state of a run.
@@ -53,41 +53,41 @@ impl RunCatalogue {
         let sql = "UPDATE unfinished SET attempt = ?2, epoch = ?3, record = ?4 WHERE run = ?1";
         let row = params![run.0, attempt, clamp_to_i64(epoch), record];
         // No row: the run has ended, or another process has removed it.
-        match self.connection.execute(sql, row).map_err(|source| self.error(source))? {
+        match self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))? {
             0 => Err(Error::NotUnfinished(run.clone())),
             _ => Ok(()),
         }
     }
 
     /// Runs without a report, in the order in which they were begun.
-    pub fn unfinished(&self) -> Result<Vec<UnfinishedRun>, Error> {
+    pub fn unfinished_runs(&self) -> Result<Vec<UnfinishedRun>, Error> {
         let sql = "SELECT run, attempt, epoch, record, plan, directory, begun_at FROM unfinished
              ORDER BY begun_at, run";
-        self.rows(sql, [], unfinished)
+        self.query_rows(sql, [], read_unfinished_run)
     }
 
     /// Directory of the files of a run without a report.
     pub(crate) fn unfinished_directory(&self, run: &RunId) -> Result<Option<PathBuf>, Error> {
         let sql = "SELECT directory FROM unfinished WHERE run = ?1";
         let found = self.connection.query_row(sql, params![run.0], |row| row.get::<_, String>(0)).optional();
-        found.map(|found| found.map(PathBuf::from)).map_err(|source| self.error(source))
+        found.map(|found| found.map(PathBuf::from)).map_err(|source| self.catalogue_error(source))
     }
 
     /// Continues a run where another process left it. Only one process may do this.
-    pub fn resume(&self, run: &RunId) -> Result<(RunDraft, UnfinishedRun), Error> {
-        let found = self.unfinished()?.into_iter().find(|unfinished| unfinished.run == *run);
+    pub fn resume_run(&self, run: &RunId) -> Result<(RunDraft, UnfinishedRun), Error> {
+        let found = self.unfinished_runs()?.into_iter().find(|unfinished| unfinished.run == *run);
         let found = found.ok_or_else(|| Error::NotUnfinished(run.clone()))?;
-        Ok((RunDraft::reopen(self, &found)?, found))
+        Ok((RunDraft::reopen_run(self, &found)?, found))
     }
 
     /// Removes the row of a run that will have no report.
     pub(crate) fn forget_unfinished(&self, run: &RunId) -> Result<(), Error> {
         let done = self.connection.execute("DELETE FROM unfinished WHERE run = ?1", params![run.0]);
-        done.map(drop).map_err(|source| self.error(source))
+        done.map(drop).map_err(|source| self.catalogue_error(source))
     }
 }
 
-fn unfinished(row: &Row<'_>) -> rusqlite::Result<UnfinishedRun> {
+fn read_unfinished_run(row: &Row<'_>) -> rusqlite::Result<UnfinishedRun> {
     Ok(UnfinishedRun {
         run: RunId(row.get(0)?),
         attempt: row.get(1)?,

@@ -1,7 +1,7 @@
 //! A comparison of two results as CSV, JUnit XML and Markdown.
 
-use super::csv::line;
-use super::junit::{JunitCounts, case, element, suite};
+use super::csv::csv_line;
+use super::junit::{JunitCounts, append_case, junit_suite, reason_element};
 use crate::results::{ComparisonReport, ResultLabel};
 use packetrig_stats::figure::{
     ComparedFigure, FigureVerdict, difference_in_words, percent_in_words, value_in_words,
@@ -25,14 +25,14 @@ const HEADER: [&str; 13] = [
 
 /// One line per figure. An unknown value is an empty cell.
 pub fn comparison_csv(report: &ComparisonReport) -> String {
-    let mut text = line(HEADER.map(str::to_owned).into_iter());
+    let mut text = csv_line(HEADER.map(str::to_owned).into_iter());
     for figure in &report.comparison.figures {
-        text.push_str(&line(cells(figure).into_iter()));
+        text.push_str(&csv_line(figure_cells(figure).into_iter()));
     }
     text
 }
 
-fn cells(figure: &ComparedFigure) -> [String; 13] {
+fn figure_cells(figure: &ComparedFigure) -> [String; 13] {
     let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
     let better = serde_json::to_value(figure.better).ok();
     let verdict = figure.verdict.and_then(|verdict| serde_json::to_value(verdict).ok());
@@ -60,25 +60,25 @@ pub fn comparison_junit(report: &ComparisonReport) -> String {
     let mut counts = JunitCounts::default();
     for figure in report.comparison.figures.iter().filter(|figure| figure.verdict.is_some()) {
         let reasons: Vec<String> = figure.reason().into_iter().collect();
-        let inner = outcome(figure.verdict, &reasons, &mut counts);
-        case(&mut cases, "figures", &figure.title(), &inner);
+        let inner = outcome_element(figure.verdict, &reasons, &mut counts);
+        append_case(&mut cases, "figures", &figure.title(), &inner);
     }
-    let inner = outcome(Some(report.comparison.verdict), &report.reasons(), &mut counts);
-    case(&mut cases, "comparison", "verdict", &inner);
-    let name = format!("{} against {}", label(&report.after), label(&report.before));
-    suite(&name, counts, 0.0, &cases)
+    let inner = outcome_element(Some(report.comparison.verdict), &report.reasons(), &mut counts);
+    append_case(&mut cases, "comparison", "verdict", &inner);
+    let name = format!("{} against {}", label_text(&report.after), label_text(&report.before));
+    junit_suite(&name, counts, 0.0, &cases)
 }
 
-fn outcome(verdict: Option<FigureVerdict>, reasons: &[String], counts: &mut JunitCounts) -> String {
+fn outcome_element(verdict: Option<FigureVerdict>, reasons: &[String], counts: &mut JunitCounts) -> String {
     counts.tests += 1;
     match verdict {
         Some(FigureVerdict::Fail) => {
             counts.failures += 1;
-            element("failure", reasons)
+            reason_element("failure", reasons)
         }
         Some(FigureVerdict::Unknown) => {
             counts.errors += 1;
-            element("error", reasons)
+            reason_element("error", reasons)
         }
         _ => String::new(),
     }
@@ -89,16 +89,16 @@ pub fn comparison_markdown(report: &ComparisonReport) -> String {
     let mut text = format!(
         "## {}: {} against {}\n\n",
         report.comparison.verdict,
-        cell(&label(&report.after)),
-        cell(&label(&report.before))
+        markdown_cell(&label_text(&report.after)),
+        markdown_cell(&label_text(&report.before))
     );
-    text.push_str(&row(["figure", "before", "now", "difference", "", "change", "allowed", "verdict"]));
+    text.push_str(&table_row(["figure", "before", "now", "difference", "", "change", "allowed", "verdict"]));
     text.push_str("|---|--:|--:|--:|--:|---|---|---|\n");
     for figure in &report.comparison.figures {
         let value = |value: Option<f64>| value.map_or_else(dash, |value| value_in_words(value, &figure.unit));
         let difference = figure.difference.map_or_else(dash, |by| difference_in_words(by, &figure.unit));
-        text.push_str(&row([
-            cell(&figure.title()).as_str(),
+        text.push_str(&table_row([
+            markdown_cell(&figure.title()).as_str(),
             &value(figure.before),
             &value(figure.after),
             &difference,
@@ -111,7 +111,7 @@ pub fn comparison_markdown(report: &ComparisonReport) -> String {
     let reasons = report.reasons();
     if !reasons.is_empty() {
         text.push('\n');
-        text.extend(reasons.iter().map(|reason| format!("* {}\n", cell(reason))));
+        text.extend(reasons.iter().map(|reason| format!("* {}\n", markdown_cell(reason))));
     }
     text
 }
@@ -120,12 +120,12 @@ fn dash() -> String {
     "–".to_owned()
 }
 
-pub(super) fn row<const N: usize>(cells: [&str; N]) -> String {
+pub(super) fn table_row<const N: usize>(cells: [&str; N]) -> String {
     format!("| {} |\n", cells.join(" | "))
 }
 
 /// Text that a table cannot take for its own marks, or a page for HTML.
-pub(super) fn cell(text: &str) -> String {
+pub(super) fn markdown_cell(text: &str) -> String {
     // `&` first: otherwise it would escape the entities of the other characters.
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('|', "\\|");
     // A line break would end the row of the table.
@@ -133,7 +133,7 @@ pub(super) fn cell(text: &str) -> String {
 }
 
 /// Name and id, as far as they are known.
-pub(super) fn label(label: &ResultLabel) -> String {
+pub(super) fn label_text(label: &ResultLabel) -> String {
     let parts = [Some(label.kind.as_str()), label.id.as_deref()].into_iter().flatten();
     let mut text = parts.collect::<Vec<_>>().join(" ");
     if !label.name.is_empty() {
@@ -168,7 +168,7 @@ mod tests {
     }
 
     fn compared() -> ComparisonReport {
-        ComparisonReport::of(
+        ComparisonReport::from_results(
             &result("x", "p", 1000.0, Some(0.0)),
             &result("y", "p", 900.0, None),
             &limits(),
@@ -202,10 +202,10 @@ mod tests {
     #[test]
     fn different_plans_are_unknown_unless_the_user_wants_it_anyway() {
         let [before, after] = ["p", "q"].map(|plan| result("x", plan, 1000.0, Some(0.0)));
-        let report = ComparisonReport::of(&before, &after, &limits(), false);
+        let report = ComparisonReport::from_results(&before, &after, &limits(), false);
         assert_eq!(report.comparison.verdict, FigureVerdict::Unknown);
         assert_eq!(report.reasons(), ["they are not of the same test: their plans differ"]);
-        let anyway = ComparisonReport::of(&before, &after, &limits(), true);
+        let anyway = ComparisonReport::from_results(&before, &after, &limits(), true);
         assert_eq!((anyway.comparison.verdict, anyway.difference), (FigureVerdict::Pass, None));
     }
 
@@ -214,7 +214,7 @@ mod tests {
             let found = result(&format!("r{index}"), "p", *rate, Some(0.0));
             TrendResult { label: found.label(), started_wall_ns: index as u64, figures: found.figures }
         });
-        TrendReport::of("nightly".into(), results.collect(), &limits())
+        TrendReport::from_results("nightly".into(), results.collect(), &limits())
     }
 
     #[test]

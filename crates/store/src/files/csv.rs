@@ -8,18 +8,18 @@ use serde_json::{Map, Value, json};
 
 /// A table of `report`: a header line with the names of the columns, then its rows. An unknown value is an empty cell, not zero.
 pub fn table_csv<T: ReportTable>(report: &RunReport) -> String {
-    let mut text = line(T::COLUMNS.iter().map(|column| column.name.to_owned()));
-    for row in T::rows(report) {
-        text.push_str(&line(T::COLUMNS.iter().map(|column| cell(column, &row))));
+    let mut text = csv_line(T::COLUMNS.iter().map(|column| column.name.to_owned()));
+    for row in T::report_rows(report) {
+        text.push_str(&csv_line(T::COLUMNS.iter().map(|column| table_cell(column, &row))));
     }
     text
 }
 
-fn cell<T: ReportTable>(column: &ReportColumn<T>, row: &T::Row<'_>) -> String {
-    column.value(row).map(|value| value.to_string()).unwrap_or_default()
+fn table_cell<T: ReportTable>(column: &ReportColumn<T>, row: &T::Row<'_>) -> String {
+    column.value_in(row).map(|value| value.to_string()).unwrap_or_default()
 }
 
-pub(super) fn line(fields: impl Iterator<Item = String>) -> String {
+pub(super) fn csv_line(fields: impl Iterator<Item = String>) -> String {
     let fields: Vec<String> = fields.map(|field| csv_field(&field)).collect();
     // RFC 4180, section 2: lines end with CRLF.
     fields.join(",") + "\r\n"
@@ -37,23 +37,23 @@ pub fn csv_field(text: &str) -> String {
 
 /// The text of `csv-metadata.json` for the files with these names: type, unit and meaning of each column.
 pub fn csv_metadata(files: &[&str]) -> String {
-    let tables = TableDescription::all().into_iter().filter(|table| files.contains(&table.file));
+    let tables = TableDescription::all_tables().into_iter().filter(|table| files.contains(&table.file));
     let metadata = json!({
         "@context": "http://www.w3.org/ns/csvw",
         "tables": tables.map(|table| json!({
             "url": table.file,
             "dc:description": table.about,
-            "tableSchema": {"columns": table.columns.iter().map(described).collect::<Vec<_>>()},
+            "tableSchema": {"columns": table.columns.iter().map(describe_column).collect::<Vec<_>>()},
         })).collect::<Vec<_>>(),
     });
     format!("{metadata:#}\n")
 }
 
-fn described(column: &ColumnDescription) -> Value {
+fn describe_column(column: &ColumnDescription) -> Value {
     let mut described = Map::new();
     described.insert("name".to_owned(), column.name.into());
     described.insert("titles".to_owned(), column.name.into());
-    described.insert("datatype".to_owned(), datatype(column.kind).into());
+    described.insert("datatype".to_owned(), csvw_datatype(column.kind).into());
     described.insert("dc:description".to_owned(), column.meaning.into());
     if let Some(unit) = column.kind.unit() {
         described.insert("schema:unitText".to_owned(), unit.into());
@@ -61,7 +61,7 @@ fn described(column: &ColumnDescription) -> Value {
     described.into()
 }
 
-const fn datatype(kind: ColumnKind) -> &'static str {
+const fn csvw_datatype(kind: ColumnKind) -> &'static str {
     match kind {
         ColumnKind::Text => "string",
         ColumnKind::YesNo => "boolean",
@@ -85,6 +85,6 @@ mod tests {
     fn fields_are_quoted_when_they_must_be() {
         let fields = ["plain", "with, comma", "a \"word\"", "two\nlines", ""].map(str::to_owned);
         let wanted = "plain,\"with, comma\",\"a \"\"word\"\"\",\"two\nlines\",\r\n";
-        assert_eq!(line(fields.into_iter()), wanted);
+        assert_eq!(csv_line(fields.into_iter()), wanted);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 /// The run as a test suite. A stream that fails its criteria is a failure, and one that was not measured is skipped. An
 /// inconclusive run is an error, so that no build server takes it for a success.
-pub fn junit(report: &RunReport) -> String {
+pub fn report_junit(report: &RunReport) -> String {
     let mut cases = String::new();
     let failing = matches!(report.verdict, RunVerdict::Fail(_));
     // The verdict of the whole run is a test case, too.
@@ -13,17 +13,17 @@ pub fn junit(report: &RunReport) -> String {
     for stream in &report.streams {
         counts.tests += 1;
         let inner = stream_case(report, stream, &mut counts);
-        case(&mut cases, "streams", &stream.name, &inner);
+        append_case(&mut cases, "streams", &stream.name, &inner);
     }
     let run = match &report.verdict {
         RunVerdict::Pass => String::new(),
-        RunVerdict::Fail(reasons) => element("failure", reasons),
-        RunVerdict::Inconclusive(reasons) => element("error", reasons),
+        RunVerdict::Fail(reasons) => reason_element("failure", reasons),
+        RunVerdict::Inconclusive(reasons) => reason_element("error", reasons),
     };
     counts.failures += usize::from(failing);
     counts.errors += usize::from(matches!(report.verdict, RunVerdict::Inconclusive(_)));
-    case(&mut cases, "run", "verdict", &run);
-    suite(&report.name, counts, report.sending.unwrap_or_default().as_secs_f64(), &cases)
+    append_case(&mut cases, "run", "verdict", &run);
+    junit_suite(&report.name, counts, report.sending.unwrap_or_default().as_secs_f64(), &cases)
 }
 
 #[derive(Clone, Copy, Default)]
@@ -35,8 +35,8 @@ pub(super) struct JunitCounts {
 }
 
 /// The whole document with one suite.
-pub(super) fn suite(name: &str, counts: JunitCounts, seconds: f64, cases: &str) -> String {
-    let name = escaped(name);
+pub(super) fn junit_suite(name: &str, counts: JunitCounts, seconds: f64, cases: &str) -> String {
+    let name = escape_xml(name);
     let JunitCounts { tests, failures, errors, skipped } = counts;
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{tests}\" \
@@ -50,10 +50,10 @@ fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut JunitCoun
     let doubts = stream.judged_as(CriterionResult::Unknown, &report.criteria);
     if !faults.is_empty() {
         counts.failures += 1;
-        element("failure", &faults)
+        reason_element("failure", &faults)
     } else if !doubts.is_empty() {
         counts.errors += 1;
-        element("error", &doubts)
+        reason_element("error", &doubts)
     } else if stream.loss.is_none() {
         counts.skipped += 1;
         "      <skipped message=\"not measured\"/>\n".to_owned()
@@ -62,8 +62,8 @@ fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut JunitCoun
     }
 }
 
-pub(super) fn case(cases: &mut String, class: &str, name: &str, inner: &str) {
-    let name = escaped(name);
+pub(super) fn append_case(cases: &mut String, class: &str, name: &str, inner: &str) {
+    let name = escape_xml(name);
     let written = if inner.is_empty() {
         writeln!(cases, "    <testcase classname=\"packetrig.{class}\" name=\"{name}\"/>")
     } else {
@@ -75,13 +75,13 @@ pub(super) fn case(cases: &mut String, class: &str, name: &str, inner: &str) {
     written.expect("writing to a string does not fail");
 }
 
-pub(super) fn element(tag: &str, reasons: &[String]) -> String {
-    let first = reasons.first().map(|reason| escaped(reason)).unwrap_or_default();
-    format!("      <{tag} message=\"{first}\">{}</{tag}>\n", escaped(&reasons.join("\n")))
+pub(super) fn reason_element(tag: &str, reasons: &[String]) -> String {
+    let first = reasons.first().map(|reason| escape_xml(reason)).unwrap_or_default();
+    format!("      <{tag} message=\"{first}\">{}</{tag}>\n", escape_xml(&reasons.join("\n")))
 }
 
 /// Text for attributes and content. Characters that XML 1.0 cannot hold at all become U+FFFD.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape_xml(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn text_is_escaped_and_what_xml_cannot_hold_is_replaced() {
-        assert_eq!(escaped("a<b>&\"'c"), "a&lt;b&gt;&amp;&quot;&apos;c");
-        assert_eq!(escaped("a\nb\u{0}\u{1b}"), "a&#10;b\u{fffd}\u{fffd}");
+        assert_eq!(escape_xml("a<b>&\"'c"), "a&lt;b&gt;&amp;&quot;&apos;c");
+        assert_eq!(escape_xml("a\nb\u{0}\u{1b}"), "a&#10;b\u{fffd}\u{fffd}");
     }
 }

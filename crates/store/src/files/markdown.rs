@@ -1,18 +1,19 @@
 //! The report of a run as Markdown, for pages of build servers and merge requests.
 
-use super::comparison::{cell, row};
+use super::comparison::{markdown_cell, table_row};
 use packetrig_fleet::report::{RunReport, StreamReport};
 use packetrig_units::{Nanos, Ratio};
 
 /// A heading with the verdict, the reasons, and a table with one row per stream.
-pub fn markdown(report: &RunReport) -> String {
-    let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", cell(&report.name)) };
-    let mut text = format!("## {}: run {}{name}\n\n", report.verdict.word(), report.run);
-    text.extend(report.verdict.reasons().iter().map(|reason| format!("* {}\n", cell(reason))));
+pub fn report_markdown(report: &RunReport) -> String {
+    let name =
+        if report.name.is_empty() { String::new() } else { format!(" \"{}\"", markdown_cell(&report.name)) };
+    let mut text = format!("## {}: run {}{name}\n\n", report.verdict.as_str(), report.run);
+    text.extend(report.verdict.reasons().iter().map(|reason| format!("* {}\n", markdown_cell(reason))));
     if !report.verdict.reasons().is_empty() {
         text.push('\n');
     }
-    text.push_str(&row([
+    text.push_str(&table_row([
         "stream",
         "sent",
         "received",
@@ -35,8 +36,8 @@ fn stream_row(stream: &StreamReport) -> String {
     let received = stream.received.as_ref();
     let rate = received.and_then(|received| received.rate);
     let latency = stream.latency;
-    row([
-        cell(&stream.name).as_str(),
+    table_row([
+        markdown_cell(&stream.name).as_str(),
         &count(stream.sent.as_ref().map(|sent| sent.frames)),
         &count(received.map(|received| received.frames)),
         &count(stream.loss.map(|loss| loss.lost)),
@@ -55,7 +56,7 @@ mod tests {
 
     #[test]
     fn a_run_is_a_page_with_its_reasons_and_streams() {
-        let text = markdown(&report("r"));
+        let text = report_markdown(&report("r"));
         assert!(
             text.starts_with("## FAIL: run r \"a &amp; b\"\n\n* stream x: 2 of 10 frames lost\n\n"),
             "{text}"

@@ -1,8 +1,8 @@
 //! The result of a test method as CSV, JUnit XML and Markdown.
 
-use super::comparison::cell;
+use super::comparison::markdown_cell;
 use super::csv::csv_field;
-use super::junit::{JunitCounts, case, element, suite};
+use super::junit::{JunitCounts, append_case, junit_suite, reason_element};
 use packetrig_method::tables::ResultTable;
 use packetrig_method::{JudgedCriterion, MethodJudgement, MethodVerdict};
 use packetrig_units::Nanos;
@@ -11,7 +11,7 @@ use packetrig_units::Nanos;
 pub fn method_csv(tables: &[ResultTable]) -> String {
     let mut text = String::new();
     for table in tables {
-        text.push_str(&csv_line("table", &table.headings()));
+        text.push_str(&csv_line("table", &table.column_headings()));
         table.rows.iter().for_each(|row| text.push_str(&csv_line(&table.title, row)));
     }
     text
@@ -29,27 +29,27 @@ pub fn method_junit(title: &str, judgement: &MethodJudgement, took: Nanos) -> St
     let mut counts = JunitCounts::default();
     for judged in &judgement.criteria {
         let reasons = std::slice::from_ref(&judged.reason);
-        let inner = outcome(judged.verdict, reasons, &mut counts);
-        case(&mut cases, "criteria", &judged.criterion, &inner);
+        let inner = outcome_element(judged.verdict, reasons, &mut counts);
+        append_case(&mut cases, "criteria", &judged.criterion, &inner);
     }
     // A test case of its own, so that unknown values show on a build server even if no criterion needs them.
     let known = if judgement.unknown.is_empty() { MethodVerdict::Pass } else { MethodVerdict::Unknown };
-    let inner = outcome(known, &judgement.unknown, &mut counts);
-    case(&mut cases, "test", "everything that was asked for is known", &inner);
-    suite(title, counts, took.as_secs_f64(), &cases)
+    let inner = outcome_element(known, &judgement.unknown, &mut counts);
+    append_case(&mut cases, "test", "everything that was asked for is known", &inner);
+    junit_suite(title, counts, took.as_secs_f64(), &cases)
 }
 
-fn outcome(verdict: MethodVerdict, reasons: &[String], counts: &mut JunitCounts) -> String {
+fn outcome_element(verdict: MethodVerdict, reasons: &[String], counts: &mut JunitCounts) -> String {
     counts.tests += 1;
     match verdict {
         MethodVerdict::Pass => String::new(),
         MethodVerdict::Fail => {
             counts.failures += 1;
-            element("failure", reasons)
+            reason_element("failure", reasons)
         }
         MethodVerdict::Unknown => {
             counts.errors += 1;
-            element("error", reasons)
+            reason_element("error", reasons)
         }
     }
 }
@@ -63,25 +63,25 @@ pub fn method_markdown(
 ) -> String {
     let criteria = judgement.criteria.iter().map(|judged| {
         let JudgedCriterion { criterion, verdict, reason } = judged;
-        format!("* {verdict}: {}: {}\n", cell(criterion), cell(reason))
+        format!("* {verdict}: {}: {}\n", markdown_cell(criterion), markdown_cell(reason))
     });
-    let unknown = judgement.unknown.iter().map(|reason| format!("* not known: {}\n", cell(reason)));
-    let heading = format!("## {verdict}: {}\n\n", cell(title));
+    let unknown = judgement.unknown.iter().map(|reason| format!("* not known: {}\n", markdown_cell(reason)));
+    let heading = format!("## {verdict}: {}\n\n", markdown_cell(title));
     let parts = std::iter::once(heading).chain(criteria).chain(unknown);
     parts.chain(tables.iter().map(markdown_table)).collect()
 }
 
 fn markdown_table(table: &ResultTable) -> String {
-    let heading = format!("\n### {}\n\n", cell(&table.title));
-    let notes = table.notes.iter().map(|note| format!("\n{}\n", cell(note)));
+    let heading = format!("\n### {}\n\n", markdown_cell(&table.title));
+    let notes = table.notes.iter().map(|note| format!("\n{}\n", markdown_cell(note)));
     if table.rows.is_empty() {
-        return std::iter::once(format!("\n### {}\n", cell(&table.title))).chain(notes).collect();
+        return std::iter::once(format!("\n### {}\n", markdown_cell(&table.title))).chain(notes).collect();
     }
     let line = markdown_row(&vec!["--:".to_owned(); table.columns.len()]);
     let rows = table.rows.iter().map(|row| markdown_row(row));
-    [heading, markdown_row(&table.headings()), line].into_iter().chain(rows).chain(notes).collect()
+    [heading, markdown_row(&table.column_headings()), line].into_iter().chain(rows).chain(notes).collect()
 }
 
 fn markdown_row(cells: &[String]) -> String {
-    format!("| {} |\n", cells.iter().map(|text| cell(text)).collect::<Vec<_>>().join(" | "))
+    format!("| {} |\n", cells.iter().map(|text| markdown_cell(text)).collect::<Vec<_>>().join(" | "))
 }

@@ -17,8 +17,8 @@ fn value<'a>(csv: &'a str, line: usize, column: &str) -> &'a str {
 #[test]
 fn json_holds_the_whole_report() {
     let report = report("r1");
-    assert_eq!(serde_json::from_str::<RunReport>(&json(&report)).unwrap(), report);
-    assert!(json(&report).contains("\"schema_version\": 1"));
+    assert_eq!(serde_json::from_str::<RunReport>(&report_json(&report)).unwrap(), report);
+    assert!(report_json(&report).contains("\"schema_version\": 1"));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn nodes_are_a_table_when_there_are_several() {
 #[test]
 fn junit_counts_what_it_holds() {
     let mut report = report("r1");
-    let xml = junit(&report);
+    let xml = report_junit(&report);
     assert!(
         xml.contains(
             "name=\"a &amp; b\" tests=\"3\" failures=\"2\" errors=\"0\" skipped=\"1\" time=\"1.500\""
@@ -126,17 +126,17 @@ fn junit_counts_what_it_holds() {
     assert_eq!(xml.matches("<skipped").count(), 1);
 
     report.verdict = RunVerdict::Inconclusive(vec!["who knows".into()]);
-    let xml = junit(&report);
+    let xml = report_junit(&report);
     assert!(xml.contains("errors=\"1\"") && xml.contains("<error message=\"who knows\">"), "{xml}");
 
     report.streams.clear();
     report.verdict = RunVerdict::Pass;
-    assert!(junit(&report).contains("tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\""));
+    assert!(report_junit(&report).contains("tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\""));
 }
 
 #[test]
 fn tags_of_junit_are_balanced() {
-    let xml = junit(&report("r1"));
+    let xml = report_junit(&report("r1"));
     let mut open = Vec::new();
     for tag in xml.split('<').skip(1).filter(|tag| !tag.starts_with('?')) {
         let inner = tag.split('>').next().unwrap();
@@ -207,7 +207,7 @@ fn the_description_of_the_tables_names_those_that_are_written_and_every_column_o
 fn the_book_describes_every_column() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/result-columns.md");
     let mut text = "# Columns of the result tables\n\nA run writes its tables as CSV files. `csv-metadata.json` beside them describes every column for programs\n([CSV on the Web](https://www.w3.org/TR/tabular-data-primer/)). An empty cell means *not known*, which is not zero.\n".to_owned();
-    for table in TableDescription::all() {
+    for table in TableDescription::all_tables() {
         text.extend([
             "\n## ",
             table.file,

@@ -1,7 +1,7 @@
 //! A trend as CSV and Markdown.
 
-use super::comparison::{cell, row};
-use super::csv::line;
+use super::comparison::{markdown_cell, table_row};
+use super::csv::csv_line;
 use crate::results::TrendReport;
 use packetrig_stats::figure::{ComparedFigure, value_in_words};
 
@@ -9,10 +9,10 @@ const HEADER: [&str; 8] = ["id", "started_wall_ns", "kind", "verdict", "figure",
 
 /// One line for each figure of each result, the oldest first. An unknown value is an empty cell.
 pub fn trend_csv(report: &TrendReport) -> String {
-    let mut text = line(HEADER.map(str::to_owned).into_iter());
+    let mut text = csv_line(HEADER.map(str::to_owned).into_iter());
     for result in &report.results {
         for figure in &result.figures {
-            text.push_str(&line(
+            text.push_str(&csv_line(
                 [
                     result.label.id.clone().unwrap_or_default(),
                     result.started_wall_ns.to_string(),
@@ -34,8 +34,9 @@ pub fn trend_csv(report: &TrendReport) -> String {
 pub fn trend_markdown(report: &TrendReport) -> String {
     let verdict =
         report.comparison.as_ref().map(|compared| format!("{}: ", compared.verdict)).unwrap_or_default();
-    let mut text = format!("## {verdict}{} results of {}\n\n", report.results.len(), cell(&report.name));
-    text.push_str(&row(["figure", "first", "last", "least", "median", "most"]));
+    let mut text =
+        format!("## {verdict}{} results of {}\n\n", report.results.len(), markdown_cell(&report.name));
+    text.push_str(&table_row(["figure", "first", "last", "least", "median", "most"]));
     text.push_str("|---|--:|--:|--:|--:|--:|\n");
     for trend in &report.figures {
         let value = |value: Option<f64>| {
@@ -43,13 +44,13 @@ pub fn trend_markdown(report: &TrendReport) -> String {
         };
         let values = [trend.first, trend.last, trend.min, trend.median, trend.max].map(value);
         let [first, last, min, median, max] = values.each_ref().map(String::as_str);
-        text.push_str(&row([cell(&trend.title()).as_str(), first, last, min, median, max]));
+        text.push_str(&table_row([markdown_cell(&trend.title()).as_str(), first, last, min, median, max]));
     }
     let compared = report.comparison.iter().flat_map(|compared| &compared.figures);
     let reasons: Vec<String> = compared.filter_map(ComparedFigure::reason).collect();
     if !reasons.is_empty() {
         text.push('\n');
-        text.extend(reasons.iter().map(|reason| format!("* {}\n", cell(reason))));
+        text.extend(reasons.iter().map(|reason| format!("* {}\n", markdown_cell(reason))));
     }
     text
 }

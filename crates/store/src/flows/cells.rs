@@ -26,7 +26,7 @@ pub enum ColumnCells {
 
 impl ColumnCells {
     /// The number in a row; zero if there is none.
-    pub fn number(&self, row: usize) -> u64 {
+    pub fn number_at(&self, row: usize) -> u64 {
         match self {
             Self::Numbers(values) => values.get(row).copied().unwrap_or(0),
             Self::Flags(values) => u64::from(values.get(row).copied().unwrap_or(false)),
@@ -35,15 +35,15 @@ impl ColumnCells {
     }
 
     /// The numbers of the first `rows` rows; zeros where there are none.
-    pub(super) fn numbers(&self, rows: usize) -> Cow<'_, [u64]> {
+    pub(super) fn first_numbers(&self, rows: usize) -> Cow<'_, [u64]> {
         match self {
             Self::Numbers(values) => Cow::Borrowed(values),
-            _ => Cow::Owned((0..rows).map(|row| self.number(row)).collect()),
+            _ => Cow::Owned((0..rows).map(|row| self.number_at(row)).collect()),
         }
     }
 
     /// The address in a row; zero if there is none.
-    pub fn address(&self, row: usize) -> [u8; 16] {
+    pub fn address_at(&self, row: usize) -> [u8; 16] {
         if let Self::Addresses(values) = self {
             values.get(row).copied().unwrap_or_default()
         } else {
@@ -52,18 +52,18 @@ impl ColumnCells {
     }
 
     /// The MAC address in a row; zero if there is none.
-    pub fn mac(&self, row: usize) -> [u8; 6] {
+    pub fn mac_at(&self, row: usize) -> [u8; 6] {
         if let Self::Macs(values) = self { values.get(row).copied().unwrap_or_default() } else { [0; 6] }
     }
 
     /// The word in a row; empty if there is none.
-    pub fn word(&self, row: usize) -> &str {
+    pub fn word_at(&self, row: usize) -> &str {
         if let Self::Words(values) = self { values.get(row).map_or("", String::as_str) } else { "" }
     }
 }
 
 /// Reason why a column of a file cannot be read as this kind; `None` if it can.
-pub(super) fn objection(column: &ColumnDescriptor, kind: ElementKind) -> Option<&'static str> {
+pub(super) fn find_kind_mismatch(column: &ColumnDescriptor, kind: ElementKind) -> Option<&'static str> {
     if column.max_rep_level() > 0 {
         return Some("is repeated");
     }
@@ -86,7 +86,7 @@ pub(super) fn objection(column: &ColumnDescriptor, kind: ElementKind) -> Option<
 }
 
 /// Skips the next values of a column.
-pub(super) fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
+pub(super) fn skip_rows(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
     let passed = match reader {
         ColumnReader::BoolColumnReader(reader) => reader.skip_records(rows),
         ColumnReader::Int32ColumnReader(reader) => reader.skip_records(rows),
@@ -105,43 +105,55 @@ pub(super) fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> 
 }
 
 /// Reads the next values of a column, which is of this kind.
-pub(super) fn read(reader: &mut ColumnReader, kind: ElementKind, rows: usize) -> ParquetResult<ColumnCells> {
+pub(super) fn read_cells(
+    reader: &mut ColumnReader,
+    kind: ElementKind,
+    rows: usize,
+) -> ParquetResult<ColumnCells> {
     Ok(match reader {
-        ColumnReader::BoolColumnReader(reader) => ColumnCells::Flags(values(reader, rows, Ok)?),
+        ColumnReader::BoolColumnReader(reader) => ColumnCells::Flags(read_values(reader, rows, Ok)?),
         ColumnReader::Int32ColumnReader(reader) => {
-            ColumnCells::Numbers(numbers(reader, rows, |value| u64::from(value.cast_unsigned()))?)
+            ColumnCells::Numbers(read_numbers(reader, rows, |value| u64::from(value.cast_unsigned()))?)
         }
         ColumnReader::Int64ColumnReader(reader) => {
-            ColumnCells::Numbers(numbers(reader, rows, i64::cast_unsigned)?)
+            ColumnCells::Numbers(read_numbers(reader, rows, i64::cast_unsigned)?)
         }
         ColumnReader::ByteArrayColumnReader(reader) if kind == ElementKind::Address => {
-            ColumnCells::Addresses(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
+            ColumnCells::Addresses(read_values(reader, rows, |value: ByteArray| {
+                to_fixed_array(value.data())
+            })?)
         }
         ColumnReader::ByteArrayColumnReader(reader) if kind == ElementKind::Mac => {
-            ColumnCells::Macs(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
+            ColumnCells::Macs(read_values(reader, rows, |value: ByteArray| to_fixed_array(value.data()))?)
         }
         ColumnReader::ByteArrayColumnReader(reader) => {
-            ColumnCells::Words(values(reader, rows, |value: ByteArray| value.as_utf8().map(str::to_owned))?)
+            ColumnCells::Words(read_values(reader, rows, |value: ByteArray| {
+                value.as_utf8().map(str::to_owned)
+            })?)
         }
         ColumnReader::FixedLenByteArrayColumnReader(reader) if kind == ElementKind::Mac => {
-            ColumnCells::Macs(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
+            ColumnCells::Macs(read_values(reader, rows, |value: FixedLenByteArray| {
+                to_fixed_array(value.data())
+            })?)
         }
         ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-            ColumnCells::Addresses(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
+            ColumnCells::Addresses(read_values(reader, rows, |value: FixedLenByteArray| {
+                to_fixed_array(value.data())
+            })?)
         }
-        ColumnReader::Int96ColumnReader(_) => return Err(unknown(Physical::INT96)),
-        ColumnReader::FloatColumnReader(_) => return Err(unknown(Physical::FLOAT)),
-        ColumnReader::DoubleColumnReader(_) => return Err(unknown(Physical::DOUBLE)),
+        ColumnReader::Int96ColumnReader(_) => return Err(unknown_type(Physical::INT96)),
+        ColumnReader::FloatColumnReader(_) => return Err(unknown_type(Physical::FLOAT)),
+        ColumnReader::DoubleColumnReader(_) => return Err(unknown_type(Physical::DOUBLE)),
     })
 }
 
 /// Reads the next numbers; zero for each that is null.
-fn numbers<T: DataType>(
+fn read_numbers<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     convert: impl Fn(T::T) -> u64,
 ) -> ParquetResult<Vec<u64>> {
-    let GivenValues { given, levels } = given(reader, rows)?;
+    let GivenValues { given, levels } = read_given(reader, rows)?;
     // The common case, without a check per row.
     if levels.is_empty() {
         return Ok(given.into_iter().map(convert).collect());
@@ -150,12 +162,12 @@ fn numbers<T: DataType>(
 }
 
 /// Reads the next values; the default for each that is null.
-fn values<T: DataType, V: Default>(
+fn read_values<T: DataType, V: Default>(
     reader: &mut ColumnReaderImpl<T>,
     rows: usize,
     convert: impl Fn(T::T) -> ParquetResult<V>,
 ) -> ParquetResult<Vec<V>> {
-    let GivenValues { given, levels } = given(reader, rows)?;
+    let GivenValues { given, levels } = read_given(reader, rows)?;
     let given = given.into_iter().map(convert);
     // A column that cannot be null has no levels.
     if levels.is_empty() { given.collect() } else { with_nulls(given, &levels) }
@@ -168,7 +180,10 @@ struct GivenValues<T> {
     levels: Vec<i16>,
 }
 
-fn given<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> ParquetResult<GivenValues<T::T>> {
+fn read_given<T: DataType>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+) -> ParquetResult<GivenValues<T::T>> {
     let mut given = Vec::with_capacity(rows);
     let mut levels = Vec::new();
     let mut found = 0;
@@ -198,10 +213,10 @@ fn missing_value<V>() -> ParquetResult<V> {
     Err(ParquetError::General("a column has fewer values than its levels say".into()))
 }
 
-fn fixed<const N: usize>(value: &[u8]) -> ParquetResult<[u8; N]> {
+fn to_fixed_array<const N: usize>(value: &[u8]) -> ParquetResult<[u8; N]> {
     value.try_into().map_err(|_| ParquetError::General("an address has the wrong length".into()))
 }
 
-fn unknown(physical: Physical) -> ParquetError {
+fn unknown_type(physical: Physical) -> ParquetError {
     ParquetError::General(format!("a column has type {physical}, which no column of flow records has"))
 }

@@ -9,7 +9,7 @@ mod http;
 mod rows;
 
 use super::columns::SourcedRow;
-use super::sink::carried;
+use super::sink::sum_carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
 use packetrig_units::{MonoTime, Nanos};
@@ -104,28 +104,28 @@ impl ClickHouseSink {
         })
     }
 
-    fn deliver(&mut self) -> Result<(), Error> {
+    fn deliver_rows(&mut self) -> Result<(), Error> {
         self.since = None;
         let rows = std::mem::take(&mut self.rows);
         if rows.is_empty() {
             return Ok(());
         }
-        let carried = carried(rows.iter().map(|row| &row.record));
+        let carried = sum_carried(rows.iter().map(|row| &row.record));
         self.batches += 1;
         // One token for all attempts: if the answer to the first was lost, the table drops the second as a duplicate.
         let token = format!("{:016x}-{}", self.name, self.batches);
-        let body = rows::encode(&rows);
-        let done = self.attempts(&token, &body);
+        let body = rows::encode_rows(&rows);
+        let done = self.try_insert(&token, &body);
         self.is_down = done.is_err();
         if done.is_ok() {
-            self.kept.store(carried);
+            self.kept.count_stored(carried);
         } else {
-            self.kept.lose(carried);
+            self.kept.count_lost(carried);
         }
         done
     }
 
-    fn attempts(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
+    fn try_insert(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
         let attempts = if self.is_down { 1 } else { self.options.attempts.max(1) };
         let mut wait = self.options.wait;
         let mut done = Ok(());
@@ -134,7 +134,7 @@ impl ClickHouseSink {
                 thread::sleep(wait.to_std());
                 wait = Nanos::new(wait.as_u64().saturating_mul(2));
             }
-            done = self.insert(token, body);
+            done = self.insert_batch(token, body);
             match &done {
                 Ok(()) => break,
                 // A server that refused a batch refuses it again, unless the table was missing: so that is checked first.
@@ -146,14 +146,14 @@ impl ClickHouseSink {
         done
     }
 
-    fn insert(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
+    fn insert_batch(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
         if self.table == TableState::Unknown {
             self.table = self.prepare_table()?;
         }
         let ClickHouseOptions { database, table, .. } = &self.options;
         let statement = match self.table {
-            TableState::Whole => rows::insert(database, table),
-            TableState::Unknown | TableState::Unchanged => rows::insert_typed(database, table),
+            TableState::Whole => rows::insert_statement(database, table),
+            TableState::Unknown | TableState::Unchanged => rows::typed_insert_statement(database, table),
         };
         let parameters = [
             ("query", statement.as_str()),
@@ -161,16 +161,16 @@ impl ClickHouseSink {
             // The answer is sent after the insertion has finished, so that status 200 means that the rows are stored.
             ("wait_end_of_query", "1"),
         ];
-        http::post(&self.options, &parameters, body)
+        http::post_body(&self.options, &parameters, body)
     }
 
     /// Creates the table, or adds missing columns to one of an earlier version.
     fn prepare_table(&self) -> Result<TableState, Error> {
         let ClickHouseOptions { database, table, .. } = &self.options;
-        let create = rows::create_table(database, table);
-        http::post(&self.options, &[("wait_end_of_query", "1")], create.as_bytes())?;
-        let add = rows::add_columns(database, table);
-        match http::post(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
+        let create = rows::create_statement(database, table);
+        http::post_body(&self.options, &[("wait_end_of_query", "1")], create.as_bytes())?;
+        let add = rows::alter_statement(database, table);
+        match http::post_body(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
             Ok(()) => Ok(TableState::Whole),
             // The user may not change tables. The table may have all columns nevertheless: the insertion fails if it has not.
             Err(Error::Refused { .. }) => Ok(TableState::Unchanged),
@@ -180,37 +180,37 @@ impl ClickHouseSink {
 }
 
 impl RecordSink for ClickHouseSink {
-    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
-        self.kept.offer(records);
+        self.kept.count_offered(records);
         for record in records {
             self.rows.push(SourcedRow { record: record.clone(), source });
             if self.rows.len() >= self.options.batch_rows {
-                done = self.deliver().and(done);
+                done = self.deliver_rows().and(done);
             }
         }
         done
     }
 
-    fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
+    fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
         if self.rows.is_empty() {
             return Ok(());
         }
         // Rows come without a time, so their age counts from the first tick that finds them.
         let since = *self.since.get_or_insert(now);
-        if now.since(since) >= self.options.batch_age { self.deliver() } else { Ok(()) }
+        if now.since(since) >= self.options.batch_age { self.deliver_rows() } else { Ok(()) }
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        self.deliver()
+    fn flush_records(&mut self) -> Result<(), Error> {
+        self.deliver_rows()
     }
 
-    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
-        let done = self.deliver();
+    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+        let done = self.deliver_rows();
         (self.kept, done)
     }
 
-    fn kept(&self) -> KeptCounts {
+    fn kept_counts(&self) -> KeptCounts {
         self.kept
     }
 }

@@ -4,7 +4,7 @@
 
 mod ledger;
 
-pub use ledger::{LedgerColumn, LedgerRow, ledger_columns, ledger_of};
+pub use ledger::{LedgerColumn, LedgerRow, ledger_columns, ledger_from_numbers};
 
 use super::RecordMaker;
 use packetrig_flow::FlowRecord;
@@ -46,7 +46,7 @@ enum ColumnAccessor {
 
 impl FlowColumn {
     /// The column's value in a row.
-    pub fn value<'a>(&self, row: &'a SourcedRow) -> ElementValue<'a> {
+    pub fn value_in_row<'a>(&self, row: &'a SourcedRow) -> ElementValue<'a> {
         match self.accessor {
             ColumnAccessor::Record(value) => value(&row.record),
             ColumnAccessor::Source(value) => value(&row.source),
@@ -65,11 +65,11 @@ fn without_dashes(text: &str) -> String {
 
 /// The column that a user names by this word.
 pub fn find_column(word: &str) -> Option<&'static FlowColumn> {
-    columns().iter().find(|column| column.is_called(word))
+    flow_columns().iter().find(|column| column.is_called(word))
 }
 
 /// The columns of the flow table, in order.
-pub fn columns() -> &'static [FlowColumn] {
+pub fn flow_columns() -> &'static [FlowColumn] {
     // Built once: the list is asked for with each batch of rows.
     static COLUMNS: LazyLock<Vec<FlowColumn>> = LazyLock::new(|| {
         let of_record =
@@ -129,7 +129,7 @@ const COUNTERPARTS: [(&str, &str); 11] = [
 ];
 
 /// The column that has for the reverse direction what this one has for the forward direction; most columns are the same for both.
-pub fn counterpart(name: &'static str) -> &'static str {
+pub fn counterpart_column(name: &'static str) -> &'static str {
     // Each pair is looked up in both directions, so that applying this twice gives the same column again.
     let other = COUNTERPARTS.iter().find_map(|&(one, other)| match name {
         name if name == one => Some(other),
@@ -165,7 +165,7 @@ mod tests {
             let FlowColumn { name, short, meaning, .. } = column;
             format!("| {name} | {short} | {id} | {} | {unit} | {meaning} |\n", kind_in_words(column.kind))
         };
-        let rows: String = columns().iter().map(row).collect();
+        let rows: String = flow_columns().iter().map(row).collect();
         assert!(page.contains(&rows), "the rows of the page should be:\n{rows}");
         for column in ledger_columns().skip(3) {
             let base = ["Records", "Packets", "Octets"]
@@ -182,12 +182,12 @@ mod tests {
 
     #[test]
     fn every_column_has_its_own_name() {
-        let mut names: Vec<_> = columns().iter().map(|column| column.name).collect();
+        let mut names: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
         assert_eq!(names.len(), ELEMENTS.len() + 2);
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ELEMENTS.len() + 2);
-        for column in columns() {
+        for column in flow_columns() {
             for word in [column.name, column.short] {
                 assert_eq!(find_column(word).map(|found| found.name), Some(column.name), "{word}");
             }
@@ -197,10 +197,10 @@ mod tests {
 
     #[test]
     fn the_counterpart_of_a_counterpart_is_the_column_itself_and_of_its_kind() {
-        let kind = |name: &str| columns().iter().find(|column| column.name == name).unwrap().kind;
-        for column in columns() {
-            let other = counterpart(column.name);
-            assert_eq!((counterpart(other), kind(other)), (column.name, column.kind));
+        let kind = |name: &str| flow_columns().iter().find(|column| column.name == name).unwrap().kind;
+        for column in flow_columns() {
+            let other = counterpart_column(column.name);
+            assert_eq!((counterpart_column(other), kind(other)), (column.name, column.kind));
         }
     }
 }

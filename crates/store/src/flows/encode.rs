@@ -39,20 +39,22 @@ impl WritableTable {
         }
     }
 
-    fn schema(self) -> Result<TypePtr> {
+    fn build_schema(self) -> Result<TypePtr> {
         let fields = match self {
-            Self::Flows => columns::columns()
+            Self::Flows => columns::flow_columns()
                 .iter()
-                .map(|column| field(column.name, field_id(column.id, column.reverse), column.kind, false))
+                .map(|column| {
+                    schema_field(column.name, field_id(column.id, column.reverse), column.kind, false)
+                })
                 .collect::<Result<Vec<_>>>()?,
             Self::MeterStats => columns::ledger_columns()
-                .map(|column| field(column.name, None, column.kind, column.optional))
+                .map(|column| schema_field(column.name, None, column.kind, column.optional))
                 .collect::<Result<Vec<_>>>()?,
         };
         Ok(Arc::new(Type::group_type_builder(self.name()).with_fields(fields).build()?))
     }
 
-    fn properties(self) -> Result<WriterProperties> {
+    fn writer_properties(self) -> Result<WriterProperties> {
         let mut builder = WriterProperties::builder()
             .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
@@ -73,14 +75,14 @@ impl WritableTable {
         }
         builder = builder.set_column_dictionary_enabled(ColumnPath::from("flowId"), false);
         if self == Self::Flows {
-            builder = builder.set_key_value_metadata(Some(vec![elements()]));
+            builder = builder.set_key_value_metadata(Some(vec![elements_metadata()]));
         }
         Ok(builder.build())
     }
 
     /// A file in memory, without rows.
-    pub(crate) fn writer(self) -> Result<SerializedFileWriter<Vec<u8>>> {
-        SerializedFileWriter::new(Vec::new(), self.schema()?, Arc::new(self.properties()?))
+    pub(crate) fn open_writer(self) -> Result<SerializedFileWriter<Vec<u8>>> {
+        SerializedFileWriter::new(Vec::new(), self.build_schema()?, Arc::new(self.writer_properties()?))
     }
 }
 
@@ -92,8 +94,8 @@ pub(crate) fn field_id(id: u16, reverse: bool) -> Option<i32> {
 }
 
 /// Metadata with IANA's names and numbers of all columns.
-fn elements() -> KeyValue {
-    let elements: Vec<_> = columns::columns()
+fn elements_metadata() -> KeyValue {
+    let elements: Vec<_> = columns::flow_columns()
         .iter()
         .map(|column| {
             let enterprise = if column.reverse { REVERSE_ENTERPRISE } else { 0 };
@@ -104,7 +106,7 @@ fn elements() -> KeyValue {
     KeyValue::new(ELEMENTS_KEY.to_owned(), serde_json::Value::from(elements).to_string())
 }
 
-fn field(name: &str, id: Option<i32>, kind: ElementKind, optional: bool) -> Result<TypePtr> {
+fn schema_field(name: &str, id: Option<i32>, kind: ElementKind, optional: bool) -> Result<TypePtr> {
     let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
     let mut builder = Type::primitive_type_builder(name, physical_type(kind))
         .with_repetition(repetition)
@@ -142,24 +144,24 @@ fn logical_type(kind: ElementKind) -> Option<LogicalType> {
 }
 
 /// Appends flow rows as one row group.
-pub(crate) fn flows(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[SourcedRow]) -> Result<()> {
+pub(crate) fn append_flows(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[SourcedRow]) -> Result<()> {
     let mut group = file.next_row_group()?;
-    for column in columns::columns() {
-        write(&mut group, column.kind, false, rows.iter().map(|row| Some(column.value(row))))?;
+    for column in columns::flow_columns() {
+        write_column(&mut group, column.kind, false, rows.iter().map(|row| Some(column.value_in_row(row))))?;
     }
     group.close().map(drop)
 }
 
 /// Appends ledger rows as one row group.
-pub(crate) fn meter_stats(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[LedgerRow]) -> Result<()> {
+pub(crate) fn append_meter_stats(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[LedgerRow]) -> Result<()> {
     let mut group = file.next_row_group()?;
     for column in columns::ledger_columns() {
-        write(&mut group, column.kind, column.optional, rows.iter().map(|row| (column.value)(row)))?;
+        write_column(&mut group, column.kind, column.optional, rows.iter().map(|row| (column.value)(row)))?;
     }
     group.close().map(drop)
 }
 
-fn write<'a>(
+fn write_column<'a>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     kind: ElementKind,
     optional: bool,
@@ -182,23 +184,27 @@ fn write_values<'a>(
 ) -> Result<()> {
     match kind {
         ElementKind::Unsigned(64) => {
-            let values: Vec<i64> = values.map(|value| number(value).cast_signed()).collect();
+            let values: Vec<i64> = values.map(|value| number_of(value).cast_signed()).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Time => {
-            let values: Vec<i64> = values.map(|value| clamp_to_i64(number(value))).collect();
+            let values: Vec<i64> = values.map(|value| clamp_to_i64(number_of(value))).collect();
             column.typed::<Int64Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Unsigned(_) => {
-            let values: Vec<i32> = values.map(narrow).collect();
+            let values: Vec<i32> = values.map(narrow_number).collect();
             column.typed::<Int32Type>().write_batch(&values, levels, None)?
         }
         ElementKind::Address | ElementKind::Mac => {
-            let values = fixed(values, if kind == ElementKind::Mac { 6 } else { 16 });
+            let values = fixed_arrays(values, if kind == ElementKind::Mac { 6 } else { 16 });
             column.typed::<FixedLenByteArrayType>().write_batch(&values, levels, None)?
         }
-        ElementKind::Word => column.typed::<ByteArrayType>().write_batch(&words(values), levels, None)?,
-        ElementKind::Fields => column.typed::<ByteArrayType>().write_batch(&objects(values), levels, None)?,
+        ElementKind::Word => {
+            column.typed::<ByteArrayType>().write_batch(&word_arrays(values), levels, None)?
+        }
+        ElementKind::Fields => {
+            column.typed::<ByteArrayType>().write_batch(&json_objects(values), levels, None)?
+        }
         ElementKind::Flag => {
             let values: Vec<bool> = values.map(|value| value == ElementValue::Flag(true)).collect();
             column.typed::<BoolType>().write_batch(&values, levels, None)?
@@ -208,17 +214,17 @@ fn write_values<'a>(
 }
 
 /// The number of a value. A test of `flow::element` makes sure that values have the kind of their element.
-fn number(value: ElementValue<'_>) -> u64 {
+fn number_of(value: ElementValue<'_>) -> u64 {
     if let ElementValue::Number(number) = value { number } else { 0 }
 }
 
-fn narrow(value: ElementValue<'_>) -> i32 {
+fn narrow_number(value: ElementValue<'_>) -> i32 {
     // Parquet has no unsigned physical type: the bits of the number are stored in a signed one.
-    clamp_to_u32(number(value)).cast_signed()
+    clamp_to_u32(number_of(value)).cast_signed()
 }
 
 /// All values in one allocation, with a view of each.
-fn fixed<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> Vec<FixedLenByteArray> {
+fn fixed_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> Vec<FixedLenByteArray> {
     let mut bytes = Vec::new();
     for value in values {
         match value {
@@ -233,7 +239,7 @@ fn fixed<'a>(values: impl Iterator<Item = ElementValue<'a>>, length: usize) -> V
 }
 
 /// Allocates a word once for a series of equal values: words repeat a lot.
-fn words<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
+fn word_arrays<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values
         .map(|value| {
@@ -247,7 +253,7 @@ fn words<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
 }
 
 /// JSON objects; an empty text if there are no fields, as in most records.
-fn objects<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
+fn json_objects<'a>(values: impl Iterator<Item = ElementValue<'a>>) -> Vec<ByteArray> {
     let nothing = ByteArray::from("");
     let mut text = String::new();
     values

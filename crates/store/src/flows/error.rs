@@ -48,7 +48,9 @@ impl Error {
         move |source| Self::Network { peer, source }
     }
 
-    pub(crate) fn damaged(path: impl Into<PathBuf>) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
+    pub(crate) fn damaged_file(
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
         let path = path.into();
         move |source| Self::Damaged { path, why: parquet_words(&source) }
     }

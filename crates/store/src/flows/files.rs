@@ -27,11 +27,11 @@ pub(super) const PARTIAL: &str = ".partial";
 pub(super) struct HourPartition(pub(super) Option<u64>);
 
 impl HourPartition {
-    pub(super) const fn of(at_ns: u64) -> Self {
+    pub(super) const fn from_time(at_ns: u64) -> Self {
         Self(Some(at_ns / HOUR_NS))
     }
 
-    const fn of_hour(hour: u64) -> Self {
+    const fn from_hour(hour: u64) -> Self {
         Self(Some(hour))
     }
 
@@ -57,7 +57,7 @@ pub(super) struct PartitionedHours {
 
 impl PartitionedHours {
     pub(super) const ALL: Self =
-        Self { first: HourPartition::of_hour(0), last: HourPartition::of_hour(u64::MAX) };
+        Self { first: HourPartition::from_hour(0), last: HourPartition::from_hour(u64::MAX) };
     /// Greatest age of a flow's start, in hours: exporters report a long flow in parts, at the latest after some hours.
     const BEFORE: usize = 6;
     /// Greatest lead of an exporter's clock, in hours.
@@ -65,17 +65,17 @@ impl PartitionedHours {
     /// Number of hours around now.
     pub(super) const NEAR: usize = Self::BEFORE + 1 + Self::AHEAD;
 
-    pub(super) const fn around(now_ns: u64) -> Self {
+    pub(super) const fn around_now(now_ns: u64) -> Self {
         let now = now_ns / HOUR_NS;
         Self {
-            first: HourPartition::of_hour(now.saturating_sub(Self::BEFORE as u64)),
-            last: HourPartition::of_hour(now + Self::AHEAD as u64),
+            first: HourPartition::from_hour(now.saturating_sub(Self::BEFORE as u64)),
+            last: HourPartition::from_hour(now + Self::AHEAD as u64),
         }
     }
 
     /// The partition of a record.
-    pub(super) fn partition(self, at_ns: u64) -> HourPartition {
-        let hour = HourPartition::of(at_ns);
+    pub(super) fn partition_of(self, at_ns: u64) -> HourPartition {
+        let hour = HourPartition::from_time(at_ns);
         if (self.first..=self.last).contains(&hour) { hour } else { HourPartition(None) }
     }
 }
@@ -91,24 +91,24 @@ pub(super) struct ClaimedFile {
 
 impl ClaimedFile {
     /// Claims the file of that hidden name, unless another process has locked it, it was renamed since, or the name is not a hidden name.
-    pub(super) fn take(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+    pub(super) fn claim_existing(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         // A file under the final name is complete, so the hidden one is not needed.
-        let locked = Self::lock(file, hidden)?;
+        let locked = Self::lock_hidden(file, hidden)?;
         Ok(locked.filter(|locked| !locked.path.exists()))
     }
 
     /// Claims a file that this process has just created. Removes it again if a finished file of its number exists.
-    fn take_new(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
-        let Some(locked) = Self::lock(file, hidden)? else { return Ok(None) };
+    fn claim_new(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        let Some(locked) = Self::lock_hidden(file, hidden)? else { return Ok(None) };
         if locked.path.exists() {
-            locked.remove()?;
+            locked.remove_hidden()?;
             return Ok(None);
         }
         Ok(Some(locked))
     }
 
     /// Locks the file, unless another process has locked it, or the hidden name is no longer its name.
-    fn lock(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+    fn lock_hidden(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
         let Some(path) = finished_name(&hidden) else { return Ok(None) };
         match file.try_lock() {
             Ok(()) => {}
@@ -132,7 +132,7 @@ impl ClaimedFile {
     }
 
     /// Removes the file, unless its hidden name belongs to another file by now.
-    pub(super) fn remove(&self) -> io::Result<()> {
+    pub(super) fn remove_hidden(&self) -> io::Result<()> {
         if is_file_at(&self.file, &self.hidden)? { fs::remove_file(&self.hidden) } else { Ok(()) }
     }
 }
@@ -169,7 +169,7 @@ pub(super) fn finished_name(hidden: &Path) -> Option<PathBuf> {
 }
 
 /// Creates the next file of a table in its partition, under its hidden name.
-pub(super) fn claim(
+pub(super) fn claim_next_file(
     base: &Path,
     table: WritableTable,
     partition: HourPartition,
@@ -188,7 +188,7 @@ pub(super) fn claim(
         };
         // A recovery in another process may find the file before it is locked, and remove it as an empty leftover. Then the next
         // number is tried.
-        let taken = ClaimedFile::take_new(file, hidden.clone()).map_err(Error::file("lock", hidden))?;
+        let taken = ClaimedFile::claim_new(file, hidden.clone()).map_err(Error::file("lock", hidden))?;
         if let Some(claimed) = taken {
             return Ok(claimed);
         }
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn partitions_are_hours_of_utc() {
-        let at = |ns| HourPartition::of(ns).path().display().to_string();
+        let at = |ns| HourPartition::from_time(ns).path().display().to_string();
         assert_eq!(at(0), "date=1970-01-01/hour=00");
         assert_eq!(at(1_700_000_000_000_000_000), "date=2023-11-14/hour=22");
         assert_eq!(at(u64::MAX), "date=2554-07-21/hour=23");
@@ -222,7 +222,8 @@ mod tests {
     #[test]
     fn a_number_in_use_or_claimed_is_passed_over() {
         let directory = tempfile::tempdir().unwrap();
-        let claim = || claim(directory.path(), WritableTable::Flows, HourPartition::of(0)).unwrap();
+        let claim =
+            || claim_next_file(directory.path(), WritableTable::Flows, HourPartition::from_time(0)).unwrap();
         let first = claim();
         assert!(first.path.ends_with("flows/date=1970-01-01/hour=00/flows-000000.parquet"), "{first:?}");
         fs::rename(&first.hidden, &first.path).unwrap();
@@ -241,26 +242,27 @@ mod tests {
         let recovery = File::open(&hidden).unwrap();
         recovery.try_lock().unwrap();
         fs::remove_file(&hidden).unwrap();
-        let other = ClaimedFile::take_new(made(), hidden.clone()).unwrap().unwrap();
+        let other = ClaimedFile::claim_new(made(), hidden.clone()).unwrap().unwrap();
         let again = lost.try_clone().unwrap();
-        assert!(ClaimedFile::take_new(lost, hidden.clone()).unwrap().is_none(), "the recovery has it");
+        assert!(ClaimedFile::claim_new(lost, hidden.clone()).unwrap().is_none(), "the recovery has it");
         recovery.unlock().unwrap();
-        assert!(ClaimedFile::take_new(again, hidden.clone()).unwrap().is_none(), "it has no name");
+        assert!(ClaimedFile::claim_new(again, hidden.clone()).unwrap().is_none(), "it has no name");
         assert_eq!(other.name_on_disk().unwrap(), NameOnDisk::Hidden);
         drop(other);
         fs::remove_file(&hidden).unwrap();
         fs::write(finished_name(&hidden).unwrap(), "finished before").unwrap();
-        assert!(ClaimedFile::take_new(made(), hidden.clone()).unwrap().is_none());
+        assert!(ClaimedFile::claim_new(made(), hidden.clone()).unwrap().is_none());
         assert!(!hidden.exists());
     }
 
     #[test]
     fn a_file_is_taken_once_and_by_the_name_it_has() {
         let directory = tempfile::tempdir().unwrap();
-        let claimed = claim(directory.path(), WritableTable::Flows, HourPartition::of(0)).unwrap();
+        let claimed =
+            claim_next_file(directory.path(), WritableTable::Flows, HourPartition::from_time(0)).unwrap();
         let take = || {
             let file = File::open(&claimed.hidden).or_else(|_| File::open(&claimed.path)).unwrap();
-            ClaimedFile::take(file, claimed.hidden.clone()).unwrap()
+            ClaimedFile::claim_existing(file, claimed.hidden.clone()).unwrap()
         };
         assert!(take().is_none(), "it is locked");
         claimed.file.unlock().unwrap();

@@ -26,13 +26,13 @@ pub use terms::{FilterTerm, MISSING, NfdumpForm, TERMS, TermSyntax};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowFilter {
     expression: FilterExpression,
-    /// The time span that [`FlowFilter::started`] was given.
+    /// The time span that [`FlowFilter::started_in`] was given.
     pub span: TimeSpan,
 }
 
 impl Default for FlowFilter {
     fn default() -> Self {
-        Self::of(FilterExpression::All(Vec::new()))
+        Self::from_expression(FilterExpression::All(Vec::new()))
     }
 }
 
@@ -40,17 +40,17 @@ impl FromStr for FlowFilter {
     type Err = FilterError;
 
     fn from_str(text: &str) -> Result<Self, FilterError> {
-        parser::parse(text).map(Self::of)
+        parser::parse_filter(text).map(Self::from_expression)
     }
 }
 
 impl FlowFilter {
-    fn of(expression: FilterExpression) -> Self {
+    fn from_expression(expression: FilterExpression) -> Self {
         Self { expression, span: TimeSpan::default() }
     }
 
     /// Selects flows that began in this time span.
-    pub fn started(span: TimeSpan) -> Self {
+    pub fn started_in(span: TimeSpan) -> Self {
         let from = u128::from(span.from_ns.unwrap_or(0));
         // `to_ns` is exclusive, and ranges include both ends. A span that ends at 0 has no times at all.
         let to = span.to_ns.map_or(Some(u128::MAX), |to| u128::from(to).checked_sub(1));
@@ -61,22 +61,22 @@ impl FlowFilter {
 
     /// Selects records with one end in any of these prefixes; all records if there are none.
     pub fn either_address(prefixes: &[AddressPrefix]) -> Self {
-        either(
+        any_of_given(
             &["sourceIPv6Address", "destinationIPv6Address"],
-            prefixes.iter().map(AddressPrefix::range).collect(),
+            prefixes.iter().map(AddressPrefix::address_range).collect(),
         )
     }
 
     /// Selects records with any of these ports at one end; all records if there are none.
     pub fn either_port(ports: &[u16]) -> Self {
-        let ranges = ports.iter().map(|&port| ValueRange::one(port.into())).collect();
-        either(&["sourceTransportPort", "destinationTransportPort"], ranges)
+        let ranges = ports.iter().map(|&port| ValueRange::from_value(port.into())).collect();
+        any_of_given(&["sourceTransportPort", "destinationTransportPort"], ranges)
     }
 
     /// Selects records with any of these protocols; all records if there are none.
-    pub fn protocol(protocols: &[u8]) -> Self {
-        let ranges = protocols.iter().map(|&protocol| ValueRange::one(protocol.into())).collect();
-        either(&["protocolIdentifier"], ranges)
+    pub fn any_protocol(protocols: &[u8]) -> Self {
+        let ranges = protocols.iter().map(|&protocol| ValueRange::from_value(protocol.into())).collect();
+        any_of_given(&["protocolIdentifier"], ranges)
     }
 
     /// Selects records that both select.
@@ -90,7 +90,7 @@ impl FlowFilter {
 
     /// Selects records whose reverse direction this filter selects, seen as a record of its own.
     #[must_use]
-    pub(super) fn of_reverse(&self) -> Self {
+    pub(super) fn to_reversed(&self) -> Self {
         let is_some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
         // A one-way record has no reverse direction, so it must not match as an empty one.
         let has_reverse = ["reversePacketDeltaCount", "reverseOctetDeltaCount"].map(|column| {
@@ -100,17 +100,17 @@ impl FlowFilter {
             })
         });
         let has_reverse = FilterExpression::Any(has_reverse.to_vec());
-        Self::of(FilterExpression::All(vec![has_reverse, self.expression.reversed()]))
+        Self::from_expression(FilterExpression::All(vec![has_reverse, self.expression.to_reversed()]))
     }
 
     /// Selects records that one of them selects.
     #[must_use]
     pub(super) fn or(&self, other: &Self) -> Self {
-        Self::of(FilterExpression::Any(vec![self.expression.clone(), other.expression.clone()]))
+        Self::from_expression(FilterExpression::Any(vec![self.expression.clone(), other.expression.clone()]))
     }
 
     /// The columns that it reads, each once.
-    pub fn columns(&self) -> Vec<&'static str> {
+    pub fn needed_columns(&self) -> Vec<&'static str> {
         let mut columns = Vec::new();
         self.expression.add_columns(&mut columns);
         columns.sort_unstable();
@@ -119,13 +119,13 @@ impl FlowFilter {
     }
 
     /// The selected rows of a chunk, in order. The chunk must have the filter's columns.
-    pub fn rows(&self, chunk: &RowChunk) -> Vec<usize> {
-        self.rows_among(chunk, (0..chunk.rows).collect())
+    pub fn select_rows(&self, chunk: &RowChunk) -> Vec<usize> {
+        self.select_among(chunk, (0..chunk.rows).collect())
     }
 
     /// The selected ones among `rows`, which are in order.
-    pub(super) fn rows_among(&self, chunk: &RowChunk, mut rows: Vec<usize>) -> Vec<usize> {
-        self.expression.retain(chunk, &mut rows);
+    pub(super) fn select_among(&self, chunk: &RowChunk, mut rows: Vec<usize>) -> Vec<usize> {
+        self.expression.retain_rows(chunk, &mut rows);
         rows
     }
 
@@ -140,11 +140,11 @@ fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     let conditions = columns.iter().map(|&column| {
         FilterExpression::One(FlowCondition { operand: ConditionOperand::Column(column), test: test.clone() })
     });
-    FlowFilter::of(FilterExpression::Any(conditions.collect()))
+    FlowFilter::from_expression(FilterExpression::Any(conditions.collect()))
 }
 
 /// Selects records with one of these columns in a range; all records if there are no ranges.
-fn either(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
+fn any_of_given(columns: &[&'static str], ranges: Vec<ValueRange>) -> FlowFilter {
     if ranges.is_empty() { FlowFilter::default() } else { any_of(columns, ranges) }
 }
 
@@ -157,7 +157,7 @@ pub struct AddressPrefix {
 
 impl AddressPrefix {
     /// The range from its first to its last address.
-    fn range(&self) -> ValueRange {
+    fn address_range(&self) -> ValueRange {
         let rest = u128::MAX.checked_shr(self.length).unwrap_or(0);
         ValueRange { least: self.bits & !rest, greatest: self.bits | rest }
     }
@@ -194,7 +194,7 @@ fn read_prefix(text: &str) -> Option<AddressPrefix> {
 }
 
 /// An address as people write it: a mapped address as IPv4.
-pub fn address(bytes: [u8; 16]) -> IpAddr {
+pub fn canonical_address(bytes: [u8; 16]) -> IpAddr {
     match bytes {
         [.., a, b, c, d] if bytes.starts_with(&MAPPED) => IpAddr::V4(Ipv4Addr::new(a, b, c, d)),
         _ => IpAddr::V6(Ipv6Addr::from(bytes)),

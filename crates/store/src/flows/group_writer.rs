@@ -65,7 +65,7 @@ impl GroupWriter {
         !self.growing.is_empty()
     }
 
-    pub(super) fn add(&mut self, group: EncodedGroup) {
+    pub(super) fn add_group(&mut self, group: EncodedGroup) {
         self.waiting.push_back(group);
     }
 
@@ -75,18 +75,18 @@ impl GroupWriter {
     }
 
     /// Writes row groups and finishes files, each unless its last failure is too recent.
-    pub(super) fn place(&mut self) -> Result<(), Error> {
+    pub(super) fn write_due(&mut self) -> Result<(), Error> {
         let may_write = self.group_retry.is_due(self.now);
         let may_finish = self.finish_retry.is_due(self.now);
-        self.place_what(may_write, may_finish)
+        self.write_and_finish(may_write, may_finish)
     }
 
     /// Writes row groups and finishes files as far as the disk allows, and returns the first failure.
-    pub(super) fn place_now(&mut self) -> Result<(), Error> {
-        self.place_what(true, true)
+    pub(super) fn write_now(&mut self) -> Result<(), Error> {
+        self.write_and_finish(true, true)
     }
 
-    fn place_what(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
+    fn write_and_finish(&mut self, may_write: bool, may_finish: bool) -> Result<(), Error> {
         if may_finish {
             // Before the row groups, so that a file that ends in this pass is not tried twice.
             self.finish_again();
@@ -95,18 +95,18 @@ impl GroupWriter {
         if may_write {
             written = self.write_groups();
             self.kept.failures += u64::from(written.is_err());
-            self.group_retry.note(written.is_ok(), self.now);
+            self.group_retry.note_attempt(written.is_ok(), self.now);
         }
         // Row groups that still wait begin new files later: then the ending is repeated until none waits.
         if self.is_ending {
             self.end_growing();
             self.is_ending = !self.waiting.is_empty();
         }
-        self.shed();
+        self.shed_waiting();
         let finished = self.finish_failure.take().map_or(Ok(()), Err);
         if may_finish || finished.is_err() {
             self.kept.failures += u64::from(finished.is_err());
-            self.finish_retry.note(finished.is_ok(), self.now);
+            self.finish_retry.note_attempt(finished.is_ok(), self.now);
         }
         written.and(finished)
     }
@@ -125,7 +125,7 @@ impl GroupWriter {
             let Err(error) = self.write_group(&group) else { continue };
             // A group that cannot be encoded now never can be: waiting would not help.
             if matches!(error, Error::Encode(_)) {
-                self.kept.lose(group.carried);
+                self.kept.count_lost(group.carried);
             } else {
                 refused.push(place);
                 self.waiting.push_back(group);
@@ -138,8 +138,8 @@ impl GroupWriter {
     /// Writes a row group into the file of its partition. The result is that of this row group only, not of a file that ends on the way.
     fn write_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         let mut file = match self.take_growing(group.table, group.partition) {
-            None => PartialFile::begin(&self.directory, group)?,
-            Some(mut file) => match file.append(group) {
+            None => PartialFile::begin_file(&self.directory, group)?,
+            Some(mut file) => match file.append_group(group) {
                 Ok(()) => file,
                 Err(error) => {
                     // The file is finished with what it has; the row group begins a new file once there is room.
@@ -190,15 +190,15 @@ impl GroupWriter {
     /// Finishes a file, or keeps it for another attempt.
     fn finish_file(&mut self, file: PartialFile) {
         // Records count as stored only here: before the file has its name, a power cut could still lose it.
-        let failure = match file.finish() {
+        let failure = match file.try_finish() {
             Ok(FinishedFile::Stored { bytes }) => {
-                self.kept.store(file.carried);
+                self.kept.count_stored(file.carried);
                 self.kept.file_bytes += bytes;
                 return;
             }
             Ok(FinishedFile::Removed) => {
-                self.kept.lose(file.carried);
-                file.removed()
+                self.kept.count_lost(file.carried);
+                file.removed_error()
             }
             Err(error) => {
                 self.unfinished.push(file);
@@ -211,16 +211,16 @@ impl GroupWriter {
 
     /// Bytes of the row groups that wait.
     pub(super) fn waiting_memory(&self) -> usize {
-        self.waiting.iter().map(EncodedGroup::bytes).sum()
+        self.waiting.iter().map(EncodedGroup::page_bytes).sum()
     }
 
     /// Gives up the newest row groups beyond the bound of memory.
-    fn shed(&mut self) {
+    fn shed_waiting(&mut self) {
         let mut waiting = self.waiting_memory();
         while waiting > self.waiting_bytes {
             let Some(group) = self.waiting.pop_back() else { break };
-            waiting -= group.bytes();
-            self.kept.lose(group.carried);
+            waiting -= group.page_bytes();
+            self.kept.count_lost(group.carried);
         }
     }
 
@@ -228,17 +228,17 @@ impl GroupWriter {
     fn shed_unfinished(&mut self) {
         while self.unfinished.len() > UNFINISHED_MOST {
             let Some(file) = self.unfinished.pop() else { break };
-            self.kept.lose(file.carried);
+            self.kept.count_lost(file.carried);
         }
     }
 
     /// Gives up everything that could not be stored. Unfinished files stay for the next recovery.
-    pub(super) fn give_up(&mut self) {
+    pub(super) fn give_up_unstored(&mut self) {
         for group in self.waiting.drain(..) {
-            self.kept.lose(group.carried);
+            self.kept.count_lost(group.carried);
         }
         for file in self.growing.drain(..).chain(self.unfinished.drain(..)) {
-            self.kept.lose(file.carried);
+            self.kept.count_lost(file.carried);
         }
     }
 }

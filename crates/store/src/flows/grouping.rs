@@ -1,7 +1,7 @@
 //! Groupings of records: by columns, or by values made of several columns.
 
 use super::cells::ColumnCells;
-use super::columns::{FlowColumn, columns, counterpart, find_column};
+use super::columns::{FlowColumn, counterpart_column, find_column, flow_columns};
 use super::scan::RowChunk;
 use crate::convert::{clamp_to_u8, clamp_to_u16, clamp_to_u32};
 use packetrig_flow::element::ElementKind;
@@ -61,7 +61,7 @@ pub enum NoGrouping {
 }
 
 fn short_names() -> String {
-    columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
+    flow_columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
 }
 
 impl PartialEq for GroupPart {
@@ -121,13 +121,13 @@ impl GroupPart {
     }
 
     fn is_of_direction(&self) -> bool {
-        matches!(self, Self::Column(column) if counterpart(column.name) != column.name)
+        matches!(self, Self::Column(column) if counterpart_column(column.name) != column.name)
     }
 
-    fn columns(&self) -> Vec<&'static str> {
+    fn needed_columns(&self) -> Vec<&'static str> {
         match self {
             // Both columns, because the reverse direction of a record is keyed by the counterpart.
-            Self::Column(column) => vec![column.name, counterpart(column.name)],
+            Self::Column(column) => vec![column.name, counterpart_column(column.name)],
             Self::Pair => vec!["sourceIPv6Address", "destinationIPv6Address"],
             Self::Port => vec!["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"],
             Self::Exporter => vec!["exporterIPv6Address", "observationDomainId"],
@@ -135,12 +135,12 @@ impl GroupPart {
     }
 
     /// Finds the part's columns in a chunk, or those of the reverse direction.
-    fn cells<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
+    fn group_cells<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
         let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
         let ports = ["sourceTransportPort", "destinationTransportPort"];
         match self {
             Self::Column(column) => {
-                let name = if is_back { counterpart(column.name) } else { column.name };
+                let name = if is_back { counterpart_column(column.name) } else { column.name };
                 GroupCells::Column(column.kind, chunk.column(name))
             }
             Self::Pair => GroupCells::Pair(addresses.map(|name| chunk.column(name))),
@@ -156,27 +156,27 @@ impl GroupPart {
     }
 
     /// Reads its value from the start of a key, and removes it from there.
-    fn read(&self, key: &mut &[u8]) -> Option<GroupValue> {
+    fn read_value(&self, key: &mut &[u8]) -> Option<GroupValue> {
         Some(match self {
             Self::Column(column) => match column.kind {
-                ElementKind::Address => GroupValue::Address(take(key)?),
-                ElementKind::Mac => GroupValue::Mac(take(key)?),
+                ElementKind::Address => GroupValue::Address(take_bytes(key)?),
+                ElementKind::Mac => GroupValue::Mac(take_bytes(key)?),
                 ElementKind::Word | ElementKind::Fields => {
-                    let [length] = take(key)?;
+                    let [length] = take_bytes(key)?;
                     let (word, rest) = key.split_at_checked(length.into())?;
                     *key = rest;
                     GroupValue::Word(String::from_utf8_lossy(word).into_owned())
                 }
                 ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
-                    GroupValue::Number(u64::from_be_bytes(take(key)?))
+                    GroupValue::Number(u64::from_be_bytes(take_bytes(key)?))
                 }
             },
-            Self::Pair => GroupValue::Pair(take(key)?, take(key)?),
+            Self::Pair => GroupValue::Pair(take_bytes(key)?, take_bytes(key)?),
             Self::Port => {
-                let [protocol] = take(key)?;
-                GroupValue::Port(protocol, u16::from_be_bytes(take(key)?))
+                let [protocol] = take_bytes(key)?;
+                GroupValue::Port(protocol, u16::from_be_bytes(take_bytes(key)?))
             }
-            Self::Exporter => GroupValue::Exporter(take(key)?, u32::from_be_bytes(take(key)?)),
+            Self::Exporter => GroupValue::Exporter(take_bytes(key)?, u32::from_be_bytes(take_bytes(key)?)),
         })
     }
 }
@@ -191,24 +191,24 @@ enum GroupCells<'a> {
 
 impl GroupCells<'_> {
     /// Appends the value in a row to a key. Keys of equal values are equal, and keys have the order of the values.
-    fn append(&self, row: usize, key: &mut Vec<u8>) {
+    fn append_value(&self, row: usize, key: &mut Vec<u8>) {
         match self {
             Self::Column(kind, cells) => append_cell(*kind, cells, row, key),
             Self::Pair(ends) => {
                 // Sorted, so that both directions have the same key.
-                let mut ends = ends.map(|cells| cells.address(row));
+                let mut ends = ends.map(|cells| cells.address_at(row));
                 ends.sort_unstable();
                 key.extend_from_slice(ends.as_flattened());
             }
             Self::Port { protocol, ports } => {
-                let [one, other] = ports.map(|cells| cells.number(row));
+                let [one, other] = ports.map(|cells| cells.number_at(row));
                 // Columns of other programs' files may be wider than a protocol or a port.
-                key.push(clamp_to_u8(protocol.number(row)));
+                key.push(clamp_to_u8(protocol.number_at(row)));
                 key.extend_from_slice(&clamp_to_u16(one.min(other)).to_be_bytes());
             }
             Self::Exporter { address, domain } => {
-                key.extend_from_slice(&address.address(row));
-                key.extend_from_slice(&clamp_to_u32(domain.number(row)).to_be_bytes());
+                key.extend_from_slice(&address.address_at(row));
+                key.extend_from_slice(&clamp_to_u32(domain.number_at(row)).to_be_bytes());
             }
         }
     }
@@ -221,20 +221,20 @@ pub(super) struct GroupKeys<'a> {
 
 impl GroupKeys<'_> {
     /// Makes the key of a row.
-    pub(super) fn write(&self, row: usize, key: &mut Vec<u8>) {
+    pub(super) fn write_key(&self, row: usize, key: &mut Vec<u8>) {
         key.clear();
         for part in &self.parts {
-            part.append(row, key);
+            part.append_value(row, key);
         }
     }
 }
 
 fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec<u8>) {
     match kind {
-        ElementKind::Address => key.extend_from_slice(&cells.address(row)),
-        ElementKind::Mac => key.extend_from_slice(&cells.mac(row)),
+        ElementKind::Address => key.extend_from_slice(&cells.address_at(row)),
+        ElementKind::Mac => key.extend_from_slice(&cells.mac_at(row)),
         ElementKind::Word | ElementKind::Fields => {
-            let word = cells.word(row);
+            let word = cells.word_at(row);
             // Cut at a character, so that a truncated word is still valid text.
             let word = &word.as_bytes()[..word.floor_char_boundary(WORD_MOST)];
             // At most WORD_MOST, which fits. The length comes first, so that the key can be read back.
@@ -243,12 +243,12 @@ fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec
         }
         ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
             // Big-endian, so that keys compare like numbers: groups of equal size are shown in this order.
-            key.extend_from_slice(&cells.number(row).to_be_bytes());
+            key.extend_from_slice(&cells.number_at(row).to_be_bytes());
         }
     }
 }
 
-fn take<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
+fn take_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
     let (first, rest) = key.split_first_chunk::<N>()?;
     *key = rest;
     Some(*first)
@@ -265,18 +265,18 @@ impl FlowGrouping {
         self.parts.iter().any(GroupPart::is_of_direction)
     }
 
-    pub(super) fn columns(&self) -> Vec<&'static str> {
-        self.parts.iter().flat_map(GroupPart::columns).collect()
+    pub(super) fn needed_columns(&self) -> Vec<&'static str> {
+        self.parts.iter().flat_map(GroupPart::needed_columns).collect()
     }
 
     /// The keys of a chunk's rows, or of their reverse direction.
-    pub(super) fn keys<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
-        GroupKeys { parts: self.parts.iter().map(|part| part.cells(chunk, is_back)).collect() }
+    pub(super) fn row_keys<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
+        GroupKeys { parts: self.parts.iter().map(|part| part.group_cells(chunk, is_back)).collect() }
     }
 
     /// Reads the values of a key.
-    pub(super) fn values(&self, mut key: &[u8]) -> Vec<GroupValue> {
-        self.parts.iter().filter_map(|part| part.read(&mut key)).collect()
+    pub(super) fn read_values(&self, mut key: &[u8]) -> Vec<GroupValue> {
+        self.parts.iter().filter_map(|part| part.read_value(&mut key)).collect()
     }
 }
 

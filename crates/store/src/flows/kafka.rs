@@ -11,9 +11,9 @@ mod broker;
 mod wire;
 
 use super::columns::SourcedRow;
-use super::sink::carried;
+use super::sink::sum_carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
-use batch::{KafkaProducer, RecordBatch, batches};
+use batch::{KafkaProducer, RecordBatch, split_into_batches};
 use broker::{KafkaBroker, ProduceOutcome};
 use packetrig_flow::FlowRecord;
 use packetrig_units::{MonoTime, Nanos};
@@ -83,7 +83,7 @@ impl KafkaSink {
     }
 
     /// Sends the waiting rows, and gives up those that cannot be sent.
-    fn deliver(&mut self) -> Result<(), Error> {
+    fn deliver_rows(&mut self) -> Result<(), Error> {
         if self.rows.is_empty() {
             return Ok(());
         }
@@ -97,19 +97,19 @@ impl KafkaSink {
                 thread::sleep(wait.to_std());
                 wait = Nanos::new(wait.as_u64().saturating_mul(2));
             }
-            done = self.attempt(&mut batches);
+            done = self.try_deliver(&mut batches);
             match &done {
                 Ok(()) => break,
-                Err(_) => self.failed(),
+                Err(_) => self.forget_cluster(),
             }
         }
         // A refusal of one batch does not stop the others, so it is reported only now.
         self.is_down = done.is_err();
         let done = done.and(self.refusal.take().map_or(Ok(()), Err));
         let unsent = batches.iter().flat_map(|batch| &batch.rows).chain(&self.rows);
-        let lost = carried(unsent.map(|row| &row.record));
+        let lost = sum_carried(unsent.map(|row| &row.record));
         if lost.records > 0 {
-            self.kept.lose(lost);
+            self.kept.count_lost(lost);
             self.rows.clear();
             // The broker would miss the sequence numbers of the lost batches: a new producer begins a new sequence.
             self.producer = None;
@@ -118,13 +118,13 @@ impl KafkaSink {
     }
 
     /// Forgets the cluster: outdated leaders may be the reason of the failure.
-    fn failed(&mut self) {
+    fn forget_cluster(&mut self) {
         self.kept.failures += 1;
         self.connections.clear();
         self.leaders.clear();
     }
 
-    fn attempt(&mut self, unsent: &mut VecDeque<RecordBatch>) -> Result<(), Error> {
+    fn try_deliver(&mut self, unsent: &mut VecDeque<RecordBatch>) -> Result<(), Error> {
         if self.leaders.is_empty() {
             self.leaders = self.find_leaders()?;
         }
@@ -132,13 +132,15 @@ impl KafkaSink {
         // numbers as long as the producer is the same.
         if !self.rows.is_empty() {
             let partitions: Vec<i32> = self.leaders.iter().map(|leader| leader.partition).collect();
-            unsent.extend(batches(std::mem::take(&mut self.rows), &partitions));
+            unsent.extend(split_into_batches(std::mem::take(&mut self.rows), &partitions));
         }
         while let Some(batch) = unsent.front_mut() {
-            match self.send(batch)? {
-                ProduceOutcome::Stored => self.kept.store(carried(batch.rows.iter().map(|row| &row.record))),
+            match self.send_batch(batch)? {
+                ProduceOutcome::Stored => {
+                    self.kept.count_stored(sum_carried(batch.rows.iter().map(|row| &row.record)))
+                }
                 ProduceOutcome::Never(error) => {
-                    self.kept.lose(carried(batch.rows.iter().map(|row| &row.record)));
+                    self.kept.count_lost(sum_carried(batch.rows.iter().map(|row| &row.record)));
                     // The broker never stored the sequence numbers of this batch, see `deliver`.
                     self.producer = None;
                     self.refusal = Some(error);
@@ -149,7 +151,7 @@ impl KafkaSink {
         Ok(())
     }
 
-    fn send(&mut self, batch: &mut RecordBatch) -> Result<ProduceOutcome, Error> {
+    fn send_batch(&mut self, batch: &mut RecordBatch) -> Result<ProduceOutcome, Error> {
         let leader = self.leaders.iter().find(|leader| leader.partition == batch.partition);
         let leader = leader.cloned().ok_or_else(no_leader)?;
         if !self.connections.contains_key(&leader.broker) {
@@ -158,12 +160,12 @@ impl KafkaSink {
         }
         let broker = self.connections.get_mut(&leader.broker).ok_or_else(no_leader)?;
         if self.producer.is_none() {
-            self.producer = Some(broker.producer()?);
+            self.producer = Some(broker.init_producer()?);
         }
         let Some(producer) = &mut self.producer else { return Err(no_leader()) };
         // Encoded for each attempt, because a new producer changes the sequence numbers in the batch.
-        let bytes = batch.encode(producer);
-        match broker.produce(&self.options.topic, batch.partition, &bytes) {
+        let bytes = batch.encode_for(producer);
+        match broker.produce_batch(&self.options.topic, batch.partition, &bytes) {
             Err(Error::OutOfSequence { peer }) => {
                 // The next attempt gets a new producer. Batches that were acknowledged are not sent again.
                 self.producer = None;
@@ -178,7 +180,7 @@ impl KafkaSink {
         // Any broker can name the leaders: one that is down must not stop the others.
         for address in &self.options.brokers {
             match KafkaBroker::connect(address, &self.options)
-                .and_then(|mut broker| broker.leaders(&self.options.topic))
+                .and_then(|mut broker| broker.fetch_leaders(&self.options.topic))
             {
                 Ok(leaders) => return Ok(leaders),
                 Err(error) => last = error,
@@ -193,33 +195,33 @@ fn no_leader() -> Error {
 }
 
 impl RecordSink for KafkaSink {
-    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
         // In portions, so that one large call does not hold more than ROWS rows beyond the limit.
         for some in records.chunks(ROWS) {
-            self.kept.offer(some);
+            self.kept.count_offered(some);
             self.rows.extend(some.iter().map(|record| SourcedRow { record: record.clone(), source }));
             if self.rows.len() >= ROWS {
-                done = self.deliver().and(done);
+                done = self.deliver_rows().and(done);
             }
         }
         done
     }
 
-    fn tick(&mut self, _now: MonoTime) -> Result<(), Error> {
-        self.deliver()
+    fn on_tick(&mut self, _now: MonoTime) -> Result<(), Error> {
+        self.deliver_rows()
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        self.deliver()
+    fn flush_records(&mut self) -> Result<(), Error> {
+        self.deliver_rows()
     }
 
-    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
-        let done = self.deliver();
+    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+        let done = self.deliver_rows();
         (self.kept, done)
     }
 
-    fn kept(&self) -> KeptCounts {
+    fn kept_counts(&self) -> KeptCounts {
         self.kept
     }
 }

@@ -4,7 +4,7 @@
 //! bytes are multiplied to 128 bits, and the two halves are folded. Each map has a random secret, so that nobody can send
 //! flows whose keys collide.
 
-use packetrig_flow::hash::fold;
+use packetrig_flow::hash::fold_product;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Odd numbers without a pattern (from the fractions of the golden ratio and of pi).
@@ -39,8 +39,8 @@ pub(super) struct KeyHasher {
 }
 
 impl KeyHasher {
-    fn mix(&mut self, word: u64) {
-        self.state = fold(self.state ^ word ^ FIRST, self.secret ^ SECOND);
+    fn mix_word(&mut self, word: u64) {
+        self.state = fold_product(self.state ^ word ^ FIRST, self.secret ^ SECOND);
     }
 }
 
@@ -48,20 +48,20 @@ impl Hasher for KeyHasher {
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
         for word in words {
-            self.mix(u64::from_le_bytes(*word));
+            self.mix_word(u64::from_le_bytes(*word));
         }
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
         // The length distinguishes a short rest from one that ends in zeros.
-        self.mix(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
+        self.mix_word(u64::from_le_bytes(last) ^ (bytes.len() as u64) << 56);
     }
 
     fn write_usize(&mut self, number: usize) {
-        self.mix(number as u64);
+        self.mix_word(number as u64);
     }
 
     fn finish(&self) -> u64 {
-        fold(self.state, self.secret)
+        fold_product(self.state, self.secret)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Ledgers that are stored beside the records.
 
-use super::columns::{LedgerRow, ledger_of};
-use super::scan::{ledger_files, open};
+use super::columns::{LedgerRow, ledger_from_numbers};
+use super::scan::{ledger_files, open_parquet};
 use super::{Error, RecordMaker};
 use packetrig_flow::MeterLedger;
 use parquet::errors::{ParquetError, Result as ParquetResult};
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 const METERS_MOST: usize = 10_000;
 
 /// The newest ledger of every meter in these places, with its time in nanoseconds since 1970.
-pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
+pub fn newest_ledgers(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLedger)>, Error> {
     let mut newest = BTreeMap::new();
     for path in ledger_files(places)? {
-        let file = open(&path)?;
-        for row in file.get_row_iter(None).map_err(Error::damaged(&path))? {
+        let file = open_parquet(&path)?;
+        for row in file.get_row_iter(None).map_err(Error::damaged_file(&path))? {
             let LedgerRow { at_ns, source, ledger } =
-                row.and_then(|row| read(&row, &path)).map_err(Error::damaged(&path))?;
+                row.and_then(|row| read_ledger(&row, &path)).map_err(Error::damaged_file(&path))?;
             // Exporters choose their domains: a single one could otherwise fill the memory with ledgers.
             if newest.len() >= METERS_MOST && !newest.contains_key(&source) {
                 continue;
@@ -34,7 +34,7 @@ pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<RecordMaker, (u64, MeterLed
     Ok(newest)
 }
 
-fn read(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
+fn read_ledger(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
     // Columns are found by name and not by position: files of earlier versions have fewer.
     let mut numbers = BTreeMap::new();
     let mut exporter = None;
@@ -59,7 +59,7 @@ fn read(row: &Row, path: &Path) -> ParquetResult<LedgerRow> {
     Ok(LedgerRow {
         at_ns,
         source: RecordMaker { exporter, domain: domain.unwrap_or(0) },
-        ledger: ledger_of(|name| numbers.get(name).copied()),
+        ledger: ledger_from_numbers(|name| numbers.get(name).copied()),
     })
 }
 
@@ -82,10 +82,10 @@ mod tests {
             ledger
         };
         for (seen, source, at) in [(1, here, 5), (u64::MAX, there, 1), (7, here, 3700), (2, here, 6)] {
-            sink.ledger(&ledger(seen), source, THIRTEEN + at * SECOND).unwrap();
+            sink.write_ledger(&ledger(seen), source, THIRTEEN + at * SECOND).unwrap();
         }
-        sink.close().1.unwrap();
-        let found = newest(&[directory.path().to_owned()]).unwrap();
+        sink.close_sink().1.unwrap();
+        let found = newest_ledgers(&[directory.path().to_owned()]).unwrap();
         let expected =
             [(here, (THIRTEEN + 3700 * SECOND, ledger(7))), (there, (THIRTEEN + SECOND, ledger(u64::MAX)))];
         assert_eq!(found, BTreeMap::from(expected));

@@ -5,7 +5,7 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
 /// Connects to `host`, `host:port` or `[address]:port`. `timeout` limits the connection, and each call on it.
-pub(super) fn connect(address: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+pub(super) fn connect_tcp(address: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     // An IPv6 address without brackets ends in a colon and digits, too, but that is not a port.
     let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
         port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))

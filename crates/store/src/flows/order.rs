@@ -5,9 +5,9 @@
 //! Invariant: no more records are held than are asked for. Equal records keep the order of the files.
 
 use super::Error;
-use super::columns::{columns, find_column};
+use super::columns::{find_column, flow_columns};
 use super::filter::{ConditionOperand, FlowFilter, OperandCells};
-use super::scan::{RowChunk, RowPlace, scan, scan_rows};
+use super::scan::{RowChunk, RowPlace, scan_records, scan_rows};
 use packetrig_flow::element::ElementKind;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -35,7 +35,7 @@ pub struct NoOrder {
 }
 
 fn short_names() -> String {
-    columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
+    flow_columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
 }
 
 impl FromStr for RecordOrder {
@@ -48,7 +48,7 @@ impl FromStr for RecordOrder {
 
 fn read_order(text: &str) -> Option<RecordOrder> {
     let (word, direction) = text.split_once(':').map_or((text, None), |(word, rest)| (word, Some(rest)));
-    let found = OrderedBy::find(&word.to_ascii_lowercase())?;
+    let found = OrderedBy::from_word(&word.to_ascii_lowercase())?;
     let is_largest_first = match direction {
         None => found.is_amount,
         Some("a") => false,
@@ -69,20 +69,20 @@ struct OrderedBy {
 }
 
 impl OrderedBy {
-    fn find(word: &str) -> Option<Self> {
+    fn from_word(word: &str) -> Option<Self> {
         let value = match word {
             "duration" => ConditionOperand::Duration { unit_ns: 1 },
             "pps" => ConditionOperand::PerSecond { column: PACKETS, factor: 1 },
             "bps" => ConditionOperand::PerSecond { column: BYTES, factor: 8 },
             "bpp" => ConditionOperand::Ratio { of: BYTES, per: PACKETS },
-            "tstart" => return Self::column("start"),
-            "tend" => return Self::column("end"),
-            word => return Self::column(word),
+            "tstart" => return Self::from_column("start"),
+            "tend" => return Self::from_column("end"),
+            word => return Self::from_column(word),
         };
         Some(Self { value, is_amount: true })
     }
 
-    fn column(word: &str) -> Option<Self> {
+    fn from_column(word: &str) -> Option<Self> {
         let column = find_column(word)?;
         // Columns that count something have a unit. Times have one, too, and are no amounts.
         let is_amount = !column.unit.is_empty() && column.kind != ElementKind::Time;
@@ -98,8 +98,8 @@ struct OrderKey<W> {
 }
 
 impl<'a> OrderKey<&'a str> {
-    fn of(cells: &'a OperandCells<'_>, row: usize) -> Self {
-        Self { number: cells.wide_value(row), word: cells.word(row) }
+    fn from_cells(cells: &'a OperandCells<'_>, row: usize) -> Self {
+        Self { number: cells.wide_value_at(row), word: cells.word_at(row) }
     }
 }
 
@@ -111,7 +111,7 @@ struct RankedRecord<W> {
 }
 
 impl<W: AsRef<str>> RankedRecord<W> {
-    fn compare<V: AsRef<str>>(&self, other: &RankedRecord<V>) -> Ordering {
+    fn compare_rank<V: AsRef<str>>(&self, other: &RankedRecord<V>) -> Ordering {
         // Equal keys keep the order of the files, whichever end comes first.
         let numbers = self.key.number.cmp(&other.key.number);
         let by_key = numbers.then_with(|| self.key.word.as_ref().cmp(other.key.word.as_ref()));
@@ -131,7 +131,7 @@ impl RankedRecord<&str> {
 
 impl Ord for RankedRecord<String> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.compare(other)
+        self.compare_rank(other)
     }
 }
 
@@ -200,17 +200,20 @@ fn first_places(
     let RecordOrder { by, is_largest_first } = order;
     let mut first: BinaryHeap<RankedRecord<String>> = BinaryHeap::new();
     let mut count = 0;
-    scan(files, filter, &by.columns(), &mut |chunk, rows| {
+    scan_records(files, filter, &by.needed_columns(), &mut |chunk, rows| {
         count += rows.len() as u64;
-        let cells = by.cells(chunk);
+        let cells = by.operand_cells(chunk);
         // With `most` 0 only the count is wanted, and the heap stays empty.
         for &row in rows.iter().filter(|_| most > 0) {
-            let ranked =
-                RankedRecord { key: OrderKey::of(&cells, row), place: chunk.place(row), is_largest_first };
+            let ranked = RankedRecord {
+                key: OrderKey::from_cells(&cells, row),
+                place: chunk.row_place(row),
+                is_largest_first,
+            };
             // The heap's top is the last of those held, so most records are dismissed by one comparison and without a copy.
             if first.len() < most {
                 first.push(ranked.to_owned());
-            } else if first.peek().is_some_and(|last| ranked.compare(last).is_lt()) {
+            } else if first.peek().is_some_and(|last| ranked.compare_rank(last).is_lt()) {
                 first.pop();
                 first.push(ranked.to_owned());
             }
@@ -235,7 +238,7 @@ mod tests {
         let first =
             first_records(files, &filter.parse().unwrap(), &["flowId"], order, most, &mut |chunk, row| {
                 shown += 1;
-                u64::MAX - chunk.column("flowId").number(row)
+                u64::MAX - chunk.column("flowId").number_at(row)
             });
         let first = first.unwrap();
         (first.shown, first.count, shown)
@@ -248,8 +251,8 @@ mod tests {
         options.group_rows = 300;
         let mut sink = ParquetSink::new(options).unwrap();
         let given = records(2000);
-        sink.write(&given, RecordMaker::default()).unwrap();
-        sink.close().1.unwrap();
+        sink.write_records(&given, RecordMaker::default()).unwrap();
+        sink.close_sink().1.unwrap();
         let files = flow_files(&[directory.path().to_owned()]).unwrap();
         let of = |filter: &str, order: &str, most| numbers(&files, filter, order, most).0;
         // Record n has n + 1 packets and begins n seconds late; source ports are 40000 + n % 1000, protocols 6 or 17.
@@ -279,11 +282,11 @@ mod tests {
         options.group_rows = 1 << 14;
         let mut sink = ParquetSink::new(options).unwrap();
         for _ in 0..40 {
-            sink.write(&records(3000), RecordMaker::default()).unwrap();
+            sink.write_records(&records(3000), RecordMaker::default()).unwrap();
         }
-        sink.close().1.unwrap();
+        sink.close_sink().1.unwrap();
         let files = flow_files(&[directory.path().to_owned()]).unwrap();
-        let all: Vec<_> = columns().iter().map(|column| column.name).collect();
+        let all: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
         let cost = |wanted: &[&'static str]| {
             let begun_ns = clock::thread_cpu_ns();
             let order = "flow-id".parse().unwrap();

@@ -13,7 +13,7 @@ use super::columns::{LedgerRow, SourcedRow};
 use super::files::{HourPartition, PartitionedHours};
 use super::group_writer::GroupWriter;
 use super::row_group::EncodedGroup;
-use super::sink::carried;
+use super::sink::sum_carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use packetrig_flow::{FlowRecord, MeterLedger};
 use packetrig_sys::clock;
@@ -86,11 +86,11 @@ impl ParquetSink {
     }
 
     /// Makes row groups of all waiting rows.
-    fn group(&mut self) -> Result<(), Error> {
+    fn group_all(&mut self) -> Result<(), Error> {
         // Sorted by start, the statistics of a row group have narrow bounds: queries for a time span skip most row groups.
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
-        let RowsByHour { hours, rest } = by_hour(&rows, self.partitioned());
+        let RowsByHour { hours, rest } = by_hour(&rows, self.partitioned_hours());
         let mut done = Ok(());
         for (partition, rows) in hours {
             done = self.add_flows(partition, rows).and(done);
@@ -109,7 +109,7 @@ impl ParquetSink {
     fn group_early(&mut self) -> Result<(), Error> {
         let mut rows = std::mem::take(&mut self.rows);
         rows.sort_by_key(|row| row.record.first_ns());
-        let hours = self.partitioned();
+        let hours = self.partitioned_hours();
         let mut done = Ok(());
         for rows in rows.chunk_by(|a, b| hours.of_row(a) == hours.of_row(b)) {
             // Rows of other hours stay sorted, so the next sort of nearly sorted rows is cheap.
@@ -125,32 +125,32 @@ impl ParquetSink {
     }
 
     fn add_flows(&mut self, partition: HourPartition, rows: &[SourcedRow]) -> Result<(), Error> {
-        let group = EncodedGroup::of_flows(partition, rows)
+        let group = EncodedGroup::from_flows(partition, rows)
             // These rows are not in `self.rows` any more, so they must be counted here or nowhere.
-            .inspect_err(|_| self.writer.kept.lose(carried(rows.iter().map(|row| &row.record))))?;
-        self.writer.add(group);
+            .inspect_err(|_| self.writer.kept.count_lost(sum_carried(rows.iter().map(|row| &row.record))))?;
+        self.writer.add_group(group);
         Ok(())
     }
 
     fn group_ledgers(&mut self) -> Result<(), Error> {
         let mut ledgers = std::mem::take(&mut self.ledgers);
-        let hours = self.partitioned();
-        let partition = |row: &LedgerRow| hours.partition(row.at_ns);
+        let hours = self.partitioned_hours();
+        let partition = |row: &LedgerRow| hours.partition_of(row.at_ns);
         // The sort is stable: rows of one partition stay in their order, and become one row group even if they arrived mixed.
         ledgers.sort_by_key(partition);
         let mut done = Ok(());
         for rows in ledgers.chunk_by(|a, b| partition(a) == partition(b)) {
-            match EncodedGroup::of_ledgers(partition(&rows[0]), rows) {
-                Ok(group) => self.writer.add(group),
+            match EncodedGroup::from_ledgers(partition(&rows[0]), rows) {
+                Ok(group) => self.writer.add_group(group),
                 Err(error) => done = Err(error),
             }
         }
         done
     }
 
-    fn partitioned(&self) -> PartitionedHours {
+    fn partitioned_hours(&self) -> PartitionedHours {
         if self.options.is_live {
-            PartitionedHours::around(clock::wall_clock_ns())
+            PartitionedHours::around_now(clock::wall_clock_ns())
         } else {
             PartitionedHours::ALL
         }
@@ -158,7 +158,7 @@ impl ParquetSink {
 
     /// Makes row groups of all rows and ends all files.
     fn end_all(&mut self) -> Result<(), Error> {
-        let grouped = self.group();
+        let grouped = self.group_all();
         self.writer.end_files();
         self.since = None;
         grouped
@@ -173,7 +173,7 @@ impl ParquetSink {
 impl PartitionedHours {
     /// The partition of the hour in which a row's flow began.
     fn of_row(self, row: &SourcedRow) -> HourPartition {
-        self.partition(row.record.first_ns())
+        self.partition_of(row.record.first_ns())
     }
 }
 
@@ -208,14 +208,14 @@ fn by_hour(sorted: &[SourcedRow], partitioned: PartitionedHours) -> RowsByHour<'
 }
 
 impl RecordSink for ParquetSink {
-    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
         let mut done = Ok(());
-        self.writer.kept.offer(records);
+        self.writer.kept.count_offered(records);
         for record in records {
             self.rows.push(SourcedRow { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
-                done = self.group().and(done);
-                done = self.writer.place().and(done);
+                done = self.group_all().and(done);
+                done = self.writer.write_due().and(done);
             }
         }
         self.since = self.since.or(self.writer.now);
@@ -223,16 +223,16 @@ impl RecordSink for ParquetSink {
         done
     }
 
-    fn ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
+    fn write_ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
         self.ledgers.push(LedgerRow { at_ns, source, ledger: *ledger });
         self.since = self.since.or(self.writer.now);
         if self.ledgers.len() < LEDGERS_MOST {
             return Ok(());
         }
-        self.group_ledgers().and_then(|()| self.writer.place())
+        self.group_ledgers().and_then(|()| self.writer.write_due())
     }
 
-    fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
+    fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
         self.writer.now = Some(now);
         // A file that grows must be finished in time, even if no more rows come.
         let waits = !(self.rows.is_empty() && self.ledgers.is_empty()) || self.writer.has_growing();
@@ -249,22 +249,22 @@ impl RecordSink for ParquetSink {
         } else if self.is_group_due(now) {
             done = self.group_early();
         }
-        self.writer.place().and(done)
+        self.writer.write_due().and(done)
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush_records(&mut self) -> Result<(), Error> {
         let ended = self.end_all();
-        self.writer.place_now().and(ended)
+        self.writer.write_now().and(ended)
     }
 
-    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
-        let done = self.flush();
+    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+        let done = self.flush_records();
         // The counts are final after this: everything that still waits counts as lost.
-        self.writer.give_up();
+        self.writer.give_up_unstored();
         (self.writer.kept, done)
     }
 
-    fn kept(&self) -> KeptCounts {
+    fn kept_counts(&self) -> KeptCounts {
         self.writer.kept
     }
 }
@@ -272,7 +272,7 @@ impl RecordSink for ParquetSink {
 impl Drop for ParquetSink {
     fn drop(&mut self) {
         // Records must not be lost just because the caller did not call `close`. Errors have nobody to go to here.
-        drop(self.flush());
+        drop(self.flush_records());
     }
 }
 

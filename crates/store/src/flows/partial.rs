@@ -34,8 +34,8 @@ pub(super) struct PartialFile {
 
 impl PartialFile {
     /// Begins a file with a row group. If that fails, no file is left.
-    pub(super) fn begin(directory: &Path, group: &EncodedGroup) -> Result<Self, Error> {
-        let claimed = files::claim(directory, group.table, group.partition)?;
+    pub(super) fn begin_file(directory: &Path, group: &EncodedGroup) -> Result<Self, Error> {
+        let claimed = files::claim_next_file(directory, group.table, group.partition)?;
         let mut file = Self {
             table: group.table,
             partition: group.partition,
@@ -46,10 +46,10 @@ impl PartialFile {
             footer: None,
             footer_bytes: 0,
         };
-        let begun = file.write(&MAGIC).and_then(|()| file.append(group));
+        let begun = file.write_bytes(&MAGIC).and_then(|()| file.append_group(group));
         if begun.is_err() {
             // A full disk needs the room. The next recovery removes what cannot be removed here.
-            drop(file.claimed.remove());
+            drop(file.claimed.remove_hidden());
         }
         begun.map(|()| file)
     }
@@ -59,45 +59,45 @@ impl PartialFile {
     }
 
     /// Adds a row group, or leaves the file as it was.
-    pub(super) fn append(&mut self, group: &EncodedGroup) -> Result<(), Error> {
+    pub(super) fn append_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
         // The block is encoded for this very offset, because the metadata has absolute offsets.
-        let placed = group.at(self.end).map_err(Error::Encode)?;
-        let footer_bytes = self.footer_bytes + (placed.block.len() - group.bytes()) as u64;
+        let placed = group.place_at(self.end).map_err(Error::Encode)?;
+        let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
         // The sum of both footers is more than the joint one, so the file can always be finished.
         let wanted = placed.block.len() as u64 + footer_bytes;
-        set_aside_beyond(&self.claimed.file, self.end, wanted).map_err(self.failed("write"))?;
+        set_aside_beyond(&self.claimed.file, self.end, wanted).map_err(self.file_error("write"))?;
         // If this fails, `end` is unchanged: what was written beyond it is overwritten later, or cut off by `finish`.
-        self.write(&placed.block)?;
+        self.write_bytes(&placed.block)?;
         self.footer_bytes = footer_bytes;
-        self.carried.add(group.carried);
+        self.carried.add_records(group.carried);
         match &mut self.footer {
-            Some(footer) => footer.add(placed.footer),
+            Some(footer) => footer.append_groups(placed.footer),
             none => *none = Some(placed.footer),
         }
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
         // `end` moves only after the whole write, so a failed one leaves the file as it was.
-        self.claimed.file.write_all_at(bytes, self.end).map_err(self.failed("write"))?;
+        self.claimed.file.write_all_at(bytes, self.end).map_err(self.file_error("write"))?;
         self.end += bytes.len() as u64;
         Ok(())
     }
 
-    fn failed(&self, what: &'static str) -> impl FnOnce(io::Error) -> Error + use<> {
+    fn file_error(&self, what: &'static str) -> impl FnOnce(io::Error) -> Error + use<> {
         Error::file(what, self.claimed.hidden.clone())
     }
 
     /// Writes the footer and renames the file. It can be tried again.
-    pub(super) fn finish(&self) -> Result<FinishedFile, Error> {
+    pub(super) fn try_finish(&self) -> Result<FinishedFile, Error> {
         // With a single row group, the footer of its block is that of the file.
         let footer = self.footer.as_ref().filter(|footer| footer.groups().len() > 1);
-        finish(&self.claimed, self.end, footer)
+        finish_claimed(&self.claimed, self.end, footer)
     }
 
     /// The error for the records of a file that was removed.
-    pub(super) fn removed(&self) -> Error {
-        self.failed("finish")(io::Error::new(
+    pub(super) fn removed_error(&self) -> Error {
+        self.file_error("finish")(io::Error::new(
             ErrorKind::NotFound,
             "it was removed, or renamed by another process",
         ))
@@ -117,12 +117,12 @@ pub(super) enum FinishedFile {
 /// Ends a file after `end`, where its last block ends: writes `footer`, unless that of the last block is enough, and renames the file.
 ///
 /// Each step may be repeated. A file that was renamed in an earlier attempt only has its directory synced.
-pub(super) fn finish(
+pub(super) fn finish_claimed(
     claimed: &ClaimedFile,
     end: u64,
     footer: Option<&FileFooter>,
 ) -> Result<FinishedFile, Error> {
-    let footer = footer.map_or(Ok(Vec::new()), FileFooter::encode).map_err(Error::Encode)?;
+    let footer = footer.map_or(Ok(Vec::new()), FileFooter::encode_footer).map_err(Error::Encode)?;
     // A failed write may have left bytes behind this length; they are cut off below.
     let bytes = end + footer.len() as u64;
     let ClaimedFile { file, hidden, path } = claimed;
@@ -142,7 +142,8 @@ pub(super) fn finish(
     if claimed.name_on_disk().map_err(Error::file("look for", path))? != NameOnDisk::Finished {
         return Ok(FinishedFile::Removed);
     }
-    disk::sync(path.parent().unwrap_or(path)).map_err(Error::file("sync the directory of", path))?;
+    disk::sync_directory(path.parent().unwrap_or(path))
+        .map_err(Error::file("sync the directory of", path))?;
     Ok(FinishedFile::Stored { bytes })
 }
 
@@ -158,9 +159,9 @@ mod tests {
             .into_iter()
             .map(|record| SourcedRow { record, source: RecordMaker::default() })
             .collect();
-        let group = EncodedGroup::of_flows(HourPartition(None), &rows).unwrap();
-        let mut file = PartialFile::begin(directory, &group).unwrap();
-        file.append(&group).unwrap();
+        let group = EncodedGroup::from_flows(HourPartition(None), &rows).unwrap();
+        let mut file = PartialFile::begin_file(directory, &group).unwrap();
+        file.append_group(&group).unwrap();
         file
     }
 
@@ -168,10 +169,10 @@ mod tests {
     fn a_file_that_was_renamed_and_not_synced_is_finished_by_the_next_attempt() {
         let directory = tempfile::tempdir().unwrap();
         let file = partial(directory.path());
-        let first = file.finish().unwrap();
+        let first = file.try_finish().unwrap();
         let bytes = fs::metadata(&file.claimed.path).unwrap().len();
         assert_eq!(first, FinishedFile::Stored { bytes });
-        assert_eq!(file.finish().unwrap(), first);
+        assert_eq!(file.try_finish().unwrap(), first);
     }
 
     #[test]
@@ -180,9 +181,9 @@ mod tests {
         let file = partial(directory.path());
         fs::remove_file(&file.claimed.hidden).unwrap();
         fs::write(&file.claimed.hidden, "another process's").unwrap();
-        assert_eq!(file.finish().unwrap(), FinishedFile::Removed);
+        assert_eq!(file.try_finish().unwrap(), FinishedFile::Removed);
         assert_eq!(fs::read_to_string(&file.claimed.hidden).unwrap(), "another process's");
         assert!(!file.claimed.path.exists());
-        assert!(file.removed().to_string().contains("removed"));
+        assert!(file.removed_error().to_string().contains("removed"));
     }
 }

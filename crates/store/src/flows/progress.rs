@@ -8,7 +8,7 @@
 //! Invariant: the file is locked while its collector runs. Its last whole line counts.
 
 use super::filter::FlowFilter;
-use super::scan::{flow_files, scan};
+use super::scan::{flow_files, scan_records};
 use super::{Error, RecordMaker};
 use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,7 @@ pub struct ProgressFile {
 
 impl ProgressFile {
     /// Begins a file in a directory of records.
-    pub fn create(directory: &Path, progress: &StoredProgress) -> Result<Self, Error> {
+    pub fn create_in(directory: &Path, progress: &StoredProgress) -> Result<Self, Error> {
         for number in 0.. {
             let path = directory.join(format!("{BEGIN}{number:03}{END}"));
             let file = match private_files::create_new(&path) {
@@ -82,21 +82,21 @@ impl ProgressFile {
             // The lock ends with the process, so a file without a lock is that of a killed collector.
             file.lock().map_err(Error::file("lock", &path))?;
             let mut begun = Self { file, path, last: None, at_ns: 0 };
-            begun.note(progress)?;
+            begun.note_stored(progress)?;
             return Ok(begun);
         }
         Err(Error::Nothing { path: directory.to_owned() })
     }
 
     /// Writes the progress at a moment when everything that came until now is stored.
-    pub fn note(&mut self, progress: &StoredProgress) -> Result<(), Error> {
+    pub fn note_stored(&mut self, progress: &StoredProgress) -> Result<(), Error> {
         // Nothing came since the last note: another line and sync would add nothing.
         if self.last.as_ref() == Some(progress) {
             return Ok(());
         }
-        let written = self.write(progress, None).and_then(|()| {
+        let written = self.write_line(progress, None).and_then(|()| {
             self.file.sync_data()?;
-            Ok(nanoseconds(self.file.metadata()?.modified()?))
+            Ok(unix_nanos(self.file.metadata()?.modified()?))
         });
         self.at_ns = written.map_err(Error::file("write", &self.path))?;
         self.last = Some(progress.clone());
@@ -104,7 +104,7 @@ impl ProgressFile {
     }
 
     /// Adds the starting points of exporters that appeared since the last note, although not everything is stored.
-    pub fn amend(&mut self, begun: &StoredProgress) -> Result<(), Error> {
+    pub fn amend_begun(&mut self, begun: &StoredProgress) -> Result<(), Error> {
         let mut amended = self.last.clone().unwrap_or_default();
         for (maker, more) in begun {
             let has = amended.entry(*maker).or_default();
@@ -115,13 +115,13 @@ impl ProgressFile {
             }
         }
         if self.last.as_ref() != Some(&amended) {
-            self.write(&amended, Some(self.at_ns)).map_err(Error::file("write", &self.path))?;
+            self.write_line(&amended, Some(self.at_ns)).map_err(Error::file("write", &self.path))?;
             self.last = Some(amended);
         }
         Ok(())
     }
 
-    fn write(&mut self, progress: &StoredProgress, at_ns: Option<u64>) -> io::Result<()> {
+    fn write_line(&mut self, progress: &StoredProgress, at_ns: Option<u64>) -> io::Result<()> {
         let exporters = progress.iter().map(|(maker, has)| (*maker, has.clone())).collect();
         // A line that is cut short is not valid JSON: then the one before it counts.
         let text = serde_json::to_string(&ProgressLine { at_ns, exporters })? + "\n";
@@ -133,7 +133,7 @@ impl ProgressFile {
     }
 
     /// Removes the file: the collector has ended in order.
-    pub fn remove(self) -> Result<(), Error> {
+    pub fn remove_file(self) -> Result<(), Error> {
         fs::remove_file(&self.path).map_err(Error::file("remove", &self.path))
     }
 }
@@ -148,7 +148,7 @@ pub struct KilledCollectors {
 
 impl KilledCollectors {
     /// Reads the progress files of killed collectors. Their files of records have to be recovered before.
-    pub fn find(directory: &Path) -> Result<Self, Error> {
+    pub fn find_in(directory: &Path) -> Result<Self, Error> {
         let mut found = Self::default();
         for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
             let path = entry.map_err(Error::file("read", directory))?.path();
@@ -176,7 +176,7 @@ impl KilledCollectors {
     }
 
     /// Removes their progress files, once another file has their content.
-    pub fn remove(&self) -> Result<(), Error> {
+    pub fn remove_files(&self) -> Result<(), Error> {
         for path in &self.files {
             fs::remove_file(path).map_err(Error::file("remove", path))?;
         }
@@ -191,7 +191,7 @@ fn read_if_left(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
     if file.try_lock().is_err() {
         return Ok(None);
     }
-    let written = nanoseconds(file.metadata()?.modified()?);
+    let written = unix_nanos(file.metadata()?.modified()?);
     let text = io::read_to_string(&file)?;
     let last = text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
     let line: ProgressLine = last.unwrap_or_default();
@@ -200,7 +200,7 @@ fn read_if_left(path: &Path) -> io::Result<Option<(ProgressLine, u64)>> {
 }
 
 /// Nanoseconds since 1970. An earlier time cannot be that of a file that was just written, and becomes 0.
-fn nanoseconds(time: SystemTime) -> u64 {
+fn unix_nanos(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -217,14 +217,14 @@ fn stored_since(directory: &Path, at_ns: u64) -> Result<StoredProgress, Error> {
     };
     let written = |path: &PathBuf| path.metadata().and_then(|facts| facts.modified());
     // Both times are of the file system's clock, so its offset from the system's clock does not matter.
-    files.retain(|path| written(path).is_ok_and(|written| nanoseconds(written) > at_ns));
-    scan(&files, &FlowFilter::default(), &WANTED, &mut |chunk, rows| {
+    files.retain(|path| written(path).is_ok_and(|written| unix_nanos(written) > at_ns));
+    scan_records(&files, &FlowFilter::default(), &WANTED, &mut |chunk, rows| {
         let [exporters, domains, packets, back] = WANTED.map(|name| chunk.column(name));
         for &row in rows {
-            let domain = u32::try_from(domains.number(row)).unwrap_or_default();
-            let has = stored.entry(RecordMaker { exporter: exporters.address(row), domain }).or_default();
+            let domain = u32::try_from(domains.number_at(row)).unwrap_or_default();
+            let has = stored.entry(RecordMaker { exporter: exporters.address_at(row), domain }).or_default();
             has.records += 1;
-            has.packets += packets.number(row) + back.number(row);
+            has.packets += packets.number_at(row) + back.number_at(row);
         }
         ControlFlow::Continue(())
     })?;
@@ -242,8 +242,8 @@ mod tests {
 
     fn store(directory: &Path, count: u16) {
         let mut sink = ParquetSink::new(ParquetOptions::new(directory)).unwrap();
-        sink.write(&records(count), MAKER).unwrap();
-        sink.close().1.unwrap();
+        sink.write_records(&records(count), MAKER).unwrap();
+        sink.close_sink().1.unwrap();
     }
 
     #[test]
@@ -257,33 +257,34 @@ mod tests {
                 ExporterProgress { records, packets: 2 * records, sent_packets, ..Default::default() },
             )])
         };
-        let mut file = ProgressFile::create(directory.path(), &StoredProgress::new()).unwrap();
-        file.note(&progress(100)).unwrap();
+        let mut file = ProgressFile::create_in(directory.path(), &StoredProgress::new()).unwrap();
+        file.note_stored(&progress(100)).unwrap();
         // The clock of a file system has steps of a few milliseconds.
         std::thread::sleep(Duration::from_millis(30));
         store(directory.path(), 20);
-        assert!(!KilledCollectors::find(directory.path()).unwrap().is_any(), "it is alive");
+        assert!(!KilledCollectors::find_in(directory.path()).unwrap().is_any(), "it is alive");
         // Another exporter appears while not everything is stored.
         let other = RecordMaker { domain: 4, ..MAKER };
         let number = ProgressNumber { port: 9, protocol: "ipfix".into(), next: 5, records: 0 };
         let begun = ExporterProgress { numbers: Some(number.clone()), ..ExporterProgress::default() };
-        file.amend(&StoredProgress::from([(other, begun), (MAKER, ExporterProgress::default())])).unwrap();
+        file.amend_begun(&StoredProgress::from([(other, begun), (MAKER, ExporterProgress::default())]))
+            .unwrap();
         // Half a line, as a process that is killed may leave it.
         file.file.write_all(b"{\"at_ns\":7,\"exp").unwrap();
         drop(file);
-        let killed = KilledCollectors::find(directory.path()).unwrap();
+        let killed = KilledCollectors::find_in(directory.path()).unwrap();
         let has = &killed.stored[&MAKER];
         assert_eq!((has.records, has.sent_packets), (120, Some(5000)));
         assert_eq!(killed.stored[&other].numbers, Some(number));
-        killed.remove().unwrap();
-        assert!(KilledCollectors::find(directory.path()).unwrap().stored.is_empty());
+        killed.remove_files().unwrap();
+        assert!(KilledCollectors::find_in(directory.path()).unwrap().stored.is_empty());
     }
 
     #[test]
     fn a_collector_that_ended_in_order_leaves_nothing() {
         let directory = tempfile::tempdir().unwrap();
-        let file = ProgressFile::create(directory.path(), &StoredProgress::new()).unwrap();
-        file.remove().unwrap();
+        let file = ProgressFile::create_in(directory.path(), &StoredProgress::new()).unwrap();
+        file.remove_file().unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

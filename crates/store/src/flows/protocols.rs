@@ -27,13 +27,13 @@ const NAMES: [(u8, &str); 22] = [
 ];
 
 /// The name of a protocol, or its number.
-pub fn name(number: u8) -> String {
+pub fn protocol_name(number: u8) -> String {
     let named = NAMES.iter().find(|(known, _)| *known == number);
     named.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 
 /// The protocol of that name or number.
-pub fn number(text: &str) -> Option<u8> {
+pub fn protocol_number(text: &str) -> Option<u8> {
     let named = NAMES.iter().find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(number, _)| *number);
     named.or_else(|| text.parse().ok())
 }
@@ -45,9 +45,9 @@ mod tests {
     #[test]
     fn names_and_numbers_are_read_back() {
         for known in 0..=u8::MAX {
-            assert_eq!(number(&name(known)), Some(known));
+            assert_eq!(protocol_number(&protocol_name(known)), Some(known));
         }
-        assert_eq!((number("TCP"), number("icmp6")), (Some(6), Some(58)));
-        assert_eq!((number("256"), number("quic")), (None, None));
+        assert_eq!((protocol_number("TCP"), protocol_number("icmp6")), (Some(6), Some(58)));
+        assert_eq!((protocol_number("256"), protocol_number("quic")), (None, None));
     }
 }

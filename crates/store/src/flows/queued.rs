@@ -6,7 +6,7 @@
 //! Invariant: the number of waiting records is bounded, and dropped records are in [`KeptCounts::queue_dropped`] and
 //! [`KeptCounts::lost`].
 
-use super::sink::carried;
+use super::sink::sum_carried;
 use super::{Error, KeptCounts, RecordMaker, RecordSink};
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_units::MonoTime;
@@ -55,13 +55,13 @@ struct SharedQueue {
 }
 
 impl SharedQueue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
+    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reserves room for `count` records. Returns whether there was room.
-    fn reserve(&self, count: u64, most: u64, policy: QueuePolicy) -> bool {
-        let mut state = self.lock();
+    fn reserve_room(&self, count: u64, most: u64, policy: QueuePolicy) -> bool {
+        let mut state = self.lock_state();
         while policy == QueuePolicy::Wait && !state.has_room(count, most) && !state.has_ended {
             state = self.has_moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -107,7 +107,7 @@ impl QueuedSink {
         let shared = Arc::<SharedQueue>::default();
         let theirs = Arc::clone(&shared);
         let thread =
-            thread::Builder::new().name("flow-sink".into()).spawn(move || work(sink, &received, &theirs));
+            thread::Builder::new().name("flow-sink".into()).spawn(move || run_sink(sink, &received, &theirs));
         let thread = thread.map_err(Error::network("the thread of a sink"))?;
         Ok(Self {
             orders: Some(orders),
@@ -121,47 +121,47 @@ impl QueuedSink {
     }
 
     /// Takes records of one source. The policy decides whether it waits for room or drops them.
-    pub fn write_by(
+    pub fn write_records_by(
         &mut self,
         records: &[FlowRecord],
         source: RecordMaker,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
-        let carried = carried(records);
+        let carried = sum_carried(records);
         let count = records.len() as u64;
-        self.offered.add(carried);
+        self.offered.add_records(carried);
         // Room is reserved first and the order sent afterwards, without the lock: the thread needs it to make room.
-        let has_room = self.orders.is_some() && self.shared.reserve(count, self.records_most, policy);
+        let has_room = self.orders.is_some() && self.shared.reserve_room(count, self.records_most, policy);
         if !has_room {
-            self.dropped.add(carried);
-        } else if !self.order(SinkOrder::Records(records.to_vec(), source), policy) {
+            self.dropped.add_records(carried);
+        } else if !self.send_order(SinkOrder::Records(records.to_vec(), source), policy) {
             // The queue of orders was full, or the thread has ended since: the reserved room is given back.
-            self.shared.lock().queued -= count;
-            self.dropped.add(carried);
+            self.shared.lock_state().queued -= count;
+            self.dropped.add_records(carried);
         }
-        self.news()
+        self.take_error()
     }
 
     /// Takes a ledger. The policy decides whether it waits for room or drops it: ledgers are cumulative, so the
     /// next one has everything.
-    pub fn ledger_by(
+    pub fn write_ledger_by(
         &mut self,
         ledger: &MeterLedger,
         source: RecordMaker,
         at_ns: u64,
         policy: QueuePolicy,
     ) -> Result<(), Error> {
-        self.order(SinkOrder::Ledger(Box::new(*ledger), source, at_ns), policy);
-        self.news()
+        self.send_order(SinkOrder::Ledger(Box::new(*ledger), source, at_ns), policy);
+        self.take_error()
     }
 
     /// Does what is due, and then calls `note`.
     pub fn tick_and_note(&mut self, now: MonoTime, note: StoredNote) -> Result<(), Error> {
-        self.order(SinkOrder::Tick(now, Some(note)), QueuePolicy::Drop);
-        self.news()
+        self.send_order(SinkOrder::Tick(now, Some(note)), QueuePolicy::Drop);
+        self.take_error()
     }
 
-    fn order(&self, order: SinkOrder, policy: QueuePolicy) -> bool {
+    fn send_order(&self, order: SinkOrder, policy: QueuePolicy) -> bool {
         let Some(orders) = &self.orders else { return false };
         match policy {
             QueuePolicy::Wait => orders.send(order).is_ok(),
@@ -169,8 +169,8 @@ impl QueuedSink {
         }
     }
 
-    fn news(&self) -> Result<(), Error> {
-        self.shared.lock().news.take().map_or(Ok(()), Err)
+    fn take_error(&self) -> Result<(), Error> {
+        self.shared.lock_state().news.take().map_or(Ok(()), Err)
     }
 }
 
@@ -179,12 +179,12 @@ struct EndOfQueue<'a>(&'a SharedQueue);
 
 impl Drop for EndOfQueue<'_> {
     fn drop(&mut self) {
-        self.0.lock().has_ended = true;
+        self.0.lock_state().has_ended = true;
         self.0.has_moved.notify_all();
     }
 }
 
-fn work(
+fn run_sink(
     mut sink: Box<dyn RecordSink>,
     orders: &Receiver<SinkOrder>,
     shared: &SharedQueue,
@@ -196,51 +196,51 @@ fn work(
         let done = match order {
             SinkOrder::Records(records, source) => {
                 taken = records.len() as u64;
-                sink.write(&records, source)
+                sink.write_records(&records, source)
             }
-            SinkOrder::Ledger(ledger, source, at_ns) => sink.ledger(&ledger, source, at_ns),
+            SinkOrder::Ledger(ledger, source, at_ns) => sink.write_ledger(&ledger, source, at_ns),
             SinkOrder::Tick(now, note) => {
-                let done = sink.tick(now);
+                let done = sink.on_tick(now);
                 if let Some(note) = note {
-                    note(sink.kept().waiting.records == 0);
+                    note(sink.kept_counts().waiting.records == 0);
                 }
                 done
             }
-            SinkOrder::Flush => sink.flush(),
+            SinkOrder::Flush => sink.flush_records(),
         };
         // Subtracted only after the sink has taken them: until then they are in memory, and count.
-        let mut state = shared.lock();
+        let mut state = shared.lock_state();
         state.queued -= taken;
-        state.kept = sink.kept();
+        state.kept = sink.kept_counts();
         if let Err(error) = done {
             state.news = Some(error);
         }
         drop(state);
         shared.has_moved.notify_all();
     }
-    sink.close()
+    sink.close_sink()
 }
 
 impl RecordSink for QueuedSink {
-    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
-        self.write_by(records, source, QueuePolicy::Drop)
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+        self.write_records_by(records, source, QueuePolicy::Drop)
     }
 
-    fn ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
-        self.ledger_by(ledger, source, at_ns, QueuePolicy::Drop)
+    fn write_ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
+        self.write_ledger_by(ledger, source, at_ns, QueuePolicy::Drop)
     }
 
-    fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
-        self.order(SinkOrder::Tick(now, None), QueuePolicy::Drop);
-        self.news()
+    fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
+        self.send_order(SinkOrder::Tick(now, None), QueuePolicy::Drop);
+        self.take_error()
     }
 
-    fn flush(&mut self) -> Result<(), Error> {
-        self.order(SinkOrder::Flush, QueuePolicy::Drop);
-        self.news()
+    fn flush_records(&mut self) -> Result<(), Error> {
+        self.send_order(SinkOrder::Flush, QueuePolicy::Drop);
+        self.take_error()
     }
 
-    fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
+    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
         // Closing the channel ends the thread, after everything that is still in the queue.
         self.orders = None;
         let ended = self.thread.take().map(JoinHandle::join);
@@ -251,23 +251,25 @@ impl RecordSink for QueuedSink {
             }
             Some(Err(_)) => {
                 // Records that the thread had taken or still had in its queue are lost.
-                let stored = self.shared.lock().kept.stored;
-                let lost = self.offered.less(self.offered.less(self.offered, stored), self.dropped);
+                let stored = self.shared.lock_state().kept.stored;
+                let lost = self
+                    .offered
+                    .subtract_part(self.offered.subtract_part(self.offered, stored), self.dropped);
                 self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
                 Err(Error::Refused { peer: "the thread of a sink".into(), said: "it panicked".into() })
             }
             None => Ok(()),
         };
-        (self.kept(), done)
+        (self.kept_counts(), done)
     }
 
-    fn kept(&self) -> KeptCounts {
+    fn kept_counts(&self) -> KeptCounts {
         // Offered and dropped records are counted here, the others by the sink on its thread. Records in no account are waiting.
-        let behind = self.ended.unwrap_or_else(|| self.shared.lock().kept);
+        let behind = self.ended.unwrap_or_else(|| self.shared.lock_state().kept);
         let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
-        kept.lost.add(self.dropped);
+        kept.lost.add_records(self.dropped);
         let offered = kept.offered;
-        kept.waiting = offered.less(offered.less(offered, kept.stored), kept.lost);
+        kept.waiting = offered.subtract_part(offered.subtract_part(offered, kept.stored), kept.lost);
         kept
     }
 }
@@ -275,7 +277,7 @@ impl RecordSink for QueuedSink {
 impl Drop for QueuedSink {
     fn drop(&mut self) {
         // Workers are joined, never abandoned.
-        drop(self.close());
+        drop(self.close_sink());
     }
 }
 
@@ -292,22 +294,22 @@ mod tests {
     }
 
     impl RecordSink for GatedSink {
-        fn write(&mut self, records: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
+        fn write_records(&mut self, records: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
             self.open.recv().ok();
-            self.kept.offer(records);
-            self.kept.store(carried(records));
+            self.kept.count_offered(records);
+            self.kept.count_stored(sum_carried(records));
             Ok(())
         }
-        fn tick(&mut self, _: MonoTime) -> Result<(), Error> {
+        fn on_tick(&mut self, _: MonoTime) -> Result<(), Error> {
             Ok(())
         }
-        fn flush(&mut self) -> Result<(), Error> {
+        fn flush_records(&mut self) -> Result<(), Error> {
             Err(Error::Refused { peer: "gate".into(), said: "no".into() })
         }
-        fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
+        fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
             (self.kept, Ok(()))
         }
-        fn kept(&self) -> KeptCounts {
+        fn kept_counts(&self) -> KeptCounts {
             self.kept
         }
     }
@@ -318,17 +320,17 @@ mod tests {
         let mut sink =
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         for _ in 0..10 {
-            sink.write(&records(10), RecordMaker::default()).unwrap();
-            assert!(sink.kept().balances());
+            sink.write_records(&records(10), RecordMaker::default()).unwrap();
+            assert!(sink.kept_counts().is_balanced());
         }
-        assert_eq!((sink.kept().lost.records, sink.kept().waiting.records), (80, 20));
+        assert_eq!((sink.kept_counts().lost.records, sink.kept_counts().waiting.records), (80, 20));
         drop(gate);
-        let (kept, done) = sink.close();
+        let (kept, done) = sink.close_sink();
         done.unwrap();
         assert_eq!((kept.stored.records, kept.lost.records, kept.waiting.records), (20, 80, 0));
         assert_eq!(kept.queue_dropped, kept.lost);
-        sink.write(&records(1), RecordMaker::default()).unwrap();
-        assert_eq!(sink.kept().lost.records, 81);
+        sink.write_records(&records(1), RecordMaker::default()).unwrap();
+        assert_eq!(sink.kept_counts().lost.records, 81);
     }
 
     #[test]
@@ -338,11 +340,11 @@ mod tests {
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         let opener = thread::spawn(move || (0..11).try_for_each(|_| gate.send(())));
         for _ in 0..10 {
-            sink.write_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+            sink.write_records_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
         }
         // The batch alone is more than the queue holds: it waits until the queue is empty.
-        sink.write_by(&records(30), RecordMaker::default(), QueuePolicy::Wait).unwrap();
-        let (kept, done) = sink.close();
+        sink.write_records_by(&records(30), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+        let (kept, done) = sink.close_sink();
         done.unwrap();
         opener.join().unwrap().unwrap();
         assert_eq!((kept.stored.records, kept.lost.records), (130, 0));
@@ -352,19 +354,19 @@ mod tests {
     struct BrokenSink;
 
     impl RecordSink for BrokenSink {
-        fn write(&mut self, _: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
+        fn write_records(&mut self, _: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
             panic!("as wanted");
         }
-        fn tick(&mut self, _: MonoTime) -> Result<(), Error> {
+        fn on_tick(&mut self, _: MonoTime) -> Result<(), Error> {
             Ok(())
         }
-        fn flush(&mut self) -> Result<(), Error> {
+        fn flush_records(&mut self) -> Result<(), Error> {
             Ok(())
         }
-        fn close(&mut self) -> (KeptCounts, Result<(), Error>) {
+        fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
             (KeptCounts::default(), Ok(()))
         }
-        fn kept(&self) -> KeptCounts {
+        fn kept_counts(&self) -> KeptCounts {
             KeptCounts::default()
         }
     }
@@ -373,10 +375,10 @@ mod tests {
     fn nobody_waits_for_a_sink_that_has_ended() {
         let mut sink = QueuedSink::new(Box::new(BrokenSink), 25).unwrap();
         for _ in 0..10 {
-            sink.write_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+            sink.write_records_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
         }
-        let (kept, done) = sink.close();
-        assert!(done.is_err() && kept.balances(), "{kept:?}");
+        let (kept, done) = sink.close_sink();
+        assert!(done.is_err() && kept.is_balanced(), "{kept:?}");
         assert_eq!((kept.stored.records, kept.lost.records), (0, 100));
     }
 
@@ -386,13 +388,13 @@ mod tests {
         let mut sink =
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         let (called, calls) = mpsc::channel();
-        sink.write(&records(10), RecordMaker::default()).unwrap();
+        sink.write_records(&records(10), RecordMaker::default()).unwrap();
         sink.tick_and_note(MonoTime::from_nanos(1), Box::new(move |is_all| called.send(is_all).unwrap()))
             .unwrap();
         assert!(calls.try_recv().is_err(), "the sink has not taken them yet");
         gate.send(()).unwrap();
         assert!(calls.recv().unwrap());
-        sink.close().1.unwrap();
+        sink.close_sink().1.unwrap();
     }
 
     #[test]
@@ -401,9 +403,9 @@ mod tests {
         let mut sink =
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
         // The thread may be quick enough to have refused before it is asked for news.
-        let at_once = sink.flush();
-        sink.close().1.unwrap();
-        let news = at_once.and_then(|()| sink.news());
+        let at_once = sink.flush_records();
+        sink.close_sink().1.unwrap();
+        let news = at_once.and_then(|()| sink.take_error());
         assert!(news.unwrap_err().to_string().contains("gate: no"));
     }
 }

@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{RowChunk, flow_files, scan};
+use super::scan::{RowChunk, flow_files, scan_records};
 use packetrig_flow::{FlowHalf, FlowHistory, FlowRecord};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
@@ -34,13 +34,13 @@ pub struct RecentRecords {
 
 impl RecentRecords {
     /// Finds the files that were written within `last` before the newest one; `None` if there is no file.
-    pub fn find(directory: &Path, last: Nanos) -> Result<Option<Self>, Error> {
+    pub fn find_in(directory: &Path, last: Nanos) -> Result<Option<Self>, Error> {
         let all = match flow_files(&[directory.to_owned()]) {
             Err(Error::Nothing { .. }) => return Ok(None),
             all => all?,
         };
         let files = of_last_time(&all, last);
-        let Some((first_ns, last_ns)) = ends(&files)? else { return Ok(None) };
+        let Some((first_ns, last_ns)) = first_and_last_end(&files)? else { return Ok(None) };
         let has_older = files.len() < all.len();
         // Without older files everything that ever came is here; the first record came right after its flow had ended.
         let since_ns = if has_older { last_ns.saturating_sub(last.as_u64()) } else { first_ns };
@@ -54,7 +54,7 @@ impl RecentRecords {
 
     /// Calls `each` with the records that meters of groups made.
     pub fn for_each_of_groups(&self, each: &mut dyn FnMut(FlowRecord)) -> Result<(), Error> {
-        scan(&self.files, &FlowFilter::default(), &COLUMNS, &mut |chunk, rows| {
+        scan_records(&self.files, &FlowFilter::default(), &COLUMNS, &mut |chunk, rows| {
             for record in rows.iter().filter_map(|row| record_of(chunk, *row)) {
                 each(record);
             }
@@ -75,10 +75,10 @@ fn of_last_time(files: &[PathBuf], last: Nanos) -> Vec<PathBuf> {
 }
 
 /// The first and the last end of a flow.
-fn ends(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
+fn first_and_last_end(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut all: Option<(u64, u64)> = None;
-    scan(files, &FlowFilter::default(), &[END], &mut |chunk, rows| {
-        for end_ns in rows.iter().map(|row| chunk.column(END).number(*row)) {
+    scan_records(files, &FlowFilter::default(), &[END], &mut |chunk, rows| {
+        for end_ns in rows.iter().map(|row| chunk.column(END).number_at(*row)) {
             all = Some(all.map_or((end_ns, end_ns), |(first, last)| (first.min(end_ns), last.max(end_ns))));
         }
         ControlFlow::Continue(())
@@ -88,11 +88,11 @@ fn ends(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
 
 fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
     let fields: BTreeMap<String, serde_json::Value> =
-        serde_json::from_str(chunk.column(OTHERS).word(row)).ok()?;
+        serde_json::from_str(chunk.column(OTHERS).word_at(row)).ok()?;
     // Only records of meters of a group have a history; others are left out.
     let history =
-        FlowHistory::of_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
-    let number = |name: &str| chunk.column(name).number(row);
+        FlowHistory::from_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
+    let number = |name: &str| chunk.column(name).number_at(row);
     let (first_ns, last_ns) = (number("flowStartNanoseconds"), number(END));
     let half = |[packets, bytes, frame_bytes]: [&str; 3]| FlowHalf {
         packets: number(packets),
@@ -139,38 +139,38 @@ mod tests {
 
     fn store(directory: &Path, records: &[FlowRecord]) {
         let mut sink = ParquetSink::new(ParquetOptions::new(directory)).unwrap();
-        sink.write(records, RecordMaker::default()).unwrap();
-        sink.close().1.unwrap();
+        sink.write_records(records, RecordMaker::default()).unwrap();
+        sink.close_sink().1.unwrap();
     }
 
     #[test]
     fn a_collector_that_is_started_again_takes_only_what_it_has_not_stored() {
         let directory = tempfile::tempdir().unwrap();
         let mut before = GroupedFlows::new(GroupOptions::default(), THIRTEEN - SECOND);
-        let stored: Vec<_> = (0..50).filter_map(|n| before.take(of_group(n, 1, 10), 1)).collect();
+        let stored: Vec<_> = (0..50).filter_map(|n| before.filter_new(of_group(n, 1, 10), 1)).collect();
         assert_eq!(stored.len(), 50);
         store(directory.path(), &[stored, records(20)].concat());
-        let recent = RecentRecords::find(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
+        let recent = RecentRecords::find_in(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
         let mut again = GroupedFlows::new(GroupOptions::default(), recent.since_ns());
         let mut recalled = 0;
         recent
             .for_each_of_groups(&mut |record| {
                 recalled += 1;
-                again.recall(record, 1);
+                again.recall_record(record, 1);
             })
             .unwrap();
         assert_eq!(recalled, 50);
         for n in 0..50 {
-            assert!(again.take(of_group(n, 2, 10), 2).is_none(), "{n} comes again");
-            assert_eq!(again.take(of_group(n, 2, 13), 2).map(|new| new.packets()), Some(3));
+            assert!(again.filter_new(of_group(n, 2, 10), 2).is_none(), "{n} comes again");
+            assert_eq!(again.filter_new(of_group(n, 2, 13), 2).map(|new| new.packets()), Some(3));
         }
-        assert_eq!(again.take(of_group(60, 2, 7), 2).map(|new| new.packets()), Some(7));
+        assert_eq!(again.filter_new(of_group(60, 2, 7), 2).map(|new| new.packets()), Some(7));
     }
 
     #[test]
     fn an_empty_directory_has_no_records_and_old_files_are_left_out() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(RecentRecords::find(directory.path(), Nanos::from_secs(1)).unwrap().is_none());
+        assert!(RecentRecords::find_in(directory.path(), Nanos::from_secs(1)).unwrap().is_none());
         store(directory.path(), &records(10));
         for path in flow_files(&[directory.path().to_owned()]).unwrap() {
             std::fs::File::options()
@@ -181,7 +181,7 @@ mod tests {
                 .unwrap();
         }
         store(directory.path(), &[record(3000)]);
-        let recent = RecentRecords::find(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
+        let recent = RecentRecords::find_in(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
         assert_eq!((recent.files.len(), recent.since_ns), (1, record(3000).last_ns() - 900 * SECOND));
     }
 }

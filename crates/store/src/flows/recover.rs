@@ -8,17 +8,17 @@
 use super::Error;
 use super::encode::WritableTable;
 use super::files::{ClaimedFile, finished_name};
-use super::partial::{FinishedFile, finish};
+use super::partial::{FinishedFile, finish_claimed};
 use super::row_group::MAGIC;
 use super::walk::files_below;
-use remains::FileRemains;
 use serde::Serialize;
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use unfinished_file::UnfinishedFile;
 
-mod remains;
+mod unfinished_file;
 
 /// Extension of a file that has no whole row group, and is not the beginning of one either.
 const DAMAGED: &str = "damaged";
@@ -51,7 +51,7 @@ impl RecoveredFiles {
 
 /// Finishes the files that killed processes left in a directory of records, of a table, or of a partition. Any
 /// other directory is an error.
-pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
+pub fn recover_files(directory: &Path) -> Result<RecoveredFiles, Error> {
     let mut recovered = RecoveredFiles::default();
     for hidden in hidden_files(directory)? {
         // One bad file must not keep the others from being recovered.
@@ -62,9 +62,9 @@ pub fn recover(directory: &Path) -> Result<RecoveredFiles, Error> {
     Ok(recovered)
 }
 
-/// Like [`recover`], for a directory into which records will be written: it may be empty or missing tables.
+/// Like [`recover_files`], for a directory into which records will be written: it may be empty or missing tables.
 pub fn recover_before_writing(directory: &Path) -> Result<RecoveredFiles, Error> {
-    match recover(directory) {
+    match recover_files(directory) {
         Err(Error::Nothing { .. }) => Ok(RecoveredFiles::default()),
         recovered => recovered,
     }
@@ -109,34 +109,35 @@ fn recover_file(hidden: &Path, recovered: &mut RecoveredFiles) -> Result<(), Err
         opened => opened.map_err(Error::file("open", hidden))?,
     };
     // The lock decides whether the process of the file is alive; without it the file must not be touched.
-    let claimed = ClaimedFile::take(file, hidden.to_owned()).map_err(Error::file("lock", hidden))?;
+    let claimed =
+        ClaimedFile::claim_existing(file, hidden.to_owned()).map_err(Error::file("lock", hidden))?;
     let Some(claimed) = claimed else { return Ok(()) };
-    let remains = FileRemains::read(&claimed.file).map_err(Error::file("read", hidden))?;
-    if let Some(footer) = &remains.footer {
+    let unfinished = UnfinishedFile::from_file(&claimed.file).map_err(Error::file("read", hidden))?;
+    if let Some(footer) = &unfinished.footer {
         // Row groups may have been found after damage, and that may include the first bytes of the file.
         claimed.file.write_all_at(&MAGIC, 0).map_err(Error::file("write", hidden))?;
         // The footer in the last block is enough for one row group, unless that block is not at the end.
-        let footer = (footer.groups().len() > 1 || remains.damaged_groups > 0).then_some(footer);
-        if finish(&claimed, remains.end, footer)? == FinishedFile::Removed {
+        let footer = (footer.groups().len() > 1 || unfinished.damaged_groups > 0).then_some(footer);
+        if finish_claimed(&claimed, unfinished.end, footer)? == FinishedFile::Removed {
             return Ok(());
         }
         recovered.files += 1;
-    } else if remains.damaged_groups > 0 {
+    } else if unfinished.damaged_groups > 0 {
         // Renamed, so that the next recovery does not try it again and a person finds it.
         fs::rename(hidden, claimed.path.with_added_extension(DAMAGED))
             .map_err(Error::file("rename", hidden))?;
         recovered.damaged_files += 1;
     } else {
         // The file has only the beginning of a row group, so nothing can be kept.
-        claimed.remove().map_err(Error::file("remove", hidden))?;
+        claimed.remove_hidden().map_err(Error::file("remove", hidden))?;
     }
-    recovered.damaged_groups += remains.damaged_groups;
+    recovered.damaged_groups += unfinished.damaged_groups;
     if hidden.file_name().is_some_and(|name| name.to_string_lossy().starts_with(".flows")) {
-        recovered.records += remains.rows();
+        recovered.records += unfinished.count_rows();
     }
-    if remains.cut_bytes > 0 {
+    if unfinished.cut_bytes > 0 {
         recovered.cut_files += 1;
-        recovered.cut_bytes += remains.cut_bytes;
+        recovered.cut_bytes += unfinished.cut_bytes;
     }
     Ok(())
 }

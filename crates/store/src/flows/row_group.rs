@@ -13,7 +13,7 @@ use super::checksum::crc32c;
 use super::columns::{LedgerRow, SourcedRow};
 use super::encode::{self, WritableTable};
 use super::files::HourPartition;
-use super::sink::carried;
+use super::sink::sum_carried;
 use crate::convert::exact_usize;
 use packetrig_flow::CarriedRecords;
 use parquet::errors::Result;
@@ -69,13 +69,13 @@ pub(super) struct BlockHead {
 impl BlockHead {
     pub(super) const BYTES: usize = 24;
 
-    fn encode(self) -> Vec<u8> {
+    fn to_bytes(self) -> Vec<u8> {
         let lengths = [self.pages.to_le_bytes(), self.footer.to_le_bytes()];
         let checksums = [self.pages_checksum.to_le_bytes(), self.footer_checksum.to_le_bytes()];
         [lengths.as_flattened(), checksums.as_flattened()].concat()
     }
 
-    pub(super) fn decode(bytes: [u8; Self::BYTES]) -> Self {
+    pub(super) fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
         Self {
             pages: u64::from_le_bytes(std::array::from_fn(|byte| bytes[byte])),
             footer: u64::from_le_bytes(std::array::from_fn(|byte| bytes[8 + byte])),
@@ -94,59 +94,59 @@ pub(super) struct FileFooter {
 }
 
 impl EncodedGroup {
-    pub(super) fn of_flows(
+    pub(super) fn from_flows(
         partition: HourPartition,
         rows: &[SourcedRow],
     ) -> std::result::Result<Self, Error> {
-        let carried = carried(rows.iter().map(|row| &row.record));
-        Self::encode(WritableTable::Flows, partition, carried, |file| encode::flows(file, rows))
+        let carried = sum_carried(rows.iter().map(|row| &row.record));
+        Self::encode_group(WritableTable::Flows, partition, carried, |file| encode::append_flows(file, rows))
     }
 
-    pub(super) fn of_ledgers(
+    pub(super) fn from_ledgers(
         partition: HourPartition,
         rows: &[LedgerRow],
     ) -> std::result::Result<Self, Error> {
-        Self::encode(WritableTable::MeterStats, partition, CarriedRecords::default(), |file| {
-            encode::meter_stats(file, rows)
+        Self::encode_group(WritableTable::MeterStats, partition, CarriedRecords::default(), |file| {
+            encode::append_meter_stats(file, rows)
         })
     }
 
-    fn encode(
+    fn encode_group(
         table: WritableTable,
         partition: HourPartition,
         carried: CarriedRecords,
         write: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()>,
     ) -> std::result::Result<Self, Error> {
         let FileInMemory { metadata, bytes: mut pages } =
-            FileInMemory::encode(table, write).map_err(Error::Encode)?;
+            FileInMemory::encode_file(table, write).map_err(Error::Encode)?;
         // Only the pages are kept: the footer depends on their place in a file, and is made later.
-        let end = metadata.row_groups().iter().map(|group| place_of(group).end).max().unwrap_or(0);
+        let end = metadata.row_groups().iter().map(|group| pages_range(group).end).max().unwrap_or(0);
         pages.truncate(exact_usize(end));
         pages.drain(..MAGIC.len().min(pages.len()));
         Ok(Self { table, partition, carried, pages, metadata })
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn page_bytes(&self) -> usize {
         self.pages.len()
     }
 
     /// Makes its block for offset `start` of a file.
-    pub(super) fn at(&self, start: u64) -> Result<PlacedGroup> {
+    pub(super) fn place_at(&self, start: u64) -> Result<PlacedGroup> {
         // From where the pages are in memory, after the magic, to where they will be, after the block's head.
         let by = (start + BlockHead::BYTES as u64).cast_signed() - FIRST;
-        let groups = self.metadata.row_groups().iter().map(|group| moved(group, by));
+        let groups = self.metadata.row_groups().iter().map(|group| shift_group(group, by));
         let footer = FileFooter {
             file: self.metadata.file_metadata().clone(),
             groups: groups.collect::<Result<_>>()?,
         };
-        let encoded = footer.encode()?;
+        let encoded = footer.encode_footer()?;
         let head = BlockHead {
             pages: self.pages.len() as u64,
             footer: encoded.len() as u64,
             pages_checksum: crc32c(&self.pages),
             footer_checksum: crc32c(&encoded),
         };
-        Ok(PlacedGroup { block: [&head.encode()[..], &self.pages, &encoded].concat(), footer })
+        Ok(PlacedGroup { block: [&head.to_bytes()[..], &self.pages, &encoded].concat(), footer })
     }
 }
 
@@ -156,12 +156,12 @@ struct FileInMemory {
 }
 
 impl FileInMemory {
-    fn encode(
+    fn encode_file(
         table: WritableTable,
         write: impl FnOnce(&mut SerializedFileWriter<Vec<u8>>) -> Result<()>,
     ) -> Result<Self> {
         // The library can only write whole files, so each row group is encoded as a file of its own.
-        let mut file = table.writer()?;
+        let mut file = table.open_writer()?;
         write(&mut file)?;
         let metadata = file.finish()?;
         Ok(Self { metadata, bytes: std::mem::take(file.inner_mut()) })
@@ -170,7 +170,7 @@ impl FileInMemory {
 
 impl FileFooter {
     /// The footer with a file's metadata.
-    pub(super) fn of(metadata: &ParquetMetaData) -> Self {
+    pub(super) fn from_metadata(metadata: &ParquetMetaData) -> Self {
         Self { file: metadata.file_metadata().clone(), groups: metadata.row_groups().to_vec() }
     }
 
@@ -179,12 +179,12 @@ impl FileFooter {
     }
 
     /// Appends the row groups of another footer.
-    pub(super) fn add(&mut self, other: Self) {
+    pub(super) fn append_groups(&mut self, other: Self) {
         self.groups.extend(other.groups);
     }
 
     /// The bytes of the footer: metadata, their length, magic.
-    pub(super) fn encode(&self) -> Result<Vec<u8>> {
+    pub(super) fn encode_footer(&self) -> Result<Vec<u8>> {
         let file = FileMetaData::new(
             self.file.version(),
             self.groups.iter().map(RowGroupMetaData::num_rows).sum(),
@@ -205,7 +205,7 @@ impl FileFooter {
 }
 
 /// The range of a row group's pages in its file.
-pub(super) fn place_of(group: &RowGroupMetaData) -> Range<u64> {
+pub(super) fn pages_range(group: &RowGroupMetaData) -> Range<u64> {
     let ranges = group.columns().iter().map(ColumnChunkMetaData::byte_range);
     let start = ranges.clone().map(|(start, _)| start).min().unwrap_or(0);
     // The numbers may come from a damaged file, so the sum must not overflow.
@@ -213,13 +213,13 @@ pub(super) fn place_of(group: &RowGroupMetaData) -> Range<u64> {
 }
 
 /// The metadata of a row group that is moved by `by` bytes.
-fn moved(group: &RowGroupMetaData, by: i64) -> Result<RowGroupMetaData> {
-    let columns = group.columns().iter().map(|column| moved_column(column, by)).collect::<Result<_>>()?;
+fn shift_group(group: &RowGroupMetaData, by: i64) -> Result<RowGroupMetaData> {
+    let columns = group.columns().iter().map(|column| shift_column(column, by)).collect::<Result<_>>()?;
     group.clone().into_builder().set_column_metadata(columns).set_file_offset(FIRST + by).build()
 }
 
 // Offsets of page indexes are removed: growing files have no page indexes.
-fn moved_column(column: &ColumnChunkMetaData, by: i64) -> Result<ColumnChunkMetaData> {
+fn shift_column(column: &ColumnChunkMetaData, by: i64) -> Result<ColumnChunkMetaData> {
     column
         .clone()
         .into_builder()

@@ -71,7 +71,7 @@ fn half(packets: u64, first_ns: u64) -> FlowHalf {
 /// Record `number` as a router exports it.
 pub(super) fn foreign_record(number: u16) -> FlowRecord {
     let mut others = OtherFields::default();
-    others.add(0, 61, &[u8::from(number.is_multiple_of(2))]);
+    others.add_field(0, 61, &[u8::from(number.is_multiple_of(2))]);
     let foreign = ForeignFields {
         output: 1000 + u32::from(number),
         source_as: 64_500,

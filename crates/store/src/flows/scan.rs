@@ -14,7 +14,7 @@ use super::cells::ColumnCells;
 use super::encode::WritableTable;
 use super::filter::FlowFilter;
 use super::walk::files_below;
-use groups::{GroupPlaces, GroupReader, places};
+use groups::{GroupPlaces, GroupReader, find_columns};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -54,7 +54,7 @@ pub(super) struct RowPlace {
 
 impl RowChunk {
     /// The place of a row of the chunk.
-    pub(super) const fn place(&self, row: usize) -> RowPlace {
+    pub(super) const fn row_place(&self, row: usize) -> RowPlace {
         RowPlace { row: self.first.row + row, ..self.first }
     }
 
@@ -74,32 +74,32 @@ pub struct TimeSpan {
 
 impl TimeSpan {
     /// Returns whether a time is in the span.
-    pub fn has(&self, at_ns: u64) -> bool {
+    pub fn contains(&self, at_ns: u64) -> bool {
         self.from_ns.is_none_or(|from| at_ns >= from) && self.to_ns.is_none_or(|to| at_ns < to)
     }
 }
 
 /// The files of flow records among `places`, which are directories and files; sorted by name within a directory.
 pub fn flow_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    files_of(places, WritableTable::Flows)
+    files_of_table(places, WritableTable::Flows)
 }
 
 /// The files of ledgers among `places`.
 pub(super) fn ledger_files(places: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
-    files_of(places, WritableTable::MeterStats)
+    files_of_table(places, WritableTable::MeterStats)
 }
 
-fn files_of(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, Error> {
+fn files_of_table(places: &[PathBuf], table: WritableTable) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     for place in places {
         if fs::metadata(place).map_err(Error::file("read", place))?.is_dir() {
-            let found = files_below(place, &|path| is_visible(path) && is_of(path, table))?;
+            let found = files_below(place, &|path| is_visible(path) && is_of_table(path, table))?;
             // A directory may have no ledgers: not every meter sends them.
             if found.is_empty() && table == WritableTable::Flows {
                 return Err(Error::Nothing { path: place.clone() });
             }
             files.extend(found);
-        } else if is_of(place, table) {
+        } else if is_of_table(place, table) {
             files.push(place.clone());
         }
     }
@@ -112,7 +112,7 @@ fn is_visible(path: &Path) -> bool {
 }
 
 /// Returns whether a file is of this table. Files of ledgers have a name of their own; all others count as records.
-fn is_of(path: &Path, table: WritableTable) -> bool {
+fn is_of_table(path: &Path, table: WritableTable) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("meter_stats-") == (table == WritableTable::MeterStats)
 }
@@ -143,7 +143,7 @@ pub type EachChunk<'a> = dyn FnMut(&RowChunk, &[usize]) -> ControlFlow<()> + 'a;
 
 /// Gives the rows that a filter selects, chunk by chunk, with the filter's columns and the wanted ones, until `each` stops. Several
 /// threads read and filter, but chunks are given in the order of files and rows.
-pub fn scan(
+pub fn scan_records(
     files: &[PathBuf],
     filter: &FlowFilter,
     wanted: &[&'static str],
@@ -152,7 +152,7 @@ pub fn scan(
     scan_with(&ScanTerms::default(), files, filter, wanted, each)
 }
 
-/// Like [`scan`], on other terms.
+/// Like [`scan_records`], on other terms.
 pub(super) fn scan_with(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
@@ -163,7 +163,7 @@ pub(super) fn scan_with(
     scan_selection(terms, files, RowSelection::Filter(filter), wanted, each)
 }
 
-/// Like [`scan`], for rows at known places, which are in order.
+/// Like [`scan_records`], for rows at known places, which are in order.
 pub(super) fn scan_rows(
     files: &[PathBuf],
     rows: &[RowPlace],
@@ -180,7 +180,7 @@ fn scan_selection(
     wanted: &[&'static str],
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
-    let of_filter = selection.columns();
+    let of_filter = selection.needed_columns();
     // Columns of the filter are read anyway: reading them again would decode them twice.
     let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
     let request = ScanRequest { terms, files, selection, of_filter, others };
@@ -192,15 +192,15 @@ fn scan_selection(
             let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
             let share = ScanShare { number, of: readers, sender };
             let request = &request;
-            scope.spawn(move || share.read(request));
+            scope.spawn(move || share.read_portions(request));
             receiver
         });
-        in_order(&shares.collect::<Vec<_>>(), each)
+        deliver_in_order(&shares.collect::<Vec<_>>(), each)
     })
 }
 
 /// Passes on the messages of the readers: one portion of each reader in turn, until none is left.
-fn in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
+fn deliver_in_order(shares: &[Receiver<ReaderDelivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
     // Portion n is read by reader n modulo their number, so taking turns gives the order of the files.
     for share in shares.iter().cycle() {
         loop {
@@ -256,7 +256,7 @@ struct ScanShare {
 struct ReaderUnwanted;
 
 impl ScanShare {
-    fn read(&self, request: &ScanRequest<'_>) {
+    fn read_portions(&self, request: &ScanRequest<'_>) {
         // All readers count the portions alike, so they need no coordination.
         let mut portions = 0;
         for (file, path) in request.files.iter().enumerate() {
@@ -268,8 +268,8 @@ impl ScanShare {
             let read = self.read_file(file, path, request, has_portion_groups.then_some(&mut portions));
             let sent = match read {
                 Ok(()) if has_portion_groups => Ok(()),
-                Ok(()) => self.send(ReaderDelivery::PortionEnd),
-                Err(ReadEnd::Failed(error)) => self.send(ReaderDelivery::Failed(Box::new(error))),
+                Ok(()) => self.send_delivery(ReaderDelivery::PortionEnd),
+                Err(ReadEnd::Failed(error)) => self.send_delivery(ReaderDelivery::Failed(Box::new(error))),
                 Err(ReadEnd::Unwanted) => Err(ReaderUnwanted),
             };
             if sent.is_err() {
@@ -284,7 +284,7 @@ impl ScanShare {
         (*portions - 1) % self.of == self.number
     }
 
-    fn send(&self, delivery: ReaderDelivery) -> Result<(), ReaderUnwanted> {
+    fn send_delivery(&self, delivery: ReaderDelivery) -> Result<(), ReaderUnwanted> {
         self.sender.send(delivery).map_err(|_| ReaderUnwanted)
     }
 
@@ -303,22 +303,22 @@ impl ScanShare {
         let Some(file) = open_if_there(path)? else { return Ok(()) };
         let places = GroupPlaces {
             selection: request.selection,
-            of_filter: places(path, &file, &request.of_filter)?,
-            others: places(path, &file, &request.others)?,
+            of_filter: find_columns(path, &file, &request.of_filter)?,
+            others: find_columns(path, &file, &request.others)?,
         };
         for index in 0..file.num_row_groups() {
             if portions.as_deref_mut().is_some_and(|portions| !self.is_mine(portions)) {
                 continue;
             }
             request.demand_wanted()?;
-            let group = file.get_row_group(index).map_err(Error::damaged(path))?;
+            let group = file.get_row_group(index).map_err(Error::damaged_file(path))?;
             let first = RowPlace { file: number, group: index, row: 0 };
             if request.selection.may_have_group(group.metadata(), first) {
                 self.read_group(path, &*group, first, &places, request)?;
             }
             // Sent after a skipped group, too: the receiver counts portions, not groups with rows.
             if portions.is_some() {
-                self.send(ReaderDelivery::PortionEnd)?;
+                self.send_delivery(ReaderDelivery::PortionEnd)?;
             }
         }
         Ok(())
@@ -332,10 +332,12 @@ impl ScanShare {
         places: &GroupPlaces<'_>,
         request: &ScanRequest<'_>,
     ) -> Result<(), ReadEnd> {
-        let mut reader = GroupReader::open(group, first, places).map_err(Error::damaged(path))?;
-        while let Some((chunk, rows)) = reader.next(places.selection).map_err(Error::damaged(path))? {
+        let mut reader = GroupReader::open_group(group, first, places).map_err(Error::damaged_file(path))?;
+        while let Some((chunk, rows)) =
+            reader.next_chunk(places.selection).map_err(Error::damaged_file(path))?
+        {
             request.demand_wanted()?;
-            self.send(ReaderDelivery::Rows(chunk, rows))?;
+            self.send_delivery(ReaderDelivery::Rows(chunk, rows))?;
         }
         Ok(())
     }
@@ -360,7 +362,7 @@ impl From<ReaderUnwanted> for ReadEnd {
 }
 
 /// The first and last start of a flow in all files, according to their statistics.
-pub fn range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
+pub fn flow_start_range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
     let mut whole: Option<(u64, u64)> = None;
     for path in files {
         // Only footers are read, so this is fast for any number of records.
@@ -377,24 +379,24 @@ pub fn range(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
 
 /// `None` if it has been removed since it was found, as files that are too old are.
 fn open_if_there(path: &Path) -> Result<Option<SerializedFileReader<File>>, Error> {
-    match open(path) {
+    match open_parquet(path) {
         Err(Error::File { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
         opened => opened.map(Some),
     }
 }
 
-pub(super) fn open(path: &Path) -> Result<SerializedFileReader<File>, Error> {
+pub(super) fn open_parquet(path: &Path) -> Result<SerializedFileReader<File>, Error> {
     let file = File::open(path).map_err(Error::file("read", path))?;
-    SerializedFileReader::new(file).map_err(Error::damaged(path))
+    SerializedFileReader::new(file).map_err(Error::damaged_file(path))
 }
 
 /// First and last start of a flow in a row group, not counting nulls.
 fn start_of(group: &RowGroupMetaData) -> Option<(u64, u64)> {
-    let Statistics::Int64(range) = starts(group)?.statistics()? else { return None };
+    let Statistics::Int64(range) = start_column(group)?.statistics()? else { return None };
     Some((u64::try_from(*range.min_opt()?).ok()?, u64::try_from(*range.max_opt()?).ok()?))
 }
 
-fn starts(group: &RowGroupMetaData) -> Option<&ColumnChunkMetaData> {
+fn start_column(group: &RowGroupMetaData) -> Option<&ColumnChunkMetaData> {
     group.columns().iter().find(|column| column.column_path().parts() == ["flowStartNanoseconds"])
 }
 

@@ -34,53 +34,53 @@ pub struct KeptCounts {
 /// A target that stores flow records.
 ///
 /// After an error the sink stays usable: records that it could not store wait or are counted as lost, and it tries
-/// again at a later [`RecordSink::tick`].
+/// again at a later [`RecordSink::on_tick`].
 pub trait RecordSink: Send {
     /// Takes records of one source.
-    fn write(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error>;
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error>;
 
     /// Takes a meter's ledger of the time `at_ns` (nanoseconds since 1970). Sinks that store no ledgers ignore it.
-    fn ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
+    fn write_ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
         let _ = (ledger, source, at_ns);
         Ok(())
     }
 
     /// Does what is due. To be called about every second.
-    fn tick(&mut self, now: MonoTime) -> Result<(), Error>;
+    fn on_tick(&mut self, now: MonoTime) -> Result<(), Error>;
 
     /// Stores waiting records, as far as possible.
-    fn flush(&mut self) -> Result<(), Error>;
+    fn flush_records(&mut self) -> Result<(), Error>;
 
     /// Stores waiting records, gives up what cannot be stored, and returns the final counts. The sink takes nothing afterwards.
-    fn close(&mut self) -> (KeptCounts, Result<(), Error>);
+    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>);
 
     /// The accounts of the records so far.
-    fn kept(&self) -> KeptCounts;
+    fn kept_counts(&self) -> KeptCounts;
 }
 
 impl KeptCounts {
-    pub(crate) fn offer(&mut self, records: &[FlowRecord]) {
-        let carried = carried(records);
-        self.offered.add(carried);
-        self.waiting.add(carried);
+    pub(crate) fn count_offered(&mut self, records: &[FlowRecord]) {
+        let carried = sum_carried(records);
+        self.offered.add_records(carried);
+        self.waiting.add_records(carried);
     }
 
-    pub(crate) fn store(&mut self, carried: CarriedRecords) {
-        self.stored.add(carried);
-        self.waiting = self.offered.less(self.waiting, carried);
+    pub(crate) fn count_stored(&mut self, carried: CarriedRecords) {
+        self.stored.add_records(carried);
+        self.waiting = self.offered.subtract_part(self.waiting, carried);
     }
 
-    pub(crate) fn lose(&mut self, carried: CarriedRecords) {
-        self.lost.add(carried);
-        self.waiting = self.offered.less(self.waiting, carried);
+    pub(crate) fn count_lost(&mut self, carried: CarriedRecords) {
+        self.lost.add_records(carried);
+        self.waiting = self.offered.subtract_part(self.waiting, carried);
     }
 
     /// Returns whether every record is in one account. Sums of packets and bytes that have reached `u64::MAX`
     /// are saturated, and not judged.
-    pub fn balances(&self) -> bool {
+    pub fn is_balanced(&self) -> bool {
         let mut sum = self.stored;
-        sum.add(self.lost);
-        sum.add(self.waiting);
+        sum.add_records(self.lost);
+        sum.add_records(self.waiting);
         let Self { offered, .. } = self;
         let is_equal = |sum, offered| offered == u64::MAX || sum == offered;
         sum.records == offered.records
@@ -90,10 +90,10 @@ impl KeptCounts {
 }
 
 /// The number of records, with their packets and bytes.
-pub(crate) fn carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> CarriedRecords {
+pub(crate) fn sum_carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> CarriedRecords {
     let mut sum = CarriedRecords::default();
     for record in records {
-        sum.add(CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() });
+        sum.add_records(CarriedRecords { records: 1, packets: record.packets(), bytes: record.bytes() });
     }
     sum
 }

@@ -7,7 +7,7 @@ const ALL_FLAGS: char = 'X';
 const ALL_FLAGS_MASK: u64 = 0x3f;
 
 /// The letters of the bits that are set; bits without a letter follow as a number.
-pub fn letters(bits: u64) -> String {
+pub fn flag_letters(bits: u64) -> String {
     let letters = LETTERS.chars().enumerate();
     let mut text: String =
         letters.filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect();
@@ -19,7 +19,7 @@ pub fn letters(bits: u64) -> String {
 }
 
 /// The bits of letters; `None` for unknown or repeated letters.
-pub(super) fn mask(text: &str) -> Option<u64> {
+pub(super) fn flag_mask(text: &str) -> Option<u64> {
     let mut mask = 0;
     for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
         // A letter's place in LETTERS is the number of its bit.
@@ -39,14 +39,17 @@ mod tests {
     #[test]
     fn what_is_shown_is_understood() {
         for bits in 1..1 << LETTERS.len() {
-            assert_eq!(mask(&letters(bits)), Some(bits));
-            assert_eq!(mask(&letters(bits).to_lowercase()), Some(bits));
+            assert_eq!(flag_mask(&flag_letters(bits)), Some(bits));
+            assert_eq!(flag_mask(&flag_letters(bits).to_lowercase()), Some(bits));
         }
-        assert_eq!((mask("X"), mask(""), mask("SS"), mask("SQ")), (Some(0x3f), None, None, None));
+        assert_eq!(
+            (flag_mask("X"), flag_mask(""), flag_mask("SS"), flag_mask("SQ")),
+            (Some(0x3f), None, None, None)
+        );
     }
 
     #[test]
     fn flags_have_letters_or_numbers() {
-        assert_eq!([0x12, 0x1c2, 0x802, 0].map(letters), ["SA", "SECN", "S+0x800", ""]);
+        assert_eq!([0x12, 0x1c2, 0x802, 0].map(flag_letters), ["SA", "SECN", "S+0x800", ""]);
     }
 }

@@ -109,33 +109,37 @@ const COLUMNS: [&str; 7] = [
 ];
 
 /// The largest groups of the records that a filter selects.
-pub fn top(files: &[PathBuf], filter: &FlowFilter, question: &TopQuestion) -> Result<TopAnswer, Error> {
-    top_with(&ScanTerms::default(), files, filter, question)
+pub fn top_groups(
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    question: &TopQuestion,
+) -> Result<TopAnswer, Error> {
+    top_groups_with(&ScanTerms::default(), files, filter, question)
 }
 
-/// Like [`top`], on other terms.
-pub fn top_with(
+/// Like [`top_groups`], on other terms.
+pub fn top_groups_with(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
     question: &TopQuestion,
 ) -> Result<TopAnswer, Error> {
-    top_within(terms, files, filter, question, GROUPS_MOST)
+    top_groups_within(terms, files, filter, question, GROUPS_MOST)
 }
 
-fn top_within(
+fn top_groups_within(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
     question: &TopQuestion,
     bound: usize,
 ) -> Result<TopAnswer, Error> {
-    let wanted = [&question.grouping.columns()[..], &COLUMNS[..]].concat();
+    let wanted = [&question.grouping.needed_columns()[..], &COLUMNS[..]].concat();
     let mut groups = TopGroups { question, counter: GroupCounter::new(question, bound) };
     loop {
-        groups.scan(terms, files, filter, &wanted)?;
+        groups.scan_once(terms, files, filter, &wanted)?;
         if groups.counter.end_scan() {
-            return Ok(groups.finish());
+            return Ok(groups.into_answer());
         }
     }
 }
@@ -154,7 +158,7 @@ struct TopGroups<'a> {
 }
 
 impl TopGroups<'_> {
-    fn scan(
+    fn scan_once(
         &mut self,
         terms: &ScanTerms<'_>,
         files: &[PathBuf],
@@ -164,40 +168,40 @@ impl TopGroups<'_> {
         // Both halves of a record have the same key, so a record is counted once and filtered as a whole.
         if !self.question.grouping.is_of_direction() {
             return scan_with(terms, files, filter, wanted, &mut |chunk, rows| {
-                self.count(chunk, rows, FlowDirection::Both);
+                self.count_rows(chunk, rows, FlowDirection::Both);
                 ControlFlow::Continue(())
             });
         }
         // One scan for both directions: it selects records with either half, and each half is filtered again.
-        let reverse = filter.of_reverse();
+        let reverse = filter.to_reversed();
         scan_with(terms, files, &filter.or(&reverse), wanted, &mut |chunk, rows| {
-            self.count(chunk, &filter.rows_among(chunk, rows.to_vec()), FlowDirection::Forward);
-            self.count(chunk, &reverse.rows_among(chunk, rows.to_vec()), FlowDirection::Reverse);
+            self.count_rows(chunk, &filter.select_among(chunk, rows.to_vec()), FlowDirection::Forward);
+            self.count_rows(chunk, &reverse.select_among(chunk, rows.to_vec()), FlowDirection::Reverse);
             ControlFlow::Continue(())
         })
     }
 
-    fn count(&mut self, chunk: &RowChunk, rows: &[usize], direction: FlowDirection) {
-        let keys = self.question.grouping.keys(chunk, direction == FlowDirection::Reverse);
+    fn count_rows(&mut self, chunk: &RowChunk, rows: &[usize], direction: FlowDirection) {
+        let keys = self.question.grouping.row_keys(chunk, direction == FlowDirection::Reverse);
         // Looked up once for the chunk and not for each row.
-        let columns = COLUMNS.map(|name| chunk.column(name).numbers(chunk.rows));
+        let columns = COLUMNS.map(|name| chunk.column(name).first_numbers(chunk.rows));
         let columns = columns.each_ref().map(|numbers| &numbers[..]);
         // One buffer for all rows: only new groups allocate.
         let mut key = Vec::new();
         for &row in rows {
-            let has = half(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
+            let has = half_sum(columns.map(|numbers| numbers.get(row).copied().unwrap_or(0)), direction);
             // A half without packets is not a record of its own.
             if has.sum != GroupTotals::default() {
-                keys.write(row, &mut key);
-                self.counter.add(&key, has);
+                keys.write_key(row, &mut key);
+                self.counter.add_record(&key, has);
             }
         }
     }
 
-    fn finish(self) -> TopAnswer {
+    fn into_answer(self) -> TopAnswer {
         let Self { question, counter } = self;
-        let counted = counter.finish();
-        let values = |key: &[u8]| question.grouping.values(key);
+        let counted = counter.into_counted();
+        let values = |key: &[u8]| question.grouping.read_values(key);
         let groups = counted.largest.into_iter().map(|(key, has)| TopGroup { values: values(&key), has });
         TopAnswer {
             groups: groups.collect(),
@@ -210,7 +214,7 @@ impl TopGroups<'_> {
 }
 
 /// The totals of a record in a direction, from its values in the order of [`COLUMNS`].
-fn half(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
+fn half_sum(values: [u64; COLUMNS.len()], direction: FlowDirection) -> GroupSum {
     let [first_ns, last_ns, packets, bytes, packets_back, bytes_back, part] = values;
     // A long flow has several records; only its first part counts as a flow.
     let first_part = u64::from(part == 0);
@@ -242,7 +246,7 @@ impl TopOrder {
 
 impl GroupSum {
     /// The value that it is ordered by. Rates are whole numbers; without a duration they are zero.
-    pub fn of(&self, order: TopOrder) -> u64 {
+    pub fn order_value(&self, order: TopOrder) -> u64 {
         let duration_ns = self.last_ns.saturating_sub(self.first_ns);
         let GroupTotals { flows, packets, bytes } = self.sum;
         match order {
@@ -257,16 +261,16 @@ impl GroupSum {
     }
 
     /// Adds another sum. An empty sum has no time, so the first one that is added sets it.
-    fn add(&mut self, other: Self) {
+    fn add_sum(&mut self, other: Self) {
         let is_first = self.sum == GroupTotals::default();
         self.first_ns = if is_first { other.first_ns } else { self.first_ns.min(other.first_ns) };
         self.last_ns = self.last_ns.max(other.last_ns);
-        self.sum.add(other.sum);
+        self.sum.add_totals(other.sum);
     }
 }
 
 impl GroupTotals {
-    pub fn add(&mut self, other: Self) {
+    pub fn add_totals(&mut self, other: Self) {
         self.flows = self.flows.saturating_add(other.flows);
         self.packets = self.packets.saturating_add(other.packets);
         self.bytes = self.bytes.saturating_add(other.bytes);

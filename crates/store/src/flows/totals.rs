@@ -2,7 +2,7 @@
 
 use super::Error;
 use super::filter::FlowFilter;
-use super::scan::{ScanTerms, range, scan_with};
+use super::scan::{ScanTerms, flow_start_range, scan_with};
 use super::top::GroupTotals;
 use crate::convert::clamp_to_u8;
 use packetrig_units::Nanos;
@@ -68,12 +68,16 @@ const COLUMNS: [&str; 12] = [
 ];
 
 /// Sums of the records that a filter selects. The timeline has buckets of the given length, or about 24 of a usual length.
-pub fn totals(files: &[PathBuf], filter: &FlowFilter, bucket: Option<Nanos>) -> Result<FlowTotals, Error> {
-    totals_with(&ScanTerms::default(), files, filter, bucket)
+pub fn flow_totals(
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    bucket: Option<Nanos>,
+) -> Result<FlowTotals, Error> {
+    flow_totals_with(&ScanTerms::default(), files, filter, bucket)
 }
 
-/// Like [`totals`], on other terms.
-pub fn totals_with(
+/// Like [`flow_totals`], on other terms.
+pub fn flow_totals_with(
     terms: &ScanTerms<'_>,
     files: &[PathBuf],
     filter: &FlowFilter,
@@ -81,13 +85,13 @@ pub fn totals_with(
 ) -> Result<FlowTotals, Error> {
     let bucket_ns = match bucket {
         Some(bucket) => bucket.as_u64().max(1),
-        None => fitting_length(range(files)?, filter),
+        None => fitting_length(flow_start_range(files)?, filter),
     };
     let mut totals = FlowTotals { bucket_ns, ..FlowTotals::default() };
     scan_with(terms, files, filter, &COLUMNS, &mut |chunk, rows| {
         let columns = COLUMNS.map(|name| chunk.column(name));
         for &row in rows {
-            totals.count(columns.map(|cells| cells.number(row)));
+            totals.count_record(columns.map(|cells| cells.number_at(row)));
         }
         ControlFlow::Continue(())
     })?;
@@ -106,7 +110,7 @@ fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
 
 impl FlowTotals {
     /// Counts a record, from its values in the order of [`COLUMNS`].
-    fn count(&mut self, values: [u64; COLUMNS.len()]) {
+    fn count_record(&mut self, values: [u64; COLUMNS.len()]) {
         let [
             start,
             end,
@@ -127,7 +131,7 @@ impl FlowTotals {
             bytes: bytes.saturating_add(bytes_back),
         };
         self.records += 1;
-        self.sum.add(sum);
+        self.sum.add_totals(sum);
         // Saturating: files of other programs may have any number.
         self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
         self.records_with_loss += loss;
@@ -135,11 +139,11 @@ impl FlowTotals {
         self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
         self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
         // A column of another program's file may have greater numbers than a protocol can have.
-        self.protocols.entry(clamp_to_u8(protocol)).or_default().add(sum);
+        self.protocols.entry(clamp_to_u8(protocol)).or_default().add_record(sum);
         // Flows with random times must not fill the memory with buckets.
         let bucket = start - start % self.bucket_ns;
         if self.timeline.len() < BUCKETS_MOST || self.timeline.contains_key(&bucket) {
-            self.timeline.entry(bucket).or_default().add(sum);
+            self.timeline.entry(bucket).or_default().add_record(sum);
         } else {
             self.beside_timeline += 1;
         }
@@ -147,9 +151,9 @@ impl FlowTotals {
 }
 
 impl TotalsRow {
-    fn add(&mut self, sum: GroupTotals) {
+    fn add_record(&mut self, sum: GroupTotals) {
         self.records += 1;
-        self.sum.add(sum);
+        self.sum.add_totals(sum);
     }
 }
 
@@ -166,10 +170,10 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
         let given = records(5000);
-        sink.write(&given, RecordMaker::default()).unwrap();
-        sink.close().1.unwrap();
+        sink.write_records(&given, RecordMaker::default()).unwrap();
+        sink.close_sink().1.unwrap();
         let files = flow_files(&[directory.path().to_owned()]).unwrap();
-        let totals = totals(&files, &FlowFilter::default(), None).unwrap();
+        let totals = flow_totals(&files, &FlowFilter::default(), None).unwrap();
         let packets = given.iter().map(FlowRecord::packets).sum();
         let bytes = given.iter().map(FlowRecord::bytes).sum();
         assert_eq!((totals.records, totals.sum), (5000, GroupTotals { flows: 1667, packets, bytes }));

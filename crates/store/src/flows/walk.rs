@@ -20,13 +20,13 @@ pub(super) fn files_below(
     let mut files = Vec::new();
     // The directory that the caller named must exist; those below it may disappear during the walk.
     fs::read_dir(directory).map_err(Error::file("read", directory))?;
-    walk(directory, DEPTH, is_wanted, &mut files)?;
+    walk_directory(directory, DEPTH, is_wanted, &mut files)?;
     // The order of `read_dir` is arbitrary; results must not depend on it.
     files.sort();
     Ok(files)
 }
 
-fn walk(
+fn walk_directory(
     directory: &Path,
     depth: usize,
     is_wanted: &dyn Fn(&Path) -> bool,
@@ -36,8 +36,8 @@ fn walk(
     for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(Error::file("read", directory))?;
         let path = entry.path();
-        match if_found(kind(&entry)).map_err(Error::file("read", &path))? {
-            Some(EntryKind::Directory) if depth > 0 => walk(&path, depth - 1, is_wanted, files)?,
+        match if_found(entry_kind(&entry)).map_err(Error::file("read", &path))? {
+            Some(EntryKind::Directory) if depth > 0 => walk_directory(&path, depth - 1, is_wanted, files)?,
             Some(EntryKind::File) if is_wanted(&path) => files.push(path),
             _ => {}
         }
@@ -57,7 +57,7 @@ enum EntryKind {
     Other,
 }
 
-fn kind(entry: &DirEntry) -> io::Result<EntryKind> {
+fn entry_kind(entry: &DirEntry) -> io::Result<EntryKind> {
     let name = entry.file_name();
     // Does not follow links: a link is neither a directory nor a file here.
     let mut kind = entry.file_type()?;

@@ -41,7 +41,7 @@ struct CapturePieces {
 impl NodeCaptures {
     /// Files get the name `<node>-<file>` in the run's directory, or `<node>=<file>` if the first could be
     /// read as another node's file.
-    pub(super) fn begin(
+    pub(super) fn for_node(
         folder: &RunFolder<'_>,
         catalogue: &RunCatalogue,
         attempt: u32,
@@ -54,7 +54,7 @@ impl NodeCaptures {
     }
 
     /// A message about refused pieces, if there are any.
-    pub(super) fn refused(&self) -> Option<String> {
+    pub(super) fn refusal_doubt(&self) -> Option<String> {
         let pieces = self.refused;
         let why = format!("more than {MOST_FILES} captures, or more than {MOST_BYTES} bytes of one");
         (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were refused: {why}", self.node))
@@ -62,7 +62,7 @@ impl NodeCaptures {
 
     /// Writes a piece at its offset. A piece that cannot belong to a capture is counted and refused: it is this node's fault, and
     /// must not make the results of other nodes fail.
-    pub(super) fn take(&mut self, segment: &ResultSegment) -> Result<(), Error> {
+    pub(super) fn write_piece(&mut self, segment: &ResultSegment) -> Result<(), Error> {
         let length = segment.payload.len() as u64;
         let is_known = self.open.iter().any(|capture| capture.name == segment.name);
         let is_new_one_too_many = !is_known && self.open.len() >= MOST_FILES;
@@ -74,7 +74,7 @@ impl NodeCaptures {
             Some(at) => at,
             None => self.open_file(&segment.name)?,
         };
-        let path = self.temporary(&self.open[at].file_name);
+        let path = self.temporary_path(&self.open[at].file_name);
         let capture = &mut self.open[at];
         let written = capture.file.write_all_at(&segment.payload, segment.offset);
         written.map_err(Error::file("write", path))?;
@@ -95,21 +95,21 @@ impl NodeCaptures {
             file_name.insert(self.prefix.len(), '_');
         }
         private_files::create_directories(&self.directory).map_err(Error::file("create", &self.directory))?;
-        let path = self.temporary(&file_name);
-        let file = private_files::create(&path).map_err(Error::file("create", &path))?;
+        let path = self.temporary_path(&file_name);
+        let file = private_files::create_file(&path).map_err(Error::file("create", &path))?;
         self.open.push(CapturePieces { name: name.to_owned(), file_name, file, bytes: 0, size: None });
         Ok(self.open.len() - 1)
     }
 
     /// Syncs the files and gives them their final names.
-    pub(super) fn finish(self) -> Result<Vec<GatheredCapture>, Error> {
+    pub(super) fn finish_files(self) -> Result<Vec<GatheredCapture>, Error> {
         let mut done = Vec::with_capacity(self.open.len());
         for capture in &self.open {
             let file = self.directory.join(&capture.file_name);
             capture
                 .file
                 .sync_all()
-                .and_then(|()| fs::rename(self.temporary(&capture.file_name), &file))
+                .and_then(|()| fs::rename(self.temporary_path(&capture.file_name), &file))
                 .map_err(Error::file("write", &file))?;
             // Pieces are never sent twice under different numbers, so the sum of their bytes is that of the file if none is missing.
             let is_whole = capture.size == Some(capture.bytes);
@@ -118,11 +118,11 @@ impl NodeCaptures {
         if done.is_empty() {
             return Ok(done);
         }
-        disk::sync(&self.directory).map_err(Error::file("sync", &self.directory))?;
+        disk::sync_directory(&self.directory).map_err(Error::file("sync", &self.directory))?;
         Ok(done)
     }
 
-    fn temporary(&self, file_name: &str) -> PathBuf {
+    fn temporary_path(&self, file_name: &str) -> PathBuf {
         self.directory.join(format!(".{file_name}.{}", disk::UNFINISHED))
     }
 }

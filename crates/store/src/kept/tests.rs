@@ -7,13 +7,13 @@ use std::os::unix::fs::PermissionsExt as _;
 
 fn store() -> (tempfile::TempDir, RunCatalogue) {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     (place, catalogue)
 }
 
 /// A run that has captured something.
 fn captured(catalogue: &RunCatalogue) -> (RunDraft, PathBuf) {
-    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
+    let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
     let file = draft.capture_dir().unwrap().join("rx.pcapng");
     fs::write(&file, "frames").unwrap();
     (draft, file)
@@ -23,15 +23,15 @@ fn captured(catalogue: &RunCatalogue) -> (RunDraft, PathBuf) {
 fn captures_of_a_run_without_a_report_stay_and_are_shown_until_they_are_discarded() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
-    let kept = draft.leave().unwrap();
+    let kept = draft.end_without_report().unwrap();
     assert_eq!(kept.captures, [KeptCapture { file: file.clone(), bytes: 6 }]);
-    let [shown] = &catalogue.kept().unwrap()[..] else { panic!("one is kept") };
+    let [shown] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is kept") };
     assert_eq!((&shown.run.0[..], shown.process, shown.has_report), ("r", None, false));
     assert!(shown.begun_wall_ns > 1_700_000_000_000_000_000);
     assert_eq!(fs::read_to_string(&file).unwrap(), "frames");
-    assert!(matches!(catalogue.discard("x"), Err(Error::Unknown(_))));
-    assert_eq!(catalogue.discard("r").unwrap().captures, kept.captures);
-    assert_eq!((catalogue.kept().unwrap(), kept.directory.exists()), (vec![], false));
+    assert!(matches!(catalogue.discard_run("x"), Err(Error::Unknown(_))));
+    assert_eq!(catalogue.discard_run("r").unwrap().captures, kept.captures);
+    assert_eq!((catalogue.kept_runs().unwrap(), kept.directory.exists()), (vec![], false));
 }
 
 #[test]
@@ -45,9 +45,9 @@ fn a_panic_removes_no_capture_either() {
 #[test]
 fn empty_files_are_no_captures() {
     let (place, catalogue) = store();
-    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
+    let draft = catalogue.begin_run(RunId("r".into()), ReportSize::default()).unwrap();
     fs::write(draft.capture_dir().unwrap().join("rx.pcapng.part"), "").unwrap();
-    assert_eq!(draft.leave(), None);
+    assert_eq!(draft.end_without_report(), None);
     assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
 }
 
@@ -55,15 +55,15 @@ fn empty_files_are_no_captures() {
 fn a_run_under_way_is_shown_with_its_process_and_not_discarded() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
-    let [shown] = &catalogue.kept().unwrap()[..] else { panic!("one is under way") };
-    assert_eq!(shown.process, Some(process::own()));
-    let error = catalogue.discard("r").unwrap_err();
+    let [shown] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is under way") };
+    assert_eq!(shown.process, Some(process::own_id()));
+    let error = catalogue.discard_run("r").unwrap_err();
     assert!(matches!(error, Error::UnderWay { .. }) && file.exists(), "{error}");
     let mut report = report("r");
     report.captures[0].file = file.to_string_lossy().into_owned();
-    let directory = draft.commit(&catalogue, &mut report, "").unwrap();
-    assert_eq!(catalogue.kept().unwrap(), []);
-    let names = entries(&directory).unwrap().into_iter().map(|entry| entry.file_name());
+    let directory = draft.commit_run(&catalogue, &mut report, "").unwrap();
+    assert_eq!(catalogue.kept_runs().unwrap(), []);
+    let names = list_entries(&directory).unwrap().into_iter().map(|entry| entry.file_name());
     assert!(names.into_iter().all(|name| !name.to_string_lossy().contains(ROOM) && name != OWNER));
 }
 
@@ -74,13 +74,13 @@ fn a_row_that_cannot_be_written_leaves_everything_and_says_where() {
     let mut report = report("r");
     report.captures[0].file = file.to_string_lossy().into_owned();
     catalogue.refuse_writes(true);
-    let error = draft.commit(&catalogue, &mut report, "").unwrap_err();
+    let error = draft.commit_run(&catalogue, &mut report, "").unwrap_err();
     assert!(error.to_string().contains(&file.parent().unwrap().parent().unwrap().display().to_string()));
     assert_eq!(report.captures[0].file, file.to_string_lossy(), "named where it is");
-    let [kept] = &catalogue.kept().unwrap()[..] else { panic!("one is kept") };
+    let [kept] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is kept") };
     assert!(kept.has_report && kept.captures[0].file == file, "{kept:?}");
     catalogue.refuse_writes(false);
-    catalogue.discard("r").unwrap();
+    catalogue.discard_run("r").unwrap();
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn captures_are_on_the_disk_before_the_row_that_promises_them() {
     catalogue.refuse_writes(true);
     let partial = draft.partial_directory().to_owned();
     disk::tests::synced();
-    draft.commit(&catalogue, &mut report, "").unwrap_err();
+    draft.commit_run(&catalogue, &mut report, "").unwrap_err();
     let synced = disk::tests::synced();
     let runs = partial.parent().unwrap();
     let wanted = [&file, &partial.join(CAPTURES), &named, elsewhere.path(), &partial, runs];
@@ -114,10 +114,10 @@ fn a_report_that_cannot_be_written_leaves_everything() {
     let (draft, file) = captured(&catalogue);
     // Nothing can be renamed to the name of a directory.
     fs::create_dir(draft.partial_directory().join("streams.csv")).unwrap();
-    let error = draft.commit(&catalogue, &mut report("r"), "").unwrap_err();
+    let error = draft.commit_run(&catalogue, &mut report("r"), "").unwrap_err();
     assert!(matches!(error, Error::NotStored { .. }) && file.exists(), "{error}");
-    assert_eq!(catalogue.kept().unwrap().len(), 1);
-    assert!(matches!(catalogue.find("r"), Err(Error::Unknown(_))));
+    assert_eq!(catalogue.kept_runs().unwrap().len(), 1);
+    assert!(matches!(catalogue.find_run("r"), Err(Error::Unknown(_))));
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_crash_between_the_name_and_the_row_is_shown() {
     let directory = place.path().join("runs/whole");
     fs::create_dir(&directory).unwrap();
     crate::files::write_run(&directory, &report("whole"), "", crate::files::PageChoice::Write).unwrap();
-    let [kept] = &catalogue.kept().unwrap()[..] else { panic!("one is kept") };
+    let [kept] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is kept") };
     assert!(kept.has_report && kept.directory == directory.canonicalize().unwrap(), "{kept:?}");
 }
 
@@ -135,8 +135,8 @@ fn everything_in_a_store_is_its_owners_alone() {
     let (place, catalogue) = store();
     fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let (draft, _) = captured(&catalogue);
-    draft.commit(&catalogue, &mut report("r"), "").unwrap();
-    let (_kept, _) = captured(&RunCatalogue::open(&place.path().join("deep/store")).unwrap());
+    draft.commit_run(&catalogue, &mut report("r"), "").unwrap();
+    let (_kept, _) = captured(&RunCatalogue::open_or_create(&place.path().join("deep/store")).unwrap());
     let mut waiting = vec![place.path().join("runs"), place.path().join("deep")];
     waiting.push(place.path().join("catalogue.sqlite"));
     waiting.push(place.path().join("catalogue.sqlite-wal"));
@@ -146,7 +146,7 @@ fn everything_in_a_store_is_its_owners_alone() {
             assert_eq!(facts.permissions().mode() & 0o077, 0, "{}", path.display());
         }
         if facts.is_dir() {
-            waiting.extend(entries(&path).unwrap().iter().map(fs::DirEntry::path));
+            waiting.extend(list_entries(&path).unwrap().iter().map(fs::DirEntry::path));
         }
     }
     disk::sync_file(&place.path().join("nowhere")).unwrap_err();

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 fn store() -> (tempfile::TempDir, RunCatalogue) {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     (place, catalogue)
 }
 
@@ -19,7 +19,7 @@ fn begin(catalogue: &RunCatalogue, id: &str, started_wall_ns: u64) -> MethodDraf
 
 fn entry(number: u32) -> JournalEntry {
     let length = TrialLength::Time(Nanos::from_secs(1));
-    let order = TrialOrder::constant(TrialPurpose::Search, None, Load::new(1000.5), length);
+    let order = TrialOrder::with_constant_load(TrialPurpose::Search, None, Load::new(1000.5), length);
     JournalEntry { number, started_wall_ns: 7, order, result: TrialResult::default() }
 }
 
@@ -33,14 +33,14 @@ const COMPLETE: MethodOutcome<'_> = MethodOutcome {
 fn a_method_is_listed_from_its_beginning_and_complete_with_its_files() {
     let (place, catalogue) = store();
     let mut draft = begin(&catalogue, "20261126-a", 5);
-    draft.append(&entry(1)).unwrap();
-    let [listed] = &catalogue.methods(10).unwrap()[..] else { panic!("one is listed") };
+    draft.append_trial(&entry(1)).unwrap();
+    let [listed] = &catalogue.list_methods(10).unwrap()[..] else { panic!("one is listed") };
     assert_eq!(
         (listed.state, listed.trials, &listed.verdict[..]),
         (MethodState::UnderWay, 1, "INCONCLUSIVE")
     );
-    draft.append(&entry(2)).unwrap();
-    let directory = draft.finish(&catalogue, &COMPLETE).unwrap();
+    draft.append_trial(&entry(2)).unwrap();
+    let directory = draft.finish_method(&catalogue, &COMPLETE).unwrap();
     let found = catalogue.find_method("2026").unwrap();
     assert_eq!((found.state, found.trials, &found.verdict[..]), (MethodState::Complete, 2, "PASS"));
     assert_eq!((&found.name[..], &found.method[..], &found.directory), ("nightly", "bisect", &directory));
@@ -58,7 +58,7 @@ fn a_method_is_listed_from_its_beginning_and_complete_with_its_files() {
 fn a_killed_method_is_resumed_where_it_was() {
     let (_place, catalogue) = store();
     let mut draft = begin(&catalogue, "a", 5);
-    draft.append(&entry(1)).unwrap();
+    draft.append_trial(&entry(1)).unwrap();
     let journal = draft.directory().join(JOURNAL);
     drop(draft);
     // The process was killed while it wrote.
@@ -67,10 +67,10 @@ fn a_killed_method_is_resumed_where_it_was() {
     fs::write(&journal, bytes).unwrap();
     let (mut draft, summary) = catalogue.resume_method("last").unwrap();
     assert_eq!((&summary.id[..], draft.trials()), ("a", 1));
-    draft.append(&entry(2)).unwrap();
-    let journal = draft.journal::<Value>().unwrap();
+    draft.append_trial(&entry(2)).unwrap();
+    let journal = draft.read_journal::<Value>().unwrap();
     assert_eq!((journal.head["tx"].as_str(), journal.trials), (Some("eth1"), vec![entry(1), entry(2)]));
-    draft.finish(&catalogue, &COMPLETE).unwrap();
+    draft.finish_method(&catalogue, &COMPLETE).unwrap();
     assert!(matches!(catalogue.resume_method("a"), Err(Error::MethodComplete(_))));
     assert!(matches!(catalogue.resume_method("last"), Err(Error::NoUnfinishedMethod)));
 }
@@ -80,24 +80,24 @@ fn a_stopped_method_has_a_result_and_can_be_resumed() {
     let (_place, catalogue) = store();
     let draft = begin(&catalogue, "a", 5);
     let stopped = MethodOutcome { state: MethodState::Stopped, verdict: "INCONCLUSIVE", ..COMPLETE };
-    let directory = draft.finish(&catalogue, &stopped).unwrap();
+    let directory = draft.finish_method(&catalogue, &stopped).unwrap();
     assert!(directory.join(RESULT).exists());
     let (draft, summary) = catalogue.resume_method("a").unwrap();
     assert_eq!(summary.state, MethodState::Stopped);
     assert_eq!(catalogue.find_method("a").unwrap().state, MethodState::UnderWay);
-    draft.finish(&catalogue, &COMPLETE).unwrap();
+    draft.finish_method(&catalogue, &COMPLETE).unwrap();
 }
 
 #[test]
 fn two_processes_cannot_resume_one_method_at_once() {
     let (_place, catalogue) = store();
-    begin(&catalogue, "a", 5).append(&entry(1)).unwrap();
+    begin(&catalogue, "a", 5).append_trial(&entry(1)).unwrap();
     let (_draft, _) = catalogue.resume_method("a").unwrap();
     let [unfinished] = &catalogue.unfinished_methods().unwrap()[..] else { panic!("one is under way") };
-    assert_eq!(unfinished.process, Some(process::own()));
+    assert_eq!(unfinished.process, Some(process::own_id()));
     for refused in [catalogue.resume_method("a").unwrap_err(), catalogue.discard_method("a").unwrap_err()] {
         assert!(matches!(refused, Error::MethodUnderWay { .. }), "{refused}");
-        assert!(refused.to_string().contains(&process::own().to_string()), "{refused}");
+        assert!(refused.to_string().contains(&process::own_id().to_string()), "{refused}");
     }
 }
 
@@ -108,20 +108,20 @@ fn the_last_unfinished_method_is_the_newest() {
         drop(begin(&catalogue, id, started));
     }
     assert_eq!(catalogue.resume_method("last").unwrap().1.id, "c");
-    let listed = catalogue.methods(2).unwrap();
+    let listed = catalogue.list_methods(2).unwrap();
     assert_eq!(listed.iter().map(|method| &method.id[..]).collect::<Vec<_>>(), ["c", "b"]);
 }
 
 #[test]
 fn a_method_without_trials_leaves_nothing_and_one_with_trials_stays() {
     let (place, catalogue) = store();
-    assert!(!begin(&catalogue, "a", 5).leave(&catalogue).unwrap());
+    assert!(!begin(&catalogue, "a", 5).end_without_result(&catalogue).unwrap());
     assert_eq!(fs::read_dir(place.path().join("methods")).unwrap().count(), 0);
     let mut draft = begin(&catalogue, "b", 5);
-    draft.append(&entry(1)).unwrap();
-    assert!(draft.leave(&catalogue).unwrap());
+    draft.append_trial(&entry(1)).unwrap();
+    assert!(draft.end_without_result(&catalogue).unwrap());
     assert_eq!(catalogue.discard_method("b").unwrap().trials, 1);
-    assert_eq!(catalogue.methods(10).unwrap(), []);
+    assert_eq!(catalogue.list_methods(10).unwrap(), []);
     assert_eq!(fs::read_dir(place.path().join("methods")).unwrap().count(), 0);
 }
 
@@ -145,18 +145,18 @@ fn an_id_of_a_method_is_used_once_and_stays_inside_the_store() {
 fn a_row_that_cannot_be_written_leaves_the_method_resumable() {
     let (place, catalogue) = store();
     let mut draft = begin(&catalogue, "a", 5);
-    draft.append(&entry(1)).unwrap();
+    draft.append_trial(&entry(1)).unwrap();
     catalogue.refuse_writes(true);
     let head = Value::Null;
     let new = NewMethod { id: "b", started_wall_ns: 1, name: "", method: "bisect", head: &head };
     catalogue.begin_method(&new).unwrap_err();
     assert!(!place.path().join("methods/b").exists(), "no directory without a row");
-    let error = draft.finish(&catalogue, &COMPLETE).unwrap_err();
+    let error = draft.finish_method(&catalogue, &COMPLETE).unwrap_err();
     assert!(error.to_string().contains("can be resumed"), "{error}");
     catalogue.refuse_writes(false);
     let (draft, summary) = catalogue.resume_method("a").unwrap();
     assert_eq!(summary.trials, 1);
-    draft.finish(&catalogue, &COMPLETE).unwrap();
+    draft.finish_method(&catalogue, &COMPLETE).unwrap();
 }
 
 #[test]
@@ -164,7 +164,8 @@ fn files_of_a_result_stay_in_its_directory() {
     let (_place, catalogue) = store();
     for (number, bad) in ["../x", "a/b", "", ".hidden", JOURNAL, OWNER].into_iter().enumerate() {
         let draft = begin(&catalogue, &format!("m{number}"), 5);
-        let error = draft.finish(&catalogue, &MethodOutcome { files: &[(bad, "")], ..COMPLETE }).unwrap_err();
+        let error =
+            draft.finish_method(&catalogue, &MethodOutcome { files: &[(bad, "")], ..COMPLETE }).unwrap_err();
         assert!(error.to_string().contains("not a valid name"), "{error}");
     }
 }
@@ -174,8 +175,8 @@ fn everything_of_a_method_is_its_owners_alone_and_on_the_disk_before_its_row() {
     let (place, catalogue) = store();
     disk::tests::synced();
     let mut draft = begin(&catalogue, "a", 5);
-    draft.append(&entry(1)).unwrap();
-    let directory = draft.finish(&catalogue, &COMPLETE).unwrap();
+    draft.append_trial(&entry(1)).unwrap();
+    let directory = draft.finish_method(&catalogue, &COMPLETE).unwrap();
     let synced = disk::tests::synced();
     assert!(synced.contains(&directory) && synced.iter().any(|path| path.ends_with("methods")), "{synced:?}");
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -196,8 +197,8 @@ fn a_catalogue_of_an_earlier_version_has_no_methods_and_gets_the_tables() {
         .execute_batch("DROP TABLE methods; DROP TABLE pins; DROP TABLE removals; PRAGMA user_version = 6")
         .unwrap();
     drop(connection);
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
-    assert_eq!(catalogue.methods(10).unwrap(), []);
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
+    assert_eq!(catalogue.list_methods(10).unwrap(), []);
     drop(begin(&catalogue, "a", 5));
-    assert_eq!(catalogue.methods(10).unwrap().len(), 1);
+    assert_eq!(catalogue.list_methods(10).unwrap().len(), 1);
 }

@@ -40,7 +40,7 @@ fn begun() -> UnfinishedRun {
 
 fn bench() -> SegmentBench {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = catalogue.begin_unfinished(&begun(), ReportSize::default()).unwrap();
     SegmentBench { place, catalogue, draft }
 }
@@ -49,13 +49,14 @@ fn bench() -> SegmentBench {
 fn sent(name: &str, fill: impl FnOnce(&mut NodeJournal)) -> Vec<(SegmentId, Vec<u8>)> {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
-    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
-    let mut journal = spool.journal(&run(), 1).unwrap();
+    let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
     fill(&mut journal);
-    journal.end(None).unwrap();
-    let read =
-        |pending: &crate::spool::PendingSegment| (pending.id(&node(name)), spool.read(&pending.key).unwrap());
-    spool.pending(usize::MAX).iter().map(read).collect()
+    journal.end_journal(None).unwrap();
+    let read = |pending: &crate::spool::PendingSegment| {
+        (pending.segment_id(&node(name)), spool.read_segment(&pending.key).unwrap())
+    };
+    spool.pending_segments(usize::MAX).iter().map(read).collect()
 }
 
 fn noise(bytes: usize) -> Vec<u8> {
@@ -77,7 +78,7 @@ impl SegmentBench {
         self.catalogue.watermark(&run(), 1, &node(name)).unwrap()
     }
     fn assemble(&self, name: &str) -> Option<crate::GatheredPart> {
-        self.draft.assemble(&self.catalogue, 1, &node(name)).unwrap()
+        self.draft.assemble_part(&self.catalogue, 1, &node(name)).unwrap()
     }
 }
 
@@ -88,10 +89,10 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
     let file = bench.place.path().join("rx.pcapng");
     fs::write(&file, &capture).unwrap();
     let sent = sent("a", |journal| {
-        journal.interval(&sample(1)).unwrap();
-        journal.capture("rx.pcapng", &file).unwrap();
-        journal.interval(&sample(2)).unwrap();
-        journal.result(&result).unwrap();
+        journal.append_interval(&sample(1)).unwrap();
+        journal.append_capture("rx.pcapng", &file).unwrap();
+        journal.append_interval(&sample(2)).unwrap();
+        journal.append_result(&result).unwrap();
     });
     // Two intervals, four pieces of the capture, the End; the rest is the result.
     assert!(sent.len() >= 9, "{} segments", sent.len());
@@ -111,12 +112,12 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
 
     let mut report = report(&run().0);
     report.captures = gathered.result.unwrap().captures;
-    let directory = bench.draft.commit(&bench.catalogue, &mut report, "flows: []").unwrap();
+    let directory = bench.draft.commit_run(&bench.catalogue, &mut report, "flows: []").unwrap();
     let stored = report;
     assert_eq!(stored.captures[0].file, directory.join("captures/a-rx.pcapng").to_string_lossy());
     assert!(fs::read(&stored.captures[0].file).unwrap() == capture);
     assert!(!directory.join(SEGMENTS).exists());
-    assert_eq!(bench.catalogue.unfinished().unwrap(), []);
+    assert_eq!(bench.catalogue.unfinished_runs().unwrap(), []);
     for (id, bytes) in &sent {
         assert_eq!(bench.catalogue.store_late(id, bytes, 6).unwrap(), StoreOutcome::Again, "known for ever");
     }
@@ -126,10 +127,10 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
 #[test]
 fn the_same_again_is_answered_the_same_and_other_bytes_are_refused() {
     let bench = bench();
-    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     assert_eq!(bench.store(&sent[0]), StoreOutcome::New);
     assert_eq!(bench.store(&sent[0]), StoreOutcome::Again);
-    let other = self::sent("a", |journal| drop(journal.interval(&sample(2))));
+    let other = self::sent("a", |journal| drop(journal.append_interval(&sample(2))));
     let refused = bench.draft.store_segment(&bench.catalogue, &other[0].0, &other[0].1, 5);
     assert!(matches!(refused, Err(Error::Differs(_))), "{refused:?}");
     bench.store(&sent[1]);
@@ -158,7 +159,7 @@ fn what_is_no_segment_of_that_name_is_refused() {
 #[test]
 fn the_watermark_is_the_first_number_that_is_not_stored() {
     let bench = bench();
-    let sent = sent("a", |journal| (0..4).for_each(|second| drop(journal.interval(&sample(second)))));
+    let sent = sent("a", |journal| (0..4).for_each(|second| drop(journal.append_interval(&sample(second)))));
     for (number, below) in [(1, 0), (0, 2), (4, 2), (3, 2), (2, 5)] {
         bench.store(&sent[number]);
         assert_eq!(bench.below("a"), below, "after {number}");
@@ -169,15 +170,15 @@ fn the_watermark_is_the_first_number_that_is_not_stored() {
 #[test]
 fn a_controller_that_was_killed_goes_on_where_it_was() {
     let SegmentBench { place, catalogue, draft } = bench();
-    let sent = sent("a", |journal| drop(journal.result(&node_result(1, 10))));
+    let sent = sent("a", |journal| drop(journal.append_result(&node_result(1, 10))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     catalogue.note_unfinished(&run(), 2, 7, "{}").unwrap();
     drop((draft, catalogue));
 
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
-    assert!(matches!(catalogue.begin(run(), ReportSize::default()), Err(Error::Taken(_))));
-    let [found] = &catalogue.unfinished().unwrap()[..] else { panic!("one is unfinished") };
-    let (draft, resumed) = catalogue.resume(&run()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
+    assert!(matches!(catalogue.begin_run(run(), ReportSize::default()), Err(Error::Taken(_))));
+    let [found] = &catalogue.unfinished_runs().unwrap()[..] else { panic!("one is unfinished") };
+    let (draft, resumed) = catalogue.resume_run(&run()).unwrap();
     assert_eq!(resumed, *found);
     let expected = UnfinishedRun {
         attempt: 2,
@@ -187,14 +188,14 @@ fn a_controller_that_was_killed_goes_on_where_it_was() {
         ..begun()
     };
     assert_eq!(resumed, expected);
-    assert!(matches!(catalogue.find(&run().0), Err(Error::Unknown(_))), "not listed yet");
+    assert!(matches!(catalogue.find_run(&run().0), Err(Error::Unknown(_))), "not listed yet");
     let bench = SegmentBench { place, catalogue, draft };
     assert_eq!((bench.below("a"), bench.store(&sent[0])), (1, StoreOutcome::Again));
     bench.store(&sent[1]);
     assert!(bench.assemble("a").unwrap().result.is_some());
-    bench.draft.commit(&bench.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
-    assert!(matches!(bench.catalogue.resume(&run()), Err(Error::NotUnfinished(_))));
-    assert_eq!(bench.catalogue.find(&run().0).unwrap().run, run());
+    bench.draft.commit_run(&bench.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
+    assert!(matches!(bench.catalogue.resume_run(&run()), Err(Error::NotUnfinished(_))));
+    assert_eq!(bench.catalogue.find_run(&run().0).unwrap().run, run());
 }
 
 #[test]
@@ -210,23 +211,23 @@ fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
         crate::files::PageChoice::Write,
     )
     .unwrap();
-    fs::rename(draft.partial_directory(), catalogue.directory(&run())).unwrap();
+    fs::rename(draft.partial_directory(), catalogue.run_directory(&run())).unwrap();
     drop(draft);
-    let (draft, _) = catalogue.resume(&run()).unwrap();
+    let (draft, _) = catalogue.resume_run(&run()).unwrap();
     let bench = SegmentBench { place, catalogue, draft };
     assert!(bench.assemble("a").is_some());
-    bench.draft.commit(&bench.catalogue, &mut report(&run().0), "").unwrap();
-    assert!(bench.catalogue.find(&run().0).is_ok());
+    bench.draft.commit_run(&bench.catalogue, &mut report(&run().0), "").unwrap();
+    assert!(bench.catalogue.find_run(&run().0).is_ok());
 }
 
 #[test]
 fn a_crash_between_a_segments_file_and_its_row_is_mended_by_the_repeat() {
     let bench = bench();
-    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let run = bench.draft.partial_directory();
     let (id, bytes) = &sent[0];
-    let packed = PackedSegment { id, hash: ResultSegment::hash(bytes), bytes };
-    let pack = write_pack(bench.place.path(), run, &[packed]).unwrap()[0].file(run, id);
+    let packed = PackedSegment { id, hash: ResultSegment::hash_in(bytes), bytes };
+    let pack = write_pack(bench.place.path(), run, &[packed]).unwrap()[0].file_path(run, id);
     fs::write(&pack, "half").unwrap();
     fs::write(run.join(SEGMENTS).join(".x.pack.tmp"), "half").unwrap();
     assert_eq!(bench.below("a"), 0, "no row, not stored");
@@ -245,10 +246,10 @@ fn a_crash_between_a_segments_file_and_its_row_is_mended_by_the_repeat() {
 #[test]
 fn a_run_that_is_given_up_leaves_nothing() {
     let SegmentBench { place, catalogue, draft } = bench();
-    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
-    assert_eq!(draft.give_up(&catalogue).unwrap(), None);
-    assert_eq!(catalogue.unfinished().unwrap(), []);
+    assert_eq!(draft.give_up_run(&catalogue).unwrap(), None);
+    assert_eq!(catalogue.unfinished_runs().unwrap(), []);
     assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
 }
 
@@ -256,15 +257,15 @@ fn a_run_that_is_given_up_leaves_nothing() {
 fn captures_of_a_run_that_is_given_up_are_put_together_and_kept() {
     let SegmentBench { place, catalogue, draft } = bench();
     let capture = JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true };
-    let sent = sent("a", |journal| drop(journal.append(capture, &[7; 500])));
+    let sent = sent("a", |journal| drop(journal.append_entry(capture, &[7; 500])));
     for (id, bytes) in &sent {
         draft.store_segment(&catalogue, id, bytes, 5).unwrap();
     }
-    let kept = draft.give_up(&catalogue).unwrap().unwrap();
+    let kept = draft.give_up_run(&catalogue).unwrap().unwrap();
     assert_eq!(kept.captures[0].file.file_name().unwrap(), "a-rx.pcapng");
     assert_eq!(fs::read(&kept.captures[0].file).unwrap(), [7; 500]);
-    assert_eq!((catalogue.unfinished().unwrap(), catalogue.kept().unwrap().len()), (vec![], 1));
-    catalogue.discard(&run().0).unwrap();
+    assert_eq!((catalogue.unfinished_runs().unwrap(), catalogue.kept_runs().unwrap().len()), (vec![], 1));
+    catalogue.discard_run(&run().0).unwrap();
     assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
 }
 
@@ -272,19 +273,19 @@ fn captures_of_a_run_that_is_given_up_are_put_together_and_kept() {
 fn of_a_node_that_never_finishes_there_is_what_came() {
     let bench = bench();
     let sent = sent("a", |journal| {
-        journal.interval(&sample(1)).unwrap();
+        journal.append_interval(&sample(1)).unwrap();
         journal
-            .append(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50])
+            .append_entry(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50])
             .unwrap();
-        journal.interval(&sample(2)).unwrap();
-        journal.append(JournalEntry::Result, &vec![1; PAYLOAD_ROOM + 1]).unwrap();
+        journal.append_interval(&sample(2)).unwrap();
+        journal.append_entry(JournalEntry::Result, &vec![1; PAYLOAD_ROOM + 1]).unwrap();
     });
     // All but the interval 2, the second half of the result, and the End.
     for number in [0, 1, 3] {
         bench.store(&sent[number]);
     }
     assert_eq!(bench.assemble("a"), None);
-    let there = bench.draft.partial(&bench.catalogue, 1, &node("a")).unwrap();
+    let there = bench.draft.assemble_partial(&bench.catalogue, 1, &node("a")).unwrap();
     assert_eq!((there.last_sample, there.result, there.end, there.missing), (Some(sample(1)), None, None, 1));
     assert_eq!((there.captures[0].is_whole, there.captures[0].bytes), (false, 50));
     let doubts = [
@@ -293,7 +294,7 @@ fn of_a_node_that_never_finishes_there_is_what_came() {
         "a: capture rx.pcapng is incomplete",
     ];
     assert_eq!(there.doubts, doubts);
-    let nothing = bench.draft.partial(&bench.catalogue, 1, &node("b")).unwrap();
+    let nothing = bench.draft.assemble_partial(&bench.catalogue, 1, &node("b")).unwrap();
     assert_eq!((nothing.last_sample, nothing.counts.segments), (None, 0));
 }
 
@@ -301,15 +302,15 @@ fn of_a_node_that_never_finishes_there_is_what_came() {
 fn an_agent_that_was_killed_and_one_whose_disk_lost_something_are_doubted() {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
-    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
-    let mut journal = spool.journal(&run(), 1).unwrap();
-    (0..3).for_each(|second| drop(journal.interval(&sample(second))));
+    let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
+    (0..3).for_each(|second| drop(journal.append_interval(&sample(second))));
     drop((journal, spool));
     fs::write(place.path().join(format!("{}.1/{}", run(), file_name(1))), "torn").unwrap();
-    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
     let bench = bench();
-    for pending in spool.pending(9) {
-        bench.store(&(pending.id(&node("a")), spool.read(&pending.key).unwrap()));
+    for pending in spool.pending_segments(9) {
+        bench.store(&(pending.segment_id(&node("a")), spool.read_segment(&pending.key).unwrap()));
     }
     let gathered = bench.assemble("a").unwrap();
     assert_eq!((gathered.counts.lost, gathered.last_sample), (1, Some(sample(2))));
@@ -322,7 +323,9 @@ fn captures_of_two_nodes_never_share_a_file() {
     let bench = bench();
     let of = |name: &str, file: &str, byte: u8| {
         sent(name, |journal| {
-            journal.append(JournalEntry::Capture { name: file, offset: 0, last: true }, &[byte; 9]).unwrap();
+            journal
+                .append_entry(JournalEntry::Capture { name: file, offset: 0, last: true }, &[byte; 9])
+                .unwrap();
         })
     };
     for segment in of("a", "b-c", 1).iter().chain(&of("a-b", "c", 2)).chain(&of("z", "../.x y", 3)) {
@@ -341,7 +344,7 @@ fn a_capture_that_did_not_come_is_named_with_its_node() {
     let mut result = node_result(1, 1);
     result.captures =
         vec![CaptureResult { port: 0, file: "/tmp/x/tx.pcapng".into(), written: 1, dropped: 0 }];
-    for segment in &sent("a", |journal| drop(journal.result(&result))) {
+    for segment in &sent("a", |journal| drop(journal.append_result(&result))) {
         bench.store(segment);
     }
     let gathered = bench.assemble("a").unwrap();
@@ -353,7 +356,7 @@ fn a_capture_that_did_not_come_is_named_with_its_node() {
 #[test]
 fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
     let SegmentBench { place, catalogue, draft } = bench();
-    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let (early, bytes) = &sent[1];
     assert_eq!(
         catalogue.store_late(early, bytes, 5).unwrap(),
@@ -364,14 +367,14 @@ fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
         catalogue.listed_segment(id).unwrap().is_some_and(|listed| listed.place.is_there(run, id))
     };
     assert!(is_below(draft.partial_directory(), early));
-    let directory = draft.commit(&catalogue, &mut report(&run().0), "").unwrap();
+    let directory = draft.commit_run(&catalogue, &mut report(&run().0), "").unwrap();
     let (id, bytes) = &sent[0];
     assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), StoreOutcome::New);
     assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), StoreOutcome::Again);
     assert!(is_below(&directory, id));
     let stranger = SegmentId { run: RunId("stranger".into()), ..id.clone() };
-    let key = key(&stranger);
-    let bytes = ResultSegment::decode(&self::key(id), bytes).unwrap().encode(&key).unwrap();
+    let key = segment_key(&stranger);
+    let bytes = ResultSegment::from_bytes(&self::segment_key(id), bytes).unwrap().to_bytes(&key).unwrap();
     assert_eq!(catalogue.store_late(&stranger, &bytes, 5).unwrap(), StoreOutcome::New);
     assert!(is_below(&place.path().join("stray/stranger"), &stranger));
     let bad = SegmentId { run: RunId("../x".into()), ..stranger };
@@ -384,8 +387,8 @@ proptest! {
     fn two_nodes_in_any_order_with_repeats_come_to_what_each_said(order in prop::collection::vec(any::<prop::sample::Index>(), 40..60)) {
         let bench = bench();
         let of = |name: &str, seconds: u64| sent(name, |journal| {
-            (0..=seconds).for_each(|second| drop(journal.interval(&sample(second)).unwrap().to_string()));
-            journal.result(&node_result(2, seconds)).unwrap();
+            (0..=seconds).for_each(|second| drop(journal.append_interval(&sample(second)).unwrap().to_string()));
+            journal.append_result(&node_result(2, seconds)).unwrap();
         });
         let all = [of("a", 3), of("b", 5)].concat();
         let mut seen = std::collections::BTreeSet::new();
@@ -406,7 +409,7 @@ proptest! {
 fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     use crate::{MOST_LATE, MOST_LATE_OF_NODE};
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let late = |name: &str| {
         let (id, bytes) = sent(name, |_| ()).remove(0);
         catalogue.store_late(&id, &bytes, 5)
@@ -422,7 +425,7 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     };
     charge(&id, share - 5000, u64::MAX).unwrap();
     assert_eq!(late("a").unwrap(), StoreOutcome::New);
-    let (other, bytes) = sent("a", |journal| drop(journal.interval(&sample(1)))).remove(1);
+    let (other, bytes) = sent("a", |journal| drop(journal.append_interval(&sample(1)))).remove(1);
     for _ in 0..3 {
         let error = catalogue.store_late(&other, &bytes, 5).unwrap_err();
         assert!(matches!(error, Error::LateQuota { most: MOST_LATE_OF_NODE, .. }), "{error}");
@@ -437,7 +440,7 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     assert!(charge(&id, share - 5000, u64::MAX).is_err());
     charge(&id, 10_000, u64::MAX).unwrap();
     assert!(matches!(late("c"), Err(Error::LateQuota { most: MOST_LATE, .. })));
-    let counted = catalogue.late().unwrap();
+    let counted = catalogue.late_results().unwrap();
     assert_eq!((counted[0].segments, counted[0].refused), (2, 3), "{counted:?}");
     assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MOST_LATE);
     catalogue.discard_late().unwrap();
@@ -447,7 +450,7 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
     assert!(matches!(&why, Error::File { source, .. } if source.kind() == ErrorKind::StorageFull), "{why}");
     assert!(!why.is_unreadable());
     catalogue.discard_late().unwrap();
-    assert_eq!(catalogue.late().unwrap(), []);
+    assert_eq!(catalogue.late_results().unwrap(), []);
     assert!(!place.path().join(STRAY).exists());
     assert_eq!(late("a").unwrap(), StoreOutcome::New, "after the user made room");
 }
@@ -457,7 +460,7 @@ fn a_node_whose_captures_are_none_is_doubted_and_no_other() {
     let bench = bench();
     let sent = sent("a", |journal| {
         let piece = |name: &str, offset| {
-            journal.append(JournalEntry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
+            journal.append_entry(JournalEntry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
         };
         let mut piece = piece;
         piece("far.pcapng", u64::MAX - 5);
@@ -482,7 +485,7 @@ fn a_node_of_the_run_has_a_share_and_what_is_beyond_stays_with_it() {
     let mut bench = bench();
     let many = sent("a", |journal| {
         for at in 1..=9 {
-            journal.interval(&sample(at)).unwrap();
+            journal.append_interval(&sample(at)).unwrap();
         }
     });
     bench.draft.set_quota(crate::RunQuota { bytes: 1 << 30, segments: 4 });
@@ -494,11 +497,14 @@ fn a_node_of_the_run_has_a_share_and_what_is_beyond_stays_with_it() {
     assert!(matches!(store(&many[9]), Err(Error::RunQuota { share, .. }) if share.refused == 7));
     assert_eq!(store(&many[0]).unwrap(), StoreOutcome::Again, "what is stored is known");
     assert_eq!(bench.below("a"), 4, "the node keeps the rest");
-    let other = sent("b", |journal| drop(journal.interval(&sample(1))));
+    let other = sent("b", |journal| drop(journal.append_interval(&sample(1))));
     assert!(other.iter().all(|segment| store(segment).is_ok()), "another node has its own share");
     assert!(bench.assemble("b").is_some() && bench.assemble("a").is_none());
     let id = SegmentId { attempt: 2, ..many[9].0.clone() };
-    let bytes = ResultSegment::decode(&key(&many[9].0), &many[9].1).unwrap().encode(&key(&id)).unwrap();
+    let bytes = ResultSegment::from_bytes(&segment_key(&many[9].0), &many[9].1)
+        .unwrap()
+        .to_bytes(&segment_key(&id))
+        .unwrap();
     let again = bench.draft.store_segment(&bench.catalogue, &id, &bytes, 5);
     assert!(matches!(again, Err(Error::RunQuota { .. })), "an attempt gives no new share");
 }

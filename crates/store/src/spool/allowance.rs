@@ -57,7 +57,7 @@ pub enum AllowanceError {
 impl CaptureAllowance {
     /// Opens the count of the spool in `spool`, with `per_run` bytes allowed for each run. A count that cannot be read is an
     /// error: otherwise the limit could be exceeded.
-    pub fn open(spool: &Path, per_run: u64) -> Result<Self, Error> {
+    pub fn open_in(spool: &Path, per_run: u64) -> Result<Self, Error> {
         let path = spool.join(FILE);
         let sent = match fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text)
@@ -70,8 +70,8 @@ impl CaptureAllowance {
 
     /// Counts `bytes` of the run, or returns why they have to stay. They also count if the spool refuses them afterwards: a part
     /// may have left already.
-    pub fn take(&mut self, run: &RunId, bytes: u64) -> Result<(), AllowanceError> {
-        self.count(run, None, bytes)
+    pub fn take_bytes(&mut self, run: &RunId, bytes: u64) -> Result<(), AllowanceError> {
+        self.count_sent(run, None, bytes)
     }
 
     /// Counts a file of `bytes`. It counts only once, however often and in however many pieces it is sent.
@@ -80,10 +80,10 @@ impl CaptureAllowance {
         if known.is_some_and(|sent| sent.files.contains(file)) {
             return Ok(());
         }
-        self.count(run, Some(file), bytes)
+        self.count_sent(run, Some(file), bytes)
     }
 
-    fn count(&mut self, run: &RunId, file: Option<&str>, bytes: u64) -> Result<(), AllowanceError> {
+    fn count_sent(&mut self, run: &RunId, file: Option<&str>, bytes: u64) -> Result<(), AllowanceError> {
         let known = self.sent.iter().find(|it| it.run == *run);
         let sent = known.map_or(0, |it| it.bytes);
         let mut files = known.map(|it| it.files.clone()).unwrap_or_default();
@@ -118,17 +118,17 @@ mod tests {
     #[test]
     fn a_run_has_one_allowance_whatever_comes_between_and_over_restarts() {
         let place = tempfile::tempdir().unwrap();
-        let open = || CaptureAllowance::open(place.path(), 100).unwrap();
+        let open = || CaptureAllowance::open_in(place.path(), 100).unwrap();
         let mut allowance = open();
-        allowance.take(&run("a"), 60).unwrap();
-        allowance.take(&run("b"), 100).unwrap();
+        allowance.take_bytes(&run("a"), 60).unwrap();
+        allowance.take_bytes(&run("b"), 100).unwrap();
         for mut allowance in [allowance, open()] {
-            let refused = allowance.take(&run("a"), 41).unwrap_err();
+            let refused = allowance.take_bytes(&run("a"), 41).unwrap_err();
             assert!(matches!(refused, AllowanceError::UsedUp { sent: 60, .. }), "{refused}");
         }
-        open().take(&run("a"), 40).unwrap();
-        assert!(open().take(&run("a"), 1).is_err());
-        open().take(&run("c"), 100).unwrap();
+        open().take_bytes(&run("a"), 40).unwrap();
+        assert!(open().take_bytes(&run("a"), 1).is_err());
+        open().take_bytes(&run("c"), 100).unwrap();
     }
 
     #[test]
@@ -136,10 +136,10 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let spool = place.path().join("spool");
         fs::create_dir(&spool).unwrap();
-        let mut allowance = CaptureAllowance::open(&spool, 100).unwrap();
+        let mut allowance = CaptureAllowance::open_in(&spool, 100).unwrap();
         fs::remove_dir(&spool).unwrap();
-        assert!(matches!(allowance.take(&run("a"), 1), Err(AllowanceError::Spool(_))));
+        assert!(matches!(allowance.take_bytes(&run("a"), 1), Err(AllowanceError::Spool(_))));
         fs::write(place.path().join(FILE), "{").unwrap();
-        assert!(CaptureAllowance::open(place.path(), 100).is_err());
+        assert!(CaptureAllowance::open_in(place.path(), 100).is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! Errors of a spool.
 
-use super::reserve::is_full;
+use super::reserve::is_full_disk_kind;
 use super::segment::{BrokenSegment, SegmentKind};
 use packetrig_fleet::RunId;
 use std::io;
@@ -61,6 +61,6 @@ impl Error {
 
     /// Returns whether the disk itself is full.
     pub(super) fn is_full_disk(&self) -> bool {
-        matches!(self, Self::File { source, .. } if is_full(source.kind()))
+        matches!(self, Self::File { source, .. } if is_full_disk_kind(source.kind()))
     }
 }

@@ -4,7 +4,7 @@ use super::ResultSpool;
 use super::error::Error;
 use super::part::SpoolPart;
 use super::segment::{NAME_ROOM, PAYLOAD_ROOM, ResultSegment, SegmentKind};
-use super::value::pack;
+use super::value::pack_value;
 use crate::convert::exact_usize;
 use packetrig_fleet::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-/// Kind of an appended entry. [`NodeJournal::end`] writes the End.
+/// Kind of an appended entry. [`NodeJournal::end_journal`] writes the End.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JournalEntry<'a> {
     Interval,
@@ -37,7 +37,7 @@ impl JournalEntry<'_> {
     }
 }
 
-/// Takes the results of a node, in order. If it is dropped without [`NodeJournal::end`], it ends as cut short.
+/// Takes the results of a node, in order. If it is dropped without [`NodeJournal::end_journal`], it ends as cut short.
 #[derive(Debug)]
 pub struct NodeJournal {
     spool: ResultSpool,
@@ -52,7 +52,7 @@ impl NodeJournal {
     }
 
     /// Stores `bytes`, split into segments. When this returns they are on the disk. Returns the number of the last.
-    pub fn append(&mut self, entry: JournalEntry<'_>, bytes: &[u8]) -> Result<u64, Error> {
+    pub fn append_entry(&mut self, entry: JournalEntry<'_>, bytes: &[u8]) -> Result<u64, Error> {
         let kind = entry.kind();
         let value = match entry {
             JournalEntry::Capture { name, offset, last } => JournalValue { kind, name, offset, ends: last },
@@ -63,36 +63,36 @@ impl NodeJournal {
         if value.name.len() > NAME_ROOM {
             return Err(Error::Value(format!("the name {} is longer than {NAME_ROOM} bytes", value.name)));
         }
-        let mut state = self.spool.state();
-        state.admit(&self.run, self.attempt, kind, bytes.len())?;
+        let mut state = self.spool.lock_state();
+        state.admit_bytes(&self.run, self.attempt, kind, bytes.len())?;
         // Only results and the End may use the reserved space.
         if kind == SegmentKind::Result {
             return state.write_last(&self.run, self.attempt, |part| append_split(part, value, bytes));
         }
-        let part = state.part(&self.run, self.attempt)?;
+        let part = state.find_part(&self.run, self.attempt)?;
         let written = append_split(part, value, bytes);
-        state.as_full(written)
+        state.report_as_full(written)
     }
 
     /// Stores the counters so far.
-    pub fn interval(&mut self, sample: &CountSample) -> Result<u64, Error> {
-        let bytes = pack(sample).map_err(|error| Error::Value(error.to_string()))?;
-        self.append(JournalEntry::Interval, &bytes)
+    pub fn append_interval(&mut self, sample: &CountSample) -> Result<u64, Error> {
+        let bytes = pack_value(sample).map_err(|error| Error::Value(error.to_string()))?;
+        self.append_entry(JournalEntry::Interval, &bytes)
     }
 
-    pub fn result(&mut self, result: &NodeResult) -> Result<u64, Error> {
-        let bytes = pack(result).map_err(|error| Error::Value(error.to_string()))?;
-        self.append(JournalEntry::Result, &bytes)
+    pub fn append_result(&mut self, result: &NodeResult) -> Result<u64, Error> {
+        let bytes = pack_value(result).map_err(|error| Error::Value(error.to_string()))?;
+        self.append_entry(JournalEntry::Result, &bytes)
     }
 
     /// Stores a complete capture file.
-    pub fn capture(&mut self, name: &str, path: &Path) -> Result<u64, Error> {
+    pub fn append_capture(&mut self, name: &str, path: &Path) -> Result<u64, Error> {
         let mut file = File::open(path).map_err(Error::file("read", path))?;
         let size = file.metadata().map_err(Error::file("read", path))?.len();
         // The whole file is admitted or refused before its first piece. Each piece is admitted again below, because other
         // segments may come in between.
-        let mut state = self.spool.state();
-        state.admit(&self.run, self.attempt, SegmentKind::Capture, exact_usize(size))?;
+        let mut state = self.spool.lock_state();
+        state.admit_bytes(&self.run, self.attempt, SegmentKind::Capture, exact_usize(size))?;
         // `append` below locks the state again.
         drop(state);
         let mut piece = Vec::new();
@@ -104,7 +104,7 @@ impl NodeJournal {
             let end = offset + took as u64;
             // The file may be shorter by now than its size was; then a short piece is the last one.
             let last = end >= size || took < PAYLOAD_ROOM;
-            let number = self.append(JournalEntry::Capture { name, offset, last }, &piece)?;
+            let number = self.append_entry(JournalEntry::Capture { name, offset, last }, &piece)?;
             if last {
                 return Ok(number);
             }
@@ -113,15 +113,15 @@ impl NodeJournal {
     }
 
     /// Ends the journal. Returns the number of the End.
-    pub fn end(mut self, reason: Option<String>) -> Result<u64, Error> {
+    pub fn end_journal(mut self, reason: Option<String>) -> Result<u64, Error> {
         self.done = true;
-        self.spool.end(&self.run, self.attempt, false, reason)
+        self.spool.end_part(&self.run, self.attempt, false, reason)
     }
 
     /// Discards the journal of a run that was given up.
-    pub fn discard(mut self) -> Result<(), Error> {
+    pub fn discard_journal(mut self) -> Result<(), Error> {
         self.done = true;
-        self.spool.state().part(&self.run, self.attempt)?.discard()
+        self.spool.lock_state().find_part(&self.run, self.attempt)?.discard_segments()
     }
 }
 
@@ -130,7 +130,7 @@ impl Drop for NodeJournal {
         if !self.done {
             let reason = Some("the agent gave the run up".to_owned());
             // If this fails, the End is written when the spool is opened again.
-            drop(self.spool.end(&self.run, self.attempt, true, reason));
+            drop(self.spool.end_part(&self.run, self.attempt, true, reason));
         }
     }
 }
@@ -154,7 +154,7 @@ fn append_split(part: &mut SpoolPart, value: JournalValue<'_>, bytes: &[u8]) -> 
         let (piece, remaining) = rest.split_at(rest.len().min(PAYLOAD_ROOM));
         let last = ends && remaining.is_empty();
         let segment = ResultSegment { kind, name: name.to_owned(), offset, last, payload: piece.to_vec() };
-        let number = part.append(&segment)?;
+        let number = part.append_segment(&segment)?;
         if remaining.is_empty() {
             return Ok(number);
         }

@@ -8,8 +8,8 @@
 //! Invariant: the bytes of a number that was returned never change. If its file is lost or damaged, a segment of kind `Lost` takes its
 //! number; it needs no space on the disk.
 
-use super::books::{PartManifest, ReleasedSegments, SegmentTally};
 use super::error::Error;
+use super::manifest::{PartManifest, ReleasedSegments, SegmentTally};
 use super::segment::{BrokenSegment, ResultSegment, SegmentHash, SegmentKey, SegmentKind};
 use crate::disk;
 use packetrig_fleet::RunId;
@@ -63,10 +63,10 @@ pub(super) struct OpenedPart {
 
 impl SpoolPart {
     /// Begins a part; [`Error::Taken`] if it exists.
-    pub(super) fn create(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
+    pub(super) fn create_in(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
         let directory = spool.join(format!("{run}.{attempt}"));
         match private_files::create_directory(&directory) {
-            Ok(()) => disk::sync(spool).map_err(Error::file("sync", spool))?,
+            Ok(()) => disk::sync_directory(spool).map_err(Error::file("sync", spool))?,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(Error::Taken { run, attempt });
             }
@@ -80,8 +80,8 @@ impl SpoolPart {
             run,
             attempt,
             directory,
-            gone: released.tally(),
-            tally: released.tally(),
+            gone: released.to_tally(),
+            tally: released.to_tally(),
             kept: BTreeMap::new(),
             next: released.below,
             ended: released.over,
@@ -93,28 +93,28 @@ impl SpoolPart {
     }
 
     /// Reads a part after a restart.
-    pub(super) fn open(directory: PathBuf, run: RunId, attempt: u32) -> Result<OpenedPart, Error> {
-        let FoundFiles { mut numbers, mut torn } = scan(&directory)?;
+    pub(super) fn open_existing(directory: PathBuf, run: RunId, attempt: u32) -> Result<OpenedPart, Error> {
+        let FoundFiles { mut numbers, mut torn } = scan_directory(&directory)?;
         let released = read_released(&directory, numbers.iter().next().copied().unwrap_or(0))?;
         let mut part = Self::new(directory, run, attempt, &released);
         let waiting = numbers.split_off(&released.below);
         for number in numbers {
             // It was released, and the process ended before it was deleted.
-            remove(&part.path(number))?;
+            remove_if_present(&part.segment_path(number))?;
         }
         // Numbers have no gaps, so a missing file below the highest number was lost. The number must not be used again: the controller
         // may have seen it.
         for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
             match part.read_file(number) {
-                Ok(SegmentFile { segment, bytes }) => part.keep(number, segment.kind, &bytes),
+                Ok(SegmentFile { segment, bytes }) => part.keep_segment(number, segment.kind, &bytes),
                 // Not damage: a newer packetrig wrote it, and can still read it.
                 Err(Error::Broken { source: BrokenSegment::Version(version), path }) => {
                     return Err(Error::Broken { path, source: BrokenSegment::Version(version) });
                 }
                 Err(Error::Broken { .. } | Error::Unknown { .. }) => {
                     torn += 1;
-                    let bytes = part.lost(number)?;
-                    part.keep(number, SegmentKind::Lost, &bytes);
+                    let bytes = part.encode_lost(number)?;
+                    part.keep_segment(number, SegmentKind::Lost, &bytes);
                 }
                 Err(error) => return Err(error),
             }
@@ -122,53 +122,53 @@ impl SpoolPart {
         Ok(OpenedPart { part, torn })
     }
 
-    pub(super) fn key(&self, number: u64) -> SegmentKey {
+    pub(super) fn segment_key(&self, number: u64) -> SegmentKey {
         SegmentKey { run: self.run.clone(), attempt: self.attempt, number }
     }
 
     /// Bytes of the disk in use.
-    pub(super) fn used(&self) -> u64 {
+    pub(super) fn used_bytes(&self) -> u64 {
         self.kept.values().map(|kept| kept.bytes).sum()
     }
 
     /// Writes the next segment. After an error it does not exist, and its number is still free.
-    pub(super) fn append(&mut self, segment: &ResultSegment) -> Result<u64, Error> {
+    pub(super) fn append_segment(&mut self, segment: &ResultSegment) -> Result<u64, Error> {
         if self.ended {
             return Err(Error::Ended { run: self.run.clone(), attempt: self.attempt });
         }
         let number = self.next;
-        let encoded = segment.encode(&self.key(number));
-        let bytes = encoded.map_err(|source| Error::Broken { path: self.path(number), source })?;
+        let encoded = segment.to_bytes(&self.segment_key(number));
+        let bytes = encoded.map_err(|source| Error::Broken { path: self.segment_path(number), source })?;
         // Synced with its name before the number is returned: the number must survive a power cut.
         write_whole(&self.directory, &file_name(number), &bytes)?;
-        self.keep(number, segment.kind, &bytes);
+        self.keep_segment(number, segment.kind, &bytes);
         Ok(number)
     }
 
-    fn keep(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
-        let hash = ResultSegment::hash(bytes);
+    fn keep_segment(&mut self, number: u64, kind: SegmentKind, bytes: &[u8]) {
+        let hash = ResultSegment::hash_in(bytes);
         // A lost segment takes no space.
         let bytes = if kind == SegmentKind::Lost { 0 } else { bytes.len() as u64 };
         self.kept.insert(number, KeptSegment { kind, bytes, hash });
-        self.tally.add(kind, &hash);
+        self.tally.add_segment(kind, &hash);
         self.next = number + 1;
         self.ended |= kind == SegmentKind::End;
     }
 
     /// Writes the End. If that fails, it stays pending.
-    pub(super) fn end(&mut self, cut_short: bool, reason: Option<String>) -> Result<u64, Error> {
-        let manifest = serde_json::to_vec(&self.manifest(cut_short, reason.clone()));
+    pub(super) fn write_end(&mut self, cut_short: bool, reason: Option<String>) -> Result<u64, Error> {
+        let manifest = serde_json::to_vec(&self.build_manifest(cut_short, reason.clone()));
         let payload = manifest.map_err(|error| Error::Value(error.to_string()))?;
         let end =
             ResultSegment { kind: SegmentKind::End, name: String::new(), offset: 0, last: true, payload };
-        let written = self.append(&end);
+        let written = self.append_segment(&end);
         // A part that has its End refuses a second one with an error, and must not retry that.
         let is_pending = written.is_err() && !self.ended;
         self.pending_end = is_pending.then_some(PendingEnd { cut_short, reason });
         written
     }
 
-    fn manifest(&self, cut_short: bool, reason: Option<String>) -> PartManifest {
+    fn build_manifest(&self, cut_short: bool, reason: Option<String>) -> PartManifest {
         PartManifest {
             counts: self.tally.counts,
             sha256: super::segment::hex(&self.tally.chain),
@@ -180,15 +180,15 @@ impl SpoolPart {
     }
 
     /// The bytes of a segment.
-    pub(super) fn read(&self, number: u64) -> Result<Vec<u8>, Error> {
+    pub(super) fn read_segment(&self, number: u64) -> Result<Vec<u8>, Error> {
         match self.kept.get(&number).map(|kept| kept.kind) {
-            Some(SegmentKind::Lost) => self.lost(number),
+            Some(SegmentKind::Lost) => self.encode_lost(number),
             Some(_) => Ok(self.read_file(number)?.bytes),
-            None => Err(self.unknown(number)),
+            None => Err(self.unknown_segment(number)),
         }
     }
 
-    fn lost(&self, number: u64) -> Result<Vec<u8>, Error> {
+    fn encode_lost(&self, number: u64) -> Result<Vec<u8>, Error> {
         let segment = ResultSegment {
             kind: SegmentKind::Lost,
             name: String::new(),
@@ -196,28 +196,28 @@ impl SpoolPart {
             last: true,
             payload: Vec::new(),
         };
-        let bytes = segment.encode(&self.key(number));
-        bytes.map_err(|source| Error::Broken { path: self.path(number), source })
+        let bytes = segment.to_bytes(&self.segment_key(number));
+        bytes.map_err(|source| Error::Broken { path: self.segment_path(number), source })
     }
 
     fn read_file(&self, number: u64) -> Result<SegmentFile, Error> {
-        let path = self.path(number);
+        let path = self.segment_path(number);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.unknown(number)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.unknown_segment(number)),
             Err(error) => return Err(Error::file("read", path)(error)),
         };
-        let segment = ResultSegment::decode(&self.key(number), &bytes);
+        let segment = ResultSegment::from_bytes(&self.segment_key(number), &bytes);
         Ok(SegmentFile { segment: segment.map_err(|source| Error::Broken { path, source })?, bytes })
     }
 
-    fn unknown(&self, number: u64) -> Error {
+    fn unknown_segment(&self, number: u64) -> Error {
         Error::Unknown { run: self.run.clone(), attempt: self.attempt, number }
     }
 
     /// Deletes the segments below `below`. The summary is written first: after a crash in between, these segments are deleted and not
     /// taken for lost ones.
-    pub(super) fn release(&mut self, below: u64) -> Result<(), Error> {
+    pub(super) fn release_below(&mut self, below: u64) -> Result<(), Error> {
         // The number comes from the controller: it must not release segments that do not exist yet.
         let below = below.min(self.next);
         let rest = self.kept.split_off(&below);
@@ -227,14 +227,14 @@ impl SpoolPart {
         }
         let mut gone = self.gone.clone();
         for kept in going.values() {
-            gone.add(kept.kind, &kept.hash);
+            gone.add_segment(kept.kind, &kept.hash);
         }
         let over = self.ended && self.kept.is_empty();
         let released = ReleasedSegments::new(below, &gone, over);
         let written = self.write_released(&released).or_else(|error| match going.keys().next() {
             // On a full disk, deleting the first of these segments frees space for the note. The controller has stored it.
             Some(first) if error.is_full_disk() => {
-                remove(&self.path(*first))?;
+                remove_if_present(&self.segment_path(*first))?;
                 self.write_released(&released)
             }
             _ => Err(error),
@@ -246,21 +246,21 @@ impl SpoolPart {
         }
         self.gone = gone;
         self.over = over;
-        going.keys().try_for_each(|number| remove(&self.path(*number)))
+        going.keys().try_for_each(|number| remove_if_present(&self.segment_path(*number)))
     }
 
     /// Discards all segments. Only the fact that the part existed is kept.
-    pub(super) fn discard(&mut self) -> Result<(), Error> {
+    pub(super) fn discard_segments(&mut self) -> Result<(), Error> {
         // Written before the files are deleted, as in `release`.
         self.write_released(&ReleasedSegments::new(self.next, &self.tally, true))?;
         self.ended = true;
         self.over = true;
         let kept = std::mem::take(&mut self.kept);
-        kept.keys().try_for_each(|number| remove(&self.path(*number)))
+        kept.keys().try_for_each(|number| remove_if_present(&self.segment_path(*number)))
     }
 
     /// Removes the directory of a completed part.
-    pub(super) fn erase(&self) -> Result<(), Error> {
+    pub(super) fn erase_directory(&self) -> Result<(), Error> {
         fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
     }
 
@@ -269,7 +269,7 @@ impl SpoolPart {
         write_whole(&self.directory, RELEASED, &text)
     }
 
-    fn path(&self, number: u64) -> PathBuf {
+    fn segment_path(&self, number: u64) -> PathBuf {
         self.directory.join(file_name(number))
     }
 }
@@ -292,7 +292,7 @@ struct FoundFiles {
 }
 
 /// Finds the segments in a directory, and removes files that were being written.
-fn scan(directory: &Path) -> Result<FoundFiles, Error> {
+fn scan_directory(directory: &Path) -> Result<FoundFiles, Error> {
     let mut found = FoundFiles::default();
     let entries = fs::read_dir(directory)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
@@ -301,7 +301,7 @@ fn scan(directory: &Path) -> Result<FoundFiles, Error> {
         let name = entry.file_name();
         let Some((stem, end)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
         if end == disk::UNFINISHED {
-            remove(&entry.path())?;
+            remove_if_present(&entry.path())?;
             found.torn += 1;
         } else if let ("seg", Ok(number)) = (end, stem.parse()) {
             found.numbers.insert(number);
@@ -326,7 +326,7 @@ fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> 
     disk::write_whole(directory, name, bytes).map_err(Error::file("write", directory.join(name)))
 }
 
-fn remove(path: &Path) -> Result<(), Error> {
+fn remove_if_present(path: &Path) -> Result<(), Error> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
         _ => Ok(()),

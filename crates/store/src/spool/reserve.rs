@@ -24,14 +24,16 @@ impl DiskReserve {
     }
 
     /// Reserves the space, or less if the disk has less.
-    pub(super) fn hold(&mut self) -> Result<(), Error> {
+    pub(super) fn hold_room(&mut self) -> Result<(), Error> {
         // A smaller reserve is better than none: it is still enough for the counters of a few streams.
         let mut bytes = WANTED;
         while !self.is_held {
             match disk::set_aside(&self.path, bytes) {
                 Ok(()) => self.is_held = true,
-                Err(error) if is_full(error.kind()) && bytes > LEAST => bytes /= 4,
-                Err(error) if is_full(error.kind()) => return Err(Error::NoRoom(self.path.clone())),
+                Err(error) if is_full_disk_kind(error.kind()) && bytes > LEAST => bytes /= 4,
+                Err(error) if is_full_disk_kind(error.kind()) => {
+                    return Err(Error::NoRoom(self.path.clone()));
+                }
                 Err(error) => return Err(Error::file("set room aside in", &self.path)(error)),
             }
         }
@@ -39,7 +41,7 @@ impl DiskReserve {
     }
 
     /// Frees the space; `false` if none was reserved.
-    pub(super) fn give_up(&mut self) -> bool {
+    pub(super) fn release_room(&mut self) -> bool {
         // Fails only if it is removed already, and so takes no space.
         drop(std::fs::remove_file(&self.path));
         std::mem::replace(&mut self.is_held, false)
@@ -48,10 +50,10 @@ impl DiskReserve {
 
 impl Drop for DiskReserve {
     fn drop(&mut self) {
-        self.give_up();
+        self.release_room();
     }
 }
 
-pub(crate) const fn is_full(kind: ErrorKind) -> bool {
+pub(crate) const fn is_full_disk_kind(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }

@@ -40,7 +40,7 @@ pub enum SegmentKind {
 
 impl SegmentKind {
     /// Name of the kind in files, rows and messages.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::Interval => "interval",
             Self::Result => "result",
@@ -60,7 +60,7 @@ impl SegmentKind {
         }
     }
 
-    fn of(code: u8) -> Option<Self> {
+    fn from_code(code: u8) -> Option<Self> {
         [Self::Interval, Self::Result, Self::Capture, Self::End, Self::Lost]
             .into_iter()
             .find(|kind| kind.code() == code)
@@ -69,7 +69,7 @@ impl SegmentKind {
 
 impl fmt::Display for SegmentKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }
 
@@ -116,7 +116,7 @@ pub type SegmentHash = [u8; 32];
 
 impl ResultSegment {
     /// The bytes of the segment. Fails with [`BrokenSegment::Form`] if the name or the payload is too long.
-    pub fn encode(&self, key: &SegmentKey) -> Result<Vec<u8>, BrokenSegment> {
+    pub fn to_bytes(&self, key: &SegmentKey) -> Result<Vec<u8>, BrokenSegment> {
         if self.name.len() > NAME_ROOM || self.payload.len() > PAYLOAD_ROOM {
             return Err(BrokenSegment::Form);
         }
@@ -132,16 +132,16 @@ impl ResultSegment {
         bytes.extend([0; HEADER - SEALED]);
         bytes.extend(self.name.as_bytes());
         bytes.extend(&self.payload);
-        let hash = seal(key, &bytes);
+        let hash = segment_checksum(key, &bytes);
         bytes[SEALED..HEADER].copy_from_slice(&hash);
         Ok(bytes)
     }
 
     /// Decodes `bytes`, if they are the segment with that key.
-    pub fn decode(key: &SegmentKey, bytes: &[u8]) -> Result<Self, BrokenSegment> {
-        let header = SegmentHeader::read(bytes)?;
+    pub fn from_bytes(key: &SegmentKey, bytes: &[u8]) -> Result<Self, BrokenSegment> {
+        let header = SegmentHeader::from_bytes(bytes)?;
         let sound = header.number == key.number && header.attempt == key.attempt;
-        if !sound || seal(key, bytes) != header.hash {
+        if !sound || segment_checksum(key, bytes) != header.hash {
             return Err(BrokenSegment::Checksum);
         }
         // `SegmentHeader::read` has checked that name and payload fill the bytes exactly.
@@ -157,8 +157,8 @@ impl ResultSegment {
     }
 
     /// The checksum in the bytes of a segment.
-    pub(crate) fn hash(bytes: &[u8]) -> SegmentHash {
-        SegmentHeader::read(bytes).map(|header| header.hash).unwrap_or_default()
+    pub(crate) fn hash_in(bytes: &[u8]) -> SegmentHash {
+        SegmentHeader::from_bytes(bytes).map(|header| header.hash).unwrap_or_default()
     }
 }
 
@@ -173,7 +173,7 @@ struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    fn read(bytes: &[u8]) -> Result<Self, BrokenSegment> {
+    fn from_bytes(bytes: &[u8]) -> Result<Self, BrokenSegment> {
         let header = bytes.first_chunk::<HEADER>().ok_or(BrokenSegment::Form)?;
         if header[..4] != MAGIC {
             return Err(BrokenSegment::Form);
@@ -193,7 +193,7 @@ impl SegmentHeader {
             return Err(BrokenSegment::Form);
         }
         Ok(Self {
-            kind: SegmentKind::of(header[5]).ok_or(BrokenSegment::Form)?,
+            kind: SegmentKind::from_code(header[5]).ok_or(BrokenSegment::Form)?,
             last: header[6] == 1,
             name,
             number: u64_at(header, 8),
@@ -213,7 +213,7 @@ fn u64_at(header: &[u8; HEADER], at: usize) -> u64 {
 }
 
 /// The checksum over everything except its own place, and over the run, which is not in the bytes.
-fn seal(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
+fn segment_checksum(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
     let mut hasher = Sha256::new();
     hasher.update(&bytes[..SEALED]);
     hasher.update(&bytes[HEADER..]);
@@ -223,7 +223,7 @@ fn seal(key: &SegmentKey, bytes: &[u8]) -> SegmentHash {
 }
 
 /// The next link of the chain over all segments so far, in order.
-pub(crate) fn link(chain: &SegmentHash, segment: &SegmentHash) -> SegmentHash {
+pub(crate) fn next_link(chain: &SegmentHash, segment: &SegmentHash) -> SegmentHash {
     Sha256::new().chain_update(chain).chain_update(segment).finalize().into()
 }
 
@@ -258,14 +258,14 @@ mod tests {
 
     #[test]
     fn it_belongs_to_one_run_attempt_and_number() {
-        let bytes = segment(vec![1, 2, 3]).encode(&key()).unwrap();
+        let bytes = segment(vec![1, 2, 3]).to_bytes(&key()).unwrap();
         let others = [
             SegmentKey { run: RunId("s".into()), ..key() },
             SegmentKey { attempt: 3, ..key() },
             SegmentKey { number: 8, ..key() },
         ];
         for other in others {
-            assert_eq!(ResultSegment::decode(&other, &bytes), Err(BrokenSegment::Checksum), "{other:?}");
+            assert_eq!(ResultSegment::from_bytes(&other, &bytes), Err(BrokenSegment::Checksum), "{other:?}");
         }
     }
 
@@ -273,20 +273,20 @@ mod tests {
     fn the_largest_fits_and_larger_is_refused() {
         let name = "n".repeat(NAME_ROOM);
         let largest = ResultSegment { name, ..segment(vec![5; PAYLOAD_ROOM]) };
-        assert_eq!(largest.encode(&key()).unwrap().len(), SEGMENT_ROOM);
-        assert_eq!(segment(vec![5; PAYLOAD_ROOM + 1]).encode(&key()), Err(BrokenSegment::Form));
+        assert_eq!(largest.to_bytes(&key()).unwrap().len(), SEGMENT_ROOM);
+        assert_eq!(segment(vec![5; PAYLOAD_ROOM + 1]).to_bytes(&key()), Err(BrokenSegment::Form));
     }
 
     #[test]
     fn another_version_is_named() {
-        let mut bytes = segment(vec![]).encode(&key()).unwrap();
+        let mut bytes = segment(vec![]).to_bytes(&key()).unwrap();
         bytes[4] = 9;
-        assert_eq!(ResultSegment::decode(&key(), &bytes), Err(BrokenSegment::Version(9)));
+        assert_eq!(ResultSegment::from_bytes(&key(), &bytes), Err(BrokenSegment::Version(9)));
     }
 
     #[test]
     fn hashes_survive_hexadecimal() {
-        let hash = link(&[1; 32], &[2; 32]);
+        let hash = next_link(&[1; 32], &[2; 32]);
         assert_eq!(unhex(&hex(&hash)), Some(hash));
         assert_eq!(unhex("x"), None);
         assert_eq!(unhex(&"é".repeat(32)), None);
@@ -298,16 +298,16 @@ mod tests {
             payload in prop::collection::vec(any::<u8>(), 0..300), at in any::<prop::sample::Index>(), flip in 1..=255_u8,
         ) {
             let segment = segment(payload);
-            let bytes = segment.encode(&key()).unwrap();
-            prop_assert_eq!(ResultSegment::decode(&key(), &bytes).unwrap(), segment);
+            let bytes = segment.to_bytes(&key()).unwrap();
+            prop_assert_eq!(ResultSegment::from_bytes(&key(), &bytes).unwrap(), segment);
             let at = at.index(bytes.len());
-            prop_assert!(ResultSegment::decode(&key(), &bytes[..at]).is_err());
+            prop_assert!(ResultSegment::from_bytes(&key(), &bytes[..at]).is_err());
             let mut touched = bytes.clone();
             touched[at] ^= flip;
-            prop_assert!(ResultSegment::decode(&key(), &touched).is_err());
+            prop_assert!(ResultSegment::from_bytes(&key(), &touched).is_err());
             touched.clone_from(&bytes);
             touched.push(flip);
-            prop_assert!(ResultSegment::decode(&key(), &touched).is_err());
+            prop_assert!(ResultSegment::from_bytes(&key(), &touched).is_err());
         }
     }
 }

@@ -1,4 +1,4 @@
-use super::books::SegmentTally;
+use super::manifest::SegmentTally;
 use super::*;
 use crate::sample::{node_result, sample};
 use proptest::prelude::*;
@@ -16,22 +16,22 @@ fn plenty() -> FreeSpace {
 }
 
 fn open(place: &Path) -> ResultSpool {
-    ResultSpool::open(place, ROOMY, plenty()).unwrap()
+    ResultSpool::open_or_create(place, ROOMY, plenty()).unwrap()
 }
 
 /// All segments of the run from `from` on, as they would travel.
 fn segments(spool: &ResultSpool, from: u64) -> Vec<(u64, ResultSegment)> {
-    let pending = spool.pending(usize::MAX);
+    let pending = spool.pending_segments(usize::MAX);
     let read = |pending: &PendingSegment| {
-        let bytes = spool.read(&pending.key).unwrap();
-        (pending.key.number, ResultSegment::decode(&pending.key, &bytes).unwrap())
+        let bytes = spool.read_segment(&pending.key).unwrap();
+        (pending.key.number, ResultSegment::from_bytes(&pending.key, &bytes).unwrap())
     };
     pending.iter().filter(|pending| pending.key.number >= from).map(read).collect()
 }
 
 fn intervals(journal: &mut NodeJournal, many: u64) {
     for second in 0..many {
-        journal.interval(&sample(second)).unwrap();
+        journal.append_interval(&sample(second)).unwrap();
     }
 }
 
@@ -57,18 +57,18 @@ fn copy(from: &Path, to: &Path) {
 fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    let mut journal = spool.journal(&run(), 1).unwrap();
-    assert_eq!(journal.interval(&sample(1)).unwrap(), 0);
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
+    assert_eq!(journal.append_interval(&sample(1)).unwrap(), 0);
     assert_eq!(
         journal
-            .append(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true }, &[7; 100])
+            .append_entry(JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true }, &[7; 100])
             .unwrap(),
         1
     );
-    assert_eq!(journal.append(JournalEntry::Result, &vec![3; PAYLOAD_ROOM * 2 + 5]).unwrap(), 4);
+    assert_eq!(journal.append_entry(JournalEntry::Result, &vec![3; PAYLOAD_ROOM * 2 + 5]).unwrap(), 4);
     assert!(!spool.is_finished(&run(), 1));
-    assert_eq!(journal.end(None).unwrap(), 5);
-    assert_eq!(spool.finished(&run(), 1), Some(6));
+    assert_eq!(journal.end_journal(None).unwrap(), 5);
+    assert_eq!(spool.final_count(&run(), 1), Some(6));
 
     let segments = segments(&spool, 0);
     let kinds: Vec<_> = segments.iter().map(|(number, segment)| (*number, segment.kind)).collect();
@@ -85,7 +85,7 @@ fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
         ]
     );
     assert_eq!(
-        value::unpack::<packetrig_stats::result::CountSample>(&segments[0].1.payload).unwrap(),
+        value::unpack_value::<packetrig_stats::result::CountSample>(&segments[0].1.payload).unwrap(),
         sample(1)
     );
     assert_eq!(segments[1].1.name, "rx.pcapng");
@@ -107,17 +107,17 @@ fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
 fn a_spool_has_one_process_and_a_run_one_journal() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    assert!(matches!(ResultSpool::open(place.path(), ROOMY, plenty()), Err(Error::InUse(_))));
-    let journal = spool.journal(&run(), 1).unwrap();
-    assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })));
-    spool.journal(&run(), 2).unwrap().end(None).unwrap();
-    journal.end(None).unwrap();
-    spool.release(&run(), 1, 1).unwrap();
+    assert!(matches!(ResultSpool::open_or_create(place.path(), ROOMY, plenty()), Err(Error::InUse(_))));
+    let journal = spool.begin_journal(&run(), 1).unwrap();
+    assert!(matches!(spool.begin_journal(&run(), 1), Err(Error::Taken { .. })));
+    spool.begin_journal(&run(), 2).unwrap().end_journal(None).unwrap();
+    journal.end_journal(None).unwrap();
+    spool.release_segments(&run(), 1, 1).unwrap();
     drop(spool);
     let spool = open(place.path());
-    assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })), "over, and remembered");
+    assert!(matches!(spool.begin_journal(&run(), 1), Err(Error::Taken { .. })), "over, and remembered");
     for bad in ["", "..", "a/b", "a.b"] {
-        assert!(matches!(spool.journal(&RunId(bad.into()), 1), Err(Error::BadId(_))), "{bad}");
+        assert!(matches!(spool.begin_journal(&RunId(bad.into()), 1), Err(Error::BadId(_))), "{bad}");
     }
 }
 
@@ -127,8 +127,8 @@ fn only_so_many_runs_that_are_over_are_remembered() {
     let spool = open(place.path());
     let name = |number: usize| RunId(format!("r{number:04}"));
     for number in 0..REMEMBERED + 3 {
-        spool.journal(&name(number), 1).unwrap().end(None).unwrap();
-        spool.release(&name(number), 1, 1).unwrap();
+        spool.begin_journal(&name(number), 1).unwrap().end_journal(None).unwrap();
+        spool.release_segments(&name(number), 1, 1).unwrap();
     }
     drop(spool);
     let spool = open(place.path());
@@ -139,7 +139,7 @@ fn only_so_many_runs_that_are_over_are_remembered() {
 fn a_journal_that_is_dropped_ends_cut_short() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    spool.journal(&run(), 1).unwrap().interval(&sample(1)).unwrap();
+    spool.begin_journal(&run(), 1).unwrap().append_interval(&sample(1)).unwrap();
     let manifest = manifest(&spool);
     assert!(manifest.cut_short && manifest.reason.unwrap().contains("gave the run up"));
 }
@@ -148,90 +148,91 @@ fn a_journal_that_is_dropped_ends_cut_short() {
 fn a_run_nobody_wants_to_hear_of_leaves_nothing_that_waits() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    let mut journal = spool.journal(&run(), 1).unwrap();
-    journal.interval(&sample(1)).unwrap();
-    journal.discard().unwrap();
-    assert_eq!((spool.pending(9), spool.used()), (vec![], 0));
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
+    journal.append_interval(&sample(1)).unwrap();
+    journal.discard_journal().unwrap();
+    assert_eq!((spool.pending_segments(9), spool.used_bytes()), (vec![], 0));
     drop(spool);
     let spool = open(place.path());
-    assert_eq!(spool.recovered(), RecoveredParts::default());
-    assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })));
+    assert_eq!(spool.recovered_parts(), RecoveredParts::default());
+    assert!(matches!(spool.begin_journal(&run(), 1), Err(Error::Taken { .. })));
 }
 
 #[test]
 fn release_deletes_what_is_stored_and_numbers_go_on() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    let mut journal = spool.journal(&run(), 1).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
     for second in 0..4 {
-        journal.interval(&sample(second)).unwrap();
+        journal.append_interval(&sample(second)).unwrap();
     }
-    spool.release(&run(), 1, 3).unwrap();
-    spool.release(&run(), 1, 3).unwrap();
-    spool.release(&run(), 1, 1).unwrap();
-    spool.release(&RunId("other".into()), 1, 9).unwrap();
-    let waiting =
-        |spool: &ResultSpool| spool.pending(9).iter().map(|pending| pending.key.number).collect::<Vec<_>>();
+    spool.release_segments(&run(), 1, 3).unwrap();
+    spool.release_segments(&run(), 1, 3).unwrap();
+    spool.release_segments(&run(), 1, 1).unwrap();
+    spool.release_segments(&RunId("other".into()), 1, 9).unwrap();
+    let waiting = |spool: &ResultSpool| {
+        spool.pending_segments(9).iter().map(|pending| pending.key.number).collect::<Vec<_>>()
+    };
     assert_eq!(waiting(&spool), [3]);
     let gone = SegmentKey { run: run(), attempt: 1, number: 2 };
-    assert!(matches!(spool.read(&gone), Err(Error::Unknown { number: 2, .. })));
-    spool.release(&run(), 1, 99).unwrap();
-    assert_eq!(journal.interval(&sample(4)).unwrap(), 4, "although nothing was left");
-    journal.end(None).unwrap();
+    assert!(matches!(spool.read_segment(&gone), Err(Error::Unknown { number: 2, .. })));
+    spool.release_segments(&run(), 1, 99).unwrap();
+    assert_eq!(journal.append_interval(&sample(4)).unwrap(), 4, "although nothing was left");
+    journal.end_journal(None).unwrap();
     let before = manifest(&spool);
-    spool.release(&run(), 1, 5).unwrap();
+    spool.release_segments(&run(), 1, 5).unwrap();
     assert_eq!(before.counts.interval, 5);
     drop(spool);
 
     let spool = open(place.path());
     assert_eq!((waiting(&spool), manifest(&spool)), (vec![5], before));
-    spool.release(&run(), 1, 6).unwrap();
-    assert_eq!((waiting(&spool), spool.finished(&run(), 1), spool.used()), (vec![], Some(6), 0));
+    spool.release_segments(&run(), 1, 6).unwrap();
+    assert_eq!((waiting(&spool), spool.final_count(&run(), 1), spool.used_bytes()), (vec![], Some(6), 0));
 }
 
 #[test]
 fn one_thread_writes_while_another_reads() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    let mut journal = spool.journal(&run(), 1).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
     let reader = spool.clone();
     let written = std::thread::scope(|scope| {
         let writer = scope.spawn(move || {
             intervals(&mut journal, 50);
-            journal.end(None).unwrap()
+            journal.end_journal(None).unwrap()
         });
         let mut seen = 0;
-        while reader.finished(&run(), 1) != Some(seen) {
-            for pending in reader.pending(3) {
+        while reader.final_count(&run(), 1) != Some(seen) {
+            for pending in reader.pending_segments(3) {
                 assert_eq!(pending.key.number, seen, "in order, none left out");
-                let bytes = reader.read(&pending.key).unwrap();
-                ResultSegment::decode(&pending.key, &bytes).unwrap();
+                let bytes = reader.read_segment(&pending.key).unwrap();
+                ResultSegment::from_bytes(&pending.key, &bytes).unwrap();
                 seen += 1;
             }
-            reader.release(&run(), 1, seen).unwrap();
+            reader.release_segments(&run(), 1, seen).unwrap();
         }
         writer.join().unwrap()
     });
-    assert_eq!((written, spool.pending(1).len()), (50, 0));
+    assert_eq!((written, spool.pending_segments(1).len()), (50, 0));
 }
 
 #[test]
 fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the_end() {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 80_000, keep_free: 0 };
-    let spool = ResultSpool::open(place.path(), limits, plenty()).unwrap();
-    let mut journal = spool.journal(&run(), 1).unwrap();
+    let spool = ResultSpool::open_or_create(place.path(), limits, plenty()).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
     let capture = |journal: &mut NodeJournal| {
-        journal.append(JournalEntry::Capture { name: "c", offset: 0, last: true }, &[1; 900])
+        journal.append_entry(JournalEntry::Capture { name: "c", offset: 0, last: true }, &[1; 900])
     };
     while capture(&mut journal).is_ok() {}
-    assert!((35_000..=40_000).contains(&spool.used()), "{}", spool.used());
+    assert!((35_000..=40_000).contains(&spool.used_bytes()), "{}", spool.used_bytes());
     let error = capture(&mut journal).unwrap_err();
     assert!(matches!(error, Error::Refused { kind: SegmentKind::Capture, most: 80_000, .. }), "{error}");
     let mut kept = [0, 0];
     for _ in 0..300 {
-        let is_coarse = usize::from(spool.used() > 58_000);
-        match journal.append(JournalEntry::Interval, &[2; 900]) {
+        let is_coarse = usize::from(spool.used_bytes() > 58_000);
+        match journal.append_entry(JournalEntry::Interval, &[2; 900]) {
             Ok(_) => kept[is_coarse] += 1,
             Err(error) => {
                 assert!(matches!(error, Error::Refused { kind: SegmentKind::Interval, .. }), "{error}");
@@ -239,11 +240,11 @@ fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the
         }
     }
     assert!(kept[0] > 10 && kept[1] > 3, "{kept:?}");
-    assert!(spool.used() <= 70_000, "a part is left for results: {}", spool.used());
-    journal.append(JournalEntry::Result, &[3; 5000]).unwrap();
-    let error = journal.append(JournalEntry::Result, &[3; 9000]).unwrap_err();
+    assert!(spool.used_bytes() <= 70_000, "a part is left for results: {}", spool.used_bytes());
+    journal.append_entry(JournalEntry::Result, &[3; 5000]).unwrap();
+    let error = journal.append_entry(JournalEntry::Result, &[3; 9000]).unwrap_err();
     assert!(matches!(error, Error::Full { most: 80_000, .. }), "{error}");
-    journal.end(Some("disk".into())).unwrap();
+    journal.end_journal(Some("disk".into())).unwrap();
     let manifest = manifest(&spool);
     assert_eq!(manifest.refused_captures, 2);
     assert!(manifest.refused_intervals > 100);
@@ -256,25 +257,29 @@ fn captures_and_intervals_leave_the_disk_room_that_results_may_use() {
     static FREE: AtomicU64 = AtomicU64::new(1 << 20);
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 100_000 };
     let spool =
-        ResultSpool::open(place.path(), limits, Box::new(|_| Some(FREE.load(Ordering::Relaxed)))).unwrap();
-    let mut journal = spool.journal(&run(), 1).unwrap();
+        ResultSpool::open_or_create(place.path(), limits, Box::new(|_| Some(FREE.load(Ordering::Relaxed))))
+            .unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
     let capture = JournalEntry::Capture { name: "c", offset: 0, last: true };
-    journal.append(capture, &[1; 100]).unwrap();
+    journal.append_entry(capture, &[1; 100]).unwrap();
     FREE.store(100_000, Ordering::Relaxed);
     assert!(matches!(
-        journal.append(capture, &[1; 100]),
+        journal.append_entry(capture, &[1; 100]),
         Err(Error::Refused { kind: SegmentKind::Capture, .. })
     ));
-    assert!(matches!(journal.interval(&sample(1)), Err(Error::Refused { kind: SegmentKind::Interval, .. })));
-    journal.result(&node_result(1, 1)).unwrap();
-    journal.end(None).unwrap();
+    assert!(matches!(
+        journal.append_interval(&sample(1)),
+        Err(Error::Refused { kind: SegmentKind::Interval, .. })
+    ));
+    journal.append_result(&node_result(1, 1)).unwrap();
+    journal.end_journal(None).unwrap();
 }
 
 #[test]
 fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    let mut journal = spool.journal(&run(), 1).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
     intervals(&mut journal, 6);
     let crashed = tempfile::tempdir().unwrap();
     copy(place.path(), crashed.path());
@@ -286,7 +291,7 @@ fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
 
     for _ in 0..2 {
         let spool = open(crashed.path());
-        assert_eq!((spool.recovered().torn >= 3, spool.recovered().waiting), (true, 7));
+        assert_eq!((spool.recovered_parts().torn >= 3, spool.recovered_parts().waiting), (true, 7));
         let kinds: Vec<_> = segments(&spool, 0).iter().map(|(_, segment)| segment.kind).collect();
         let (interval, lost) = (SegmentKind::Interval, SegmentKind::Lost);
         assert_eq!(kinds, [interval, interval, lost, lost, interval, lost, SegmentKind::End]);
@@ -297,7 +302,7 @@ fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
         assert!(manifest(&spool).cut_short);
     }
     let spool = open(crashed.path());
-    spool.release(&run(), 1, 7).unwrap();
+    spool.release_segments(&run(), 1, 7).unwrap();
     assert_eq!(fs::read_dir(directory).unwrap().count(), 1, "only the note is left");
 }
 
@@ -305,13 +310,13 @@ fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
 fn a_segment_of_another_version_is_not_thrown_away() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
-    spool.journal(&run(), 1).unwrap().interval(&sample(1)).unwrap();
+    spool.begin_journal(&run(), 1).unwrap().append_interval(&sample(1)).unwrap();
     drop(spool);
     let path = place.path().join(format!("{}.1/00000000000000000000.seg", run()));
     let mut bytes = fs::read(&path).unwrap();
     bytes[4] = 2;
     fs::write(&path, bytes).unwrap();
-    let error = ResultSpool::open(place.path(), ROOMY, plenty()).unwrap_err();
+    let error = ResultSpool::open_or_create(place.path(), ROOMY, plenty()).unwrap_err();
     assert!(error.to_string().contains("version 2"), "{error}");
 }
 
@@ -339,8 +344,8 @@ fn steps() -> impl Strategy<Value = Vec<CrashStep>> {
 type StoredSegments = BTreeMap<(u32, u64), (Vec<u8>, SegmentKey)>;
 
 fn upload(spool: &ResultSpool, stored: &mut StoredSegments) {
-    for PendingSegment { key, .. } in spool.pending(usize::MAX) {
-        let bytes = spool.read(&key).unwrap();
+    for PendingSegment { key, .. } in spool.pending_segments(usize::MAX) {
+        let bytes = spool.read_segment(&key).unwrap();
         let (before, _) =
             stored.entry((key.attempt, key.number)).or_insert_with(|| (bytes.clone(), key.clone()));
         assert_eq!(*before, bytes, "a number means the same bytes for ever");
@@ -355,13 +360,13 @@ fn check(stored: &StoredSegments) {
         let of = stored.range((attempt, 0)..=(attempt, u64::MAX));
         for (expected, ((_, number), (bytes, key))) in (0..).zip(of) {
             assert_eq!(*number, expected, "no gap");
-            let segment = ResultSegment::decode(key, bytes).unwrap();
+            let segment = ResultSegment::from_bytes(key, bytes).unwrap();
             if segment.kind == SegmentKind::End {
                 let manifest: PartManifest = serde_json::from_slice(&segment.payload).unwrap();
                 assert_eq!((manifest.counts, manifest.sha256), (tally.counts, segment::hex(&tally.chain)));
                 assert!(!stored.contains_key(&(attempt, number + 1)), "nothing after the End");
             }
-            tally.add(segment.kind, &ResultSegment::hash(bytes));
+            tally.add_segment(segment.kind, &ResultSegment::hash_in(bytes));
         }
     }
 }
@@ -373,16 +378,16 @@ proptest! {
         let mut place = tempfile::tempdir().unwrap();
         let mut spool = open(place.path());
         let (mut stored, mut attempt, mut appended) = (StoredSegments::new(), 1, BTreeSet::new());
-        let mut journal = spool.journal(&run(), attempt).unwrap();
+        let mut journal = spool.begin_journal(&run(), attempt).unwrap();
         for (second, step) in (0..).zip(steps) {
             match step {
-                CrashStep::Interval => drop(appended.insert((attempt, journal.interval(&sample(second)).unwrap()))),
-                CrashStep::Value(size) => drop(appended.insert((attempt, journal.append(JournalEntry::Result, &vec![9; size]).unwrap()))),
+                CrashStep::Interval => drop(appended.insert((attempt, journal.append_interval(&sample(second)).unwrap()))),
+                CrashStep::Value(size) => drop(appended.insert((attempt, journal.append_entry(JournalEntry::Result, &vec![9; size]).unwrap()))),
                 CrashStep::Release(upto) => {
                     upload(&spool, &mut stored);
                     let numbers: Vec<u64> = stored.keys().filter(|(of, _)| *of == attempt).map(|(_, number)| *number).collect();
                     if !numbers.is_empty() {
-                        spool.release(&run(), attempt, numbers[upto.index(numbers.len())] + 1).unwrap();
+                        spool.release_segments(&run(), attempt, numbers[upto.index(numbers.len())] + 1).unwrap();
                     }
                 }
                 CrashStep::Crash(at) => {
@@ -393,23 +398,23 @@ proptest! {
                     drop(journal);
                     spool = open(after.path());
                     place = after;
-                    prop_assert_eq!(spool.recovered().torn, 1);
-                    prop_assert_eq!(spool.recovered().cut_short, 1);
+                    prop_assert_eq!(spool.recovered_parts().torn, 1);
+                    prop_assert_eq!(spool.recovered_parts().cut_short, 1);
                     attempt += 1;
-                    journal = spool.journal(&run(), attempt).unwrap();
+                    journal = spool.begin_journal(&run(), attempt).unwrap();
                 }
             }
         }
-        journal.end(None).unwrap();
+        journal.end_journal(None).unwrap();
         upload(&spool, &mut stored);
         check(&stored);
         for taken in appended {
             prop_assert!(stored.contains_key(&taken), "{:?}", taken);
         }
         for attempt in 1..=attempt {
-            spool.release(&run(), attempt, u64::MAX).unwrap();
+            spool.release_segments(&run(), attempt, u64::MAX).unwrap();
         }
-        prop_assert_eq!((spool.pending(9), spool.used()), (vec![], 0));
+        prop_assert_eq!((spool.pending_segments(9), spool.used_bytes()), (vec![], 0));
     }
 
     #[test]
@@ -418,7 +423,7 @@ proptest! {
     ) {
         let place = tempfile::tempdir().unwrap();
         let spool = open(place.path());
-        let mut journal = spool.journal(&run(), 1).unwrap();
+        let mut journal = spool.begin_journal(&run(), 1).unwrap();
         intervals(&mut journal, taken);
         let mut stored = StoredSegments::new();
         upload(&spool, &mut stored);
@@ -426,7 +431,7 @@ proptest! {
         copy(place.path(), crashed.path());
         let directory = format!("{}.1", run());
         // The note of a release is written, and of the files only some are gone.
-        spool.release(&run(), 1, below).unwrap();
+        spool.release_segments(&run(), 1, below).unwrap();
         if below > 0 {
             fs::copy(place.path().join(&directory).join("released"), crashed.path().join(&directory).join("released")).unwrap();
         }
@@ -439,7 +444,7 @@ proptest! {
         fs::write(crashed.path().join(&directory).join(format!("{taken:020}.tmp")), half).unwrap();
 
         let spool = open(crashed.path());
-        prop_assert_eq!(spool.recovered().waiting, taken - below.min(taken) + 1, "and an End");
+        prop_assert_eq!(spool.recovered_parts().waiting, taken - below.min(taken) + 1, "and an End");
         upload(&spool, &mut stored);
         check(&stored);
         prop_assert!(manifest(&spool).cut_short);

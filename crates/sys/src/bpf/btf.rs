@@ -29,12 +29,13 @@ pub struct KernelTypes {
 }
 
 impl KernelTypes {
-    pub fn read() -> Result<Self, Error> {
-        let bytes = std::fs::read(FILE).map_err(|error| Error::call("read", FILE, error))?;
-        Self::parse(bytes).ok_or_else(|| unsupported("type information (BTF) in a known format").into())
+    pub fn read_btf() -> Result<Self, Error> {
+        let bytes = std::fs::read(FILE).map_err(|error| Error::from_call("read", FILE, error))?;
+        Self::parse_btf(bytes)
+            .ok_or_else(|| unsupported_types("type information (BTF) in a known format").into())
     }
 
-    fn parse(bytes: Vec<u8>) -> Option<Self> {
+    fn parse_btf(bytes: Vec<u8>) -> Option<Self> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
         }
@@ -50,34 +51,34 @@ impl KernelTypes {
             places.push(at);
             let info = word_at(&bytes, at + 4)?;
             // struct btf_type has 12 bytes; how many follow depends on the kind and on the number of members.
-            at += 12 + extra(info >> 24 & 0x1f, info as usize & 0xffff);
+            at += 12 + extra_bytes(info >> 24 & 0x1f, info as usize & 0xffff);
         }
         Some(Self { bytes, places, strings })
     }
 
     /// Offset in bytes of a member in a structure, also inside nameless structures and unions.
-    pub fn offset(&self, structure: &str, member: &str) -> Result<u32, Error> {
+    pub fn member_offset(&self, structure: &str, member: &str) -> Result<u32, Error> {
         let mut places = self.places.iter().skip(1);
         let place = places.find(|at| self.is_structure(**at, structure));
-        let found = place.and_then(|at| self.member(*at, member.as_bytes(), 0));
-        found.ok_or_else(|| unsupported("type information (BTF) about network interfaces").into())
+        let found = place.and_then(|at| self.find_member(*at, member.as_bytes(), 0));
+        found.ok_or_else(|| unsupported_types("type information (BTF) about network interfaces").into())
     }
 
-    fn member(&self, at: usize, wanted: &[u8], depth: u32) -> Option<u32> {
-        let info = self.word(at + 4)?;
+    fn find_member(&self, at: usize, wanted: &[u8], depth: u32) -> Option<u32> {
+        let info = self.read_word(at + 4)?;
         (0..info as usize & 0xffff).find_map(|index| {
             let entry = at + 12 + index * 12;
             // struct btf_member: name, type, offset in bits. The upper byte of the offset is the width of a bit field; the members that are
             // looked for are none.
-            let offset = (self.word(entry + 8)? & 0x00ff_ffff) / 8;
-            match self.text(self.word(entry)? as usize)? {
+            let offset = (self.read_word(entry + 8)? & 0x00ff_ffff) / 8;
+            match self.read_text(self.read_word(entry)? as usize)? {
                 name if name == wanted => Some(offset),
                 // The bound keeps malformed type information from recursing without end.
                 [] if depth < 8 => {
-                    let inner = *self.places.get(self.word(entry + 4)? as usize)?;
-                    let is_made_of_others = matches!(self.kind(inner)?, STRUCTURE | UNION);
+                    let inner = *self.places.get(self.read_word(entry + 4)? as usize)?;
+                    let is_made_of_others = matches!(self.kind_at(inner)?, STRUCTURE | UNION);
                     is_made_of_others
-                        .then(|| self.member(inner, wanted, depth + 1))?
+                        .then(|| self.find_member(inner, wanted, depth + 1))?
                         .map(|more| offset + more)
                 }
                 _ => None,
@@ -86,22 +87,22 @@ impl KernelTypes {
     }
 
     fn is_structure(&self, at: usize, name: &str) -> bool {
-        self.kind(at) == Some(STRUCTURE) && self.name(at) == Some(name.as_bytes())
+        self.kind_at(at) == Some(STRUCTURE) && self.name_at(at) == Some(name.as_bytes())
     }
 
-    fn kind(&self, at: usize) -> Option<u32> {
-        Some(self.word(at + 4)? >> 24 & 0x1f)
+    fn kind_at(&self, at: usize) -> Option<u32> {
+        Some(self.read_word(at + 4)? >> 24 & 0x1f)
     }
 
-    fn name(&self, at: usize) -> Option<&[u8]> {
-        self.text(self.word(at)? as usize)
+    fn name_at(&self, at: usize) -> Option<&[u8]> {
+        self.read_text(self.read_word(at)? as usize)
     }
 
-    fn word(&self, at: usize) -> Option<u32> {
+    fn read_word(&self, at: usize) -> Option<u32> {
         word_at(&self.bytes, at)
     }
 
-    fn text(&self, at: usize) -> Option<&[u8]> {
+    fn read_text(&self, at: usize) -> Option<&[u8]> {
         let rest = self.bytes.get(self.strings + at..)?;
         Some(&rest[..rest.iter().position(|byte| *byte == 0)?])
     }
@@ -112,7 +113,7 @@ fn word_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 /// Number of bytes behind a type's head.
-fn extra(kind: u32, count: usize) -> usize {
+fn extra_bytes(kind: u32, count: usize) -> usize {
     match kind {
         INTEGER | VARIABLE | TAG => 4,
         ARRAY => 12,
@@ -122,11 +123,11 @@ fn extra(kind: u32, count: usize) -> usize {
     }
 }
 
-fn unsupported(needs: &str) -> UnsupportedFeature {
+fn unsupported_types(needs: &str) -> UnsupportedFeature {
     UnsupportedFeature {
         feature: "reading the kernel's structures",
         needs: needs.into(),
-        found: crate::kernel::release(),
+        found: crate::kernel::release_name(),
     }
 }
 
@@ -136,22 +137,22 @@ mod tests {
 
     #[test]
     fn the_number_of_an_interface_and_the_namespace_are_found() {
-        let Ok(types) = KernelTypes::read() else {
+        let Ok(types) = KernelTypes::read_btf() else {
             assert!(!std::path::Path::new(FILE).exists(), "it is there and cannot be read");
             return;
         };
-        assert!(types.offset("net_device", "ifindex").unwrap() > 0);
-        assert!(types.offset("net_device", "nd_net").unwrap() > 0);
-        types.offset("net", "ns").unwrap();
-        types.offset("ns_common", "inum").unwrap();
-        assert!(matches!(types.offset("net_device", "no_such_member"), Err(Error::Unsupported(_))));
-        assert!(matches!(types.offset("no_such_structure", "ifindex"), Err(Error::Unsupported(_))));
+        assert!(types.member_offset("net_device", "ifindex").unwrap() > 0);
+        assert!(types.member_offset("net_device", "nd_net").unwrap() > 0);
+        types.member_offset("net", "ns").unwrap();
+        types.member_offset("ns_common", "inum").unwrap();
+        assert!(matches!(types.member_offset("net_device", "no_such_member"), Err(Error::Unsupported(_))));
+        assert!(matches!(types.member_offset("no_such_structure", "ifindex"), Err(Error::Unsupported(_))));
     }
 
     #[test]
     fn what_is_no_type_information_is_refused() {
         for bytes in [vec![], vec![0; 64], [&MAGIC.to_ne_bytes()[..], &[0xff; 40]].concat()] {
-            assert!(KernelTypes::parse(bytes).is_none());
+            assert!(KernelTypes::parse_btf(bytes).is_none());
         }
     }
 }

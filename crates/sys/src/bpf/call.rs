@@ -143,7 +143,7 @@ pub(super) mod attr {
 }
 
 /// Makes the call; the answer is a number.
-pub(super) fn plain<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> {
+pub(super) fn invoke_bpf<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> {
     // SAFETY: the argument is a live structure of the given size; the addresses in it point to memory that its caller
     // holds for the time of the call, of the lengths named beside them.
     let answer = unsafe {
@@ -153,20 +153,20 @@ pub(super) fn plain<A>(command: BpfCommand, attr: &mut A) -> Result<i64, Error> 
 }
 
 /// Makes the call; the answer is a new descriptor.
-pub(super) fn descriptor<A>(command: BpfCommand, attr: &mut A) -> Result<OwnedFd, Error> {
-    let fd = i32::try_from(plain(command, attr)?).map_err(Error::other)?;
+pub(super) fn invoke_for_descriptor<A>(command: BpfCommand, attr: &mut A) -> Result<OwnedFd, Error> {
+    let fd = i32::try_from(invoke_bpf(command, attr)?).map_err(Error::other)?;
     // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Number of a descriptor in the type that the structures hold.
-pub(super) fn number(fd: BorrowedFd<'_>) -> u32 {
+pub(super) fn raw_descriptor(fd: BorrowedFd<'_>) -> u32 {
     // A descriptor that is open is not negative.
     fd.as_raw_fd().cast_unsigned()
 }
 
 /// The address of a value, which must outlive the call.
-pub(super) fn address<T>(value: &T) -> u64 {
+pub(super) fn address_of<T>(value: &T) -> u64 {
     std::ptr::from_ref(value).addr() as u64
 }
 

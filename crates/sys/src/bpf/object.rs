@@ -36,7 +36,7 @@ impl<'a> BpfObject<'a> {
     }
 
     /// Links the program in the section of that name: its map references are replaced by the maps' descriptors.
-    pub fn program(&self, section: &str, maps: &[&BpfMap]) -> Result<Vec<BpfInstruction>, Error> {
+    pub fn link_program(&self, section: &str, maps: &[&BpfMap]) -> Result<Vec<BpfInstruction>, Error> {
         if self.bytes.is_empty() {
             return Err(UnsupportedFeature {
                 feature: "back end xdp",
@@ -45,8 +45,8 @@ impl<'a> BpfObject<'a> {
             }
             .into());
         }
-        self.linked(section, maps).ok_or_else(|| {
-            Error::call(
+        self.link_section(section, maps).ok_or_else(|| {
+            Error::from_call(
                 "link",
                 format!("the program `{section}`"),
                 std::io::Error::from(std::io::ErrorKind::InvalidData),
@@ -54,11 +54,11 @@ impl<'a> BpfObject<'a> {
         })
     }
 
-    fn linked(&self, name: &str, maps: &[&BpfMap]) -> Option<Vec<BpfInstruction>> {
+    fn link_section(&self, name: &str, maps: &[&BpfMap]) -> Option<Vec<BpfInstruction>> {
         // ELF64 header: section headers at 40, bytes of one at 58, their number at 60, the one with the names at 62.
-        let sections = self.sections()?;
-        let names = self.section(self.half(62)?.into())?;
-        let index = sections.iter().position(|s| self.text(names.start + s.name) == Some(name))?;
+        let sections = self.read_sections()?;
+        let names = self.read_section(self.read_u16(62)?.into())?;
+        let index = sections.iter().position(|s| self.read_text(names.start + s.name) == Some(name))?;
         let program = &sections[index];
         let code = self.bytes.get(program.start..program.start + program.len)?;
         let mut code: Vec<BpfInstruction> =
@@ -69,9 +69,9 @@ impl<'a> BpfObject<'a> {
             for at in (relocations.start..relocations.start + relocations.len).step_by(16) {
                 // Elf64_Rel: the place, and in the upper half of the next word the symbol. An Elf64_Sym has 24 bytes and begins with
                 // its name.
-                let place = self.long(at)?;
-                let symbol = symbols.start + 24 * usize::try_from(self.long(at + 8)? >> 32).ok()?;
-                let name = self.text(strings.start + self.word(symbol)? as usize)?;
+                let place = self.read_u64(at)?;
+                let symbol = symbols.start + 24 * usize::try_from(self.read_u64(at + 8)? >> 32).ok()?;
+                let name = self.read_text(strings.start + self.read_u32(symbol)? as usize)?;
                 let map = maps.iter().find(|map| map.name() == name)?;
                 let descriptor = u64::from(map.descriptor());
                 let load = code.get_mut(usize::try_from(place / 8).ok()?)?;
@@ -82,36 +82,36 @@ impl<'a> BpfObject<'a> {
         Some(code)
     }
 
-    fn sections(&self) -> Option<Vec<ObjectSection>> {
-        (0..self.half(60)?).map(|index| self.section(index.into())).collect()
+    fn read_sections(&self) -> Option<Vec<ObjectSection>> {
+        (0..self.read_u16(60)?).map(|index| self.read_section(index.into())).collect()
     }
 
-    fn section(&self, index: usize) -> Option<ObjectSection> {
-        let at = usize::try_from(self.long(40)?).ok()? + index * usize::from(self.half(58)?);
+    fn read_section(&self, index: usize) -> Option<ObjectSection> {
+        let at = usize::try_from(self.read_u64(40)?).ok()? + index * usize::from(self.read_u16(58)?);
         Some(ObjectSection {
-            name: self.word(at)? as usize,
-            kind: self.word(at + 4)?,
-            start: usize::try_from(self.long(at + 24)?).ok()?,
-            len: usize::try_from(self.long(at + 32)?).ok()?,
-            link: self.word(at + 40)? as usize,
-            info: self.word(at + 44)? as usize,
+            name: self.read_u32(at)? as usize,
+            kind: self.read_u32(at + 4)?,
+            start: usize::try_from(self.read_u64(at + 24)?).ok()?,
+            len: usize::try_from(self.read_u64(at + 32)?).ok()?,
+            link: self.read_u32(at + 40)? as usize,
+            info: self.read_u32(at + 44)? as usize,
         })
     }
 
-    fn text(&self, at: usize) -> Option<&'a str> {
+    fn read_text(&self, at: usize) -> Option<&'a str> {
         let rest = self.bytes.get(at..)?;
         std::str::from_utf8(&rest[..rest.iter().position(|b| *b == 0)?]).ok()
     }
 
-    fn half(&self, at: usize) -> Option<u16> {
+    fn read_u16(&self, at: usize) -> Option<u16> {
         Some(u16::from_le_bytes(self.bytes.get(at..)?.first_chunk().copied()?))
     }
 
-    fn word(&self, at: usize) -> Option<u32> {
+    fn read_u32(&self, at: usize) -> Option<u32> {
         Some(u32::from_le_bytes(self.bytes.get(at..)?.first_chunk().copied()?))
     }
 
-    fn long(&self, at: usize) -> Option<u64> {
+    fn read_u64(&self, at: usize) -> Option<u64> {
         Some(u64::from_le_bytes(self.bytes.get(at..)?.first_chunk().copied()?))
     }
 }

@@ -19,56 +19,60 @@ const MAGIC: rustix::fs::FsWord = 0xcafe_4a11_u32 as _;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
 
 /// Mounts the BPF file system at [`ROOT`] unless it is there.
-pub fn mount() -> Result<(), Error> {
+pub fn mount_bpffs() -> Result<(), Error> {
     if rustix::fs::statfs(ROOT).is_ok_and(|fs| fs.f_type == MAGIC) {
         return Ok(());
     }
     rustix::mount::mount("bpf", ROOT, "bpf", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0700"))
-        .map_err(|errno| Error::call("mount(bpf)", ROOT, errno).with_rights(RIGHTS))
+        .map_err(|errno| Error::from_call("mount(bpf)", ROOT, errno).with_rights(RIGHTS))
 }
 
 impl BpfMap {
     /// Pins it: the name in the file system keeps it alive.
-    pub fn pin(&self, path: &Path) -> Result<(), Error> {
-        pin(self.fd.as_fd(), path)
+    pub fn pin_at(&self, path: &Path) -> Result<(), Error> {
+        pin_object(self.fd.as_fd(), path)
     }
 
     /// Opens the map of that name, which was made with this many values of this size.
-    pub fn pinned(path: &Path, name: &'static str, value: usize, entries: u32) -> Result<Self, Error> {
-        Ok(Self { fd: open(path)?, name, value, entries })
+    pub fn open_pinned(path: &Path, name: &'static str, value: usize, entries: u32) -> Result<Self, Error> {
+        Ok(Self { fd: open_pinned_object(path)?, name, value, entries })
     }
 }
 
 impl BpfAttachment {
     /// Pins it: the name in the file system keeps it alive.
-    pub fn pin(&self, path: &Path) -> Result<(), Error> {
-        pin(self.fd.as_fd(), path)
+    pub fn pin_at(&self, path: &Path) -> Result<(), Error> {
+        pin_object(self.fd.as_fd(), path)
     }
 
     /// Opens the attachment of that name.
-    pub fn pinned(path: &Path) -> Result<Self, Error> {
-        Ok(Self { fd: open(path)? })
+    pub fn open_pinned(path: &Path) -> Result<Self, Error> {
+        Ok(Self { fd: open_pinned_object(path)? })
     }
 }
 
-fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
+fn pin_object(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let text = text_of(path)?;
-    let mut attr =
-        attr::PinAttributes { path: text.as_ptr().addr() as u64, object: call::number(object), flags: 0 };
-    call::plain(BpfCommand::Pin, &mut attr)
-        .map(drop)
-        .map_err(|error| Error::call("bpf(OBJ_PIN)", path.display().to_string(), error).with_rights(RIGHTS))
+    let mut attr = attr::PinAttributes {
+        path: text.as_ptr().addr() as u64,
+        object: call::raw_descriptor(object),
+        flags: 0,
+    };
+    call::invoke_bpf(BpfCommand::Pin, &mut attr).map(drop).map_err(|error| {
+        Error::from_call("bpf(OBJ_PIN)", path.display().to_string(), error).with_rights(RIGHTS)
+    })
 }
 
-fn open(path: &Path) -> Result<OwnedFd, Error> {
+fn open_pinned_object(path: &Path) -> Result<OwnedFd, Error> {
     let text = text_of(path)?;
     let mut attr =
         attr::PinAttributes { path: text.as_ptr().addr() as u64, ..attr::PinAttributes::default() };
-    call::descriptor(BpfCommand::OpenPinned, &mut attr)
-        .map_err(|error| Error::call("bpf(OBJ_GET)", path.display().to_string(), error).with_rights(RIGHTS))
+    call::invoke_for_descriptor(BpfCommand::OpenPinned, &mut attr).map_err(|error| {
+        Error::from_call("bpf(OBJ_GET)", path.display().to_string(), error).with_rights(RIGHTS)
+    })
 }
 
 fn text_of(path: &Path) -> Result<CString, Error> {
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| Error::call("open", path.display().to_string(), rustix::io::Errno::INVAL))
+        .map_err(|_| Error::from_call("open", path.display().to_string(), rustix::io::Errno::INVAL))
 }

@@ -19,13 +19,13 @@ pub struct ClockState {
 
 impl ClockState {
     /// Reads the present state.
-    pub fn read() -> Result<Self, Error> {
+    pub fn read_current() -> Result<Self, Error> {
         // SAFETY: all fields are numbers, for which zero is a value; `modes` zero means that nothing is changed.
         let mut state: libc::timex = unsafe { std::mem::zeroed() };
         // SAFETY: the pointer is to a live value that may be written.
         let answer = unsafe { libc::adjtimex(&raw mut state) };
         if answer < 0 {
-            return Err(Error::last("adjtimex", "the system clock"));
+            return Err(Error::last_os_error("adjtimex", "the system clock"));
         }
         let synchronised = answer != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
         // Microseconds, and never negative.
@@ -46,13 +46,13 @@ fn ptp_clocks() -> Vec<String> {
 
 /// Names this process's `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: processes with the same name, in whatever container, read the
 /// same clocks; another boot or another time namespace is another name.
-pub fn identity() -> Result<String, Error> {
+pub fn clock_identity() -> Result<String, Error> {
     let time = "/proc/self/ns/time";
     let namespace = match fs::read_link(time) {
         Ok(link) => link.to_string_lossy().into_owned(),
         // A kernel without time namespaces has one.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => "time".to_owned(),
-        Err(error) => return Err(Error::call("readlink", time, error)),
+        Err(error) => return Err(Error::from_call("readlink", time, error)),
     };
     Ok(format!("{} {namespace}", boot_id()?))
 }
@@ -60,7 +60,7 @@ pub fn identity() -> Result<String, Error> {
 /// Names this boot of this machine.
 pub fn boot_id() -> Result<String, Error> {
     let path = "/proc/sys/kernel/random/boot_id";
-    let id = fs::read_to_string(path).map_err(|error| Error::call("read", path, error))?;
+    let id = fs::read_to_string(path).map_err(|error| Error::from_call("read", path, error))?;
     Ok(id.trim().to_owned())
 }
 
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn the_state_is_that_of_the_kernel_and_says_no_more_than_it_knows() {
-        let state = ClockState::read().unwrap();
+        let state = ClockState::read_current().unwrap();
         assert_eq!(state.synchronised, state.max_error_ns.is_some());
         let devices = fs::read_dir("/sys/class/ptp").map_or(0, Iterator::count);
         assert!(state.ptp_clocks.len() <= devices);
@@ -78,8 +78,8 @@ mod tests {
 
     #[test]
     fn the_identity_names_boot_and_namespace_and_stays() {
-        let identity = identity().unwrap();
+        let identity = clock_identity().unwrap();
         assert!(identity.starts_with(&boot_id().unwrap()) && identity.contains("time"), "{identity}");
-        assert_eq!(super::identity().unwrap(), identity);
+        assert_eq!(super::clock_identity().unwrap(), identity);
     }
 }

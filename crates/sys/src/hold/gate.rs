@@ -2,7 +2,7 @@
 //!
 //! A [`KernelGate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
 
-use super::{GATE, GatedFrame, MOST_HELD_NS, TABLE, held, passed};
+use super::{GATE, GatedFrame, MOST_HELD_NS, TABLE, read_gated_frame, read_passed_count};
 use crate::area::SharedArea;
 use crate::bpf::{AttachPoint, BpfAttachment, BpfMap, BpfProgram, MapKind};
 use crate::{Error, UnsupportedFeature, kernel, netns::NetNs};
@@ -18,11 +18,11 @@ pub struct KernelGate {
 
 impl KernelGate {
     /// Attaches to the egress of the interface with this number, for the frames of the socket with this cookie.
-    pub fn open(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
-        let map = BpfMap::create("gate", MapKind::SharedArray, TABLE, 1)?;
+    pub fn open_at_egress(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
+        let map = BpfMap::create_zeroed("gate", MapKind::SharedArray, TABLE, 1)?;
         let program =
-            BpfProgram::load_for(AttachPoint::Egress, "gate", &GATE.program("tc", &[&map])?, false)?;
-        let table = map.share()?;
+            BpfProgram::load_for(AttachPoint::Egress, "gate", &GATE.link_program("tc", &[&map])?, false)?;
+        let table = map.share_memory()?;
         // Before the program is attached, so that its first frame finds both.
         table.long(COOKIE).store(cookie, Ordering::Relaxed);
         table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
@@ -31,7 +31,7 @@ impl KernelGate {
             Some(libc::EINVAL) => UnsupportedFeature {
                 feature: "a gate at egress",
                 needs: "Linux 6.6 (tcx)".into(),
-                found: kernel::release(),
+                found: kernel::release_name(),
             }
             .into(),
             _ => error,
@@ -40,12 +40,12 @@ impl KernelGate {
     }
 
     /// Frames that have passed so far.
-    pub fn passed(&self) -> u64 {
-        passed(&self.table, PASSED)
+    pub fn passed_count(&self) -> u64 {
+        read_passed_count(&self.table, PASSED)
     }
 
     /// Record of frame `number`, counted from 0, one of the last [`super::SLOTS`] that passed.
-    pub fn held(&self, number: u64) -> GatedFrame {
-        held(&self.table, number)
+    pub fn gated_frame(&self, number: u64) -> GatedFrame {
+        read_gated_frame(&self.table, number)
     }
 }

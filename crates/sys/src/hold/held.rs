@@ -31,24 +31,24 @@ pub struct GatedFrame {
 }
 
 /// Number of frames that have passed, by the program's counter at this offset. Their records are complete.
-pub(super) fn passed(area: &SharedArea, counter: usize) -> u64 {
+pub(super) fn read_passed_count(area: &SharedArea, counter: usize) -> u64 {
     area.long(counter).load(Ordering::Acquire)
 }
 
 /// Reads a number of a record. The caller has seen the counter pass the frame, which ordered all earlier writes.
-fn read(area: &SharedArea, at: usize) -> u64 {
+fn read_long(area: &SharedArea, at: usize) -> u64 {
     area.long(at).load(Ordering::Relaxed)
 }
 
 /// Reads the record of a frame that has passed.
-pub(super) fn held(area: &SharedArea, number: u64) -> GatedFrame {
+pub(super) fn read_gated_frame(area: &SharedArea, number: u64) -> GatedFrame {
     let start = gate::SLOTS + slot::SIZE * place_in_ring(number, SLOTS);
-    let gaps = read(area, start + slot::GAPS);
+    let gaps = read_long(area, start + slot::GAPS);
     GatedFrame {
-        at_ns: read(area, start + slot::AT),
-        entered_ns: read(area, start + slot::ENTERED),
-        released_ns: read(area, start + slot::RELEASED),
-        left_ns: read(area, start + slot::LEFT),
+        at_ns: read_long(area, start + slot::AT),
+        entered_ns: read_long(area, start + slot::ENTERED),
+        released_ns: read_long(area, start + slot::RELEASED),
+        left_ns: read_long(area, start + slot::LEFT),
         // An OR of all gaps: its highest bit is that of the longest one.
         gap_ns: gaps.checked_ilog2().map_or(0, |power| 1 << power),
     }

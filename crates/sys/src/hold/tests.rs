@@ -13,13 +13,13 @@ const FAR_AHEAD_NS: u64 = 1_000_000 * MOST_HELD_NS;
 
 /// A cable `a` - `b`; `None` without rights.
 fn cable() -> Option<(NetNs, u32, RxRing, BpfAttachment)> {
-    if let Some(error) = crate::xdp::obstacle() {
+    if let Some(error) = crate::xdp::bpf_obstacle() {
         assert!(error.is_permission(), "{error}");
         println!("skipped: {error}");
         return None;
     }
-    let netns = NetNs::create().unwrap();
-    let mut links = NamespaceLinks::open(&netns).unwrap();
+    let netns = NetNs::create_unnamed().unwrap();
+    let mut links = NamespaceLinks::open_in(&netns).unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
     for name in ["a", "b"] {
@@ -28,8 +28,13 @@ fn cable() -> Option<(NetNs, u32, RxRing, BpfAttachment)> {
         links.set_up(index, true).unwrap();
     }
     let (a, b) = (links.by_name("a").unwrap().index, links.by_name("b").unwrap().index);
-    let pass = crate::xdp::pass(&netns, b, "b").unwrap();
-    let ring = RxRing::open(&netns, b, "b", RxOptions { blocks: 128, retire_ms: 1, ..RxOptions::default() });
+    let pass = crate::xdp::attach_pass(&netns, b, "b").unwrap();
+    let ring = RxRing::open_on_interface(
+        &netns,
+        b,
+        "b",
+        RxOptions { blocks: 128, retire_ms: 1, ..RxOptions::default() },
+    );
     Some((netns, a, ring.unwrap(), pass))
 }
 
@@ -42,11 +47,11 @@ fn frame(number: u8, length: usize) -> Vec<u8> {
 fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for _ in 0..100 {
-        ring.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
+        ring.receive_frames(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
         if frames.len() >= count {
             break;
         }
-        ring.wait(20_000_000).unwrap();
+        ring.wait_for_frames(20_000_000).unwrap();
     }
     frames
 }
@@ -60,10 +65,10 @@ fn assert_same(got: &[Vec<u8>], sent: &[Vec<u8>]) {
 /// Sends a frame that is due soon. Returns true if the gate had it before it was due.
 fn send_through_gate(socket: &FrameSocket, gate: &KernelGate, frame: &[u8]) -> bool {
     let at = monotonic_ns() + 300_000;
-    let number = gate.passed();
-    socket.send_at(frame, at).unwrap();
-    assert_eq!(gate.passed(), number + 1);
-    let held = gate.held(number);
+    let number = gate.passed_count();
+    socket.send_frame_at(frame, at).unwrap();
+    assert_eq!(gate.passed_count(), number + 1);
+    let held = gate.gated_frame(number);
     assert_eq!(held.at_ns, at);
     assert!(held.released_ns >= at && held.left_ns >= held.released_ns, "{held:?}");
     assert!(monotonic_ns() >= held.left_ns);
@@ -90,26 +95,26 @@ fn the_gate_holds_frames_of_one_socket_until_their_times() {
     let Some((netns, index, mut ring, _pass)) = cable() else { return };
     let stamps = WantedStamps { queued: true, sent: true, ..WantedStamps::default() };
     let options = FrameOptions { release: Some(ReleaseClock::Monotonic), stamps, ..FrameOptions::default() };
-    let socket = FrameSocket::open(&netns, index, "a", options).unwrap();
-    let other = FrameSocket::open(&netns, index, "a", options).unwrap();
-    let gate = KernelGate::open(&netns, index, "a", socket.cookie().unwrap()).unwrap();
+    let socket = FrameSocket::open_on_interface(&netns, index, "a", options).unwrap();
+    let other = FrameSocket::open_on_interface(&netns, index, "a", options).unwrap();
+    let gate = KernelGate::open_at_egress(&netns, index, "a", socket.cookie().unwrap()).unwrap();
     let sent = send_until_twenty_were_held(&socket, &gate);
     let count = sent.len();
     // Too early to be held: it goes at once, and says so.
     let at = monotonic_ns() + FAR_AHEAD_NS;
-    socket.send_at(&frame(99, 60), at).unwrap();
-    assert_eq!(gate.held(count as u64).at_ns, 0);
-    other.send_at(&frame(98, 60), at).unwrap();
-    assert_eq!(gate.passed(), count as u64 + 1, "frames of others are not looked at");
+    socket.send_frame_at(&frame(99, 60), at).unwrap();
+    assert_eq!(gate.gated_frame(count as u64).at_ns, 0);
+    other.send_frame_at(&frame(98, 60), at).unwrap();
+    assert_eq!(gate.passed_count(), count as u64 + 1, "frames of others are not looked at");
     let mut reports = Vec::new();
-    socket.reports(&mut |report| reports.push(report)).unwrap();
+    socket.drain_reports(&mut |report| reports.push(report)).unwrap();
     let of = |wanted: SendStage| {
         let is = |report: &&KernelReport| matches!(report, KernelReport::Departed { stage, .. } if *stage == wanted);
         reports.iter().filter(is).count()
     };
     assert_eq!((of(SendStage::Queued), of(SendStage::Sent)), (count + 1, count + 1));
     drop(gate);
-    socket.send_at(&frame(97, 60), at).unwrap();
+    socket.send_frame_at(&frame(97, 60), at).unwrap();
     let expected = [&sent[..], &[frame(99, 60), frame(98, 60), frame(97, 60)]].concat();
     assert_same(&received(&mut ring, count + 3), &expected);
 }
@@ -117,31 +122,31 @@ fn the_gate_holds_frames_of_one_socket_until_their_times() {
 #[test]
 fn a_train_of_live_frames_leaves_in_one_call_each_at_its_time() {
     let Some((netns, index, mut ring, _pass)) = cable() else { return };
-    let mut train = LiveTrain::open(index).unwrap();
+    let mut train = LiveTrain::open_for_interface(index).unwrap();
     let sent: Vec<_> = (0..100).map(|n| frame(n, 60 + usize::from(n) * 14)).collect();
     let start = monotonic_ns() + 500_000;
     let at = |n: usize| start + 20_000 * n as u64;
     for (n, frame) in sent.iter().enumerate() {
-        assert!(train.give(at(n), frame));
+        assert!(train.give_frame(at(n), frame));
     }
-    let run = |train: &mut LiveTrain| netns.run_in(|| train.run(LONGEST, FRAMES, 1).unwrap()).unwrap();
+    let run = |train: &mut LiveTrain| netns.run_in(|| train.send_batch(LONGEST, FRAMES, 1).unwrap()).unwrap();
     while run(&mut train) < 100 {
         sleep_until_ns(monotonic_ns() + 100_000);
     }
     for n in 0..100 {
-        let held = train.held(n as u64);
+        let held = train.gated_frame(n as u64);
         assert_eq!(held.at_ns, at(n));
         assert!(held.released_ns >= at(n) && held.left_ns >= held.released_ns, "{n}: {held:?}");
-        let again = train.held(n as u64 + 1).entered_ns;
+        let again = train.gated_frame(n as u64 + 1).entered_ns;
         assert!(again >= held.left_ns && again <= monotonic_ns(), "{n}: {held:?}, called again at {again}");
     }
-    assert_eq!(train.failed(), 0);
+    assert_eq!(train.failed_count(), 0);
     assert_same(&received(&mut ring, 100), &sent);
     // A frame that is due later stays, and can be taken back.
-    assert!(train.give(monotonic_ns() + FAR_AHEAD_NS, &sent[0]));
+    assert!(train.give_frame(monotonic_ns() + FAR_AHEAD_NS, &sent[0]));
     assert_eq!(run(&mut train), 100);
-    assert_eq!(train.withdraw(), 1);
-    assert!(!train.give(0, &[0; LONGEST + 1]) && !train.give(0, &[0; 13]));
-    assert!((0..FRAMES).all(|_| train.give(0, &sent[0])));
-    assert!(!train.give(0, &sent[0]), "no room");
+    assert_eq!(train.withdraw_unsent(), 1);
+    assert!(!train.give_frame(0, &[0; LONGEST + 1]) && !train.give_frame(0, &[0; 13]));
+    assert!((0..FRAMES).all(|_| train.give_frame(0, &sent[0])));
+    assert!(!train.give_frame(0, &sent[0]), "no room");
 }

@@ -3,7 +3,7 @@
 //! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
 //! when it has been sent off.
 
-use super::{GatedFrame, MOST_HELD_NS, TABLE, TRAIN, held, passed};
+use super::{GatedFrame, MOST_HELD_NS, TABLE, TRAIN, read_gated_frame, read_passed_count};
 use crate::Error;
 use crate::area::SharedArea;
 use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
@@ -38,34 +38,35 @@ struct ReadyProgram {
 }
 
 impl ReadyProgram {
-    fn make(program: &BpfProgram) -> Result<Self, Error> {
+    fn attach_idle(program: &BpfProgram) -> Result<Self, Error> {
         const LOOPBACK: u32 = 1;
-        let nobodys = NetNs::create()?;
-        Ok(Self { _attachment: program.attach(&nobodys, LOOPBACK, false, "lo")?, _nobodys: nobodys })
+        let nobodys = NetNs::create_unnamed()?;
+        Ok(Self { _attachment: program.attach_xdp(&nobodys, LOOPBACK, false, "lo")?, _nobodys: nobodys })
     }
 }
 
 impl LiveTrain {
     /// Loads the program. Frames will leave through the interface with this number.
-    pub fn open(index: u32) -> Result<Self, Error> {
-        let train = BpfMap::create("train", MapKind::SharedArray, TABLE, 1)?;
-        let frames = BpfMap::create("frames", MapKind::SharedArray, frame::SIZE, clamp_to_u32(FRAMES))?;
-        let program = BpfProgram::load("train", &TRAIN.program("xdp", &[&train, &frames])?, false)?;
-        let mut table = train.share()?;
+    pub fn open_for_interface(index: u32) -> Result<Self, Error> {
+        let train = BpfMap::create_zeroed("train", MapKind::SharedArray, TABLE, 1)?;
+        let frames =
+            BpfMap::create_zeroed("frames", MapKind::SharedArray, frame::SIZE, clamp_to_u32(FRAMES))?;
+        let program = BpfProgram::load_xdp("train", &TRAIN.link_program("xdp", &[&train, &frames])?, false)?;
+        let mut table = train.share_memory()?;
         table.bytes_mut(train::IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
         table.long(train::MOST).store(MOST_HELD_NS, Ordering::Release);
         // Optional: without it trains begin late, which their stamps show.
-        let ready = ReadyProgram::make(&program).ok();
-        Ok(Self { program, table, frames: frames.share()?, given: 0, _ready: ready })
+        let ready = ReadyProgram::attach_idle(&program).ok();
+        Ok(Self { program, table, frames: frames.share_memory()?, given: 0, _ready: ready })
     }
 
     /// Adds a frame with its release time; `false` if the frame is too long or the ring is full.
-    pub fn give(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
+    pub fn give_frame(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
         if !(14..=LONGEST).contains(&bytes.len()) {
             return false;
         }
         // The program may still read the frames that were not sent off.
-        if self.given - self.sent_off() >= FRAMES as u64 {
+        if self.given - self.sent_off_count() >= FRAMES as u64 {
             return false;
         }
         let start = frame::SIZE * place_in_ring(self.given, FRAMES as u64);
@@ -80,8 +81,8 @@ impl LiveTrain {
     /// Sends off the next `most` of the frames given, as far as they are due within [`MOST_HELD_NS`]; blocks until then. Must be
     /// called in the network namespace of the interface. The driver gets `at_once` of them together, so the times between them
     /// are not kept. Returns how many were sent off in total.
-    pub fn run(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
-        let sent_off = self.sent_off();
+    pub fn send_batch(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
+        let sent_off = self.sent_off_count();
         let waiting = (self.given - sent_off).min(most as u64);
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
             // Release: the program sees the frames before it may send them.
@@ -95,28 +96,28 @@ impl LiveTrain {
                 waiting + 1,
             )?;
         }
-        Ok(self.sent_off())
+        Ok(self.sent_off_count())
     }
 
     /// Frames sent off so far, or found impossible.
-    pub fn sent_off(&self) -> u64 {
-        passed(&self.table, train::NEXT)
+    pub fn sent_off_count(&self) -> u64 {
+        read_passed_count(&self.table, train::NEXT)
     }
 
     /// Frames that could not be made.
-    pub fn failed(&self) -> u64 {
+    pub fn failed_count(&self) -> u64 {
         self.table.long(train::FAILED).load(Ordering::Acquire)
     }
 
     /// Record of frame `number`, counted from 0, one of the last [`super::SLOTS`]; a release at 0 means that it could not be
     /// made. The program is called once more after the last frame of a run, so the record behind that one has an entry time, too.
-    pub fn held(&self, number: u64) -> GatedFrame {
-        held(&self.table, number)
+    pub fn gated_frame(&self, number: u64) -> GatedFrame {
+        read_gated_frame(&self.table, number)
     }
 
     /// Drops the frames that were given and not sent off yet. Returns their number.
-    pub fn withdraw(&mut self) -> u64 {
-        let left = self.given - self.sent_off();
+    pub fn withdraw_unsent(&mut self) -> u64 {
+        let left = self.given - self.sent_off_count();
         self.given -= left;
         left
     }

@@ -17,12 +17,12 @@ const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or once: setcap cap_net_
 impl NamespaceLinks {
     /// Makes a virtual cable between two ends.
     pub fn create_veth(&mut self, near: VethEnd<'_>, far: VethEnd<'_>) -> Result<(), Error> {
-        let peer = InfoData::Veth(InfoVeth::Peer(end(far)));
-        let mut message = end(near);
+        let peer = InfoData::Veth(InfoVeth::Peer(end_message(far)));
+        let mut message = end_message(near);
         message
             .attributes
             .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(peer)]));
-        self.create(message, near.name)
+        self.create_link(message, near.name)
     }
 
     /// Makes a bridge without ports; no spanning tree, as is the kernel's default.
@@ -36,7 +36,7 @@ impl NamespaceLinks {
                 LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
             ]),
         ];
-        self.create(message, name)
+        self.create_link(message, name)
     }
 
     /// Brings an interface up or down.
@@ -44,20 +44,20 @@ impl NamespaceLinks {
         let mut message = LinkMessage::default();
         message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
         message.header.change_mask = LinkFlags::Up;
-        self.change(index, message)
+        self.change_link(index, message)
     }
 
     /// Switches promiscuous mode on its own account. It lasts until it is switched back; requests of sockets count beside it.
     /// Returns whether that changed anything.
     pub fn set_promiscuous(&mut self, index: u32, on: bool) -> Result<bool, Error> {
         // The flag does not show promiscuity that sockets ask for: they count by themselves.
-        if self.flags(index)?.contains(LinkFlags::Promisc) == on {
+        if self.read_flags(index)?.contains(LinkFlags::Promisc) == on {
             return Ok(false);
         }
         let mut message = LinkMessage::default();
         message.header.flags = if on { LinkFlags::Promisc } else { LinkFlags::empty() };
         message.header.change_mask = LinkFlags::Promisc;
-        self.change(index, message)?;
+        self.change_link(index, message)?;
         Ok(true)
     }
 
@@ -81,10 +81,15 @@ impl NamespaceLinks {
     }
 
     /// Removes a virtual interface; the other end of a virtual cable goes with it.
-    pub fn delete(&mut self, index: u32) -> Result<(), Error> {
+    pub fn delete_link(&mut self, index: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        self.tell(RouteNetlinkMessage::DelLink(message), 0, "RTM_DELLINK", &format!("interface {index}"))
+        self.send_request(
+            RouteNetlinkMessage::DelLink(message),
+            0,
+            "RTM_DELLINK",
+            &format!("interface {index}"),
+        )
     }
 
     /// Gives an interface an address.
@@ -96,7 +101,7 @@ impl NamespaceLinks {
         message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
         // EXCL: an address that is there already is an error.
         let flags = NLM_F_CREATE | NLM_F_EXCL;
-        self.tell(
+        self.send_request(
             RouteNetlinkMessage::NewAddress(message),
             flags,
             "RTM_NEWADDR",
@@ -104,35 +109,45 @@ impl NamespaceLinks {
         )
     }
 
-    fn create(&mut self, message: LinkMessage, name: &str) -> Result<(), Error> {
+    fn create_link(&mut self, message: LinkMessage, name: &str) -> Result<(), Error> {
         // EXCL: an existing interface of that name is an error, and stays as it is.
-        self.tell(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, "RTM_NEWLINK", name)
+        self.send_request(
+            RouteNetlinkMessage::NewLink(message),
+            NLM_F_CREATE | NLM_F_EXCL,
+            "RTM_NEWLINK",
+            name,
+        )
     }
 
     fn change_attribute(&mut self, index: u32, attribute: LinkAttribute) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.attributes = vec![attribute];
-        self.change(index, message)
+        self.change_link(index, message)
     }
 
-    fn change(&mut self, index: u32, mut message: LinkMessage) -> Result<(), Error> {
+    fn change_link(&mut self, index: u32, mut message: LinkMessage) -> Result<(), Error> {
         message.header.index = index;
-        self.tell(RouteNetlinkMessage::SetLink(message), 0, "RTM_SETLINK", &format!("interface {index}"))
+        self.send_request(
+            RouteNetlinkMessage::SetLink(message),
+            0,
+            "RTM_SETLINK",
+            &format!("interface {index}"),
+        )
     }
 
-    fn tell(
+    fn send_request(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
         call: &'static str,
         object: &str,
     ) -> Result<(), Error> {
-        let asked = self.netlink.ask(message, flags, &mut |_| {});
-        asked.map(drop).map_err(|error| Error::call(call, object, error).with_rights(RIGHTS))
+        let asked = self.netlink.request_answers(message, flags, &mut |_| {});
+        asked.map(drop).map_err(|error| Error::from_call(call, object, error).with_rights(RIGHTS))
     }
 }
 
-fn end(end: VethEnd<'_>) -> LinkMessage {
+fn end_message(end: VethEnd<'_>) -> LinkMessage {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::IfName(end.name.to_owned()));
     message.attributes.extend(end.mac.map(|mac| LinkAttribute::Address(mac.to_vec())));

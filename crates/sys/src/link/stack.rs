@@ -1,6 +1,6 @@
 //! Relations between interfaces, beyond what every interface reports itself.
 
-use super::{Link, LinkAddress, NamespaceLinks, missing};
+use super::{Link, LinkAddress, NamespaceLinks, missing_interface};
 use crate::Error;
 use crate::netns::NetNs;
 use netlink_packet_core::DefaultNla;
@@ -16,13 +16,13 @@ const IFA_TARGET_NETNSID: u16 = 10;
 impl NamespaceLinks {
     /// Lists the interfaces and addresses of a namespace that has this number here, without entering it. That takes CAP_NET_ADMIN
     /// there and Linux 4.20. Numbers in the result are those of this namespace.
-    pub fn of_numbered(netns: &NetNs, id: i32) -> Result<(Vec<Link>, Vec<LinkAddress>), Error> {
-        let mut links = Self::open(netns)?;
+    pub fn list_in_numbered(netns: &NetNs, id: i32) -> Result<(Vec<Link>, Vec<LinkAddress>), Error> {
+        let mut links = Self::open_in(netns)?;
         // Otherwise a kernel that ignores the attribute would list this namespace instead.
         links
             .netlink
             .demand_strictness()
-            .map_err(|error| Error::call("NETLINK_GET_STRICT_CHK", netns.label(), error))?;
+            .map_err(|error| Error::from_call("NETLINK_GET_STRICT_CHK", netns.label(), error))?;
         let mut message = LinkMessage::default();
         message.attributes = vec![LinkAttribute::IfNetnsId(id)];
         let found = links.list_of(message)?;
@@ -39,16 +39,17 @@ impl NamespaceLinks {
 
     /// Returns the number that this namespace has for another one; `None` if it has none.
     pub fn netns_id(&mut self, other: &NetNs) -> Result<Option<i32>, Error> {
-        let descriptor = u32::try_from(other.as_fd().as_raw_fd()).map_err(|_| missing(other.label()))?;
+        let descriptor =
+            u32::try_from(other.as_fd().as_raw_fd()).map_err(|_| missing_interface(other.label()))?;
         let mut request = NsidMessage::default();
         request.attributes = vec![NsidAttribute::Fd(descriptor)];
         let mut found = None;
-        let asked = self.netlink.ask(RouteNetlinkMessage::GetNsId(request), 0, &mut |answer| {
+        let asked = self.netlink.request_answers(RouteNetlinkMessage::GetNsId(request), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewNsId(message) = answer {
                 found = number_of(&message);
             }
         });
-        asked.map_err(|error| Error::call("RTM_GETNSID", other.label(), error))?;
+        asked.map_err(|error| Error::from_call("RTM_GETNSID", other.label(), error))?;
         Ok(found)
     }
 }

@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// A new namespace, or nothing where rights are missing.
 fn namespace() -> Option<NetNs> {
-    match NetNs::create() {
+    match NetNs::create_unnamed() {
         Ok(netns) => Some(netns),
         Err(error) => {
             assert!(error.is_permission(), "{error}");
@@ -15,29 +15,30 @@ fn namespace() -> Option<NetNs> {
 
 #[test]
 fn loopback_is_listed_and_found_without_any_rights() {
-    let mut links = NamespaceLinks::open(&NetNs::current().unwrap()).unwrap();
-    let listed = links.list().unwrap();
+    let mut links = NamespaceLinks::open_in(&NetNs::current().unwrap()).unwrap();
+    let listed = links.list_links().unwrap();
     let loopback = listed.iter().find(|link| link.loopback).expect("every namespace has one");
     let found = links.by_name(&loopback.name).unwrap();
     assert_eq!(links.by_index(loopback.index).unwrap().name, loopback.name);
     assert_eq!((found.index, found.mtu), (loopback.index, loopback.mtu));
-    links.counters(loopback.index).unwrap();
+    links.read_counters(loopback.index).unwrap();
 }
 
 #[test]
 fn a_name_that_is_not_there_is_missing_not_failed() {
-    let mut links = NamespaceLinks::open(&NetNs::current().unwrap()).unwrap();
+    let mut links = NamespaceLinks::open_in(&NetNs::current().unwrap()).unwrap();
     for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
         let error = links.by_name(name).unwrap_err();
         assert!(matches!(&error, Error::Missing { what: "interface", .. }), "{name}: {error}");
     }
-    assert!(links.counters(u32::MAX >> 1).is_err());
+    assert!(links.read_counters(u32::MAX >> 1).is_err());
 }
 
 #[test]
 fn a_cable_between_two_namespaces_is_made_changed_and_removed() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
-    let (mut here, mut there) = (NamespaceLinks::open(&left).unwrap(), NamespaceLinks::open(&right).unwrap());
+    let (mut here, mut there) =
+        (NamespaceLinks::open_in(&left).unwrap(), NamespaceLinks::open_in(&right).unwrap());
     let mac = [2, 0, 0, 0, 0, 1];
     here.create_veth(
         VethEnd { name: "a", netns: None, mac: Some(mac) },
@@ -55,14 +56,14 @@ fn a_cable_between_two_namespaces_is_made_changed_and_removed() {
     let a = here.by_name("a").unwrap();
     assert!(a.up && a.carrier);
     assert_eq!((a.mtu, a.mac), (9000, Some([2, 0, 0, 0, 0, 9])));
-    there.delete(b.index).unwrap();
+    there.delete_link(b.index).unwrap();
     assert!(matches!(here.by_name("a"), Err(Error::Missing { .. })));
 }
 
 #[test]
 fn a_bridge_takes_and_releases_ports() {
     let Some(netns) = namespace() else { return };
-    let mut links = NamespaceLinks::open(&netns).unwrap();
+    let mut links = NamespaceLinks::open_in(&netns).unwrap();
     links.create_bridge("br0").unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
@@ -78,7 +79,8 @@ fn a_bridge_takes_and_releases_ports() {
 #[test]
 fn an_interface_moves_to_another_namespace() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
-    let (mut here, mut there) = (NamespaceLinks::open(&left).unwrap(), NamespaceLinks::open(&right).unwrap());
+    let (mut here, mut there) =
+        (NamespaceLinks::open_in(&left).unwrap(), NamespaceLinks::open_in(&right).unwrap());
     here.create_bridge("br0").unwrap();
     let index = here.by_name("br0").unwrap().index;
     let moved = here.move_to(index, &right);
@@ -95,7 +97,7 @@ fn an_interface_moves_to_another_namespace() {
 #[test]
 fn addresses_and_default_routes_are_those_of_the_interface() {
     let Some(netns) = namespace() else { return };
-    let mut links = NamespaceLinks::open(&netns).unwrap();
+    let mut links = NamespaceLinks::open_in(&netns).unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
     links.create_veth(end("a"), end("b")).unwrap();
     let (a, b) = (links.by_name("a").unwrap().index, links.by_name("b").unwrap().index);
@@ -106,7 +108,7 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
     }
     links.add_address(a, four, 24).unwrap();
     links.add_address(a, six, 64).unwrap();
-    let addresses = links.addresses().unwrap();
+    let addresses = links.list_addresses().unwrap();
     assert!(addresses.contains(&LinkAddress { index: a, ip: four, prefix: 24 }));
     assert!(addresses.contains(&LinkAddress { index: a, ip: six, prefix: 64 }));
     assert_eq!(links.global_addresses().unwrap(), [four, six], "neither loopback nor of one link");
@@ -124,7 +126,8 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
 #[test]
 fn the_way_to_a_neighbour_is_asked_for_and_found() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
-    let (mut here, mut there) = (NamespaceLinks::open(&left).unwrap(), NamespaceLinks::open(&right).unwrap());
+    let (mut here, mut there) =
+        (NamespaceLinks::open_in(&left).unwrap(), NamespaceLinks::open_in(&right).unwrap());
     let mac = [2, 0, 0, 0, 0, 9];
     let near = VethEnd { name: "a", netns: None, mac: None };
     here.create_veth(near, VethEnd { name: "b", netns: Some(&right), mac: Some(mac) }).unwrap();
@@ -133,19 +136,19 @@ fn the_way_to_a_neighbour_is_asked_for_and_found() {
     there.set_up(b, true).unwrap();
     let ip = |text: &str| text.parse::<IpAddr>().unwrap();
     let (own, far, nobody) = (ip("192.0.2.1"), ip("192.0.2.2"), ip("192.0.2.3"));
-    assert_eq!(here.route(far, None).unwrap(), None);
+    assert_eq!(here.find_route(far, None).unwrap(), None);
     here.add_address(a, own, 24).unwrap();
     there.add_address(b, far, 24).unwrap();
     let route = KernelRoute { index: a, source: Some(own), gateway: None, is_local: false };
-    assert_eq!(here.route(far, None).unwrap(), Some(route));
-    assert!(here.route(own, None).unwrap().unwrap().is_local);
-    assert_eq!(here.neighbour(a, far).unwrap(), NeighbourEntry::Unknown);
+    assert_eq!(here.find_route(far, None).unwrap(), Some(route));
+    assert!(here.find_route(own, None).unwrap().unwrap().is_local);
+    assert_eq!(here.find_neighbour(a, far).unwrap(), NeighbourEntry::Unknown);
     for (of, end) in [(far, NeighbourEntry::At(mac)), (nobody, NeighbourEntry::Silent)] {
         here.ask_for_neighbour(a, of).unwrap();
-        let mut found = here.neighbour(a, of).unwrap();
+        let mut found = here.find_neighbour(a, of).unwrap();
         while found == NeighbourEntry::Asked {
             std::thread::sleep(std::time::Duration::from_millis(5));
-            found = here.neighbour(a, of).unwrap();
+            found = here.find_neighbour(a, of).unwrap();
         }
         assert_eq!(found, end);
     }

@@ -1,6 +1,6 @@
 //! Route of packets to an address: the kernel's own choice of interface, source and next hop, and the next hop's hardware address.
 
-use super::{Mac, NamespaceLinks, unreadable};
+use super::{Mac, NamespaceLinks, unreadable_answer};
 use crate::Error;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
 use netlink_packet_route::neighbour::{
@@ -37,65 +37,65 @@ pub enum NeighbourEntry {
 
 impl NamespaceLinks {
     /// Finds the route to an address, through an interface if one is named; `None` without a route.
-    pub fn route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
+    pub fn find_route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<KernelRoute>, Error> {
         let mut message = RouteMessage::default();
-        message.header.address_family = family(to);
+        message.header.address_family = family_of(to);
         message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
         message.attributes.push(RouteAttribute::Destination(to.into()));
         message.attributes.extend(through.map(RouteAttribute::Oif));
         let mut found = None;
-        let asked = self.netlink.ask(RouteNetlinkMessage::GetRoute(message), 0, &mut |answer| {
+        let asked = self.netlink.request_answers(RouteNetlinkMessage::GetRoute(message), 0, &mut |answer| {
             if let RouteNetlinkMessage::NewRoute(route) = answer {
                 found = route_of(&route);
             }
         });
         match asked {
-            Ok(unread) if unread > 0 => Err(unreadable("RTM_GETROUTE", &to.to_string())),
+            Ok(unread) if unread > 0 => Err(unreadable_answer("RTM_GETROUTE", &to.to_string())),
             Ok(_) => Ok(found),
             Err(error) if matches!(error.raw_os_error(), Some(NO_ROUTE)) => Ok(None),
-            Err(error) => Err(Error::call("RTM_GETROUTE", to.to_string(), error)),
+            Err(error) => Err(Error::from_call("RTM_GETROUTE", to.to_string(), error)),
         }
     }
 
     /// Finds the kernel's entry for the neighbour with this address at the interface with this number.
-    pub fn neighbour(&mut self, index: u32, ip: IpAddr) -> Result<NeighbourEntry, Error> {
+    pub fn find_neighbour(&mut self, index: u32, ip: IpAddr) -> Result<NeighbourEntry, Error> {
         let mut found = NeighbourEntry::Unknown;
-        let request = RouteNetlinkMessage::GetNeighbour(named(index, ip));
-        let asked = self.netlink.ask(request, 0, &mut |answer| {
+        let request = RouteNetlinkMessage::GetNeighbour(neighbour_message(index, ip));
+        let asked = self.netlink.request_answers(request, 0, &mut |answer| {
             if let RouteNetlinkMessage::NewNeighbour(message) = answer {
                 found = neighbour_of(&message);
             }
         });
         match asked {
-            Ok(unread) if unread > 0 => Err(unreadable("RTM_GETNEIGH", &ip.to_string())),
+            Ok(unread) if unread > 0 => Err(unreadable_answer("RTM_GETNEIGH", &ip.to_string())),
             Ok(_) => Ok(found),
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(NeighbourEntry::Unknown),
-            Err(error) => Err(Error::call("RTM_GETNEIGH", ip.to_string(), error)),
+            Err(error) => Err(Error::from_call("RTM_GETNEIGH", ip.to_string(), error)),
         }
     }
 
     /// Makes the kernel resolve a neighbour's hardware address, as it does before it sends. Does not wait.
     pub fn ask_for_neighbour(&mut self, index: u32, ip: IpAddr) -> Result<(), Error> {
-        let mut message = named(index, ip);
+        let mut message = neighbour_message(index, ip);
         message.header.flags = NeighbourFlags::Use;
         let request = RouteNetlinkMessage::NewNeighbour(message);
-        let asked = self.netlink.ask(request, NLM_F_CREATE | NLM_F_REPLACE, &mut |_| {});
+        let asked = self.netlink.request_answers(request, NLM_F_CREATE | NLM_F_REPLACE, &mut |_| {});
         asked
             .map(drop)
-            .map_err(|error| Error::call("RTM_NEWNEIGH", ip.to_string(), error).with_rights(RIGHTS))
+            .map_err(|error| Error::from_call("RTM_NEWNEIGH", ip.to_string(), error).with_rights(RIGHTS))
     }
 }
 
 /// No route. Some routes that lead nowhere come as answers instead, see [`route_of`].
 const NO_ROUTE: i32 = libc::ENETUNREACH;
 
-fn family(ip: IpAddr) -> AddressFamily {
+fn family_of(ip: IpAddr) -> AddressFamily {
     if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }
 
-fn named(index: u32, ip: IpAddr) -> NeighbourMessage {
+fn neighbour_message(index: u32, ip: IpAddr) -> NeighbourMessage {
     let mut message = NeighbourMessage::default();
-    message.header.family = family(ip);
+    message.header.family = family_of(ip);
     message.header.ifindex = index;
     message.attributes.push(NeighbourAttribute::Destination(match ip {
         IpAddr::V4(ip) => NeighbourAddress::Inet(ip),

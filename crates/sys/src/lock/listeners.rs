@@ -58,7 +58,7 @@ fn listen_at(name: &str) -> io::Result<UnixListener> {
 
 /// Finds the holder of the name beside `own`.
 pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<NameHolder, Error> {
-    let own = rustix::fs::fstat(own).map_err(|errno| Error::call("fstat", name, errno))?.st_ino;
+    let own = rustix::fs::fstat(own).map_err(|errno| Error::from_call("fstat", name, errno))?.st_ino;
     let others = ask_kernel(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
     let Ok(mut others) = others else {
         // Our own socket has the name, if nobody else has.
@@ -102,9 +102,9 @@ impl NameListener {
 fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<NameListener>> {
     let mut found = Vec::new();
     let mut is_whole = true;
-    let conversation = NetlinkConversation::open(netns, NETLINK_SOCK_DIAG);
+    let conversation = NetlinkConversation::open_in(netns, NETLINK_SOCK_DIAG);
     let mut conversation = conversation.map_err(|_| io::ErrorKind::Unsupported)?;
-    conversation.ask(UnixDiagMessage::Request, NLM_F_DUMP, &mut |message| {
+    conversation.request_answers(UnixDiagMessage::Request, NLM_F_DUMP, &mut |message| {
         if let UnixDiagMessage::Answer(listener) = message
             && listener.has_name(name)
         {
@@ -181,14 +181,14 @@ impl NetlinkDeserializable for UnixDiagMessage {
         let Some(mut rest) = payload.get(ANSWER_BYTES..) else {
             return Err(DecodeError::from("an answer about a socket is too short"));
         };
-        let mut listener = NameListener { inode: number(&payload[4..8]), ..NameListener::default() };
+        let mut listener = NameListener { inode: read_number(&payload[4..8]), ..NameListener::default() };
         while let [low, high, kind_low, kind_high, ..] = *rest {
             let length = usize::from(u16::from_ne_bytes([low, high]));
             let Some(value) = rest.get(4..length) else { break };
             match u16::from_ne_bytes([kind_low, kind_high]) {
                 // No name in the file system begins with a zero.
                 ATTRIBUTE_NAME => listener.name = value.strip_prefix(&[0]).unwrap_or_default().to_vec(),
-                ATTRIBUTE_USER => listener.user = Some(number(value)),
+                ATTRIBUTE_USER => listener.user = Some(read_number(value)),
                 _ => {}
             }
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -197,6 +197,6 @@ impl NetlinkDeserializable for UnixDiagMessage {
     }
 }
 
-fn number(bytes: &[u8]) -> u32 {
+fn read_number(bytes: &[u8]) -> u32 {
     bytes.try_into().map_or(u32::MAX, u32::from_ne_bytes)
 }

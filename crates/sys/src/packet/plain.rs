@@ -1,10 +1,10 @@
 //! Sending single frames, one call each, with stamps of departure and, if the queueing discipline can, released at
 //! a time that they carry.
 //!
-//! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the stamps' numbers count the frames that [`FrameSocket::send`]
+//! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the stamps' numbers count the frames that [`FrameSocket::send_frame`]
 //! was given and the kernel took.
 
-use super::socket::{self, failed};
+use super::socket::{self, call_error};
 use crate::error::best_effort;
 use crate::stamping::{self, KernelReport, WantedStamps};
 use crate::{Error, netns::NetNs};
@@ -41,11 +41,16 @@ pub struct FrameSocket {
 
 impl FrameSocket {
     /// Opens a socket on the interface with this index in `netns`; `name` is for messages.
-    pub fn open(netns: &NetNs, index: u32, name: &str, options: FrameOptions) -> Result<Self, Error> {
-        let socket = socket::open(netns, name)?;
+    pub fn open_on_interface(
+        netns: &NetNs,
+        index: u32,
+        name: &str,
+        options: FrameOptions,
+    ) -> Result<Self, Error> {
+        let socket = socket::open_packet_socket(netns, name)?;
         if options.bypass_queue {
-            socket::set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
-                .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)", name))?;
+            socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
+                .map_err(call_error("setsockopt(PACKET_QDISC_BYPASS)", name))?;
         }
         if let Some(clock) = options.release {
             let clockid = match clock {
@@ -54,30 +59,30 @@ impl FrameSocket {
             };
             // With reports, a frame that is dropped for its release time shows in the error queue.
             let request = libc::sock_txtime { clockid, flags: libc::SOF_TXTIME_REPORT_ERRORS };
-            socket::set(&socket, libc::SOL_SOCKET, libc::SO_TXTIME, &request).map_err(|errno| {
-                Error::call("setsockopt(SO_TXTIME)", name, errno)
+            socket::set_option(&socket, libc::SOL_SOCKET, libc::SO_TXTIME, &request).map_err(|errno| {
+                Error::from_call("setsockopt(SO_TXTIME)", name, errno)
                     .with_rights("needs CAP_NET_ADMIN: run as root")
             })?;
         }
         // Before any frame is sent: a stamp is lost if the buffer is full.
         make_room(&socket);
-        stamping::request(&socket, options.stamps)?;
+        stamping::request_stamps(&socket, options.stamps)?;
         // Protocol 0, so that nothing is received.
-        socket::bind(&socket, index, 0, name)?;
+        socket::bind_interface(&socket, index, 0, name)?;
         Ok(Self { socket, object: name.to_owned() })
     }
 
     /// Sends a frame; returns when the kernel has it.
-    pub fn send(&self, frame: &[u8]) -> Result<(), Error> {
+    pub fn send_frame(&self, frame: &[u8]) -> Result<(), Error> {
         match rustix::net::send(&self.socket, frame, rustix::net::SendFlags::empty()) {
             Ok(_) => Ok(()),
-            Err(errno) => Err(Error::call("sendto", self.object.clone(), errno)),
+            Err(errno) => Err(Error::from_call("sendto", self.object.clone(), errno)),
         }
     }
 
     /// Sends a frame that carries its release time, in nanoseconds of the clock that the socket was opened with.
-    pub fn send_at(&self, frame: &[u8], at_ns: u64) -> Result<(), Error> {
-        let mut control = ReleaseMessage::at(at_ns);
+    pub fn send_frame_at(&self, frame: &[u8], at_ns: u64) -> Result<(), Error> {
+        let mut control = ReleaseMessage::from_time(at_ns);
         let mut part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
         // SAFETY: plain data and null pointers.
         let mut message: libc::msghdr = unsafe { zeroed() };
@@ -87,18 +92,18 @@ impl FrameSocket {
         message.msg_controllen = size_of::<ReleaseMessage>() as _;
         // SAFETY: every pointer in `message` is to a live value of its true length, which is only read.
         let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, 0) };
-        if sent < 0 { Err(Error::last("sendmsg", self.object.clone())) } else { Ok(()) }
+        if sent < 0 { Err(Error::last_os_error("sendmsg", self.object.clone())) } else { Ok(()) }
     }
 
     /// The kernel's number for this socket, which no other socket has.
     pub fn cookie(&self) -> Result<u64, Error> {
-        socket::get(&self.socket, libc::SOL_SOCKET, libc::SO_COOKIE, 0u64)
-            .map_err(|errno| Error::call("getsockopt(SO_COOKIE)", self.object.clone(), errno))
+        socket::get_option(&self.socket, libc::SOL_SOCKET, libc::SO_COOKIE, 0u64)
+            .map_err(|errno| Error::from_call("getsockopt(SO_COOKIE)", self.object.clone(), errno))
     }
 
     /// Gives all reports about sent frames to `take`; does not wait. Returns how many there were.
-    pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
-        stamping::reports(&self.socket, take)
+    pub fn drain_reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
+        stamping::drain_reports(&self.socket, take)
     }
 }
 
@@ -110,8 +115,8 @@ impl AsFd for FrameSocket {
 
 /// Enlarges the buffer for stamps as far as the kernel allows. Stamps that do not fit are lost.
 pub(super) fn make_room(socket: &OwnedFd) {
-    if socket::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &STAMP_ROOM).is_err() {
-        best_effort(socket::set(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_ROOM));
+    if socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &STAMP_ROOM).is_err() {
+        best_effort(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_RCVBUF, &STAMP_ROOM));
     }
 }
 
@@ -124,7 +129,7 @@ struct ReleaseMessage {
 }
 
 impl ReleaseMessage {
-    fn at(at_ns: u64) -> Self {
+    fn from_time(at_ns: u64) -> Self {
         // SAFETY: plain data, for which zero is a value.
         let mut header: libc::cmsghdr = unsafe { zeroed() };
         header.cmsg_len = size_of::<Self>() as _;

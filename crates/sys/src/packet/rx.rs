@@ -14,7 +14,7 @@ mod fanout;
 pub use blocks::{ArrivalStamp, MergedFrame, RawFrame};
 
 use super::promiscuous;
-use super::socket::{self, failed};
+use super::socket::{self, call_error};
 use crate::area::SharedArea;
 use crate::error::best_effort;
 use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};
@@ -115,7 +115,12 @@ pub struct RxRing {
 
 impl RxRing {
     /// Opens a ring on the interface with this index in `netns` and receives from now on; `name` is for messages.
-    pub fn open(netns: &NetNs, index: u32, name: &str, options: RxOptions) -> Result<Self, Error> {
+    pub fn open_on_interface(
+        netns: &NetNs,
+        index: u32,
+        name: &str,
+        options: RxOptions,
+    ) -> Result<Self, Error> {
         Self::open_filtered(netns, index, name, options, &[])
     }
 
@@ -128,17 +133,18 @@ impl RxRing {
         options: RxOptions,
         filter: &[ClassicInsn],
     ) -> Result<Self, Error> {
-        let socket = socket::open(netns, name)?;
-        configure(&socket, options, name)?;
+        let socket = socket::open_packet_socket(netns, name)?;
+        configure_socket(&socket, options, name)?;
         // Before the socket is bound, so that nothing gets past the filter.
-        socket::filter(&socket, filter).map_err(|e| Error::call("setsockopt(SO_ATTACH_FILTER)", name, e))?;
+        socket::attach_filter(&socket, filter)
+            .map_err(|e| Error::from_call("setsockopt(SO_ATTACH_FILTER)", name, e))?;
         let shape = RxRingShape { block: options.block_bytes as usize, blocks: options.blocks as usize };
-        let area = SharedArea::map(socket.as_fd(), shape.block * shape.blocks, name)?;
+        let area = SharedArea::map_shared(socket.as_fd(), shape.block * shape.blocks, name)?;
         // From here on frames arrive: filter and ring are in place.
-        socket::bind(&socket, index, libc::ETH_P_ALL, name)?;
+        socket::bind_interface(&socket, index, libc::ETH_P_ALL, name)?;
         if options.promiscuous {
-            promiscuous::join(&socket, index)
-                .map_err(|e| Error::call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
+            promiscuous::join_promiscuous(&socket, index)
+                .map_err(|e| Error::from_call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
         }
         let mut blocks = RxBlocks::new(area, shape);
         blocks.outgoing = options.outgoing;
@@ -154,25 +160,25 @@ impl RxRing {
     }
 
     /// Gives frames at hand to `sink`, at most `most`; returns how many. Neither waits nor enters the kernel.
-    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
-        self.blocks.receive(most, sink)
+    pub fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
+        self.blocks.receive_frames(most, sink)
     }
 
     /// Waits until frames are at hand, at most `within_ns`. An interface that goes down does not end the wait with an
     /// error: it may come up again.
-    pub fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
+    pub fn wait_for_frames(&mut self, within_ns: u64) -> Result<(), Error> {
         if self.blocks.is_ready() {
             return Ok(());
         }
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::ERR)];
-        match rustix::event::poll(&mut polled, Some(&clock::timespec(within_ns))) {
+        match rustix::event::poll(&mut polled, Some(&clock::to_timespec(within_ns))) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(Error::call("ppoll", self.object.clone(), errno)),
+            Err(errno) => return Err(Error::from_call("ppoll", self.object.clone(), errno)),
         }
         if polled[0].revents().contains(PollFlags::ERR) {
             return match socket::take_error(&self.socket) {
                 Ok(()) | Err(Errno::NETDOWN) => Ok(()),
-                Err(errno) => Err(Error::call("ppoll", self.object.clone(), errno)),
+                Err(errno) => Err(Error::from_call("ppoll", self.object.clone(), errno)),
             };
         }
         Ok(())
@@ -180,30 +186,30 @@ impl RxRing {
 
     /// Restricts the ring from now on to frames that pass a filter, as with [`Self::open_filtered`]; frames that are there
     /// already stay. `false` if the filter is empty or the kernel does not take it.
-    pub fn narrow(&mut self, filter: &[ClassicInsn]) -> Result<bool, Error> {
-        match socket::filter(&self.socket, filter) {
+    pub fn narrow_to_filter(&mut self, filter: &[ClassicInsn]) -> Result<bool, Error> {
+        match socket::attach_filter(&self.socket, filter) {
             Ok(()) => Ok(!filter.is_empty()),
             Err(Errno::INVAL) => Ok(false),
-            Err(errno) => Err(Error::call("setsockopt(SO_ATTACH_FILTER)", self.object.clone(), errno)),
+            Err(errno) => Err(Error::from_call("setsockopt(SO_ATTACH_FILTER)", self.object.clone(), errno)),
         }
     }
 
     /// Begins anew, as if the ring had been opened now: frames that arrived before are thrown away, and counters begin at zero.
     /// `false` if the ring cannot be used again: its interface is gone or was down, or frames come faster than they can be thrown
     /// away for `within_ns`.
-    pub fn restart(&mut self, within_ns: u64) -> Result<bool, Error> {
+    pub fn restart_ring(&mut self, within_ns: u64) -> Result<bool, Error> {
         if !socket::is_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
         let end = clock::monotonic_ns() + within_ns;
         // A frame that has arrived may be in a block that the kernel still fills.
-        let arrived = self.progress()?.arrived;
+        let arrived = self.read_progress()?.arrived;
         while self.blocks.read < arrived {
             if clock::monotonic_ns() >= end {
                 return Ok(false);
             }
-            if self.blocks.receive(THROWN_AWAY, &mut |_| {}) == 0 {
-                self.wait(LONGEST_LOOK_NS)?;
+            if self.blocks.receive_frames(THROWN_AWAY, &mut |_| {}) == 0 {
+                self.wait_for_frames(LONGEST_LOOK_NS)?;
             }
         }
         self.take_statistics()?;
@@ -213,7 +219,7 @@ impl RxRing {
     }
 
     /// Reads the counters since the ring was opened or restarted.
-    pub fn stats(&mut self) -> Result<RxStats, Error> {
+    pub fn read_stats(&mut self) -> Result<RxStats, Error> {
         self.take_statistics()?;
         Ok(RxStats {
             received: self.total.received - self.before.received,
@@ -223,7 +229,7 @@ impl RxRing {
     }
 
     /// Reads how far the reader is. It distinguishes an empty ring from one whose frames are in a block that the kernel still fills.
-    pub fn progress(&mut self) -> Result<RingProgress, Error> {
+    pub fn read_progress(&mut self) -> Result<RingProgress, Error> {
         self.take_statistics()?;
         Ok(RingProgress { arrived: self.total.received, read: self.blocks.read })
     }
@@ -231,7 +237,7 @@ impl RxRing {
     fn take_statistics(&mut self) -> Result<(), Error> {
         // A reading sets the kernel's counters to zero, and `tp_packets` includes the drops (packet(7)).
         let since_last = socket::take_statistics(&self.socket)
-            .map_err(|errno| Error::call("getsockopt(PACKET_STATISTICS)", self.object.clone(), errno))?;
+            .map_err(|errno| Error::from_call("getsockopt(PACKET_STATISTICS)", self.object.clone(), errno))?;
         self.total.received += u64::from(since_last.tp_packets.saturating_sub(since_last.tp_drops));
         self.total.dropped += u64::from(since_last.tp_drops);
         self.total.freezes += u64::from(since_last.tp_freeze_q_cnt);
@@ -239,23 +245,28 @@ impl RxRing {
     }
 }
 
-fn configure(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Error> {
+fn configure_socket(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Error> {
     // Before the ring is made: the kernel refuses version, reserve and header afterwards.
-    socket::set(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V3)
-        .map_err(failed("setsockopt(PACKET_VERSION)", name))?;
+    socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V3)
+        .map_err(call_error("setsockopt(PACKET_VERSION)", name))?;
     // Room in front of each frame to move its addresses into when the VLAN tag is put back.
-    socket::set(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &16u32)
-        .map_err(failed("setsockopt(PACKET_RESERVE)", name))?;
+    socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_RESERVE, &16u32)
+        .map_err(call_error("setsockopt(PACKET_RESERVE)", name))?;
     if options.merges {
-        socket::set(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)
-            .map_err(failed("setsockopt(PACKET_VNET_HDR)", name))?;
+        socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)
+            .map_err(call_error("setsockopt(PACKET_VNET_HDR)", name))?;
     }
     // Since Linux 4.20. An older kernel refuses this, and outgoing frames are recognised by their direction (blocks.rs).
     let ignores_outgoing = i32::from(!options.outgoing);
-    best_effort(socket::set(socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &ignores_outgoing));
+    best_effort(socket::set_option(
+        socket,
+        libc::SOL_PACKET,
+        libc::PACKET_IGNORE_OUTGOING,
+        &ignores_outgoing,
+    ));
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
-    socket::set(socket, libc::SOL_SOCKET, crate::stamping::STAMPING, &stamping)
-        .map_err(failed("setsockopt(SO_TIMESTAMPING)", name))?;
+    socket::set_option(socket, libc::SOL_SOCKET, crate::stamping::STAMPING, &stamping)
+        .map_err(call_error("setsockopt(SO_TIMESTAMPING)", name))?;
     // The frame size has no meaning for blocks of variable frames, but must divide the block.
     let request = libc::tpacket_req3 {
         tp_block_size: options.block_bytes,
@@ -266,8 +277,8 @@ fn configure(socket: &OwnedFd, options: RxOptions, name: &str) -> Result<(), Err
         tp_sizeof_priv: 0,
         tp_feature_req_word: 0,
     };
-    socket::set(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
-        .map_err(failed("setsockopt(PACKET_RX_RING)", name))
+    socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_RX_RING, &request)
+        .map_err(call_error("setsockopt(PACKET_RX_RING)", name))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! AF_PACKET sockets and their options.
 //!
-//! The caller owns the descriptor that [`open`] returns.
+//! The caller owns the descriptor that [`open_packet_socket`] returns.
 
 use crate::{Error, netns::NetNs, pcap::ClassicInsn};
 use rustix::io::Errno;
@@ -21,31 +21,31 @@ pub(crate) const fn length_of<T>() -> libc::socklen_t {
 }
 
 /// Opens a raw packet socket that receives nothing until it is bound.
-pub(super) fn open(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
+pub(super) fn open_packet_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
     let opened = netns.run_in(|| {
         rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None)
     })?;
-    opened.map_err(|errno| Error::call("socket(AF_PACKET)", object, errno).with_rights(RIGHTS))
+    opened.map_err(|errno| Error::from_call("socket(AF_PACKET)", object, errno).with_rights(RIGHTS))
 }
 
 /// Returns a function that makes an error of the number from a call on this object.
-pub(crate) fn failed(call: &'static str, object: &str) -> impl Fn(Errno) -> Error {
-    move |errno| Error::call(call, object, errno)
+pub(crate) fn call_error(call: &'static str, object: &str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::from_call(call, object, errno)
 }
 
 /// Binds to an interface; `protocol` 0 receives nothing.
-pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) -> Result<(), Error> {
+pub(super) fn bind_interface(socket: &OwnedFd, index: u32, protocol: i32, object: &str) -> Result<(), Error> {
     // SAFETY: sockaddr_ll is plain data for which all zeros is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
     address.sll_family = FAMILY;
     // The kernel wants the protocol in network order.
     address.sll_protocol =
-        u16::try_from(protocol).map_err(|_| Error::call("bind", object, Errno::INVAL))?.to_be();
-    address.sll_ifindex = i32::try_from(index).map_err(|_| Error::call("bind", object, Errno::INVAL))?;
+        u16::try_from(protocol).map_err(|_| Error::from_call("bind", object, Errno::INVAL))?.to_be();
+    address.sll_ifindex = i32::try_from(index).map_err(|_| Error::from_call("bind", object, Errno::INVAL))?;
     let length = length_of::<libc::sockaddr_ll>();
     // SAFETY: the address is a live, initialised sockaddr_ll of the length given, and is only read.
     let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
-    if bound == 0 { Ok(()) } else { Err(Error::last("bind", object)) }
+    if bound == 0 { Ok(()) } else { Err(Error::last_os_error("bind", object)) }
 }
 
 /// Returns true if the socket is still bound to the interface with this index, and has met no error since the last look. The
@@ -61,13 +61,13 @@ pub(super) fn is_usable(socket: &OwnedFd, index: u32, object: &str) -> Result<bo
     // SAFETY: both pointers are to live values of ours, and the kernel writes no more than `length` bytes, of plain numbers.
     let got = unsafe { libc::getsockname(socket.as_raw_fd(), out, &raw mut length) };
     if got != 0 {
-        return Err(Error::last("getsockname", object));
+        return Err(Error::last_os_error("getsockname", object));
     }
     Ok(u32::try_from(address.sll_ifindex) == Ok(index))
 }
 
 /// Sets an option to a plain C value.
-pub(crate) fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> rustix::io::Result<()> {
+pub(crate) fn set_option<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> rustix::io::Result<()> {
     // SAFETY: the pointer is to a live value of the length given, and is only read; the kernel checks that the length is
     // that of the option.
     let set = unsafe {
@@ -83,18 +83,23 @@ pub(crate) fn set<T>(socket: &OwnedFd, level: i32, option: i32, value: &T) -> ru
 }
 
 /// Attaches a filter: the kernel drops what does not pass `program`. An empty one changes nothing. The kernel checks the program.
-pub(crate) fn filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::Result<()> {
+pub(crate) fn attach_filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::Result<()> {
     if program.is_empty() {
         return Ok(());
     }
     let length = u16::try_from(program.len()).map_err(|_| Errno::INVAL)?;
     // The instructions have the layout of `sock_filter`; the kernel copies them and writes nothing.
     let request = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
-    set(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &request)
+    set_option(socket, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &request)
 }
 
 /// Reads an option that is a plain C value. An older kernel may fill only its beginning.
-pub(crate) fn get<T: Copy>(socket: &OwnedFd, level: i32, option: i32, mut value: T) -> rustix::io::Result<T> {
+pub(crate) fn get_option<T: Copy>(
+    socket: &OwnedFd,
+    level: i32,
+    option: i32,
+    mut value: T,
+) -> rustix::io::Result<T> {
     let mut length = length_of::<T>();
     let out = (&raw mut value).cast();
     // SAFETY: both pointers are to live values of ours, and the kernel writes no more than `length` bytes, of plain numbers.
@@ -105,7 +110,7 @@ pub(crate) fn get<T: Copy>(socket: &OwnedFd, level: i32, option: i32, mut value:
 /// Reads and resets the statistics of a TPACKET_V3 ring.
 pub(super) fn take_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
     let none = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
-    get(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, none)
+    get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, none)
 }
 
 /// Takes and clears the pending error of the socket.

@@ -21,7 +21,7 @@ mod slots;
 
 pub use slots::TxCounts;
 
-use super::socket::{self, failed};
+use super::socket::{self, call_error};
 use crate::area::SharedArea;
 use crate::error::best_effort;
 use crate::stamping::{self, KernelReport, WantedStamps};
@@ -62,34 +62,46 @@ pub struct TxRing {
 impl TxRing {
     /// Opens a ring on the interface with this index in `netns`; `name` is for messages. The MTU
     /// of this moment bounds the frames.
-    pub fn open(netns: &NetNs, index: u32, name: &str, options: TxOptions) -> Result<Self, Error> {
-        let socket = socket::open(netns, name)?;
-        let mtu = NamespaceLinks::open(netns)?.by_index(index)?.mtu as usize;
+    pub fn open_on_interface(
+        netns: &NetNs,
+        index: u32,
+        name: &str,
+        options: TxOptions,
+    ) -> Result<Self, Error> {
+        let socket = socket::open_packet_socket(netns, name)?;
+        let mtu = NamespaceLinks::open_in(netns)?.by_index(index)?.mtu as usize;
         let shape = TxRingShape::new(options.slots, options.longest);
         // Before the ring is made: the kernel refuses version and header afterwards.
-        socket::set(&socket, libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)
-            .map_err(failed("setsockopt(PACKET_VERSION)", name))?;
+        socket::set_option(
+            &socket,
+            libc::SOL_PACKET,
+            libc::PACKET_VERSION,
+            &libc::tpacket_versions::TPACKET_V2,
+        )
+        .map_err(call_error("setsockopt(PACKET_VERSION)", name))?;
         if options.bypass_queue {
-            socket::set(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
-                .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)", name))?;
+            socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1i32)
+                .map_err(call_error("setsockopt(PACKET_QDISC_BYPASS)", name))?;
         }
-        socket::set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)
-            .map_err(failed("setsockopt(PACKET_VNET_HDR)", name))?;
+        socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, &1i32)
+            .map_err(call_error("setsockopt(PACKET_VNET_HDR)", name))?;
         enlarge_send_buffer(&socket);
-        let request =
-            shape.request().ok_or(Errno::INVAL).map_err(failed("setsockopt(PACKET_TX_RING)", name))?;
-        socket::set(&socket, libc::SOL_PACKET, libc::PACKET_TX_RING, &request)
-            .map_err(failed("setsockopt(PACKET_TX_RING)", name))?;
-        let area = SharedArea::map(socket.as_fd(), shape.bytes(), name)?;
+        let request = shape
+            .kernel_request()
+            .ok_or(Errno::INVAL)
+            .map_err(call_error("setsockopt(PACKET_TX_RING)", name))?;
+        socket::set_option(&socket, libc::SOL_PACKET, libc::PACKET_TX_RING, &request)
+            .map_err(call_error("setsockopt(PACKET_TX_RING)", name))?;
+        let area = SharedArea::map_shared(socket.as_fd(), shape.bytes(), name)?;
         // Protocol 0, so that nothing is received.
-        socket::bind(&socket, index, 0, name)?;
+        socket::bind_interface(&socket, index, 0, name)?;
         Ok(Self { slots: TxSlots::new(area, shape, mtu), socket, index, object: name.to_owned() })
     }
 
     /// Begins anew, as if the ring had been opened now: counters begin at zero. `false` if it cannot be used again: frames are still
     /// pending, or its interface is gone. The MTU stays the one of its opening.
-    pub fn restart(&mut self) -> Result<bool, Error> {
-        self.slots.reap();
+    pub fn restart_ring(&mut self) -> Result<bool, Error> {
+        self.slots.reap_slots();
         if self.slots.filled > 0 || !socket::is_usable(&self.socket, self.index, &self.object)? {
             return Ok(false);
         }
@@ -99,14 +111,14 @@ impl TxRing {
 
     /// The next free slot, to be written and then committed; `None` while the ring is full.
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
-        self.slots.next()
+        self.slots.next_slot()
     }
 
     /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that the
     /// interface cannot send, by its length, is counted as refused and takes no slot.
     /// Panics if no slot is free or `len` does not fit.
-    pub fn commit(&mut self, len: usize) {
-        self.slots.commit(len);
+    pub fn commit_frame(&mut self, len: usize) {
+        self.slots.commit_frame(len);
     }
 
     /// Bounds frames by this MTU from now on, which the interface has been given since.
@@ -116,36 +128,36 @@ impl TxRing {
 
     /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
     /// rest stays pending. An error (interface down or gone) leaves everything pending.
-    pub fn kick(&mut self) -> Result<(), Error> {
+    pub fn kick_kernel(&mut self) -> Result<(), Error> {
         let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
-        self.slots.reap();
+        self.slots.reap_slots();
         match sent {
-            // MSGSIZE and INVAL: one frame does not suit the interface; `reap` has counted and removed it.
+            // MSGSIZE and INVAL: one frame does not suit the interface; `reap_slots` has counted and removed it.
             Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR | Errno::MSGSIZE | Errno::INVAL) => Ok(()),
-            Err(errno) => Err(Error::call("sendto", self.object.clone(), errno)),
+            Err(errno) => Err(Error::from_call("sendto", self.object.clone(), errno)),
         }
     }
 
     /// Takes back slots the kernel is done with, without entering the kernel.
-    pub fn reap(&mut self) {
-        self.slots.reap();
+    pub fn reap_slots(&mut self) {
+        self.slots.reap_slots();
     }
 
     /// Withdraws the frames that the kernel has not taken yet, counts them as refused and returns their number. Those on
     /// their way stay pending.
-    pub fn withdraw(&mut self) -> usize {
-        self.slots.withdraw()
+    pub fn withdraw_untaken(&mut self) -> usize {
+        self.slots.withdraw_untaken()
     }
 
     /// Committed frames whose slots have not come back.
-    pub fn pending(&self) -> usize {
+    pub fn pending_frames(&self) -> usize {
         self.slots.filled
     }
 
     /// Pending frames that the kernel has not taken yet. The others are on their way: a card gives a slot back when the frame has
     /// left, a virtual interface when a receiver has consumed it, which may be behind a queue of the device under test.
-    pub fn untaken(&self) -> usize {
-        self.slots.untaken()
+    pub fn untaken_frames(&self) -> usize {
+        self.slots.untaken_frames()
     }
 
     /// Frames that the kernel has taken, also those whose slots have not come back.
@@ -161,12 +173,12 @@ impl TxRing {
     /// Has departures stamped from now on; numbers count the frames that are taken, from 0.
     pub fn request_stamps(&self, wanted: WantedStamps) -> Result<(), Error> {
         super::plain::make_room(&self.socket);
-        stamping::request(&self.socket, wanted)
+        stamping::request_stamps(&self.socket, wanted)
     }
 
     /// Gives all reports about departures to `take`; does not wait. Returns how many there were.
-    pub fn reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
-        stamping::reports(&self.socket, take)
+    pub fn drain_reports(&self, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
+        stamping::drain_reports(&self.socket, take)
     }
 
     /// Counts of all frames that are no longer pending.
@@ -177,8 +189,8 @@ impl TxRing {
 
 /// Best effort: as much of the wanted size as the kernel allows. With a small buffer each kick sends fewer frames; none is lost.
 fn enlarge_send_buffer(socket: &OwnedFd) {
-    if socket::set(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
-        best_effort(socket::set(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
+    if socket::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
+        best_effort(socket::set_option(socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) enum FileOpening {
 }
 
 impl FileOpening {
-    fn options(self) -> OpenOptions {
+    fn open_options(self) -> OpenOptions {
         let mut options = OpenOptions::new();
         match self {
             Self::Emptied | Self::New => options.write(true),
@@ -42,17 +42,17 @@ impl FileOpening {
     }
 }
 
-/// Opens the file. A new file is private; an existing one must belong to this user, see [`FileUser::check`].
-pub(super) fn open(path: &Path, opening: FileOpening) -> io::Result<File> {
+/// Opens the file. A new file is private; an existing one must belong to this user, see [`FileUser::check_owner`].
+pub(super) fn open_private(path: &Path, opening: FileOpening) -> io::Result<File> {
     let user = FileUser::current();
     if is_magic(path) && opening != FileOpening::New {
         // Without O_NOFOLLOW, because `/dev/stdout` and the like are links.
-        return prepare(path, opening.options().custom_flags(0).open(path)?, opening);
+        return prepare_file(path, opening.open_options().custom_flags(0).open(path)?, opening);
     }
     let mut path = path.to_owned();
     for _ in 0..MOST_TRIES {
         // O_EXCL first: a file that this call makes needs no check of its owner.
-        match opening.options().create_new(true).open(&path) {
+        match opening.open_options().create_new(true).open(&path) {
             Ok(file) => return close_to_others(&path, &file, true).map(|()| file),
             Err(error) if error.kind() != ErrorKind::AlreadyExists || opening == FileOpening::New => {
                 return Err(error);
@@ -61,7 +61,7 @@ pub(super) fn open(path: &Path, opening: FileOpening) -> io::Result<File> {
         }
         path = follow_links(path, user)?;
         if is_magic(&path) {
-            return open(&path, opening);
+            return open_private(&path, opening);
         }
         match open_existing(&path, opening, user) {
             // It was removed meanwhile, or a link leads to a file that is to be made.
@@ -79,13 +79,13 @@ fn is_magic(path: &Path) -> bool {
 
 fn open_existing(path: &Path, opening: FileOpening, user: FileUser) -> io::Result<File> {
     // Opening a pipe of somebody else would wait for them.
-    user.check(path, &std::fs::symlink_metadata(path)?)?;
-    let file = opening.options().open(path)?;
-    user.check(path, &file.metadata()?)?;
-    prepare(path, file, opening)
+    user.check_owner(path, &std::fs::symlink_metadata(path)?)?;
+    let file = opening.open_options().open(path)?;
+    user.check_owner(path, &file.metadata()?)?;
+    prepare_file(path, file, opening)
 }
 
-fn prepare(path: &Path, file: File, opening: FileOpening) -> io::Result<File> {
+fn prepare_file(path: &Path, file: File, opening: FileOpening) -> io::Result<File> {
     if file.metadata()?.is_file() {
         close_to_others(path, &file, false)?;
         if opening == FileOpening::Emptied {
@@ -103,13 +103,13 @@ fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
             return Ok(path);
         }
         match std::fs::symlink_metadata(&path) {
-            Ok(facts) if facts.is_symlink() => user.check(&path, &facts)?,
+            Ok(facts) if facts.is_symlink() => user.check_owner(&path, &facts)?,
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => return Ok(path),
         }
         // A link that has replaced it meanwhile has another owner, and is refused by the second check, or is this user's own as well.
         let target = std::fs::read_link(&path)?;
-        user.check(&path, &std::fs::symlink_metadata(&path)?)?;
+        user.check_owner(&path, &std::fs::symlink_metadata(&path)?)?;
         path = directory_of(&path).join(target);
     }
     Err(io::Error::from_raw_os_error(libc::ELOOP))
@@ -140,7 +140,7 @@ impl FileUser {
 
     /// Refuses what another user may have put there: their regular files; where others may write also their links and pipes,
     /// and further names of a file.
-    fn check(self, path: &Path, facts: &Metadata) -> io::Result<()> {
+    fn check_owner(self, path: &Path, facts: &Metadata) -> io::Result<()> {
         let kind = facts.file_type();
         if kind.is_block_device() || kind.is_char_device() || kind.is_dir() {
             return Ok(());
@@ -160,10 +160,10 @@ impl FileUser {
         } else {
             is_own || !is_shared
         };
-        if is_trusted { Ok(()) } else { Err(self.refusal(path, facts)) }
+        if is_trusted { Ok(()) } else { Err(self.ownership_error(path, facts)) }
     }
 
-    fn refusal(self, path: &Path, facts: &Metadata) -> io::Error {
+    fn ownership_error(self, path: &Path, facts: &Metadata) -> io::Error {
         let owner = facts.uid();
         let what = if facts.is_symlink() {
             "and is a symbolic link in a directory where others may write"
@@ -201,7 +201,7 @@ fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
         return Ok(());
     }
     let Err(error) = file.set_permissions(Permissions::from_mode(FILE_MODE)) else { return Ok(()) };
-    if !goes_on(&error, mode, is_new) {
+    if !may_stay_exposed(&error, mode, is_new) {
         return Err(error);
     }
     let is_exposed = mode & OPEN_TO_OTHERS != 0;
@@ -215,7 +215,7 @@ fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
 }
 
 /// Returns true if a file is used although its mode could not be changed.
-fn goes_on(error: &io::Error, mode: u32, is_new: bool) -> bool {
+fn may_stay_exposed(error: &io::Error, mode: u32, is_new: bool) -> bool {
     let has_no_modes = matches!(
         error.raw_os_error(),
         Some(libc::EPERM | libc::ENOTSUP | libc::ENOSYS | libc::EROFS | libc::EINVAL)
@@ -226,7 +226,7 @@ fn goes_on(error: &io::Error, mode: u32, is_new: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private_files::{append, create, create_new, open_or_create, write};
+    use crate::private_files::{create_file, create_new, open_or_create, open_to_append, write_file};
     use std::os::unix::fs::{chown, symlink};
 
     const STRANGER: u32 = 65_534;
@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn assert_refused(path: &Path) {
-        for open in [create, append, open_or_create] {
+        for open in [create_file, open_to_append, open_or_create] {
             let error = open(path).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::PermissionDenied);
             let text = error.to_string();
@@ -263,14 +263,14 @@ mod tests {
             return;
         }
         assert_refused(&file);
-        assert!(create(&file).unwrap_err().to_string().contains("belongs to user 65534"));
+        assert!(create_file(&file).unwrap_err().to_string().contains("belongs to user 65534"));
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
         assert_eq!(std::fs::metadata(&file).unwrap().mode() & PERMISSIONS, 0o666);
         // In a directory of its owner alone nobody else can have put it there: root may write it.
         std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
         assert_refused(&file);
         chown(place.path(), Some(STRANGER), None).unwrap();
-        write(&file, "root's").unwrap();
+        write_file(&file, "root's").unwrap();
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
         assert!(!own.path().join("new").exists());
         // A link of this user that leads to theirs is theirs.
         symlink(&link, own.path().join("chain")).unwrap();
-        assert_eq!(create(&own.path().join("chain")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(create_file(&own.path().join("chain")).unwrap_err().kind(), ErrorKind::PermissionDenied);
     }
 
     #[test]
@@ -306,12 +306,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         symlink(directory.path().join("new"), place.path().join("a")).unwrap();
         symlink("a", place.path().join("b")).unwrap();
-        write(&place.path().join("b"), "1").unwrap();
-        write(&place.path().join("b"), "2").unwrap();
+        write_file(&place.path().join("b"), "1").unwrap();
+        write_file(&place.path().join("b"), "2").unwrap();
         assert_eq!(std::fs::read_to_string(directory.path().join("new")).unwrap(), "2");
         assert_eq!(create_new(&place.path().join("b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
         symlink("loop", place.path().join("loop")).unwrap();
-        assert_eq!(create(&place.path().join("loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(create_file(&place.path().join("loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
     }
 
     #[test]
@@ -326,7 +326,7 @@ mod tests {
         }
         assert_refused(&further);
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "keep");
-        write(&file, "mine").unwrap();
+        write_file(&file, "mine").unwrap();
     }
 
     /// The kernel refuses every change of mode there, as a file system without modes does.
@@ -337,8 +337,8 @@ mod tests {
         let comm = Path::new("/proc/thread-self/comm");
         let error = std::fs::set_permissions(comm, Permissions::from_mode(FILE_MODE)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EPERM));
-        write(comm, "private").unwrap();
-        write(comm, "files").unwrap();
+        write_file(comm, "private").unwrap();
+        write_file(comm, "files").unwrap();
         assert_eq!(std::fs::read_to_string(comm).unwrap(), "files\n");
         assert!(TOLD.load(Ordering::Relaxed));
     }
@@ -346,9 +346,9 @@ mod tests {
     #[test]
     fn without_modes_new_files_and_those_of_one_writer_are_used() {
         let error = |number| io::Error::from_raw_os_error(number);
-        assert!(goes_on(&error(libc::EPERM), 0o777, true));
-        assert!(goes_on(&error(libc::ENOTSUP), 0o755, false));
-        assert!(!goes_on(&error(libc::EPERM), 0o775, false), "others may write to it");
-        assert!(!goes_on(&error(libc::EIO), 0o755, true));
+        assert!(may_stay_exposed(&error(libc::EPERM), 0o777, true));
+        assert!(may_stay_exposed(&error(libc::ENOTSUP), 0o755, false));
+        assert!(!may_stay_exposed(&error(libc::EPERM), 0o775, false), "others may write to it");
+        assert!(!may_stay_exposed(&error(libc::EIO), 0o755, true));
     }
 }

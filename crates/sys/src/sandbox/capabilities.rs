@@ -85,13 +85,13 @@ impl ProcessCapabilities {
 
     /// Union of both sets of capabilities.
     #[must_use]
-    pub const fn with(self, other: Self) -> Self {
+    pub const fn union_with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Intersection of both sets of capabilities.
     #[must_use]
-    pub const fn and(self, other: Self) -> Self {
+    pub const fn intersect_with(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
@@ -110,9 +110,9 @@ impl ProcessCapabilities {
     }
 
     /// Reads the capabilities that the calling thread can use.
-    pub fn permitted() -> Result<Self, Error> {
+    pub fn read_permitted() -> Result<Self, Error> {
         let sets = rustix::thread::capabilities(None);
-        let sets = sets.map_err(|errno| Error::call("capget", "this thread", errno))?;
+        let sets = sets.map_err(|errno| Error::from_call("capget", "this thread", errno))?;
         Ok(Self(sets.permitted.bits()))
     }
 }
@@ -141,8 +141,8 @@ pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) 
     // A kernel before 4.3 has no ambient set and refuses the call: then there is nothing to clear.
     best_effort(rustix::thread::clear_ambient_capability_set());
     rustix::thread::set_no_new_privs(true)
-        .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this process", errno))?;
-    if ProcessCapabilities::permitted()?.0 & CapabilitySet::SETPCAP.bits() == 0 {
+        .map_err(|errno| Error::from_call("prctl PR_SET_NO_NEW_PRIVS", "this process", errno))?;
+    if ProcessCapabilities::read_permitted()?.0 & CapabilitySet::SETPCAP.bits() == 0 {
         return Ok(());
     }
     for number in 0..64 {
@@ -163,9 +163,9 @@ pub(super) fn give_up_gaining(most: ProcessCapabilities, starts_programs: bool) 
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
     let now = rustix::thread::capabilities_secure_bits()
-        .map_err(|errno| Error::call("prctl PR_GET_SECUREBITS", "this process", errno))?;
+        .map_err(|errno| Error::from_call("prctl PR_GET_SECUREBITS", "this process", errno))?;
     rustix::thread::set_capabilities_secure_bits(beside_locked(bits, now))
-        .map_err(|errno| Error::call("prctl PR_SET_SECUREBITS", "this process", errno))
+        .map_err(|errno| Error::from_call("prctl PR_SET_SECUREBITS", "this process", errno))
 }
 
 /// Combines the wanted bits with those that are locked: the kernel refuses a change of a locked bit as a whole.
@@ -181,7 +181,7 @@ fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
     match rustix::thread::remove_capability_from_bounding_set(capability) {
         Ok(()) => Ok(true),
         Err(rustix::io::Errno::INVAL) => Ok(false),
-        Err(errno) => Err(Error::call("prctl PR_CAPBSET_DROP", "this process", errno)),
+        Err(errno) => Err(Error::from_call("prctl PR_CAPBSET_DROP", "this process", errno)),
     }
 }
 
@@ -189,7 +189,8 @@ fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
 pub(super) fn reduce_to(kept: ProcessCapabilities) -> Result<(), Error> {
     let kept = CapabilitySet::from_bits_retain(kept.0);
     let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
-    rustix::thread::set_capabilities(None, sets).map_err(|errno| Error::call("capset", "this thread", errno))
+    rustix::thread::set_capabilities(None, sets)
+        .map_err(|errno| Error::from_call("capset", "this thread", errno))
 }
 
 #[cfg(test)]
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn capabilities_have_the_names_of_the_kernel() {
-        let some = ProcessCapabilities::NET_RAW.with(ProcessCapabilities::BPF);
+        let some = ProcessCapabilities::NET_RAW.union_with(ProcessCapabilities::BPF);
         assert_eq!(some.to_string(), "CAP_NET_RAW CAP_BPF");
         assert_eq!(ProcessCapabilities::NONE.to_string(), "no capability");
         assert_eq!(ProcessCapabilities::SYS_ADMIN.to_string(), "CAP_SYS_ADMIN");

@@ -26,26 +26,27 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Leaves every thread these capabilities, of those it has, and makes it the user's.
 pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) -> Result<(), Error> {
-    REQUEST.tell(WantedRights {
+    REQUEST.publish_rights(WantedRights {
         kept: kept.bits(),
         user: user.as_ref().map_or(SAME, |user| user.uid),
         group: user.as_ref().map_or(SAME, |user| user.gid),
     });
     // The handler is installed after the request: the first signal finds it complete.
-    REQUEST.open();
-    signal::handle(request_signal(), follow, libc::SA_RESTART)?;
+    REQUEST.open_handlers();
+    signal::set_handler(request_signal(), follow_request, libc::SA_RESTART)?;
     // The calling thread follows at once, without a signal.
-    follow(request_signal());
+    follow_request(request_signal());
     let process = std::process::id();
     for _ in 0..ROUNDS {
-        let threads = threads_of(process).map_err(|error| Error::call("read", "/proc/self/task", error))?;
+        let threads =
+            threads_of(process).map_err(|error| Error::from_call("read", "/proc/self/task", error))?;
         let mut behind =
             threads.iter().filter(|thread| !has_followed(thread, kept, user.as_ref())).peekable();
         if behind.peek().is_none() {
             return end_handlers();
         }
         for thread in behind {
-            request(process, thread.thread);
+            signal_thread(process, thread.thread);
         }
         std::thread::sleep(PAUSE);
     }
@@ -53,19 +54,19 @@ pub(super) fn drop_rights(kept: ProcessCapabilities, user: Option<ProcessUser>) 
     let keeps_groups =
         user.is_some_and(|user| threads.iter().any(|thread| !has_only_groups_of(thread, &user)));
     let call = if keeps_groups { "setgroups and setresgid" } else { "capset" };
-    Err(Error::call(call, "every thread of this process", rustix::io::Errno::PERM))
+    Err(Error::from_call(call, "every thread of this process", rustix::io::Errno::PERM))
 }
 
 /// Ends the handlers once every thread has followed: none makes calls any more when this returns.
 fn end_handlers() -> Result<(), Error> {
-    REQUEST.close();
+    REQUEST.close_handlers();
     for _ in 0..ROUNDS {
-        if REQUEST.is_over() {
+        if REQUEST.are_handlers_done() {
             return Ok(());
         }
         std::thread::sleep(PAUSE);
     }
-    Err(Error::call("giving up rights", "every thread of this process", rustix::io::Errno::TIMEDOUT))
+    Err(Error::from_call("giving up rights", "every thread of this process", rustix::io::Errno::TIMEDOUT))
 }
 
 fn has_followed(thread: &ThreadStatus, kept: ProcessCapabilities, user: Option<&ProcessUser>) -> bool {
@@ -83,17 +84,17 @@ fn request_signal() -> i32 {
     libc::SIGRTMIN() + 9
 }
 
-fn request(process: u32, thread: u32) {
+fn signal_thread(process: u32, thread: u32) {
     // SAFETY: the call reads three numbers and no memory; the signal has a handler. A thread that has ended is an error, which says
     // nothing new.
     unsafe { libc::syscall(libc::SYS_tgkill, process, thread, request_signal()) };
 }
 
-extern "C" fn follow(_signal: i32) {
-    if REQUEST.enter() {
+extern "C" fn follow_request(_signal: i32) {
+    if REQUEST.enter_handler() {
         drop_own();
     }
-    REQUEST.leave();
+    REQUEST.leave_handler();
 }
 
 /// Drops the rights of the calling thread. Async-signal-safe: system calls and atomics only; the caller's error number is restored.
@@ -102,11 +103,11 @@ fn drop_own() {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above; nobody else reads or writes that of this thread.
     let before = unsafe { *errno };
-    let wanted = REQUEST.read();
+    let wanted = REQUEST.read_rights();
     if wanted.user != SAME {
         become_user(wanted.user, wanted.group);
     }
-    reduce(wanted.kept);
+    reduce_capabilities(wanted.kept);
     // SAFETY: as above.
     unsafe { *errno = before };
 }
@@ -139,7 +140,7 @@ struct CapabilityWords {
     inheritable: u32,
 }
 
-fn reduce(kept: u64) {
+fn reduce_capabilities(kept: u64) {
     // The thread's capabilities are unknown here; asking for more than it has would be refused as a whole.
     let header = [VERSION_3, 0];
     let mut words = [const { CapabilityWords { effective: 0, permitted: 0, inheritable: 0 } }; 2];

@@ -71,7 +71,7 @@ const SYSTEM: [&str; 31] = [
 impl FileRules {
     /// Files that name resolution, the C library and this program read on every machine; no secret is among them.
     #[must_use]
-    pub fn system() -> Self {
+    pub fn system_files() -> Self {
         Self { read: SYSTEM.iter().map(PathBuf::from).collect(), ..Self::default() }
     }
 }
@@ -124,7 +124,7 @@ struct PortAttribute {
 }
 
 /// Version of the interface, or the reason why there is none.
-pub(super) fn version() -> Result<u32, MissingWall> {
+pub(super) fn abi_version() -> Result<u32, MissingWall> {
     let attribute: *const RulesetAttribute = std::ptr::null();
     // SAFETY: with this flag the kernel reads no attribute; the pointer is null and the size is zero.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, attribute, 0_usize, 1_u32) };
@@ -153,15 +153,16 @@ const fn known_file_rights(version: u32) -> u64 {
 }
 
 /// Restricts the calling thread and those it starts; returns the version of the interface.
-pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
+pub(super) fn restrict_self(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, Error> {
     let SandboxPolicy { files, tcp, asks_processes, .. } = policy;
-    let version = match version() {
+    let version = match abi_version() {
         Ok(version) => version,
         Err(missing) => return Ok(Err(missing)),
     };
     let known = known_file_rights(version);
     let scopes = SCOPE_SIGNALS | if *asks_processes { 0 } else { SCOPE_SOCKETS };
-    let ruleset = create_ruleset(version, RulesetAttribute { files: known, ports: restricted(tcp), scopes })?;
+    let ruleset =
+        create_ruleset(version, RulesetAttribute { files: known, ports: restricted_ports(tcp), scopes })?;
     for path in &files.read {
         allow_path(&ruleset, path, READING & known)?;
     }
@@ -180,10 +181,14 @@ pub(super) fn enter(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall>, 
     }
     // SAFETY: the descriptor is a ruleset that is open during the call.
     let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) };
-    if done == 0 { Ok(Ok(version)) } else { Err(Error::last("landlock_restrict_self", "this thread")) }
+    if done == 0 {
+        Ok(Ok(version))
+    } else {
+        Err(Error::last_os_error("landlock_restrict_self", "this thread"))
+    }
 }
 
-fn restricted(tcp: &TcpRules) -> u64 {
+fn restricted_ports(tcp: &TcpRules) -> u64 {
     let listen = if tcp.listen.is_some() { LISTEN } else { 0 };
     let connect = if tcp.connect.is_some() { CONNECT } else { 0 };
     listen | connect
@@ -199,7 +204,7 @@ fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, 
     // SAFETY: the attribute is live, at least as long as the size, and only read.
     let made = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attribute, size, 0_u32) };
     let Some(descriptor) = i32::try_from(made).ok().filter(|descriptor| *descriptor >= 0) else {
-        return Err(Error::last("landlock_create_ruleset", "this thread"));
+        return Err(Error::last_os_error("landlock_create_ruleset", "this thread"));
     };
     // SAFETY: the call has just made this descriptor, and nobody else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
@@ -213,15 +218,16 @@ fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> 
         Err(rustix::io::Errno::NOENT | rustix::io::Errno::ACCESS | rustix::io::Errno::NOTDIR) => {
             return Ok(());
         }
-        Err(errno) => return Err(Error::call("open", object, errno)),
+        Err(errno) => return Err(Error::from_call("open", object, errno)),
     };
-    let kind = rustix::fs::fstat(&parent).map_err(|errno| Error::call("stat", object.as_str(), errno))?;
+    let kind =
+        rustix::fs::fstat(&parent).map_err(|errno| Error::from_call("stat", object.as_str(), errno))?;
     let is_directory = rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir();
     // The kernel refuses rights of directories in a rule for a file.
     let allowed = if is_directory { rights } else { rights & OF_FILES & !REFER };
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
-        .map_err(|error| Error::call("landlock_add_rule", object, error))?;
+        .map_err(|error| Error::from_call("landlock_add_rule", object, error))?;
     // A rule is for an inode. /proc makes a new inode when nothing holds the old one, and the rule would have no effect.
     PINNED.lock().unwrap_or_else(PoisonError::into_inner).push(parent);
     Ok(())
@@ -231,7 +237,7 @@ fn allow_ports(ruleset: &OwnedFd, ports: Option<&[u16]>, right: u64) -> Result<(
     for port in ports.unwrap_or_default() {
         let attribute = PortAttribute { allowed: right, port: (*port).into() };
         add_rule(ruleset, RULE_PORT, (&raw const attribute).cast())
-            .map_err(|error| Error::call("landlock_add_rule", format!("TCP port {port}"), error))?;
+            .map_err(|error| Error::from_call("landlock_add_rule", format!("TCP port {port}"), error))?;
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub struct ActiveWalls {
 }
 
 impl ActiveWalls {
-    pub(super) fn read(landlock: Result<u32, MissingWall>, filter: Result<(), MissingWall>) -> Self {
+    pub(super) fn read_process(landlock: Result<u32, MissingWall>, filter: Result<(), MissingWall>) -> Self {
         let threads = threads_of(std::process::id()).unwrap_or_default();
         let effective = threads.iter().fold(0, |all, thread| all | thread.effective);
         let is_everywhere = !threads.is_empty();
@@ -56,7 +56,7 @@ impl ActiveWalls {
 
 impl fmt::Display for ActiveWalls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "uid {} ({}), {}", self.user, user::name_of(self.user), self.capabilities)?;
+        write!(f, "uid {} ({}), {}", self.user, user::name_of_user(self.user), self.capabilities)?;
         if self.no_new_privs {
             f.write_str(", no_new_privs")?;
         }
@@ -82,9 +82,9 @@ pub struct OfferedWalls {
 }
 
 impl OfferedWalls {
-    pub fn read() -> Self {
-        let version = landlock::version();
-        let filter = seccomp::missing();
+    pub fn probe_kernel() -> Self {
+        let version = landlock::abi_version();
+        let filter = seccomp::find_missing_wall();
         let partial = version.as_ref().ok().and_then(|version| missing_part(*version));
         Self {
             landlock: version.as_ref().ok().copied(),

@@ -27,46 +27,46 @@ pub(super) struct RightsRequest {
 const CLOSED: u64 = 1 << 63;
 
 impl RightsRequest {
-    /// Enters a handler. Returns true if it has anything to do. Its calls are over when it [leaves](Self::leave). Async-signal-safe.
-    pub(super) fn enter(&self) -> bool {
+    /// Enters a handler. Returns true if it has anything to do. Its calls are over when it [leaves](Self::leave_handler). Async-signal-safe.
+    pub(super) fn enter_handler(&self) -> bool {
         // Counting and asking are one operation: nobody can close between them and miss this handler.
         self.handlers.fetch_add(1, Ordering::Relaxed) & CLOSED == 0
     }
 
     /// Leaves a handler. Async-signal-safe.
-    pub(super) fn leave(&self) {
+    pub(super) fn leave_handler(&self) {
         self.handlers.fetch_add(u64::MAX, Ordering::Release);
     }
 
     /// Leaves nothing to do for handlers that begin from now on. A slow thread has received several signals, and handles the rest
     /// of them later: its calls would then meet the filter, which kills.
-    pub(super) fn close(&self) {
+    pub(super) fn close_handlers(&self) {
         self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
     }
 
     /// Gives handlers something to do again, if it was closed.
-    pub(super) fn open(&self) {
+    pub(super) fn open_handlers(&self) {
         if self.handlers.load(Ordering::Relaxed) & CLOSED != 0 {
             self.handlers.fetch_add(CLOSED, Ordering::Relaxed);
         }
     }
 
     /// Returns true if every handler that had something to do has made its calls. Handlers that begin after it is closed make none.
-    pub(super) fn is_over(&self) -> bool {
+    pub(super) fn are_handlers_done(&self) -> bool {
         self.handlers.load(Ordering::Acquire) == CLOSED
     }
 
     /// Publishes a request. A thread may handle the signal of an earlier request while this one is written. It sees new
     /// capabilities only with the new user, and the new user only with its group: a thread that gave up `CAP_SETUID` first could
     /// never become the user.
-    pub(super) fn tell(&self, wanted: WantedRights) {
+    pub(super) fn publish_rights(&self, wanted: WantedRights) {
         self.group.store(wanted.group, Ordering::Relaxed);
         self.user.store(wanted.user, Ordering::Release);
         self.kept.store(wanted.kept, Ordering::Release);
     }
 
-    /// Reads in the opposite order of [`Self::tell`]. Async-signal-safe.
-    pub(super) fn read(&self) -> WantedRights {
+    /// Reads in the opposite order of [`Self::publish_rights`]. Async-signal-safe.
+    pub(super) fn read_rights(&self) -> WantedRights {
         let kept = self.kept.load(Ordering::Acquire);
         let user = self.user.load(Ordering::Acquire);
         let group = self.group.load(Ordering::Relaxed);

@@ -56,17 +56,17 @@ const fn unless_skip(code: u16, k: u32, skip: u8) -> SeccompInstruction {
     SeccompInstruction { code, jt: 0, jf: skip, k }
 }
 
-const fn refuse(errno: i32) -> u32 {
+const fn refuse_with(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
 }
 
 /// Ends the process by its [handler](trap), which receives the class.
 const fn trap_in(class: ThreadClass) -> u32 {
-    libc::SECCOMP_RET_TRAP | class.number() as u32
+    libc::SECCOMP_RET_TRAP | class.filter_number() as u32
 }
 
 /// Returns the reason why this machine has no filters, if it has none.
-pub(super) fn missing() -> Option<MissingWall> {
+pub(super) fn find_missing_wall() -> Option<MissingWall> {
     let found = if ARCHITECTURE.is_none() {
         format!("packetrig has no list of system calls for {}", std::env::consts::ARCH)
     } else if let Err(error) = is_action_known() {
@@ -86,15 +86,19 @@ fn is_action_known() -> std::io::Result<()> {
 }
 
 /// Installs the filter of a class, on top of earlier ones: the strictest decides.
-pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Result<(), MissingWall>, Error> {
-    if let Some(missing) = missing() {
+pub(super) fn install_filter(
+    class: ThreadClass,
+    reach: FilteredThreads,
+) -> Result<Result<(), MissingWall>, Error> {
+    if let Some(missing) = find_missing_wall() {
         return Ok(Err(missing));
     }
     // Before the filter, which lets no thread change what the signal does.
     trap::handle_traps()?;
-    let mut program = assemble(class).map_err(|errno| Error::call("seccomp", "a filter", errno))?;
+    let mut program =
+        assemble_filter(class).map_err(|errno| Error::from_call("seccomp", "a filter", errno))?;
     let length = u16::try_from(program.len());
-    let length = length.map_err(|_| Error::call("seccomp", "a filter", Errno::TOOBIG))?;
+    let length = length.map_err(|_| Error::from_call("seccomp", "a filter", Errno::TOOBIG))?;
     let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
     let flags = if reach == FilteredThreads::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
     // SAFETY: the program points to as many live instructions as it says; the kernel checks and copies them.
@@ -103,12 +107,12 @@ pub(super) fn install(class: ThreadClass, reach: FilteredThreads) -> Result<Resu
     match done {
         0 => Ok(Ok(())),
         // TSYNC is all or nothing: the answer is the number of a thread that has other filters of its own.
-        1.. => Err(Error::call("seccomp", format!("thread {done}"), Errno::SRCH)),
-        _ => Err(Error::last("seccomp", "this process")),
+        1.. => Err(Error::from_call("seccomp", format!("thread {done}"), Errno::SRCH)),
+        _ => Err(Error::last_os_error("seccomp", "this process")),
     }
 }
 
-fn assemble(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno> {
+fn assemble_filter(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno> {
     let list = class.syscalls();
     let mut program = vec![
         statement(LOAD, ARCHITECTURE_OFFSET),
@@ -126,19 +130,19 @@ fn assemble(class: ThreadClass) -> Result<Vec<SeccompInstruction>, Errno> {
         let body = rule_body(*rule);
         // A jump has eight bits for its distance.
         let length = u8::try_from(body.len()).map_err(|_| Errno::TOOBIG)?;
-        program.push(unless_skip(JUMP_IF_EQUAL, number(*call), length));
+        program.push(unless_skip(JUMP_IF_EQUAL, call_number(*call), length));
         program.extend(body);
     }
     for call in &list.deadly {
-        program.push(unless_skip(JUMP_IF_EQUAL, number(*call), 1));
+        program.push(unless_skip(JUMP_IF_EQUAL, call_number(*call), 1));
         program.push(statement(RETURN, trap_in(class)));
     }
-    program.push(statement(RETURN, refuse(libc::ENOSYS)));
+    program.push(statement(RETURN, refuse_with(libc::ENOSYS)));
     Ok(program)
 }
 
 /// Loads the lower half of an argument. It comes first on little-endian processors, and there is no list of calls for others.
-const fn load(argument: u32) -> SeccompInstruction {
+const fn load_argument(argument: u32) -> SeccompInstruction {
     statement(LOAD, ARGUMENTS + 8 * argument)
 }
 
@@ -147,44 +151,44 @@ fn rule_body(rule: CallRule) -> Vec<SeccompInstruction> {
     match rule {
         CallRule::Always => vec![statement(RETURN, ALLOW)],
         CallRule::ArgumentIn(argument, values) => {
-            let mut body = vec![load(argument)];
+            let mut body = vec![load_argument(argument)];
             for value in values {
                 body.push(unless_skip(JUMP_IF_EQUAL, *value, 1));
                 body.push(statement(RETURN, ALLOW));
             }
-            body.push(statement(RETURN, refuse(libc::EPERM)));
+            body.push(statement(RETURN, refuse_with(libc::EPERM)));
             body
         }
         CallRule::BitsAre { argument, mask, bits } => vec![
-            load(argument),
+            load_argument(argument),
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
             statement(RETURN, ALLOW),
-            statement(RETURN, refuse(libc::EPERM)),
+            statement(RETURN, refuse_with(libc::EPERM)),
         ],
         CallRule::BitsAreNot { argument, mask, bits } => vec![
-            load(argument),
+            load_argument(argument),
             statement(AND, mask),
             unless_skip(JUMP_IF_EQUAL, bits, 1),
-            statement(RETURN, refuse(libc::EPERM)),
+            statement(RETURN, refuse_with(libc::EPERM)),
             statement(RETURN, ALLOW),
         ],
         CallRule::NoRightsInMode { flags } => vec![
-            load(flags),
+            load_argument(flags),
             statement(AND, MAKING),
             unless_skip(JUMP_IF_EQUAL, 0, 1),
             statement(RETURN, ALLOW),
-            load(flags + 1),
+            load_argument(flags + 1),
             statement(AND, RIGHTS),
             unless_skip(JUMP_IF_EQUAL, 0, 1),
             statement(RETURN, ALLOW),
-            statement(RETURN, refuse(libc::EPERM)),
+            statement(RETURN, refuse_with(libc::EPERM)),
         ],
     }
 }
 
 /// The number of a call as filters see it. All of them fit.
-fn number(call: libc::c_long) -> u32 {
+fn call_number(call: libc::c_long) -> u32 {
     u32::try_from(call).unwrap_or(NO_CALL)
 }
 
@@ -201,7 +205,7 @@ mod tests {
             at += 1;
             let jump = |holds: bool| usize::from(if holds { jt } else { jf });
             match code {
-                LOAD if k == NUMBER => accumulator = number(call),
+                LOAD if k == NUMBER => accumulator = call_number(call),
                 LOAD if k == ARCHITECTURE_OFFSET => accumulator = ARCHITECTURE.unwrap(),
                 LOAD => accumulator = arguments[(k as usize - 16) / 8],
                 AND => accumulator &= k,
@@ -218,31 +222,31 @@ mod tests {
 
     #[test]
     fn calls_are_allowed_refused_or_deadly() {
-        let program = assemble(ThreadClass::Parser).unwrap();
+        let program = assemble_filter(ThreadClass::Parser).unwrap();
         assert_eq!(decide(&program, libc::SYS_read, &[]), ALLOW);
         assert_eq!(decide(&program, libc::SYS_exit_group, &[]), ALLOW, "the last one of many");
-        assert_eq!(decide(&program, libc::SYS_clone3, &[]), refuse(libc::ENOSYS), "older calls do it");
+        assert_eq!(decide(&program, libc::SYS_clone3, &[]), refuse_with(libc::ENOSYS), "older calls do it");
         for call in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_setns] {
             assert_eq!(decide(&program, call, &[]), trap_in(ThreadClass::Parser), "{call}");
         }
-        assert_eq!(decide(&program, 100_000, &[]), refuse(libc::ENOSYS));
+        assert_eq!(decide(&program, 100_000, &[]), refuse_with(libc::ENOSYS));
         assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW);
-        assert_eq!(decide(&program, libc::SYS_clone, &[17]), refuse(libc::EPERM), "a fork");
+        assert_eq!(decide(&program, libc::SYS_clone, &[17]), refuse_with(libc::EPERM), "a fork");
         let socket = |family: i32| decide(&program, libc::SYS_socket, &[family.cast_unsigned(), 2, 0]);
         assert_eq!(socket(libc::AF_INET6), ALLOW);
-        assert_eq!(socket(libc::AF_PACKET), refuse(libc::EPERM));
+        assert_eq!(socket(libc::AF_PACKET), refuse_with(libc::EPERM));
         let protect = |bits: i32| decide(&program, libc::SYS_mprotect, &[0, 0, bits.cast_unsigned()]);
         assert_eq!(protect(libc::PROT_READ | libc::PROT_EXEC), ALLOW);
-        assert_eq!(protect(libc::PROT_WRITE | libc::PROT_EXEC), refuse(libc::EPERM));
+        assert_eq!(protect(libc::PROT_WRITE | libc::PROT_EXEC), refuse_with(libc::EPERM));
     }
 
     #[test]
     fn no_class_makes_a_file_that_lends_its_owners_rights() {
         let make = (libc::O_CREAT | libc::O_WRONLY).cast_unsigned();
         let unnamed = libc::O_TMPFILE.cast_unsigned();
-        let refused = refuse(libc::EPERM);
+        let refused = refuse_with(libc::EPERM);
         for class in [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig] {
-            let program = assemble(class).unwrap();
+            let program = assemble_filter(class).unwrap();
             let open = |flags: u32, mode: u32| decide(&program, libc::SYS_openat, &[0, 0, flags, mode]);
             for flags in [make, unnamed] {
                 assert_eq!(
@@ -254,23 +258,23 @@ mod tests {
             assert_eq!(open(libc::O_DIRECTORY.cast_unsigned(), 0o6777), ALLOW);
             assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o700]), ALLOW);
             assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o2700]), refused);
-            assert_eq!(decide(&program, libc::SYS_openat2, &[0, 0, 0, 24]), refuse(libc::ENOSYS));
+            assert_eq!(decide(&program, libc::SYS_openat2, &[0, 0, 0, 24]), refuse_with(libc::ENOSYS));
             assert_eq!(decide(&program, libc::SYS_fchmod, &[0, 0o4600]), refused);
         }
         #[cfg(target_arch = "x86_64")]
         {
-            let program = assemble(ThreadClass::Rig).unwrap();
+            let program = assemble_filter(ThreadClass::Rig).unwrap();
             assert_eq!(decide(&program, libc::SYS_open, &[0, make, 0o4755]), refused);
             assert_eq!(decide(&program, libc::SYS_mkdir, &[0, 0o4755]), refused);
             for call in [libc::SYS_creat, libc::SYS_chmod, libc::SYS_mknod] {
-                assert_eq!(decide(&program, call, &[0, 0o4755, 0o4755]), refuse(libc::ENOSYS));
+                assert_eq!(decide(&program, call, &[0, 0o4755, 0o4755]), refuse_with(libc::ENOSYS));
             }
         }
     }
 
     #[test]
     fn a_rig_may_do_what_a_parser_must_not() {
-        let program = assemble(ThreadClass::Rig).unwrap();
+        let program = assemble_filter(ThreadClass::Rig).unwrap();
         for call in [libc::SYS_bpf, libc::SYS_setns, libc::SYS_mlock, libc::SYS_ioctl] {
             assert_eq!(decide(&program, call, &[]), ALLOW, "{call}");
         }
@@ -280,9 +284,9 @@ mod tests {
 
     #[test]
     fn maps_are_read_and_programs_are_not_loaded() {
-        let program = assemble(ThreadClass::MapReader).unwrap();
+        let program = assemble_filter(ThreadClass::MapReader).unwrap();
         assert_eq!(decide(&program, libc::SYS_bpf, &[1]), ALLOW);
-        assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refuse(libc::EPERM));
+        assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refuse_with(libc::EPERM));
         assert_eq!(decide(&program, libc::SYS_setns, &[]), trap_in(ThreadClass::MapReader));
     }
 
@@ -298,7 +302,7 @@ mod tests {
     #[test]
     fn another_interface_of_the_same_kernel_is_deadly() {
         if cfg!(target_arch = "x86_64") {
-            let program = assemble(ThreadClass::Rig).unwrap();
+            let program = assemble_filter(ThreadClass::Rig).unwrap();
             assert_eq!(decide(&program, libc::c_long::from(X32) + libc::SYS_read, &[]), KILL);
         }
     }

@@ -33,7 +33,7 @@ pub fn threads_of(process: u32) -> io::Result<Vec<ThreadStatus>> {
     for entry in std::fs::read_dir(&directory)? {
         // A thread that ends meanwhile does not count.
         let Ok(text) = std::fs::read_to_string(entry?.path().join("status")) else { continue };
-        threads.extend(parse(&text));
+        threads.extend(parse_status(&text));
     }
     threads.sort_by_key(|thread| thread.thread);
     Ok(threads)
@@ -53,7 +53,7 @@ fn mask_of(text: &str, key: &str) -> Option<u64> {
     u64::from_str_radix(value_of(text, key)?, 16).ok()
 }
 
-fn parse(text: &str) -> Option<ThreadStatus> {
+fn parse_status(text: &str) -> Option<ThreadStatus> {
     Some(ThreadStatus {
         thread: value_of(text, "Pid")?.parse().ok()?,
         name: value_of(text, "Name")?.to_owned(),
@@ -86,10 +86,10 @@ mod tests {
     #[test]
     fn what_a_kernel_does_not_say_is_unknown() {
         let text = "Name:\tx\nPid:\t7\nUid:\t0\t5\t0\t0\nGid:\t7\t8\t7\t7\nGroups:\t4 20 \nCapPrm:\t0\nCapEff:\t2000\nCapBnd:\tff\nSeccomp:\t2\n";
-        let thread = parse(text).unwrap();
+        let thread = parse_status(text).unwrap();
         assert_eq!((thread.thread, thread.user, thread.effective), (7, 5, 0x2000));
         assert_eq!((thread.own_groups, thread.groups), (vec![7, 8, 7, 7], vec![4, 20]));
         assert_eq!((thread.no_new_privs, thread.is_filtered, thread.filters), (false, true, None));
-        assert!(parse("Name:\tx\n").is_none());
+        assert!(parse_status("Name:\tx\n").is_none());
     }
 }

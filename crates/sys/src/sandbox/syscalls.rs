@@ -21,7 +21,7 @@ pub enum ThreadClass {
 
 impl ThreadClass {
     /// Number for the data of a filter's decision, which are 16 bits.
-    pub(super) const fn number(self) -> u16 {
+    pub(super) const fn filter_number(self) -> u16 {
         match self {
             Self::Parser => 1,
             Self::MapReader => 2,
@@ -81,7 +81,7 @@ pub(super) const fn name_of_deadly(_number: c_long) -> Option<&'static str> {
     None
 }
 
-/// Other architectures have no lists, so no filter is installed; `seccomp::missing` reports that.
+/// Other architectures have no lists, so no filter is installed; `seccomp::find_missing_wall` reports that.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 impl ThreadClass {
     pub(super) const fn syscalls(self) -> SyscallList {

@@ -29,11 +29,13 @@ struct TrapInfo {
 
 /// Ends this process if it makes a deadly call. To be called before the first filter stands.
 pub(super) fn handle_traps() -> Result<(), Error> {
-    let handled = HANDLED.get_or_init(install);
-    handled.map_err(|number| Error::call("sigaction", "SIGSYS", rustix::io::Errno::from_raw_os_error(number)))
+    let handled = HANDLED.get_or_init(install_handler);
+    handled.map_err(|number| {
+        Error::from_call("sigaction", "SIGSYS", rustix::io::Errno::from_raw_os_error(number))
+    })
 }
 
-fn install() -> Result<(), i32> {
+fn install_handler() -> Result<(), i32> {
     // SAFETY: sigaction is plain data for which all zeros is a valid value: an empty mask and no flags.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = say_and_die as *const () as usize;
@@ -57,15 +59,17 @@ extern "C" fn say_and_die(_signal: c_int, info: *const TrapInfo, _context: *cons
 }
 
 fn describe_trap(line: &mut TrapLine, info: &TrapInfo) {
-    line.push(b"packetrig: the sandbox ends this process: thread ");
+    line.push_bytes(b"packetrig: the sandbox ends this process: thread ");
     line.push_thread_name();
-    line.push(b" (class ");
-    line.push(ThreadClass::name_of_number(info.data).as_bytes());
-    line.push(b") made the system call ");
-    line.push(name_of_deadly(c_long::from(info.call)).unwrap_or("without a name").as_bytes());
-    line.push(b" (");
+    line.push_bytes(b" (class ");
+    line.push_bytes(ThreadClass::name_of_number(info.data).as_bytes());
+    line.push_bytes(b") made the system call ");
+    line.push_bytes(name_of_deadly(c_long::from(info.call)).unwrap_or("without a name").as_bytes());
+    line.push_bytes(b" (");
     line.push_number(info.call.unsigned_abs());
-    line.push(b"), which it never makes: a bug of packetrig, or an intruder; please report this line\n");
+    line.push_bytes(
+        b"), which it never makes: a bug of packetrig, or an intruder; please report this line\n",
+    );
 }
 
 /// A line on the stack.
@@ -83,7 +87,7 @@ impl Default for TrapLine {
 impl TrapLine {
     const LONGEST: usize = 320;
 
-    fn push(&mut self, text: &[u8]) {
+    fn push_bytes(&mut self, text: &[u8]) {
         for (place, byte) in self.bytes.iter_mut().skip(self.length).zip(text) {
             *place = *byte;
             self.length += 1;
@@ -102,7 +106,7 @@ impl TrapLine {
                 break;
             }
         }
-        self.push(digits.get(first..).unwrap_or_default());
+        self.push_bytes(digits.get(first..).unwrap_or_default());
     }
 
     fn push_thread_name(&mut self) {
@@ -115,7 +119,7 @@ impl TrapLine {
                 *byte = b'?';
             }
         }
-        self.push(name.get(..length).unwrap_or_default());
+        self.push_bytes(name.get(..length).unwrap_or_default());
     }
 
     /// Writes it if that takes no waiting.
@@ -153,7 +157,7 @@ mod tests {
     fn a_line_has_an_end() {
         let mut line = TrapLine::default();
         for _ in 0..3 {
-            line.push(&[b'x'; 200]);
+            line.push_bytes(&[b'x'; 200]);
         }
         assert_eq!(line.length, TrapLine::LONGEST);
     }

@@ -31,7 +31,7 @@ pub enum UserError {
 
 impl ProcessUser {
     /// The user of that name or number.
-    pub fn find(name: &str) -> Result<Self, UserError> {
+    pub fn find_by_name(name: &str) -> Result<Self, UserError> {
         let users = std::fs::read_to_string(USERS).unwrap_or_default();
         let user = find_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
         let map = std::fs::read_to_string(MAP).unwrap_or_default();
@@ -46,14 +46,14 @@ impl fmt::Display for ProcessUser {
 }
 
 /// The name of a user, or the number where there is none.
-pub(super) fn name_of(uid: u32) -> String {
+pub(super) fn name_of_user(uid: u32) -> String {
     let users = std::fs::read_to_string(USERS).unwrap_or_default();
     find_in(&users, &uid.to_string()).map_or_else(|| uid.to_string(), |user| user.name)
 }
 
 /// The name of the user that this process works for, or the number.
 pub fn own_user_name() -> String {
-    name_of(rustix::process::getuid().as_raw())
+    name_of_user(rustix::process::getuid().as_raw())
 }
 
 /// The home of a user that the machine itself knows.
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(find_in(TEXT, "990"), Some(flow));
         assert_eq!(find_in(TEXT, "5000"), Some(ProcessUser { uid: 5000, gid: 5000, name: "5000".into() }));
         assert_eq!(find_in(TEXT, "nobody"), None);
-        assert!(matches!(ProcessUser::find("no-such-user"), Err(UserError::Unknown(_))));
+        assert!(matches!(ProcessUser::find_by_name("no-such-user"), Err(UserError::Unknown(_))));
     }
 
     #[test]

@@ -17,10 +17,10 @@ pub struct CardStamping {
 
 impl CardStamping {
     /// Begins at this interface.
-    pub fn make(netns: &NetNs, name: &str) -> Result<Self, Error> {
-        let ethtool = EthtoolCalls::open(netns)?;
+    pub fn enable_on(netns: &NetNs, name: &str) -> Result<Self, Error> {
+        let ethtool = EthtoolCalls::open_in(netns)?;
         // Old drivers cannot be asked.
-        let found = ethtool.card_stamping(name).unwrap_or_default();
+        let found = ethtool.read_card_stamping(name).unwrap_or_default();
         let before = (!found.departures).then_some(found);
         if before.is_some() {
             ethtool.set_card_stamping(name, HwStamping { departures: true, ..found })?;
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn what_has_no_card_refuses() {
-        let refused = CardStamping::make(&NetNs::current().unwrap(), "lo");
+        let refused = CardStamping::enable_on(&NetNs::current().unwrap(), "lo");
         assert!(refused.is_err(), "{refused:?}");
     }
 }

@@ -37,7 +37,7 @@ impl ControlledMessage {
     }
 
     /// Takes one message; `None` when there is none.
-    pub(crate) fn receive(
+    pub(crate) fn receive_from(
         &mut self,
         socket: &impl AsFd,
         buffer: &mut [u8],
@@ -60,19 +60,19 @@ impl ControlledMessage {
             // Nothing waits; a signal came; or ICMP has reported that nothing listens at an address to which something was sent.
             return match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(None),
-                _ => Err(Error::call("recvmsg", "a socket", error)),
+                _ => Err(Error::from_call("recvmsg", "a socket", error)),
             };
         };
         Ok(Some(length))
     }
 
     /// The sender's address.
-    pub(crate) const fn name(&self) -> &libc::sockaddr_storage {
+    pub(crate) const fn sender_address(&self) -> &libc::sockaddr_storage {
         &self.name
     }
 
     /// The control messages that came with it.
-    pub(crate) fn controls(&self) -> ControlMessages<'_> {
+    pub(crate) fn control_messages(&self) -> ControlMessages<'_> {
         let start = self.control.as_ptr().cast::<u8>();
         // SAFETY: the array is alive and so long, and any bytes are bytes.
         ControlMessages { rest: unsafe { std::slice::from_raw_parts(start, size_of_val(&self.control)) } }
@@ -117,21 +117,21 @@ fn number_at(header: &[u8], at: usize) -> Option<i32> {
 
 impl ControlMessage<'_> {
     /// Its stamps, if it is one that carries some.
-    pub(crate) fn stamps(self) -> Option<PacketStamps> {
+    pub(crate) fn read_stamps(self) -> Option<PacketStamps> {
         match (self.level, self.kind) {
             (libc::SOL_SOCKET, STAMP_NS) => {
-                Some(PacketStamps { software_ns: self.time(0), hardware_ns: None })
+                Some(PacketStamps { software_ns: self.time_at(0), hardware_ns: None })
             }
             // Three times: software, a legacy one that is always zero, hardware (Documentation/networking/timestamping.rst).
             (libc::SOL_SOCKET, STAMPING) => {
-                Some(PacketStamps { software_ns: self.time(0), hardware_ns: self.time(2) })
+                Some(PacketStamps { software_ns: self.time_at(0), hardware_ns: self.time_at(2) })
             }
             _ => None,
         }
     }
 
     /// Its class of service, if it is one that carries it: a byte of IPv4, a number of IPv6.
-    pub(super) fn class(self) -> Option<u8> {
+    pub(super) fn read_class(self) -> Option<u8> {
         match (self.level, self.kind) {
             (libc::IPPROTO_IP, libc::IP_TOS) => self.data.first().copied(),
             (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
@@ -143,7 +143,7 @@ impl ControlMessage<'_> {
     }
 
     /// Its TTL or hop limit, if it is one that carries it.
-    pub(super) fn hops(self) -> Option<u8> {
+    pub(super) fn read_hops(self) -> Option<u8> {
         let carries = matches!(
             (self.level, self.kind),
             (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)
@@ -153,7 +153,7 @@ impl ControlMessage<'_> {
     }
 
     /// The `index`th time it holds, two numbers of 64 bits; zero is none.
-    fn time(self, index: usize) -> Option<u64> {
+    fn time_at(self, index: usize) -> Option<u64> {
         let time = self.data.get(index * 16..)?;
         let seconds = u64::try_from(i64::from_ne_bytes(*time.first_chunk()?)).ok()?;
         let nanoseconds = u64::try_from(i64::from_ne_bytes(*time.get(8..)?.first_chunk()?)).ok()?;

@@ -42,12 +42,12 @@ pub enum KernelReport {
 }
 
 /// Gives every waiting report to `take`; does not wait for more. Returns how many there were.
-pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
+pub fn drain_reports(socket: &impl AsFd, take: &mut dyn FnMut(KernelReport)) -> Result<usize, Error> {
     let mut message = ControlledMessage::new();
     let mut count = 0;
     let flags = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
-    while message.receive(socket, &mut [0; 64], flags)?.is_some() {
-        if let Some(report) = report_of(message.controls()) {
+    while message.receive_from(socket, &mut [0; 64], flags)?.is_some() {
+        if let Some(report) = report_of(message.control_messages()) {
             take(report);
             count += 1;
         }
@@ -67,12 +67,12 @@ pub(super) fn report_of(controls: ControlMessages<'_>) -> Option<KernelReport> {
                 | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
         );
         if carries_error {
-            error = ExtendedError::read(control.data);
-        } else if let Some(found) = control.stamps() {
+            error = ExtendedError::from_bytes(control.data);
+        } else if let Some(found) = control.read_stamps() {
             stamps = found;
         }
     }
-    error.map(|error| error.report(stamps))
+    error.map(|error| error.to_report(stamps))
 }
 
 /// `struct sock_extended_err`.
@@ -85,7 +85,7 @@ struct ExtendedError {
 }
 
 impl ExtendedError {
-    fn read(bytes: &[u8]) -> Option<Self> {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
         Some(Self {
             errno: number_at(bytes, 0)?,
             origin: *bytes.get(4)?,
@@ -95,7 +95,7 @@ impl ExtendedError {
         })
     }
 
-    fn report(&self, stamps: PacketStamps) -> KernelReport {
+    fn to_report(&self, stamps: PacketStamps) -> KernelReport {
         match (self.origin, self.info) {
             (libc::SO_EE_ORIGIN_TIMESTAMPING, SENT) => {
                 KernelReport::Departed { number: self.data, stage: SendStage::Sent, stamps }

@@ -20,19 +20,19 @@ fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
 #[test]
 fn departures_and_arrivals_of_datagrams_are_stamped_in_order() {
     let (one, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
-    request(&one, ALL).unwrap();
-    request(&other, ALL).unwrap();
+    request_stamps(&one, ALL).unwrap();
+    request_stamps(&other, ALL).unwrap();
     let mut departed = Vec::new();
     let mut arrived = Vec::new();
     for number in 0..20_u8 {
         let before = clock::wall_clock_ns();
         one.send_to(&[number; 40], other.local_addr().unwrap()).unwrap();
         let mut buffer = [0; 20];
-        let received = wait_for(|| receive(&other, &mut buffer).unwrap()).unwrap();
+        let received = wait_for(|| receive_packet(&other, &mut buffer).unwrap()).unwrap();
         assert_eq!((received.length, received.from), (20, Some(one.local_addr().unwrap())));
         assert_eq!(buffer, [number; 20]);
         arrived.push((before, received.stamps.software_ns, clock::wall_clock_ns()));
-        reports(&one, &mut |report| departed.push(report)).unwrap();
+        drain_reports(&one, &mut |report| departed.push(report)).unwrap();
     }
     assert_eq!(departed.len(), 40, "{departed:?}");
     for (number, (before, arrival, after)) in (0..20).zip(arrived) {
@@ -56,10 +56,10 @@ fn numbers_begin_anew_with_each_request() {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
     for _ in 0..2 {
-        request(&socket, WantedStamps { sent: true, ..WantedStamps::default() }).unwrap();
+        request_stamps(&socket, WantedStamps { sent: true, ..WantedStamps::default() }).unwrap();
         socket.send_to(&[1], to).unwrap();
         let mut numbers = Vec::new();
-        reports(&socket, &mut |report| {
+        drain_reports(&socket, &mut |report| {
             if let KernelReport::Departed { number, .. } = report {
                 numbers.push(number);
             }
@@ -67,9 +67,9 @@ fn numbers_begin_anew_with_each_request() {
         .unwrap();
         assert_eq!(numbers, [0]);
     }
-    request(&socket, WantedStamps::default()).unwrap();
+    request_stamps(&socket, WantedStamps::default()).unwrap();
     socket.send_to(&[1], to).unwrap();
-    assert_eq!(reports(&socket, &mut |_| ()).unwrap(), 0);
+    assert_eq!(drain_reports(&socket, &mut |_| ()).unwrap(), 0);
 }
 
 /// A control message as the kernel lays it out.

@@ -2,7 +2,7 @@
 //!
 //! [`PeerSocket`] owns its socket.
 
-use crate::packet::socket::failed;
+use crate::packet::socket::call_error;
 use crate::{Error, clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
@@ -19,25 +19,29 @@ impl PeerSocket {
     ///
     /// The interface for multicast is the named one, else the one that has `address`, else the kernel's choice. With groups, the
     /// socket is bound to the port on all addresses, because Linux delivers multicast only to such sockets.
-    pub fn open(address: SocketAddr, groups: &[IpAddr], interface: Option<&str>) -> Result<Self, Error> {
+    pub fn bind_and_join(
+        address: SocketAddr,
+        groups: &[IpAddr],
+        interface: Option<&str>,
+    ) -> Result<Self, Error> {
         let object = address.to_string();
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let socket = rustix::net::socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
-            .map_err(failed("socket", &object))?;
+            .map_err(call_error("socket", &object))?;
         let mut bound = address;
         if !groups.is_empty() {
             // Several programs of this host may listen to the same group.
-            sockopt::set_socket_reuseaddr(&socket, true).map_err(failed("setsockopt", &object))?;
-            bound.set_ip(unspecified(address.ip()));
+            sockopt::set_socket_reuseaddr(&socket, true).map_err(call_error("setsockopt", &object))?;
+            bound.set_ip(unspecified_like(address.ip()));
         }
         rustix::net::bind(&socket, &bound).map_err(|errno| {
-            Error::call("bind", object.clone(), errno)
+            Error::from_call("bind", object.clone(), errno)
                 .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE")
         })?;
         let index = interface.map_or(Ok(0), |name| interface_index(&socket, name))?;
         for group in groups {
-            join(&socket, *group, address.ip(), index)
-                .map_err(failed("setsockopt(IP_ADD_MEMBERSHIP)", &group.to_string()))?;
+            join_group(&socket, *group, address.ip(), index)
+                .map_err(call_error("setsockopt(IP_ADD_MEMBERSHIP)", &group.to_string()))?;
         }
         Ok(Self { socket })
     }
@@ -45,21 +49,21 @@ impl PeerSocket {
     /// Address that it is bound to.
     pub fn address(&self) -> Result<SocketAddr, Error> {
         let address = rustix::net::getsockname(&self.socket).and_then(SocketAddr::try_from);
-        address.map_err(failed("getsockname", "a UDP socket"))
+        address.map_err(call_error("getsockname", "a UDP socket"))
     }
 
     /// Waits until a datagram or something on the other descriptor is there, `within_ns` at most.
-    pub fn wait(&self, other: Option<BorrowedFd<'_>>, within_ns: u64) -> Result<(), Error> {
+    pub fn wait_for_input(&self, other: Option<BorrowedFd<'_>>, within_ns: u64) -> Result<(), Error> {
         let other = other.unwrap_or_else(|| self.socket.as_fd());
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&other, PollFlags::IN)];
-        match poll(&mut polled, Some(&clock::timespec(within_ns))) {
+        match poll(&mut polled, Some(&clock::to_timespec(within_ns))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(errno) => Err(Error::call("poll", "a UDP socket", errno)),
+            Err(errno) => Err(Error::from_call("poll", "a UDP socket", errno)),
         }
     }
 
     /// Takes a datagram that waits in the socket; one that is longer than the buffer is cut. `None`: nothing waits.
-    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, Error> {
+    pub fn receive_datagram(&self, buffer: &mut [u8]) -> Result<Option<(usize, SocketAddr)>, Error> {
         loop {
             match rustix::net::recvfrom(&self.socket, &mut *buffer, RecvFlags::DONTWAIT) {
                 Ok((length, _, from)) => {
@@ -75,19 +79,19 @@ impl PeerSocket {
                     | rustix::io::Errno::HOSTUNREACH
                     | rustix::io::Errno::NETUNREACH,
                 ) => {}
-                Err(errno) => return Err(Error::call("recvfrom", "a UDP socket", errno)),
+                Err(errno) => return Err(Error::from_call("recvfrom", "a UDP socket", errno)),
             }
         }
     }
 
     /// Sends a datagram without waiting.
-    pub fn send(&self, bytes: &[u8], to: SocketAddr) -> Result<(), Error> {
+    pub fn send_datagram(&self, bytes: &[u8], to: SocketAddr) -> Result<(), Error> {
         let sent = rustix::net::sendto(&self.socket, bytes, SendFlags::DONTWAIT, &to);
-        sent.map(drop).map_err(|errno| Error::call("sendto", to.to_string(), errno))
+        sent.map(drop).map_err(|errno| Error::from_call("sendto", to.to_string(), errno))
     }
 }
 
-fn unspecified(address: IpAddr) -> IpAddr {
+fn unspecified_like(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -103,7 +107,7 @@ fn interface_index(socket: &OwnedFd, name: &str) -> Result<u32, Error> {
 }
 
 /// Receives from a group and sends to groups, both through one interface.
-fn join(socket: &OwnedFd, group: IpAddr, local: IpAddr, index: u32) -> rustix::io::Result<()> {
+fn join_group(socket: &OwnedFd, group: IpAddr, local: IpAddr, index: u32) -> rustix::io::Result<()> {
     match (group, local) {
         (IpAddr::V4(group), IpAddr::V4(local)) => {
             sockopt::set_ip_add_membership_with_ifindex(socket, &group, &local, index)?;
@@ -122,18 +126,18 @@ mod tests {
     use super::*;
 
     fn exchange(address: &str, groups: &[IpAddr], interface: Option<&str>) {
-        let one = PeerSocket::open(address.parse().unwrap(), groups, interface).unwrap();
+        let one = PeerSocket::bind_and_join(address.parse().unwrap(), groups, interface).unwrap();
         let bound = one.address().unwrap();
         let mut to = bound;
         if let [group] = groups {
             to.set_ip(*group);
         }
-        let other = PeerSocket::open(address.parse().unwrap(), &[], None).unwrap();
+        let other = PeerSocket::bind_and_join(address.parse().unwrap(), &[], None).unwrap();
         let sender = if groups.is_empty() { &other } else { &one };
-        assert_eq!(one.receive(&mut [0; 9]).unwrap(), None);
-        sender.send(b"abc", to).unwrap();
-        one.wait(None, 5_000_000_000).unwrap();
-        let (length, from) = one.receive(&mut [0; 9]).unwrap().unwrap();
+        assert_eq!(one.receive_datagram(&mut [0; 9]).unwrap(), None);
+        sender.send_datagram(b"abc", to).unwrap();
+        one.wait_for_input(None, 5_000_000_000).unwrap();
+        let (length, from) = one.receive_datagram(&mut [0; 9]).unwrap().unwrap();
         assert_eq!((length, from.port()), (3, sender.address().unwrap().port()));
     }
 
@@ -145,12 +149,12 @@ mod tests {
         exchange("127.0.0.1:0", &["239.255.77.1".parse().unwrap()], Some("lo"));
         // Linux has no route for IPv6 multicast on `lo`, so there it can only be joined.
         let group = ["ff01::7701".parse().unwrap()];
-        PeerSocket::open("[::1]:0".parse().unwrap(), &group, Some("lo")).unwrap();
+        PeerSocket::bind_and_join("[::1]:0".parse().unwrap(), &group, Some("lo")).unwrap();
     }
 
     #[test]
     fn an_interface_that_does_not_exist_is_named() {
-        let opened = PeerSocket::open("127.0.0.1:0".parse().unwrap(), &[], Some("no-such-if"));
+        let opened = PeerSocket::bind_and_join("127.0.0.1:0".parse().unwrap(), &[], Some("no-such-if"));
         assert!(opened.unwrap_err().to_string().contains("no-such-if"));
     }
 }

@@ -35,11 +35,11 @@ pub struct StampedSocket {
 
 impl StampedSocket {
     /// Binds to an address.
-    pub fn bind(address: SocketAddr) -> Result<Self, Error> {
+    pub fn bind_to(address: SocketAddr) -> Result<Self, Error> {
         let empty_at = monotonic_ns();
         let socket =
-            UdpSocket::bind(address).map_err(|error| Error::call("bind", address.to_string(), error))?;
-        socket.set_nonblocking(true).map_err(|error| Error::call("fcntl", "a UDP socket", error))?;
+            UdpSocket::bind(address).map_err(|error| Error::from_call("bind", address.to_string(), error))?;
+        socket.set_nonblocking(true).map_err(|error| Error::from_call("fcntl", "a UDP socket", error))?;
         let on: libc::c_int = 1;
         let length = length_of::<libc::c_int>();
         // SAFETY: the socket is open; the pointer is to a live value of the length given, which is only read.
@@ -53,31 +53,35 @@ impl StampedSocket {
             )
         };
         if done != 0 {
-            return Err(Error::last("setsockopt SO_TIMESTAMPNS", "a UDP socket"));
+            return Err(Error::last_os_error("setsockopt SO_TIMESTAMPNS", "a UDP socket"));
         }
         Ok(Self { socket, empty_at })
     }
 
     /// Address that it is bound to.
     pub fn address(&self) -> Result<SocketAddr, Error> {
-        self.socket.local_addr().map_err(|error| Error::call("getsockname", "a UDP socket", error))
+        self.socket.local_addr().map_err(|error| Error::from_call("getsockname", "a UDP socket", error))
     }
 
     /// Sends a datagram; returns the monotonic time just before.
-    pub fn send(&self, bytes: &[u8], to: SocketAddr) -> Result<u64, Error> {
+    pub fn send_datagram(&self, bytes: &[u8], to: SocketAddr) -> Result<u64, Error> {
         let before = monotonic_ns();
-        self.socket.send_to(bytes, to).map_err(|error| Error::call("sendto", to.to_string(), error))?;
+        self.socket.send_to(bytes, to).map_err(|error| Error::from_call("sendto", to.to_string(), error))?;
         Ok(before)
     }
 
     /// Waits for a datagram, for `wait` at most. `None`: nothing came.
-    pub fn receive(&mut self, wait: Duration, buffer: &mut [u8]) -> Result<Option<ArrivedDatagram>, Error> {
+    pub fn receive_datagram(
+        &mut self,
+        wait: Duration,
+        buffer: &mut [u8],
+    ) -> Result<Option<ArrivedDatagram>, Error> {
         match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timespec_of(wait))) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(Error::call("poll", "a UDP socket", errno)),
+            Err(errno) => return Err(Error::from_call("poll", "a UDP socket", errno)),
         }
         let looked_at = monotonic_ns();
-        let received = stamping::receive(&self.socket, buffer)?;
+        let received = stamping::receive_packet(&self.socket, buffer)?;
         let Some((packet, from)) = received.and_then(|packet| Some((packet, packet.from?))) else {
             self.empty_at = looked_at;
             return Ok(None);
@@ -110,19 +114,19 @@ mod tests {
     use super::*;
 
     fn exchange(address: &str) {
-        let one = StampedSocket::bind(address.parse().unwrap()).unwrap();
-        let mut other = StampedSocket::bind(address.parse().unwrap()).unwrap();
+        let one = StampedSocket::bind_to(address.parse().unwrap()).unwrap();
+        let mut other = StampedSocket::bind_to(address.parse().unwrap()).unwrap();
         for length in [1, 48, 500] {
-            let sent = one.send(&vec![7; length], other.address().unwrap()).unwrap();
+            let sent = one.send_datagram(&vec![7; length], other.address().unwrap()).unwrap();
             let mut buffer = [0; 100];
-            let arrival = other.receive(Duration::from_secs(10), &mut buffer).unwrap().unwrap();
+            let arrival = other.receive_datagram(Duration::from_secs(10), &mut buffer).unwrap().unwrap();
             let fetched = monotonic_ns();
             assert_eq!((arrival.length, arrival.from), (length.min(100), one.address().unwrap()));
             assert_eq!(buffer[..arrival.length], vec![7; arrival.length]);
             assert!(arrival.by_kernel);
             assert!(arrival.at_ns + arrival.bound_ns >= sent && arrival.at_ns <= fetched + arrival.bound_ns);
         }
-        assert_eq!(other.receive(Duration::ZERO, &mut [0; 10]).unwrap(), None);
+        assert_eq!(other.receive_datagram(Duration::ZERO, &mut [0; 10]).unwrap(), None);
     }
 
     #[test]
@@ -133,9 +137,9 @@ mod tests {
 
     #[test]
     fn a_datagram_to_where_nobody_listens_does_no_harm() {
-        let mut socket = StampedSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let gone = StampedSocket::bind("127.0.0.1:0".parse().unwrap()).unwrap().address().unwrap();
-        socket.send(b"anybody?", gone).unwrap();
-        assert_eq!(socket.receive(Duration::from_millis(20), &mut [0; 10]).unwrap(), None);
+        let mut socket = StampedSocket::bind_to("127.0.0.1:0".parse().unwrap()).unwrap();
+        let gone = StampedSocket::bind_to("127.0.0.1:0".parse().unwrap()).unwrap().address().unwrap();
+        socket.send_datagram(b"anybody?", gone).unwrap();
+        assert_eq!(socket.receive_datagram(Duration::from_millis(20), &mut [0; 10]).unwrap(), None);
     }
 }

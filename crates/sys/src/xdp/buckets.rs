@@ -3,7 +3,7 @@
 pub const BUCKETS: usize = crate::layout::send::BUCKETS;
 
 /// The largest value that falls into a bucket.
-pub fn largest(bucket: usize) -> u64 {
+pub fn largest_value(bucket: usize) -> u64 {
     if bucket < 8 {
         return bucket as u64;
     }
@@ -29,8 +29,8 @@ mod tests {
     fn every_value_is_in_the_bucket_that_ends_at_or_above_it() {
         for value in (0..2_000).chain([4_095, 4_096, 1 << 20, (1 << 30) + 12_345, 1 << 40]) {
             let bucket = bucket_of(value);
-            assert!(value <= largest(bucket), "{value} in {bucket}");
-            assert!(bucket == 0 || value > largest(bucket - 1), "{value} in {bucket}");
+            assert!(value <= largest_value(bucket), "{value} in {bucket}");
+            assert!(bucket == 0 || value > largest_value(bucket - 1), "{value} in {bucket}");
         }
     }
 }

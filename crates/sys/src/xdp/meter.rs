@@ -21,30 +21,30 @@ pub struct XdpMeter {
 
 impl XdpMeter {
     /// Reads the headers of what arrives at an interface from now on; with a filter, of what passes it.
-    pub fn open(
+    pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
         object: &str,
         options: XdpRxOptions,
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        let rx = XdpRx::with(&METER, netns, index, object, options, filter)?;
+        let rx = XdpRx::open_with_program(&METER, netns, index, object, options, filter)?;
         Ok(Self { rx })
     }
 
     /// Gives every header and beginning of a frame at hand to `sink`, at most `most`; returns how many. Does not wait.
-    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
-        self.rx.receive(most, sink)
+    pub fn receive_headers(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+        self.rx.receive_frames(most, sink)
     }
 
     /// Stops taking frames in: they go on to the kernel's stack. Takes no rights.
-    pub fn shut(&mut self) -> Result<(), Error> {
-        self.rx.shut()
+    pub fn stop_intake(&mut self) -> Result<(), Error> {
+        self.rx.stop_intake()
     }
 
     /// Number of frames so far that found their ring full.
-    pub fn dropped(&self) -> u64 {
-        self.rx.dropped()
+    pub fn dropped_frames(&self) -> u64 {
+        self.rx.dropped_frames()
     }
 }
 
@@ -56,26 +56,26 @@ pub struct UnattachedProgram {
 }
 
 impl UnattachedProgram {
-    pub fn load() -> Result<Self, Error> {
+    pub fn load_meter() -> Result<Self, Error> {
         let options = XdpRxOptions { native: true, snap: BEGINNING, pass: PassedFrames::Nothing };
-        let LoadedProgram { program, rings } = rx::load(&METER, options)?;
+        let LoadedProgram { program, rings } = rx::load_with_rings(&METER, options)?;
         Ok(Self { program, rings })
     }
 
     /// Runs it once on a frame of 14 bytes at least, and gives what it put into a ring.
-    pub fn run(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
+    pub fn run_on_frame(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
         self.program.run_once(frame)?;
         // As of a later time, because a fresh record would be held back.
-        self.rings.receive(1, clock::monotonic_ns().saturating_add(ring::SETTLED_NS), sink);
+        self.rings.receive_frames(1, clock::monotonic_ns().saturating_add(ring::SETTLED_NS), sink);
         Ok(())
     }
 
     /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds.
     pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
         // More frames would find the ring full, and the time of a drop would be measured.
-        let time = self.program.time(frame, ring::fitting(BEGINNING as usize));
+        let time = self.program.measure_run_ns(frame, ring::frames_per_ring(BEGINNING as usize));
         // Empties the ring for the next measurement.
-        self.rings.receive(usize::MAX, u64::MAX, &mut |_| ());
+        self.rings.receive_frames(usize::MAX, u64::MAX, &mut |_| ());
         time
     }
 }

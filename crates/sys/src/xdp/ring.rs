@@ -37,7 +37,7 @@ pub struct XdpFrame<'a> {
 
 /// Number of frames of a length that fit a ring.
 #[expect(clippy::cast_possible_truncation, reason = "a ring has 16 MiB")]
-pub(super) const fn fitting(len: usize) -> u32 {
+pub(super) const fn frames_per_ring(len: usize) -> u32 {
     (RING_BYTES / (HEAD + len.next_multiple_of(8))) as u32
 }
 
@@ -63,13 +63,20 @@ impl InterfaceRings {
     }
 
     /// Gives every record at hand to `sink`, at most `most`; returns how many.
-    pub(super) fn receive(&mut self, most: usize, now: u64, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
-        let used = self.look();
+    pub(super) fn receive_frames(
+        &mut self,
+        most: usize,
+        now: u64,
+        sink: &mut dyn FnMut(XdpFrame<'_>),
+    ) -> usize {
+        let used = self.read_written();
         let settled = if used > 1 { now.saturating_sub(SETTLED_NS) } else { u64::MAX };
         let mut given = 0;
         while given < most {
-            let Some(ring) = self.oldest().filter(|ring| self.cursors[*ring].next <= settled) else { break };
-            given += self.drain(ring, most - given, settled, sink);
+            let Some(ring) = self.oldest_ring().filter(|ring| self.cursors[*ring].next <= settled) else {
+                break;
+            };
+            given += self.drain_ring(ring, most - given, settled, sink);
         }
         // Only now may the programs overwrite what `sink` has seen.
         for (ring, cursor) in self.cursors.iter().enumerate() {
@@ -79,7 +86,7 @@ impl InterfaceRings {
     }
 
     /// Reads the writers' counters; returns how many rings were ever used.
-    fn look(&mut self) -> usize {
+    fn read_written(&mut self) -> usize {
         let mut used = 0;
         for ring in 0..self.cursors.len() {
             // Acquire: a record is whole once the counter has passed it.
@@ -94,19 +101,25 @@ impl InterfaceRings {
     fn note_next(&mut self, ring: usize) {
         let cursor = &mut self.cursors[ring];
         if cursor.read < cursor.written {
-            let at = ring * VALUE + DATA + offset(cursor.read);
+            let at = ring * VALUE + DATA + ring_offset(cursor.read);
             // Relaxed is enough: `look` has read the writer's counter with Acquire.
             cursor.next = self.area.long(at + record::TIME).load(Ordering::Relaxed);
         }
     }
 
-    fn oldest(&self) -> Option<usize> {
+    fn oldest_ring(&self) -> Option<usize> {
         let filled = self.cursors.iter().enumerate().filter(|(_, c)| c.read < c.written);
         filled.min_by_key(|(_, c)| c.next).map(|(ring, _)| ring)
     }
 
     /// Gives frames of one ring as long as no other has an older one.
-    fn drain(&mut self, ring: usize, most: usize, settled: u64, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+    fn drain_ring(
+        &mut self,
+        ring: usize,
+        most: usize,
+        settled: u64,
+        sink: &mut dyn FnMut(XdpFrame<'_>),
+    ) -> usize {
         let others = self.cursors.iter().enumerate().filter(|(i, c)| *i != ring && c.read < c.written);
         let until = others.map(|(_, c)| c.next).min().unwrap_or(u64::MAX).min(settled);
         let mut given = 0;
@@ -115,7 +128,7 @@ impl InterfaceRings {
             if cursor.read >= cursor.written || cursor.next > until {
                 break;
             }
-            let at = ring * VALUE + DATA + offset(cursor.read);
+            let at = ring * VALUE + DATA + ring_offset(cursor.read);
             let full_len = self.area.number(at + record::FULL_LEN) as usize;
             // Never more than the longest record is read, even if a record states more: the spare bytes behind a ring hold that.
             let stated = self.area.number(at + record::LEN);
@@ -131,13 +144,13 @@ impl InterfaceRings {
     }
 
     /// Number of frames that found their ring full.
-    pub(super) fn dropped(&self) -> u64 {
+    pub(super) fn dropped_frames(&self) -> u64 {
         (0..self.cursors.len())
             .map(|ring| self.area.long(ring * VALUE + DROPPED).load(Ordering::Relaxed))
             .sum()
     }
 }
 
-pub(super) fn offset(counter: u64) -> usize {
+pub(super) fn ring_offset(counter: u64) -> usize {
     place_in_ring(counter, RING)
 }

@@ -54,18 +54,18 @@ pub struct XdpRx {
 
 impl XdpRx {
     /// Receives on an interface from now on. Received frames do not reach the kernel's stack.
-    pub fn open(
+    pub fn open_on_interface(
         netns: &NetNs,
         index: u32,
         object: &str,
         options: XdpRxOptions,
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        Self::with(&RECEIVE, netns, index, object, options, filter)
+        Self::open_with_program(&RECEIVE, netns, index, object, options, filter)
     }
 
     /// Opens with another program that fills the same rings.
-    pub(super) fn with(
+    pub(super) fn open_with_program(
         code: &BpfObject<'_>,
         netns: &NetNs,
         index: u32,
@@ -73,41 +73,41 @@ impl XdpRx {
         options: XdpRxOptions,
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        let LoadedProgram { program, rings } = load(code, options)?;
-        let in_front = filter.map(|filter| FilterInFront::load(&program, filter)).transpose()?;
+        let LoadedProgram { program, rings } = load_with_rings(code, options)?;
+        let in_front = filter.map(|filter| FilterInFront::load_in_front(&program, filter)).transpose()?;
         let first = in_front.as_ref().map_or(&program, |in_front| &in_front.filter);
-        let shut = BpfProgram::load("shut", &super::PASS, true)?;
-        let attachment = first.attach(netns, index, options.native, object)?;
+        let shut = BpfProgram::load_xdp("shut", &super::PASS, true)?;
+        let attachment = first.attach_xdp(netns, index, options.native, object)?;
         Ok(Self { attachment, program, behind: in_front.map(|in_front| in_front.table), shut, rings })
     }
 
     /// Receives only what passes `filter` from now on; other frames go on to the kernel's stack.
-    pub fn narrow(&mut self, filter: FilterMaker<'_>) -> Result<(), Error> {
-        let in_front = FilterInFront::load(&self.program, filter)?;
-        self.attachment.replace(&in_front.filter)?;
+    pub fn narrow_to_filter(&mut self, filter: FilterMaker<'_>) -> Result<(), Error> {
+        let in_front = FilterInFront::load_in_front(&self.program, filter)?;
+        self.attachment.replace_program(&in_front.filter)?;
         self.behind = Some(in_front.table);
         Ok(())
     }
 
     /// Stops taking frames in: they go on to the kernel's stack. Takes no rights.
-    pub fn shut(&mut self) -> Result<(), Error> {
-        self.attachment.replace(&self.shut)
+    pub fn stop_intake(&mut self) -> Result<(), Error> {
+        self.attachment.replace_program(&self.shut)
     }
 
     /// Measures the program's time for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
         let options = XdpRxOptions { native: true, snap: LONGEST, pass: PassedFrames::Nothing };
-        load(&RECEIVE, options)?.program.time(frame, ring::fitting(frame.len()))
+        load_with_rings(&RECEIVE, options)?.program.measure_run_ns(frame, ring::frames_per_ring(frame.len()))
     }
 
     /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
-    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
-        self.rings.receive(most, clock::monotonic_ns(), sink)
+    pub fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+        self.rings.receive_frames(most, clock::monotonic_ns(), sink)
     }
 
     /// Number of frames so far that found their ring full.
-    pub fn dropped(&self) -> u64 {
-        self.rings.dropped()
+    pub fn dropped_frames(&self) -> u64 {
+        self.rings.dropped_frames()
     }
 }
 
@@ -118,14 +118,14 @@ struct FilterInFront {
 }
 
 impl FilterInFront {
-    fn load(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<Self, Error> {
-        let table = BpfMap::create("behind", MapKind::Programs, 4, 1)?;
+    fn load_in_front(program: &BpfProgram, filter: FilterMaker<'_>) -> Result<Self, Error> {
+        let table = BpfMap::create_zeroed("behind", MapKind::Programs, 4, 1)?;
         table.set_program(0, program)?;
         // r1 = context; r2 = table (two instructions); r3 = 0; call bpf_tail_call; then, if that failed, pass.
         let [load, rest] = table.load_into(2);
         let pass = [0xb7 | 2 << 32, 0x95];
         let wanted = [0x61bf, load, rest, 0x3b7, 0x85 | 12 << 32, pass[0], pass[1]];
-        Ok(Self { filter: BpfProgram::load("filter", &filter(&wanted, &pass), true)?, table })
+        Ok(Self { filter: BpfProgram::load_xdp("filter", &filter(&wanted, &pass), true)?, table })
     }
 }
 
@@ -136,10 +136,10 @@ pub(super) struct LoadedProgram {
 }
 
 /// Loads a program with its rings, empty.
-pub(super) fn load(code: &BpfObject<'_>, options: XdpRxOptions) -> Result<LoadedProgram, Error> {
+pub(super) fn load_with_rings(code: &BpfObject<'_>, options: XdpRxOptions) -> Result<LoadedProgram, Error> {
     let processors = sched::possible_cpus();
-    let rings = BpfMap::create("rings", MapKind::SharedArray, VALUE, processors)?;
-    let settings_map = BpfMap::create("settings", MapKind::Array, settings::SIZE, 1)?;
+    let rings = BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, processors)?;
+    let settings_map = BpfMap::create_zeroed("settings", MapKind::Array, settings::SIZE, 1)?;
     let answer = match options.pass {
         PassedFrames::Nothing => DROP,
         PassedFrames::Neighbours => BY_KIND,
@@ -148,8 +148,8 @@ pub(super) fn load(code: &BpfObject<'_>, options: XdpRxOptions) -> Result<Loaded
     let mut value = [0; settings::SIZE];
     value[settings::SNAP..settings::SNAP + 4].copy_from_slice(&options.snap.min(LONGEST).to_ne_bytes());
     value[settings::ANSWER..settings::ANSWER + 4].copy_from_slice(&answer.to_ne_bytes());
-    settings_map.set(0, &value)?;
-    let code = code.program(SECTION, &[&rings, &settings_map])?;
-    let program = BpfProgram::load("receive", &code, true)?;
-    Ok(LoadedProgram { program, rings: InterfaceRings::new(rings.share()?, processors as usize) })
+    settings_map.set_value(0, &value)?;
+    let code = code.link_program(SECTION, &[&rings, &settings_map])?;
+    let program = BpfProgram::load_xdp("receive", &code, true)?;
+    Ok(LoadedProgram { program, rings: InterfaceRings::new(rings.share_memory()?, processors as usize) })
 }

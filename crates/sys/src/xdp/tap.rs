@@ -10,10 +10,10 @@
 //!
 //! Invariant: all counts are in one map, the [`TapCounts`], which anyone who finds it can read.
 
-mod books;
+mod counters;
 mod watch;
 
-pub use books::{FailedCounts, HandedCounts, InboundCounts, OutboundCounts, TapCounts};
+pub use counters::{FailedCounts, HandedCounts, InboundCounts, OutboundCounts, TapCounts};
 
 use super::TAP;
 use super::ring::{InterfaceRings, VALUE, XdpFrame};
@@ -81,43 +81,44 @@ pub struct TapRings {
 
 impl TapRings {
     /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
-    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
-        self.rings.receive(most, clock::monotonic_ns(), sink)
+    pub fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+        self.rings.receive_frames(most, clock::monotonic_ns(), sink)
     }
 
     /// Number of frames so far that found their ring full.
-    pub fn dropped(&self) -> u64 {
-        self.rings.dropped()
+    pub fn dropped_frames(&self) -> u64 {
+        self.rings.dropped_frames()
     }
 }
 
 impl TapForwarding {
     /// Starts forwarding. With a filter, only frames that pass it are copied.
-    pub fn begin(
+    pub fn begin_forwarding(
         netns: &NetNs,
         orders: &TapOrders,
         names: [&str; 2],
         filter: Option<FilterMaker<'_>>,
     ) -> Result<Self, Error> {
-        let books = TapCounts::create()?;
-        let numbers = BpfMap::create("numbers", MapKind::Array, 64, 2)?;
+        let counts = TapCounts::create_map()?;
+        let numbers = BpfMap::create_zeroed("numbers", MapKind::Array, 64, 2)?;
         // Before the first frame, so that no handed-over frame goes unseen.
-        let watch = RedirectWatch::begin(netns, orders, &books);
-        let mut forwarding = Self { attachments: Vec::new(), watch, books, behind: Vec::new(), rings: None };
+        let watch = RedirectWatch::begin_watch(netns, orders, &counts);
+        let mut forwarding =
+            Self { attachments: Vec::new(), watch, books: counts, behind: Vec::new(), rings: None };
         let mut first = Vec::new();
         let mut rings = Vec::new();
         for direction in [0, 1] {
-            let maps = DirectionMaps::create(netns, orders, direction, &forwarding.books, &numbers)?;
-            let entry = maps.entry(orders, filter)?;
+            let maps = DirectionMaps::create_maps(netns, orders, direction, &forwarding.books, &numbers)?;
+            let entry = maps.load_entry(orders, filter)?;
             forwarding.behind.extend(entry.table);
-            rings.extend(maps.share()?);
+            rings.extend(maps.share_rings()?);
             first.push(entry.program);
         }
         forwarding.rings = <[TapRings; 2]>::try_from(rings).ok();
         // Both programs exist by now: between the two attachments there is no more than a system call.
         for (direction, program) in first.iter().enumerate() {
             let side = orders.sides[direction];
-            forwarding.attachments.push(program.attach(netns, side, orders.native, names[direction])?);
+            forwarding.attachments.push(program.attach_xdp(netns, side, orders.native, names[direction])?);
         }
         Ok(forwarding)
     }
@@ -127,43 +128,43 @@ impl TapForwarding {
         self.rings.take()
     }
 
-    pub fn books(&self) -> &TapCounts {
+    pub fn counts(&self) -> &TapCounts {
         &self.books
     }
 
     /// Reason why it is unknown what the drivers refused, if it is.
-    pub fn blindness(&self) -> Option<&Error> {
-        self.watch.blindness()
+    pub fn watch_error(&self) -> Option<&Error> {
+        self.watch.watch_error()
     }
 
     /// Pins it in a directory of the BPF file system, where others find it. With `stays`, forwarding goes on without this process.
-    pub fn pin(&self, directory: &Path, stays: bool) -> Result<(), Error> {
+    pub fn pin_in(&self, directory: &Path, stays: bool) -> Result<(), Error> {
         private_files::create_directories(directory)
-            .map_err(|error| Error::call("mkdir", directory.display().to_string(), error))?;
-        self.books.pin(&directory.join(BOOKS))?;
+            .map_err(|error| Error::from_call("mkdir", directory.display().to_string(), error))?;
+        self.books.pin_at(&directory.join(COUNTS_FILE))?;
         if !stays {
             return Ok(());
         }
         for (index, table) in self.behind.iter().enumerate() {
-            table.pin(&directory.join(format!("table{index}")))?;
+            table.pin_at(&directory.join(format!("table{index}")))?;
         }
-        self.watch.pin(directory)?;
+        self.watch.pin_in(directory)?;
         for (attachment, name) in self.attachments.iter().zip(SIDES) {
-            attachment.pin(&directory.join(name))?;
+            attachment.pin_at(&directory.join(name))?;
         }
         Ok(())
     }
 
     /// Ends the forwarding, even if it is pinned; the counters stay readable.
-    pub fn end(&mut self) {
+    pub fn end_forwarding(&mut self) {
         for attachment in self.attachments.drain(..) {
             // An interface that has gone has taken the program with it.
-            best_effort(attachment.detach("a side of the tap"));
+            best_effort(attachment.detach_program("a side of the tap"));
         }
     }
 }
 
-const BOOKS: &str = "books";
+const COUNTS_FILE: &str = "books";
 /// Names of the attachments.
 const SIDES: [&str; 2] = ["side0", "side1"];
 
@@ -176,11 +177,14 @@ pub struct PinnedForwarding {
 
 impl PinnedForwarding {
     /// Finds the forwarding of that directory.
-    pub fn find(directory: &Path) -> Result<Self, Error> {
-        Ok(Self { directory: directory.to_owned(), books: TapCounts::pinned(&directory.join(BOOKS))? })
+    pub fn find_in(directory: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            directory: directory.to_owned(),
+            books: TapCounts::open_pinned(&directory.join(COUNTS_FILE))?,
+        })
     }
 
-    pub fn books(&self) -> &TapCounts {
+    pub fn counts(&self) -> &TapCounts {
         &self.books
     }
 
@@ -190,12 +194,12 @@ impl PinnedForwarding {
     }
 
     /// Ends the forwarding; the counters stay readable.
-    pub fn end(&self) -> Result<(), Error> {
+    pub fn end_forwarding(&self) -> Result<(), Error> {
         for name in SIDES {
             let path = self.directory.join(name);
             if path.exists() {
                 // An interface that has gone has taken the program with it.
-                best_effort(BpfAttachment::pinned(&path)?.detach("a side of the tap"));
+                best_effort(BpfAttachment::open_pinned(&path)?.detach_program("a side of the tap"));
             }
         }
         Ok(())
@@ -203,13 +207,13 @@ impl PinnedForwarding {
 
     /// Removes all names: programs and maps that no process holds end with them. A user without access to the
     /// directory cannot have pinned anything there.
-    pub fn remove(directory: &Path) -> Result<(), Error> {
+    pub fn remove_pins(directory: &Path) -> Result<(), Error> {
         if directory.symlink_metadata().is_err() {
             return Ok(());
         }
         match std::fs::remove_dir_all(directory) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(Error::call("remove", directory.display().to_string(), error))
+                Err(Error::from_call("remove", directory.display().to_string(), error))
             }
             _ => Ok(()),
         }
@@ -218,13 +222,13 @@ impl PinnedForwarding {
 
 /// Makes sure that there is a file system for pins.
 pub fn prepare_pins() -> Result<(), Error> {
-    pin::mount()
+    pin::mount_bpffs()
 }
 
 /// Maps of one direction.
 struct DirectionMaps<'a> {
     direction: usize,
-    books: &'a BpfMap,
+    counts: &'a BpfMap,
     numbers: &'a BpfMap,
     orders: BpfMap,
     peer: BpfMap,
@@ -233,27 +237,27 @@ struct DirectionMaps<'a> {
 }
 
 impl<'a> DirectionMaps<'a> {
-    fn create(
+    fn create_maps(
         netns: &NetNs,
         orders: &TapOrders,
         direction: usize,
-        books: &'a TapCounts,
+        counts: &'a TapCounts,
         numbers: &'a BpfMap,
     ) -> Result<Self, Error> {
         let rings = orders
             .capture
-            .map(|_| BpfMap::create("rings", MapKind::SharedArray, VALUE, sched::possible_cpus()));
+            .map(|_| BpfMap::create_zeroed("rings", MapKind::SharedArray, VALUE, sched::possible_cpus()));
         let exits = clamp_to_u32(orders.mirrors.len() + 1);
         let maps = Self {
             direction,
-            books: books.map(),
+            counts: counts.map(),
             numbers,
-            orders: BpfMap::create("orders", MapKind::Array, ORDERS, 1)?,
-            peer: BpfMap::create("peer", MapKind::Exits, 8, 1)?,
-            exits: BpfMap::create("exits", MapKind::Exits, 8, exits)?,
+            orders: BpfMap::create_zeroed("orders", MapKind::Array, ORDERS, 1)?,
+            peer: BpfMap::create_zeroed("peer", MapKind::Exits, 8, 1)?,
+            exits: BpfMap::create_zeroed("exits", MapKind::Exits, 8, exits)?,
             rings: rings.transpose()?,
         };
-        maps.orders.set(0, &direction_orders(orders, direction))?;
+        maps.orders.set_value(0, &direction_orders(orders, direction))?;
         maps.set_exits(netns, orders)?;
         Ok(maps)
     }
@@ -267,7 +271,7 @@ impl<'a> DirectionMaps<'a> {
             self.exits.set_exit(netns, index, mirror.index, Some(&program))?;
             index += 1;
         }
-        let bare = if orders.trailer { Some(load(AttachPoint::Exit, "bare", &[])?) } else { None };
+        let bare = if orders.trailer { Some(load_program(AttachPoint::Exit, "bare", &[])?) } else { None };
         self.exits.set_exit(netns, index, peer, bare.as_ref())?;
         self.peer.set_exit(netns, 0, peer, None)
     }
@@ -278,31 +282,33 @@ impl<'a> DirectionMaps<'a> {
         number: usize,
         mirror: &MirrorTarget,
     ) -> Result<BpfProgram, Error> {
-        let own = BpfMap::create("orders", MapKind::Array, ORDERS, 1)?;
-        own.set(0, &mirror_orders(orders, self.direction, number, mirror))?;
-        load(AttachPoint::Exit, "mirror", &[&own, self.books])
+        let own = BpfMap::create_zeroed("orders", MapKind::Array, ORDERS, 1)?;
+        own.set_value(0, &mirror_orders(orders, self.direction, number, mirror))?;
+        load_program(AttachPoint::Exit, "mirror", &[&own, self.counts])
     }
 
-    fn entry(&self, orders: &TapOrders, filter: Option<FilterMaker<'_>>) -> Result<TapEntry, Error> {
-        let mut maps = vec![&self.orders, self.books, self.numbers, &self.peer, &self.exits];
+    fn load_entry(&self, orders: &TapOrders, filter: Option<FilterMaker<'_>>) -> Result<TapEntry, Error> {
+        let mut maps = vec![&self.orders, self.counts, self.numbers, &self.peer, &self.exits];
         maps.extend(&self.rings);
         if orders.mirrors.is_empty() && orders.capture.is_none() {
-            let program = load(AttachPoint::Interface, "plain", &maps)?;
+            let program = load_program(AttachPoint::Interface, "plain", &maps)?;
             return Ok(TapEntry { program, table: None });
         }
         let section = if self.rings.is_some() { "record" } else { "copy" };
-        let copy = load(AttachPoint::Interface, section, &maps)?;
+        let copy = load_program(AttachPoint::Interface, section, &maps)?;
         let Some(filter) = filter else { return Ok(TapEntry { program: copy, table: None }) };
-        let table = BpfMap::create("behind", MapKind::Programs, 4, 2)?;
+        let table = BpfMap::create_zeroed("behind", MapKind::Programs, 4, 2)?;
         table.set_program(0, &copy)?;
-        table.set_program(1, &load(AttachPoint::Interface, "plain", &maps)?)?;
+        table.set_program(1, &load_program(AttachPoint::Interface, "plain", &maps)?)?;
         let code = filter(&tail_call(&table, 0), &tail_call(&table, 1));
-        Ok(TapEntry { program: BpfProgram::load("filter", &code, true)?, table: Some(table) })
+        Ok(TapEntry { program: BpfProgram::load_xdp("filter", &code, true)?, table: Some(table) })
     }
 
-    fn share(&self) -> Result<Option<TapRings>, Error> {
+    fn share_rings(&self) -> Result<Option<TapRings>, Error> {
         let Some(rings) = &self.rings else { return Ok(None) };
-        Ok(Some(TapRings { rings: InterfaceRings::new(rings.share()?, sched::possible_cpus() as usize) }))
+        Ok(Some(TapRings {
+            rings: InterfaceRings::new(rings.share_memory()?, sched::possible_cpus() as usize),
+        }))
     }
 }
 
@@ -318,8 +324,8 @@ fn tail_call(table: &BpfMap, which: u64) -> [BpfInstruction; 7] {
     [0x61bf, load, rest, 0x3b7 | which << 32, 0x85 | 12 << 32, 0xb7, 0x95]
 }
 
-fn load(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<BpfProgram, Error> {
-    BpfProgram::load_for(place, section, &TAP.program(section, maps)?, place != AttachPoint::Tracepoint)
+fn load_program(place: AttachPoint, section: &'static str, maps: &[&BpfMap]) -> Result<BpfProgram, Error> {
+    BpfProgram::load_for(place, section, &TAP.link_program(section, maps)?, place != AttachPoint::Tracepoint)
 }
 
 /// Whole seconds from TAI to the time since 1970, in ns; zero if the kernel does not have the leap seconds.
@@ -333,7 +339,7 @@ fn since_1970() -> i64 {
 fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
     let mut stations = [0u64; MIRRORS];
     for (place, to) in stations.iter_mut().zip(orders.mirrors.iter().filter_map(|mirror| mirror.to)) {
-        *place = station(to);
+        *place = encode_station(to);
     }
     let mirrors = clamp_to_u32(orders.mirrors.len());
     let capture = orders.capture.map_or(0, |snap| snap.min(LONGEST));
@@ -345,14 +351,14 @@ fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
         (fields::CAPTURE, capture),
         (fields::TRAILER, orders.trailer.into()),
     ];
-    encode(&words, &stations)
+    encode_orders(&words, &stations)
 }
 
 /// `struct orders` of a mirror.
 fn mirror_orders(orders: &TapOrders, direction: usize, number: usize, mirror: &MirrorTarget) -> Vec<u8> {
     let mut stations = [0u64; MIRRORS];
-    stations[0] = mirror.to.map_or(0, station);
-    let book = books::outbound(direction, number);
+    stations[0] = mirror.to.map_or(0, encode_station);
+    let book = counters::outbound_index(direction, number);
     let rewrite = u32::from(mirror.to.is_some());
     let side = u32::from(direction == 1);
     let words = [
@@ -363,10 +369,10 @@ fn mirror_orders(orders: &TapOrders, direction: usize, number: usize, mirror: &M
         (fields::TRAILER, orders.trailer.into()),
         (fields::REWRITE, rewrite),
     ];
-    encode(&words, &stations)
+    encode_orders(&words, &stations)
 }
 
-fn encode(words: &[(usize, u32)], stations: &[u64; MIRRORS]) -> Vec<u8> {
+fn encode_orders(words: &[(usize, u32)], stations: &[u64; MIRRORS]) -> Vec<u8> {
     let mut bytes = vec![0; fields::SIZE];
     for (at, word) in words {
         bytes[*at..at + 4].copy_from_slice(&word.to_ne_bytes());
@@ -379,7 +385,7 @@ fn encode(words: &[(usize, u32)], stations: &[u64; MIRRORS]) -> Vec<u8> {
 }
 
 /// An address as the program reads it: the first six bytes of a number.
-fn station(mac: Mac) -> u64 {
+fn encode_station(mac: Mac) -> u64 {
     let mut bytes = [0; 8];
     bytes[..6].copy_from_slice(&mac);
     u64::from_ne_bytes(bytes)

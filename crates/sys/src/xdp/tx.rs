@@ -5,7 +5,7 @@
 //!  caller -> tables (shapes, fields, fills), once -> runs ("200 frames of shape 3 from now on") -> program -> interface
 //!  caller <- counters per lane, histograms <- program
 //! ```
-//! The thread spins while it lives. [`LiveTx::stop`] ends sending at once, dropping ends the thread.
+//! The thread spins while it lives. [`LiveTx::stop_sending`] ends sending at once, dropping ends the thread.
 
 mod runs;
 mod tables;
@@ -62,7 +62,7 @@ pub struct LivePace {
     /// Divisor: while the program catches up, its lag shrinks by the time that passes divided by this.
     pub part: u64,
     /// Time without being on time after which it makes good hold-ups of `hold_up_ns` at once.
-    pub patience_ns: u64,
+    pub catch_up_timeout_ns: u64,
     pub hold_up_ns: u64,
     /// Tolerance: frames may follow those before them this much sooner than planned without counting as ahead.
     pub tolerance_ns: u64,
@@ -102,19 +102,20 @@ pub struct LiveTx {
 
 impl LiveTx {
     /// Loads the program with its tables. Frames will leave through the interface with this number.
-    pub fn open(index: u32, tables: &FrameTables, options: LiveOptions) -> Result<Self, Error> {
+    pub fn open_on_interface(index: u32, tables: &FrameTables, options: LiveOptions) -> Result<Self, Error> {
         assert!(options.batch.is_power_of_two() && options.batch <= MOST_BATCH, "batch {}", options.batch);
-        let control_map = BpfMap::create("control", MapKind::SharedArray, control::SIZE, 1)?;
-        let lanes = BpfMap::create("lanes", MapKind::SharedArray, lane::SIZE, tables.lanes)?;
-        let table_maps = tables.maps()?;
-        let scratch = BpfMap::create("scratch", MapKind::Array, layout::scratch::SIZE, 1)?;
+        let control_map = BpfMap::create_zeroed("control", MapKind::SharedArray, control::SIZE, 1)?;
+        let lanes = BpfMap::create_zeroed("lanes", MapKind::SharedArray, lane::SIZE, tables.lanes)?;
+        let table_maps = tables.create_maps()?;
+        let scratch = BpfMap::create_zeroed("scratch", MapKind::Array, layout::scratch::SIZE, 1)?;
         let TableMaps { shapes, ops, values, fills } = &table_maps;
         let maps = [&control_map, &lanes, shapes, ops, values, fills, &scratch];
-        let program = BpfProgram::load("send", &SEND.program(SECTION, &maps)?, false)?;
+        let program = BpfProgram::load_xdp("send", &SEND.link_program(SECTION, &maps)?, false)?;
         // The program does not run yet, so plain writes are enough.
-        let mut shared = control_map.share()?;
+        let mut shared = control_map.share_memory()?;
         shared.bytes_mut(control::KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
-        let LivePace { slack_ns, part, patience_ns, hold_up_ns, tolerance_ns } = options.pace;
+        let LivePace { slack_ns, part, catch_up_timeout_ns: patience_ns, hold_up_ns, tolerance_ns } =
+            options.pace;
         let numbers = [
             (control::LATE_AFTER, options.late_after_ns),
             (control::SLACK, slack_ns),
@@ -132,11 +133,11 @@ impl LiveTx {
         let longest = tables.shapes.iter().map(|shape| shape.len as usize).max().unwrap_or(60);
         let frame = vec![0; longest.min(LONGEST)];
         let shared = SharedSender { program, quit: AtomicBool::new(false), frame, batch: options.batch };
-        Ok(Self { shared: Arc::new(shared), runs, lanes: lanes.share()?, thread: None })
+        Ok(Self { shared: Arc::new(shared), runs, lanes: lanes.share_memory()?, thread: None })
     }
 
     /// Starts the thread that runs the program, in the interface's namespace. From now on frames leave when they are due.
-    pub fn start(&mut self, netns: &NetNs, name: String) -> Result<(), Error> {
+    pub fn start_thread(&mut self, netns: &NetNs, name: String) -> Result<(), Error> {
         signal::allow_nudges()?;
         let shared = Arc::clone(&self.shared);
         self.thread = Some(netns.spawn_in(name, move || {
@@ -152,18 +153,18 @@ impl LiveTx {
     }
 
     /// Hands a run over; `false` if too many wait.
-    pub fn push(&mut self, run: &FrameRun) -> bool {
-        self.runs.push(run)
+    pub fn push_run(&mut self, run: &FrameRun) -> bool {
+        self.runs.push_run(run)
     }
 
     /// Ends sending at once, whatever was pushed; a frame in the making still leaves.
-    pub fn stop(&self) {
-        self.runs.stop();
+    pub fn stop_sending(&self) {
+        self.runs.stop_sending();
     }
 
     /// Reads how far the program is.
-    pub fn progress(&self) -> RunProgress {
-        self.runs.progress()
+    pub fn read_progress(&self) -> RunProgress {
+        self.runs.read_progress()
     }
 
     /// Returns true if everything that was pushed has been made. It may still wait for the end of its batch.
@@ -172,33 +173,33 @@ impl LiveTx {
     }
 
     /// Runs pushed and not begun.
-    pub fn waiting(&self) -> u64 {
-        self.runs.waiting()
+    pub fn waiting_runs(&self) -> u64 {
+        self.runs.waiting_runs()
     }
 
     /// Returns an error if the thread has ended by itself.
-    pub fn check(&mut self) -> Result<(), Error> {
+    pub fn check_thread(&mut self) -> Result<(), Error> {
         if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
-            return self.end();
+            return self.end_thread();
         }
         Ok(())
     }
 
     /// Ends the thread. All frames made are handed over by then.
-    pub fn end(&mut self) -> Result<(), Error> {
-        self.stop();
+    pub fn end_thread(&mut self) -> Result<(), Error> {
+        self.stop_sending();
         self.shared.quit.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return Ok(()) };
         while !thread.is_finished() {
             // A nudge that comes while the thread is between two calls is lost: repeated until the thread has seen `quit`.
-            signal::nudge(&thread);
+            signal::nudge_thread(&thread);
             std::thread::sleep(Duration::from_micros(200));
         }
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 
     /// Reads the counts of a lane.
-    pub fn lane(&self, lane: u32) -> LaneCounts {
+    pub fn read_lane(&self, lane: u32) -> LaneCounts {
         LaneCounts {
             frames: self.lane_field(lane, lane::FRAMES),
             bytes: self.lane_field(lane, lane::BYTES),
@@ -214,14 +215,14 @@ impl LiveTx {
     }
 
     /// Histogram of a lane: frames by how long after their due time they were made, in the buckets of [`super::buckets`].
-    pub fn errors(&self, lane: u32) -> Vec<u64> {
+    pub fn lane_errors(&self, lane: u32) -> Vec<u64> {
         let start = lane as usize * lane::SIZE + lane::ERRORS;
         (0..BUCKETS).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
     }
 
     /// Histogram of hand-overs: frames by how long after they were made their batch had been handed over for certain, and
     /// the longest such time.
-    pub fn bounds(&self) -> (Vec<u64>, u64) {
+    pub fn hand_over_bounds(&self) -> (Vec<u64>, u64) {
         let bounds = (0..BUCKETS).map(|bucket| self.control_field(control::BOUNDS + 8 * bucket));
         (bounds.collect(), self.control_field(control::BOUNDS_MAX))
     }
@@ -234,14 +235,14 @@ impl LiveTx {
     pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
         const FRAMES: u32 = 1 << 20;
         let run = FrameRun { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };
-        assert!(self.thread.is_none() && self.push(&run), "only before the start");
-        self.shared.program.time(&self.shared.frame, FRAMES)
+        assert!(self.thread.is_none() && self.push_run(&run), "only before the start");
+        self.shared.program.measure_run_ns(&self.shared.frame, FRAMES)
     }
 
     /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
     pub fn make_once(&mut self, shape: u32, number: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
         let run = FrameRun { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape };
-        assert!(self.thread.is_none() && self.push(&run), "only before the start");
+        assert!(self.thread.is_none() && self.push_run(&run), "only before the start");
         let longest = self.shared.frame.len();
         let (answer, frame) = self.shared.program.run_once(&vec![0xa5; longest])?;
         Ok((answer == REDIRECT && frame.len() == len).then_some(frame))
@@ -253,7 +254,7 @@ const REDIRECT: u32 = 4;
 
 impl Drop for LiveTx {
     fn drop(&mut self) {
-        // A sender is dropped without `end` only while another error is handled.
-        drop(self.end());
+        // A sender is dropped without `end_thread` only while another error is handled.
+        drop(self.end_thread());
     }
 }

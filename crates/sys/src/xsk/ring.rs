@@ -34,53 +34,53 @@ impl XskRing {
     }
 
     /// Counter of entries put in.
-    pub(super) fn produced(&self) -> u32 {
+    pub(super) fn produced_count(&self) -> u32 {
         // Acquire: entries are read after the counter that shows them.
         self.area.word(self.layout.producer).load(Ordering::Acquire)
     }
 
     /// Counter of entries taken out.
-    pub(super) fn consumed(&self) -> u32 {
+    pub(super) fn consumed_count(&self) -> u32 {
         // Acquire: entries are written again after the counter that frees them.
         self.area.word(self.layout.consumer).load(Ordering::Acquire)
     }
 
     /// Publishes entries up to `count` to the other side.
-    pub(super) fn produce(&self, count: u32) {
+    pub(super) fn publish_produced(&self, count: u32) {
         // Release: entries are written before the counter that shows them.
         self.area.word(self.layout.producer).store(count, Ordering::Release);
     }
 
     /// Gives entries up to `count` back to the other side.
-    pub(super) fn consume(&self, count: u32) {
+    pub(super) fn publish_consumed(&self, count: u32) {
         // Release: entries are read before the counter that frees them.
         self.area.word(self.layout.consumer).store(count, Ordering::Release);
     }
 
     /// Returns true if the kernel sleeps until it is kicked.
-    pub(super) fn sleeps(&self) -> bool {
+    pub(super) fn needs_wakeup(&self) -> bool {
         self.area.word(self.layout.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
 
     /// Bytes of the entry with this number, which must be ours.
     pub(super) fn entry(&self, number: u32) -> &[u8] {
-        self.area.bytes(self.offset(number), self.entry)
+        self.area.bytes(self.entry_offset(number), self.entry)
     }
 
     /// Mutable bytes of the entry.
     pub(super) fn entry_mut(&mut self, number: u32) -> &mut [u8] {
-        let offset = self.offset(number);
+        let offset = self.entry_offset(number);
         self.area.bytes_mut(offset, self.entry)
     }
 
     /// The entry as a 64-bit number.
-    pub(super) fn address(&self, number: u32) -> u64 {
+    pub(super) fn entry_address(&self, number: u32) -> u64 {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(&self.entry(number)[..8]);
         u64::from_ne_bytes(bytes)
     }
 
-    fn offset(&self, number: u32) -> usize {
+    fn entry_offset(&self, number: u32) -> usize {
         self.layout.entries + self.entry * (number & (self.size - 1)) as usize
     }
 }

@@ -47,16 +47,16 @@ impl SlotShape {
         Self { chunk, pieces: longest.div_ceil(chunk).max(1), slots }
     }
 
-    pub(super) fn slot(self) -> usize {
+    pub(super) fn slot_bytes(self) -> usize {
         self.chunk * self.pieces
     }
 
     pub(super) fn bytes(self) -> usize {
-        self.slot() * self.slots
+        self.slot_bytes() * self.slots
     }
 
     /// Entries of the rings.
-    pub(super) fn entries(self) -> usize {
+    pub(super) fn ring_entries(self) -> usize {
         (self.slots * self.pieces).next_power_of_two()
     }
 }
@@ -104,7 +104,7 @@ impl FrameSlots {
             free: (0..slots).rev().collect(),
             lengths: vec![0; shape.slots],
             due: vec![0; shape.slots],
-            waiting: VecDeque::with_capacity(shape.entries() + 1),
+            waiting: VecDeque::with_capacity(shape.ring_entries() + 1),
             reached: 0,
             produced: 0,
             consumed: 0,
@@ -115,33 +115,33 @@ impl FrameSlots {
     }
 
     /// The next free slot; `None` while all are on their way.
-    pub(super) fn next(&mut self) -> Option<&mut [u8]> {
+    pub(super) fn next_slot(&mut self) -> Option<&mut [u8]> {
         if self.free.is_empty() || !self.has_room() {
-            self.reap();
+            self.reap_slots();
         }
         let slot = *self.free.last().filter(|_| self.has_room())?;
-        let at = slot as usize * self.shape.slot();
-        Some(self.memory.bytes_mut(at, self.shape.slot()))
+        let at = slot as usize * self.shape.slot_bytes();
+        Some(self.memory.bytes_mut(at, self.shape.slot_bytes()))
     }
 
     /// Returns true if one more whole frame fits the ring. Withdrawn frames are in it until the kernel has skipped them.
     fn has_room(&self) -> bool {
         let used = self.produced.wrapping_sub(self.reached) as usize;
-        used + self.shape.pieces <= self.shape.entries()
+        used + self.shape.pieces <= self.shape.ring_entries()
     }
 
-    /// Enters the first `len` bytes of the slot that [`Self::next`] gave.
-    pub(super) fn commit(&mut self, len: usize) {
-        assert!(len <= self.shape.slot(), "commit of {len} bytes");
+    /// Enters the first `len` bytes of the slot that [`Self::next_slot`] gave.
+    pub(super) fn commit_frame(&mut self, len: usize) {
+        assert!(len <= self.shape.slot_bytes(), "commit of {len} bytes");
         let Some(slot) = self.free.last().copied() else { return };
-        if !self.is_sendable(slot as usize * self.shape.slot(), len) {
+        if !self.is_sendable(slot as usize * self.shape.slot_bytes(), len) {
             self.counts.refused += 1;
             return;
         }
         self.free.pop();
         self.lengths[slot as usize] = len;
         let entries = self.entries_of(slot);
-        self.write(self.produced, slot);
+        self.write_entries(self.produced, slot);
         self.produced = self.produced.wrapping_add(entries);
         self.due[slot as usize] += entries;
         self.waiting.push_back(PendingSlot { slot: Some(slot), entries });
@@ -149,20 +149,20 @@ impl FrameSlots {
     }
 
     /// Shows the kernel the committed frames. Returns true if it has not come to all of them yet.
-    pub(super) fn show(&mut self) -> bool {
-        self.tx.produce(self.produced);
+    pub(super) fn show_committed(&mut self) -> bool {
+        self.tx.publish_produced(self.produced);
         self.note_reached();
         self.reached != self.produced
     }
 
     /// Position of the kernel in the ring.
-    pub(super) fn reached(&self) -> u32 {
+    pub(super) fn kernel_position(&self) -> u32 {
         self.reached
     }
 
     /// Returns true if the kernel sleeps until it is kicked.
     pub(super) fn kernel_sleeps(&self) -> bool {
-        self.tx.sleeps()
+        self.tx.needs_wakeup()
     }
 
     /// The kernel's own rule for packets: a VLAN tag does not count.
@@ -180,8 +180,8 @@ impl FrameSlots {
     }
 
     /// Writes a slot's entries from number `at` on.
-    fn write(&mut self, at: u32, slot: u32) {
-        let start = slot as usize * self.shape.slot();
+    fn write_entries(&mut self, at: u32, slot: u32) {
+        let start = slot as usize * self.shape.slot_bytes();
         let chunk = self.shape.chunk;
         let len = self.lengths[slot as usize];
         for piece in 0..self.entries_of(slot) {
@@ -198,15 +198,15 @@ impl FrameSlots {
 
     /// Follows the kernel's counter. Returns the last frame that it has thereby wholly come past.
     fn note_reached(&mut self) -> Option<PendingSlot> {
-        let ahead = self.tx.consumed().wrapping_sub(self.reached);
+        let ahead = self.tx.consumed_count().wrapping_sub(self.reached);
         // An older consumer index than the last one read; the kernel publishes it with a delay.
         if ahead > u32::MAX / 2 {
             return None;
         }
-        self.advance(ahead)
+        self.advance_reached(ahead)
     }
 
-    fn advance(&mut self, mut entries: u32) -> Option<PendingSlot> {
+    fn advance_reached(&mut self, mut entries: u32) -> Option<PendingSlot> {
         self.reached = self.reached.wrapping_add(entries);
         let mut last = None;
         while entries > 0 {
@@ -227,7 +227,7 @@ impl FrameSlots {
         let Some(slot) = shown.or_else(|| self.pass_next()) else { return };
         let entries = self.entries_of(slot);
         self.make_way(entries);
-        self.write(self.reached, slot);
+        self.write_entries(self.reached, slot);
         // The kernel completes the dropped attempt, too.
         self.due[slot as usize] += entries;
         self.waiting.push_front(PendingSlot { slot: Some(slot), entries });
@@ -236,7 +236,7 @@ impl FrameSlots {
     /// Counts the next frame as passed, and the entries that the kernel skips before it.
     fn pass_next(&mut self) -> Option<u32> {
         while let Some(front) = self.waiting.front().copied() {
-            self.advance(front.entries);
+            self.advance_reached(front.entries);
             if front.slot.is_some() {
                 return front.slot;
             }
@@ -255,17 +255,17 @@ impl FrameSlots {
             self.tx.entry_mut(from.wrapping_add(by)).copy_from_slice(&moved);
         }
         self.produced = self.produced.wrapping_add(by);
-        self.tx.produce(self.produced);
+        self.tx.publish_produced(self.produced);
     }
 
     /// Takes back slots that the kernel is done with.
-    pub(super) fn reap(&mut self) {
+    pub(super) fn reap_slots(&mut self) {
         self.note_reached();
-        let produced = self.done.produced();
+        let produced = self.done.produced_count();
         while self.consumed != produced {
-            let address = self.done.address(self.consumed);
+            let address = self.done.entry_address(self.consumed);
             self.consumed = self.consumed.wrapping_add(1);
-            let Ok(slot) = u32::try_from(address / self.shape.slot() as u64) else { continue };
+            let Ok(slot) = u32::try_from(address / self.shape.slot_bytes() as u64) else { continue };
             // A completion that is not expected must not free a slot: its frame may still be on its way.
             let Some(due) = self.due.get_mut(slot as usize).filter(|due| **due > 0) else { continue };
             *due -= 1;
@@ -277,23 +277,23 @@ impl FrameSlots {
                 self.free.push(slot);
             }
         }
-        self.done.consume(self.consumed);
+        self.done.publish_consumed(self.consumed);
     }
 
     /// Withdraws the frames that the kernel has not come to, counts them as refused and returns their number. Those on
     /// their way stay pending.
-    pub(super) fn withdraw(&mut self) -> usize {
-        self.reap();
+    pub(super) fn withdraw_unreached(&mut self) -> usize {
+        self.reap_slots();
         let mut at = self.reached;
         let mut withdrawn = 0;
         for index in 0..self.waiting.len() {
             // A frame of which the kernel has taken the first pieces stays: it waits for the rest.
             let PendingSlot { slot, entries } = self.waiting[index];
             if let Some(slot) = slot.filter(|slot| self.entries_of(*slot) == entries) {
-                self.void(at, entries);
+                self.void_entries(at, entries);
                 self.waiting[index].slot = None;
                 withdrawn += 1;
-                self.forget(slot, entries);
+                self.forget_slot(slot, entries);
             }
             at = at.wrapping_add(entries);
         }
@@ -303,7 +303,7 @@ impl FrameSlots {
     }
 
     /// Writes entries that the kernel skips.
-    fn void(&mut self, at: u32, entries: u32) {
+    fn void_entries(&mut self, at: u32, entries: u32) {
         for piece in 0..entries {
             let entry = self.tx.entry_mut(at.wrapping_add(piece));
             entry[..8].copy_from_slice(&NOWHERE.to_ne_bytes());
@@ -313,7 +313,7 @@ impl FrameSlots {
     }
 
     /// Frees a withdrawn slot, at once or when the completion of an earlier attempt has come; then it counts as no frame.
-    fn forget(&mut self, slot: u32, entries: u32) {
+    fn forget_slot(&mut self, slot: u32, entries: u32) {
         let due = &mut self.due[slot as usize];
         *due -= entries;
         if *due == 0 {

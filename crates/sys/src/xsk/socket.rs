@@ -6,7 +6,7 @@ use crate::area::SharedArea;
 use crate::convert::{checked_usize, clamp_to_u32};
 use crate::error::best_effort;
 use crate::link::NamespaceLinks;
-use crate::packet::socket::{failed, get, length_of, set};
+use crate::packet::socket::{call_error, get_option, length_of, set_option};
 use crate::{Error, UnsupportedFeature, clock, kernel, netns::NetNs};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
@@ -15,10 +15,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 const RIGHTS: &str = "needs CAP_NET_RAW: run as root";
 const MEMORY: &str = "too little memory may be locked: raise `ulimit -l`, or run as root";
 /// Time that a queue may stay taken by the socket that had it before: the kernel gives it back late.
-const REBIND_PATIENCE_NS: u64 = 3_000_000_000;
+const REBIND_TIMEOUT_NS: u64 = 3_000_000_000;
 const REBIND_POLL_NS: u64 = 5_000_000;
 /// Longest wait for frames on their way when closing.
-const CLOSE_PATIENCE_NS: u64 = 200_000_000;
+const CLOSE_TIMEOUT_NS: u64 = 200_000_000;
 /// Frames in flight hold send-buffer memory; the default is too small for a whole ring.
 const SEND_BUFFER: i32 = 16 << 20;
 /// Chunks lent to the receive queue of a zero-copy driver: no driver's default ring is larger.
@@ -74,11 +74,11 @@ pub struct XskTx {
 }
 
 /// Returns the reason why AF_XDP sockets cannot be opened here, if they cannot.
-pub fn obstacle(netns: &NetNs) -> Option<Error> {
-    make(netns, "this machine").err()
+pub fn af_xdp_obstacle(netns: &NetNs) -> Option<Error> {
+    open_xdp_socket(netns, "this machine").err()
 }
 
-fn make(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
+fn open_xdp_socket(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
     let family = AddressFamily::from_raw(FAMILY);
     let opened =
         netns.run_in(|| rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None))?;
@@ -86,18 +86,23 @@ fn make(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
         Errno::AFNOSUPPORT => UnsupportedFeature {
             feature: "sending through AF_XDP",
             needs: "a kernel with CONFIG_XDP_SOCKETS".into(),
-            found: kernel::release(),
+            found: kernel::release_name(),
         }
         .into(),
-        errno => Error::call("socket(AF_XDP)", object, errno).with_rights(RIGHTS),
+        errno => Error::from_call("socket(AF_XDP)", object, errno).with_rights(RIGHTS),
     })
 }
 
 impl XskTx {
     /// Opens one on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the frames. A queue that
     /// another socket has just left is waited for.
-    pub fn open(netns: &NetNs, index: u32, name: &str, options: XskOptions) -> Result<Self, Error> {
-        let until = clock::monotonic_ns() + REBIND_PATIENCE_NS;
+    pub fn open_on_interface(
+        netns: &NetNs,
+        index: u32,
+        name: &str,
+        options: XskOptions,
+    ) -> Result<Self, Error> {
+        let until = clock::monotonic_ns() + REBIND_TIMEOUT_NS;
         let mut options = options;
         loop {
             match Self::open_once(netns, index, name, options) {
@@ -115,12 +120,12 @@ impl XskTx {
     }
 
     fn open_once(netns: &NetNs, index: u32, name: &str, options: XskOptions) -> Result<Self, Error> {
-        let socket = make(netns, name)?;
-        let mtu = NamespaceLinks::open(netns)?.by_index(index)?.mtu as usize;
+        let socket = open_xdp_socket(netns, name)?;
+        let mtu = NamespaceLinks::open_in(netns)?.by_index(index)?.mtu as usize;
         let shape = SlotShape::new(options.slots, options.longest);
         let lent = if options.zero_copy { LENT } else { 0 };
-        let memory = lend(&socket, shape, lent, name)?;
-        let entries = clamp_to_u32(shape.entries());
+        let memory = register_memory(&socket, shape, lent, name)?;
+        let entries = clamp_to_u32(shape.ring_entries());
         // The kernel insists on a fill ring, even if nothing is received.
         let fill_entries = lent.max(2);
         let sizes = [
@@ -129,9 +134,10 @@ impl XskTx {
             (libc::XDP_TX_RING, entries),
         ];
         for (option, size) in sizes {
-            set(&socket, libc::SOL_XDP, option, &size).map_err(failed("setsockopt(AF_XDP ring)", name))?;
+            set_option(&socket, libc::SOL_XDP, option, &size)
+                .map_err(call_error("setsockopt(AF_XDP ring)", name))?;
         }
-        let offsets = offsets(&socket, name)?;
+        let offsets = read_offsets(&socket, name)?;
         let tx_at = libc::XDP_PGOFF_TX_RING.cast_unsigned();
         let tx = map_ring(&socket, tx_at, &offsets.tx, ENTRY, entries, name)?;
         let done_at = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
@@ -142,14 +148,14 @@ impl XskTx {
             let address = shape.bytes() + chunk as usize * shape.chunk;
             fill.entry_mut(chunk).copy_from_slice(&(address as u64).to_ne_bytes());
         }
-        fill.produce(lent);
-        if set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
+        fill.publish_produced(lent);
+        if set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER).is_err() {
             // As much as the kernel allows: a smaller buffer only means fewer frames in each call.
-            best_effort(set(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
+            best_effort(set_option(&socket, libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER));
         }
-        bind(&socket, index, shape, options.zero_copy, name)?;
-        let chosen = get(&socket, libc::SOL_XDP, libc::XDP_OPTIONS, libc::xdp_options { flags: 0 });
-        let flags = chosen.map_err(failed("getsockopt(XDP_OPTIONS)", name))?.flags;
+        bind_queue(&socket, index, shape, options.zero_copy, name)?;
+        let chosen = get_option(&socket, libc::SOL_XDP, libc::XDP_OPTIONS, libc::xdp_options { flags: 0 });
+        let flags = chosen.map_err(call_error("getsockopt(XDP_OPTIONS)", name))?.flags;
         let mode = if flags & libc::XDP_OPTIONS_ZEROCOPY == 0 { CopyMode::Copy } else { CopyMode::ZeroCopy };
         let slots = FrameSlots::new(memory, tx, done, shape, mtu);
         Ok(Self { slots, socket, mode, object: name.to_owned(), _fill: fill })
@@ -162,30 +168,30 @@ impl XskTx {
 
     /// The next free slot, to be written and then committed; `None` while all are on their way.
     pub fn next_slot(&mut self) -> Option<&mut [u8]> {
-        self.slots.next()
+        self.slots.next_slot()
     }
 
     /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that the
     /// interface cannot send, by its length, is counted as refused and takes no slot. Panics if `len` does not fit.
-    pub fn commit(&mut self, len: usize) {
-        self.slots.commit(len);
+    pub fn commit_frame(&mut self, len: usize) {
+        self.slots.commit_frame(len);
     }
 
     /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
     /// rest stays pending. An error (interface down or gone) leaves everything pending.
-    pub fn kick(&mut self) -> Result<(), Error> {
+    pub fn kick_kernel(&mut self) -> Result<(), Error> {
         for _ in 0..CALLS {
-            if !self.slots.show() || (self.mode == CopyMode::ZeroCopy && !self.sleeps()) {
+            if !self.slots.show_committed() || (self.mode == CopyMode::ZeroCopy && !self.needs_wakeup()) {
                 break;
             }
-            let before = self.slots.reached();
+            let before = self.slots.kernel_position();
             let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
             match sent {
                 Ok(_) => {}
                 // Either the kernel's budget for one call is used up, and the next call goes on; or it waits for memory or the driver.
                 Err(Errno::AGAIN) if self.mode == CopyMode::Copy => {
-                    self.slots.reap();
-                    if self.slots.reached() == before {
+                    self.slots.reap_slots();
+                    if self.slots.kernel_position() == before {
                         break;
                     }
                 }
@@ -196,8 +202,8 @@ impl XskTx {
                 }
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR | Errno::NOMEM) => break,
                 Err(errno) => {
-                    self.slots.reap();
-                    return Err(Error::call("sendto", self.object.clone(), errno));
+                    self.slots.reap_slots();
+                    return Err(Error::from_call("sendto", self.object.clone(), errno));
                 }
             }
             // The call only wakes the driver, which goes on by itself.
@@ -205,26 +211,26 @@ impl XskTx {
                 break;
             }
         }
-        self.slots.reap();
+        self.slots.reap_slots();
         Ok(())
     }
 
-    fn sleeps(&self) -> bool {
+    fn needs_wakeup(&self) -> bool {
         self.slots.kernel_sleeps()
     }
 
     /// Takes back slots the kernel is done with, without entering the kernel.
-    pub fn reap(&mut self) {
-        self.slots.reap();
+    pub fn reap_slots(&mut self) {
+        self.slots.reap_slots();
     }
 
     /// Withdraws the frames that the kernel has not taken yet, counts them as refused and returns their number.
-    pub fn withdraw(&mut self) -> usize {
-        self.slots.withdraw()
+    pub fn withdraw_untaken(&mut self) -> usize {
+        self.slots.withdraw_unreached()
     }
 
     /// Committed frames that are not done.
-    pub fn pending(&self) -> usize {
+    pub fn pending_frames(&self) -> usize {
         self.slots.pending
     }
 
@@ -234,7 +240,7 @@ impl XskTx {
     }
 
     /// Entries that the kernel found faulty, without those that were voided on purpose: none, unless something is wrong here.
-    pub fn faulty(&self) -> u64 {
+    pub fn faulty_entries(&self) -> u64 {
         let none = libc::xdp_statistics {
             rx_dropped: 0,
             rx_invalid_descs: 0,
@@ -243,7 +249,7 @@ impl XskTx {
             rx_fill_ring_empty_descs: 0,
             tx_ring_empty_descs: 0,
         };
-        let found = get(&self.socket, libc::SOL_XDP, libc::XDP_STATISTICS, none);
+        let found = get_option(&self.socket, libc::SOL_XDP, libc::XDP_STATISTICS, none);
         found.map_or(0, |found| found.tx_invalid_descs.saturating_sub(self.slots.voided))
     }
 }
@@ -251,19 +257,19 @@ impl XskTx {
 impl Drop for XskTx {
     /// Waits a little for frames on their way: while one is, the kernel keeps the queue.
     fn drop(&mut self) {
-        self.slots.withdraw();
-        let until = clock::monotonic_ns() + CLOSE_PATIENCE_NS;
+        self.slots.withdraw_unreached();
+        let until = clock::monotonic_ns() + CLOSE_TIMEOUT_NS;
         while self.slots.pending > 0 && clock::monotonic_ns() < until {
             clock::sleep_until_ns(clock::monotonic_ns() + REBIND_POLL_NS / 10);
-            self.slots.reap();
+            self.slots.reap_slots();
         }
     }
 }
 
 /// Registers memory: the slots, and behind them the chunks lent for receiving.
-fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
+fn register_memory(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<SharedArea, Error> {
     let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(SlotShape::PAGE);
-    let memory = SharedArea::own(len, name)?;
+    let memory = SharedArea::allocate_pages(len, name)?;
     let request = libc::xdp_umem_reg {
         addr: memory.address(),
         len: len as u64,
@@ -272,10 +278,10 @@ fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<Sha
         flags: 0,
         tx_metadata_len: 0,
     };
-    match set(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &request) {
+    match set_option(socket, libc::SOL_XDP, libc::XDP_UMEM_REG, &request) {
         Ok(()) => Ok(memory),
         Err(errno) => {
-            let mut error = Error::call("setsockopt(XDP_UMEM_REG)", name, errno);
+            let mut error = Error::from_call("setsockopt(XDP_UMEM_REG)", name, errno);
             if let (Errno::NOBUFS, Error::Call { remedy, .. }) = (errno, &mut error) {
                 *remedy = Some(MEMORY);
             }
@@ -284,11 +290,11 @@ fn lend(socket: &OwnedFd, shape: SlotShape, lent: u32, name: &str) -> Result<Sha
     }
 }
 
-fn offsets(socket: &OwnedFd, name: &str) -> Result<libc::xdp_mmap_offsets, Error> {
+fn read_offsets(socket: &OwnedFd, name: &str) -> Result<libc::xdp_mmap_offsets, Error> {
     let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
     let none = libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none };
-    get(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, none)
-        .map_err(failed("getsockopt(XDP_MMAP_OFFSETS)", name))
+    get_option(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS, none)
+        .map_err(call_error("getsockopt(XDP_MMAP_OFFSETS)", name))
 }
 
 fn map_ring(
@@ -299,7 +305,7 @@ fn map_ring(
     size: u32,
     name: &str,
 ) -> Result<XskRing, Error> {
-    let layout = layout_of(offsets).map_err(failed("getsockopt(XDP_MMAP_OFFSETS)", name))?;
+    let layout = layout_of(offsets).map_err(call_error("getsockopt(XDP_MMAP_OFFSETS)", name))?;
     let len = layout.entries + entry * size as usize;
     Ok(XskRing::new(SharedArea::map_from(socket.as_fd(), at, len, name)?, layout, entry, size))
 }
@@ -313,7 +319,13 @@ fn layout_of(offsets: &libc::xdp_ring_offset) -> Result<RingLayout, Errno> {
     })
 }
 
-fn bind(socket: &OwnedFd, index: u32, shape: SlotShape, zero_copy: bool, name: &str) -> Result<(), Error> {
+fn bind_queue(
+    socket: &OwnedFd,
+    index: u32,
+    shape: SlotShape,
+    zero_copy: bool,
+    name: &str,
+) -> Result<(), Error> {
     let in_pieces = shape.pieces > 1;
     let mut flags = libc::XDP_USE_NEED_WAKEUP;
     flags |= if in_pieces { libc::XDP_USE_SG } else { 0 };
@@ -331,13 +343,13 @@ fn bind(socket: &OwnedFd, index: u32, shape: SlotShape, zero_copy: bool, name: &
     if bound == 0 {
         return Ok(());
     }
-    let error = Error::last("bind(AF_XDP)", name);
+    let error = Error::last_os_error("bind(AF_XDP)", name);
     match error.errno() {
         // An older kernel calls a flag that it does not know invalid.
         Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(UnsupportedFeature {
             feature: "sending frames longer than a page through AF_XDP",
             needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),
-            found: format!("{} on {name}", kernel::release()),
+            found: format!("{} on {name}", kernel::release_name()),
         }
         .into()),
         _ => Err(error),

@@ -40,8 +40,8 @@ fn what_a_program_noted_of_a_frame_is_there_once_its_counter_has_passed_it() {
                 program.long(COUNTER).fetch_add(1, Ordering::Release);
             }
         });
-        for number in 0..notes::passed(&area, COUNTER) {
-            let held = notes::held(&area, number);
+        for number in 0..notes::read_passed_count(&area, COUNTER) {
+            let held = notes::read_gated_frame(&area, number);
             assert_eq!(
                 (held.at_ns, held.entered_ns, held.released_ns, held.left_ns, held.gap_ns),
                 (1, 1, 1, 1, 1)

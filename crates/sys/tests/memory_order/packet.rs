@@ -31,11 +31,11 @@ fn a_frame_is_whole_when_it_is_requested_and_its_slot_is_written_again_only_when
         });
         let mut slots = slots::TxSlots::new(area, SHAPE, 1500);
         for _ in 0..2 {
-            slots.next().expect("both are free")[..FRAME].fill(7);
-            slots.commit(FRAME);
+            slots.next_slot().expect("both are free")[..FRAME].fill(7);
+            slots.commit_frame(FRAME);
         }
         // Full: there is a slot only if the kernel has sent the first frame.
-        if let Some(slot) = slots.next() {
+        if let Some(slot) = slots.next_slot() {
             slot.fill(8);
         }
         thread.join().expect("the kernel ends");
@@ -75,7 +75,7 @@ fn a_block_is_read_whole_and_the_kernel_writes_it_again_only_then() {
         let mut blocks = blocks::RxBlocks::new(area, blocks::RxRingShape { block: BLOCK, blocks: 1 });
         let mut last = 0;
         for _ in 0..2 {
-            blocks.receive(1, &mut |frame| {
+            blocks.receive_frames(1, &mut |frame| {
                 assert_eq!(frame.bytes, [last + 1; 4]);
                 last += 1;
             });

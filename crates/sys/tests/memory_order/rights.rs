@@ -21,8 +21,8 @@ fn a_thread_that_follows_late_never_mixes_two_requests_in_a_way_that_keeps_a_gro
         });
         let handler = Arc::clone(&request);
         // A signal of an earlier request, which is handled only now.
-        let thread = loom::thread::spawn(move || handler.read());
-        request.tell(WantedRights { kept: 1, user: 5, group: 7 });
+        let thread = loom::thread::spawn(move || handler.read_rights());
+        request.publish_rights(WantedRights { kept: 1, user: 5, group: 7 });
         let read = thread.join().expect("the handler ends");
         assert!(read.user != 5 || read.group == 7, "the user without the group: {read:?}");
         assert!(read.kept != 1 || read.user == 5, "the right to become the user is given up first: {read:?}");
@@ -43,15 +43,15 @@ fn a_handler_makes_no_call_once_all_handlers_are_over() {
         let thread = loom::thread::spawn(move || {
             // The same signal twice, as a slow thread gets it.
             for _ in 0..2 {
-                if handler.enter() {
+                if handler.enter_handler() {
                     calls.bytes_mut(8, 8).fill(1);
                 }
-                handler.leave();
+                handler.leave_handler();
             }
         });
-        request.open();
-        request.close();
-        if request.is_over() {
+        request.open_handlers();
+        request.close_handlers();
+        if request.are_handlers_done() {
             // The filter is in force: a call beside this one is found as two accesses at once.
             own.bytes(8, 8);
         }

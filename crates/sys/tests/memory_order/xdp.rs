@@ -55,7 +55,7 @@ fn a_frame_is_read_whole_and_its_place_is_written_again_only_then() {
         let mut rings = ring::InterfaceRings::new(area, 1);
         let mut last = 0;
         for _ in 0..2 {
-            rings.receive(2, 0, &mut |frame| {
+            rings.receive_frames(2, 0, &mut |frame| {
                 let byte = u8::try_from(frame.monotonic_ns).expect("the model counts to two");
                 assert_eq!(frame.bytes, [byte; 8]);
                 assert!(frame.monotonic_ns > last, "a frame came twice");
@@ -108,10 +108,10 @@ fn a_run_is_taken_whole_its_slot_is_used_again_only_then_and_nothing_is_drained_
             assert!(taken.is_empty() || taken == [7] || taken == [7, 8], "{taken:?}");
         });
         let mut queue = runs::RunQueue::new(area);
-        assert!(queue.push(&run(7)), "the first has room");
+        assert!(queue.push_run(&run(7)), "the first has room");
         // The program never makes the frame here, so nothing is ever drained.
         assert!(!queue.is_drained());
-        queue.push(&run(8));
+        queue.push_run(&run(8));
         thread.join().expect("the program ends");
     });
 }

@@ -36,9 +36,9 @@ fn the_kernel_reads_whole_entries_and_they_are_written_again_only_then() {
             }
         });
         for number in 0..2u32 {
-            if ring.consumed() == number {
+            if ring.consumed_count() == number {
                 ring.entry_mut(number).copy_from_slice(&u64::from(number + 1).to_ne_bytes());
-                ring.produce(number + 1);
+                ring.publish_produced(number + 1);
             }
         }
         thread.join().expect("the kernel ends");
@@ -61,9 +61,9 @@ fn completions_are_read_whole_and_the_kernel_writes_them_again_only_then() {
             }
         });
         for number in 0..2u32 {
-            if ring.produced() == number + 1 {
-                assert_eq!(ring.address(number), u64::from(number + 1));
-                ring.consume(number + 1);
+            if ring.produced_count() == number + 1 {
+                assert_eq!(ring.entry_address(number), u64::from(number + 1));
+                ring.publish_consumed(number + 1);
             }
         }
         thread.join().expect("the kernel ends");

@@ -24,7 +24,7 @@ const BLOCK_BYTES: u32 = 1 << 14;
 /// Longest frame forwarded, without FCS.
 const LONGEST: usize = 9_230;
 /// Times a full transmit ring is kicked before the frame is given up and counted as the device's own loss.
-const PATIENCE: u32 = 10_000;
+const MOST_KICKS: u32 = 10_000;
 
 /// Error of the device: it could not be set up, or it stopped.
 #[derive(Debug, thiserror::Error)]
@@ -71,12 +71,12 @@ pub struct Device {
 
 impl Device {
     /// Starts a device between the named interfaces of `netns`, which are its ports 0, 1 …; it forwards from now on.
-    pub fn start(netns: &NetNs, interfaces: &[String], plan: &FaultPlan) -> Result<Self, Error> {
-        let indices = indices(netns, interfaces)?;
+    pub fn start_forwarding(netns: &NetNs, interfaces: &[String], plan: &FaultPlan) -> Result<Self, Error> {
+        let indices = interface_indices(netns, interfaces)?;
         let stop = Arc::new(AtomicBool::new(false));
         let mut sides = Vec::new();
         for port in 0..interfaces.len() {
-            sides.push(Side::open(netns, interfaces, &indices, port)?);
+            sides.push(Side::open_rings(netns, interfaces, &indices, port)?);
         }
         let mut device = Self { stop, threads: Vec::new() };
         for (port, side) in sides.into_iter().enumerate() {
@@ -84,7 +84,7 @@ impl Device {
             let stop = Arc::clone(&device.stop);
             let thread = std::thread::Builder::new()
                 .name(format!("device-{port}"))
-                .spawn(move || side.run(impairer, &stop))
+                .spawn(move || side.forward_until_stopped(impairer, &stop))
                 .expect("a test machine has room for a thread");
             device.threads.push(thread);
         }
@@ -92,7 +92,7 @@ impl Device {
     }
 
     /// Sends the frames that still wait, stops, and returns the report.
-    pub fn stop(mut self) -> Result<DeviceReport, Error> {
+    pub fn stop_and_report(mut self) -> Result<DeviceReport, Error> {
         self.stop.store(true, Ordering::Release);
         let mut report = DeviceReport::default();
         for (port, thread) in std::mem::take(&mut self.threads).into_iter().enumerate() {
@@ -114,8 +114,8 @@ impl Drop for Device {
     }
 }
 
-fn indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_sys::Error> {
-    let mut links = NamespaceLinks::open(netns)?;
+fn interface_indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_sys::Error> {
+    let mut links = NamespaceLinks::open_in(netns)?;
     interfaces.iter().map(|name| links.by_name(name).map(|link| link.index)).collect()
 }
 
@@ -126,7 +126,7 @@ struct Side {
 }
 
 impl Side {
-    fn open(
+    fn open_rings(
         netns: &NetNs,
         interfaces: &[String],
         indices: &[u32],
@@ -135,15 +135,15 @@ impl Side {
         let mut exits = Vec::new();
         for other in (0..interfaces.len()).filter(|other| *other != port) {
             let options = TxOptions { longest: LONGEST, slots: 512, ..TxOptions::default() };
-            exits.push(TxRing::open(netns, indices[other], &interfaces[other], options)?);
+            exits.push(TxRing::open_on_interface(netns, indices[other], &interfaces[other], options)?);
         }
         let options =
             RxOptions { blocks: BLOCKS, block_bytes: BLOCK_BYTES, retire_ms: 1, ..RxOptions::default() };
-        let rx = RxRing::open(netns, indices[port], &interfaces[port], options)?;
+        let rx = RxRing::open_on_interface(netns, indices[port], &interfaces[port], options)?;
         Ok(Self { rx, out: Exits { rings: exits, losses: 0 } })
     }
 
-    fn run(mut self, mut impairer: FrameImpairer<KeyTruths>, stop: &AtomicBool) -> Outcome {
+    fn forward_until_stopped(mut self, mut impairer: FrameImpairer<KeyTruths>, stop: &AtomicBool) -> Outcome {
         // Best effort: without it delayed frames leave some 50 us later.
         drop(clock::tighten_timer_slack());
         let mut last = None;
@@ -158,14 +158,14 @@ impl Side {
                 break unread;
             }
             if taken == 0 {
-                self.rest(&impairer)?;
+                self.sleep_until_due(&impairer)?;
             }
         };
         let out = &mut self.out;
-        let truths = impairer.finish(clock::monotonic_ns(), &mut |bytes, _| out.send(bytes));
+        let truths = impairer.into_witness(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
         // Before the losses are counted: frames that are still pending count as lost.
-        self.out.drain()?;
-        let own_losses = self.out.losses() + self.rx.stats()?.dropped + unread;
+        self.out.drain_rings()?;
+        let own_losses = self.out.count_losses() + self.rx.read_stats()?.dropped + unread;
         Ok(SideReport { truths: truths.0, own_losses })
     }
 
@@ -177,18 +177,18 @@ impl Side {
         // Measured again for each batch: stamps are wall clock times, and NTP may move that clock while a test runs.
         let offset = clock::realtime_offset();
         let out = &mut self.out;
-        let taken = self.rx.receive(BATCH, &mut |frame| {
+        let taken = self.rx.receive_frames(BATCH, &mut |frame| {
             let arrived = offset.to_monotonic(frame.realtime_ns);
-            impairer.accept(arrived, frame.bytes, &mut |bytes, _| out.send(bytes));
+            impairer.accept_frame(arrived, frame.bytes, &mut |bytes, _| out.send_to_all(bytes));
         });
-        impairer.release(clock::monotonic_ns(), &mut |bytes, _| out.send(bytes));
-        out.kick()?;
+        impairer.release_due(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
+        out.kick_pending()?;
         Ok(taken)
     }
 
-    fn rest(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
+    fn sleep_until_due(&mut self, impairer: &FrameImpairer<KeyTruths>) -> Result<(), packetrig_sys::Error> {
         let nap = impairer.next_due().map_or(NAP_NS, |due| due.saturating_sub(clock::monotonic_ns()));
-        if nap > 0 { self.rx.wait(nap.min(NAP_NS)) } else { Ok(()) }
+        if nap > 0 { self.rx.wait_for_frames(nap.min(NAP_NS)) } else { Ok(()) }
     }
 }
 
@@ -201,12 +201,12 @@ struct LastFrames {
 
 impl LastFrames {
     fn in_ring(ring: &mut RxRing) -> Result<Self, packetrig_sys::Error> {
-        Ok(Self { arrived: ring.progress()?.arrived, until_ns: clock::monotonic_ns() + LAST_NS })
+        Ok(Self { arrived: ring.read_progress()?.arrived, until_ns: clock::monotonic_ns() + LAST_NS })
     }
 
     /// Number of them that were not read, once that is final: all were read, or it takes too long.
     fn unread_at_end(&self, ring: &mut RxRing) -> Result<Option<u64>, packetrig_sys::Error> {
-        let unread = self.arrived.saturating_sub(ring.progress()?.read);
+        let unread = self.arrived.saturating_sub(ring.read_progress()?.read);
         let is_over = unread == 0 || clock::monotonic_ns() >= self.until_ns;
         Ok(is_over.then_some(unread))
     }
@@ -219,18 +219,18 @@ struct Exits {
 }
 
 impl Exits {
-    fn send(&mut self, frame: &[u8]) {
+    fn send_to_all(&mut self, frame: &[u8]) {
         for ring in &mut self.rings {
-            let mut patience = PATIENCE;
-            while ring.next_slot().is_none() && patience > 0 {
-                patience -= 1;
+            let mut kicks_left = MOST_KICKS;
+            while ring.next_slot().is_none() && kicks_left > 0 {
+                kicks_left -= 1;
                 // An interface that is down shows as loss when the tries run out.
-                drop(ring.kick());
+                drop(ring.kick_kernel());
             }
             match ring.next_slot() {
                 Some(slot) if frame.len() <= slot.len() => {
                     slot[..frame.len()].copy_from_slice(frame);
-                    ring.commit(frame.len());
+                    ring.commit_frame(frame.len());
                 }
                 // A frame that fits no slot, or whose ring stays full, is a loss of the device itself.
                 _ => self.losses += 1,
@@ -238,21 +238,22 @@ impl Exits {
         }
     }
 
-    fn kick(&mut self) -> Result<(), packetrig_sys::Error> {
-        self.rings.iter_mut().filter(|ring| ring.pending() > 0).try_for_each(TxRing::kick)
+    fn kick_pending(&mut self) -> Result<(), packetrig_sys::Error> {
+        self.rings.iter_mut().filter(|ring| ring.pending_frames() > 0).try_for_each(TxRing::kick_kernel)
     }
 
-    fn drain(&mut self) -> Result<(), packetrig_sys::Error> {
-        let mut patience = PATIENCE;
-        while patience > 0 && self.rings.iter().any(|ring| ring.pending() > 0) {
-            self.kick()?;
-            patience -= 1;
+    fn drain_rings(&mut self) -> Result<(), packetrig_sys::Error> {
+        let mut kicks_left = MOST_KICKS;
+        while kicks_left > 0 && self.rings.iter().any(|ring| ring.pending_frames() > 0) {
+            self.kick_pending()?;
+            kicks_left -= 1;
         }
         Ok(())
     }
 
-    fn losses(&self) -> u64 {
-        let stuck: u64 = self.rings.iter().map(|ring| ring.pending() as u64 + ring.counts().refused).sum();
+    fn count_losses(&self) -> u64 {
+        let stuck: u64 =
+            self.rings.iter().map(|ring| ring.pending_frames() as u64 + ring.counts().refused).sum();
         self.losses + stuck
     }
 }

@@ -8,25 +8,25 @@ use packetrig_sys::{Error, UnsupportedFeature, clock};
 /// A type that IEEE 802 sets aside for local experiments.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
 const LENGTH: usize = 60;
-const PATIENCE_NS: u64 = 10_000_000_000;
+const FORWARDING_TIMEOUT_NS: u64 = 10_000_000_000;
 const INTERVAL_NS: u64 = 2_000_000;
 
 /// Returns when frames from the first port reach all others, and frames from all others reach the first.
 pub(super) fn await_forwarding(ports: &[LabPort]) -> Result<(), Error> {
     let Some((first, others)) = ports.split_first() else { return Ok(()) };
     for other in others {
-        await_way(first, other)?;
-        await_way(other, first)?;
+        await_arrival(first, other)?;
+        await_arrival(other, first)?;
     }
     Ok(())
 }
 
-fn await_way(from: &LabPort, to: &LabPort) -> Result<(), Error> {
+fn await_arrival(from: &LabPort, to: &LabPort) -> Result<(), Error> {
     let small = RxOptions { blocks: 4, retire_ms: 1, ..RxOptions::default() };
-    let mut rx = RxRing::open(to.netns(), to.link.index, INTERFACE, small)?;
+    let mut rx = RxRing::open_on_interface(to.netns(), to.link.index, INTERFACE, small)?;
     let options = TxOptions { slots: 16, ..TxOptions::default() };
-    let mut tx = TxRing::open(from.netns(), from.link.index, INTERFACE, options)?;
-    let deadline = clock::monotonic_ns() + PATIENCE_NS;
+    let mut tx = TxRing::open_on_interface(from.netns(), from.link.index, INTERFACE, options)?;
+    let deadline = clock::monotonic_ns() + FORWARDING_TIMEOUT_NS;
     while clock::monotonic_ns() < deadline {
         if let Some(slot) = tx.next_slot() {
             slot[..LENGTH].fill(0);
@@ -35,12 +35,12 @@ fn await_way(from: &LabPort, to: &LabPort) -> Result<(), Error> {
             // port.
             slot[6] = 0x02;
             slot[12..14].copy_from_slice(&ETHER_TYPE);
-            tx.commit(LENGTH);
+            tx.commit_frame(LENGTH);
         }
-        tx.kick()?;
-        rx.wait(INTERVAL_NS)?;
+        tx.kick_kernel()?;
+        rx.wait_for_frames(INTERVAL_NS)?;
         let mut arrived = false;
-        rx.receive(usize::MAX, &mut |frame| arrived |= frame.bytes.get(12..14) == Some(&ETHER_TYPE));
+        rx.receive_frames(usize::MAX, &mut |frame| arrived |= frame.bytes.get(12..14) == Some(&ETHER_TYPE));
         if arrived {
             return Ok(());
         }

@@ -88,12 +88,12 @@ pub(super) enum BpfOperation {
     CopyXToA,
 }
 
-pub(super) fn decode(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>, ProgramRefusal> {
+pub(super) fn decode_program(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>, ProgramRefusal> {
     if insns.is_empty() || insns.len() > LONGEST {
         return Err(ProgramRefusal::Length(insns.len()));
     }
     let ops = insns.iter().enumerate().map(|(at, insn)| {
-        let op = op(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
+        let op = decode_op(at, *insn).ok_or(ProgramRefusal::Instruction { at, code: insn.code })?;
         // The furthest instruction that may be next. Offsets are unsigned, so every jump goes forward and each program ends.
         let last = match op {
             BpfOperation::ReturnConstant(_) | BpfOperation::ReturnA => at,
@@ -106,26 +106,26 @@ pub(super) fn decode(insns: &[ClassicInsn]) -> Result<Vec<BpfOperation>, Program
     ops.collect()
 }
 
-fn op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
+fn decode_op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let k = insn.k;
     // The low three bits are the class: load, load X, store, store X, arithmetic, jump, return, copy.
     Some(match insn.code & 7 {
-        0 => load(insn)?,
+        0 => decode_load(insn)?,
         1 => match insn.code {
             // BPF_MSH: tcpdump skips the options of an IPv4 header with it.
             0xb1 => BpfOperation::LoadHeaderLength(k),
             // The codes of LDX are those of LD plus one.
-            code => BpfOperation::Set(BpfRegister::X, value(code & !1, k)?),
+            code => BpfOperation::Set(BpfRegister::X, decode_value(code & !1, k)?),
         },
         // A store has neither a size nor a mode, so every other code of its class is invalid.
-        2 if insn.code == 2 => BpfOperation::Store(BpfRegister::A, cell(k)?),
-        3 if insn.code == 3 => BpfOperation::Store(BpfRegister::X, cell(k)?),
+        2 if insn.code == 2 => BpfOperation::Store(BpfRegister::A, memory_cell(k)?),
+        3 if insn.code == 3 => BpfOperation::Store(BpfRegister::X, memory_cell(k)?),
         4 if insn.code == 0x84 => BpfOperation::Negate,
-        4 => alu(insn)?,
+        4 => decode_alu(insn)?,
         5 if insn.code == 0x05 => {
             BpfOperation::Jump(at.checked_add(1)?.checked_add(usize::try_from(k).ok()?)?)
         }
-        5 => branch(at, insn)?,
+        5 => decode_branch(at, insn)?,
         6 if insn.code == 0x06 => BpfOperation::ReturnConstant(k),
         6 if insn.code == 0x16 => BpfOperation::ReturnA,
         7 if insn.code == 0x07 => BpfOperation::CopyAToX,
@@ -134,7 +134,7 @@ fn op(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     })
 }
 
-fn load(insn: ClassicInsn) -> Option<BpfOperation> {
+fn decode_load(insn: ClassicInsn) -> Option<BpfOperation> {
     Some(match insn.code {
         0x20 => BpfOperation::Load(LoadWidth::Word, insn.k),
         0x28 => BpfOperation::Load(LoadWidth::Half, insn.k),
@@ -142,29 +142,29 @@ fn load(insn: ClassicInsn) -> Option<BpfOperation> {
         0x40 => BpfOperation::LoadIndexed(LoadWidth::Word, insn.k),
         0x48 => BpfOperation::LoadIndexed(LoadWidth::Half, insn.k),
         0x50 => BpfOperation::LoadIndexed(LoadWidth::Byte, insn.k),
-        code => BpfOperation::Set(BpfRegister::A, value(code, insn.k)?),
+        code => BpfOperation::Set(BpfRegister::A, decode_value(code, insn.k)?),
     })
 }
 
-fn value(code: u16, k: u32) -> Option<ValueSource> {
+fn decode_value(code: u16, k: u32) -> Option<ValueSource> {
     Some(match code {
         0x00 => ValueSource::Constant(k),
-        0x60 => ValueSource::Memory(cell(k)?),
+        0x60 => ValueSource::Memory(memory_cell(k)?),
         0x80 => ValueSource::Length,
         _ => return None,
     })
 }
 
-fn cell(k: u32) -> Option<usize> {
+fn memory_cell(k: u32) -> Option<usize> {
     usize::try_from(k).ok().filter(|cell| *cell < MEMORY)
 }
 
 /// Decodes the second operand: bit 3 chooses between the constant and X.
-fn operand(insn: ClassicInsn) -> SecondOperand {
+fn decode_operand(insn: ClassicInsn) -> SecondOperand {
     if insn.code & 8 == 0 { SecondOperand::K(insn.k) } else { SecondOperand::X }
 }
 
-fn alu(insn: ClassicInsn) -> Option<BpfOperation> {
+fn decode_alu(insn: ClassicInsn) -> Option<BpfOperation> {
     let operation = match insn.code & 0xf0 {
         0x00 => AluOperation::Add,
         0x10 => AluOperation::Sub,
@@ -180,10 +180,10 @@ fn alu(insn: ClassicInsn) -> Option<BpfOperation> {
     };
     // The class and the operation are in the low byte; the high byte must be zero.
     let known = insn.code < 0x100;
-    known.then(|| BpfOperation::Alu(operation, operand(insn)))
+    known.then(|| BpfOperation::Alu(operation, decode_operand(insn)))
 }
 
-fn branch(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
+fn decode_branch(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let condition = match insn.code & 0xf0 {
         0x10 => JumpCondition::Equal,
         0x20 => JumpCondition::Greater,
@@ -194,7 +194,7 @@ fn branch(at: usize, insn: ClassicInsn) -> Option<BpfOperation> {
     let known = insn.code < 0x100;
     known.then(|| BpfOperation::Branch {
         condition,
-        with: operand(insn),
+        with: decode_operand(insn),
         // Offsets count from the next instruction.
         yes: at + 1 + usize::from(insn.jt),
         no: at + 1 + usize::from(insn.jf),

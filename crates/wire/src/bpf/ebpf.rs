@@ -118,15 +118,15 @@ impl EbpfInsn {
         Self { code: CLASS_ALU | FROM_REGISTER | operation, dst, src, ..Self::default() }
     }
 
-    pub(super) fn wide(operation: u8, dst: u8, k: u32) -> Self {
+    pub(super) fn alu_wide(operation: u8, dst: u8, k: u32) -> Self {
         Self { code: CLASS_ALU64 | operation, dst, imm: k.cast_signed(), ..Self::default() }
     }
 
-    pub(super) fn wide_register(operation: u8, dst: u8, src: u8) -> Self {
+    pub(super) fn alu_wide_register(operation: u8, dst: u8, src: u8) -> Self {
         Self { code: CLASS_ALU64 | FROM_REGISTER | operation, dst, src, ..Self::default() }
     }
 
-    pub(super) fn always() -> Self {
+    pub(super) fn jump_always() -> Self {
         Self { code: CLASS_JUMP | jump::ALWAYS, ..Self::default() }
     }
 

@@ -13,7 +13,7 @@ struct BpfMachine {
 }
 
 /// Runs the program on a frame and returns its result; 0 is "no match".
-pub(super) fn run(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
+pub(super) fn run_program(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
     let mut machine = BpfMachine::default();
     let mut next = 0;
     // Jumps go forward, so this ends.
@@ -24,10 +24,10 @@ pub(super) fn run(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
             BpfOperation::ReturnA => return machine.a,
             BpfOperation::Jump(to) => next = to,
             BpfOperation::Branch { condition, with, yes, no } => {
-                next = if machine.holds(condition, with) { yes } else { no };
+                next = if machine.condition_holds(condition, with) { yes } else { no };
             }
             op => {
-                if machine.step(op, bytes, full_len).is_none() {
+                if machine.run_operation(op, bytes, full_len).is_none() {
                     return 0;
                 }
             }
@@ -38,16 +38,24 @@ pub(super) fn run(ops: &[BpfOperation], bytes: &[u8], full_len: u32) -> u32 {
 
 impl BpfMachine {
     /// Runs one operation that is followed by the next; `None` ends the program with "no match".
-    fn step(&mut self, op: BpfOperation, bytes: &[u8], full_len: u32) -> Option<()> {
+    fn run_operation(&mut self, op: BpfOperation, bytes: &[u8], full_len: u32) -> Option<()> {
         match op {
-            BpfOperation::Load(width, at) => self.a = read(bytes, width, at)?,
+            BpfOperation::Load(width, at) => self.a = read_field(bytes, width, at)?,
             // An index that overflows is outside the frame; it must not wrap around to its beginning.
-            BpfOperation::LoadIndexed(width, at) => self.a = read(bytes, width, self.x.checked_add(at)?)?,
-            BpfOperation::LoadHeaderLength(at) => self.x = (read(bytes, LoadWidth::Byte, at)? & 0xf) * 4,
-            BpfOperation::Set(register, value) => *self.register(register) = self.value(value, full_len),
-            // In bounds: `decode` refuses cells beyond the memory.
-            BpfOperation::Store(register, cell) => self.memory[cell] = *self.register(register),
-            BpfOperation::Alu(alu, operand) => self.a = self.compute(alu, self.operand(operand))?,
+            BpfOperation::LoadIndexed(width, at) => {
+                self.a = read_field(bytes, width, self.x.checked_add(at)?)?
+            }
+            BpfOperation::LoadHeaderLength(at) => {
+                self.x = (read_field(bytes, LoadWidth::Byte, at)? & 0xf) * 4
+            }
+            BpfOperation::Set(register, value) => {
+                *self.register_mut(register) = self.resolve_value(value, full_len)
+            }
+            // In bounds: `decode_program` refuses cells beyond the memory.
+            BpfOperation::Store(register, cell) => self.memory[cell] = *self.register_mut(register),
+            BpfOperation::Alu(alu, operand) => {
+                self.a = self.compute_alu(alu, self.resolve_operand(operand))?
+            }
             BpfOperation::Negate => self.a = self.a.wrapping_neg(),
             BpfOperation::CopyAToX => self.x = self.a,
             BpfOperation::CopyXToA => self.a = self.x,
@@ -59,14 +67,14 @@ impl BpfMachine {
         Some(())
     }
 
-    fn register(&mut self, register: BpfRegister) -> &mut u32 {
+    fn register_mut(&mut self, register: BpfRegister) -> &mut u32 {
         match register {
             BpfRegister::A => &mut self.a,
             BpfRegister::X => &mut self.x,
         }
     }
 
-    fn value(&self, value: ValueSource, full_len: u32) -> u32 {
+    fn resolve_value(&self, value: ValueSource, full_len: u32) -> u32 {
         match value {
             ValueSource::Constant(k) => k,
             ValueSource::Memory(cell) => self.memory[cell],
@@ -74,14 +82,14 @@ impl BpfMachine {
         }
     }
 
-    fn operand(&self, operand: SecondOperand) -> u32 {
+    fn resolve_operand(&self, operand: SecondOperand) -> u32 {
         match operand {
             SecondOperand::K(k) => k,
             SecondOperand::X => self.x,
         }
     }
 
-    fn compute(&self, alu: AluOperation, by: u32) -> Option<u32> {
+    fn compute_alu(&self, alu: AluOperation, by: u32) -> Option<u32> {
         let a = self.a;
         Some(match alu {
             AluOperation::Add => a.wrapping_add(by),
@@ -98,8 +106,8 @@ impl BpfMachine {
         })
     }
 
-    fn holds(&self, condition: JumpCondition, with: SecondOperand) -> bool {
-        let with = self.operand(with);
+    fn condition_holds(&self, condition: JumpCondition, with: SecondOperand) -> bool {
+        let with = self.resolve_operand(with);
         match condition {
             JumpCondition::Equal => self.a == with,
             JumpCondition::Greater => self.a > with,
@@ -109,7 +117,7 @@ impl BpfMachine {
     }
 }
 
-fn read(bytes: &[u8], width: LoadWidth, at: u32) -> Option<u32> {
+fn read_field(bytes: &[u8], width: LoadWidth, at: u32) -> Option<u32> {
     let at = usize::try_from(at).ok()?;
     let field = bytes.get(at..)?.get(..width.bytes() as usize)?;
     Some(field.iter().fold(0, |value, byte| value << 8 | u32::from(*byte)))

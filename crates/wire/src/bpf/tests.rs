@@ -29,35 +29,35 @@ fn unsound_programs_are_refused_by_name() {
 #[test]
 fn a_load_outside_the_frame_and_a_division_by_zero_are_no_match() {
     let one = program(&[(0x30, 0, 0, 4), (0x16, 0, 0, 0)]);
-    assert!(one.matches(&[0, 0, 0, 0, 1]));
-    assert!(!one.matches(&[1, 1, 1, 1]));
+    assert!(one.matches_frame(&[0, 0, 0, 0, 1]));
+    assert!(!one.matches_frame(&[1, 1, 1, 1]));
     let far = program(&[(0x01, 0, 0, u32::MAX), (0x50, 0, 0, 1), (6, 0, 0, 1)]);
-    assert!(!far.matches(&[1; 60]), "an index does not wrap");
+    assert!(!far.matches_frame(&[1; 60]), "an index does not wrap");
     let divide = program(&[(0x30, 0, 0, 0), (0x07, 0, 0, 0), (0x3c, 0, 0, 0), (6, 0, 0, 1)]);
-    assert!(divide.matches(&[1]) && !divide.matches(&[0]));
-    assert!(!program(&[(0x34, 0, 0, 0), (6, 0, 0, 1)]).matches(&[]));
+    assert!(divide.matches_frame(&[1]) && !divide.matches_frame(&[0]));
+    assert!(!program(&[(0x34, 0, 0, 0), (6, 0, 0, 1)]).matches_frame(&[]));
 }
 
 #[test]
 fn shifts_beyond_the_word_leave_nothing() {
     let shifted = |code, by| program(&[(0x00, 0, 0, 1), (0x01, 0, 0, by), (code, 0, 0, by), (0x16, 0, 0, 0)]);
-    assert!(shifted(0x64, 31).matches(&[]) && shifted(0x6c, 31).matches(&[]));
-    assert!(!shifted(0x64, 32).matches(&[]) && !shifted(0x6c, 33).matches(&[]));
+    assert!(shifted(0x64, 31).matches_frame(&[]) && shifted(0x6c, 31).matches_frame(&[]));
+    assert!(!shifted(0x64, 32).matches_frame(&[]) && !shifted(0x6c, 33).matches_frame(&[]));
 }
 
 #[test]
 fn the_length_is_that_before_the_cut() {
     let length = program(&[(0x80, 0, 0, 0), (0x25, 0, 1, 100), (6, 0, 0, 1), (6, 0, 0, 0)]);
-    assert!(!length.matches(&[0; 60]));
+    assert!(!length.matches_frame(&[0; 60]));
     assert!(length.matches_cut(&[0; 60], 101));
 }
 
 #[test]
 fn endings_nothing_leads_to_are_left_out() {
-    let all = program(&[(6, 0, 0, 1)]).translate(ENDINGS).unwrap();
+    let all = program(&[(6, 0, 0, 1)]).translate_to_ebpf(ENDINGS).unwrap();
     assert_eq!(all.last(), Some(&EbpfInsn::exit()));
     assert!(all.contains(&EbpfInsn::return_value(2)) && !all.contains(&EbpfInsn::return_value(1)));
-    let none = program(&[(0x20, 0, 0, 0xffff), (6, 0, 0, 1)]).translate(ENDINGS).unwrap();
+    let none = program(&[(0x20, 0, 0, 0xffff), (6, 0, 0, 1)]).translate_to_ebpf(ENDINGS).unwrap();
     assert!(!none.contains(&EbpfInsn::return_value(2)), "frames are never that long");
 }
 
@@ -87,8 +87,8 @@ proptest! {
     ) {
         insns.extend([insn(6, 0, 0, 1); 4]);
         let Ok(program) = FilterProgram::new(insns) else { return Ok(()) };
-        program.matches(&frame);
-        let code = program.translate(ENDINGS).unwrap();
+        program.matches_frame(&frame);
+        let code = program.translate_to_ebpf(ENDINGS).unwrap();
         for (at, insn) in code.iter().enumerate() {
             let is_jump = matches!(insn.code & 7, 5 | 6) && *insn != EbpfInsn::exit();
             if is_jump {

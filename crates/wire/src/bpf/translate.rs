@@ -29,24 +29,24 @@ enum NextOperation {
     Away,
 }
 
-pub(super) fn translate(
+pub(super) fn translate_program(
     ops: &[BpfOperation],
     endings: FilterEndings<'_>,
 ) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
     let mut code = TranslatedCode { insns: Vec::new(), jumps: Vec::new(), wanted: vec![false; ops.len()] };
-    code.begin(ops);
+    code.emit_prologue(ops);
     let mut starts = vec![0; ops.len()];
     let mut flow = NextOperation::On;
     for (at, op) in ops.iter().enumerate() {
         // Jumps go forward only, so by now every jump to this operation has been seen.
         if flow == NextOperation::On || code.wanted[at] {
             starts[at] = code.insns.len();
-            flow = code.op(at, *op);
+            flow = code.emit_op(at, *op);
         }
     }
-    let on_match = code.ending(CodeLabel::Match, endings.on_match);
-    let on_mismatch = code.ending(CodeLabel::Mismatch, endings.on_mismatch);
-    code.link(|label| match label {
+    let on_match = code.emit_ending(CodeLabel::Match, endings.on_match);
+    let on_mismatch = code.emit_ending(CodeLabel::Mismatch, endings.on_mismatch);
+    code.resolve_jumps(|label| match label {
         CodeLabel::Op(at) => starts[at],
         CodeLabel::Match => on_match,
         CodeLabel::Mismatch => on_mismatch,
@@ -62,8 +62,8 @@ struct TranslatedCode {
 }
 
 impl TranslatedCode {
-    fn begin(&mut self, ops: &[BpfOperation]) {
-        self.emit(EbpfInsn::wide_register(alu::MOV, CONTEXT, 1));
+    fn emit_prologue(&mut self, ops: &[BpfOperation]) {
+        self.emit(EbpfInsn::alu_wide_register(alu::MOV, CONTEXT, 1));
         self.emit(EbpfInsn::load(0, DATA, CONTEXT, 0));
         self.emit(EbpfInsn::load(0, END, CONTEXT, 4));
         self.emit(EbpfInsn::alu(alu::MOV, A, 0));
@@ -80,69 +80,69 @@ impl TranslatedCode {
         }
     }
 
-    fn op(&mut self, at: usize, op: BpfOperation) -> NextOperation {
+    fn emit_op(&mut self, at: usize, op: BpfOperation) -> NextOperation {
         match op {
-            BpfOperation::Load(width, at) => return self.load(width, at),
-            BpfOperation::LoadIndexed(width, at) => return self.load_indexed(width, at),
-            BpfOperation::LoadHeaderLength(at) => return self.load_header_length(at),
-            BpfOperation::Set(register, value) => self.set(register, value),
+            BpfOperation::Load(width, at) => return self.emit_load(width, at),
+            BpfOperation::LoadIndexed(width, at) => return self.emit_load_indexed(width, at),
+            BpfOperation::LoadHeaderLength(at) => return self.emit_load_header_length(at),
+            BpfOperation::Set(register, value) => self.emit_set(register, value),
             BpfOperation::Store(register, cell) => {
-                self.emit(EbpfInsn::store(FRAME, number(register), offset_of(cell)));
+                self.emit(EbpfInsn::store(FRAME, register_number(register), offset_of(cell)));
             }
-            BpfOperation::Alu(operation, operand) => return self.compute(operation, operand),
+            BpfOperation::Alu(operation, operand) => return self.emit_alu(operation, operand),
             BpfOperation::Negate => self.emit(EbpfInsn::alu(alu::NEG, A, 0)),
             BpfOperation::CopyAToX => self.emit(EbpfInsn::alu_register(alu::MOV, X, A)),
             BpfOperation::CopyXToA => self.emit(EbpfInsn::alu_register(alu::MOV, A, X)),
-            BpfOperation::Jump(to) => return self.go(at, to),
+            BpfOperation::Jump(to) => return self.emit_goto(at, to),
             BpfOperation::Branch { condition, with, yes, no } => {
-                return self.branch(at, condition, with, yes, no);
+                return self.emit_branch(at, condition, with, yes, no);
             }
-            BpfOperation::ReturnConstant(0) => return self.away(CodeLabel::Mismatch),
-            BpfOperation::ReturnConstant(_) => return self.away(CodeLabel::Match),
+            BpfOperation::ReturnConstant(0) => return self.emit_jump_away(CodeLabel::Mismatch),
+            BpfOperation::ReturnConstant(_) => return self.emit_jump_away(CodeLabel::Match),
             BpfOperation::ReturnA => {
-                self.jump(EbpfInsn::jump_if(jump::EQ, A, 0), CodeLabel::Mismatch);
-                return self.away(CodeLabel::Match);
+                self.emit_jump(EbpfInsn::jump_if(jump::EQ, A, 0), CodeLabel::Mismatch);
+                return self.emit_jump_away(CodeLabel::Match);
             }
         }
         NextOperation::On
     }
 
-    fn load(&mut self, width: LoadWidth, at: u32) -> NextOperation {
+    fn emit_load(&mut self, width: LoadWidth, at: u32) -> NextOperation {
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= REACH) else {
-            return self.away(CodeLabel::Mismatch);
+            return self.emit_jump_away(CodeLabel::Mismatch);
         };
-        self.emit(EbpfInsn::wide_register(alu::MOV, SCRATCH, DATA));
-        self.read(width, A, end)
+        self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
+        self.emit_checked_load(width, A, end)
     }
 
-    fn load_indexed(&mut self, width: LoadWidth, at: u32) -> NextOperation {
+    fn emit_load_indexed(&mut self, width: LoadWidth, at: u32) -> NextOperation {
         let Some(end) = at.checked_add(width.bytes()).filter(|end| *end <= REACH) else {
-            return self.away(CodeLabel::Mismatch);
+            return self.emit_jump_away(CodeLabel::Mismatch);
         };
         self.emit(EbpfInsn::alu_register(alu::MOV, SCRATCH, X));
         // Compared as 64 bits: the verifier must learn a bound of the whole register before it is added to a pointer.
-        self.jump(EbpfInsn::jump_if_wide(jump::GT, SCRATCH, REACH - end), CodeLabel::Mismatch);
-        self.emit(EbpfInsn::wide_register(alu::ADD, SCRATCH, DATA));
-        self.read(width, A, end)
+        self.emit_jump(EbpfInsn::jump_if_wide(jump::GT, SCRATCH, REACH - end), CodeLabel::Mismatch);
+        self.emit(EbpfInsn::alu_wide_register(alu::ADD, SCRATCH, DATA));
+        self.emit_checked_load(width, A, end)
     }
 
-    fn load_header_length(&mut self, at: u32) -> NextOperation {
+    fn emit_load_header_length(&mut self, at: u32) -> NextOperation {
         let Some(end) = at.checked_add(1).filter(|end| *end <= REACH) else {
-            return self.away(CodeLabel::Mismatch);
+            return self.emit_jump_away(CodeLabel::Mismatch);
         };
-        self.emit(EbpfInsn::wide_register(alu::MOV, SCRATCH, DATA));
-        self.read(LoadWidth::Byte, X, end);
+        self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, DATA));
+        self.emit_checked_load(LoadWidth::Byte, X, end);
         self.emit(EbpfInsn::alu(alu::AND, X, 0xf));
         self.emit(EbpfInsn::alu(alu::LSH, X, 2));
         NextOperation::On
     }
 
     /// Reads the field that ends `end` bytes behind the pointer in the scratch register.
-    fn read(&mut self, width: LoadWidth, into: u8, end: u32) -> NextOperation {
+    fn emit_checked_load(&mut self, width: LoadWidth, into: u8, end: u32) -> NextOperation {
         // The end of the field is compared, not its start: from that comparison the verifier knows that the bytes before the
         // pointer may be read, which is why the loads go backwards.
-        self.emit(EbpfInsn::wide(alu::ADD, SCRATCH, end));
-        self.jump(EbpfInsn::jump_if_beyond(SCRATCH, END), CodeLabel::Mismatch);
+        self.emit(EbpfInsn::alu_wide(alu::ADD, SCRATCH, end));
+        self.emit_jump(EbpfInsn::jump_if_beyond(SCRATCH, END), CodeLabel::Mismatch);
         self.emit(match width {
             LoadWidth::Word => EbpfInsn::load(0x00, into, SCRATCH, -4),
             LoadWidth::Half => EbpfInsn::load(0x08, into, SCRATCH, -2),
@@ -154,25 +154,25 @@ impl TranslatedCode {
         NextOperation::On
     }
 
-    fn set(&mut self, register: BpfRegister, value: ValueSource) {
-        let into = number(register);
+    fn emit_set(&mut self, register: BpfRegister, value: ValueSource) {
+        let into = register_number(register);
         match value {
             ValueSource::Constant(k) => self.emit(EbpfInsn::alu(alu::MOV, into, k)),
             ValueSource::Memory(cell) => self.emit(EbpfInsn::load(0, into, FRAME, offset_of(cell))),
             ValueSource::Length => {
-                self.emit(EbpfInsn::wide_register(alu::MOV, SCRATCH, END));
-                self.emit(EbpfInsn::wide_register(alu::SUB, SCRATCH, DATA));
+                self.emit(EbpfInsn::alu_wide_register(alu::MOV, SCRATCH, END));
+                self.emit(EbpfInsn::alu_wide_register(alu::SUB, SCRATCH, DATA));
                 self.emit(EbpfInsn::alu_register(alu::MOV, into, SCRATCH));
             }
         }
     }
 
-    fn compute(&mut self, operation: AluOperation, operand: SecondOperand) -> NextOperation {
+    fn emit_alu(&mut self, operation: AluOperation, operand: SecondOperand) -> NextOperation {
         let divides = matches!(operation, AluOperation::Div | AluOperation::Mod);
         let shifts = matches!(operation, AluOperation::ShiftLeft | AluOperation::ShiftRight);
         let code = operation_code(operation);
         match operand {
-            SecondOperand::K(0) if divides => return self.away(CodeLabel::Mismatch),
+            SecondOperand::K(0) if divides => return self.emit_jump_away(CodeLabel::Mismatch),
             SecondOperand::K(32..) if shifts => self.emit(EbpfInsn::alu(alu::MOV, A, 0)),
             SecondOperand::K(k) => self.emit(EbpfInsn::alu(code, A, k)),
             SecondOperand::X if shifts => {
@@ -184,7 +184,7 @@ impl TranslatedCode {
             }
             SecondOperand::X => {
                 if divides {
-                    self.jump(EbpfInsn::jump_if(jump::EQ, X, 0), CodeLabel::Mismatch);
+                    self.emit_jump(EbpfInsn::jump_if(jump::EQ, X, 0), CodeLabel::Mismatch);
                 }
                 self.emit(EbpfInsn::alu_register(code, A, X));
             }
@@ -192,7 +192,7 @@ impl TranslatedCode {
         NextOperation::On
     }
 
-    fn branch(
+    fn emit_branch(
         &mut self,
         at: usize,
         condition: JumpCondition,
@@ -201,28 +201,28 @@ impl TranslatedCode {
         no: usize,
     ) -> NextOperation {
         if yes == no {
-            return self.go(at, yes);
+            return self.emit_goto(at, yes);
         }
         // Classic BPF jumps on both outcomes, eBPF on one. If the next operation is where "yes" leads, the inverse condition
         // saves a second jump.
         match inverse_code(condition) {
             Some(inverse) if yes == at + 1 => {
-                self.jump(compare(inverse, with), CodeLabel::Op(no));
+                self.emit_jump(comparison_jump(inverse, with), CodeLabel::Op(no));
                 NextOperation::On
             }
             _ => {
-                self.jump(compare(condition_code(condition), with), CodeLabel::Op(yes));
-                self.go(at, no)
+                self.emit_jump(comparison_jump(condition_code(condition), with), CodeLabel::Op(yes));
+                self.emit_goto(at, no)
             }
         }
     }
 
-    fn go(&mut self, at: usize, to: usize) -> NextOperation {
-        if to == at + 1 { NextOperation::On } else { self.away(CodeLabel::Op(to)) }
+    fn emit_goto(&mut self, at: usize, to: usize) -> NextOperation {
+        if to == at + 1 { NextOperation::On } else { self.emit_jump_away(CodeLabel::Op(to)) }
     }
 
-    fn away(&mut self, label: CodeLabel) -> NextOperation {
-        self.jump(EbpfInsn::always(), label);
+    fn emit_jump_away(&mut self, label: CodeLabel) -> NextOperation {
+        self.emit_jump(EbpfInsn::jump_always(), label);
         NextOperation::Away
     }
 
@@ -230,7 +230,7 @@ impl TranslatedCode {
         self.insns.push(insn);
     }
 
-    fn jump(&mut self, insn: EbpfInsn, label: CodeLabel) {
+    fn emit_jump(&mut self, insn: EbpfInsn, label: CodeLabel) {
         if let CodeLabel::Op(to) = label {
             self.wanted[to] = true;
         }
@@ -239,7 +239,7 @@ impl TranslatedCode {
     }
 
     /// Appends the caller's instructions at a label, if a jump leads there.
-    fn ending(&mut self, label: CodeLabel, insns: &[EbpfInsn]) -> usize {
+    fn emit_ending(&mut self, label: CodeLabel, insns: &[EbpfInsn]) -> usize {
         let start = self.insns.len();
         if self.jumps.iter().any(|(_, to)| *to == label) {
             self.insns.extend_from_slice(insns);
@@ -247,7 +247,10 @@ impl TranslatedCode {
         start
     }
 
-    fn link(mut self, position: impl Fn(CodeLabel) -> usize) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
+    fn resolve_jumps(
+        mut self,
+        position: impl Fn(CodeLabel) -> usize,
+    ) -> Result<Vec<EbpfInsn>, ProgramRefusal> {
         for (at, label) in self.jumps {
             // All jumps go forward.
             let distance = position(label) - at - 1;
@@ -257,7 +260,7 @@ impl TranslatedCode {
     }
 }
 
-fn number(register: BpfRegister) -> u8 {
+fn register_number(register: BpfRegister) -> u8 {
     match register {
         BpfRegister::A => A,
         BpfRegister::X => X,
@@ -266,7 +269,7 @@ fn number(register: BpfRegister) -> u8 {
 
 /// Returns the stack offset of a cell of memory.
 fn offset_of(cell: usize) -> i16 {
-    // `decode` lets no cell beyond the memory pass: sixteen words, 64 bytes below the frame pointer.
+    // `decode_program` lets no cell beyond the memory pass: sixteen words, 64 bytes below the frame pointer.
     debug_assert!(cell < MEMORY, "cell {cell} is outside the memory");
     -64 + 4 * i16::from(cell.to_le_bytes()[0])
 }
@@ -287,7 +290,7 @@ fn operation_code(operation: AluOperation) -> u8 {
 }
 
 /// A jump that compares A.
-fn compare(code: u8, with: SecondOperand) -> EbpfInsn {
+fn comparison_jump(code: u8, with: SecondOperand) -> EbpfInsn {
     match with {
         SecondOperand::K(k) => EbpfInsn::jump_if(code, A, k),
         SecondOperand::X => EbpfInsn::jump_if_register(code, A, X),

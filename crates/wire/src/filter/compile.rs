@@ -19,7 +19,7 @@ struct LoadCodes {
     indexed: u16,
 }
 
-// Values of `FilterBase::find`, in the width of instructions.
+// Values of `FilterBase::find_offset`, in the width of instructions.
 const ETHER_TYPE: u32 = 12;
 const MOST_TAGS: u8 = 8;
 const _: () = assert!(ETHER_TYPE as usize == super::ETHER_TYPE && MOST_TAGS as usize == super::MOST_TAGS);
@@ -42,10 +42,10 @@ const RETURN: u16 = 0x06;
 const A_TO_X: u16 = 0x07;
 const X_TO_A: u16 = 0x87;
 
-pub(super) fn compile(conditions: &[FieldCondition]) -> Result<FilterProgram, ProgramRefusal> {
+pub(super) fn compile_conditions(conditions: &[FieldCondition]) -> Result<FilterProgram, ProgramRefusal> {
     let mut code = FilterCode { insns: Vec::new(), is_found: false };
     for condition in conditions {
-        code.condition(condition);
+        code.emit_condition(condition);
     }
     code.emit(RETURN, 0, 0, u32::MAX);
     FilterProgram::new(code.insns)
@@ -69,29 +69,29 @@ impl FilterCode {
         self.insns.push(ClassicInsn { code, jt, jf, k });
     }
 
-    fn condition(&mut self, condition: &FieldCondition) {
+    fn emit_condition(&mut self, condition: &FieldCondition) {
         let start = match condition.base {
             FilterBase::Frame => 0,
             FilterBase::Vlan => {
                 self.emit(LOAD_HALF, 0, 0, ETHER_TYPE);
                 // To the next condition over the rejection, or into it.
-                self.any_tag(1, 0);
+                self.emit_tag_check(1, 0);
                 self.emit(RETURN, 0, 0, 0);
                 ETHER_TYPE + 2
             }
             FilterBase::Ipv4 | FilterBase::Ipv6 => {
-                self.find();
+                self.emit_type_search();
                 self.emit(LOAD_HALF_X, 0, 0, 0);
                 self.emit(EQUAL, 1, 0, condition.base.ether_type().into());
                 self.emit(RETURN, 0, 0, 0);
                 2
             }
         };
-        self.compare(condition, start);
+        self.emit_comparison(condition, start);
     }
 
     /// Sets X to the offset of the type behind all VLAN tags.
-    fn find(&mut self) {
+    fn emit_type_search(&mut self) {
         /// Instructions of one step over a tag.
         const STEP: u8 = 7;
         if std::mem::replace(&mut self.is_found, true) {
@@ -102,7 +102,7 @@ impl FilterCode {
             // Without a tag here, X is final: jump over the rest of this step and over all later ones, 52 instructions at most.
             let left = MOST_TAGS - 1 - tag;
             self.emit(LOAD_HALF_X, 0, 0, 0);
-            self.any_tag(0, 3 + left * STEP);
+            self.emit_tag_check(0, 3 + left * STEP);
             self.emit(X_TO_A, 0, 0, 0);
             self.emit(ADD, 0, 0, 4);
             self.emit(A_TO_X, 0, 0, 0);
@@ -110,14 +110,14 @@ impl FilterCode {
     }
 
     /// Skips `yes` instructions if A is the type of a VLAN tag, else `no`.
-    fn any_tag(&mut self, yes: u8, no: u8) {
+    fn emit_tag_check(&mut self, yes: u8, no: u8) {
         for (tag, left) in TAGS.into_iter().zip([2, 1, 0]) {
             self.emit(EQUAL, left + yes, if left > 0 { 0 } else { no }, tag.into());
         }
     }
 
     /// `start`: bytes from the beginning of the frame, or from X, to the base.
-    fn compare(&mut self, condition: &FieldCondition, start: u32) {
+    fn emit_comparison(&mut self, condition: &FieldCondition, start: u32) {
         if condition.bits == 0 {
             // No bit is compared, so the condition matches.
             if condition.negate {
@@ -131,7 +131,7 @@ impl FilterCode {
         let bytes = (before + bits).div_ceil(8);
         let is_indexed = matches!(condition.base, FilterBase::Ipv4 | FilterBase::Ipv6);
         // The condition fails where the frame ends before its last bit, looked at or not.
-        self.load(BYTE, first + bytes - 1, is_indexed);
+        self.emit_load(BYTE, first + bytes - 1, is_indexed);
         let found = if condition.negate { ConditionExit::Reject } else { ConditionExit::Next };
         let otherwise = if condition.negate { ConditionExit::Next } else { ConditionExit::Reject };
         // The widest loads that fit. Parts of which no bit counts are not loaded at all.
@@ -141,18 +141,18 @@ impl FilterCode {
             let load = LOADS.into_iter().find(|load| at + load.bytes <= bytes).unwrap_or(BYTE);
             let part = compared_part(condition, bits, before, at * 8, load.bytes * 8);
             if part.care != 0 {
-                self.load(load, first + at, is_indexed);
+                self.emit_load(load, first + at, is_indexed);
                 self.emit(AND, 0, 0, part.care);
                 jumps.push(self.insns.len());
                 self.emit(EQUAL, 0, 0, part.wanted);
             }
             at += load.bytes;
         }
-        self.end(&jumps, found, otherwise);
+        self.emit_outcome(&jumps, found, otherwise);
     }
 
     /// Ends a condition. The code behind the last comparison runs if all were equal; a failed comparison jumps to `otherwise`.
-    fn end(&mut self, jumps: &[usize], found: ConditionExit, otherwise: ConditionExit) {
+    fn emit_outcome(&mut self, jumps: &[usize], found: ConditionExit, otherwise: ConditionExit) {
         if found == ConditionExit::Next {
             if jumps.is_empty() {
                 return;
@@ -164,11 +164,11 @@ impl FilterCode {
         let to = if otherwise == ConditionExit::Reject { rejection } else { rejection + 1 };
         for jump in jumps {
             // At most 17 bytes are compared, in five parts of three instructions each.
-            self.insns[*jump].jf = near(to - jump - 1);
+            self.insns[*jump].jf = short_jump(to - jump - 1);
         }
     }
 
-    fn load(&mut self, load: LoadCodes, at: u32, is_indexed: bool) {
+    fn emit_load(&mut self, load: LoadCodes, at: u32, is_indexed: bool) {
         self.emit(if is_indexed { load.indexed } else { load.plain }, 0, 0, at);
     }
 }
@@ -198,7 +198,7 @@ fn compared_part(condition: &FieldCondition, bits: u32, before: u32, from: u32, 
 }
 
 /// Narrows the length of a jump, which is known to fit.
-fn near(distance: usize) -> u8 {
+fn short_jump(distance: usize) -> u8 {
     debug_assert!(distance <= 255, "a jump over {distance} instructions");
     distance.to_le_bytes()[0]
 }
@@ -251,20 +251,20 @@ mod tests {
         ) {
             let conditions = conditions.into_iter().map(|(base, bit_offset, bits, value, mask, negate, is_true)| {
                 // Half of them want what stands there.
-                let at = base.find(&frame).map(|start| start as u64 * 8 + u64::from(bit_offset));
-                let there = at.and_then(|at| crate::bits::read(&frame, at, bits.min(128)));
+                let at = base.find_offset(&frame).map(|start| start as u64 * 8 + u64::from(bit_offset));
+                let there = at.and_then(|at| crate::bits::read_bits(&frame, at, bits.min(128)));
                 let value = if is_true { there.unwrap_or(value) } else { value };
                 FieldCondition { base, bit_offset, bits, value, mask, negate }
             });
             let filter = FrameFilter { conditions: conditions.collect() };
-            let program = filter.compile().unwrap().unwrap();
-            prop_assert_eq!(program.matches(&frame), filter.accepts(&frame), "{:?}", program.insns());
+            let program = filter.compile_program().unwrap().unwrap();
+            prop_assert_eq!(program.matches_frame(&frame), filter.accepts_frame(&frame), "{:?}", program.insns());
         }
     }
 
     #[test]
     fn a_filter_without_conditions_needs_no_program_and_too_many_are_refused() {
-        assert_eq!(FrameFilter::default().compile(), Ok(None));
+        assert_eq!(FrameFilter::default().compile_program(), Ok(None));
         let one = FieldCondition {
             base: FilterBase::Frame,
             bit_offset: 3,
@@ -273,7 +273,7 @@ mod tests {
             mask: 0,
             negate: false,
         };
-        let refused = FrameFilter { conditions: vec![one; 1000] }.compile();
+        let refused = FrameFilter { conditions: vec![one; 1000] }.compile_program();
         assert!(matches!(refused, Err(ProgramRefusal::Length(_))), "{refused:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! A hash of the content that a device does not change. It recognises frames without a tag behind the device.
 
-use super::word;
-use crate::pattern::mix;
+use super::word_at;
+use crate::pattern::keyed_mix;
 
 const MOST_VLAN_TAGS: usize = 4;
 
@@ -10,7 +10,7 @@ const MOST_VLAN_TAGS: usize = 4;
 pub fn content_hash(frame: &[u8]) -> u64 {
     let mut at = 12;
     for _ in 0..MOST_VLAN_TAGS {
-        match word(frame, at) {
+        match word_at(frame, at) {
             Some(0x8100 | 0x88a8 | 0x9100) => at += 4,
             _ => break,
         }
@@ -21,7 +21,7 @@ pub fn content_hash(frame: &[u8]) -> u64 {
     let used = content.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     // Offsets from the EtherType on. IPv4: type of service, TTL, header checksum. IPv6: traffic class and flow label, hop
     // limit.
-    let changing: &[usize] = match word(content, 0) {
+    let changing: &[usize] = match word_at(content, 0) {
         Some(0x0800) => &[3, 10, 12, 13],
         Some(0x86dd) => &[2, 3, 4, 5, 9],
         _ => &[],
@@ -36,7 +36,7 @@ pub fn content_hash(frame: &[u8]) -> u64 {
             // IPv6 keeps its version in the upper half of its first byte.
             padded[place] &= if block == 0 && place == 2 { 0xf0 } else { 0 };
         }
-        hash = mix(hash, u64::from_be_bytes(padded));
+        hash = keyed_mix(hash, u64::from_be_bytes(padded));
     }
     hash
 }

@@ -1,6 +1,6 @@
 //! Finds the headers of an Ethernet frame.
 
-use super::word;
+use super::word_at;
 use std::ops::Range;
 
 const IPV4: u16 = 0x0800;
@@ -83,23 +83,23 @@ struct CarriedPacket {
 
 impl PacketLayers {
     /// Looks for the headers of a frame without FCS; `None` if it is too short for Ethernet.
-    pub fn of(frame: &[u8]) -> Option<Self> {
+    pub fn from_frame(frame: &[u8]) -> Option<Self> {
         let mut type_at = 12;
         for _ in 0..MOST_VLAN_TAGS {
-            match word(frame, type_at)? {
+            match word_at(frame, type_at)? {
                 0x8100 | 0x88a8 | 0x9100 => type_at += 4,
                 _ => break,
             }
         }
-        let found = match word(frame, type_at)? {
-            IPV4 => ipv4(frame, type_at + 2),
-            IPV6 => ipv6(frame, type_at + 2),
+        let found = match word_at(frame, type_at)? {
+            IPV4 => find_ipv4(frame, type_at + 2),
+            IPV6 => find_ipv6(frame, type_at + 2),
             _ => None,
         };
         let Some(FoundIp { ip, carried }) = found else {
             return Some(Self { type_at, ip: None, transport: None });
         };
-        let transport = carried.and_then(|carried| transport(frame, &carried));
+        let transport = carried.and_then(|carried| find_transport(frame, &carried));
         Some(Self { type_at, ip: Some(ip), transport })
     }
 }
@@ -110,7 +110,7 @@ struct FoundIp {
     carried: Option<CarriedPacket>,
 }
 
-fn ipv4(frame: &[u8], at: usize) -> Option<FoundIp> {
+fn find_ipv4(frame: &[u8], at: usize) -> Option<FoundIp> {
     let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
     let header_len = usize::from(header[0] & 0x0f) * 4;
     if header[0] >> 4 != 4 || header_len < 20 {
@@ -129,19 +129,19 @@ fn ipv4(frame: &[u8], at: usize) -> Option<FoundIp> {
     Some(FoundIp { ip, carried: Some(carried) })
 }
 
-fn ipv6(frame: &[u8], at: usize) -> Option<FoundIp> {
+fn find_ipv6(frame: &[u8], at: usize) -> Option<FoundIp> {
     let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
     if header[0] >> 4 != 6 {
         return None;
     }
     let end = at + 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
     let mut ip = IpLayer { at, is_v6: true, is_fragment: false, is_final: true };
-    let carried = extensions(frame, header[6], at + 40, end, &mut ip);
+    let carried = skip_extensions(frame, header[6], at + 40, end, &mut ip);
     Some(FoundIp { ip, carried })
 }
 
 /// Walks to the header behind the extensions, the first of which is `next`.
-fn extensions(
+fn skip_extensions(
     frame: &[u8],
     mut next: u8,
     mut at: usize,
@@ -160,7 +160,7 @@ fn extensions(
             }
             // Fragment: offset in eights, and whether more follow.
             44 => {
-                let fragment = word(frame, at + 2)?;
+                let fragment = word_at(frame, at + 2)?;
                 ip.is_fragment |= fragment & 0xfff9 != 0;
                 is_first &= fragment & 0xfff8 == 0;
                 8
@@ -177,7 +177,7 @@ fn extensions(
     None
 }
 
-fn transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
+fn find_transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
     let CarriedPacket { protocol, at, end, is_first } = *carried;
     // A frame that was cut lacks a part of the bytes that its checksum covers, so it cannot be corrected.
     if !is_first || end > frame.len() {
@@ -192,7 +192,7 @@ fn transport(frame: &[u8], carried: &CarriedPacket) -> Option<TransportLayer> {
     let header_len = if protocol == TCP { usize::from(frame.get(at + 12)? >> 4) * 4 } else { 8 };
     let least = if protocol == TCP { 20 } else { 8 };
     let is_whole = header_len >= least && at + header_len <= end;
-    let checksum = word(frame, checksum_at)?;
+    let checksum = word_at(frame, checksum_at)?;
     // RFC 768: a UDP checksum of zero was not computed. Correcting it would make a checksum without a meaning.
     let has_checksum = checksum != 0 || protocol != UDP;
     is_whole.then(|| TransportLayer {

@@ -4,7 +4,7 @@
 //! before this run began and whose check fits the payload in front of it. Damage that makes a frame of this run look
 //! like that would have to hit the send time and nothing else.
 
-use super::{TagPlace, verify};
+use super::{TagPlace, verify_payload};
 use crate::tag::{self, FoundTag, TagForm, TagKey};
 use crate::template::FrameComparison;
 use std::cmp::Reverse;
@@ -29,7 +29,7 @@ pub type KnownRun = (TagKey, u64);
 pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> Option<OtherRun> {
     let fitting = known.iter().enumerate().filter(|(_, (key, _))| {
         // The mark alone fits by chance now and then, so it needs a second sign: an early send time or an intact payload.
-        tag::candidates(frame, *key)
+        tag::tag_candidates(frame, *key)
             .any(|found| is_earlier(&found, began, arrived) || is_intact(frame, &found))
     });
     // A mark fits any key by chance; the run with most frames is the likeliest, and among equals the first.
@@ -37,8 +37,8 @@ pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> 
         return Some(OtherRun::Known(place));
     }
     // The check of a full tag is of the payload, wherever the device put the headers.
-    let place = TagPlace::of(frame).filter(|place| place.form() == TagForm::Full)?;
-    let found = tag::unverified_full_tag(frame, place.end())?;
+    let place = TagPlace::from_frame(frame).filter(|place| place.form() == TagForm::Full)?;
+    let found = tag::unverified_full_tag(frame, place.end_offset())?;
     let fits = is_intact(frame, &found);
     (fits && is_earlier(&found, began, arrived)).then_some(OtherRun::Unknown)
 }
@@ -49,13 +49,13 @@ fn is_earlier(found: &FoundTag, began: u64, arrived: u64) -> bool {
 }
 
 fn is_intact(frame: &[u8], found: &FoundTag) -> bool {
-    verify(frame, found) == Some(FrameComparison::Intact)
+    verify_payload(frame, found) == Some(FrameComparison::Intact)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pattern::mix;
+    use crate::pattern::keyed_mix;
     use crate::tag::TagStamp;
 
     const OURS: TagKey = TagKey(1);
@@ -74,7 +74,7 @@ mod tests {
         bytes[38..40].copy_from_slice(&length(8 + payload));
         bytes[40..42].fill(0);
         let copy = bytes.clone();
-        TagPlace::of(&copy).unwrap().write(number, TagStamp { key, stream: 3, time }, &mut bytes);
+        TagPlace::from_frame(&copy).unwrap().write_tag(number, TagStamp { key, stream: 3, time }, &mut bytes);
         bytes
     }
 
@@ -97,7 +97,7 @@ mod tests {
         let other = TagKey(9);
         let fits_both = (0..1 << 20)
             .map(|number| frame(60, THEIRS, number, BEGAN - 500))
-            .find(|frame| tag::candidates(frame, other).next().is_some());
+            .find(|frame| tag::tag_candidates(frame, other).next().is_some());
         let frame = fits_both.expect("one in 65 536 does");
         let look = |frames: u64| other_run(&frame, &[(other, 0), (THEIRS, frames)], BEGAN, BEGAN + 900);
         assert_eq!((look(0), look(1)), (Some(OtherRun::Known(0)), Some(OtherRun::Known(1))));
@@ -120,8 +120,8 @@ mod tests {
     fn one_in_65536_short_tags_of_another_run_has_the_mark_of_this_one() {
         let frames = 400_000u64;
         let is_false = |number: &u64| {
-            let frame = frame(10, TagKey(mix(3, *number)), *number, 0);
-            tag::candidates(&frame, OURS).any(|found| found.tag.form == TagForm::Short)
+            let frame = frame(10, TagKey(keyed_mix(3, *number)), *number, 0);
+            tag::tag_candidates(&frame, OURS).any(|found| found.tag.form == TagForm::Short)
         };
         let hits = (0..frames).filter(is_false).count();
         // 6.1 expected; more than 20 happens once in a million.

@@ -1,7 +1,7 @@
 //! Finds the place for a test tag in a frame: the last bytes of its transport payload.
 
-use super::{PacketLayers, correct, word};
-use crate::checksum::sum;
+use super::{PacketLayers, correct_checksum, word_at};
+use crate::checksum::ones_complement_sum;
 use crate::tag::{FoundTag, TagForm, TagStamp};
 use crate::template::FrameComparison;
 
@@ -28,8 +28,8 @@ struct TransportChecksum {
 impl TagPlace {
     /// Finds the place of a tag in a frame without FCS. `None`: there is no payload of TCP, UDP or ICMP echo, or too little
     /// of it, or this is a fragment, whose checksum is in another frame.
-    pub fn of(frame: &[u8]) -> Option<Self> {
-        let layers = PacketLayers::of(frame)?;
+    pub fn from_frame(frame: &[u8]) -> Option<Self> {
+        let layers = PacketLayers::from_frame(frame)?;
         let transport = layers.transport.as_ref()?;
         let payload = transport.payload.clone();
         if layers.ip?.is_fragment || !transport.has_free_payload(frame) {
@@ -37,18 +37,18 @@ impl TagPlace {
         }
         // UDP has a length of its own; where it is not IP's, the receiver would look in the wrong place.
         if transport.protocol == 17
-            && word(frame, transport.at + 4).map(usize::from) != Some(payload.len() + 8)
+            && word_at(frame, transport.at + 4).map(usize::from) != Some(payload.len() + 8)
         {
             return None;
         }
-        let form = TagForm::fitting(payload.len())?;
+        let form = TagForm::largest_fitting(payload.len())?;
         let at = payload.end - form.bytes();
         let check = transport.checksum_at.map(|check_at| TransportChecksum {
             at: check_at,
             odd: (at - transport.at) % 2 == 1,
             never_zero: transport.never_zero(),
         });
-        Some(Self { at, form, payload_sum: sum(&frame[payload.start..at]), check })
+        Some(Self { at, form, payload_sum: ones_complement_sum(&frame[payload.start..at]), check })
     }
 
     pub fn form(&self) -> TagForm {
@@ -56,13 +56,13 @@ impl TagPlace {
     }
 
     /// Returns the offset behind the tag: the end of the payload.
-    pub(super) fn end(&self) -> usize {
+    pub(super) fn end_offset(&self) -> usize {
         self.at + self.form.bytes()
     }
 
     /// Writes the tag of the stream's tagged frame `n` into `frame` and corrects the checksum. `frame` must be a copy of the
     /// frame that the place was found in.
-    pub fn write(&self, n: u64, stamp: TagStamp, frame: &mut [u8]) {
+    pub fn write_tag(&self, n: u64, stamp: TagStamp, frame: &mut [u8]) {
         let bytes = self.form.bytes();
         let mut old = [0; TagForm::LONGEST];
         let mut new = [0; TagForm::LONGEST];
@@ -70,22 +70,22 @@ impl TagPlace {
         let new = &mut new[..bytes];
         let place = &mut frame[self.at..self.at + bytes];
         old.copy_from_slice(place);
-        stamp.tag(n, self.form).write(stamp.key, self.payload_sum, new);
+        stamp.make_tag(n, self.form).write_tag(stamp.key, self.payload_sum, new);
         place.copy_from_slice(new);
         if let Some(check) = self.check {
-            correct(frame, check.at, old, new, check.odd, check.never_zero);
+            correct_checksum(frame, check.at, old, new, check.odd, check.never_zero);
         }
     }
 }
 
 /// Compares an arrived frame that was recorded, not made, with its tag: only the payload can be checked. `None`: it merely
 /// looks like one of ours.
-pub fn verify(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
+pub fn verify_payload(frame: &[u8], found: &FoundTag) -> Option<FrameComparison> {
     let is_full = found.tag.form == TagForm::Full;
-    let Some(place) = TagPlace::of(frame) else {
+    let Some(place) = TagPlace::from_frame(frame) else {
         // Behind unknown headers, such as those of a tunnel, the payload cannot be found. A full tag that names one of our
         // streams is hardly there by chance; a short one may be.
-        let is_ip = PacketLayers::of(frame).is_some_and(|layers| layers.ip.is_some());
+        let is_ip = PacketLayers::from_frame(frame).is_some_and(|layers| layers.ip.is_some());
         return (is_full && !is_ip).then_some(FrameComparison::Altered);
     };
     if place.form != found.tag.form || place.at + place.form.bytes() != found.end {

@@ -1,6 +1,6 @@
 //! Changes addresses and VLAN tags of frames.
 
-use super::{PacketLayers, TransportLayer, correct};
+use super::{PacketLayers, TransportLayer, correct_checksum};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -54,7 +54,7 @@ impl FrameRewrite {
     }
 
     /// Changes a frame without FCS.
-    pub fn apply(&self, frame: &mut Vec<u8>) {
+    pub fn rewrite_frame(&self, frame: &mut Vec<u8>) {
         if frame.len() < 14 {
             return;
         }
@@ -69,12 +69,14 @@ impl FrameRewrite {
         }
         // Last, because a tag moves the headers behind it.
         if let Some(edit) = self.vlan {
-            edit.apply(frame);
+            edit.edit_tags(frame);
         }
     }
 
     fn move_addresses(&self, frame: &mut [u8]) {
-        let Some(PacketLayers { ip: Some(ip), transport, .. }) = PacketLayers::of(frame) else { return };
+        let Some(PacketLayers { ip: Some(ip), transport, .. }) = PacketLayers::from_frame(frame) else {
+            return;
+        };
         let first = ip.at + if ip.is_v6 { 8 } else { 12 };
         let len = if ip.is_v6 { 16 } else { 4 };
         // The destination of a packet with a source route is not the one that its transport checksum covers.
@@ -82,18 +84,18 @@ impl FrameRewrite {
             let mut old = [0; 16];
             old[..len].copy_from_slice(&frame[at..at + len]);
             let mut new = old;
-            if !self.addresses.iter().any(|map| map.apply(&mut new[..len])) || new == old {
+            if !self.addresses.iter().any(|map| map.map_address(&mut new[..len])) || new == old {
                 continue;
             }
             frame[at..at + len].copy_from_slice(&new[..len]);
             // Two checksums cover an address: that of the IPv4 header, and that of the transport by its pseudo-header.
             if !ip.is_v6 {
-                correct(frame, ip.at + 10, &old[..len], &new[..len], false, false);
+                correct_checksum(frame, ip.at + 10, &old[..len], &new[..len], false, false);
             }
             let covering = transport.as_ref().filter(|t| is_covered && t.covers_addresses());
             if let Some(&TransportLayer { checksum_at: Some(check), .. }) = covering {
                 let never_zero = covering.is_some_and(TransportLayer::never_zero);
-                correct(frame, check, &old[..len], &new[..len], false, never_zero);
+                correct_checksum(frame, check, &old[..len], &new[..len], false, never_zero);
             }
         }
     }
@@ -105,7 +107,7 @@ impl VlanEdit {
         if matches!(self, Self::Push(_)) { 4 } else { 0 }
     }
 
-    fn apply(self, frame: &mut Vec<u8>) {
+    fn edit_tags(self, frame: &mut Vec<u8>) {
         let is_tagged =
             frame.len() >= 18 && matches!([frame[12], frame[13]], [0x81 | 0x91, 0] | [0x88, 0xa8]);
         match self {
@@ -166,7 +168,7 @@ fn left_aligned(address: IpAddr) -> u128 {
 
 impl AddressMap {
     /// Moves an address (4 or 16 bytes) if it is in the network, and reports whether it is.
-    fn apply(&self, address: &mut [u8]) -> bool {
+    fn map_address(&self, address: &mut [u8]) -> bool {
         // Both families as 128 bits from the left: a prefix then means the same in each.
         let from = left_aligned(self.from);
         let to = left_aligned(self.to);

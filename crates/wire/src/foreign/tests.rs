@@ -1,6 +1,6 @@
 use super::*;
 use crate::FrameComparison;
-use crate::tag::{TagForm, TagKey, TagStamp, candidates};
+use crate::tag::{TagForm, TagKey, TagStamp, tag_candidates};
 use etherparse::{PacketBuilder, PacketHeaders, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
@@ -91,7 +91,7 @@ fn everything() -> FrameRewrite {
 #[test]
 fn addresses_move_with_their_host_bits() {
     let mut moved = frame(false, TestProtocol::Udp, false, &[1; 20]);
-    everything().apply(&mut moved);
+    everything().rewrite_frame(&mut moved);
     assert_eq!(moved[..12], [[6; 6], [4; 6]].concat());
     assert_eq!(moved[26..34], [198, 18, 2, 3, 172, 9, 8, 7]);
     assert!(is_sound(&moved));
@@ -102,7 +102,8 @@ fn vlan_tags_are_pushed_set_and_popped() {
     let plain = frame(false, TestProtocol::Udp, false, &[1; 20]);
     let edit = |text: &str, frame: &[u8]| {
         let mut frame = frame.to_vec();
-        FrameRewrite { vlan: Some(text.parse().unwrap()), ..FrameRewrite::default() }.apply(&mut frame);
+        FrameRewrite { vlan: Some(text.parse().unwrap()), ..FrameRewrite::default() }
+            .rewrite_frame(&mut frame);
         frame
     };
     let pushed = edit("push:7", &plain);
@@ -133,8 +134,8 @@ fn what_cannot_be_meant_is_refused() {
 fn a_frame_without_a_checksum_stays_without() {
     let mut frame = frame(false, TestProtocol::Udp, false, &[1; 20]);
     frame[40..42].fill(0);
-    everything().apply(&mut frame);
-    TagPlace::of(&frame).unwrap().write(0, TagStamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+    everything().rewrite_frame(&mut frame);
+    TagPlace::from_frame(&frame).unwrap().write_tag(0, TagStamp { key: KEY, stream: 0, time: 0 }, &mut frame);
     assert_eq!(frame[40..42], [0, 0]);
 }
 
@@ -145,7 +146,7 @@ fn a_wrong_checksum_stays_wrong_by_as_much() {
     wrong[50] = wrong[50].wrapping_add(1);
     let [mut right, mut wrong] = [right, wrong];
     for frame in [&mut right, &mut wrong] {
-        everything().apply(frame);
+        everything().rewrite_frame(frame);
     }
     assert!(is_sound(&right) && !is_sound(&wrong));
     assert_eq!(right[50].wrapping_add(1), wrong[50]);
@@ -157,13 +158,13 @@ fn no_tag_goes_into_fragments_neighbour_discovery_or_small_payloads() {
     for fragment in [[0x20, 0], [0, 5]] {
         let mut frame = whole.clone();
         frame[20..22].copy_from_slice(&fragment);
-        assert_eq!(TagPlace::of(&frame), None);
+        assert_eq!(TagPlace::from_frame(&frame), None);
     }
     let mut solicitation = frame(true, TestProtocol::Echo, false, &[1; 24]);
     solicitation[54] = 135;
-    assert_eq!(TagPlace::of(&solicitation), None);
-    assert_eq!(TagPlace::of(&frame(false, TestProtocol::Tcp, false, &[1; 5])), None);
-    let small = TagPlace::of(&frame(false, TestProtocol::Tcp, false, &[1; 6])).unwrap();
+    assert_eq!(TagPlace::from_frame(&solicitation), None);
+    assert_eq!(TagPlace::from_frame(&frame(false, TestProtocol::Tcp, false, &[1; 5])), None);
+    let small = TagPlace::from_frame(&frame(false, TestProtocol::Tcp, false, &[1; 6])).unwrap();
     assert_eq!(small.form(), TagForm::Short);
 }
 
@@ -174,20 +175,20 @@ proptest! {
         n in 0u64..1 << 20, time: u64, padding in 0usize..9
     ) {
         let mut frame = frame(v6, protocol, vlan, &payload);
-        everything().apply(&mut frame);
+        everything().rewrite_frame(&mut frame);
         prop_assert!(is_sound(&frame));
         frame.resize(frame.len() + padding, 0);
-        let place = TagPlace::of(&frame).unwrap();
-        place.write(n, TagStamp { key: KEY, stream: 3, time }, &mut frame);
+        let place = TagPlace::from_frame(&frame).unwrap();
+        place.write_tag(n, TagStamp { key: KEY, stream: 3, time }, &mut frame);
         prop_assert!(is_sound(&frame[..frame.len() - padding]));
         let ours = |found: &crate::tag::FoundTag| found.tag.form == place.form() && found.tag.stream == 3;
-        let found = candidates(&frame, KEY).find(ours).unwrap();
+        let found = tag_candidates(&frame, KEY).find(ours).unwrap();
         prop_assert_eq!(u64::from(found.tag.sequence), n);
-        prop_assert_eq!(verify(&frame, &found), Some(FrameComparison::Intact));
+        prop_assert_eq!(verify_payload(&frame, &found), Some(FrameComparison::Intact));
         if place.form() == TagForm::Full && payload.len() > 16 {
             let at = found.end - 17;
             frame[at] ^= 0x10;
-            prop_assert_eq!(verify(&frame, &found), Some(FrameComparison::Corrupt));
+            prop_assert_eq!(verify_payload(&frame, &found), Some(FrameComparison::Corrupt));
         }
     }
 
@@ -198,12 +199,12 @@ proptest! {
         damaged[at] = value;
         for frame in [&mut bytes, &mut damaged] {
             for vlan in ["push:1", "set:2", "pop"] {
-                FrameRewrite { vlan: vlan.parse().ok(), ..everything() }.apply(frame);
-                if let Some(place) = TagPlace::of(frame) {
-                    place.write(1, TagStamp { key: KEY, stream: 1, time: 1 }, frame);
+                FrameRewrite { vlan: vlan.parse().ok(), ..everything() }.rewrite_frame(frame);
+                if let Some(place) = TagPlace::from_frame(frame) {
+                    place.write_tag(1, TagStamp { key: KEY, stream: 1, time: 1 }, frame);
                 }
-                for found in candidates(frame, KEY) {
-                    verify(frame, &found);
+                for found in tag_candidates(frame, KEY) {
+                    verify_payload(frame, &found);
                 }
             }
         }

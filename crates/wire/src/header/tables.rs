@@ -34,7 +34,7 @@ const fn overlay(name: &'static str, at: u32, bits: u32) -> FieldDef {
 const PAUSE_DST: u128 = 0x0180_c200_0001;
 const PAUSE_TYPE: u128 = 0x8808;
 
-pub(super) fn fields(kind: HeaderKind) -> &'static [FieldDef] {
+pub(super) fn field_table(kind: HeaderKind) -> &'static [FieldDef] {
     match kind {
         HeaderKind::Ethernet => ETHERNET,
         HeaderKind::Vlan => VLAN,

@@ -1,34 +1,34 @@
 //! Writes blocks of pcapng: words, options and padding, little-endian. The caller decides which blocks a file has.
 
 /// Returns the lower half of a time or a count.
-pub fn low(value: u64) -> u32 {
+pub fn low_half(value: u64) -> u32 {
     (value & 0xffff_ffff) as u32
 }
 
 /// Writes words one after the other.
-pub fn words(out: &mut Vec<u8>, words: &[u32]) {
+pub fn write_words(out: &mut Vec<u8>, words: &[u32]) {
     for word in words {
         out.extend_from_slice(&word.to_le_bytes());
     }
 }
 
 /// Writes bytes, and zeros up to the next word. The block must have begun at a word.
-pub fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn write_padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     out.resize(out.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
 }
 
 /// Writes an option. A value that is too long for its length field is cut.
-pub fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+pub fn write_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
-    words(out, &[u32::from(code) | u32::from(length) << 16]);
-    padded(out, &value[..usize::from(length)]);
+    write_words(out, &[u32::from(code) | u32::from(length) << 16]);
+    write_padded(out, &value[..usize::from(length)]);
 }
 
 /// Writes a block, with its length before and after the body.
-pub fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
+pub fn write_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
-    words(out, &[kind, 0]);
+    write_words(out, &[kind, 0]);
     body(out);
     // Both lengths allow readers to go through a file backwards, too. No caller writes a block of more than 4 GiB.
     let total = u32::try_from(out.len() - start + 4).unwrap_or(u32::MAX).to_le_bytes();
@@ -43,12 +43,12 @@ mod tests {
     #[test]
     fn a_block_has_its_length_on_both_sides_and_options_end_at_words() {
         let mut out = vec![7; 3];
-        block(&mut out, 5, |body| option(body, 1, b"12345"));
+        write_block(&mut out, 5, |body| write_option(body, 1, b"12345"));
         let expected =
             [5, 0, 0, 0, 24, 0, 0, 0, 1, 0, 5, 0, b'1', b'2', b'3', b'4', b'5', 0, 0, 0, 24, 0, 0, 0];
         assert_eq!(out[3..], expected);
         let mut out = Vec::new();
-        option(&mut out, 1, &vec![0; 70_000]);
+        write_option(&mut out, 1, &vec![0; 70_000]);
         assert_eq!((out.len(), &out[..4]), (4 + 65_536, &[1, 0, 0xff, 0xff][..]));
     }
 }

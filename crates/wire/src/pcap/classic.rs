@@ -31,16 +31,16 @@ struct ClassicPacketHeader {
 
 impl ClassicFile {
     /// Reads the header of a file; `None` if it is not whole.
-    pub(super) fn begin(input: &[u8]) -> Result<Option<Self>, CaptureDamage> {
-        let ClassicMagic { order, unit_ns } = magic(input).ok_or(CaptureDamage::Magic)?;
+    pub(super) fn read_header(input: &[u8]) -> Result<Option<Self>, CaptureDamage> {
+        let ClassicMagic { order, unit_ns } = read_magic(input).ok_or(CaptureDamage::Magic)?;
         if input.len() < FILE_HEADER {
             return Ok(None);
         }
-        let version = order.u16(input, 4).unwrap_or(0);
+        let version = order.read_u16(input, 4).unwrap_or(0);
         if version != 2 {
             return Err(CaptureDamage::Version(version));
         }
-        let word = order.u32(input, 20).unwrap_or(0);
+        let word = order.read_u32(input, 20).unwrap_or(0);
         // The top four bits count units of two bytes: 2 is an FCS of four bytes.
         let has_fcs = (word & FCS_IS_SAID != 0).then_some(word >> 28 == 2);
         let link_type = (word & 0xffff) as u16;
@@ -49,14 +49,14 @@ impl ClassicFile {
 
     fn packet_header(&self, input: &[u8]) -> Option<ClassicPacketHeader> {
         Some(ClassicPacketHeader {
-            seconds: self.order.u32(input, 0)?,
-            fraction: self.order.u32(input, 4)?,
-            kept: self.order.u32(input, 8)?,
-            full_len: self.order.u32(input, 12)?,
+            seconds: self.order.read_u32(input, 0)?,
+            fraction: self.order.read_u32(input, 4)?,
+            kept: self.order.read_u32(input, 8)?,
+            full_len: self.order.read_u32(input, 12)?,
         })
     }
 
-    pub(super) fn next<'a>(&self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+    pub(super) fn next_step<'a>(&self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
         let Some(ClassicPacketHeader { seconds, fraction, kept, full_len }) = self.packet_header(input)
         else {
             return Ok(DecoderStep::More(PACKET_HEADER));
@@ -86,8 +86,8 @@ struct ClassicMagic {
     unit_ns: u64,
 }
 
-fn magic(input: &[u8]) -> Option<ClassicMagic> {
-    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.u32(input, 0)? {
+fn read_magic(input: &[u8]) -> Option<ClassicMagic> {
+    [ByteOrder::Little, ByteOrder::Big].into_iter().find_map(|order| match order.read_u32(input, 0)? {
         MICROSECONDS => Some(ClassicMagic { order, unit_ns: 1_000 }),
         NANOSECONDS => Some(ClassicMagic { order, unit_ns: 1 }),
         _ => None,

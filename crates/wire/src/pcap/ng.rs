@@ -44,7 +44,7 @@ impl TimeResolution {
         if byte & 0x80 == 0 { Self::Decimal(byte) } else { Self::Binary(byte & 0x7f) }
     }
 
-    fn ns(self, units: u64) -> u128 {
+    fn to_ns(self, units: u64) -> u128 {
         let ns = u128::from(units) * 1_000_000_000;
         match self {
             // A unit below 10^-38 s leaves none of the 64 bits.
@@ -57,7 +57,7 @@ impl TimeResolution {
 impl PcapngInterface {
     fn at_ns(&self, units: u64) -> u64 {
         // 2^64 units of a second at most are below 2^94 ns, so the signed number holds them.
-        let ns = self.resolution.ns(units).cast_signed();
+        let ns = self.resolution.to_ns(units).cast_signed();
         let shifted = ns.saturating_add(i128::from(self.offset) * 1_000_000_000);
         // Times before 1970 become 1970, times after 2554 become the last that 64 bits can say.
         u64::try_from(shifted.max(0)).unwrap_or(u64::MAX)
@@ -76,14 +76,14 @@ impl PcapngSection {
         Self { order: ByteOrder::Little, interfaces: Vec::new() }
     }
 
-    pub(super) fn next<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
-        let Some(kind) = self.order.u32(input, 0) else { return Ok(DecoderStep::More(8)) };
+    pub(super) fn next_step<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+        let Some(kind) = self.order.read_u32(input, 0) else { return Ok(DecoderStep::More(8)) };
         // Before the length is read: a new section may have the other byte order.
         if kind == SECTION {
-            return self.section(input);
+            return self.read_section(input);
         }
-        let Some(length) = self.order.u32(input, 4) else { return Ok(DecoderStep::More(8)) };
-        let length = check(length)?;
+        let Some(length) = self.order.read_u32(input, 4) else { return Ok(DecoderStep::More(8)) };
+        let length = check_length(length)?;
         // A block without packets may have any length: it is skipped without being read into memory.
         if !matches!(kind, INTERFACE | OLD_PACKET | SIMPLE | ENHANCED) {
             return Ok(DecoderStep::Skip(length));
@@ -92,51 +92,51 @@ impl PcapngSection {
         let used = used.ok_or(CaptureDamage::Length(length))?;
         let Some(block) = input.get(..used) else { return Ok(DecoderStep::More(used)) };
         // The two lengths of a block agree, unless the file is damaged or was cut while it was written.
-        let again = self.order.u32(block, used - 4).map_or(0, u64::from);
+        let again = self.order.read_u32(block, used - 4).map_or(0, u64::from);
         if again != length {
             return Err(CaptureDamage::Length(again));
         }
         let body = &block[8..used - 4];
         if kind == INTERFACE {
-            self.interface(body)?;
+            self.read_interface(body)?;
             return Ok(DecoderStep::Skip(length));
         }
-        Ok(DecoderStep::Record { record: self.packet(kind, body)?, used })
+        Ok(DecoderStep::Record { record: self.read_packet(kind, body)?, used })
     }
 
     /// Reads a section header. A section has its own byte order, and no interfaces yet.
-    fn section<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
-        let Some(magic) = ByteOrder::Little.u32(input, 8) else { return Ok(DecoderStep::More(16)) };
+    fn read_section<'a>(&mut self, input: &'a [u8]) -> Result<DecoderStep<'a>, CaptureDamage> {
+        let Some(magic) = ByteOrder::Little.read_u32(input, 8) else { return Ok(DecoderStep::More(16)) };
         let order = match magic {
             BYTE_ORDER => ByteOrder::Little,
             magic if magic.swap_bytes() == BYTE_ORDER => ByteOrder::Big,
             _ => return Err(CaptureDamage::Magic),
         };
-        let Some(length) = order.u32(input, 4) else { return Ok(DecoderStep::More(16)) };
-        let Some(version) = order.u16(input, 12) else { return Ok(DecoderStep::More(16)) };
+        let Some(length) = order.read_u32(input, 4) else { return Ok(DecoderStep::More(16)) };
+        let Some(version) = order.read_u16(input, 12) else { return Ok(DecoderStep::More(16)) };
         if version != 1 {
             return Err(CaptureDamage::Version(version));
         }
         *self = Self { order, interfaces: Vec::new() };
-        check(length).map(DecoderStep::Skip)
+        check_length(length).map(DecoderStep::Skip)
     }
 
-    fn interface(&mut self, body: &[u8]) -> Result<(), CaptureDamage> {
+    fn read_interface(&mut self, body: &[u8]) -> Result<(), CaptureDamage> {
         let short = CaptureDamage::Length(body.len() as u64);
-        let link_type = self.order.u16(body, 0).ok_or(short)?;
-        let snap_len = self.order.u32(body, 4).ok_or(short)?;
+        let link_type = self.order.read_u16(body, 0).ok_or(short)?;
+        let snap_len = self.order.read_u32(body, 4).ok_or(short)?;
         if self.interfaces.len() >= MOST_INTERFACES {
             return Err(CaptureDamage::Interfaces);
         }
         // Microseconds, unless an option says otherwise.
         let resolution = TimeResolution::Decimal(6);
         let mut interface = PcapngInterface { link_type, snap_len, resolution, offset: 0, has_fcs: None };
-        self.options(&body[8..], |code, value| match (code, value) {
+        self.for_each_option(&body[8..], |code, value| match (code, value) {
             (RESOLUTION, [byte, ..]) => interface.resolution = TimeResolution::new(*byte),
             // The format specifies bits; many writers give bytes.
             (FCS_LENGTH, [byte, ..]) => interface.has_fcs = Some(matches!(byte, 4 | 32)),
             (OFFSET, value) => {
-                interface.offset = self.order.u64(value, 0).map_or(0, u64::cast_signed);
+                interface.offset = self.order.read_u64(value, 0).map_or(0, u64::cast_signed);
             }
             _ => {}
         });
@@ -145,8 +145,8 @@ impl PcapngSection {
     }
 
     /// Passes the options of a block to `take`; stops at their end, or where they are invalid.
-    fn options(&self, mut bytes: &[u8], mut take: impl FnMut(u16, &[u8])) {
-        while let (Some(code), Some(len)) = (self.order.u16(bytes, 0), self.order.u16(bytes, 2)) {
+    fn for_each_option(&self, mut bytes: &[u8], mut take: impl FnMut(u16, &[u8])) {
+        while let (Some(code), Some(len)) = (self.order.read_u16(bytes, 0), self.order.read_u16(bytes, 2)) {
             let len = usize::from(len);
             let padded = len.next_multiple_of(4);
             let Some(value) = bytes.get(4..4 + len).filter(|_| code != END_OF_OPTIONS) else { return };
@@ -155,28 +155,28 @@ impl PcapngSection {
         }
     }
 
-    fn packet<'a>(&self, kind: u32, body: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
+    fn read_packet<'a>(&self, kind: u32, body: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
         if kind == SIMPLE {
-            return self.simple(self.word(body, 0)?, &body[4..]);
+            return self.read_simple_packet(self.read_word(body, 0)?, &body[4..]);
         }
         let short = CaptureDamage::Length(body.len() as u64);
         let index = match kind {
             // Interface and drop count share the first word.
-            OLD_PACKET => self.order.u16(body, 0).map(u32::from).ok_or(short)?,
-            _ => self.word(body, 0)?,
+            OLD_PACKET => self.order.read_u16(body, 0).map(u32::from).ok_or(short)?,
+            _ => self.read_word(body, 0)?,
         };
         let interface = self.interface_at(index)?;
         // The upper half comes first, in either byte order.
-        let units = u64::from(self.word(body, 4)?) << 32 | u64::from(self.word(body, 8)?);
-        let kept = self.word(body, 12)?;
-        let full_len = self.word(body, 16)?;
+        let units = u64::from(self.read_word(body, 4)?) << 32 | u64::from(self.read_word(body, 8)?);
+        let kept = self.read_word(body, 12)?;
+        let full_len = self.read_word(body, 16)?;
         let kept = usize::try_from(kept).map_err(|_| short)?;
         let bytes = body[20..].get(..kept).ok_or(CaptureDamage::Length(kept as u64))?;
-        let mut record = interface.record(bytes, full_len, Some(interface.at_ns(units)));
+        let mut record = interface.to_record(bytes, full_len, Some(interface.at_ns(units)));
         // The check saves a call: few packets have options.
         let options = body.get(20 + kept.next_multiple_of(4)..).unwrap_or_default();
         if kind == ENHANCED && !options.is_empty() {
-            self.options(options, |code, value| {
+            self.for_each_option(options, |code, value| {
                 if code == COMMENT && record.merged.is_none() {
                     record.merged = merged::read_comment(value);
                 }
@@ -186,17 +186,21 @@ impl PcapngSection {
     }
 
     /// Reads a word of a block's body, which must be long enough.
-    fn word(&self, body: &[u8], at: usize) -> Result<u32, CaptureDamage> {
-        self.order.u32(body, at).ok_or(CaptureDamage::Length(body.len() as u64))
+    fn read_word(&self, body: &[u8], at: usize) -> Result<u32, CaptureDamage> {
+        self.order.read_u32(body, at).ok_or(CaptureDamage::Length(body.len() as u64))
     }
 
     /// Reads a simple packet, which has only its length on the wire: it belongs to the first interface, whose snap
     /// length limits its bytes.
-    fn simple<'a>(&self, full_len: u32, rest: &'a [u8]) -> Result<CaptureRecord<'a>, CaptureDamage> {
+    fn read_simple_packet<'a>(
+        &self,
+        full_len: u32,
+        rest: &'a [u8],
+    ) -> Result<CaptureRecord<'a>, CaptureDamage> {
         let interface = self.interface_at(0)?;
         let kept = if interface.snap_len == 0 { full_len } else { full_len.min(interface.snap_len) };
         let kept = usize::try_from(kept).map_or(rest.len(), |kept| kept.min(rest.len()));
-        Ok(interface.record(&rest[..kept], full_len, None))
+        Ok(interface.to_record(&rest[..kept], full_len, None))
     }
 
     fn interface_at(&self, index: u32) -> Result<&PcapngInterface, CaptureDamage> {
@@ -206,14 +210,14 @@ impl PcapngSection {
 }
 
 impl PcapngInterface {
-    fn record<'a>(&self, bytes: &'a [u8], full_len: u32, at_ns: Option<u64>) -> CaptureRecord<'a> {
+    fn to_record<'a>(&self, bytes: &'a [u8], full_len: u32, at_ns: Option<u64>) -> CaptureRecord<'a> {
         let Self { link_type, has_fcs, .. } = *self;
         CaptureRecord { bytes, full_len, at_ns, link_type, has_fcs, merged: None }
     }
 }
 
 /// Checks the length of a block.
-fn check(length: u32) -> Result<u64, CaptureDamage> {
+fn check_length(length: u32) -> Result<u64, CaptureDamage> {
     let fits = length as usize >= FRAME && length.is_multiple_of(4);
     if fits { Ok(length.into()) } else { Err(CaptureDamage::Length(length.into())) }
 }

@@ -19,7 +19,7 @@ fn read(file: &[u8], window: usize) -> (Vec<KeptRecord>, Result<bool, CaptureDam
     let (mut at, mut want) = (0, window);
     while at < file.len() {
         let end = file.len().min(at + want);
-        match decoder.next(&file[at..end]) {
+        match decoder.next_step(&file[at..end]) {
             Err(damage) => return (records, Err(damage)),
             Ok(DecoderStep::More(more)) => {
                 assert!(more > end - at && more <= MOST_NEEDED, "{more} of {}", end - at);
@@ -167,7 +167,7 @@ fn what_a_file_says_of_the_check_sequence_is_known() {
         let mut decoder = CaptureDecoder::new();
         let mut at = 0;
         loop {
-            match decoder.next(&file[at..]).unwrap() {
+            match decoder.next_step(&file[at..]).unwrap() {
                 DecoderStep::Record { record, .. } => return record.has_fcs,
                 DecoderStep::Skip(bytes) => at += usize::try_from(bytes).unwrap(),
                 DecoderStep::More(_) => panic!("no record"),

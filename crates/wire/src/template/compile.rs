@@ -4,7 +4,7 @@ use super::{
     ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField, PseudoHeader,
 };
 use crate::bits;
-use crate::checksum::sum;
+use crate::checksum::ones_complement_sum;
 use crate::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
 use crate::pattern::FieldPattern;
 use packetrig_units::FrameSize;
@@ -25,22 +25,22 @@ impl FrameTemplate {
         }
         let mut layout = TemplateLayout::default();
         for index in 0..spec.headers.len() {
-            layout.place(&spec.headers, index);
+            layout.place_header(&spec.headers, index);
         }
         // Inner checksums before outer ones, which cover them.
         layout.checks.reverse();
         let header_len = layout.image.len();
         let needed = header_len + layout.trim;
         // The smallest frame decides, because one template serves all sizes of the stream.
-        if spec.size.min().kernel_len() < needed {
+        if spec.size.min_size().kernel_len() < needed {
             return Err(Error::TooSmall {
                 headers: header_len,
                 needed: needed + FrameSize::FCS as usize,
-                smallest: spec.size.min().bytes(),
+                smallest: spec.size.min_size().bytes(),
             });
         }
         // The fill of the longest frame: that of a shorter one is its beginning.
-        let fill = spec.payload.fill(spec.size.max().kernel_len() - header_len);
+        let fill = spec.payload.fill_bytes(spec.size.max_size().kernel_len() - header_len);
         let prefix_sums = prefix_sums(&fill);
         let constant = layout.constant_bits();
         let mut image = layout.image;
@@ -67,9 +67,10 @@ fn prefix_sums(fill: &[u8]) -> Vec<u16> {
     sums.push(0);
     for pair in fill.chunks(2) {
         let high = u16::from(pair[0]) << 8;
-        sums.push(sum(&[even.to_be_bytes(), high.to_be_bytes()].concat()));
+        sums.push(ones_complement_sum(&[even.to_be_bytes(), high.to_be_bytes()].concat()));
         if let [_, low] = pair {
-            even = sum(&[even.to_be_bytes(), (high | u16::from(*low)).to_be_bytes()].concat());
+            even =
+                ones_complement_sum(&[even.to_be_bytes(), (high | u16::from(*low)).to_be_bytes()].concat());
             sums.push(even);
         }
     }
@@ -96,11 +97,11 @@ struct HeaderPosition<'a> {
 }
 
 impl TemplateLayout {
-    fn place(&mut self, headers: &[PacketHeader], index: usize) {
+    fn place_header(&mut self, headers: &[PacketHeader], index: usize) {
         let header = &headers[index];
         let place = HeaderPosition { header, next: headers.get(index + 1), at: self.image.len() };
-        self.image.resize(place.at + header.len() - header.trailing().len(), 0);
-        self.image.extend_from_slice(header.trailing());
+        self.image.resize(place.at + header.len() - header.trailing_bytes().len(), 0);
+        self.image.extend_from_slice(header.trailing_bytes());
         match header.kind() {
             HeaderKind::Ethernet => {
                 self.ethernets += 1;
@@ -111,38 +112,44 @@ impl TemplateLayout {
         }
         // Fields beyond the header's own length are those of a part that it lacks, such as the checksum of GRE.
         for field in header.kind().fields() {
-            if (field.at + field.bits) as usize <= (header.len() - header.trailing().len()) * 8 {
-                self.field(&place, field);
+            if (field.at + field.bits) as usize <= (header.len() - header.trailing_bytes().len()) * 8 {
+                self.place_field(&place, field);
             }
         }
     }
 
-    fn field(&mut self, place: &HeaderPosition<'_>, field: &FieldDef) {
-        match (place.header.setting(field.name), field.absent) {
-            (Some(FieldSetting::Pattern(pattern)), _) => self.pattern(place.at, field, pattern),
+    fn place_field(&mut self, place: &HeaderPosition<'_>, field: &FieldDef) {
+        match (place.header.field_setting(field.name), field.absent) {
+            (Some(FieldSetting::Pattern(pattern)), _) => self.place_pattern(place.at, field, pattern),
             (Some(FieldSetting::BadChecksum), AbsentValue::Computed(computed)) => {
-                self.compute(place, field, computed, true);
+                self.place_computed(place, field, computed, true);
             }
-            (None, AbsentValue::Computed(computed)) => self.compute(place, field, computed, false),
-            (None, AbsentValue::Value(value)) => self.constant(place.at, field, value),
+            (None, AbsentValue::Computed(computed)) => self.place_computed(place, field, computed, false),
+            (None, AbsentValue::Value(value)) => self.place_constant(place.at, field, value),
             (None, AbsentValue::Nothing) | (Some(FieldSetting::BadChecksum), _) => {}
         }
     }
 
-    fn pattern(&mut self, at: usize, field: &FieldDef, pattern: &FieldPattern) {
+    fn place_pattern(&mut self, at: usize, field: &FieldDef, pattern: &FieldPattern) {
         if pattern.varies() {
             let at = bit_offset(at, field);
             self.vary.push(ChangingField { at, bits: field.bits, pattern: pattern.clone() });
         } else {
-            self.constant(at, field, pattern.at(0, field.bits));
+            self.place_constant(at, field, pattern.value_at(0, field.bits));
         }
     }
 
-    fn constant(&mut self, at: usize, field: &FieldDef, value: u128) {
-        bits::write(&mut self.image, bit_offset(at, field), field.bits, value);
+    fn place_constant(&mut self, at: usize, field: &FieldDef, value: u128) {
+        bits::write_bits(&mut self.image, bit_offset(at, field), field.bits, value);
     }
 
-    fn compute(&mut self, place: &HeaderPosition<'_>, field: &FieldDef, computed: ComputedField, bad: bool) {
+    fn place_computed(
+        &mut self,
+        place: &HeaderPosition<'_>,
+        field: &FieldDef,
+        computed: ComputedField,
+        bad: bool,
+    ) {
         let next = place.next.map(PacketHeader::kind);
         let at = place.at + field.at as usize / 8;
         let start = place.at;
@@ -150,16 +157,20 @@ impl TemplateLayout {
         match computed {
             ComputedField::EtherType => {
                 let value = next.and_then(HeaderKind::ether_type).map_or(NO_ETHER_TYPE, u128::from);
-                self.constant(start, field, value);
+                self.place_constant(start, field, value);
             }
             // Unknown payload: 61 is "any host internal protocol", 59 is IPv6's "no next header".
             ComputedField::Protocol => {
                 let none = if place.header.kind() == HeaderKind::Ipv4 { NO_PROTOCOL } else { NO_NEXT_HEADER };
-                self.constant(start, field, next.and_then(HeaderKind::protocol).map_or(none, u128::from));
+                self.place_constant(
+                    start,
+                    field,
+                    next.and_then(HeaderKind::ip_protocol).map_or(none, u128::from),
+                );
             }
-            ComputedField::HeaderWords => self.constant(start, field, (place.header.len() / 4) as u128),
+            ComputedField::HeaderWords => self.place_constant(start, field, (place.header.len() / 4) as u128),
             ComputedField::BottomOfStack => {
-                self.constant(start, field, u128::from(next != Some(HeaderKind::Mpls)));
+                self.place_constant(start, field, u128::from(next != Some(HeaderKind::Mpls)));
             }
             // An inner Ethernet header reserves bytes for its FCS at the end of the frame, which belong to no packet in it: every
             // header from there on is shorter by `trim`.
@@ -174,15 +185,15 @@ impl TemplateLayout {
                 });
             }
             ComputedField::Checksum { pseudo, never_zero } => {
-                let pseudo = if pseudo { self.pseudo(place.header.kind()) } else { None };
+                let pseudo = if pseudo { self.pseudo_header(place.header.kind()) } else { None };
                 let covers = ChecksumCover::Rest { start, trim: self.trim, pseudo };
                 self.checks.push(ChecksumField { at, covers, bad, never_zero });
             }
         }
     }
 
-    fn pseudo(&self, kind: HeaderKind) -> Option<PseudoHeader> {
-        let protocol = kind.protocol()?;
+    fn pseudo_header(&self, kind: HeaderKind) -> Option<PseudoHeader> {
+        let protocol = kind.ip_protocol()?;
         self.ip.map(|(ip, at)| match ip {
             HeaderKind::Ipv6 => PseudoHeader { addresses: at + 8, len: 32, protocol },
             _ => PseudoHeader { addresses: at + 12, len: 8, protocol },
@@ -194,7 +205,7 @@ impl TemplateLayout {
         // Bits that are computed for each frame do not identify the stream.
         let mut mask = vec![0xff; self.image.len()];
         for vary in &self.vary {
-            bits::write(&mut mask, vary.at, vary.bits, 0);
+            bits::write_bits(&mut mask, vary.at, vary.bits, 0);
         }
         for at in self.lengths.iter().map(|l| l.at).chain(self.checks.iter().map(|c| c.at)) {
             mask[at..at + 2].fill(0);

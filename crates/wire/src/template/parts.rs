@@ -1,7 +1,7 @@
 //! The frames of a template of one size, taken apart: the constant bytes, the varying fields, and the constant part of each
 //! checksum. For senders that build frames where the code of this crate does not run, such as in a BPF program.
 //!
-//! Invariant: filling the parts in gives the bytes of [`FrameTemplate::render`].
+//! Invariant: filling the parts in gives the bytes of [`FrameTemplate::render_frame`].
 
 use super::{ChecksumCover, ChecksumField, FrameTemplate};
 use crate::bits;
@@ -53,31 +53,32 @@ pub struct TemplateParts {
 
 impl FrameTemplate {
     /// Takes apart the frames of this size, one of the template's, with the tags of this stream.
-    pub fn parts(&self, size: FrameSize, stream: u16) -> TemplateParts {
+    pub fn take_apart(&self, size: FrameSize, stream: u16) -> TemplateParts {
         let len = size.kernel_len();
         let stamp = TagStamp { key: TagKey(0), stream, time: 0 };
         let mut tail = [0; TagForm::LONGEST];
-        let tag_len = self.tail(0, size, stamp, &mut tail).len();
+        let tag_len = self.render_tag(0, size, stamp, &mut tail).len();
         // By the bytes written: a stream with a large number has no short tag, whatever the size allows.
         let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
         // Varying bytes count as zero in all sums below: adding their value later gives the sum of the whole.
         clear_what_varies(tag, &mut tail);
         let mut image = self.image[..self.header_len].to_vec();
         for vary in &self.vary {
-            bits::write(&mut image, vary.at, vary.bits, 0);
+            bits::write_bits(&mut image, vary.at, vary.bits, 0);
         }
         for length in &self.lengths {
             let value = super::low_16(len - length.minus).to_be_bytes();
             image[length.at..length.at + 2].copy_from_slice(&value);
         }
         let checks = self.checks.iter().enumerate();
-        let checks = checks.map(|(i, check)| self.open(i, check, len, &tail[..tag_len], &image)).collect();
+        let checks =
+            checks.map(|(i, check)| self.open_checksum(i, check, len, &tail[..tag_len], &image)).collect();
         let fields = self.vary.iter().map(|vary| VaryingField {
             at: vary.at,
             bits: vary.bits,
             pattern: vary.pattern.clone(),
             // Checksums cover whole fields, so the first byte stands for all.
-            checks: self.covering(vary.at as usize / 8),
+            checks: self.covering_checksums(vary.at as usize / 8),
         });
         let fields = fields.collect();
         image.extend_from_slice(&self.image[self.header_len..len - tag_len]);
@@ -85,7 +86,7 @@ impl FrameTemplate {
         TemplateParts { image, header_len: self.header_len, tag, fields, checks }
     }
 
-    fn open(
+    fn open_checksum(
         &self,
         index: usize,
         check: &ChecksumField,
@@ -94,7 +95,7 @@ impl FrameTemplate {
         head: &[u8],
     ) -> OpenChecksum {
         // An outer checksum also covers the field of an inner one, which is computed before it.
-        let into = self.covering(check.at).into_iter().filter(|outer| *outer > index).collect();
+        let into = self.covering_checksums(check.at).into_iter().filter(|outer| *outer > index).collect();
         let mut open = OpenChecksum {
             at: check.at,
             start: 0,
@@ -107,7 +108,7 @@ impl FrameTemplate {
         match check.covers {
             ChecksumCover::Header { start, end } => {
                 open.start = start;
-                open.base = crate::checksum::sum(&head[start..end]);
+                open.base = crate::checksum::ones_complement_sum(&head[start..end]);
             }
             ChecksumCover::Rest { start, trim, pseudo } => {
                 let rest = self.sum_from(start, len - trim, len, tail, head);
@@ -120,14 +121,19 @@ impl FrameTemplate {
     }
 
     /// The checksums that cover this byte of the headers.
-    fn covering(&self, at: usize) -> Vec<usize> {
-        self.checks.iter().enumerate().filter(|(_, check)| check.covers.has(at)).map(|(i, _)| i).collect()
+    fn covering_checksums(&self, at: usize) -> Vec<usize> {
+        self.checks
+            .iter()
+            .enumerate()
+            .filter(|(_, check)| check.covers.covers_byte(at))
+            .map(|(i, _)| i)
+            .collect()
     }
 }
 
 impl ChecksumCover {
     /// Reports whether a byte of the headers takes part in the sum.
-    fn has(&self, at: usize) -> bool {
+    fn covers_byte(&self, at: usize) -> bool {
         match *self {
             Self::Header { start, end } => (start..end).contains(&at),
             Self::Rest { start, pseudo, .. } => {

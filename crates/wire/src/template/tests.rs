@@ -1,6 +1,6 @@
 use super::*;
 use crate::header::{FieldSetting, HeaderKind};
-use crate::tag::{TagKey, find};
+use crate::tag::{TagKey, find_tag};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use proptest::prelude::*;
 
@@ -9,11 +9,13 @@ const SRC: u128 = 0xc612_0001;
 const DST: u128 = 0xc613_0001;
 
 fn ethernet() -> PacketHeader {
-    PacketHeader::new(HeaderKind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001)
+    PacketHeader::new(HeaderKind::Ethernet)
+        .with_field("dst", 0x0200_0000_0002)
+        .with_field("src", 0x0200_0000_0001)
 }
 
 fn ipv4() -> PacketHeader {
-    PacketHeader::new(HeaderKind::Ipv4).with("src", SRC).with("dst", DST)
+    PacketHeader::new(HeaderKind::Ipv4).with_field("src", SRC).with_field("dst", DST)
 }
 
 fn spec(headers: Vec<PacketHeader>, size: u32) -> FrameSpec {
@@ -30,15 +32,15 @@ fn stamp() -> TagStamp {
 }
 
 fn frame(template: &FrameTemplate, n: u64) -> Vec<u8> {
-    let mut out = vec![0; template.size(n).kernel_len()];
-    assert_eq!(template.render(n, stamp(), &mut out), out.len());
+    let mut out = vec![0; template.frame_size(n).kernel_len()];
+    assert_eq!(template.render_frame(n, stamp(), &mut out), out.len());
     out
 }
 
 fn verdict(template: &FrameTemplate, n: u64, frame: &[u8]) -> Option<FrameComparison> {
-    let found = find(frame, KEY)?;
+    let found = find_tag(frame, KEY)?;
     let mut scratch = vec![0; template.header_len()];
-    Some(template.verify(n, KEY, &found, frame, &mut scratch))
+    Some(template.verify_frame(n, KEY, &found, frame, &mut scratch))
 }
 
 /// Lengths and checksums of the outermost IP packet, judged by an independent parser.
@@ -106,7 +108,7 @@ fn a_64_byte_udp_frame_holds_the_full_tag_and_a_tcp_frame_the_short_one() {
 
 #[test]
 fn total_length_is_size_less_18_and_types_follow_the_next_header() {
-    let vlan = PacketHeader::new(HeaderKind::Vlan).with("id", 100);
+    let vlan = PacketHeader::new(HeaderKind::Vlan).with_field("id", 100);
     let template =
         FrameTemplate::new(spec(vec![ethernet(), vlan, ipv4(), PacketHeader::new(HeaderKind::Udp)], 128))
             .unwrap();
@@ -122,9 +124,9 @@ fn total_length_is_size_less_18_and_types_follow_the_next_header() {
 fn the_inner_packet_of_a_vxlan_frame_ends_before_the_inner_fcs() {
     let headers = vec![
         ethernet(),
-        PacketHeader::new(HeaderKind::Ipv6).with("src", 1u128 << 96).with("dst", 2u128 << 96),
-        PacketHeader::new(HeaderKind::Udp).with("dst_port", 4789),
-        PacketHeader::new(HeaderKind::Vxlan).with("vni", 7),
+        PacketHeader::new(HeaderKind::Ipv6).with_field("src", 1u128 << 96).with_field("dst", 2u128 << 96),
+        PacketHeader::new(HeaderKind::Udp).with_field("dst_port", 4789),
+        PacketHeader::new(HeaderKind::Vxlan).with_field("vni", 7),
         ethernet(),
         ipv4(),
         PacketHeader::new(HeaderKind::Tcp),
@@ -143,13 +145,13 @@ fn the_inner_packet_of_a_vxlan_frame_ends_before_the_inner_fcs() {
 
 #[test]
 fn gre_checksum_and_mpls_stack() {
-    let gre = PacketHeader::new(HeaderKind::Gre).with("checksum_present", 1);
+    let gre = PacketHeader::new(HeaderKind::Gre).with_field("checksum_present", 1);
     let headers = vec![ethernet(), ipv4(), gre, ipv4(), PacketHeader::new(HeaderKind::Icmp)];
     let bytes = frame(&FrameTemplate::new(spec(headers, 200)).unwrap(), 0);
     assert_eq!(bytes[23], 47);
     assert_eq!(bytes[36..38], [8, 0]);
-    assert_eq!(sum(&bytes[34..]), 0xffff);
-    assert_eq!(sum(&bytes[62..]), 0xffff);
+    assert_eq!(ones_complement_sum(&bytes[34..]), 0xffff);
+    assert_eq!(ones_complement_sum(&bytes[62..]), 0xffff);
     let headers =
         vec![ethernet(), PacketHeader::new(HeaderKind::Mpls), PacketHeader::new(HeaderKind::Mpls), ipv4()];
     let bytes = frame(&FrameTemplate::new(spec(headers, 100)).unwrap(), 0);
@@ -159,7 +161,7 @@ fn gre_checksum_and_mpls_stack() {
 #[test]
 fn a_bad_checksum_is_bad_and_a_given_one_is_as_given() {
     let mut udp = PacketHeader::new(HeaderKind::Udp);
-    udp.set("checksum", FieldSetting::BadChecksum);
+    udp.set_field("checksum", FieldSetting::BadChecksum);
     let bytes = frame(&FrameTemplate::new(spec(vec![ethernet(), ipv4(), udp], 100)).unwrap(), 0);
     assert_ne!(bytes[40..42], [0, 0]);
     let good = frame(
@@ -167,7 +169,7 @@ fn a_bad_checksum_is_bad_and_a_given_one_is_as_given() {
         0,
     );
     assert_ne!(bytes[40..42], good[40..42]);
-    let given = PacketHeader::new(HeaderKind::Udp).with("checksum", 0x1234);
+    let given = PacketHeader::new(HeaderKind::Udp).with_field("checksum", 0x1234);
     let bytes = frame(&FrameTemplate::new(spec(vec![ethernet(), ipv4(), given], 100)).unwrap(), 0);
     assert_eq!(bytes[40..42], [0x12, 0x34]);
 }
@@ -183,7 +185,7 @@ fn frames_too_small_for_their_headers_are_refused() {
 fn without_a_tag_the_payload_is_as_asked() {
     let untagged = FrameSpec { tagged: false, ..spec(vec![ethernet(), ipv4()], 100) };
     let bytes = frame(&FrameTemplate::new(untagged).unwrap(), 0);
-    assert_eq!(bytes[34..], PayloadPattern::IncrementByte.fill(62));
+    assert_eq!(bytes[34..], PayloadPattern::IncrementByte.fill_bytes(62));
 }
 
 #[test]
@@ -192,8 +194,8 @@ fn four_thousand_streams_with_the_same_headers_are_told_apart() {
         FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Tcp)], 64)).unwrap();
     for stream in 0..4096 {
         let mut out = [0; 60];
-        template.render(77, TagStamp { stream, ..stamp() }, &mut out);
-        let found = find(&out, KEY).unwrap();
+        template.render_frame(77, TagStamp { stream, ..stamp() }, &mut out);
+        let found = find_tag(&out, KEY).unwrap();
         if found.tag.form == TagForm::Short {
             assert_eq!((found.tag.stream, found.tag.sequence), (stream, 77));
         }
@@ -224,19 +226,19 @@ fn devices_that_rewrite_push_pop_or_pad_are_noticed_but_do_not_hide_the_frame() 
 fn any_stack() -> impl Strategy<Value = Vec<PacketHeader>> {
     let l2 = prop_oneof![
         Just(vec![ethernet()]),
-        Just(vec![ethernet(), PacketHeader::new(HeaderKind::Vlan).with("id", 5)]),
+        Just(vec![ethernet(), PacketHeader::new(HeaderKind::Vlan).with_field("id", 5)]),
         Just(vec![
-            ethernet().with("ether_type", 0x88a8),
+            ethernet().with_field("ether_type", 0x88a8),
             PacketHeader::new(HeaderKind::Vlan),
             PacketHeader::new(HeaderKind::Vlan)
         ]),
     ];
     let varying = |count| FieldPattern::Step { start: 1000, step: 3, count, down: false };
     let l3 = (0u8..3, 1u64..300).prop_map(move |(kind, count)| match kind {
-        0 => vec![ipv4(), PacketHeader::new(HeaderKind::Udp).with("src_port", varying(count))],
-        1 => vec![ipv4().with("dst", varying(count)), PacketHeader::new(HeaderKind::Tcp)],
+        0 => vec![ipv4(), PacketHeader::new(HeaderKind::Udp).with_field("src_port", varying(count))],
+        1 => vec![ipv4().with_field("dst", varying(count)), PacketHeader::new(HeaderKind::Tcp)],
         _ => vec![
-            PacketHeader::new(HeaderKind::Ipv6).with("src", varying(count)),
+            PacketHeader::new(HeaderKind::Ipv6).with_field("src", varying(count)),
             PacketHeader::new(HeaderKind::Udp),
         ],
     });
@@ -279,7 +281,7 @@ proptest! {
         let mut bytes = bytes;
         if tag_it && bytes.len() >= 16 {
             let end = bytes.len();
-            stamp().tag(n, TagForm::Full).write(KEY, 0, &mut bytes[end - 16..]);
+            stamp().make_tag(n, TagForm::Full).write_tag(KEY, 0, &mut bytes[end - 16..]);
         }
         verdict(&template, n, &bytes);
         template.has_headers_of(&bytes);

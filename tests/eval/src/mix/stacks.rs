@@ -91,7 +91,7 @@ fn key(stack: Stack, number: u32, packet: PacketParts) -> FlowKey {
         Stack::Vxlan => FlowKey { tunnel: TunnelKind::Vxlan, tunnel_id: NETWORK, ..there },
         Stack::Ipv4 | Stack::Mpls | Stack::Ipv6 | Stack::Ipv6Extended => there,
     };
-    if packet.is_back { there.reversed() } else { there }
+    if packet.is_back { there.opposite_direction() } else { there }
 }
 
 /// An address of IPv4 is mapped.

@@ -24,8 +24,8 @@ fn the_truth_is_what_the_frames_are_and_has_every_stack() {
         let mut parser = FrameParser::new(ParseOptions::default());
         let mut packet = PacketInfo::default();
         for (frame, length) in made.frames() {
-            parser.parse(frame, length, 1, 0, &mut packet).unwrap();
-            assert!(made.truth.contains_key(&FlowKey::of(&packet).canonical()), "{packet:?}");
+            parser.parse_frame(frame, length, 1, 0, &mut packet).unwrap();
+            assert!(made.truth.contains_key(&FlowKey::from_packet(&packet).to_canonical()), "{packet:?}");
         }
         let has = |is: &dyn Fn(&FlowKey) -> bool| made.truth.keys().any(is);
         assert!(

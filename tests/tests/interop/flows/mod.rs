@@ -7,8 +7,10 @@ mod tshark;
 
 use packetrig_flow::export::{AnnouncedInterface, ExportFormat};
 use packetrig_flow::{EndReason, FlowHalf, FlowKey, FlowRecord, MAPPED, MeterLedger, TunnelKind};
-use packetrig_flow_io::SharedPatience;
-use packetrig_flow_io::export::{ExportContent, ExportDestination, ExportThread, MeterExport, queue, spawn};
+use packetrig_flow_io::BackpressurePolicy;
+use packetrig_flow_io::export::{
+    ExportContent, ExportDestination, ExportThread, MeterExport, open_queue, spawn_export,
+};
 use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
@@ -140,7 +142,7 @@ fn wanted(profile: Profile) -> Vec<Line> {
         return whole.map(|record| line(&record)).collect();
     }
     let halves = whole.flat_map(|record| {
-        let (forward, back) = record.split();
+        let (forward, back) = record.split_directions();
         [Some(forward), back]
     });
     let mut lines: Vec<Line> = halves.flatten().map(|record| line(&record)).collect();
@@ -168,7 +170,7 @@ const PROFILES: [Profile; 4] = [
 
 /// Exports all records to a target, and ends.
 fn export(profile: Profile, target: &str) {
-    let (queue, incoming) = queue(4 << 20, &SharedPatience::default());
+    let (queue, incoming) = open_queue(4 << 20, &BackpressurePolicy::default());
     let destination = ExportDestination {
         target: target.parse().unwrap(),
         content: ExportContent::Records(profile.format),
@@ -181,13 +183,13 @@ fn export(profile: Profile, target: &str) {
         interfaces: vec![interface],
         ..MeterExport::default()
     };
-    let thread: ExportThread = spawn(&options, incoming, MeterLedger::default).unwrap();
-    let mut outbox = queue.outbox();
+    let thread: ExportThread = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+    let mut outbox = queue.make_outbox();
     for record in records() {
-        outbox.record(&record);
+        outbox.add_record(&record);
     }
-    drop((outbox, queue));
-    let (counts, whole) = thread.join();
+    drop((outbox, open_queue));
+    let (counts, whole) = thread.join_threads();
     let unfit = if profile.format == ExportFormat::NetFlow5 { u64::from(COUNT / 2) } else { 0 };
     assert!(whole, "no thread panicked");
     assert_eq!((counts.sent.records, counts.refused.records), (u64::from(COUNT) - unfit, unfit));

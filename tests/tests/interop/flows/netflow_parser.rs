@@ -155,7 +155,11 @@ fn layers(record: &FlowRecord) -> Vec<(String, Value)> {
 }
 
 fn halves() -> Vec<FlowRecord> {
-    records().iter().flat_map(|record| [Some(record.split().0), record.split().1]).flatten().collect()
+    records()
+        .iter()
+        .flat_map(|record| [Some(record.split_directions().0), record.split_directions().1])
+        .flatten()
+        .collect()
 }
 
 #[test]

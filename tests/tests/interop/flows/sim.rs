@@ -3,8 +3,8 @@
 use super::{NOW, address, received, write_pcap};
 use packetrig_flow::sim::{PORT, SimEvent};
 use packetrig_flow::{FlowKey, MeterLedger, TunnelKind};
-use packetrig_flow_io::SharedPatience;
-use packetrig_flow_io::export::{ExportContent, ExportDestination, MeterExport, queue, spawn};
+use packetrig_flow_io::BackpressurePolicy;
+use packetrig_flow_io::export::{ExportContent, ExportDestination, MeterExport, open_queue, spawn_export};
 use packetrig_tests::skip;
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +36,7 @@ fn events() -> Vec<SimEvent> {
 }
 
 fn export(target: &str) {
-    let (queue, incoming) = queue(4 << 20, &SharedPatience::default());
+    let (queue, incoming) = open_queue(4 << 20, &BackpressurePolicy::default());
     let destination = ExportDestination { target: target.parse().unwrap(), content: ExportContent::Sim };
     let options = MeterExport { destinations: vec![destination], domain: 77, ..MeterExport::default() };
     let ledger = || {
@@ -44,13 +44,13 @@ fn export(target: &str) {
         ledger.packets.seen = 401;
         ledger
     };
-    let thread = spawn(&options, incoming, ledger).unwrap();
-    let mut outbox = queue.outbox();
+    let thread = spawn_export(&options, incoming, ledger).unwrap();
+    let mut outbox = queue.make_outbox();
     for event in events() {
-        outbox.event(event);
+        outbox.add_event(event);
     }
-    drop((outbox, queue));
-    assert_eq!(thread.join().0.sent.packets, 401);
+    drop((outbox, open_queue));
+    assert_eq!(thread.join_threads().0.sent.packets, 401);
 }
 
 /// The values of fields, one after the other, over all datagrams.

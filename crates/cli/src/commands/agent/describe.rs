@@ -31,16 +31,16 @@ pub(super) struct NodeDescriber {
 
 impl NodeDescriber {
     pub(super) fn new(permit: Arc<LendingPermit>, spool: PathBuf, incarnation: u64) -> Self {
-        let identity = state::identity().unwrap_or_default();
-        let has_bpf = xdp::obstacle().is_none();
+        let identity = state::clock_identity().unwrap_or_default();
+        let has_bpf = xdp::bpf_obstacle().is_none();
         Self { permit, spool, incarnation, identity, has_bpf, ports: Vec::new(), ports_due_ns: 0 }
     }
 
-    pub(super) fn hello(&mut self) -> NodeHello {
+    pub(super) fn make_hello(&mut self) -> NodeHello {
         let now = clock::monotonic_ns();
         if now >= self.ports_due_ns {
             self.ports_due_ns = now + PORTS_EVERY.as_u64();
-            self.ports = self.offered();
+            self.ports = self.offered_ports();
         }
         NodeHello {
             incarnation: self.incarnation,
@@ -48,15 +48,15 @@ impl NodeDescriber {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             labels: self.permit.labels.clone(),
             ports: self.ports.clone(),
-            clock: self.clock(),
-            disk_free: disk::free(&self.spool).unwrap_or(0),
+            clock: self.clock_facts(),
+            disk_free: disk::free_bytes(&self.spool).unwrap_or(0),
             ..NodeHello::default()
         }
     }
 
-    fn clock(&self) -> ClockFacts {
+    fn clock_facts(&self) -> ClockFacts {
         let identity = self.identity.clone();
-        match ClockState::read() {
+        match ClockState::read_current() {
             Ok(state) => ClockFacts {
                 // adjtimex(2) says that the clock is synchronised, but not by what; without other knowledge it is NTP.
                 source: if state.synchronised { ClockSource::Ntp } else { ClockSource::None },
@@ -69,21 +69,22 @@ impl NodeDescriber {
     }
 
     /// Ports of this namespace, and of the namespaces that the owner names.
-    fn offered(&self) -> Vec<OfferedPort> {
-        let here = self.of_namespace(None);
+    fn offered_ports(&self) -> Vec<OfferedPort> {
+        let here = self.ports_of_namespace(None);
         let named =
             self.permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
         let mut others: Vec<String> = named.filter_map(|location| location.namespace).collect();
         others.sort();
         // The owner may lend several ports of a namespace; it is entered once.
         others.dedup();
-        let others = others.into_iter().flat_map(|namespace| self.of_namespace(Some(namespace)));
+        let others = others.into_iter().flat_map(|namespace| self.ports_of_namespace(Some(namespace)));
         here.into_iter().chain(others).collect()
     }
 
     /// Lists the ports of a namespace. One that cannot be entered has none: a hello must not fail because of one port.
-    fn of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
-        let found = NetNs::open_or_current(namespace.as_deref()).and_then(|netns| facts::interfaces(&netns));
+    fn ports_of_namespace(&self, namespace: Option<String>) -> Vec<OfferedPort> {
+        let found = NetNs::open_or_current(namespace.as_deref())
+            .and_then(|netns| facts::read_interface_facts(&netns));
         let interfaces = found.unwrap_or_default();
         interfaces.iter().filter_map(|interface| self.offered_port(namespace.as_ref(), interface)).collect()
     }
@@ -95,11 +96,11 @@ impl NodeDescriber {
         }
         let location = PortLocation { namespace: namespace.cloned(), interface: name.clone() };
         // If the owner lists no ports, those with the default route and those of other namespaces are not lent.
-        let lent = self.permit.port(&location.to_string(), interface.default_route)?;
-        Some(self.offer(lent, interface))
+        let lent = self.permit.lent_port(&location.to_string(), interface.default_route)?;
+        Some(self.describe_port(lent, interface))
     }
 
-    fn offer(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
+    fn describe_port(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
         // The list is what may be asked for here, not what a run will use: the rig chooses per run.
         let native = interface.xdp.as_ref().is_some_and(|xdp| xdp.native);
         let possible =

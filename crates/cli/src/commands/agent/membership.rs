@@ -2,7 +2,7 @@
 
 use super::NodeHome;
 use crate::error::Error;
-use crate::output::remark;
+use crate::output::print_remark;
 use packetrig_fleet::fabric::Error as FabricError;
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{self, FleetMembership};
@@ -29,16 +29,21 @@ pub(super) struct MembershipWatch {
 
 impl MembershipWatch {
     /// Starts the thread. It sets `over` once the node is not in the fleet any more.
-    pub(super) fn start(home: &NodeHome, fabric: NatsFabric, over: Arc<AtomicBool>) -> Result<Self, Error> {
+    pub(super) fn start_thread(
+        home: &NodeHome,
+        fabric: NatsFabric,
+        over: Arc<AtomicBool>,
+    ) -> Result<Self, Error> {
         let removed = Arc::new(OnceLock::new());
         let job = WatchJob { home: home.clone(), fabric, over, removed: Arc::clone(&removed) };
-        let started = std::thread::Builder::new().name("membership".to_owned()).spawn(move || job.run());
+        let started =
+            std::thread::Builder::new().name("membership".to_owned()).spawn(move || job.watch_membership());
         started.map_err(packetrig_fleet_io::Error::Thread)?;
         Ok(Self { removed })
     }
 
     /// Returns the error with which the node ends, if the operator removed it.
-    pub(super) fn finish(self) -> Result<(), Error> {
+    pub(super) fn into_result(self) -> Result<(), Error> {
         match self.removed.get() {
             Some(enrol::Error::Removed(why)) => Err(enrol::Error::Removed(why.clone()).into()),
             _ => Ok(()),
@@ -54,33 +59,33 @@ struct WatchJob {
 }
 
 impl WatchJob {
-    fn run(&self) {
+    fn watch_membership(&self) {
         let (mut renewed_at, mut asked_at) = (None, None);
         while self.removed.get().is_none() {
             if is_due(renewed_at, RENEWAL) {
                 renewed_at = Some(clock::boottime_ns());
-                self.renew();
+                self.renew_certificate();
             }
             if self.fabric.refused_log_ins() >= MANY_REFUSED && is_due(asked_at, QUESTION_PAUSE) {
                 asked_at = Some(clock::boottime_ns());
-                self.ask_whether_removed();
+                self.check_removal();
             }
             std::thread::sleep(LOOK);
         }
     }
 
     /// Open connections stay; the next one uses the new certificate.
-    fn renew(&self) {
-        match super::renew(&self.home) {
-            Ok(Some(renewed)) => self.fabric.renew(renewed.newest()),
+    fn renew_certificate(&self) {
+        match super::renew_membership(&self.home) {
+            Ok(Some(renewed)) => self.fabric.renew_credentials(renewed.renewed_credentials()),
             Ok(None) => {}
             // The next attempt is six hours away, so a line for each failure is no flood.
-            Err(error) => remark(format_args!("cannot renew the certificate of this node: {error}")),
+            Err(error) => print_remark(format_args!("cannot renew the certificate of this node: {error}")),
         }
     }
 
-    fn ask_whether_removed(&self) {
-        if let Some(removed) = removal(&self.home) {
+    fn check_removal(&self) {
+        if let Some(removed) = find_removal(&self.home) {
             // Only this thread sets it, and the loop ends then: `set` cannot fail.
             drop(self.removed.set(removed));
             self.over.store(true, Ordering::Release);
@@ -94,16 +99,16 @@ fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
 }
 
 /// Asks the fleet and returns the error if this node is not in it any more. A fleet that does not answer says nothing.
-fn removal(home: &NodeHome) -> Option<enrol::Error> {
-    let membership = FleetMembership::load(&home.membership()).ok()?;
-    match enrol::renew(&membership) {
+fn find_removal(home: &NodeHome) -> Option<enrol::Error> {
+    let membership = FleetMembership::load_from(&home.membership_file()).ok()?;
+    match enrol::renew_membership(&membership) {
         Err(enrol::Error::Refused(why)) => Some(enrol::Error::Removed(why)),
         _ => None,
     }
 }
 
 /// Error for a refusal by the message server. If the fleet has removed the node, the error says so.
-pub(super) fn why_refused(home: &NodeHome, error: FabricError) -> Error {
-    let removed = matches!(error, FabricError::NotPermitted(_)).then(|| removal(home)).flatten();
+pub(super) fn refusal_error(home: &NodeHome, error: FabricError) -> Error {
+    let removed = matches!(error, FabricError::NotPermitted(_)).then(|| find_removal(home)).flatten();
     removed.map_or_else(|| packetrig_fleet_io::Error::from(error).into(), Error::Enrol)
 }

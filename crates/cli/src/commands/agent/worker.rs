@@ -2,14 +2,14 @@
 
 use super::NodeHome;
 use super::describe::NodeDescriber;
-use super::membership::{MembershipWatch, why_refused};
+use super::membership::{MembershipWatch, refusal_error};
 use crate::args::AgentArgs as Arguments;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use crate::sandbox::{self, needs};
 use packetrig_engine::gate::SendGate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
@@ -21,8 +21,8 @@ use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_fleet::permit::{LendingPermit, OwnPlanPort, PermitWish};
 use packetrig_fleet_io::{
-    CaptureServer, EnginePlane, MachineLoan, NodeMembership as Duties, NodeSite, ProbeLoan, ReadDate,
-    ResultUplink, UplinkSource, epoch, serve_fleet,
+    CaptureServer, EnginePlane, LentMachine, NodeMembership as Duties, NodeSite, ProbePolicy, ReadDate,
+    ResultUplink, UplinkSource, epoch, serve_fleet_agent,
 };
 use packetrig_nats::enrol::FleetMembership;
 use packetrig_nats::{NatsFabric, ServerAccess};
@@ -44,8 +44,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// Reads the owner's permit file. Returns the default permit if there is none.
-pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
-    let usual = home.file("owner.toml");
+pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
+    let usual = home.file_path("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
     let mut permit = match file {
         None => LendingPermit::default(),
@@ -53,7 +53,7 @@ pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPe
             let name = file.display().to_string();
             let text = fs::read_to_string(&file);
             let text = text.map_err(|source| Error::ReadFile { name: name.clone(), source })?;
-            LendingPermit::read(&text).map_err(|error| Error::Usage(format!("{name}: {error}")))?
+            LendingPermit::from_toml(&text).map_err(|error| Error::Usage(format!("{name}: {error}")))?
         }
     };
     permit.labels.extend(arguments.labels.iter().cloned());
@@ -70,7 +70,7 @@ pub(super) fn permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPe
 }
 
 /// Rights of this node's probes: those that the machine's owner grants all probes, narrowed by the section of the node's own file.
-pub(super) fn probe_loan(permit: &LendingPermit) -> Result<ProbeLoan, Error> {
+pub(super) fn read_probe_policy(permit: &LendingPermit) -> Result<ProbePolicy, Error> {
     let machine = packetrig_probe_cli::owners_permit()?;
     let permit = match &permit.probes {
         None => machine.unwrap_or_default(),
@@ -78,102 +78,109 @@ pub(super) fn probe_loan(permit: &LendingPermit) -> Result<ProbeLoan, Error> {
             let own = ProbePermit::from_text(section)
                 .map_err(|error| Error::Usage(format!("the section [probe] of the owner's file: {error}")))?;
             match machine {
-                Some(machine) => own.under(machine),
+                Some(machine) => own.below_owner(machine),
                 None => own,
             }
         }
     };
-    Ok(ProbeLoan {
+    Ok(ProbePolicy {
         permit,
         calibration: packetrig_probe_cli::kept_calibration(),
-        today: ReadDate(identity::today),
+        today: ReadDate(identity::utc_today),
     })
 }
 
-pub(super) fn perform(
+pub(super) fn run_worker(
     arguments: &Arguments,
     home: &NodeHome,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     // Before the first thread: threads of runs come and go, and each would get a heap of its own otherwise.
-    memory::one_heap();
+    memory::limit_to_one_heap();
     // Without its supervisor, nothing would kill this process when it sends beyond its lease.
     process::end_with_parent()?;
-    signal::latch()?;
-    let permit = Arc::new(permit(arguments, home)?);
+    signal::latch_end_signals()?;
+    let permit = Arc::new(read_permit(arguments, home)?);
     // Before the sandbox: its file is outside of the directories that this program needs.
-    let probes = probe_loan(&permit)?;
+    let probes = read_probe_policy(&permit)?;
     // Before connecting: the message server refuses an expired certificate, the enrolment server still renews it.
-    if let Err(error) = super::renew(home) {
-        remark(format_args!("cannot renew the certificate of this node: {error}"));
+    if let Err(error) = super::renew_membership(home) {
+        print_remark(format_args!("cannot renew the certificate of this node: {error}"));
     }
-    let membership = FleetMembership::load(&home.membership())?;
-    let needs = needs::agent(arguments, home.directory(), permit.replays.as_deref())?;
+    let membership = FleetMembership::load_from(&home.membership_file())?;
+    let needs = needs::agent_needs(arguments, home.directory(), permit.replays.as_deref())?;
     // Landlock must stand before the second thread starts, so this comes before the fabric.
-    let opening = sandbox::begin(&arguments.sandbox, needs)?;
-    let fabric_sandbox = opening.close_as_rig(&namespaces(&permit))?;
+    let opening = sandbox::begin_sandbox(&arguments.sandbox, needs)?;
+    let fabric_sandbox = opening.close_as_rig(&lent_namespaces(&permit))?;
     let node = membership.name.clone();
-    let access = ServerAccess { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
+    let access =
+        ServerAccess { epoch_proof: Some(home.file_path("epoch-proof")), ..membership.server_access()? };
     // The threads that talk to the message server have none of the rights that runs need.
-    let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_fleet_io::Error::from)?;
-    let Some(endpoint) = await_server(|| fabric.join(node.clone())) else { return Ok(CommandExit::Ok) };
-    let endpoint = endpoint.map_err(|error| why_refused(home, error))?;
+    let fabric =
+        fabric_sandbox.run_work(|| NatsFabric::new(access))?.map_err(packetrig_fleet_io::Error::from)?;
+    let Some(endpoint) = await_server(|| fabric.open_endpoint(node.clone())) else {
+        return Ok(CommandExit::Ok);
+    };
+    let endpoint = endpoint.map_err(|error| refusal_error(home, error))?;
     // Shut until the first grant: a node sends only while a controller renews its lease.
-    let gate = SendGate::leased();
-    let uplink = uplink(arguments, home, &fabric, &membership, &permit)?;
+    let gate = SendGate::under_lease();
+    let uplink = start_uplink(arguments, home, &fabric, &membership, &permit)?;
     // It reads requests from the network, and needs none of the rights of runs.
-    let _captures = fabric_sandbox.run(|| serve_captures(home, &fabric, &node, &uplink))??;
-    let agent = AgentMachine::leased(LeaseTerms::FLEET, past(home, &permit)?);
-    let site = site(arguments, home, &node, &permit)?;
-    let mut planes = EnginePlane::lent(loan(arguments, home, (&node, &gate), (permit, probes))?);
-    output.line(format_args!("Node {node} of the fleet at {}", membership.address));
+    let _captures = fabric_sandbox.run_work(|| serve_captures(home, &fabric, &node, &uplink))??;
+    let agent = AgentMachine::new_leased(LeaseTerms::FLEET, read_agent_past(home, &permit)?);
+    let site = node_site(arguments, home, &node, &permit)?;
+    let mut planes =
+        EnginePlane::for_lent_machine(lent_machine(arguments, home, (&node, &gate), (permit, probes))?);
+    output.write_line(format_args!("Node {node} of the fleet at {}", membership.address));
     // `serve_fleet` looks at this flag in its own loop; it waits for messages, not for signals.
     let over = Arc::new(AtomicBool::new(false));
     watch_for_end(&over)?;
-    let watch = MembershipWatch::start(home, fabric, Arc::clone(&over))?;
-    serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
-    watch.finish()?;
+    let watch = MembershipWatch::start_thread(home, fabric, Arc::clone(&over))?;
+    serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
+    watch.into_result()?;
     Ok(CommandExit::Ok)
 }
 
 /// State from this node's earlier processes. Commands of an epoch below the highest one seen are refused, also after a restart. Nonces
 /// are never used twice, so they start from the wall clock, which is ahead of those of this node's earlier processes.
-fn past(home: &NodeHome, permit: &LendingPermit) -> Result<AgentPast, Error> {
-    let file = home.file("epoch");
+fn read_agent_past(home: &NodeHome, permit: &LendingPermit) -> Result<AgentPast, Error> {
+    let file = home.file_path("epoch");
     // An unreadable epoch is an error: without it the node would obey a controller that has lost its lead.
-    let epoch = epoch::read(&file).map_err(|source| Error::unreadable(&file, source))?;
+    let epoch = epoch::read_epoch(&file).map_err(|source| Error::unreadable_file(&file, source))?;
     Ok(AgentPast { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) })
 }
 
-fn site(
+fn node_site(
     arguments: &Arguments,
     home: &NodeHome,
     node: &NodeName,
     permit: &Arc<LendingPermit>,
 ) -> Result<NodeSite, Error> {
-    let mut describer = NodeDescriber::new(Arc::clone(permit), home.file("spool"), identity::entropy());
+    let mut describer =
+        NodeDescriber::new(Arc::clone(permit), home.file_path("spool"), identity::random_number());
     Ok(NodeSite {
         node: node.clone(),
-        describe: Box::new(move || describer.hello()),
+        describe: Box::new(move || describer.make_hello()),
         always_compare: arguments.compare_clocks,
-        epoch_file: home.file("epoch"),
-        watch: Some(home.watch()?),
+        epoch_file: home.file_path("epoch"),
+        watch: Some(home.open_deadline_file()?),
     })
 }
 
 /// Resources that the owner lends to the node's runs.
-fn loan(
+fn lent_machine(
     arguments: &Arguments,
     home: &NodeHome,
     (node, gate): (&NodeName, &SendGate),
-    (permit, probes): (Arc<LendingPermit>, ProbeLoan),
-) -> Result<MachineLoan, Error> {
-    Ok(MachineLoan {
+    (permit, probes): (Arc<LendingPermit>, ProbePolicy),
+) -> Result<LentMachine, Error> {
+    Ok(LentMachine {
         node: node.clone(),
         gate: gate.clone(),
         confirmed: permit.confirmed().iter().filter_map(|text| text.parse().ok()).collect(),
-        captures: home.file("captures"),
-        limits: open_catalogue(arguments.store.directory.as_deref())?.limits(&kernel::release())?,
+        captures: home.file_path("captures"),
+        limits: open_catalogue(arguments.store.directory.as_deref())?
+            .limits_of_kernel(&kernel::release_name())?,
         back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
         permit: Arc::new(OwnerFile { permit }),
         probes,
@@ -181,7 +188,7 @@ fn loan(
 }
 
 /// Other network namespaces of ports that the owner lends.
-pub(super) fn namespaces(permit: &LendingPermit) -> Vec<String> {
+pub(super) fn lent_namespaces(permit: &LendingPermit) -> Vec<String> {
     let locations =
         permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<PortLocation>().ok());
     locations.filter_map(|location| location.namespace).collect()
@@ -195,7 +202,7 @@ fn await_server<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Optio
             // `Taken` too: the name is in use until the server notices that this node's earlier process has gone.
             Err(error @ (FabricError::Down(_) | FabricError::Unanswered(_) | FabricError::Taken(_))) => {
                 if !std::mem::replace(&mut is_reported, true) {
-                    remark(format_args!("waiting for the fleet: {error}"));
+                    print_remark(format_args!("waiting for the fleet: {error}"));
                 }
                 std::thread::sleep(RETRY_PAUSE);
             }
@@ -215,10 +222,10 @@ fn serve_captures(
     let node = node.clone();
     // A function and not a connection: the thread that serves captures tries until the message server answers.
     let open = Box::new(move || Ok(Box::new(fabric.give_out_captures(&node)?) as Box<dyn CaptureQuestions>));
-    Ok(CaptureServer::start(home.file("captures"), uplink.allowance(), open)?)
+    Ok(CaptureServer::start_serving(home.file_path("captures"), uplink.capture_allowance(), open)?)
 }
 
-fn uplink(
+fn start_uplink(
     arguments: &Arguments,
     home: &NodeHome,
     fabric: &NatsFabric,
@@ -226,12 +233,12 @@ fn uplink(
     permit: &LendingPermit,
 ) -> Result<ResultUplink, Error> {
     let limits = SpoolLimits { bytes: arguments.spool << 20, keep_free: KEEP_FREE };
-    let free = Box::new(|path: &std::path::Path| disk::free(path).ok());
-    let spool =
-        ResultSpool::open(&home.file("spool"), limits, free).map_err(packetrig_fleet_io::Error::from)?;
-    let found = spool.recovered();
+    let free = Box::new(|path: &std::path::Path| disk::free_bytes(path).ok());
+    let spool = ResultSpool::open_or_create(&home.file_path("spool"), limits, free)
+        .map_err(packetrig_fleet_io::Error::from)?;
+    let found = spool.recovered_parts();
     if found.cut_short > 0 || found.torn > 0 {
-        remark(format_args!(
+        print_remark(format_args!(
             "{} runs ended early when this node last stopped; {} segments wait for the controller, {} files are \
                 damaged",
             found.cut_short, found.waiting, found.torn
@@ -239,14 +246,14 @@ fn uplink(
     }
     let fabric = fabric.clone();
     let node = membership.name.clone();
-    let open = Box::new(move || Ok(Box::new(fabric.outgoing(&node)?) as Box<dyn ResultOutlet>));
+    let open = Box::new(move || Ok(Box::new(fabric.open_outlet(&node)?) as Box<dyn ResultOutlet>));
     let source = UplinkSource {
         spool,
-        captures: home.file("captures"),
+        captures: home.file_path("captures"),
         capture_bytes: permit.max_capture.unwrap_or(u64::MAX),
         node: membership.name.clone(),
     };
-    Ok(ResultUplink::start(source, open)?)
+    Ok(ResultUplink::start_sending(source, open)?)
 }
 
 /// The permit file, which the rig checks before each run.
@@ -256,13 +263,13 @@ struct OwnerFile {
 }
 
 impl OwnerPermit for OwnerFile {
-    fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
+    fn list_objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
         let own_ports: Vec<OwnPlanPort> = question.ports.iter().map(own_plan_port).collect();
         let wish = PermitWish { terms: question.terms, replays: question.replays };
-        self.permit.check(question.plan, &own_ports, wish)
+        self.permit.check_plan(question.plan, &own_ports, wish)
     }
 
-    fn allows(&self, address: IpAddr) -> bool {
+    fn allows_address(&self, address: IpAddr) -> bool {
         self.permit.networks.contains(address)
     }
 }

@@ -3,11 +3,11 @@
 //! Invariant: every number in `--json` is in the tables too, if it is not zero, and in the metrics. A test walks all of them.
 
 use super::earlier::{self, EarlierLoss};
-use super::show::add;
+use super::show::append_text;
 use super::sinks::StoredCounts;
-use crate::identity::date;
-use crate::numbers::count;
-use crate::table::table;
+use crate::identity::utc_date_time;
+use crate::numbers::format_count;
+use crate::table::format_table;
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::collect::{GroupSwitch, SESSION_COUNTS};
 use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
@@ -15,8 +15,8 @@ use packetrig_store::flows::KeptCounts;
 use packetrig_units::Nanos;
 
 /// Data that exporters sent and no sink stored.
-pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
-    let mut missing = ledger.missing();
+pub(super) fn missing_data(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<MissingData> {
+    let mut missing = ledger.missing_data();
     let in_queues: u64 = sinks.iter().map(|sink| sink.kept.queue_dropped.records).sum();
     // `lost` includes the records that its queue dropped: the two are reported apart because their remedies differ.
     let lost: u64 = sinks.iter().map(|sink| sink.kept.lost.records).sum();
@@ -26,13 +26,13 @@ pub(super) fn missing(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<Mis
     ];
     let found = of_sinks.into_iter().filter(|(_, amount)| *amount > 0);
     missing.extend(found.map(|(what, amount)| MissingData { what, amount }));
-    missing.extend(earlier::missing(&earlier_losses(ledger, sinks)));
+    missing.extend(earlier::missing_sums(&earlier_losses(ledger, sinks)));
     missing
 }
 
 /// Losses of killed collectors that used the same directory before.
 pub(super) fn earlier_losses(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<EarlierLoss> {
-    sinks.iter().flat_map(|sink| earlier::losses(ledger, &sink.before)).collect()
+    sinks.iter().flat_map(|sink| earlier::losses_by_exporter(ledger, &sink.before)).collect()
 }
 
 /// Describes these losses, one line for each exporter.
@@ -41,10 +41,10 @@ pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> St
     for EarlierLoss { exporter, domain, stored_records, missing, unit } in earlier_losses(ledger, sinks) {
         let missing = missing.map_or_else(
             || "it is not known how much is missing, because the exporter does not tell".to_owned(),
-            |missing| format!("{} {unit} are missing by its own counts", count(missing)),
+            |missing| format!("{} {unit} are missing by its own counts", format_count(missing)),
         );
-        let stored = count(stored_records);
-        add(
+        let stored = format_count(stored_records);
+        append_text(
             &mut text,
             format_args!(
                 "a collector before this one was killed; of {exporter}, domain {domain}, {stored} records were stored and {missing}\n"
@@ -55,7 +55,7 @@ pub(super) fn earlier_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> St
 }
 
 /// Accounts that do not balance. Too much is as wrong as too little: it would hide a loss elsewhere.
-pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<String> {
+pub(super) fn find_imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<String> {
     let mut found: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
     for sink in sinks {
         let handed = &ledger.handed;
@@ -70,7 +70,7 @@ pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<
                 sink.sink, handed.records, kept.offered.records
             ));
         }
-        if !kept.balances() {
+        if !kept.is_balanced() {
             found.push(format!("{}: offered = stored + lost + waiting: {kept:?}", sink.sink));
         }
     }
@@ -79,14 +79,15 @@ pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[StoredCounts]) -> Vec<
 
 /// Describes the missing data in one line; empty if nothing is missing.
 pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
-    let missing = missing(ledger, sinks);
-    let amounts: Vec<_> = missing.iter().map(|one| format!("{} {}", count(one.amount), one.what)).collect();
+    let missing = missing_data(ledger, sinks);
+    let amounts: Vec<_> =
+        missing.iter().map(|one| format!("{} {}", format_count(one.amount), one.what)).collect();
     if amounts.is_empty() { String::new() } else { format!("missing: {}\n", amounts.join("; ")) }
 }
 
 /// Counters of all exporters together that are not zero.
 pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
-    let handed = ledger.handed.named().map(|(_, meaning, value)| (meaning, value));
+    let handed = ledger.handed.named_counts().map(|(_, meaning, value)| (meaning, value));
     let counts = SESSION_COUNTS.iter().map(|one| (one.meaning, (one.get)(&ledger.total)));
     let intake = [
         (
@@ -97,27 +98,28 @@ pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
     ];
     let memory = [("bytes of memory in use for exporters", ledger.memory)];
     let all = intake.into_iter().chain(counts).chain(handed).chain(memory);
-    let rows =
-        all.filter(|(_, value)| *value > 0).map(|(meaning, value)| vec![meaning.to_owned(), count(value)]);
-    table(&["of all exporters", "count"], rows)
+    let rows = all
+        .filter(|(_, value)| *value > 0)
+        .map(|(meaning, value)| vec![meaning.to_owned(), format_count(value)]);
+    format_table(&["of all exporters", "count"], rows)
 }
 
 /// Tables of a group's records by outcome, of its meters, and of its switches.
 pub(super) fn table_of_group(group: &GroupLedger) -> String {
-    let counts = group.named().into_iter().filter(|(_, _, value)| *value > 0);
-    let all = table(
+    let counts = group.named_counts().into_iter().filter(|(_, _, value)| *value > 0);
+    let all = format_table(
         &[&format!("of group {}", group.group), "count"],
-        counts.map(|(_, meaning, value)| vec![meaning.to_owned(), count(value)]),
+        counts.map(|(_, meaning, value)| vec![meaning.to_owned(), format_count(value)]),
     );
     let rows = group.counts.meters.iter().map(|(number, part)| {
         let numbers = [part.records, part.packets, part.new_packets];
-        let copy = part.copy_packets.map_or_else(|| "–".to_owned(), count);
-        let lacking = count(group.lacking(*number));
-        let heard = if part.heard_ns > 0 { date(part.heard_ns) } else { "–".to_owned() };
-        [vec![number.to_string()], numbers.map(count).to_vec(), vec![copy, lacking, heard]].concat()
+        let copy = part.copy_packets.map_or_else(|| "–".to_owned(), format_count);
+        let lacking = format_count(group.lacking_packets(*number));
+        let heard = if part.heard_ns > 0 { utc_date_time(part.heard_ns) } else { "–".to_owned() };
+        [vec![number.to_string()], numbers.map(format_count).to_vec(), vec![copy, lacking, heard]].concat()
     });
     let head = ["meter", "records", "packets", "first to report", "of its copy", "lacking", "last heard"];
-    all + &table(&head, rows) + &table_of_switches(group)
+    all + &format_table(&head, rows) + &table_of_switches(group)
 }
 
 /// Table of the times when another meter began to export for all.
@@ -128,20 +130,21 @@ fn table_of_switches(group: &GroupLedger) -> String {
     let rows = group.counts.switches.iter().map(|switch| {
         let GroupSwitch { at_ns, meter, term, silent_ns, replayed, repeated, .. } = *switch;
         let silent = Nanos::new(silent_ns).to_string();
-        let numbers = [replayed, repeated].map(count);
-        [vec![date(at_ns), meter.to_string(), term.to_string(), silent], numbers.to_vec()].concat()
+        let numbers = [replayed, repeated].map(format_count);
+        [vec![utc_date_time(at_ns), meter.to_string(), term.to_string(), silent], numbers.to_vec()].concat()
     });
     let left_out = group.counts.switch_count - group.counts.switches.len() as u64;
     let note = if left_out > 0 {
-        format!("{} earlier changes are not shown\n", count(left_out))
+        format!("{} earlier changes are not shown\n", format_count(left_out))
     } else {
         String::new()
     };
-    table(&["changed", "to meter", "term", "nobody heard for", "kept and sent", "duplicates"], rows) + &note
+    format_table(&["changed", "to meter", "term", "nobody heard for", "kept and sent", "duplicates"], rows)
+        + &note
 }
 
 /// The accounts of a sink with their names in metrics and in tables.
-const fn accounts(kept: &KeptCounts) -> [(&'static str, &'static str, CarriedRecords); 5] {
+const fn sink_accounts(kept: &KeptCounts) -> [(&'static str, &'static str, CarriedRecords); 5] {
     [
         ("offered", "offered", kept.offered),
         ("stored", "stored", kept.stored),
@@ -155,31 +158,34 @@ pub(super) fn table_of_sinks(sinks: &[StoredCounts]) -> String {
     let mut rows = Vec::new();
     let mut remarks = String::new();
     for sink in sinks {
-        for (_, what, carried) in accounts(&sink.kept) {
+        for (_, what, carried) in sink_accounts(&sink.kept) {
             let CarriedRecords { records, packets, bytes } = carried;
             if carried != CarriedRecords::default() {
                 rows.push(vec![
                     format!("{}: {what}", sink.sink),
-                    count(records),
-                    count(packets),
-                    count(bytes),
+                    format_count(records),
+                    format_count(packets),
+                    format_count(bytes),
                 ]);
             }
         }
         if sink.kept.failures > 0 {
-            let failures = count(sink.kept.failures);
-            add(&mut remarks, format_args!("{}: {failures} attempts to store failed\n", sink.sink));
+            let failures = format_count(sink.kept.failures);
+            append_text(&mut remarks, format_args!("{}: {failures} attempts to store failed\n", sink.sink));
         }
         if sink.kept.file_bytes > 0 {
-            let bytes = count(sink.kept.file_bytes);
-            add(&mut remarks, format_args!("{}: {bytes} bytes of files\n", sink.sink));
+            let bytes = format_count(sink.kept.file_bytes);
+            append_text(&mut remarks, format_args!("{}: {bytes} bytes of files\n", sink.sink));
         }
         if let Some(why) = &sink.failure {
-            add(&mut remarks, format_args!("{}: {why}\n", sink.sink));
+            append_text(&mut remarks, format_args!("{}: {why}\n", sink.sink));
         }
     }
-    let all =
-        if sinks.is_empty() { String::new() } else { table(&["sink", "records", "packets", "bytes"], rows) };
+    let all = if sinks.is_empty() {
+        String::new()
+    } else {
+        format_table(&["sink", "records", "packets", "bytes"], rows)
+    };
     all + &remarks
 }
 
@@ -189,17 +195,20 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
     let mut text = String::new();
     // The text format of Prometheus wants all samples of a metric together, below its HELP and TYPE.
-    for (at, (name, what, _)) in accounts(&KeptCounts::default()).into_iter().enumerate() {
+    for (at, (name, what, _)) in sink_accounts(&KeptCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
             // What waits now goes up and down; everything else only grows, and is named `_total` by convention.
             let is_gauge = name == "waiting";
             let kind = if is_gauge { "gauge" } else { "counter" };
             let name =
                 format!("packetrig_collect_sink_{name}_{unit}{}", if is_gauge { "" } else { "_total" });
-            add(&mut text, format_args!("# HELP {name} Sinks, {unit}: {what}.\n# TYPE {name} {kind}\n"));
+            append_text(
+                &mut text,
+                format_args!("# HELP {name} Sinks, {unit}: {what}.\n# TYPE {name} {kind}\n"),
+            );
             for (number, kept) in kept.iter().enumerate() {
-                let carried = accounts(kept)[at].2;
-                add(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(&carried)));
+                let carried = sink_accounts(kept)[at].2;
+                append_text(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(&carried)));
             }
         }
     }
@@ -210,9 +219,9 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     ];
     for (name, help, value) in counts {
         let name = format!("packetrig_collect_sink_{name}_total");
-        add(&mut text, format_args!("# HELP {name} {help}\n# TYPE {name} counter\n"));
+        append_text(&mut text, format_args!("# HELP {name} {help}\n# TYPE {name} counter\n"));
         for (number, kept) in kept.iter().enumerate() {
-            add(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(kept)));
+            append_text(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(kept)));
         }
     }
     text
@@ -292,9 +301,9 @@ mod tests {
             recovered: None,
             before: StoredProgress::default(),
         }];
-        let (tables, metrics) = (show::tables(&ledger, &sinks), show::metrics(&ledger, &[kept]));
+        let (tables, metrics) = (show::report_tables(&ledger, &sinks), show::metrics_text(&ledger, &[kept]));
         for (name, value) in &given {
-            assert!(tables.contains(&count(*value)), "{name} is not in the tables:\n{tables}");
+            assert!(tables.contains(&format_count(*value)), "{name} is not in the tables:\n{tables}");
             assert!(metrics.contains(&format!(" {value}\n")), "{name} is not in the metrics:\n{metrics}");
         }
         assert!(given.len() > 60, "{given:?}");

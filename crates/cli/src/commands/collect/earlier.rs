@@ -4,8 +4,8 @@
 //! so the first number that this collector receives shows how many records were sent in between. Records that are neither in the files of
 //! the killed collector nor arrived here are missing.
 
-use super::sinks::source;
-use crate::output::remark;
+use super::sinks::record_maker;
+use crate::output::print_remark;
 use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport};
 use packetrig_flow::{CarriedRecords, FlowRecord};
 use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData};
@@ -47,17 +47,17 @@ pub(super) struct DirectoryProgress {
 
 impl DirectoryProgress {
     /// Opens the progress of a directory whose files have been recovered already.
-    pub(super) fn open(directory: &Path) -> Result<Self, flows::Error> {
-        let killed = KilledCollectors::find(directory)?;
+    pub(super) fn open_directory(directory: &Path) -> Result<Self, flows::Error> {
+        let killed = KilledCollectors::find_in(directory)?;
         let before = killed.stored.clone();
-        let file = ProgressFile::create(directory, &before)?;
-        killed.remove()?;
+        let file = ProgressFile::create_in(directory, &before)?;
+        killed.remove_files()?;
         let has_killed = killed.is_any();
         Ok(Self { file: Arc::new(Mutex::new(file)), now: before.clone(), before, has_killed })
     }
 
     /// Counts records of an exporter that the sink has taken.
-    pub(super) fn add(&mut self, maker: RecordMaker, taken: CarriedRecords, records: &[FlowRecord]) {
+    pub(super) fn add_taken(&mut self, maker: RecordMaker, taken: CarriedRecords, records: &[FlowRecord]) {
         let has = self.now.entry(maker).or_default();
         has.records = has.records.saturating_add(taken.records);
         has.packets = has.packets.saturating_add(taken.packets);
@@ -65,11 +65,11 @@ impl DirectoryProgress {
     }
 
     /// Prepares the note for the progress file: all that was taken, if it is stored; otherwise only the first numbers of new exporters.
-    pub(super) fn note(&mut self, exporters: &[ExporterLedger]) -> StoredNote {
+    pub(super) fn prepare_note(&mut self, exporters: &[ExporterLedger]) -> StoredNote {
         let mut begun = StoredProgress::new();
-        for (maker, sessions) in by_maker(exporters) {
+        for (maker, sessions) in group_by_maker(exporters) {
             let Some(has) = self.now.get_mut(&maker) else { continue };
-            let now = MakerLedger::of(&sessions);
+            let now = MakerLedger::from_sessions(&sessions);
             if let Some(sent) = now.sent_packets {
                 if has.sent_packets.is_none() {
                     // First ledger of this exporter: the packets that neither earlier files nor this collector have are lacking.
@@ -88,20 +88,20 @@ impl DirectoryProgress {
         let (file, progress) = (Arc::clone(&self.file), self.now.clone());
         Box::new(move |is_all_stored| {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
-            let noted = if is_all_stored { file.note(&progress) } else { file.amend(&begun) };
+            let noted = if is_all_stored { file.note_stored(&progress) } else { file.amend_begun(&begun) };
             if let Err(error) = noted {
-                remark(format_args!("collect: warning: what is stored cannot be noted: {error}"));
+                print_remark(format_args!("collect: warning: what is stored cannot be noted: {error}"));
             }
         })
     }
 
     /// Removes the progress file at an orderly end. If an earlier collector was killed, returns the amounts that earlier ones stored of
     /// each exporter; they are zero for exporters that only this one has received.
-    pub(super) fn close(self) -> Option<StoredProgress> {
+    pub(super) fn close_progress(self) -> Option<StoredProgress> {
         let file =
             Arc::into_inner(self.file).map(|file| file.into_inner().unwrap_or_else(PoisonError::into_inner));
-        if let Some(Err(error)) = file.map(ProgressFile::remove) {
-            remark(format_args!("collect: warning: {error}"));
+        if let Some(Err(error)) = file.map(ProgressFile::remove_file) {
+            print_remark(format_args!("collect: warning: {error}"));
         }
         self.has_killed.then(|| {
             let of = |(maker, now): (&RecordMaker, &ExporterProgress)| {
@@ -124,16 +124,16 @@ struct MakerLedger {
     first: Option<u32>,
 }
 
-fn by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&ExporterLedger>> {
+fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&ExporterLedger>> {
     let mut makers = BTreeMap::<RecordMaker, Vec<&ExporterLedger>>::new();
     for one in exporters {
-        makers.entry(source(&one.exporter)).or_default().push(one);
+        makers.entry(record_maker(&one.exporter)).or_default().push(one);
     }
     makers
 }
 
 impl MakerLedger {
-    fn of(own: &[&ExporterLedger]) -> Self {
+    fn from_sessions(own: &[&ExporterLedger]) -> Self {
         let sent = |one: &&ExporterLedger| Some(one.reported?.ledger?.export.sent.packets);
         let latest = own.iter().filter(|one| sent(one).is_some()).max_by_key(|one| (one.is_here, sent(one)));
         // Packets of a session that ended before the latest ledger are in that ledger.
@@ -166,11 +166,12 @@ fn is_numbered(exporter: &ExporterIdentity) -> bool {
 }
 
 /// Losses of killed collectors, for each exporter that they received.
-pub(super) fn losses(ledger: &CollectLedger, before: &StoredProgress) -> Vec<EarlierLoss> {
+pub(super) fn losses_by_exporter(ledger: &CollectLedger, before: &StoredProgress) -> Vec<EarlierLoss> {
     let all = before.iter().filter(|(_, has)| !has.is_of_group);
-    let sessions = by_maker(&ledger.exporters);
-    let now = |maker| sessions.get(maker).map(|sessions| MakerLedger::of(sessions)).unwrap_or_default();
-    let all = all.map(|(maker, has)| (has, loss(*maker, &now(maker), has)));
+    let sessions = group_by_maker(&ledger.exporters);
+    let now =
+        |maker| sessions.get(maker).map(|sessions| MakerLedger::from_sessions(sessions)).unwrap_or_default();
+    let all = all.map(|(maker, has)| (has, exporter_loss(*maker, &now(maker), has)));
     // An exporter that only this collector has received, without loss, is no loss of the killed one.
     let is_worth_it = |(has, loss): &(&ExporterProgress, EarlierLoss)| {
         **has != ExporterProgress::default() || loss.missing.is_some_and(|missing| missing > 0)
@@ -178,7 +179,7 @@ pub(super) fn losses(ledger: &CollectLedger, before: &StoredProgress) -> Vec<Ear
     all.filter(is_worth_it).map(|(_, loss)| loss).collect()
 }
 
-fn loss(maker: RecordMaker, now: &MakerLedger, before: &ExporterProgress) -> EarlierLoss {
+fn exporter_loss(maker: RecordMaker, now: &MakerLedger, before: &ExporterProgress) -> EarlierLoss {
     let by_ledger = now.sent_packets.map(|sent| missing_packets(sent, now, before));
     let (missing, unit) = match by_ledger {
         Some(missing) => (Some(missing), "packets"),
@@ -211,7 +212,7 @@ fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> 
 }
 
 /// Sums of the losses, for the list of missing data.
-pub(super) fn missing(losses: &[EarlierLoss]) -> impl Iterator<Item = MissingData> {
+pub(super) fn missing_sums(losses: &[EarlierLoss]) -> impl Iterator<Item = MissingData> {
     let sum = |unit| losses.iter().filter(|one| one.unit == unit).filter_map(|one| one.missing).sum();
     let all = [
         ("packets in records that a killed collector did not store", sum("packets")),
@@ -253,7 +254,7 @@ mod tests {
     }
 
     fn missing_of(session: &ExporterLedger, before: &ExporterProgress) -> Option<u64> {
-        loss(MAKER, &MakerLedger::of(&[session]), before).missing
+        exporter_loss(MAKER, &MakerLedger::from_sessions(&[session]), before).missing
     }
 
     #[test]
@@ -294,7 +295,7 @@ mod tests {
         let all = |packets, sent, is_of_group| {
             let before = ExporterProgress { is_of_group, ..ExporterProgress::default() };
             let session = session(MessageTransport::Tcp, packets, 0, Some(sent));
-            losses(&ledger(vec![session]), &StoredProgress::from([(MAKER, before)])).len()
+            losses_by_exporter(&ledger(vec![session]), &StoredProgress::from([(MAKER, before)])).len()
         };
         assert_eq!([all(10, 10, false), all(10, 12, false), all(10, 12, true)], [0, 1, 0]);
     }

@@ -1,10 +1,10 @@
 //! A collector's ledger as text: one line a second while it works, tables or JSON at the end.
 
-use super::counters::{self, missing};
+use super::counters::{self, missing_data};
 use super::earlier::EarlierLoss;
 use super::sinks::StoredCounts;
-use crate::numbers::{count, per_second, scaled};
-use crate::table::table;
+use crate::numbers::{format_count, format_scaled, per_second};
+use crate::table::format_table;
 use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport, SessionCounts};
 use packetrig_flow_io::collect::{
     CollectLedger, ExporterLedger, IntakeCounts, MissingData, PacketBalance, PacketLoss,
@@ -40,22 +40,22 @@ struct WholeBalance {
     fraction: f64,
 }
 
-pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [StoredCounts]) -> CollectReport<'a> {
-    let balance = ledger.balance().map(|balance| whole(balance, sinks, ledger));
+pub(super) fn collect_report<'a>(ledger: &'a CollectLedger, sinks: &'a [StoredCounts]) -> CollectReport<'a> {
+    let balance = ledger.packet_balance().map(|balance| whole_balance(balance, sinks, ledger));
     CollectReport {
         ledger,
         sinks,
         balance,
-        missing: missing(ledger, sinks),
+        missing: missing_data(ledger, sinks),
         earlier: counters::earlier_losses(ledger, sinks),
-        imbalances: counters::imbalances(ledger, sinks),
+        imbalances: counters::find_imbalances(ledger, sinks),
     }
 }
 
 /// Adds the last place where packets may be lost: the sinks. Without a sink nothing is stored, so nothing is lost there.
-fn whole(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger) -> WholeBalance {
+fn whole_balance(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger) -> WholeBalance {
     let PacketBalance { arrived, received, mut losses, newer } = balance;
-    // A sink that has stored more than it was handed is a defect, see `counters::imbalances`.
+    // A sink that has stored more than it was handed is a defect, see `counters::find_imbalances`.
     let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
     // A packet is stored if one sink has it, so the best sink counts.
     let missing = missing.min().unwrap_or(0);
@@ -73,14 +73,14 @@ fn whole(balance: PacketBalance, sinks: &[StoredCounts], ledger: &CollectLedger)
     }
 }
 
-pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
+pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
     let total = &ledger.total;
     let mut text = format!(
         "{} messages, {} records, {} packets, {} in {:.1} s\n",
-        count(total.messages + ledger.refused.sum()),
-        count(total.records),
-        count(total.packets),
-        scaled(total.bytes as f64, "B"),
+        format_count(total.messages + ledger.refused.total_messages()),
+        format_count(total.records),
+        format_count(total.packets),
+        format_scaled(total.bytes as f64, "B"),
         Nanos::new(ledger.elapsed_ns).as_secs_f64(),
     );
     let header = [
@@ -95,22 +95,22 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> String {
         "undecoded",
         "malformed",
     ];
-    text.push_str(&table(&header, ledger.exporters.iter().map(exporter_row)));
+    text.push_str(&format_table(&header, ledger.exporters.iter().map(exporter_row)));
     for exporter in &ledger.exporters {
-        text.push_str(&remarks(exporter));
+        text.push_str(&exporter_remarks(exporter));
     }
     text.push_str(&intake_remarks(ledger));
     text.push_str(&given_up_remarks(ledger));
     text.push_str(&counters::table_of_all(ledger));
     ledger.groups.iter().for_each(|group| text.push_str(&counters::table_of_group(group)));
     text.push_str(&counters::table_of_sinks(sinks));
-    if let Some(balance) = ledger.balance() {
-        text.push_str(&balance_text(&whole(balance, sinks, ledger)));
+    if let Some(balance) = ledger.packet_balance() {
+        text.push_str(&balance_text(&whole_balance(balance, sinks, ledger)));
     }
     text.push_str(&counters::earlier_text(ledger, sinks));
     text.push_str(&counters::missing_text(ledger, sinks));
-    for imbalance in counters::imbalances(ledger, sinks) {
-        add(&mut text, format_args!("the counters do not balance: {imbalance}\n"));
+    for imbalance in counters::find_imbalances(ledger, sinks) {
+        append_text(&mut text, format_args!("the counters do not balance: {imbalance}\n"));
     }
     text
 }
@@ -131,7 +131,7 @@ fn given_up_remarks(ledger: &CollectLedger) -> String {
     ];
     let mut text = String::new();
     for (value, what) in causes.into_iter().filter(|(value, _)| *value > 0) {
-        add(&mut text, format_args!("{} {what}\n", count(value)));
+        append_text(&mut text, format_args!("{} {what}\n", format_count(value)));
     }
     text
 }
@@ -159,42 +159,42 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
             (intake.made_room, "silent connections closed to make room for others"),
         ];
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
-            add(&mut text, format_args!("{}: {} {what}\n", intake.place, count(value)));
+            append_text(&mut text, format_args!("{}: {} {what}\n", intake.place, format_count(value)));
         }
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
-        add(&mut text, format_args!("{}\n", damage(intake)));
+        append_text(&mut text, format_args!("{}\n", damage_text(intake)));
     }
     for intake in &ledger.intake {
         if let Some(why) = &intake.handshake_failure {
-            add(&mut text, format_args!("{}: refused last: a connection of {why}\n", intake.place));
+            append_text(&mut text, format_args!("{}: refused last: a connection of {why}\n", intake.place));
         }
         let states = [
             (intake.stopped, "not read to its end: the collector was stopped first"),
             (intake.failed, "failed: nothing more is read from it"),
         ];
         for (_, what) in states.into_iter().filter(|(is_so, _)| *is_so) {
-            add(&mut text, format_args!("{}: {what}\n", intake.place));
+            append_text(&mut text, format_args!("{}: {what}\n", intake.place));
         }
     }
     text
 }
 
 /// Describes the damage of a file that does not hold whole messages only.
-pub(super) fn damage(intake: &IntakeCounts) -> String {
+pub(super) fn damage_text(intake: &IntakeCounts) -> String {
     let file = &intake.place;
     if intake.messages == 0 {
         return format!("{file} holds no whole IPFIX or SIM message: it is another kind of file, or cut off");
     }
     format!(
         "{file} ends within a message, or is damaged: what follows its {} whole messages ({} bytes) is missing",
-        count(intake.messages),
-        count(intake.bytes),
+        format_count(intake.messages),
+        format_count(intake.bytes),
     )
 }
 
 /// Appends formatted text. In contrast to `write!`, it has no error to handle: writing to a string cannot fail.
-pub(super) fn add(text: &mut String, more: fmt::Arguments<'_>) {
+pub(super) fn append_text(text: &mut String, more: fmt::Arguments<'_>) {
     text.push_str(&more.to_string());
 }
 
@@ -203,20 +203,20 @@ fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
     // What still waits for a template is undecoded so far.
     let undecoded = counts.undecoded_bytes + counts.pending_bytes;
     vec![
-        name(&ledger.exporter),
+        exporter_name(&ledger.exporter),
         ledger.exporter.domain.to_string(),
-        count(counts.messages),
-        count(counts.records + counts.events),
-        count(counts.packets),
-        format!("{} {}", count(counts.lost), unit(ledger.exporter.protocol)),
-        count(counts.late_units),
-        count(counts.duplicates),
-        format!("{} B", count(undecoded)),
-        count(counts.malformed),
+        format_count(counts.messages),
+        format_count(counts.records + counts.events),
+        format_count(counts.packets),
+        format!("{} {}", format_count(counts.lost), sequence_unit(ledger.exporter.protocol)),
+        format_count(counts.late_units),
+        format_count(counts.duplicates),
+        format!("{} B", format_count(undecoded)),
+        format_count(counts.malformed),
     ]
 }
 
-fn name(exporter: &ExporterIdentity) -> String {
+fn exporter_name(exporter: &ExporterIdentity) -> String {
     let source = &exporter.source;
     let protocol = exporter.protocol.name();
     match (source.transport, source.port) {
@@ -228,7 +228,7 @@ fn name(exporter: &ExporterIdentity) -> String {
 }
 
 /// Unit that the sequence numbers of a protocol count.
-const fn unit(protocol: ExportProtocol) -> &'static str {
+const fn sequence_unit(protocol: ExportProtocol) -> &'static str {
     match protocol {
         ExportProtocol::Ipfix => "records",
         ExportProtocol::NetFlow9 => "packets",
@@ -237,29 +237,35 @@ const fn unit(protocol: ExportProtocol) -> &'static str {
     }
 }
 
-fn remarks(ledger: &ExporterLedger) -> String {
+fn exporter_remarks(ledger: &ExporterLedger) -> String {
     let SessionCounts { restarts, timeless, untold, skipped, .. } = &ledger.counts;
     let mut remarks = Vec::new();
     if *restarts > 0 {
-        remarks.push(format!("restarted {} times; losses across a restart are unknown", count(*restarts)));
+        remarks.push(format!(
+            "restarted {} times; losses across a restart are unknown",
+            format_count(*restarts)
+        ));
     }
     if *timeless > 0 {
-        remarks.push(format!("{} records had no time and got the time of their message", count(*timeless)));
+        remarks.push(format!(
+            "{} records had no time and got the time of their message",
+            format_count(*timeless)
+        ));
     }
     if *untold > 0 {
         remarks.push(format!(
             "up to {} records could not be decoded for lack of their template",
-            count(*untold)
+            format_count(*untold)
         ));
     }
     if !skipped.is_empty() {
         let names: Vec<_> = skipped.iter().map(String::as_str).collect();
         remarks.push(format!("fields without a column, kept in otherFields: {}", names.join(", ")));
     }
-    let exporter = name(&ledger.exporter);
+    let exporter = exporter_name(&ledger.exporter);
     let mut text = String::new();
     for remark in remarks {
-        add(&mut text, format_args!("{exporter}: {remark}\n"));
+        append_text(&mut text, format_args!("{exporter}: {remark}\n"));
     }
     text
 }
@@ -274,19 +280,23 @@ fn balance_text(balance: &WholeBalance) -> String {
     // Without arrivals, all shares are zero.
     let arrived = balance.arrived.max(1) as f64;
     let cells = rows.into_iter().map(|(what, packets)| {
-        vec![what, count(packets), format!("{:.4} %", 100.0 * packets as f64 / arrived)]
+        vec![what, format_count(packets), format!("{:.4} %", 100.0 * packets as f64 / arrived)]
     });
-    table(&["from the wire", "packets", "share"], cells)
+    format_table(&["from the wire", "packets", "share"], cells)
 }
 
-pub(super) fn metrics(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
-    let mut text = ledger.metrics();
+pub(super) fn metrics_text(ledger: &CollectLedger, kept: &[KeptCounts]) -> String {
+    let mut text = ledger.prometheus_text();
     text.push_str(&counters::metrics_of_sinks(kept));
     text
 }
 
 /// One line of progress: totals, and rates since the last line.
-pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &[KeptCounts]) -> String {
+pub(super) fn progress_line(
+    ledger: &CollectLedger,
+    last: Option<&CollectLedger>,
+    kept: &[KeptCounts],
+) -> String {
     let total = &ledger.total;
     let length = Nanos::new(ledger.elapsed_ns.saturating_sub(last.map_or(0, |last| last.elapsed_ns)));
     let new_records = total.records.saturating_sub(last.map_or(0, |last| last.total.records));
@@ -294,14 +304,14 @@ pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &
     let mut text = format!(
         "{} exporters, {} records ({}), {} packets ({})",
         ledger.exporters.len(),
-        count(total.records),
-        scaled(per_second(new_records, length), "records/s"),
-        count(total.packets),
-        scaled(per_second(new_packets, length), "packets/s"),
+        format_count(total.records),
+        format_scaled(per_second(new_records, length), "records/s"),
+        format_count(total.packets),
+        format_scaled(per_second(new_packets, length), "packets/s"),
     );
     let stored = kept.iter().map(|kept| kept.stored.records).min();
     if let Some(stored) = stored {
-        add(&mut text, format_args!(", {} stored", count(stored)));
+        append_text(&mut text, format_args!(", {} stored", format_count(stored)));
     }
     let refused = ledger.refused_by_cause();
     // The causes that an operator can act on; the tables at the end have all of them.
@@ -315,7 +325,7 @@ pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &
         (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),
     ];
     for (value, what) in losses.into_iter().filter(|(value, _)| *value > 0) {
-        add(&mut text, format_args!(", {} {what}", count(value)));
+        append_text(&mut text, format_args!(", {} {what}", format_count(value)));
     }
     text
 }

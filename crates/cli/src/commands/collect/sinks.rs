@@ -5,8 +5,8 @@
 use super::earlier::DirectoryProgress;
 use crate::commands::flows::recover_before;
 use crate::error::Error;
-use crate::losses::losses_of;
-use crate::output::remark;
+use crate::losses::sink_losses;
+use crate::output::print_remark;
 use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_flow_io::collect::{ExporterLedger, RecordOutlet};
@@ -47,26 +47,30 @@ struct NamedSink {
 }
 
 impl NamedSink {
-    fn open(target: StoreTarget) -> Result<Self, Error> {
+    fn open_target(target: StoreTarget) -> Result<Self, Error> {
         let name = target.to_string();
         let directory = if let StoreTarget::Directory(options) = &target {
             Some(options.directory.clone())
         } else {
             None
         };
-        let queued = QueuedSink::new(target.open()?, WAITING)?;
+        let queued = QueuedSink::new(target.open_sink()?, WAITING)?;
         let recovered =
             directory.as_deref().map(|directory| recover_before("collect", directory)).transpose()?;
         let recovered = recovered.filter(|found| !found.is_empty());
-        let progress = directory.as_deref().map(DirectoryProgress::open).transpose()?;
+        let progress = directory.as_deref().map(DirectoryProgress::open_directory).transpose()?;
         Ok(Self { name, recovered, queued, progress, reported_ns: None })
     }
 
-    fn write(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) -> Result<(), flows::Error> {
-        let maker = source(exporter);
-        let before = self.queued.kept();
-        let done = self.queued.write_by(records, maker, policy(exporter));
-        let after = self.queued.kept();
+    fn write_records(
+        &mut self,
+        records: &[FlowRecord],
+        exporter: &ExporterIdentity,
+    ) -> Result<(), flows::Error> {
+        let maker = record_maker(exporter);
+        let before = self.queued.kept_counts();
+        let done = self.queued.write_records_by(records, maker, queue_policy(exporter));
+        let after = self.queued.kept_counts();
         if let Some(progress) = &mut self.progress {
             // The queue was offered all records and has dropped some; the sink has taken the rest. The progress file has no bytes.
             let taken = CarriedRecords {
@@ -78,22 +82,22 @@ impl NamedSink {
                     - (after.queue_dropped.packets - before.queue_dropped.packets),
                 bytes: 0,
             };
-            progress.add(maker, taken, records);
+            progress.add_taken(maker, taken, records);
         }
         done
     }
 
-    fn tick(&mut self, now: MonoTime, exporters: &[ExporterLedger]) -> Result<(), flows::Error> {
+    fn tick_sink(&mut self, now: MonoTime, exporters: &[ExporterLedger]) -> Result<(), flows::Error> {
         match &mut self.progress {
-            Some(progress) => self.queued.tick_and_note(now, progress.note(exporters)),
-            None => self.queued.tick(now),
+            Some(progress) => self.queued.tick_and_note(now, progress.prepare_note(exporters)),
+            None => self.queued.on_tick(now),
         }
     }
 
-    fn close(mut self) -> StoredCounts {
-        let (kept, done) = self.queued.close();
-        let failure = done.err().map(|error| Error::from(error).chain());
-        let before = self.progress.and_then(DirectoryProgress::close).unwrap_or_default();
+    fn close_sink(mut self) -> StoredCounts {
+        let (kept, done) = self.queued.close_sink();
+        let failure = done.err().map(|error| Error::from(error).full_message());
+        let before = self.progress.and_then(DirectoryProgress::close_progress).unwrap_or_default();
         StoredCounts { sink: self.name, kept, failure, recovered: self.recovered, before }
     }
 }
@@ -116,7 +120,7 @@ pub(super) struct StoredCounts {
 impl StoredCounts {
     /// Returns true if the sink lost records that it had taken. A full queue means that the sink was slow, not that its target failed.
     pub(super) fn has_failed(&self) -> bool {
-        self.failure.is_some() || losses_of(&self.kept).has_failure()
+        self.failure.is_some() || sink_losses(&self.kept).has_failure()
     }
 }
 
@@ -125,7 +129,7 @@ impl StoredCounts {
 pub(super) struct SinkAccounts(Arc<Mutex<Vec<KeptCounts>>>);
 
 impl SinkAccounts {
-    pub(super) fn read(&self) -> Vec<KeptCounts> {
+    pub(super) fn read_counts(&self) -> Vec<KeptCounts> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -137,7 +141,7 @@ pub(super) struct CollectSinks {
 }
 
 impl CollectSinks {
-    pub(super) fn open(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
+    pub(super) fn open_sinks(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
         let directory = kinds.directory.map(|path| {
             let options = flows::ParquetOptions::new(path);
             StoreTarget::Directory(flows::ParquetOptions { is_live: kinds.is_live, ..options })
@@ -157,7 +161,7 @@ impl CollectSinks {
         }
         let mut sinks = Vec::new();
         for target in targets {
-            sinks.push(NamedSink::open(target)?);
+            sinks.push(NamedSink::open_target(target)?);
         }
         Ok(Self { all: sinks, accounts: SinkAccounts::default(), ticked_ns: 0 })
     }
@@ -171,18 +175,18 @@ impl CollectSinks {
     }
 
     /// Stores the records that still wait and returns the final counts.
-    pub(super) fn close(self) -> Vec<StoredCounts> {
-        self.all.into_iter().map(NamedSink::close).collect()
+    pub(super) fn close_all(self) -> Vec<StoredCounts> {
+        self.all.into_iter().map(NamedSink::close_sink).collect()
     }
 
-    fn each(&mut self, work: impl Fn(&mut NamedSink) -> Result<(), flows::Error>) {
+    fn for_each_sink(&mut self, work: impl Fn(&mut NamedSink) -> Result<(), flows::Error>) {
         for sink in &mut self.all {
             let Err(error) = work(sink) else { continue };
             let now_ns = clock::monotonic_ns();
             // Every record of a broken sink fails: without a pause there would be a line for each of them.
             if sink.reported_ns.is_none_or(|at_ns| now_ns.saturating_sub(at_ns) >= REPORT_EVERY_NS) {
                 sink.reported_ns = Some(now_ns);
-                remark(format_args!("collect: {}: {}", sink.name, Error::from(error).chain()));
+                print_remark(format_args!("collect: {}: {}", sink.name, Error::from(error).full_message()));
             }
         }
     }
@@ -199,7 +203,7 @@ fn read_password(path: &Path) -> Result<String, Error> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-pub(super) fn source(exporter: &ExporterIdentity) -> RecordMaker {
+pub(super) fn record_maker(exporter: &ExporterIdentity) -> RecordMaker {
     let address = match exporter.source.address {
         // Files of records have one column for both families.
         IpAddr::V4(address) => address.to_ipv6_mapped(),
@@ -210,7 +214,7 @@ pub(super) fn source(exporter: &ExporterIdentity) -> RecordMaker {
 
 /// Policy of a sink's queue. TCP and files wait until the sink has space, and hold up nobody else. If the receiver of datagrams
 /// waited, its socket would overflow, and records for all sinks would be lost.
-const fn policy(exporter: &ExporterIdentity) -> QueuePolicy {
+const fn queue_policy(exporter: &ExporterIdentity) -> QueuePolicy {
     match exporter.source.transport {
         MessageTransport::Udp => QueuePolicy::Drop,
         MessageTransport::Tcp | MessageTransport::Tls | MessageTransport::File => QueuePolicy::Wait,
@@ -218,22 +222,24 @@ const fn policy(exporter: &ExporterIdentity) -> QueuePolicy {
 }
 
 impl RecordOutlet for CollectSinks {
-    fn records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
-        self.each(|sink| sink.write(records, exporter));
+    fn take_records(&mut self, records: &[FlowRecord], exporter: &ExporterIdentity) {
+        self.for_each_sink(|sink| sink.write_records(records, exporter));
     }
 
-    fn ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
-        self.each(|sink| sink.queued.ledger_by(ledger, source(exporter), at_ns, policy(exporter)));
+    fn take_ledger(&mut self, ledger: &MeterLedger, exporter: &ExporterIdentity, at_ns: u64) {
+        self.for_each_sink(|sink| {
+            sink.queued.write_ledger_by(ledger, record_maker(exporter), at_ns, queue_policy(exporter))
+        });
     }
 
-    fn tick(&mut self, exporters: &[ExporterLedger]) {
+    fn on_tick(&mut self, exporters: &[ExporterLedger]) {
         // Sinks do periodic work once a second. The accounts are copied at every call, for the live line and `/metrics`.
         let now_ns = clock::monotonic_ns();
         if now_ns.saturating_sub(self.ticked_ns) >= 1_000_000_000 {
             self.ticked_ns = now_ns;
-            self.each(|sink| sink.tick(MonoTime::from_nanos(now_ns), exporters));
+            self.for_each_sink(|sink| sink.tick_sink(MonoTime::from_nanos(now_ns), exporters));
         }
-        let kept = self.all.iter().map(|sink| sink.queued.kept()).collect();
+        let kept = self.all.iter().map(|sink| sink.queued.kept_counts()).collect();
         *self.accounts.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 }

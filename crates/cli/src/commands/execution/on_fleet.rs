@@ -1,21 +1,21 @@
 //! Executes a plan on a fleet: this process becomes one of its controllers.
 
 use super::{
-    ExecutionRequest, FinishedRun, open_catalogue, options, page_opener, refused, run, show, show_result,
-    warn_if_nothing_is_measured,
+    ExecutionRequest, FinishedRun, explain_run_error, open_catalogue, page_opener, run_options,
+    run_with_progress, show_event, show_result, warn_if_nothing_is_measured,
 };
 use crate::commands::kept::name_kept;
 use crate::commands::{fleet, plan};
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use crate::progress::RunProgressLine;
 use crate::{fleet_place, speeds};
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::members::MemberRow;
 use packetrig_fleet::report::RunReport;
-use packetrig_fleet_io::fleet::{ChargedFleet, FleetGround};
+use packetrig_fleet_io::fleet::{ControlledFleet, FleetExecutor};
 use packetrig_fleet_io::served::report_size;
 use packetrig_fleet_io::{EarlierStarts, OnEvent, OpenRun, RunOptions, is_late_start, run_to_end};
 use packetrig_nats::NatsFabric;
@@ -27,20 +27,20 @@ use packetrig_units::Nanos;
 use std::path::{Path, PathBuf};
 
 /// Runs the plan on a fleet, stores the result and shows it. This process leads the nodes of the plan for the time of the run.
-pub(super) fn on_fleet(
+pub(super) fn execute_on_fleet(
     request: &ExecutionRequest,
     place: &fleet_place::FleetPlace,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let plan = read_for_fleet(request)?;
-    let taken = TakenFleet::take(place, request.store.as_deref(), request.policies)?;
-    taken.execute(request, &plan, output)
+    let taken = TakenFleet::take_control(place, request.store.as_deref(), request.policies)?;
+    taken.execute_plan(request, &plan, output)
 }
 
 /// Reads the plan and checks that it can run on a fleet.
 fn read_for_fleet(request: &ExecutionRequest) -> Result<Plan, Error> {
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
-    let plan = plan::read_with(&request.document, reading)?;
+    let plan = plan::read_plan_with(&request.document, reading)?;
     warn_if_nothing_is_measured(request, &plan);
     Ok(plan)
 }
@@ -50,18 +50,18 @@ const PORTS_KEPT: Nanos = Nanos::from_secs(2);
 
 /// A fleet that makes the trials of a test method: one run after the other on the nodes of one plan.
 pub(crate) struct TrialFleet {
-    charged: ChargedFleet<NatsFabric>,
+    controlled: ControlledFleet<NatsFabric>,
     limits: Vec<RigLimit>,
     waits_for_nodes: bool,
 }
 
 impl TrialFleet {
-    pub(crate) fn of(taken: TakenFleet, waits_for_nodes: bool) -> Self {
+    pub(crate) fn from_taken(taken: TakenFleet, waits_for_nodes: bool) -> Self {
         let TakenFleet { mut charged, limits } = taken;
         charged.fleet.keep_nodes(PORTS_KEPT);
         // The page of the method shows its trials; each trial needs no page of its own.
-        charged.shelf.set_page(PageChoice::LeaveOut);
-        Self { charged, limits, waits_for_nodes }
+        charged.store.set_page(PageChoice::LeaveOut);
+        Self { controlled: charged, limits, waits_for_nodes }
     }
 
     /// Limits of this rig, from its calibrations.
@@ -70,25 +70,25 @@ impl TrialFleet {
     }
 
     /// Makes a trial. Its run is in the catalogue like every run of a fleet.
-    pub(crate) fn run(
+    pub(crate) fn run_trial(
         &mut self,
         document: &str,
         options: RunOptions,
         (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
     ) -> Result<RunReport, Error> {
-        let plan = Plan::read_with(document, ReadOptions { fleet: true, ..ReadOptions::default() })
+        let plan = Plan::from_text_with(document, ReadOptions { fleet: true, ..ReadOptions::default() })
             .map_err(packetrig_fleet_io::Error::Plan)?;
-        self.charged.lead(&plan, &options.run, self.waits_for_nodes, on_event)?;
+        self.controlled.lead_run_nodes(&plan, &options.run, self.waits_for_nodes, on_event)?;
         let sending = speeds::sending_time(&plan);
-        self.charged.begin(&options, document, report_size(&plan, sending, document))?;
-        match run_to_end(&mut self.charged.fleet, document, options, (stop, on_event)) {
+        self.controlled.begin_new_run(&options, document, report_size(&plan, sending, document))?;
+        match run_to_end(&mut self.controlled.fleet, document, options, (stop, on_event)) {
             Ok((mut report, open)) => {
-                self.charged.shelf.commit(&mut report, document, open.as_ref())?;
-                self.charged.operator.reported(&report);
+                self.controlled.store.commit_report(&mut report, document, open.as_ref())?;
+                self.controlled.operator.on_report(&report);
                 Ok(report)
             }
             Err(error) => {
-                name_kept(self.charged.shelf.give_up()?.as_ref());
+                name_kept(self.controlled.store.give_up_run()?.as_ref());
                 Err(error.into())
             }
         }
@@ -97,123 +97,128 @@ impl TrialFleet {
 
 /// A fleet that this process controls.
 pub(crate) struct TakenFleet {
-    charged: ChargedFleet<NatsFabric>,
+    charged: ControlledFleet<NatsFabric>,
     /// Limits of this rig, from its calibrations.
     limits: Vec<RigLimit>,
 }
 
 impl TakenFleet {
     /// Becomes a controller that leads no node yet.
-    pub(crate) fn take(
+    pub(crate) fn take_control(
         place: &fleet_place::FleetPlace,
         store: Option<&Path>,
         policies: RunPolicies,
     ) -> Result<Self, Error> {
         let catalogue = open_catalogue(store)?;
-        let limits = catalogue.limits(&kernel::release())?;
-        signal::latch()?;
-        let charged = fleet::take(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
-        Ok(Self { charged, limits })
+        let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
+        signal::latch_end_signals()?;
+        let controlled = fleet::take_fleet(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
+        Ok(Self { charged: controlled, limits })
     }
 
-    pub(crate) const fn fleet(&self) -> &FleetGround<NatsFabric> {
+    pub(crate) const fn fleet(&self) -> &FleetExecutor<NatsFabric> {
         &self.charged.fleet
     }
 
     /// Reads the current members of the fleet.
-    pub(crate) fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
-        Ok(self.charged.fleet.members()?)
+    pub(crate) fn read_members(&mut self) -> Result<Vec<MemberRow>, Error> {
+        Ok(self.charged.fleet.member_rows()?)
     }
 
     /// Runs a plan that was made from the fleet's nodes, after this process became a controller.
-    pub(crate) fn execute_new(
+    pub(crate) fn execute_new_plan(
         self,
         request: &ExecutionRequest,
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
         let plan = read_for_fleet(request)?;
-        self.execute(request, &plan, output)
+        self.execute_plan(request, &plan, output)
     }
 
-    fn execute(
+    fn execute_plan(
         mut self,
         request: &ExecutionRequest,
         plan: &Plan,
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
         let opener = page_opener(request)?;
-        self.charged.shelf.set_page(request.page.choice());
+        self.charged.store.set_page(request.page.page_choice());
         let mut earlier = EarlierStarts::default();
         loop {
-            let options = options(request, plan, self.limits.clone());
+            let options = run_options(request, plan, self.limits.clone());
             let id = options.run.clone();
-            let started = self.start(request, plan, options);
+            let started = self.start_run(request, plan, options);
             let operator = self.charged.operator.as_ref();
             let may_begin_again = earlier.may_begin_again(operator);
             match started {
                 Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_begin_again => {
                     // Frames were sent: this run stays in the catalogue.
-                    self.keep(request, report, open.as_ref()).1?;
-                    earlier.add(id, "the start came too late for some nodes", operator);
+                    self.keep_report(request, report, open.as_ref()).1?;
+                    earlier.note_failed_start(id, "the start came too late for some nodes", operator);
                 }
                 Ok(FinishedRun { mut report, mut open }) => {
                     earlier.name_in(&mut report, open.as_mut());
-                    let (report, stored) = self.keep(request, report, open.as_ref());
+                    let (report, stored) = self.keep_report(request, report, open.as_ref());
                     return show_result(request, &report, stored, opener.as_ref(), output);
                 }
                 // Nodes may hold results of the run: its record stays, so that `fleet collect` can fetch them.
                 Err(error @ Error::Run(packetrig_fleet_io::Error::Fabric(_))) => {
-                    remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
+                    print_remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
                     return Err(error);
                 }
                 Err(error) => {
-                    name_kept(self.charged.shelf.give_up()?.as_ref());
+                    name_kept(self.charged.store.give_up_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
                     if !is_late || !may_begin_again {
                         return Err(error);
                     }
-                    earlier.add(id, "no start time was accepted by all nodes", operator);
+                    earlier.note_failed_start(id, "no start time was accepted by all nodes", operator);
                 }
             }
         }
     }
 
     /// Stores the report of a run that has ended.
-    fn keep(
+    fn keep_report(
         &self,
         request: &ExecutionRequest,
         mut report: RunReport,
         open: Option<&OpenRun>,
     ) -> (RunReport, Result<PathBuf, packetrig_store::Error>) {
-        let stored = self.charged.shelf.commit(&mut report, &request.document.text, open);
-        self.charged.operator.reported(&report);
+        let stored = self.charged.store.commit_report(&mut report, &request.document.text, open);
+        self.charged.operator.on_report(&report);
         (report, stored)
     }
 
     /// Takes the nodes and makes one run.
-    fn start(
+    fn start_run(
         &mut self,
         request: &ExecutionRequest,
         plan: &Plan,
         options: RunOptions,
     ) -> Result<FinishedRun, Error> {
-        let charged = &mut self.charged;
+        let controlled = &mut self.charged;
         let sending = speeds::sending_time(plan);
         // Runs that dead controllers left on these nodes are ended first; they have a progress line of their own.
         let mut ending = RunProgressLine::new(request.quiet, None);
-        let led = charged.lead(plan, &options.run, request.waits_for_nodes, &mut |event: &RunEvent| {
-            show(&mut ending, event);
-        });
+        let led = controlled.lead_run_nodes(
+            plan,
+            &options.run,
+            request.waits_for_nodes,
+            &mut |event: &RunEvent| {
+                show_event(&mut ending, event);
+            },
+        );
         // Before `?`: an error must not be printed on the progress line.
-        ending.finish();
-        led.map_err(|error| refused(request, error))?;
+        ending.clear_line();
+        led.map_err(|error| explain_run_error(request, error))?;
         let progress = RunProgressLine::new(request.quiet, sending);
         // From here on another process can find the run and end it, if this one dies.
-        charged.begin(
+        controlled.begin_new_run(
             &options,
             &request.document.text,
             report_size(plan, sending, &request.document.text),
         )?;
-        run(&mut charged.fleet, request, options, progress)
+        run_with_progress(&mut controlled.fleet, request, options, progress)
     }
 }

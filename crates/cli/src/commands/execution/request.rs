@@ -23,7 +23,7 @@ pub(crate) enum ResultFormat {
 }
 
 impl ResultFormat {
-    pub(crate) const fn of_flags(json: bool, wide: bool) -> Self {
+    pub(crate) const fn from_flags(json: bool, wide: bool) -> Self {
         match (json, wide) {
             (true, _) => Self::Json,
             (false, true) => Self::WideTables,
@@ -92,8 +92,8 @@ impl ExecutionRequest {
     /// Executes the plan with the options of the command line.
     pub(crate) fn from_arguments(document: PlanText, arguments: ExecutionArgs) -> Self {
         Self {
-            policies: policies(&arguments),
-            back_end: back_end(&arguments),
+            policies: fleet_policies(&arguments),
+            back_end: requested_back_end(&arguments),
             waits_for_nodes: arguments.wait_for_nodes,
             name: arguments.record.name,
             out: arguments.record.out,
@@ -104,7 +104,7 @@ impl ExecutionRequest {
             engine: arguments.engine,
             criteria: arguments.criteria,
             drain: arguments.drain,
-            format: ResultFormat::of_flags(arguments.json, arguments.wide),
+            format: ResultFormat::from_flags(arguments.json, arguments.wide),
             quiet: arguments.quiet,
             fleet: arguments.fleet,
             ..Self::new(document)
@@ -113,13 +113,13 @@ impl ExecutionRequest {
 }
 
 /// The back end that the user insists on.
-fn back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
+fn requested_back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
     let engine = arguments.engine.as_ref().map(|_| BackEnd::Process);
     engine.or_else(|| arguments.back_end.map(Into::into))
 }
 
 /// Reactions to missing nodes of a fleet, as the user chose them.
-pub(crate) fn policies(arguments: &ExecutionArgs) -> RunPolicies {
+pub(crate) fn fleet_policies(arguments: &ExecutionArgs) -> RunPolicies {
     RunPolicies {
         start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
         on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },

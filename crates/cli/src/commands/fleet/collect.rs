@@ -1,13 +1,13 @@
 //! `packetrig fleet collect`: ends the runs that a controller left unfinished.
 
-use super::{LateResults, take};
+use super::{LateResults, take_fleet};
 use crate::args::CollectRuns;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
-use crate::output::{CommandOutput, remark, warn};
+use crate::output::{CommandOutput, print_remark, print_warning};
 use crate::results;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -17,30 +17,38 @@ use packetrig_sys::signal;
 use packetrig_units::Nanos;
 
 /// Time without a new segment after which the rest is left on the nodes. Nodes offer a segment again after less than this.
-const PATIENCE: Nanos = Nanos::from_secs(12);
+const SEGMENT_TIMEOUT: Nanos = Nanos::from_secs(12);
 
-pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let place = FleetPlace::of(&arguments.place)?.existing()?;
-    signal::latch()?;
+pub(crate) fn collect_unfinished(
+    arguments: &CollectRuns,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
+    signal::latch_end_signals()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    let mut charged = take(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
-    let reports = charged.end_what_was_left(&mut |event: &RunEvent| {
+    let mut controlled = take_fleet(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
+    let reports = controlled.end_what_was_left(&mut |event: &RunEvent| {
         if let RunEventKind::Finding(text) = &event.kind
             && !arguments.quiet
         {
-            remark(text);
+            print_remark(text);
         }
     })?;
     // Reports that were written without a node, whose results are in the catalogue by now.
-    let CompletedReports { told: mut completed, failed } = charged.shelf.complete_open_runs();
+    let CompletedReports { told: mut completed, failed } = controlled.store.complete_open_runs();
     let GatheredResults { left, troubles } =
-        charged.fleet.gather(PATIENCE, &|| !is_interrupted(), &mut |text: String| completed.push(text))?;
-    if let Err(error) = charged.fleet.remove_dead_controllers() {
+        controlled.fleet.gather_results(SEGMENT_TIMEOUT, &|| !is_interrupted(), &mut |text: String| {
+            completed.push(text)
+        })?;
+    if let Err(error) = controlled.fleet.remove_dead_controllers() {
         // Such records cost space, but keep no run from starting.
-        warn("fleet", format_args!("cannot remove the records of controllers that have ended: {error}"));
+        print_warning(
+            "fleet",
+            format_args!("cannot remove the records of controllers that have ended: {error}"),
+        );
     }
     for text in &completed {
-        output.line(text);
+        output.write_line(text);
     }
     if reports.is_empty()
         && completed.is_empty()
@@ -48,16 +56,17 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut CommandOutput) -> Re
         && troubles.is_empty()
         && failed.is_empty()
     {
-        output.line("Nothing was left unfinished.");
+        output.write_line("Nothing was left unfinished.");
     }
     for report in reports {
-        output.text(results::render(&report, output.style()));
+        output.write_text(results::render_report(&report, output.style()));
     }
     for UncollectedPart { node, run, segments, .. } in left {
-        output.line(format_args!("Node {node} still has {segments} parts of the results of run {run}."));
+        output
+            .write_line(format_args!("Node {node} still has {segments} parts of the results of run {run}."));
     }
     for text in troubles.iter().chain(&failed) {
-        warn("fleet", text);
+        print_warning("fleet", text);
     }
     Ok(if troubles.is_empty() && failed.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }

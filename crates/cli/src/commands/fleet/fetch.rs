@@ -5,12 +5,12 @@
 use crate::args::FetchCaptures;
 use crate::commands::execution::open_catalogue;
 use crate::commands::is_interrupted;
-use crate::commands::report::find;
+use crate::commands::report::find_run;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
-use crate::numbers::scaled;
-use crate::output::{CommandOutput, remark, tell_error};
+use crate::numbers::format_scaled;
+use crate::output::{CommandOutput, print_error, print_remark};
 use crate::progress::LiveLine;
 use packetrig_fleet::captures::CaptureName;
 use packetrig_fleet::report::RunReport;
@@ -28,18 +28,21 @@ struct RemoteCapture {
     file: String,
 }
 
-pub(crate) fn perform(arguments: &FetchCaptures, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let place = FleetPlace::of(&arguments.place)?.existing()?;
+pub(crate) fn fetch_captures(
+    arguments: &FetchCaptures,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    let id = find(&catalogue, &arguments.run)?.run;
-    let (summary, report) = catalogue.show(&id.0)?;
-    signal::latch()?;
+    let id = find_run(&catalogue, &arguments.run)?.run;
+    let (summary, report) = catalogue.load_report(&id.0)?;
+    signal::latch_end_signals()?;
     let directory = summary.directory.join("captures");
     private_files::create_directories(&directory)
         .map_err(|source| Error::Write { what: format!("to {}", directory.display()), source })?;
     let remote = remote_captures(&report);
     if remote.is_empty() {
-        output.line(format_args!("No capture of run {id} is on a node."));
+        output.write_line(format_args!("No capture of run {id} is on a node."));
     }
     let mut failed = false;
     for capture in remote {
@@ -47,16 +50,16 @@ pub(crate) fn perform(arguments: &FetchCaptures, output: &mut CommandOutput) -> 
         let target = directory.join(format!("{}-{}", capture.node, capture.file));
         match fetch_one(&place, &id, &capture, &target, arguments.quiet) {
             Ok(()) => {
-                output.line(format_args!("Fetched: {}", target.display()));
+                output.write_line(format_args!("Fetched: {}", target.display()));
                 // The report then names the file here, so the next `fetch` leaves it out.
                 catalogue.name_capture(&id, &capture.named, &target.to_string_lossy())?;
             }
             Err(error) => {
                 failed = true;
                 let RemoteCapture { file, node, .. } = &capture;
-                tell_error(
+                print_error(
                     "fetch",
-                    format_args!("capture {file} of node {node} was not fetched: {}", error.chain()),
+                    format_args!("capture {file} of node {node} was not fetched: {}", error.full_message()),
                 );
             }
         }
@@ -87,8 +90,10 @@ fn fetch_one(
     target: &Path,
     is_quiet: bool,
 ) -> Result<(), Error> {
-    let mut requests =
-        place.fabric()?.fetch_captures_of(&capture.node).map_err(packetrig_fleet_io::Error::from)?;
+    let mut requests = place
+        .controller_fabric()?
+        .fetch_captures_of(&capture.node)
+        .map_err(packetrig_fleet_io::Error::from)?;
     let name = CaptureName { run: run.clone(), file: capture.file.clone() };
     let mut line = LiveLine::new(!is_quiet);
     let began = clock::monotonic_ns();
@@ -98,24 +103,24 @@ fn fetch_one(
             let elapsed = Nanos::new(clock::monotonic_ns() - began);
             let is_first = last.replace(progress).is_none();
             if is_first && progress.resumed_at > 0 && !is_quiet {
-                remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
+                print_remark(format_args!("{}: resumes at {} B", capture.file, progress.resumed_at));
             }
             if line.is_due(elapsed) {
-                line.show(elapsed, in_words(capture, progress, elapsed));
+                line.show_line(elapsed, progress_text(capture, progress, elapsed));
             }
         },
         goes_on: &|| !is_interrupted(),
     };
     let fetched = fetch_capture(&mut requests, &name, target, &mut user);
-    line.finish();
+    line.clear_line();
     if let Some(progress) = last.filter(|_| !is_quiet) {
         let elapsed = Nanos::new(clock::monotonic_ns() - began);
-        remark(in_words(capture, progress, elapsed));
+        print_remark(progress_text(capture, progress, elapsed));
     }
     Ok(fetched?)
 }
 
-fn in_words(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) -> String {
+fn progress_text(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) -> String {
     let FetchProgress { resumed_at, done, size } = progress;
     // What an interrupted fetch left here was not transferred this time, and must not make the rate look better.
     let carried = done.saturating_sub(resumed_at);
@@ -125,9 +130,9 @@ fn in_words(capture: &RemoteCapture, progress: FetchProgress, elapsed: Nanos) ->
     format!(
         "{}: {} of {} ({percent:.0} %), {} transferred, {}",
         capture.file,
-        scaled(done as f64, "B"),
-        scaled(size as f64, "B"),
-        scaled(carried as f64, "B"),
-        scaled(rate, "B/s")
+        format_scaled(done as f64, "B"),
+        format_scaled(size as f64, "B"),
+        format_scaled(carried as f64, "B"),
+        format_scaled(rate, "B/s")
     )
 }

@@ -6,7 +6,7 @@ use crate::exit::CommandExit;
 use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::identity;
 use crate::output::CommandOutput;
-use crate::table::table;
+use crate::table::format_table;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
 use packetrig_nats::authority::EnrolledNode;
@@ -26,39 +26,44 @@ struct NodeLife {
     entries: Vec<NodeEntry>,
 }
 
-pub(crate) fn perform(arguments: &ShowHistory, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let place = FleetPlace::of(&arguments.place)?.existing()?;
-    let lives = lives(&place, arguments.node.as_deref())?;
+pub(crate) fn show_history(
+    arguments: &ShowHistory,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
+    let lives = node_lives(&place, arguments.node.as_deref())?;
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {
         return Err(Error::Usage(format!("the fleet has never had a node called {node}")));
     }
     if arguments.json {
-        output.json(&lives)?;
+        output.write_json(&lives)?;
     } else if arguments.node.is_some() {
         for life in &lives {
-            output.text(whole(life));
+            output.write_text(history_text(life));
         }
     } else {
         let header = ["node", "joined (UTC)", "seen (UTC)", "version", "starts", "lost", "runs", "last run"];
-        output.text(table(&header, lives.iter().map(summary)));
+        output.write_text(format_table(&header, lives.iter().map(summary_row)));
     }
     Ok(CommandExit::Ok)
 }
 
-fn lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {
-    let enrolled = place.authority()?.enrolled()?;
-    let history = place.history();
-    let presence = place.presence();
-    let seen = presence.as_ref().map(seen).unwrap_or_default();
+fn node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, Error> {
+    let enrolled = place.open_authority()?.enrolled_nodes()?;
+    let history = place.node_history();
+    let presence = place.read_presence();
+    let seen = presence.as_ref().map(last_seen).unwrap_or_default();
     // Removed nodes have a history and no enrolment; nodes that joined before `fleet up` kept one have no history.
-    let mut names: BTreeSet<NodeName> = history.nodes()?.into_iter().collect();
+    let mut names: BTreeSet<NodeName> = history.list_nodes()?.into_iter().collect();
     names.extend(enrolled.keys().chain(seen.keys()).cloned());
     let wanted = names.into_iter().filter(|name| only.is_none_or(|only| name.0 == only));
-    wanted.map(|node| Ok(life(enrolled.get(&node), seen.get(&node), history.read(&node)?, node))).collect()
+    wanted
+        .map(|node| Ok(node_life(enrolled.get(&node), seen.get(&node), history.read_entries(&node)?, node)))
+        .collect()
 }
 
 /// Time and version of each node's last hello.
-fn seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastSeen> {
+fn last_seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastSeen> {
     let rows = presence.nodes.iter();
     let seen = rows.map(|row| {
         let at = presence.heard_until.saturating_sub(row.silent.as_u64());
@@ -72,7 +77,7 @@ struct LastSeen {
     version: String,
 }
 
-fn life(
+fn node_life(
     enrolled: Option<&EnrolledNode>,
     seen: Option<&LastSeen>,
     entries: Vec<NodeEntry>,
@@ -89,43 +94,47 @@ fn life(
     }
 }
 
-fn date(at: Option<u64>) -> String {
-    at.map_or_else(|| "–".to_owned(), identity::date)
+fn date_or_dash(at: Option<u64>) -> String {
+    at.map_or_else(|| "–".to_owned(), identity::utc_date_time)
 }
 
-fn summary(life: &NodeLife) -> Vec<String> {
+fn summary_row(life: &NodeLife) -> Vec<String> {
     // Entries are in the order of time.
     let last_run = life.entries.iter().rev().find_map(|entry| match &entry.event {
-        NodeEvent::Run(run) => Some(run_in_words(run)),
+        NodeEvent::Run(run) => Some(run_text(run)),
         _ => None,
     });
     let name = if life.is_member { life.node.to_string() } else { format!("{} (removed)", life.node) };
     vec![
         name,
-        date(life.joined_at),
-        date(life.seen_at),
+        date_or_dash(life.joined_at),
+        date_or_dash(life.seen_at),
         life.version.clone().unwrap_or_else(|| "–".to_owned()),
-        count(life, |event| matches!(event, NodeEvent::Started { .. })),
-        count(life, |event| matches!(event, NodeEvent::Lost)),
-        count(life, |event| matches!(event, NodeEvent::Run(_))),
+        count_events(life, |event| matches!(event, NodeEvent::Started { .. })),
+        count_events(life, |event| matches!(event, NodeEvent::Lost)),
+        count_events(life, |event| matches!(event, NodeEvent::Run(_))),
         last_run.unwrap_or_else(|| "–".to_owned()),
     ]
 }
 
-fn count(life: &NodeLife, is_it: fn(&NodeEvent) -> bool) -> String {
+fn count_events(life: &NodeLife, is_it: fn(&NodeEvent) -> bool) -> String {
     life.entries.iter().filter(|entry| is_it(&entry.event)).count().to_string()
 }
 
-fn whole(life: &NodeLife) -> String {
-    let mut text =
-        format!("{}: joined {} UTC, seen {} UTC\n", life.node, date(life.joined_at), date(life.seen_at));
+fn history_text(life: &NodeLife) -> String {
+    let mut text = format!(
+        "{}: joined {} UTC, seen {} UTC\n",
+        life.node,
+        date_or_dash(life.joined_at),
+        date_or_dash(life.seen_at)
+    );
     for NodeEntry { at, event } in &life.entries {
-        text.extend([format!("  {}  {}\n", identity::date(*at), in_words(event))]);
+        text.extend([format!("  {}  {}\n", identity::utc_date_time(*at), event_text(event))]);
     }
     text
 }
 
-fn in_words(event: &NodeEvent) -> String {
+fn event_text(event: &NodeEvent) -> String {
     match event {
         NodeEvent::Joined => "joined the fleet".to_owned(),
         NodeEvent::Removed => "was removed from the fleet".to_owned(),
@@ -135,11 +144,11 @@ fn in_words(event: &NodeEvent) -> String {
         NodeEvent::ClockChanged { from, to } => format!("clock {from} became {to}"),
         NodeEvent::Lost => "lost: silent for 10 s".to_owned(),
         NodeEvent::Back { silent } => format!("reported again after {:.0} s", silent.as_u64() as f64 / 1e9),
-        NodeEvent::Run(run) => run_in_words(run),
+        NodeEvent::Run(run) => run_text(run),
     }
 }
 
-fn run_in_words(run: &NodeRun) -> String {
+fn run_text(run: &NodeRun) -> String {
     let reported = if run.reported { "" } else { ", did not report" };
     let reasons: String = run.reasons.iter().flat_map(|reason| ["; ", reason]).collect();
     format!("run {}: {}, {}{reported}{reasons}", run.run, run.ended, run.verdict)

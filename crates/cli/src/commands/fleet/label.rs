@@ -4,33 +4,33 @@ use crate::args::LabelNode;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::FleetPlace;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use packetrig_fleet::NodeName;
 use packetrig_fleet::labels::{LabelChange, OperatorLabels};
 
-pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let place = FleetPlace::of(&arguments.place)?.existing()?;
-    let authority = place.authority()?;
+pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
+    let authority = place.open_authority()?;
     let node = NodeName(arguments.node.clone());
     // Takes the node out of a map that was just read; it stays enrolled.
-    let Some(enrolled) = authority.enrolled()?.remove(&node) else {
+    let Some(enrolled) = authority.enrolled_nodes()?.remove(&node) else {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"
         )));
     };
     let labels = match arguments.changes.as_slice() {
         [] => enrolled.labels,
-        changes => authority.label(&node, changes)?,
+        changes => authority.change_labels(&node, changes)?,
     };
     warn_of_overruled(&place, &node, &labels);
     if labels.is_empty() {
-        output.line(format_args!("{node} has no label from the operator"));
+        output.write_line(format_args!("{node} has no label from the operator"));
     } else {
-        output.line(format_args!("{node}: {labels}"));
+        output.write_line(format_args!("{node}: {labels}"));
     }
     // Removals alone leave no new label that a plan could choose by.
     if !arguments.changes.iter().all(|change| matches!(change, LabelChange::Remove(_))) {
-        output.line("New runs choose ports by these labels (`any-LABEL`).");
+        output.write_line("New runs choose ports by these labels (`any-LABEL`).");
     }
     Ok(CommandExit::Ok)
 }
@@ -38,9 +38,11 @@ pub(crate) fn perform(arguments: &LabelNode, output: &mut CommandOutput) -> Resu
 /// The owner's labels take precedence over those of the operator. Only those in the last hello are known here; `fleet status`
 /// shows the conflict later, too.
 fn warn_of_overruled(place: &FleetPlace, node: &NodeName, labels: &OperatorLabels) {
-    let rows = place.presence().map(|presence| presence.nodes).unwrap_or_default();
+    let rows = place.read_presence().map(|presence| presence.nodes).unwrap_or_default();
     let Some(row) = rows.iter().find(|row| row.node == *node) else { return };
-    for label in labels.overruled(&row.hello) {
-        remark(format_args!("`{label}` has no effect on {node}: the owner of the machine set that key"));
+    for label in labels.overruled_labels(&row.hello) {
+        print_remark(format_args!(
+            "`{label}` has no effect on {node}: the owner of the machine set that key"
+        ));
     }
 }

@@ -17,14 +17,14 @@ const ALL_EVERY: Nanos = Nanos::from_secs(5);
 pub(super) struct LeadReader<R = NatsRecords>(R);
 
 impl LeadReader {
-    pub(super) fn open(place: &FleetPlace) -> Result<Self, Error> {
-        Ok(Self(place.fabric()?.records().map_err(packetrig_fleet_io::Error::from)?))
+    pub(super) fn open_reader(place: &FleetPlace) -> Result<Self, Error> {
+        Ok(Self(place.controller_fabric()?.open_records().map_err(packetrig_fleet_io::Error::from)?))
     }
 }
 
 impl<R: RecordStore> LeadReader<R> {
     /// Reads the leads of these nodes; nodes without a controller are left out.
-    pub(super) fn read<'a>(
+    pub(super) fn read_leads<'a>(
         &mut self,
         nodes: impl IntoIterator<Item = &'a NodeName>,
     ) -> Result<BTreeMap<NodeName, NodeLead>, Error> {
@@ -52,7 +52,7 @@ impl<R> Default for ShownLeads<R> {
 
 impl<R: RecordStore> ShownLeads<R> {
     /// Reads the leads that are due: of all `nodes`, or of those that have changed. Returns true if it has read any.
-    pub(super) fn read<'a>(
+    pub(super) fn read_due<'a>(
         &mut self,
         nodes: impl Iterator<Item = &'a NodeName>,
         now: MonoTime,
@@ -68,7 +68,7 @@ impl<R: RecordStore> ShownLeads<R> {
             self.reader = open().ok();
         }
         // Nodes whose leads were not read stay due: they are read with the first reader that works again.
-        let read = self.reader.as_mut().and_then(|reader| reader.read(&due).ok());
+        let read = self.reader.as_mut().and_then(|reader| reader.read_leads(&due).ok());
         let Some(read) = read else {
             self.reader = None;
             self.changed.extend(due);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     impl RecordStore for Store {
-        fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, fabric::Error> {
+        fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, fabric::Error> {
             if self.is_down.load(Ordering::Relaxed) {
                 return Err(fabric::Error::Down("for now".into()));
             }
@@ -116,18 +116,18 @@ mod tests {
                 since_wall_ns: 0,
                 is_free: false,
             };
-            Ok(Some(StoredRecord { value: StoredRecord::written(&lead), revision: 1 }))
+            Ok(Some(StoredRecord { value: StoredRecord::encode_value(&lead), revision: 1 }))
         }
-        fn create(&mut self, key: &str, _: &[u8]) -> Result<u64, fabric::Error> {
+        fn create_record(&mut self, key: &str, _: &[u8]) -> Result<u64, fabric::Error> {
             panic!("{key} is written")
         }
-        fn replace(&mut self, key: &str, _: u64, _: &[u8]) -> Result<u64, fabric::Error> {
+        fn replace_record(&mut self, key: &str, _: u64, _: &[u8]) -> Result<u64, fabric::Error> {
             panic!("{key} is written")
         }
-        fn remove(&mut self, key: &str) -> Result<(), fabric::Error> {
+        fn remove_record(&mut self, key: &str) -> Result<(), fabric::Error> {
             panic!("{key} is removed")
         }
-        fn keys(&mut self, _: &str) -> Result<Vec<String>, fabric::Error> {
+        fn list_keys(&mut self, _: &str) -> Result<Vec<String>, fabric::Error> {
             Ok(Vec::new())
         }
     }
@@ -140,7 +140,7 @@ mod tests {
         let at = |seconds| MonoTime::default() + Nanos::from_secs(seconds);
         let mut leads = ShownLeads::default();
         let read = |leads: &mut ShownLeads<Store>, seconds| {
-            let is_new = leads.read(nodes.iter(), at(seconds), || {
+            let is_new = leads.read_due(nodes.iter(), at(seconds), || {
                 opened.set(opened.get() + 1);
                 Ok(LeadReader(store.clone()))
             });

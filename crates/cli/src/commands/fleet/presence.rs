@@ -5,7 +5,7 @@
 use super::lead_reader::{LeadReader, ShownLeads};
 use crate::error::Error;
 use crate::fleet_place::{FleetPlace, FleetPresence};
-use crate::output::remark;
+use crate::output::print_remark;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEvent, NodeWatcher};
 use packetrig_fleet::members::{FleetMembers, MemberRow};
@@ -33,10 +33,11 @@ pub(super) struct PresenceWatch {
 }
 
 impl PresenceWatch {
-    pub(super) fn start(place: &FleetPlace) -> Result<Self, Error> {
+    pub(super) fn start_thread(place: &FleetPlace) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
         let listener = PresenceListener::new(place.clone(), Arc::clone(&over));
-        let thread = std::thread::Builder::new().name("presence".to_owned()).spawn(|| listener.run());
+        let thread =
+            std::thread::Builder::new().name("presence".to_owned()).spawn(|| listener.listen_until_over());
         Ok(Self { over, thread: Some(thread.map_err(packetrig_fleet_io::Error::Thread)?) })
     }
 }
@@ -63,18 +64,18 @@ struct PresenceListener {
     leads: ShownLeads,
 }
 
-fn now() -> MonoTime {
+fn monotonic_now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
 impl PresenceListener {
     fn new(place: FleetPlace, over: Arc<AtomicBool>) -> Self {
-        let began = now();
+        let began = monotonic_now();
         let mut watcher = NodeWatcher::default();
         // A restart of `fleet up` must not make the history of a node: without its past, every node would seem to start now.
-        let remembered = place.presence().map(FleetPresence::aged_rows).unwrap_or_default();
+        let remembered = place.read_presence().map(FleetPresence::aged_rows).unwrap_or_default();
         for row in &remembered {
-            watcher.recall(&row.node, &row.hello, row.silent, began);
+            watcher.recall_node(&row.node, &row.hello, row.silent, began);
         }
         Self {
             place,
@@ -92,14 +93,14 @@ impl PresenceListener {
         self.over.load(Ordering::Acquire)
     }
 
-    fn run(mut self) {
+    fn listen_until_over(mut self) {
         while !self.is_over() {
             match self
                 .place
-                .fabric()
-                .and_then(|fabric| Ok(fabric.observe().map_err(packetrig_fleet_io::Error::from)?))
+                .controller_fabric()
+                .and_then(|fabric| Ok(fabric.observe_hellos().map_err(packetrig_fleet_io::Error::from)?))
             {
-                Ok(observer) => self.listen(&observer),
+                Ok(observer) => self.listen_to_nodes(&observer),
                 // Not reported here: `fleet up` reports the troubles of its server itself.
                 Err(_) => std::thread::sleep(RETRY_PAUSE),
             }
@@ -108,63 +109,63 @@ impl PresenceListener {
 
     /// Receives hellos until it is over or the connection is lost. It polls instead of waiting for each hello: a thousand nodes must not
     /// wake it more often than ten.
-    fn listen(&mut self, observer: &FleetObserver) {
-        let mut due = now() + EVERY;
+    fn listen_to_nodes(&mut self, observer: &FleetObserver) {
+        let mut due = monotonic_now() + EVERY;
         while !self.is_over() && observer.is_open() {
-            clock::sleep_until_ns((now() + POLL).as_nanos());
+            clock::sleep_until_ns((monotonic_now() + POLL).as_nanos());
             while !self.is_over()
-                && now() < due
-                && let Some(HeardHello { node, hello, at }) = observer.next(Nanos::ZERO)
+                && monotonic_now() < due
+                && let Some(HeardHello { node, hello, at }) = observer.next_hello(Nanos::ZERO)
             {
-                let events = self.watcher.hear(&node, &hello, at);
-                self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
+                let events = self.watcher.on_hello(&node, &hello, at);
+                self.note_events(events.into_iter().map(|event| (node.clone(), event)).collect());
                 // The hello names the run of the node. When it changes, the lead has probably changed, too.
                 let run_before = self.members.get(&node).and_then(|member| member.hello().busy.clone());
                 if run_before != hello.busy {
                     self.leads.changed.insert(node.clone());
                 }
-                self.members.hear(&node, hello, at);
+                self.members.on_hello(&node, hello, at);
             }
-            if now() >= due {
+            if monotonic_now() >= due {
                 self.read_leads();
-                self.write_down();
-                due = now() + Nanos::new(EVERY.as_u64() * self.intervals());
+                self.write_presence();
+                due = monotonic_now() + Nanos::new(EVERY.as_u64() * self.write_intervals());
             }
         }
     }
 
-    fn intervals(&self) -> u64 {
+    fn write_intervals(&self) -> u64 {
         let nodes = self.members.iter().count() + self.remembered.len();
         (nodes / NODES_PER_SECOND) as u64 + 1
     }
 
     fn read_leads(&mut self) {
         let nodes = self.members.iter().map(|(node, _)| node);
-        if self.leads.read(nodes, now(), || LeadReader::open(&self.place)) {
+        if self.leads.read_due(nodes, monotonic_now(), || LeadReader::open_reader(&self.place)) {
             self.members.assign_leads(self.leads.known.clone());
         }
     }
 
-    fn note(&self, events: Vec<(NodeName, NodeEvent)>) {
+    fn note_events(&self, events: Vec<(NodeName, NodeEvent)>) {
         if !events.is_empty() {
             self.place.note_history(events);
         }
     }
 
-    fn write_down(&mut self) {
-        let lost = self.watcher.newly_lost(now());
-        self.note(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
-        let here = now();
-        let mut nodes = self.members.rows(here);
+    fn write_presence(&mut self) {
+        let lost = self.watcher.newly_lost(monotonic_now());
+        self.note_events(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
+        let here = monotonic_now();
+        let mut nodes = self.members.member_rows(here);
         let heard: BTreeSet<NodeName> = nodes.iter().map(|row| row.node.clone()).collect();
         self.remembered.retain(|row| !heard.contains(&row.node));
-        nodes.extend(self.remembered.iter().map(|row| row.clone().aged(here.since(self.began))));
+        nodes.extend(self.remembered.iter().map(|row| row.clone().aged_by(here.since(self.began))));
         let written = self.place.write_presence(&FleetPresence::taken_now(nodes));
         // Reported once, because the file is written every second.
         if let Err(error) = written
             && !std::mem::replace(&mut self.has_complained, true)
         {
-            remark(format_args!("cannot write the state of the nodes for `fleet status`: {error}"));
+            print_remark(format_args!("cannot write the state of the nodes for `fleet status`: {error}"));
         }
     }
 }

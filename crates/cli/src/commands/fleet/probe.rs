@@ -17,14 +17,14 @@ use packetrig_units::Nanos;
 use serde_json::{Map, Value, json};
 use std::net::IpAddr;
 
-pub(super) fn perform(
+pub(super) fn run_fleet_probe(
     arguments: &FleetProbeCommand,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let request = match arguments {
         FleetProbeCommand::Oneway(probes) => ProbeRequest::new("oneway", &[], &probes.probing),
-        FleetProbeCommand::Stamp(probes) => ProbeRequest::of("stamp", probes),
-        FleetProbeCommand::Ping(probes) => ProbeRequest::of("ping", probes),
+        FleetProbeCommand::Stamp(probes) => ProbeRequest::for_targets("stamp", probes),
+        FleetProbeCommand::Ping(probes) => ProbeRequest::for_targets("ping", probes),
         FleetProbeCommand::Send(probes) => ProbeRequest {
             train: Some((probes.train, probes.gap)),
             ..ProbeRequest::new("send", &probes.targets, &probes.probing)
@@ -41,11 +41,11 @@ pub(super) fn perform(
                 schedule: &schedule,
                 run: &probes.run,
             };
-            return request.perform(output);
+            return request.run_probes(output);
         }
-        FleetProbeCommand::Available(_) => return Err(not_on_a_fleet()),
+        FleetProbeCommand::Available(_) => return Err(not_on_fleet_error()),
     };
-    request.perform(output)
+    request.run_probes(output)
 }
 
 /// Schedule of capacity probes, from the options that they share with other probes.
@@ -60,7 +60,7 @@ const fn capacity_schedule(probes: &CapacityProbes) -> ProbingSchedule {
     }
 }
 
-fn not_on_a_fleet() -> Error {
+fn not_on_fleet_error() -> Error {
     let why = "available and oneprobe cannot be measured from a fleet yet; run `packetrig probe` on the node instead";
     Error::Usage(why.to_owned())
 }
@@ -89,19 +89,20 @@ impl<'a> ProbeRequest<'a> {
         Self { method, hosts, train: None, slot: None, nodes, schedule, run }
     }
 
-    fn of(method: &'static str, probes: &'a TargetProbes) -> Self {
+    fn for_targets(method: &'static str, probes: &'a TargetProbes) -> Self {
         Self::new(method, &probes.targets, &probes.probing)
     }
 
-    fn perform(&self, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-        let place = FleetPlace::of(&self.run.fleet)?.existing()?;
+    fn run_probes(&self, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+        let place = FleetPlace::from_arguments(&self.run.fleet)?.require_existing()?;
         let policies = RunPolicies {
             start: self.run.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
             // Each pair is a separate measurement: a lost node does not affect the pairs of other nodes.
             on_loss: OnLoss::Continue,
         };
-        let mut taken = TakenFleet::take(&place, self.run.record.store.directory.as_deref(), policies)?;
-        let text = self.document(&taken.members()?)?;
+        let mut taken =
+            TakenFleet::take_control(&place, self.run.record.store.directory.as_deref(), policies)?;
+        let text = self.plan_document(&taken.read_members()?)?;
         let document = PlanText { name: "the options".to_owned(), text, is_from_options: true };
         if self.run.print_plan {
             return execution::print_plan(&document, &self.run.fleet, output);
@@ -112,23 +113,23 @@ impl<'a> ProbeRequest<'a> {
             store: self.run.record.store.directory.clone(),
             page: self.run.record.page,
             seed: self.schedule.seed,
-            format: ResultFormat::of_flags(self.run.json, false),
+            format: ResultFormat::from_flags(self.run.json, false),
             quiet: self.run.quiet,
             fleet: self.run.fleet.clone(),
             policies,
             waits_for_nodes: self.run.wait_for_nodes,
             ..ExecutionRequest::new(document)
         };
-        taken.execute_new(&request, output)
+        taken.execute_new_plan(&request, output)
     }
 
     /// Makes the plan that the arguments describe.
-    fn document(&self, members: &[MemberRow]) -> Result<String, Error> {
-        let from = self.chosen(&self.nodes.from, members)?;
+    fn plan_document(&self, members: &[MemberRow]) -> Result<String, Error> {
+        let from = self.select_nodes(&self.nodes.from, members)?;
         let to = match (self.nodes.to.is_empty(), self.hosts.is_empty()) {
-            (true, true) => self.chosen(&self.nodes.from, members)?,
+            (true, true) => self.select_nodes(&self.nodes.from, members)?,
             (true, false) => Vec::new(),
-            (false, _) => self.chosen(&self.nodes.to, members)?,
+            (false, _) => self.select_nodes(&self.nodes.to, members)?,
         };
         let mut all: Vec<&ProbedNode> = from.iter().chain(&to).collect();
         // A node that sends probes and is probed needs its port in the plan once.
@@ -141,7 +142,7 @@ impl<'a> ProbeRequest<'a> {
             .collect();
         let addresses: Vec<Value> =
             all.iter().map(|node| json!({"port": node.name, "address": node.address})).collect();
-        let mut probes = self.timing();
+        let mut probes = self.probe_fields();
         probes.insert("from".into(), names(&from).into());
         if !to.is_empty() {
             probes.insert("to".into(), names(&to).into());
@@ -155,7 +156,7 @@ impl<'a> ProbeRequest<'a> {
     }
 
     /// Fields of `x_probes` for the method and its schedule.
-    fn timing(&self) -> Map<String, Value> {
+    fn probe_fields(&self) -> Map<String, Value> {
         let schedule = self.schedule;
         let mut probes = Map::new();
         let mut set = |name: &str, value: Value| drop(probes.insert(name.to_owned(), value));
@@ -186,12 +187,12 @@ impl<'a> ProbeRequest<'a> {
     }
 
     /// Selects the named nodes, or all, in the order of their names.
-    fn chosen(&self, named: &[String], members: &[MemberRow]) -> Result<Vec<ProbedNode>, Error> {
+    fn select_nodes(&self, named: &[String], members: &[MemberRow]) -> Result<Vec<ProbedNode>, Error> {
         let mut rows: Vec<&MemberRow> = Vec::new();
         for name in named {
-            let found: Vec<&MemberRow> = members.iter().filter(|row| is_meant(name, row)).collect();
+            let found: Vec<&MemberRow> = members.iter().filter(|row| is_selected(name, row)).collect();
             if found.is_empty() {
-                return Err(no_such_node(name));
+                return Err(unknown_node_error(name));
             }
             rows.extend(found);
         }
@@ -206,7 +207,7 @@ impl<'a> ProbeRequest<'a> {
         }
         let through = self.nodes.through.as_deref();
         let (found, refused): (Vec<_>, Vec<_>) =
-            rows.into_iter().map(|row| ProbedNode::of(row, through)).partition(Result::is_ok);
+            rows.into_iter().map(|row| ProbedNode::from_member(row, through)).partition(Result::is_ok);
         let refused: Vec<String> = refused.into_iter().filter_map(Result::err).collect();
         if refused.is_empty() {
             Ok(found.into_iter().flatten().collect())
@@ -216,7 +217,7 @@ impl<'a> ProbeRequest<'a> {
     }
 }
 
-fn is_meant(name: &str, row: &MemberRow) -> bool {
+fn is_selected(name: &str, row: &MemberRow) -> bool {
     match name.strip_prefix("any-") {
         Some(label) => {
             let of_ports = row.hello.ports.iter().flat_map(|port| &port.labels);
@@ -226,7 +227,7 @@ fn is_meant(name: &str, row: &MemberRow) -> bool {
     }
 }
 
-fn no_such_node(name: &str) -> Error {
+fn unknown_node_error(name: &str) -> Error {
     match name.strip_prefix("any-") {
         Some(label) => Error::Usage(format!("no node of the fleet has the label `{label}`")),
         None => Error::Usage(format!(
@@ -245,7 +246,7 @@ struct ProbedNode {
 
 impl ProbedNode {
     /// Chooses the wanted port of a node, or its only port with an address.
-    fn of(row: &MemberRow, through: Option<&str>) -> Result<Self, String> {
+    fn from_member(row: &MemberRow, through: Option<&str>) -> Result<Self, String> {
         let name = &row.node.0;
         let is_wanted = |port: &&OfferedPort| {
             through.is_none_or(|wanted| {
@@ -320,7 +321,8 @@ mod tests {
         let two =
             || vec![port("e1", &["lab"], &["2001:db8::1", "198.18.0.1"]), port("e2", &[], &["10.0.0.1"])];
         let of = |ports, through| {
-            ProbedNode::of(&row("n", ports), through).map(|node| (node.interface, node.address.to_string()))
+            ProbedNode::from_member(&row("n", ports), through)
+                .map(|node| (node.interface, node.address.to_string()))
         };
         let found = |interface: &str, address: &str| Ok((interface.to_owned(), address.to_owned()));
         assert_eq!(

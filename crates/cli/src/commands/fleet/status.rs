@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{FleetPlace, FleetPresence};
 use crate::numbers;
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::{ClockFacts, OfferedPort};
 use packetrig_fleet::members::{FleetMembers, MemberRow, NodePresence};
@@ -30,26 +30,26 @@ const SILENT_SECONDS: u64 = 30;
 /// Age of the presence file above which `fleet up` does not listen any more.
 const LISTENED: Nanos = Nanos::from_secs(30);
 
-pub(crate) fn perform(arguments: &StatusArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let place = FleetPlace::of(&arguments.place)?.existing()?;
+pub(crate) fn show_status(arguments: &StatusArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     // The file of `fleet up` answers at once, and also knows nodes that are silent now; listening takes a second.
-    let heard = place.presence().filter(|_| !arguments.wait && !arguments.watch);
+    let heard = place.read_presence().filter(|_| !arguments.wait && !arguments.watch);
     let Some(presence) = heard else { return listen_and_show(&place, arguments, output) };
     let age = presence.age();
     if age > LISTENED {
-        remark(format_args!(
+        print_remark(format_args!(
             "`fleet up` has not listened for {} s, so this is old; `fleet status --wait` listens to the nodes now",
             age.as_u64() / 1_000_000_000
         ));
     }
-    show(&place, &enrolled_rows(&place, presence)?, arguments, output)?;
+    show_rows(&place, &enrolled_rows(&place, presence)?, arguments, output)?;
     Ok(CommandExit::Ok)
 }
 
 /// Rows of the nodes in the file of `fleet up` that still belong to the fleet.
 fn enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<MemberRow>, Error> {
     // The file may still have nodes that were removed, and it has no labels of the operator.
-    let enrolled = place.authority()?.enrolled()?;
+    let enrolled = place.open_authority()?.enrolled_nodes()?;
     let mut rows = presence.aged_rows();
     rows.retain(|row| enrolled.contains_key(&row.node));
     for row in &mut rows {
@@ -59,14 +59,14 @@ fn enrolled_rows(place: &FleetPlace, presence: FleetPresence) -> Result<Vec<Memb
 }
 
 /// The nodes as JSON for the live page, with those that never sent a hello and the state of the message server. Sends nothing.
-pub(crate) fn shown_nodes(place: &FleetPlace) -> Result<Value, Error> {
-    let presence = place.presence();
+pub(crate) fn nodes_json(place: &FleetPlace) -> Result<Value, Error> {
+    let presence = place.read_presence();
     let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
     let rows = presence.map_or_else(|| Ok(Vec::new()), |presence| enrolled_rows(place, presence))?;
-    let known = place.authority()?.nodes()?;
+    let known = place.open_authority()?.node_names()?;
     let silent: Vec<&NodeName> =
         known.iter().filter(|node| rows.iter().all(|row| row.node != **node)).collect();
-    let server = place.health().map(|health| {
+    let server = place.read_health().map(|health| {
         json!({
             "failure": health.failure,
             "disk_free_bytes": health.disk_free,
@@ -81,66 +81,66 @@ fn listen_and_show(
     arguments: &StatusArgs,
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
-    let observer = place.fabric()?.observe().map_err(packetrig_fleet_io::Error::from)?;
-    signal::latch()?;
+    let observer = place.controller_fabric()?.observe_hellos().map_err(packetrig_fleet_io::Error::from)?;
+    signal::latch_end_signals()?;
     let mut members = FleetMembers::default();
-    members.assign_labels(place.roster()?.labels);
-    let mut leads = LeadReader::open(place)?;
+    members.assign_labels(place.read_roster()?.labels);
+    let mut leads = LeadReader::open_reader(place)?;
     loop {
-        listen(&observer, &mut members);
-        members.assign_leads(leads.read(members.iter().map(|(node, _)| node))?);
-        show(place, &members.rows(now()), arguments, output)?;
+        receive_hellos(&observer, &mut members);
+        members.assign_leads(leads.read_leads(members.iter().map(|(node, _)| node))?);
+        show_rows(place, &members.member_rows(monotonic_now()), arguments, output)?;
         if !arguments.watch || is_interrupted() || output.is_closed() {
             return Ok(CommandExit::Ok);
         }
     }
 }
 
-fn show(
+fn show_rows(
     place: &FleetPlace,
     rows: &[MemberRow],
     arguments: &StatusArgs,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     if arguments.json {
-        return Ok(output.json(&rows)?);
+        return Ok(output.write_json(&rows)?);
     }
-    let server = place.health().map(|health| server_line(&health)).unwrap_or_default();
-    let nodes = shown(rows, &place.authority()?.nodes()?);
+    let server = place.read_health().map(|health| server_line(&health)).unwrap_or_default();
+    let nodes = nodes_table(rows, &place.open_authority()?.node_names()?);
     // ECMA-48: clears the screen and puts the cursor at its top left, so that the display changes in place.
     let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
-    output.text(format_args!("{clear}{server}{nodes}"));
+    output.write_text(format_args!("{clear}{server}{nodes}"));
     Ok(())
 }
 
 /// Reads the members: nodes that send a hello within a period, and earlier ones that still belong to the fleet.
-pub(crate) fn who_belongs(place: &FleetPlace) -> Result<FleetMembers, Error> {
-    let observer = place.fabric()?.observe().map_err(packetrig_fleet_io::Error::from)?;
+pub(crate) fn read_fleet_members(place: &FleetPlace) -> Result<FleetMembers, Error> {
+    let observer = place.controller_fabric()?.observe_hellos().map_err(packetrig_fleet_io::Error::from)?;
     let mut members = FleetMembers::default();
-    listen(&observer, &mut members);
-    place.roster()?.recall(&mut members);
+    receive_hellos(&observer, &mut members);
+    place.read_roster()?.recall_nodes(&mut members);
     Ok(members)
 }
 
-fn now() -> MonoTime {
+fn monotonic_now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-fn listen(observer: &FleetObserver, members: &mut FleetMembers) {
-    let until = now() + HELLO_PERIOD;
-    while now() < until && !is_interrupted() {
-        if let Some(heard) = observer.next(until.since(now())) {
-            members.hear(&heard.node, heard.hello, heard.at);
+fn receive_hellos(observer: &FleetObserver, members: &mut FleetMembers) {
+    let until = monotonic_now() + HELLO_PERIOD;
+    while monotonic_now() < until && !is_interrupted() {
+        if let Some(heard) = observer.next_hello(until.since(monotonic_now())) {
+            members.on_hello(&heard.node, heard.hello, heard.at);
         }
     }
-    members.tick(now());
+    members.update_presence(monotonic_now());
 }
 
 /// The state of the message server at the last check of `fleet up`.
 fn server_line(health: &BrokerHealth) -> String {
     let free = health
         .disk_free
-        .map_or_else(String::new, |free| format!(", {} free", numbers::scaled(free as f64, "B")));
+        .map_or_else(String::new, |free| format!(", {} free", numbers::format_scaled(free as f64, "B")));
     let age = clock::wall_clock_ns().saturating_sub(health.checked_wall_ns) / 1_000_000_000;
     if age > SILENT_SECONDS {
         return format!("Message server: `fleet up` has not checked it for {age} s\n");
@@ -151,32 +151,32 @@ fn server_line(health: &BrokerHealth) -> String {
     }
 }
 
-fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
+fn nodes_table(rows: &[MemberRow], known: &[NodeName]) -> String {
     // Nodes that joined and never sent a hello have a row too.
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
-    let cells = rows.iter().map(cells).chain(silent.map(silent_cells));
+    let cells = rows.iter().map(node_cells).chain(silent.map(silent_cells));
     let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "labels", "ports"];
     let troubles = rows
         .iter()
         .flat_map(|row| row.hello.troubles.iter().map(move |text| format!("  {}: {text}\n", row.node)));
-    let short = rows.iter().filter_map(short_of_disk);
-    format!("{}{}", table(&header, cells), troubles.chain(short).collect::<String>())
+    let short = rows.iter().filter_map(disk_warning);
+    format!("{}{}", format_table(&header, cells), troubles.chain(short).collect::<String>())
 }
 
 /// Warns about a node whose next run would start, but without captures.
-fn short_of_disk(row: &MemberRow) -> Option<String> {
+fn disk_warning(row: &MemberRow) -> Option<String> {
     let free = row.hello.disk_free;
     (free < KEEP_FREE).then(|| {
         format!(
             "  {}: only {} free where it keeps results; below {} a run has no captures and no values per second of it\n",
             row.node,
-            numbers::scaled(free as f64, "B"),
-            numbers::scaled(KEEP_FREE as f64, "B"),
+            numbers::format_scaled(free as f64, "B"),
+            numbers::format_scaled(KEEP_FREE as f64, "B"),
         )
     })
 }
 
-fn cells(row: &MemberRow) -> Vec<String> {
+fn node_cells(row: &MemberRow) -> Vec<String> {
     let hello = &row.hello;
     let seen = match row.presence {
         NodePresence::Lost => format!("lost, {} ago", row.silent),
@@ -186,7 +186,9 @@ fn cells(row: &MemberRow) -> Vec<String> {
         row.skew.as_ref().map_or_else(|| hello.version.clone(), |_| format!("{} (!)", hello.version));
     // The hello names only the run; the lead names its user, too.
     let state = match (&row.lead, &hello.busy) {
-        (Some(lead), _) => format!("run {} of {}@{} since {}", lead.run, lead.user, lead.host, lead.since()),
+        (Some(lead), _) => {
+            format!("run {} of {}@{} since {}", lead.run, lead.user, lead.host, lead.since_text())
+        }
         (None, Some(head)) => format!("run {}", head.run),
         (None, None) => "idle".to_owned(),
     };
@@ -196,16 +198,16 @@ fn cells(row: &MemberRow) -> Vec<String> {
         seen,
         version,
         state,
-        of_clock(&hello.clock),
-        numbers::scaled(hello.disk_free as f64, "B"),
+        clock_text(&hello.clock),
+        numbers::format_scaled(hello.disk_free as f64, "B"),
         if waiting == 0 { "-".to_owned() } else { format!("{waiting} waiting") },
-        labels(row),
-        hello.ports.iter().map(of_port).collect::<Vec<_>>().join(" "),
+        labels_text(row),
+        hello.ports.iter().map(port_text).collect::<Vec<_>>().join(" "),
     ]
 }
 
 /// Labels of the owner, then those of the operator. A label of the operator without effect is shown with the reason.
-fn labels(row: &MemberRow) -> String {
+fn labels_text(row: &MemberRow) -> String {
     let overruled = row.overruled_labels.iter().map(|label| format!("({label}: owner's key)"));
     let all: Vec<String> = row.labels().cloned().chain(overruled).collect();
     if all.is_empty() { "-".to_owned() } else { all.join(" ") }
@@ -217,7 +219,7 @@ fn silent_cells(node: &NodeName) -> Vec<String> {
     cells
 }
 
-fn of_clock(clock: &ClockFacts) -> String {
+fn clock_text(clock: &ClockFacts) -> String {
     let source = format!("{:?}", clock.source).to_lowercase();
     match clock.max_error {
         Some(error) if clock.synchronised => format!("{source} ±{error}"),
@@ -225,7 +227,7 @@ fn of_clock(clock: &ClockFacts) -> String {
     }
 }
 
-fn of_port(port: &OfferedPort) -> String {
+fn port_text(port: &OfferedPort) -> String {
     let labels = if port.labels.is_empty() { String::new() } else { format!(":{}", port.labels.join(":")) };
     let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
     let down = if port.up { "" } else { "(down)" };

@@ -2,13 +2,13 @@
 //! soon as it is up again.
 
 use super::presence::PresenceWatch;
-use super::{line, request_precedence};
+use super::{make_join_line, request_precedence};
 use crate::args::UpArgs;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::fleet_place::{FleetAddresses, FleetPlace};
-use crate::output::{CommandOutput, remark, warn};
+use crate::output::{CommandOutput, print_remark, print_warning};
 use crate::sandbox;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
@@ -32,79 +32,83 @@ const ENDING: Duration = Duration::from_millis(800);
 /// Interval between two checks of signals, the server and the nodes.
 const POLL: Duration = Duration::from_millis(100);
 
-pub(crate) fn perform(arguments: &UpArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_fleet_centre(arguments: &UpArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     // The message server inherits it.
     request_precedence();
-    let place = FleetPlace::of(&arguments.place)?;
-    let authority = Arc::new(place.authority()?);
+    let place = FleetPlace::from_arguments(&arguments.place)?;
+    let authority = Arc::new(place.open_authority()?);
     // Before the server starts: it inherits the remaining rights of this process.
     sandbox::limit_broker(place.directory(), [arguments.listen.port(), arguments.enrol.port()])?;
     let host = arguments.address.clone().map_or_else(own_address, Ok)?;
-    let mut certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names(&host)?, seconds())?;
-    signal::latch()?;
-    end_in_time_after_a_signal()?;
+    let mut certificate = ServerCertificateKeeper::with_new_certificate(
+        Arc::clone(&authority),
+        certificate_names(&host)?,
+        wall_clock_seconds(),
+    )?;
+    signal::latch_end_signals()?;
+    exit_soon_after_signal()?;
     // Shared with the enrolment server, which admits nodes from threads of its own. `None` with `--cluster`.
     let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, certificate.security())?));
     let addresses = FleetAddresses {
-        servers: servers(arguments, &host, lock(&broker).as_ref()),
-        enrol: at(&host, arguments.enrol),
+        servers: server_addresses(arguments, &host, lock_mutex(&broker).as_ref()),
+        enrol: host_with_port(&host, arguments.enrol),
     };
     // The file comes last: commands without `--fleet` take a directory with this file for a fleet that works.
     create_record_store(&place, &addresses)?;
-    place.write(&addresses)?;
+    place.write_addresses(&addresses)?;
     let enrolment = start_enrolment(arguments, &place, &authority, certificate.security(), &broker)?;
-    output.line(format_args!("Fleet in {}", place.directory().display()));
+    output.write_line(format_args!("Fleet in {}", place.directory().display()));
     if arguments.address.is_none() {
-        output.line(format_args!("Nodes reach this machine at {host} (--address changes it)"));
+        output.write_line(format_args!("Nodes reach this machine at {host} (--address changes it)"));
     }
-    output.line(format_args!(
+    output.write_line(format_args!(
         "Messages at {}, nodes join at {}",
         addresses.servers.join(", "),
         enrolment.address()
     ));
-    let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
+    let line = make_join_line(&authority, &addresses, arguments.uses, arguments.valid)?;
     let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
-    output.line(format_args!(
+    output.write_line(format_args!(
         "\nOn the other machine, with this line in a file (it admits {nodes} within {}):\n\n{line}\n\n  \
          packetrig agent --name NAME --join FILE\n\n\
          `packetrig fleet invite` prints a line for more nodes.\n",
         arguments.valid
     ));
     // The servers of `--cluster` are not ours to watch or restart.
-    let health = lock(&broker).is_some().then(|| watch_health(&place)).transpose()?;
-    let _presence = PresenceWatch::start(&place)?;
+    let health = lock_mutex(&broker).is_some().then(|| watch_health(&place)).transpose()?;
+    let _presence = PresenceWatch::start_thread(&place)?;
     let mut nodes = AnnouncedNodes::default();
     // Zero: the first pass of the loop checks the certificate.
     let mut renew_at = MonoTime::default();
     while !is_interrupted() {
         std::thread::sleep(POLL);
-        nodes.watch(&place, &broker, &authority);
-        if now() >= renew_at {
+        nodes.check_server(&place, &broker, &authority);
+        if monotonic_now() >= renew_at {
             renew_at = keep_certificate_valid(&mut certificate, &broker, &enrolment);
         }
-        if let Some(found) = health.as_ref().and_then(HealthWatch::news) {
+        if let Some(found) = health.as_ref().and_then(HealthWatch::take_newest) {
             apply_health(&found, &place, &broker);
         }
     }
     // First: threads that wait for a server that hangs get an answer when it ends.
-    drop(lock(&broker).take());
+    drop(lock_mutex(&broker).take());
     Ok(CommandExit::Ok)
 }
 
-fn now() -> MonoTime {
+fn monotonic_now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
 /// Ends the program soon after a signal, whatever its threads wait for: a message server that hangs, a disk, a name. They write each
 /// file as a whole or not at all, and the kernel ends the message server with its keeper.
 #[expect(clippy::exit, reason = "the main thread may be what waits")]
-fn end_in_time_after_a_signal() -> Result<(), Error> {
+fn exit_soon_after_signal() -> Result<(), Error> {
     let watching = std::thread::Builder::new().name("end".to_owned()).spawn(|| {
         while !is_interrupted() {
             std::thread::sleep(POLL / 2);
         }
         std::thread::sleep(ENDING);
-        remark("fleet: ended without waiting for what does not answer");
+        print_remark("fleet: ended without waiting for what does not answer");
         // A signal is the regular end of `fleet up`, so the code is that of success.
         std::process::exit(CommandExit::Ok.code().into());
     });
@@ -113,21 +117,22 @@ fn end_in_time_after_a_signal() -> Result<(), Error> {
 
 fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
     let directory = place.broker_directory();
-    Ok(HealthWatch::start(place.fabric()?, &directory).map_err(packetrig_fleet_io::Error::Thread)?)
+    Ok(HealthWatch::start_thread(place.controller_fabric()?, &directory)
+        .map_err(packetrig_fleet_io::Error::Thread)?)
 }
 
 /// Saves the state of the server for `fleet status`, and restarts the server if that helps.
 fn apply_health(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<MessageServer>>) {
     place.write_health(found);
-    if let Some(broker) = lock(broker).as_ref().filter(|_| found.needs_restart) {
+    if let Some(broker) = lock_mutex(broker).as_ref().filter(|_| found.needs_restart) {
         // After its disk was full, the store works again only after a restart (`BrokerHealth::needs_restart`).
-        warn("fleet", "the store of the message server does not work: the server is started again");
-        broker.restart();
+        print_warning("fleet", "the store of the message server does not work: the server is started again");
+        broker.restart_server();
     }
 }
 
 /// Seconds since 1970 (UTC), as certificates count.
-fn seconds() -> u64 {
+fn wall_clock_seconds() -> u64 {
     clock::wall_clock_ns() / 1_000_000_000
 }
 
@@ -137,28 +142,28 @@ fn keep_certificate_valid(
     broker: &Mutex<Option<MessageServer>>,
     enrolment: &EnrolServer,
 ) -> MonoTime {
-    match certificate.renew_if_due(seconds(), lock(broker).as_ref(), enrolment) {
+    match certificate.renew_if_due(wall_clock_seconds(), lock_mutex(broker).as_ref(), enrolment) {
         Ok(false) => {}
-        Ok(true) => remark("fleet: the certificate of the message server was renewed"),
+        Ok(true) => print_remark("fleet: the certificate of the message server was renewed"),
         // Not again at once: the reason, such as a full disk, lasts for a while.
         Err(error) => {
             let text =
                 format_args!("cannot renew the certificate of the message server: {error}; trying again");
-            warn("fleet", text);
-            return now() + RENEWAL_AGAIN;
+            print_warning("fleet", text);
+            return monotonic_now() + RENEWAL_AGAIN;
         }
     }
     MonoTime::default()
 }
 
 /// Locks a mutex that may be poisoned. A panic elsewhere must not end the message server: the protected value is still usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The address that nodes most likely reach: IPv4 first.
 fn own_address() -> Result<String, Error> {
-    let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
+    let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
     // With 127.0.0.1 in the join line, every other machine would try to join itself.
     best.map(ToString::to_string).ok_or_else(|| {
@@ -171,8 +176,8 @@ fn own_address() -> Result<String, Error> {
 }
 
 /// Names and addresses of this machine that nodes may use, for its certificate.
-fn names(host: &str) -> Result<Vec<String>, Error> {
-    let addresses = NamespaceLinks::open(&NetNs::current()?)?.global_addresses()?;
+fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
+    let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
     names.extend(addresses.iter().map(IpAddr::to_string));
     // The host may be one of these addresses already.
@@ -198,25 +203,28 @@ fn start_broker(
         security: Some(security.clone()),
         nodes: authority.admitted()?,
     };
-    Ok(Some(MessageServer::start(setup)?))
+    Ok(Some(MessageServer::start_and_wait(setup)?))
 }
 
-fn servers(arguments: &UpArgs, host: &str, broker: Option<&MessageServer>) -> Vec<String> {
+fn server_addresses(arguments: &UpArgs, host: &str, broker: Option<&MessageServer>) -> Vec<String> {
     match broker {
-        Some(broker) => vec![at(host, broker.address())],
+        Some(broker) => vec![host_with_port(host, broker.address())],
         None => arguments.cluster.clone(),
     }
 }
 
 /// Formats `HOST:PORT`; an IPv6 address needs brackets.
-fn at(host: &str, listens: SocketAddr) -> String {
+fn host_with_port(host: &str, listens: SocketAddr) -> String {
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     format!("{host}:{}", listens.port())
 }
 
 /// Creates the streams and the record store on the message server, before any node needs them.
 fn create_record_store(place: &FleetPlace, addresses: &FleetAddresses) -> Result<(), Error> {
-    place.fabric_at(addresses.servers.clone())?.records().map_err(packetrig_fleet_io::Error::from)?;
+    place
+        .controller_fabric_at(addresses.servers.clone())?
+        .open_records()
+        .map_err(packetrig_fleet_io::Error::from)?;
     Ok(())
 }
 
@@ -233,14 +241,14 @@ fn start_enrolment(
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
         let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
         // Before the node gets its answer: an admitted node logs in at once.
-        if let Some((broker, admitted)) = lock(&broker).as_ref().zip(admitted) {
-            broker.admit(&admitted).map_err(|error| error.to_string())?;
+        if let Some((broker, admitted)) = lock_mutex(&broker).as_ref().zip(admitted) {
+            broker.admit_node(&admitted).map_err(|error| error.to_string())?;
         }
-        remark(format_args!("fleet: node {node} was admitted"));
+        print_remark(format_args!("fleet: node {node} was admitted"));
         place.note_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
     });
-    Ok(EnrolServer::start(Arc::clone(authority), security, arguments.enrol, on_join)?)
+    Ok(EnrolServer::start_listening(Arc::clone(authority), security, arguments.enrol, on_join)?)
 }
 
 /// The nodes that the message server admits, and the state of the authority's directory that they come from.
@@ -252,27 +260,27 @@ struct AnnouncedNodes {
 
 impl AnnouncedNodes {
     /// Reports problems of the server, and updates its list of nodes if another process has removed or added some.
-    fn watch(
+    fn check_server(
         &mut self,
         place: &FleetPlace,
         broker: &Mutex<Option<MessageServer>>,
         authority: &FleetAuthority,
     ) {
-        let broker = lock(broker);
+        let broker = lock_mutex(broker);
         let Some(broker) = broker.as_ref() else { return };
-        for trouble in broker.troubles() {
+        for trouble in broker.take_troubles() {
             let directory = place.directory().display();
-            warn("fleet", format_args!("message server in {directory}: {trouble}"));
+            print_warning("fleet", format_args!("message server in {directory}: {trouble}"));
         }
         // After a failure, `as_of` is unchanged, so the next look tries again.
-        if let Err(error) = self.announce(broker, authority) {
+        if let Err(error) = self.announce_nodes(broker, authority) {
             let text =
                 format_args!("cannot tell the message server which nodes to admit: {error}; trying again");
-            warn("fleet", text);
+            print_warning("fleet", text);
         }
     }
 
-    fn announce(&mut self, broker: &MessageServer, authority: &FleetAuthority) -> Result<(), Error> {
+    fn announce_nodes(&mut self, broker: &MessageServer, authority: &FleetAuthority) -> Result<(), Error> {
         // `None` while a later change could still get the same time stamp: then the directory is read every time.
         let changed = authority.settled_since();
         if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
@@ -280,7 +288,7 @@ impl AnnouncedNodes {
         }
         let nodes = authority.admitted()?;
         if self.nodes.as_ref() != Some(&nodes) {
-            broker.allow(&nodes, authority.server_asker()?)?;
+            broker.allow_only(&nodes, authority.server_asker()?)?;
         }
         self.nodes = Some(nodes);
         self.as_of = changed;

@@ -3,20 +3,23 @@
 use crate::args::RecoverFlows as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::count;
-use crate::output::{CommandOutput, remark};
-use packetrig_store::flows::recover::{RecoveredFiles, recover, recover_before_writing};
+use crate::numbers::format_count;
+use crate::output::{CommandOutput, print_remark};
+use packetrig_store::flows::recover::{RecoveredFiles, recover_before_writing, recover_files};
 use std::path::Path;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let recovered = recover(&arguments.directory)?;
+pub(super) fn recover_directory(
+    arguments: &Arguments,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
+    let recovered = recover_files(&arguments.directory)?;
     if arguments.json {
-        output.json(&serde_json::json!(recovered))?;
+        output.write_json(&serde_json::json!(recovered))?;
     } else if recovered.is_empty() {
-        output.line("nothing to recover: every file is complete, or its process is still running");
+        output.write_line("nothing to recover: every file is complete, or its process is still running");
     } else {
-        for line in lines(&recovered) {
-            output.line(line);
+        for line in recovery_lines(&recovered) {
+            output.write_line(line);
         }
     }
     // Lost records are reported, but are no failure of the recovery; a file that cannot be rewritten is one.
@@ -27,39 +30,42 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
 pub(in crate::commands) fn recover_before(command: &str, directory: &Path) -> Result<RecoveredFiles, Error> {
     let recovered = recover_before_writing(directory)?;
     if !recovered.is_empty() {
-        remark(format_args!(
+        print_remark(format_args!(
             "{command}: {}: an earlier process was killed; its files were completed",
             directory.display()
         ));
-        for line in lines(&recovered) {
-            remark(format_args!("{command}: {line}"));
+        for line in recovery_lines(&recovered) {
+            print_remark(format_args!("{command}: {line}"));
         }
     }
     Ok(recovered)
 }
 
-fn lines(recovered: &RecoveredFiles) -> Vec<String> {
+fn recovery_lines(recovered: &RecoveredFiles) -> Vec<String> {
     let RecoveredFiles { files, records, cut_files, cut_bytes, damaged_groups, damaged_files, failures } =
         recovered;
     let mut lines = vec![format!(
         "recovered {} records in {} files; records that the killed process still had in memory are lost",
-        count(*records),
-        count(*files)
+        format_count(*records),
+        format_count(*files)
     )];
     if *cut_files > 0 {
         lines.push(format!(
             "{} files ended in an incomplete row group ({} bytes): its records are lost",
-            count(*cut_files),
-            count(*cut_bytes)
+            format_count(*cut_files),
+            format_count(*cut_bytes)
         ));
     }
     if *damaged_groups > 0 {
-        lines.push(format!("{} row groups are damaged: their records are lost", count(*damaged_groups)));
+        lines.push(format!(
+            "{} row groups are damaged: their records are lost",
+            format_count(*damaged_groups)
+        ));
     }
     if *damaged_files > 0 {
         lines.push(format!(
             "{} files hold no readable record; they are kept under names that end in `.damaged`",
-            count(*damaged_files)
+            format_count(*damaged_files)
         ));
     }
     lines.extend(failures.iter().map(|failure| format!("not recovered: {failure}")));
@@ -73,7 +79,7 @@ mod tests {
     #[test]
     fn what_is_lost_is_said_with_what_is_saved() {
         let whole = RecoveredFiles { files: 2, records: 81_920, ..RecoveredFiles::default() };
-        assert_eq!(lines(&whole).len(), 1);
+        assert_eq!(recovery_lines(&whole).len(), 1);
         let failures = vec!["cannot write x: No space left on device".to_owned()];
         let damaged = RecoveredFiles {
             cut_files: 1,
@@ -83,7 +89,7 @@ mod tests {
             failures,
             ..whole
         };
-        let text = lines(&damaged).join("\n");
+        let text = recovery_lines(&damaged).join("\n");
         for part in
             ["1 files ended", "1 row groups are damaged", "`.damaged`", "not recovered: cannot write x"]
         {

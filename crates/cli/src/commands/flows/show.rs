@@ -1,18 +1,18 @@
 //! `packetrig flows show`.
 
-use super::values::{cell_text, protocol, reason};
-use super::{end, moment};
+use super::values::{cell_text, end_reason, protocol_name};
+use super::{endpoint_text, utc_time_text};
 use crate::args::ShowFlows as Arguments;
 use crate::error::Error;
-use crate::numbers::count;
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::numbers::format_count;
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_flow::element::ElementKind;
 use packetrig_store::files::csv_field;
-use packetrig_store::flows::columns::{FlowColumn, columns};
+use packetrig_store::flows::columns::{FlowColumn, flow_columns};
 use packetrig_store::flows::json::append_cell;
 use packetrig_store::flows::order::{FirstRecords, RecordOrder, first_records};
-use packetrig_store::flows::scan::{EachChunk, RowChunk, flow_files, scan};
+use packetrig_store::flows::scan::{EachChunk, RowChunk, flow_files, scan_records};
 use packetrig_store::flows::tcp_flags;
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
@@ -50,46 +50,46 @@ const HEADER: [&str; 11] = [
     "ended",
 ];
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
+pub(super) fn show_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     if arguments.form.json || arguments.form.csv {
-        stream(arguments, output)
+        stream_records(arguments, output)
     } else {
-        tabulate(arguments, output)
+        print_table(arguments, output)
     }
 }
 
 /// Prints the named columns, or all, as JSON or CSV. Without an order, records are printed as they are read.
-fn stream(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
-    let all: Vec<_> = columns().iter().collect();
+fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
+    let all: Vec<_> = flow_columns().iter().collect();
     let wanted = if arguments.columns.is_empty() { &all } else { &arguments.columns };
     let names: Vec<_> = wanted.iter().map(|column| column.name).collect();
     if arguments.form.csv {
-        output.line(names.join(","));
+        output.write_line(names.join(","));
     }
-    let append = if arguments.form.csv { csv } else { json };
+    let append = if arguments.form.csv { append_csv_row } else { append_json_row };
     if let Some(order) = arguments.order {
-        let found = first(arguments, &names, order, &mut |chunk, row| {
+        let found = find_first_records(arguments, &names, order, &mut |chunk, row| {
             let mut text = String::new();
             append(chunk, row, wanted, &mut text);
             text
         })?;
-        output.text(found.shown.concat());
+        output.write_text(found.shown.concat());
         return Ok(());
     }
     // One write per chunk: a write per record would cost more than the reading.
     let mut left = arguments.most.unwrap_or(usize::MAX);
-    visit(arguments, &names, &mut |chunk, rows| {
+    visit_chunks(arguments, &names, &mut |chunk, rows| {
         let mut text = String::new();
         for &row in rows.iter().take(left) {
             append(chunk, row, wanted, &mut text);
         }
-        output.text(text);
+        output.write_text(text);
         left = left.saturating_sub(rows.len());
         if left == 0 || output.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
 }
 
-fn json(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
+fn append_json_row(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
     let mut before = '{';
     for column in wanted {
         text.push(before);
@@ -101,7 +101,7 @@ fn json(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String)
 }
 
 /// Appends values as in JSON, except that texts are in quotes only if CSV needs them.
-fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
+fn append_csv_row(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
     for (index, column) in wanted.iter().enumerate() {
         if index > 0 {
             text.push(',');
@@ -109,7 +109,7 @@ fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) 
         // Texts come from exporters and may contain anything; the other kinds never need quotes.
         let cells = chunk.column(column.name);
         if matches!(column.kind, ElementKind::Word | ElementKind::Fields) {
-            text.push_str(&csv_field(cells.word(row)));
+            text.push_str(&csv_field(cells.word_at(row)));
             continue;
         }
         let mut value = String::new();
@@ -120,7 +120,7 @@ fn csv(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) 
     text.push('\n');
 }
 
-fn tabulate(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
+fn print_table(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let most = arguments.most.unwrap_or(MOST);
     let wanted = &arguments.columns;
     let header: Vec<_> = wanted.iter().map(|column| column.short).collect();
@@ -132,31 +132,32 @@ fn tabulate(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Err
     let mut lines = Vec::new();
     let mut is_all = true;
     if let Some(order) = arguments.order {
-        let found = first(arguments, names, order, &mut |chunk, row| cells(wanted, chunk, row))?;
+        let found =
+            find_first_records(arguments, names, order, &mut |chunk, row| row_cells(wanted, chunk, row))?;
         is_all = found.count == found.shown.len() as u64;
         lines = found.shown;
     } else {
-        visit(arguments, names, &mut |chunk, rows| {
+        visit_chunks(arguments, names, &mut |chunk, rows| {
             for &row in rows {
                 // One record more than fits shows that there are more.
                 if lines.len() == most {
                     is_all = false;
                     return ControlFlow::Break(());
                 }
-                lines.push(cells(wanted, chunk, row));
+                lines.push(row_cells(wanted, chunk, row));
             }
             ControlFlow::Continue(())
         })?;
     }
-    output.text(table(header, lines));
+    output.write_text(format_table(header, lines));
     if !is_all {
-        remark(format_args!("show: more than {most} records match; --most N shows more"));
+        print_remark(format_args!("show: more than {most} records match; --most N shows more"));
     }
     Ok(())
 }
 
 /// A row of the named columns, or of the usual table.
-fn cells(wanted: &[&FlowColumn], chunk: &RowChunk, row: usize) -> Vec<String> {
+fn row_cells(wanted: &[&FlowColumn], chunk: &RowChunk, row: usize) -> Vec<String> {
     if wanted.is_empty() {
         return StoredRow { chunk, row }.usual_cells();
     }
@@ -169,36 +170,36 @@ struct StoredRow<'a> {
 }
 
 impl StoredRow<'_> {
-    fn number(&self, name: &str) -> u64 {
-        self.chunk.column(name).number(self.row)
+    fn cell_number(&self, name: &str) -> u64 {
+        self.chunk.column(name).number_at(self.row)
     }
 
-    fn end(&self, address: &str, port: &str) -> String {
-        end(self.chunk.column(address).address(self.row), self.number(port))
+    fn endpoint_cell(&self, address: &str, port: &str) -> String {
+        endpoint_text(self.chunk.column(address).address_at(self.row), self.cell_number(port))
     }
 
     /// One cell for each heading of [`HEADER`]; some columns of [`USUAL`] share a cell.
     fn usual_cells(&self) -> Vec<String> {
-        let start = self.number("flowStartNanoseconds");
-        let flags = self.number("tcpControlBits") | self.number("reverseTcpControlBits");
+        let start = self.cell_number("flowStartNanoseconds");
+        let flags = self.cell_number("tcpControlBits") | self.cell_number("reverseTcpControlBits");
         vec![
-            moment(start),
-            Nanos::new(self.number("flowEndNanoseconds").saturating_sub(start)).to_string(),
-            protocol(self.number("protocolIdentifier")),
-            self.end("sourceIPv6Address", "sourceTransportPort"),
-            self.end("destinationIPv6Address", "destinationTransportPort"),
-            count(self.number("packetDeltaCount")),
-            count(self.number("octetDeltaCount")),
-            count(self.number("reversePacketDeltaCount")),
-            count(self.number("reverseOctetDeltaCount")),
-            tcp_flags::letters(flags),
-            reason(self.number("flowEndReason")).into(),
+            utc_time_text(start),
+            Nanos::new(self.cell_number("flowEndNanoseconds").saturating_sub(start)).to_string(),
+            protocol_name(self.cell_number("protocolIdentifier")),
+            self.endpoint_cell("sourceIPv6Address", "sourceTransportPort"),
+            self.endpoint_cell("destinationIPv6Address", "destinationTransportPort"),
+            format_count(self.cell_number("packetDeltaCount")),
+            format_count(self.cell_number("octetDeltaCount")),
+            format_count(self.cell_number("reversePacketDeltaCount")),
+            format_count(self.cell_number("reverseOctetDeltaCount")),
+            tcp_flags::flag_letters(flags),
+            end_reason(self.cell_number("flowEndReason")).into(),
         ]
     }
 }
 
 /// Finds the first records in an order.
-fn first<T>(
+fn find_first_records<T>(
     arguments: &Arguments,
     wanted: &[&'static str],
     order: RecordOrder,
@@ -207,10 +208,14 @@ fn first<T>(
     let files = flow_files(&arguments.places)?;
     // Also for JSON and CSV: with an order, all records that may be shown are held in memory until the last file is read.
     let most = arguments.most.unwrap_or(MOST);
-    Ok(first_records(&files, &arguments.filter.filter()?, wanted, order, most, show)?)
+    Ok(first_records(&files, &arguments.filter.to_flow_filter()?, wanted, order, most, show)?)
 }
 
 /// Calls `each` with every chunk and the rows in it that pass the filter.
-fn visit(arguments: &Arguments, wanted: &[&'static str], each: &mut EachChunk<'_>) -> Result<(), Error> {
-    Ok(scan(&flow_files(&arguments.places)?, &arguments.filter.filter()?, wanted, each)?)
+fn visit_chunks(
+    arguments: &Arguments,
+    wanted: &[&'static str],
+    each: &mut EachChunk<'_>,
+) -> Result<(), Error> {
+    Ok(scan_records(&flow_files(&arguments.places)?, &arguments.filter.to_flow_filter()?, wanted, each)?)
 }

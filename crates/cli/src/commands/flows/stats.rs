@@ -1,15 +1,15 @@
 //! `packetrig flows stats`.
 
-use super::{exporter, moment};
+use super::{exporter_name, utc_time_text};
 use crate::args::FlowStats as Arguments;
 use crate::error::Error;
-use crate::numbers::{count, per_second, percent, scaled};
-use crate::output::{CommandOutput, remark};
+use crate::numbers::{format_count, format_percent, format_scaled, per_second};
+use crate::output::{CommandOutput, print_remark};
 use crate::protocols;
-use crate::table::table;
+use crate::table::format_table;
 use packetrig_flow::{IgnoredReason, MeterLedger};
 use packetrig_store::flows::RecordMaker;
-use packetrig_store::flows::filter::address;
+use packetrig_store::flows::filter::canonical_address;
 use packetrig_store::flows::ledgers;
 use packetrig_store::flows::scan::flow_files;
 use packetrig_store::flows::totals::{self, FlowTotals, TotalsRow};
@@ -21,20 +21,24 @@ const METERS_MOST: usize = 10;
 
 type FlowLedgers = BTreeMap<RecordMaker, (u64, MeterLedger)>;
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
+pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
-    let totals = totals::totals(&files, &arguments.filter.filter()?, arguments.bucket)?;
-    let ledgers = ledgers::newest(&arguments.places)?;
+    let totals = totals::flow_totals(&files, &arguments.filter.to_flow_filter()?, arguments.bucket)?;
+    let ledgers = ledgers::newest_ledgers(&arguments.places)?;
     if arguments.json {
-        return Ok(output.json(&json(files.len(), &totals, &ledgers))?);
+        return Ok(output.write_json(&stats_json(files.len(), &totals, &ledgers))?);
     }
-    output.text(text(files.len(), &totals));
+    output.write_text(stats_text(files.len(), &totals));
     for (source, (at_ns, ledger)) in ledgers.iter().take(METERS_MOST) {
-        output.line(format_args!("\nLedger of {} at {} UTC, packets", exporter(*source), moment(*at_ns)));
-        output.text(ledger_text(ledger));
+        output.write_line(format_args!(
+            "\nLedger of {} at {} UTC, packets",
+            exporter_name(*source),
+            utc_time_text(*at_ns)
+        ));
+        output.write_text(ledger_text(ledger));
     }
     if ledgers.len() > METERS_MOST {
-        remark(format_args!(
+        print_remark(format_args!(
             "stats: {} more ledgers are not shown; --json prints all",
             ledgers.len() - METERS_MOST
         ));
@@ -42,14 +46,14 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     Ok(())
 }
 
-fn json(files: usize, totals: &FlowTotals, ledgers: &FlowLedgers) -> serde_json::Value {
+fn stats_json(files: usize, totals: &FlowTotals, ledgers: &FlowLedgers) -> serde_json::Value {
     let ledgers: Vec<_> = ledgers
         .iter()
         .map(|(source, (at_ns, ledger))| {
             // Files do not store imbalances: they are computed from the ledger's numbers.
-            let broken: Vec<_> = ledger.imbalances().iter().map(ToString::to_string).collect();
+            let broken: Vec<_> = ledger.find_imbalances().iter().map(ToString::to_string).collect();
             serde_json::json!({
-                "exporter": address(source.exporter).to_string(), "domain": source.domain, "at_ns": at_ns,
+                "exporter": canonical_address(source.exporter).to_string(), "domain": source.domain, "at_ns": at_ns,
                 "ledger": ledger, "imbalances": broken,
             })
         })
@@ -60,92 +64,101 @@ fn json(files: usize, totals: &FlowTotals, ledgers: &FlowLedgers) -> serde_json:
     json
 }
 
-fn text(files: usize, totals: &FlowTotals) -> String {
+fn stats_text(files: usize, totals: &FlowTotals) -> String {
     let sum = &totals.sum;
     let mut text = format!(
         "{} records of {} flows in {} files\n",
-        count(totals.records),
-        count(sum.flows),
-        count(files as u64)
+        format_count(totals.records),
+        format_count(sum.flows),
+        format_count(files as u64)
     );
     let Some((first, last)) = totals.first_ns.zip(totals.last_ns) else { return text };
     let time = Nanos::new(last.saturating_sub(first));
-    text.extend([format!("from {} to {} UTC ({time})\n", moment(first), moment(last))]);
+    text.extend([format!("from {} to {} UTC ({time})\n", utc_time_text(first), utc_time_text(last))]);
     // The rate counts whole frames, the load of links; bytes of IP leave out the headers below.
-    let bits = scaled(per_second(totals.frame_bytes.saturating_mul(8), time), "bit/s");
-    let packets = scaled(per_second(sum.packets, time), "packets/s");
+    let bits = format_scaled(per_second(totals.frame_bytes.saturating_mul(8), time), "bit/s");
+    let packets = format_scaled(per_second(sum.packets, time), "packets/s");
     text.extend([format!(
         "{} packets, {} bytes of IP, {} bytes of frames: {packets}, {bits}\n",
-        count(sum.packets),
-        count(sum.bytes),
-        count(totals.frame_bytes)
+        format_count(sum.packets),
+        format_count(sum.bytes),
+        format_count(totals.frame_bytes)
     )]);
     if totals.records_with_loss > 0 {
         text.extend([format!(
             "{} records are of flows during which packets were lost before the meter\n",
-            count(totals.records_with_loss)
+            format_count(totals.records_with_loss)
         )]);
     }
     if totals.records_with_merges > 0 {
         text.extend([format!(
             "{} records are of flows of which packets were merged before the meter and count as one: too few packets and bytes\n",
-            count(totals.records_with_merges)
+            format_count(totals.records_with_merges)
         )]);
     }
     // The number breaks ties, so that the same records always give the same table.
     let mut by_bytes: Vec<_> = totals.protocols.iter().collect();
     by_bytes.sort_by_key(|(number, row)| (std::cmp::Reverse(row.sum.bytes), **number));
-    let protocols = by_bytes.into_iter().map(|(number, one)| row(protocols::name(*number), one, sum.bytes));
+    let protocols = by_bytes
+        .into_iter()
+        .map(|(number, one)| totals_row(protocols::protocol_name(*number), one, sum.bytes));
     text += "\n";
-    text += &table(&["protocol", "records", "flows", "packets", "IP bytes", "share"], protocols);
+    text += &format_table(&["protocol", "records", "flows", "packets", "IP bytes", "share"], protocols);
     let header = format!("flows that began within {}", Nanos::new(totals.bucket_ns));
-    let timeline = totals.timeline.iter().map(|(at, one)| row(moment(*at), one, sum.bytes));
+    let timeline = totals.timeline.iter().map(|(at, one)| totals_row(utc_time_text(*at), one, sum.bytes));
     text += "\n";
-    text += &table(&[&header, "records", "flows", "packets", "IP bytes", "share"], timeline);
+    text += &format_table(&[&header, "records", "flows", "packets", "IP bytes", "share"], timeline);
     if totals.beside_timeline > 0 {
         text.extend([format!(
             "  and {} records outside this timeline; give --bucket a longer step\n",
-            count(totals.beside_timeline)
+            format_count(totals.beside_timeline)
         )]);
     }
     text
 }
 
-fn row(name: String, totals: &TotalsRow, whole: u64) -> Vec<String> {
+fn totals_row(name: String, totals: &TotalsRow, whole: u64) -> Vec<String> {
     let TotalsRow { records, sum } = totals;
-    let bytes = scaled(sum.bytes as f64, "B");
-    vec![name, count(*records), count(sum.flows), count(sum.packets), bytes, percent(sum.bytes, whole)]
+    let bytes = format_scaled(sum.bytes as f64, "B");
+    vec![
+        name,
+        format_count(*records),
+        format_count(sum.flows),
+        format_count(sum.packets),
+        bytes,
+        format_percent(sum.bytes, whole),
+    ]
 }
 
-fn known(value: Option<u64>) -> String {
-    value.map_or_else(|| "not known".to_owned(), count)
+fn count_or_unknown(value: Option<u64>) -> String {
+    value.map_or_else(|| "not known".to_owned(), format_count)
 }
 
 /// Table of a ledger, in the order in which packets pass the meter.
 fn ledger_text(ledger: &MeterLedger) -> String {
     let MeterLedger { capture, packets, export } = ledger;
     let mut rows = vec![
-        vec!["arrived at the interface".to_owned(), known(capture.arrived)],
-        vec!["dropped by the driver".into(), known(capture.driver_dropped)],
-        vec!["dropped: ring full".into(), count(capture.ring_dropped)],
-        vec!["seen by the parser".into(), count(packets.seen)],
+        vec!["arrived at the interface".to_owned(), count_or_unknown(capture.arrived)],
+        vec!["dropped by the driver".into(), count_or_unknown(capture.driver_dropped)],
+        vec!["dropped: ring full".into(), format_count(capture.ring_dropped)],
+        vec!["seen by the parser".into(), format_count(packets.seen)],
     ];
     for cause in IgnoredReason::ALL.into_iter().filter(|cause| packets.ignored[*cause as usize] > 0) {
-        rows.push(vec![format!("ignored: {}", cause.name()), count(packets.ignored[cause as usize])]);
+        rows.push(vec![format!("ignored: {}", cause.name()), format_count(packets.ignored[cause as usize])]);
     }
     rows.extend([
-        vec!["metered".into(), count(packets.metered)],
-        vec!["not tracked: flow table full".into(), count(packets.untracked)],
-        vec!["in flows that have not ended".into(), count(packets.live)],
-        vec!["in records".into(), count(packets.recorded)],
-        vec!["dropped: export queue full".into(), count(export.queue_dropped.packets)],
-        vec!["refused by the transport".into(), count(export.refused.packets)],
-        vec!["left to the active meter of the group".into(), count(export.left_to_others.packets)],
-        vec!["waiting to be sent".into(), count(export.waiting.packets)],
-        vec!["sent".into(), count(export.sent.packets)],
+        vec!["metered".into(), format_count(packets.metered)],
+        vec!["not tracked: flow table full".into(), format_count(packets.untracked)],
+        vec!["in flows that have not ended".into(), format_count(packets.live)],
+        vec!["in records".into(), format_count(packets.recorded)],
+        vec!["dropped: export queue full".into(), format_count(export.queue_dropped.packets)],
+        vec!["refused by the transport".into(), format_count(export.refused.packets)],
+        vec!["left to the active meter of the group".into(), format_count(export.left_to_others.packets)],
+        vec!["waiting to be sent".into(), format_count(export.waiting.packets)],
+        vec!["sent".into(), format_count(export.sent.packets)],
     ]);
-    let mut text = table(&["", "packets"], rows);
-    for imbalance in ledger.imbalances() {
+    let mut text = format_table(&["", "packets"], rows);
+    for imbalance in ledger.find_imbalances() {
         text.extend([format!("  does not balance: {imbalance}\n")]);
     }
     text

@@ -3,9 +3,9 @@
 use super::values::{group_json, group_text};
 use crate::args::FlowTop as Arguments;
 use crate::error::Error;
-use crate::numbers::{count, percent, scaled};
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::numbers::{format_count, format_percent, format_scaled};
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_store::files::csv_field;
 use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
 use packetrig_store::flows::scan::flow_files;
@@ -22,16 +22,16 @@ const MEASURES: [GroupMeasure; 9] = [
     ("bytes", |has| has.sum.bytes),
     ("first_ns", |has| has.first_ns),
     ("last_ns", |has| has.last_ns),
-    ("duration_ns", |has| has.of(TopOrder::Duration)),
-    ("packets_per_second", |has| has.of(TopOrder::PacketRate)),
-    ("bits_per_second", |has| has.of(TopOrder::BitRate)),
-    ("bytes_per_packet", |has| has.of(TopOrder::PacketSize)),
+    ("duration_ns", |has| has.order_value(TopOrder::Duration)),
+    ("packets_per_second", |has| has.order_value(TopOrder::PacketRate)),
+    ("bits_per_second", |has| has.order_value(TopOrder::BitRate)),
+    ("bytes_per_packet", |has| has.order_value(TopOrder::PacketSize)),
 ];
 
 const CHANGED: &str =
     "top: files were removed or replaced while they were read: groups may lack what was in them; ask again";
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
+pub(super) fn show_top_flows(arguments: &Arguments, output: &mut CommandOutput) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
     let question = TopQuestion {
         grouping: arguments.by.clone(),
@@ -40,28 +40,28 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
         least_packets: arguments.min_packets,
         least_bytes: arguments.min_bytes,
     };
-    let top = top::top(&files, &arguments.filter.filter()?, &question)?;
+    let top = top::top_groups(&files, &arguments.filter.to_flow_filter()?, &question)?;
     let parts = arguments.by.parts();
     if arguments.form.json {
         for group in &top.groups {
-            output.line(json(parts, group, top.files_have_changed));
+            output.write_line(group_object(parts, group, top.files_have_changed));
         }
     } else if arguments.form.csv {
         let names = parts.iter().map(GroupPart::name).chain(MEASURES.iter().map(|(name, _)| *name));
-        output.line(names.collect::<Vec<_>>().join(","));
+        output.write_line(names.collect::<Vec<_>>().join(","));
         for group in &top.groups {
-            output.line(csv(parts, group));
+            output.write_line(group_csv(parts, group));
         }
     } else {
-        output.text(text(&arguments.by, &top, question.order));
+        output.write_text(groups_table(&arguments.by, &top, question.order));
     }
     if top.files_have_changed {
-        remark(CHANGED);
+        print_remark(CHANGED);
     }
     Ok(())
 }
 
-const fn unit(order: TopOrder) -> &'static str {
+const fn order_unit(order: TopOrder) -> &'static str {
     match order {
         TopOrder::Bytes => "bytes",
         TopOrder::Packets => "packets",
@@ -73,13 +73,13 @@ const fn unit(order: TopOrder) -> &'static str {
     }
 }
 
-fn csv(parts: &[GroupPart], group: &TopGroup) -> String {
+fn group_csv(parts: &[GroupPart], group: &TopGroup) -> String {
     let values = parts.iter().zip(&group.values).map(|(part, value)| csv_field(&group_text(part, value)));
     let numbers = MEASURES.iter().map(|(_, measure)| measure(&group.has).to_string());
     values.chain(numbers).collect::<Vec<_>>().join(",")
 }
 
-fn json(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> serde_json::Value {
+fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> serde_json::Value {
     let values = parts.iter().zip(&group.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let numbers = MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has).into()));
@@ -88,36 +88,44 @@ fn json(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool) -> serd
 }
 
 /// The value that orders the groups, as text: a share of the whole, a rate, a size or a time.
-fn ordered_by(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
-    let value = has.of(order);
+fn order_value_text(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
+    let value = has.order_value(order);
     match order {
-        TopOrder::Bytes | TopOrder::Packets | TopOrder::Flows => percent(value, total.of(order)),
-        TopOrder::PacketRate | TopOrder::BitRate => scaled(value as f64, ""),
-        TopOrder::PacketSize => count(value),
+        TopOrder::Bytes | TopOrder::Packets | TopOrder::Flows => {
+            format_percent(value, total.order_value(order))
+        }
+        TopOrder::PacketRate | TopOrder::BitRate => format_scaled(value as f64, ""),
+        TopOrder::PacketSize => format_count(value),
         TopOrder::Duration => Nanos::new(value).to_string(),
     }
 }
 
-fn text(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
-    let last = if order.is_sum() { "share" } else { unit(order) };
+fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
+    let last = if order.is_sum() { "share" } else { order_unit(order) };
     let names = by.parts().iter().map(GroupPart::name);
     let header: Vec<_> = names.chain(["flows", "packets", "IP bytes", "", last]).collect();
     let groups = top.groups.iter().map(|TopGroup { values, has }| {
         let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
-        values.chain(measures(has, &top.total, order)).collect()
+        values.chain(measure_cells(has, &top.total, order)).collect()
     });
     let about = if top.groups_are_estimated { "about " } else { "" };
     let mut all = vec![String::new(); by.parts().len()];
-    all[0] = format!("all ({about}{})", count(top.groups_seen));
-    all.extend(measures(&top.total, &top.total, order));
-    let table = table(&header, groups.chain([all]));
+    all[0] = format!("all ({about}{})", format_count(top.groups_seen));
+    all.extend(measure_cells(&top.total, &top.total, order));
+    let table = format_table(&header, groups.chain([all]));
     if top.files_have_changed { format!("{table}{CHANGED}\n") } else { table }
 }
 
-fn measures(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 5] {
+fn measure_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 5] {
     let sum = has.sum;
-    let bytes = scaled(sum.bytes as f64, "B");
-    [count(sum.flows), count(sum.packets), count(sum.bytes), bytes, ordered_by(has, total, order)]
+    let bytes = format_scaled(sum.bytes as f64, "B");
+    [
+        format_count(sum.flows),
+        format_count(sum.packets),
+        format_count(sum.bytes),
+        bytes,
+        order_value_text(has, total, order),
+    ]
 }
 
 #[cfg(test)]
@@ -143,14 +151,14 @@ mod tests {
                 files_have_changed,
                 ..TopAnswer::default()
             };
-            text(&arguments.by, &top, TopOrder::Bytes)
+            groups_table(&arguments.by, &top, TopOrder::Bytes)
         };
         assert!(shown(false, false).contains("all (12)"), "{}", shown(false, false));
         assert!(!shown(false, false).contains("files were removed"));
         assert!(shown(true, false).contains("all (about 12)"), "{}", shown(true, false));
         assert!(shown(false, true).contains("files were removed"));
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
-        assert_eq!(json(by.parts(), &group(), true)["files_have_changed"], true);
+        assert_eq!(group_object(by.parts(), &group(), true)["files_have_changed"], true);
     }
 
     fn group() -> TopGroup {
@@ -165,13 +173,13 @@ mod tests {
     fn a_name_with_a_comma_is_one_field_of_csv() {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
         let expected = "\"this machine, domain 7\",tcp,1,4,1000,0,500000000,500000000,8,16000,250";
-        assert_eq!(csv(by.parts(), &group()), expected);
+        assert_eq!(group_csv(by.parts(), &group()), expected);
     }
 
     #[test]
     fn programs_find_every_value_under_its_name() {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
-        let json = json(by.parts(), &group(), false);
+        let json = group_object(by.parts(), &group(), false);
         assert_eq!((&json["exporter"], &json["protocol"]), (&"this machine, domain 7".into(), &6.into()));
         assert_eq!((&json["packets"], &json["bits_per_second"]), (&4.into(), &16_000.into()));
     }

@@ -1,13 +1,13 @@
 //! Values of columns as people read them.
 
-use super::{exporter, moment};
-use crate::numbers::count;
+use super::{exporter_name, utc_time_text};
+use crate::numbers::format_count;
 use crate::protocols;
 use packetrig_flow::element::ElementKind;
 use packetrig_store::flows::RecordMaker;
 use packetrig_store::flows::cells::ColumnCells;
 use packetrig_store::flows::columns::FlowColumn;
-use packetrig_store::flows::filter::address;
+use packetrig_store::flows::filter::canonical_address;
 use packetrig_store::flows::grouping::{GroupPart, GroupValue};
 use packetrig_store::flows::json::mac_text;
 use packetrig_store::flows::tcp_flags;
@@ -16,32 +16,32 @@ use packetrig_store::flows::tcp_flags;
 pub(super) fn cell_text(column: &FlowColumn, cells: &ColumnCells, row: usize) -> String {
     match column.kind {
         // Files have zeros for an address that is not in the packet.
-        ElementKind::Address if cells.address(row) == [0; 16] => "–".to_owned(),
-        ElementKind::Address => address(cells.address(row)).to_string(),
-        ElementKind::Mac => mac_text(cells.mac(row)),
-        ElementKind::Word | ElementKind::Fields => cells.word(row).to_owned(),
+        ElementKind::Address if cells.address_at(row) == [0; 16] => "–".to_owned(),
+        ElementKind::Address => canonical_address(cells.address_at(row)).to_string(),
+        ElementKind::Mac => mac_text(cells.mac_at(row)),
+        ElementKind::Word | ElementKind::Fields => cells.word_at(row).to_owned(),
         ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
-            number_text(column, cells.number(row))
+            number_text(column, cells.number_at(row))
         }
     }
 }
 
 fn number_text(column: &FlowColumn, number: u64) -> String {
     match (column.name, column.kind) {
-        (_, ElementKind::Time) => moment(number),
+        (_, ElementKind::Time) => utc_time_text(number),
         (_, ElementKind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
-        ("protocolIdentifier", _) => protocol(number),
-        ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::letters(number),
-        ("flowEndReason", _) => reason(number).to_owned(),
+        ("protocolIdentifier", _) => protocol_name(number),
+        ("tcpControlBits" | "reverseTcpControlBits", _) => tcp_flags::flag_letters(number),
+        ("flowEndReason", _) => end_reason(number).to_owned(),
         // Numbers without a unit are identifiers, such as ports: blanks between their digits would be wrong.
         _ if column.unit.is_empty() => number.to_string(),
-        _ => count(number),
+        _ => format_count(number),
     }
 }
 
 /// The name of an IP protocol. The column has 64 bits in memory; a file could hold more than 8.
-pub(super) fn protocol(number: u64) -> String {
-    u8::try_from(number).map_or_else(|_| number.to_string(), protocols::name)
+pub(super) fn protocol_name(number: u64) -> String {
+    u8::try_from(number).map_or_else(|_| number.to_string(), protocols::protocol_name)
 }
 
 /// The value of a group in one part of its key.
@@ -49,13 +49,15 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
     match (part, value) {
         (GroupPart::Column(column), GroupValue::Number(number)) => number_text(column, *number),
         (_, GroupValue::Number(number)) => number.to_string(),
-        (_, GroupValue::Address(one)) => address(*one).to_string(),
+        (_, GroupValue::Address(one)) => canonical_address(*one).to_string(),
         (_, GroupValue::Mac(mac)) => mac_text(*mac),
         (_, GroupValue::Word(word)) => word.clone(),
-        (_, GroupValue::Pair(one, other)) => format!("{} <-> {}", address(*one), address(*other)),
-        (_, GroupValue::Port(protocol, port)) => format!("{}/{port}", protocols::name(*protocol)),
+        (_, GroupValue::Pair(one, other)) => {
+            format!("{} <-> {}", canonical_address(*one), canonical_address(*other))
+        }
+        (_, GroupValue::Port(protocol, port)) => format!("{}/{port}", protocols::protocol_name(*protocol)),
         (_, GroupValue::Exporter(address, domain)) => {
-            exporter(RecordMaker { exporter: *address, domain: *domain })
+            exporter_name(RecordMaker { exporter: *address, domain: *domain })
         }
     }
 }
@@ -72,7 +74,7 @@ pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Va
 }
 
 /// IANA's numbers of `flowEndReason`, in one word.
-pub(super) const fn reason(number: u64) -> &'static str {
+pub(super) const fn end_reason(number: u64) -> &'static str {
     match number {
         1 => "idle",
         2 => "active",

@@ -3,9 +3,9 @@
 use crate::args::CheckLog as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::numbers::count;
+use crate::numbers::format_count;
 use crate::output::CommandOutput;
-use crate::table::table;
+use crate::table::format_table;
 use packetrig_link::DIRECTIONS;
 use packetrig_link_io::log::{self, LogCheck, LogChecksums, LogDoubt, LogFinding};
 use std::path::Path;
@@ -13,20 +13,20 @@ use std::path::Path;
 /// Text of a cell with an unknown number.
 const UNKNOWN: &str = "unknown";
 
-pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let text = arguments.tap.as_deref().map(read).transpose()?;
+pub(super) fn check_log(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let text = arguments.tap.as_deref().map(read_counters).transpose()?;
     let tap = arguments.tap.as_deref().zip(text.as_deref());
-    let checked = log::check(&arguments.directory, tap)?;
+    let checked = log::check_log(&arguments.directory, tap)?;
     if arguments.json {
-        output.json(&serde_json::json!({
+        output.write_json(&serde_json::json!({
             "complete": is_complete(&checked),
-            "lost": checked.lost(),
+            "lost": checked.lost_copies(),
             "lost_in_all": checked.lost_in_all(),
-            "doubt": checked.doubt(),
+            "doubt": checked.find_doubt(),
             "log": checked,
         }))?;
     } else {
-        output.text(shown(&checked));
+        output.write_text(check_text(&checked));
     }
     Ok(match is_complete(&checked) {
         Some(true) => CommandExit::Ok,
@@ -35,8 +35,8 @@ pub(super) fn perform(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     })
 }
 
-fn read(file: &Path) -> Result<String, Error> {
-    std::fs::read_to_string(file).map_err(|source| Error::unreadable(file, source))
+fn read_counters(file: &Path) -> Result<String, Error> {
+    std::fs::read_to_string(file).map_err(|source| Error::unreadable_file(file, source))
 }
 
 /// Returns true if the log has every frame that it should have; `None` if that is unknown.
@@ -45,32 +45,32 @@ fn is_complete(checked: &LogCheck) -> Option<bool> {
     if checked.is_incomplete() {
         return Some(false);
     }
-    checked.doubt().is_none().then_some(true)
+    checked.find_doubt().is_none().then_some(true)
 }
 
-fn shown(checked: &LogCheck) -> String {
-    let mut text = table(
+fn check_text(checked: &LogCheck) -> String {
+    let mut text = format_table(
         &["", "frames"],
         [
-            super::row("written since the beginning", checked.written),
-            super::row("in files that exist", checked.frames),
-            super::row("in files removed by retention", checked.removed_frames),
-            super::row("dropped: kernel ring", checked.dropped_kernel),
-            super::row("dropped: our queue", checked.dropped_queue),
-            super::row("dropped: disk", checked.dropped_disk),
+            super::account_row("written since the beginning", checked.written),
+            super::account_row("in files that exist", checked.frames),
+            super::account_row("in files removed by retention", checked.removed_frames),
+            super::account_row("dropped: kernel ring", checked.dropped_kernel),
+            super::account_row("dropped: our queue", checked.dropped_queue),
+            super::account_row("dropped: disk", checked.dropped_disk),
         ],
     );
-    text.push_str(&super::trailers(checked.numbers));
+    text.push_str(&super::trailers_table(checked.numbers));
     text.push_str(&against_tap(checked));
-    let mut lines: Vec<String> = checked.findings.iter().map(words).collect();
+    let mut lines: Vec<String> = checked.findings.iter().map(finding_text).collect();
     if checked.open_files > 0 {
         lines.push(format!(
             "{} files are still being written, or were left by a killed log",
-            count(checked.open_files)
+            format_count(checked.open_files)
         ));
     }
-    lines.extend(checked.doubt().map(doubtful));
-    lines.push(compared(checked.checksums));
+    lines.extend(checked.find_doubt().map(doubt_text));
+    lines.push(checksums_text(checked.checksums));
     let verdict = match is_complete(checked) {
         // Every frame may still be there, but not as it was.
         Some(false) if is_only_changed(checked) => "no frame is known to be missing, but the log was changed",
@@ -78,7 +78,7 @@ fn shown(checked: &LogCheck) -> String {
         Some(false) => "the log is not complete",
         None => "no frame is known to be missing, but whether the log is complete is unknown",
     };
-    lines.push(format!("{} files: {verdict}", count(checked.files)));
+    lines.push(format!("{} files: {verdict}", format_count(checked.files)));
     text + &lines.join("\n") + "\n"
 }
 
@@ -92,7 +92,7 @@ fn is_only_changed(checked: &LogCheck) -> bool {
 }
 
 /// Describes the comparisons that were made, so that the reader knows which damage they can show.
-fn compared(checksums: LogChecksums) -> String {
+fn checksums_text(checksums: LogChecksums) -> String {
     let LogChecksums { files, files_without, lines, lines_without } = checksums;
     if files == 0 && lines == 0 {
         return "checked: the numbers of frames; no checksums: written by an older version, so a changed byte may be overlooked"
@@ -100,11 +100,11 @@ fn compared(checksums: LogChecksums) -> String {
     }
     let mut text = format!(
         "checked: the numbers of frames, and checksums of {} files and {} lines of the index",
-        count(files),
-        count(lines)
+        format_count(files),
+        format_count(lines)
     );
     if files_without + lines_without > 0 {
-        let (files, lines) = (count(files_without), count(lines_without));
+        let (files, lines) = (format_count(files_without), format_count(lines_without));
         text.extend([
             format!("; no checksums of {files} files and {lines} lines: written by an older version, so a changed byte"),
             " in them may be overlooked".to_owned(),
@@ -115,49 +115,55 @@ fn compared(checksums: LogChecksums) -> String {
 
 fn against_tap(checked: &LogCheck) -> String {
     let Some(tap) = checked.tap else { return String::new() };
-    let lost = checked.lost();
+    let lost = checked.lost_copies();
     let rows = (0..2).map(|way| {
         // If the loss of a direction is known, no trailer in the log means that no frame was seen, not that this is unknown.
-        let seen =
-            checked.numbers[way].map(|numbered| numbered.seen).or_else(|| lost[way].map(|_| 0)).map(count);
+        let seen = checked.numbers[way]
+            .map(|numbered| numbered.seen)
+            .or_else(|| lost[way].map(|_| 0))
+            .map(format_count);
         vec![
             DIRECTIONS[way].to_owned(),
-            count(tap[way].wanted),
-            tap[way].mirrored.map_or_else(|| UNKNOWN.to_owned(), count),
+            format_count(tap[way].wanted),
+            tap[way].mirrored.map_or_else(|| UNKNOWN.to_owned(), format_count),
             seen.unwrap_or_else(|| UNKNOWN.to_owned()),
-            lost[way].map_or_else(|| UNKNOWN.to_owned(), count),
+            lost[way].map_or_else(|| UNKNOWN.to_owned(), format_count),
         ]
     });
-    let text = table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
+    let text = format_table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
     match (checked.lost_in_all(), lost) {
         (Some(lost), [None, None]) => {
-            text + &format!("mirrored and not written, both directions: {}\n", count(lost))
+            text + &format!("mirrored and not written, both directions: {}\n", format_count(lost))
         }
         _ => text,
     }
 }
 
-fn doubtful(doubt: LogDoubt) -> String {
+fn doubt_text(doubt: LogDoubt) -> String {
     match doubt {
         // Doubts widen what is unknown; they never turn a complete log into an incomplete one.
         LogDoubt::Older { frames } => format!(
             "the log has {} frames more than the tap had counted: the counters were read before the log ended, \
                 or the log holds other frames too; read the counters after the log has ended",
-            count(frames)
+            format_count(frames)
         ),
         LogDoubt::Anew { times } => format!(
             "the tap restarted {} times during the log: its counters cover only the time since the last start, \
                 so losses cannot be told",
-            count(times)
+            format_count(times)
         ),
     }
 }
 
-fn words(finding: &LogFinding) -> String {
+fn finding_text(finding: &LogFinding) -> String {
     match finding {
         LogFinding::Gone { file } => format!("file {file} is in the index but missing"),
         LogFinding::Differs { file, said, found } => {
-            format!("file {file} holds {} frames, but the index says {}", count(*found), count(*said))
+            format!(
+                "file {file} holds {} frames, but the index says {}",
+                format_count(*found),
+                format_count(*said)
+            )
         }
         LogFinding::Changed { file } => {
             format!("file {file} was changed after it was written: its checksum is not the one in the index")

@@ -5,7 +5,7 @@ use crate::args::{
 };
 use crate::clamp::clamp_to_usize;
 use crate::error::Error;
-use crate::identity::entropy;
+use crate::identity::random_number;
 use packetrig_flow::GroupMark;
 use packetrig_flow::group::ElectionOptions;
 use packetrig_flow::parse::ParseOptions;
@@ -33,7 +33,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     if key.contains(&KeyPart::None) && key.len() > 1 {
         return Err(Error::Usage("--key none cannot be combined with other fields".into()));
     }
-    let group = group(arguments)?;
+    let group = group_mark(arguments)?;
     let table = TableOptions {
         capacity: arguments.flows,
         active: arguments.active,
@@ -43,25 +43,28 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
         vlan_in_key: key.contains(&KeyPart::Vlan),
         tunnel_in_key: key.contains(&KeyPart::Tunnel),
         // Secret and new for each process: with a known key, a sender could choose flows that all fall into one bucket.
-        hash_key: [entropy(), entropy()],
+        hash_key: [random_number(), random_number()],
         // This key is the user's: meters with the same one number flows alike.
-        flow_id_key: flow_id_key(arguments.flow_id_key.as_deref())?,
+        flow_id_key: read_flow_id_key(arguments.flow_id_key.as_deref())?,
         sampling: arguments.sample,
         group,
         begins_with_all: arguments.inputs.iter().any(|name| is_file(name)),
         ..TableOptions::default()
     };
-    let parse =
-        ParseOptions { depth: arguments.depth, hash_key: [entropy(), entropy()], ..ParseOptions::default() };
+    let parse = ParseOptions {
+        depth: arguments.depth,
+        hash_key: [random_number(), random_number()],
+        ..ParseOptions::default()
+    };
     let share = arguments.share.map(|share| share.0);
-    Ok(MeterOptions { input: input(arguments)?, parse, table, share, has_top: arguments.top })
+    Ok(MeterOptions { input: meter_input(arguments)?, parse, table, share, has_top: arguments.top })
 }
 
 /// Size limit of the file with the key of flow numbers.
 const LONGEST_KEY_FILE: u64 = 256;
 
 /// Reads the key of flow numbers from the file; zero without a file.
-fn flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
+fn read_flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
     let Some(path) = file else { return Ok([0; 2]) };
     let name = path.display();
     // Every user of the machine can read command lines.
@@ -77,7 +80,7 @@ fn flow_id_key(file: Option<&Path>) -> Result<[u64; 2], Error> {
 }
 
 /// The mark of a meter in a group. Refuses options that all meters of a group cannot share.
-fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
+fn group_mark(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     let Some((name, meter)) = arguments.of_group.group.as_ref().zip(arguments.of_group.member) else {
         return Ok(None);
     };
@@ -106,11 +109,11 @@ fn group(arguments: &Arguments) -> Result<Option<GroupMark>, Error> {
     }
     // Each item of SIM is of one packet, so it needs no history.
     let has_history = arguments.format == MeterFormat::Ipfix;
-    Ok(has_history.then(|| GroupMark { group: GroupMark::number(name), meter, lane: 0 }))
+    Ok(has_history.then(|| GroupMark { group: GroupMark::group_number(name), meter, lane: 0 }))
 }
 
 /// Time after its start at which a meter knows which flows began before.
-fn ready_after(arguments: &Arguments) -> Nanos {
+fn time_until_ready(arguments: &Arguments) -> Nanos {
     match arguments.format {
         // It knows from its first packet on, but the clocks of the others may be ahead.
         MeterFormat::Sim => CLOCKS,
@@ -125,7 +128,7 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
     let (Some(name), Some(meter), Some(first), Some(key)) = (group, member, peer.first(), peer_key) else {
         return Ok(None);
     };
-    let key = GroupKey::read(key).map_err(export::Error::from)?;
+    let key = GroupKey::from_file(key).map_err(export::Error::from)?;
     // One socket serves one address family, so the first peer decides which.
     let all = if first.0.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let listen =
@@ -133,7 +136,7 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
     let mut options = GroupOptions::new(name, key, *meter, listen);
     options.peers = peer.iter().map(|peer| peer.0).collect();
     options.interface.clone_from(&of_group.peer_interface);
-    options.orders = of_group.orders();
+    options.orders = of_group.role_orders();
     options.election = ElectionOptions {
         priority: of_group.priority,
         preempt: of_group.preempt,
@@ -144,11 +147,11 @@ pub(super) fn group_export(arguments: &Arguments) -> Result<Option<GroupExport>,
     Ok(Some(GroupExport {
         member: options,
         keep_bytes: clamp_to_usize(of_group.keep.0),
-        ready_after: ready_after(arguments),
+        ready_after: time_until_ready(arguments),
     }))
 }
 
-fn interface(name: &str) -> Result<PortLocation, Error> {
+fn parse_interface(name: &str) -> Result<PortLocation, Error> {
     if name.contains(',') {
         let why = "separate interfaces by spaces, not by commas";
         return Err(Error::Usage(format!("no interface or file is named {name}; {why}")));
@@ -156,7 +159,7 @@ fn interface(name: &str) -> Result<PortLocation, Error> {
     name.parse().map_err(|why| Error::Usage(format!("{why}, and there is no file of that name")))
 }
 
-fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
+fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let workers = usize::from(arguments.workers);
     if arguments.inputs.iter().all(|name| is_file(name)) {
         let files = arguments.inputs.iter().map(PathBuf::from).collect();
@@ -174,7 +177,7 @@ fn input(arguments: &Arguments) -> Result<MeterInput, Error> {
         ));
     }
     let locations: Vec<PortLocation> =
-        arguments.inputs.iter().map(|name| interface(name)).collect::<Result<_, _>>()?;
+        arguments.inputs.iter().map(|name| parse_interface(name)).collect::<Result<_, _>>()?;
     let mut seen = BTreeSet::new();
     if let Some(twice) = arguments.inputs.iter().find(|name| !seen.insert(*name)) {
         return Err(Error::Usage(format!("{twice} is given twice: its packets would be counted twice")));

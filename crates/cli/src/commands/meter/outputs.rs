@@ -5,12 +5,12 @@ use crate::args::{MeterArgs as Arguments, MeterFormat};
 use crate::clamp::clamp_to_usize;
 use crate::commands::flows::recover_before;
 use crate::error::Error;
-use crate::losses::losses_of;
+use crate::losses::sink_losses;
 use packetrig_flow::export::{AnnouncedInterface as Named, ExportFormat};
 use packetrig_flow_io::export::{
     self, ExportContent, ExportDestination, ExportTarget, ExportThread, TlsFiles,
 };
-use packetrig_flow_io::ledger::{MeterBooks, SinkCounts};
+use packetrig_flow_io::ledger::{MeterAccounts, SinkCounts};
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
 use packetrig_store::flows::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
@@ -37,16 +37,16 @@ pub(super) struct MeterOutputs {
 
 impl MeterOutputs {
     /// Opens all outputs, or none: after a failure, those that were opened are ended again.
-    pub(super) fn open(
+    pub(super) fn open_outputs(
         arguments: &Arguments,
         options: &MeterOptions,
-        books: &Arc<MeterBooks>,
+        accounts: &Arc<MeterAccounts>,
     ) -> Result<Self, Error> {
         let mut outputs = Self::default();
-        match outputs.open_all(arguments, options, books) {
+        match outputs.open_all(arguments, options, accounts) {
             Ok(()) => Ok(outputs),
             Err(error) => {
-                outputs.abandon(books);
+                outputs.abandon_all(accounts);
                 Err(error)
             }
         }
@@ -56,24 +56,24 @@ impl MeterOutputs {
         &mut self,
         arguments: &Arguments,
         options: &MeterOptions,
-        books: &Arc<MeterBooks>,
+        accounts: &Arc<MeterAccounts>,
     ) -> Result<(), Error> {
         // The directory is opened first and started last: opening fails most often, and threads need both to be open.
         let sink = arguments.directory.as_deref().map(open_directory).transpose()?;
         if !arguments.export.is_empty() {
-            self.export = Some(export(arguments, options, books)?);
+            self.export = Some(start_export(arguments, options, accounts)?);
         }
         if let Some((sink, to)) = sink.zip(arguments.directory.as_deref()) {
-            self.directory = Some(keep(sink, to, arguments.domain, books)?);
+            self.directory = Some(start_parquet_thread(sink, to, arguments.domain, accounts)?);
         }
         Ok(())
     }
 
     /// Ends the outputs of a meter that did not start: without senders, their queues close. Their own failures are dropped, because
     /// the reason for the end is another one.
-    pub(super) fn abandon(self, books: &MeterBooks) {
-        drop(books.take_channels());
-        drop(self.join());
+    pub(super) fn abandon_all(self, accounts: &MeterAccounts) {
+        drop(accounts.take_channels());
+        drop(self.join_threads());
     }
 
     /// Returns true if all records are sent, stored or lost.
@@ -83,9 +83,9 @@ impl MeterOutputs {
     }
 
     /// Waits until all records are sent or stored; returns a message for each thread that panicked.
-    pub(super) fn join(self) -> Vec<String> {
+    pub(super) fn join_threads(self) -> Vec<String> {
         let mut failures = Vec::new();
-        if self.export.is_some_and(|export| !export.join().1) {
+        if self.export.is_some_and(|export| !export.join_threads().1) {
             failures.push("a thread that exports records panicked: this is a bug in packetrig".to_owned());
         }
         if self.directory.is_some_and(|thread| thread.join().is_err()) {
@@ -96,10 +96,10 @@ impl MeterOutputs {
     }
 }
 
-fn export(
+fn start_export(
     arguments: &Arguments,
     options: &MeterOptions,
-    books: &Arc<MeterBooks>,
+    accounts: &Arc<MeterAccounts>,
 ) -> Result<ExportThread, Error> {
     let content = match arguments.format {
         MeterFormat::Ipfix => ExportContent::Records(ExportFormat::Ipfix),
@@ -132,27 +132,27 @@ fn export(
         group,
         flush_after,
         sampling: arguments.sample,
-        interfaces: interfaces(&options.input)?,
+        interfaces: interface_names(&options.input)?,
         backlog_bytes: queue_bytes - common_bytes,
         tls,
         ..export::MeterExport::default()
     };
-    let (queue, incoming) = export::queue(common_bytes, books.patience());
-    let ledger = Arc::clone(books);
-    let thread = export::spawn(&export, incoming, move || ledger.ledger())?;
-    books.set_export(queue, content == ExportContent::Sim, thread.watch());
-    if let Some(seat) = thread.group() {
-        books.set_group(seat.clone());
+    let (queue, incoming) = export::open_queue(common_bytes, accounts.backpressure());
+    let ledger = Arc::clone(accounts);
+    let thread = export::spawn_export(&export, incoming, move || ledger.current_ledger())?;
+    accounts.set_export(queue, content == ExportContent::Sim, thread.watch_counts());
+    if let Some(group_role) = thread.role_handle() {
+        accounts.set_group(group_role.clone());
     }
     Ok(thread)
 }
 
 /// Names of the interfaces, for options records: flow records have only their numbers.
-fn interfaces(input: &MeterInput) -> Result<Vec<Named>, Error> {
+fn interface_names(input: &MeterInput) -> Result<Vec<Named>, Error> {
     let MeterInput::Interfaces(locations, _) = input else { return Ok(Vec::new()) };
     let mut named = Vec::new();
     for location in locations {
-        let InterfaceCounts { index, name, .. } = InterfaceCounts::open(location)?;
+        let InterfaceCounts { index, name, .. } = InterfaceCounts::start_counting(location)?;
         named.push(Named { index, name: location.interface.clone(), description: name });
     }
     Ok(named)
@@ -165,26 +165,33 @@ fn open_directory(to: &Path) -> Result<ParquetSink, Error> {
 }
 
 /// Starts the thread that writes Parquet files.
-fn keep(sink: ParquetSink, to: &Path, domain: u32, books: &Arc<MeterBooks>) -> Result<JoinHandle<()>, Error> {
+fn start_parquet_thread(
+    sink: ParquetSink,
+    to: &Path,
+    domain: u32,
+    books: &Arc<MeterAccounts>,
+) -> Result<JoinHandle<()>, Error> {
     let kept = Arc::<Mutex<KeptState>>::default();
     let account = Arc::clone(&kept);
-    let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).counts());
+    let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).sink_counts());
     let batches = books.add_sink(to.display().to_string(), account);
-    let books = Arc::clone(books);
+    let accounts = Arc::clone(books);
     let source = RecordMaker { domain, ..RecordMaker::default() };
-    let mut keeper = OutputKeeper { sink, source, kept, books, ledger_ns: 0 };
+    let mut keeper = OutputKeeper { sink, source, kept, accounts, ledger_ns: 0 };
     let thread = std::thread::Builder::new().name("parquet".into());
     let started = thread.spawn(move || {
         loop {
             match batches.recv_timeout(TICK) {
-                Ok(WorkerBatch::Records(records)) => keeper.note(|sink| sink.write(&records, source)),
+                Ok(WorkerBatch::Records(records)) => {
+                    keeper.write_and_publish(|sink| sink.write_records(&records, source))
+                }
                 // Packet events are for the export only.
                 Ok(WorkerBatch::Sim(_)) => {}
                 Err(error) if error.is_timeout() => {}
                 // The last worker has dropped its end of the queue.
-                Err(_) => return keeper.close(),
+                Err(_) => return keeper.close_files(),
             }
-            keeper.tick();
+            keeper.tick_sink();
         }
     });
     started.map_err(|error| packetrig_flow_io::Error::Thread(error).into())
@@ -199,12 +206,12 @@ struct KeptState {
 }
 
 impl KeptState {
-    fn counts(&self) -> SinkCounts {
+    fn sink_counts(&self) -> SinkCounts {
         let KeptCounts { stored, waiting, file_bytes, .. } = self.kept;
         SinkCounts {
             stored,
             waiting,
-            losses: losses_of(&self.kept),
+            losses: sink_losses(&self.kept),
             file_bytes,
             failure: self.failure.clone(),
         }
@@ -216,17 +223,20 @@ struct OutputKeeper {
     sink: ParquetSink,
     source: RecordMaker,
     kept: Arc<Mutex<KeptState>>,
-    books: Arc<MeterBooks>,
+    accounts: Arc<MeterAccounts>,
     ledger_ns: u64,
 }
 
 impl OutputKeeper {
-    fn note(&mut self, work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_store::flows::Error>) {
+    fn write_and_publish(
+        &mut self,
+        work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_store::flows::Error>,
+    ) {
         let done = work(&mut self.sink);
-        self.publish(self.sink.kept(), done);
+        self.publish_counts(self.sink.kept_counts(), done);
     }
 
-    fn publish(&self, kept: KeptCounts, done: Result<(), packetrig_store::flows::Error>) {
+    fn publish_counts(&self, kept: KeptCounts, done: Result<(), packetrig_store::flows::Error>) {
         let mut state = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         state.kept = kept;
         if let Err(error) = done {
@@ -234,25 +244,25 @@ impl OutputKeeper {
         }
     }
 
-    fn tick(&mut self) {
+    fn tick_sink(&mut self) {
         let now_ns = clock::monotonic_ns();
         if now_ns >= self.ledger_ns + LEDGER_NS {
             self.ledger_ns = now_ns;
-            self.ledger();
+            self.store_ledger();
         }
-        self.note(|sink| sink.tick(MonoTime::from_nanos(now_ns)));
+        self.write_and_publish(|sink| sink.on_tick(MonoTime::from_nanos(now_ns)));
     }
 
-    fn ledger(&mut self) {
-        let ledger = self.books.ledger();
+    fn store_ledger(&mut self) {
+        let ledger = self.accounts.current_ledger();
         let source = self.source;
-        self.note(|sink| sink.ledger(&ledger, source, clock::wall_clock_ns()));
+        self.write_and_publish(|sink| sink.write_ledger(&ledger, source, clock::wall_clock_ns()));
     }
 
     /// Stores the last ledger and closes the files.
-    fn close(mut self) {
-        self.ledger();
-        let (kept, closed) = self.sink.close();
-        self.publish(kept, closed);
+    fn close_files(mut self) {
+        self.store_ledger();
+        let (kept, closed) = self.sink.close_sink();
+        self.publish_counts(kept, closed);
     }
 }

@@ -1,13 +1,13 @@
 //! The ledger as text.
 
-use crate::numbers::{count, per_second, percent, scaled};
-use crate::table::table;
+use crate::numbers::{format_count, format_percent, format_scaled, per_second};
+use crate::table::format_table;
 use packetrig_flow_io::group::GroupReport;
-use packetrig_flow_io::ledger::{LedgerLine, LedgerReport, OutputReport, lines};
+use packetrig_flow_io::ledger::{LedgerLine, LedgerReport, OutputReport, ledger_lines};
 use packetrig_units::Nanos;
 
 /// One line of progress: totals, and rates since the last report.
-pub(super) fn line(report: &LedgerReport, last: Option<&LedgerReport>) -> String {
+pub(super) fn progress_line(report: &LedgerReport, last: Option<&LedgerReport>) -> String {
     let length = Nanos::new(report.elapsed_ns - last.map_or(0, |last| last.elapsed_ns));
     let now = &report.ledger;
     let before = last.map(|last| last.ledger).unwrap_or_default();
@@ -16,64 +16,67 @@ pub(super) fn line(report: &LedgerReport, last: Option<&LedgerReport>) -> String
     let flows = now.packets.flows - before.packets.flows;
     let mut text = format!(
         "{} packets ({}, {}), {} flows ({})",
-        count(now.packets.seen),
-        scaled(per_second(seen, length), "packets/s"),
-        scaled(per_second(bytes, length) * 8.0, "bit/s"),
-        count(now.packets.flows),
-        scaled(per_second(flows, length), "flows/s"),
+        format_count(now.packets.seen),
+        format_scaled(per_second(seen, length), "packets/s"),
+        format_scaled(per_second(bytes, length) * 8.0, "bit/s"),
+        format_count(now.packets.flows),
+        format_scaled(per_second(flows, length), "flows/s"),
     );
-    for line in lines(now).into_iter().filter(|line| line.is_loss) {
+    for line in ledger_lines(now).into_iter().filter(|line| line.is_loss) {
         if let Some(packets) = line.packets.filter(|packets| *packets > 0) {
-            text.extend([", ", line.place, " ", line.what, ": ", &count(packets)]);
+            text.extend([", ", line.place, " ", line.what, ": ", &format_count(packets)]);
         }
     }
     text
 }
 
 /// The final result: one row per account, and one per output.
-pub(super) fn result(inputs: &str, report: &LedgerReport) -> String {
+pub(super) fn result_text(inputs: &str, report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let elapsed = Nanos::new(report.elapsed_ns);
     let mut text = format!(
         "{inputs}: {} packets, {} of frames, {} flows, {} records in {:.3} s ({})\n",
-        count(packets.seen),
-        scaled(packets.seen_bytes as f64, "B"),
-        count(packets.flows),
-        count(packets.records),
+        format_count(packets.seen),
+        format_scaled(packets.seen_bytes as f64, "B"),
+        format_count(packets.flows),
+        format_count(packets.records),
         elapsed.as_secs_f64(),
-        scaled(per_second(packets.seen, elapsed), "packets/s"),
+        format_scaled(per_second(packets.seen, elapsed), "packets/s"),
     );
-    text.push_str(&table(&["", "", "packets", ""], lines(&report.ledger).iter().map(row)));
-    text.push_str(&notes(report));
-    text.extend(report.group.iter().map(of_group));
+    text.push_str(&format_table(
+        &["", "", "packets", ""],
+        ledger_lines(&report.ledger).iter().map(ledger_row),
+    ));
+    text.push_str(&notes_text(report));
+    text.extend(report.group.iter().map(group_text));
     if !report.outputs.is_empty() {
         let header = ["output", "records", "lost", "messages", "size"];
-        text.push_str(&table(&header, report.outputs.iter().map(output_row)));
+        text.push_str(&format_table(&header, report.outputs.iter().map(output_row)));
     }
     text.extend(report.outputs.iter().flat_map(OutputReport::loss_lines).map(|line| line + "\n"));
     text
 }
 
 /// Roles of the meters of a group, and the packets that each has seen.
-fn of_group(group: &GroupReport) -> String {
+fn group_text(group: &GroupReport) -> String {
     let role = match (&group.term, group.is_ready) {
         (Some(term), _) => format!("active in term {term}"),
         (None, true) => "standby".to_owned(),
         (None, false) => "standby, not ready yet".to_owned(),
     };
-    let switches = count(group.switch_count);
+    let switches = format_count(group.switch_count);
     let mut text =
         format!("group {}: meter {} is {role}; {switches} changes of role\n", group.name, group.meter);
-    let own = [format!("meter {}", group.meter), "this one".to_owned(), count(group.packets)];
+    let own = [format!("meter {}", group.meter), "this one".to_owned(), format_count(group.packets)];
     let peers = group.peers.iter().map(|peer| {
         let state = match (peer.is_alive, peer.is_active) {
             (false, _) => "silent",
             (true, true) => "active",
             (true, false) => "standby",
         };
-        [format!("meter {}", peer.meter), state.to_owned(), count(peer.packets)]
+        [format!("meter {}", peer.meter), state.to_owned(), format_count(peer.packets)]
     });
-    text.push_str(&table(
+    text.push_str(&format_table(
         &["group", "", "packets of its copy"],
         [own].into_iter().chain(peers).map(Vec::from),
     ));
@@ -92,22 +95,22 @@ fn output_row(output: &OutputReport) -> Vec<String> {
     let has_messages = counts.messages > 0 || counts.sent.records == 0;
     vec![
         output.to.clone(),
-        count(counts.sent.records),
-        count(output.losses.total().records),
-        if has_messages { count(counts.messages) } else { "–".to_owned() },
-        scaled(counts.message_bytes as f64, "B"),
+        format_count(counts.sent.records),
+        format_count(output.losses.total_records().records),
+        if has_messages { format_count(counts.messages) } else { "–".to_owned() },
+        format_scaled(counts.message_bytes as f64, "B"),
     ]
 }
 
-fn row(line: &LedgerLine) -> Vec<String> {
-    let packets = line.packets.map_or_else(|| "–".to_owned(), count);
+fn ledger_row(line: &LedgerLine) -> Vec<String> {
+    let packets = line.packets.map_or_else(|| "–".to_owned(), format_count);
     let share = line.packets.filter(|packets| line.is_loss && *packets > 0);
-    let share = share.map_or_else(String::new, |packets| percent(packets, line.of));
+    let share = share.map_or_else(String::new, |packets| format_percent(packets, line.of));
     vec![line.place.to_owned(), line.what.to_owned(), packets, share]
 }
 
 /// Remarks on the metering as a whole.
-fn notes(report: &LedgerReport) -> String {
+fn notes_text(report: &LedgerReport) -> String {
     let packets = &report.ledger.packets;
     let said = [
         (
@@ -126,6 +129,6 @@ fn notes(report: &LedgerReport) -> String {
         (packets.backwards, "packets had an earlier time than a packet before them in their flow"),
     ];
     let said = said.into_iter().filter(|(times, _)| *times > 0);
-    let said = said.map(|(times, what)| format!("{} {what}\n", count(times)));
+    let said = said.map(|(times, what)| format!("{} {what}\n", format_count(times)));
     said.chain(report.remarks.iter().map(|remark| format!("{remark}\n"))).collect()
 }

@@ -1,12 +1,12 @@
 //! The screen of `--top`: rates, the ledger, and the largest flows of the last second.
 
 use super::show;
-use crate::numbers::{per_second, scaled};
-use crate::table::table;
+use crate::numbers::{format_scaled, per_second};
+use crate::table::format_table;
 use packetrig_flow::FlowKey;
 use packetrig_flow_io::RunningMeter;
 use packetrig_flow_io::ledger::LedgerReport;
-use packetrig_flow_io::top::{TopBoard, TrafficShare, largest};
+use packetrig_flow_io::top::{TopBoard, TrafficShare, largest_flows};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -26,38 +26,46 @@ impl TopScreen {
     }
 
     /// Text of the screen for this second.
-    pub(super) fn draw(&mut self, meter: &RunningMeter, report: &LedgerReport) -> String {
+    pub(super) fn draw_screen(&mut self, meter: &RunningMeter, report: &LedgerReport) -> String {
         // Taking empties the boards of the workers: they show the traffic since the last screen.
-        let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(TopBoard::take);
-        let flows = largest(noted, MOST);
+        let noted = meter
+            .worker_statuses()
+            .iter()
+            .filter_map(|status| status.board.as_ref())
+            .map(TopBoard::take_flows);
+        let flows = largest_flows(noted, MOST);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
         let length = Nanos::new(report.elapsed_ns - before);
         let clear = if self.is_terminal { CLEAR } else { "" };
         let elapsed = Nanos::new(report.elapsed_ns).as_secs_f64();
-        let line = show::line(report, self.last.as_ref());
-        let rows = flows.iter().map(|flow| row(flow, length));
-        let flows = table(&["flow", "protocol", "rate", "packets"], rows);
+        let line = show::progress_line(report, self.last.as_ref());
+        let rows = flows.iter().map(|flow| flow_row(flow, length));
+        let flows = format_table(&["flow", "protocol", "rate", "packets"], rows);
         self.last = Some(report.clone());
         format!("{clear}{elapsed:>7.1} s  {line}\n\n{flows}\n")
     }
 }
 
-fn row((key, share): &(FlowKey, TrafficShare), length: Nanos) -> Vec<String> {
+fn flow_row((key, share): &(FlowKey, TrafficShare), length: Nanos) -> Vec<String> {
     vec![
-        format!("{} <-> {}", end(key.source, key.source_port), end(key.destination, key.destination_port)),
-        protocol(key.protocol),
-        scaled(per_second(share.bytes, length) * 8.0, "bit/s"),
-        scaled(per_second(share.packets, length), "packets/s"),
+        format!(
+            "{} <-> {}",
+            endpoint_text(key.source, key.source_port),
+            endpoint_text(key.destination, key.destination_port)
+        ),
+        protocol_name(key.protocol),
+        format_scaled(per_second(share.bytes, length) * 8.0, "bit/s"),
+        format_scaled(per_second(share.packets, length), "packets/s"),
     ]
 }
 
-fn end(address: [u8; 16], port: u16) -> String {
+fn endpoint_text(address: [u8; 16], port: u16) -> String {
     let address = Ipv6Addr::from(address);
     let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
     if port == 0 { address.to_string() } else { SocketAddr::new(address, port).to_string() }
 }
 
-fn protocol(number: u8) -> String {
+fn protocol_name(number: u8) -> String {
     let name = match number {
         1 => "ICMP",
         6 => "TCP",
@@ -81,7 +89,7 @@ mod tests {
         key.source[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 1]);
         key.destination[..2].copy_from_slice(&[0x20, 1]);
         key.destination[15] = 9;
-        let shown = row(&(key, TrafficShare { packets: 2, bytes: 250 }), Nanos::from_secs(2));
+        let shown = flow_row(&(key, TrafficShare { packets: 2, bytes: 250 }), Nanos::from_secs(2));
         assert_eq!(shown, ["198.18.0.1:53 <-> 2001::9", "UDP", "1 kbit/s", "1 packets/s"]);
     }
 }

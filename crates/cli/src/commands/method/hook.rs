@@ -24,7 +24,7 @@ pub(super) struct ShellCommands {
 
 impl ShellCommands {
     /// Prepares the device for a trial.
-    pub(super) fn prepare(&self, device: u8) -> Result<(), Error> {
+    pub(super) fn prepare_device(&self, device: u8) -> Result<(), Error> {
         run_if_given(self.before.get(usize::from(device)).and_then(Option::as_ref))
     }
 
@@ -32,14 +32,14 @@ impl ShellCommands {
     pub(super) fn arm_event(&self, after: Nanos) -> Option<ArmedHook> {
         let command = self.event.clone()?;
         let (start, started) = channel();
-        let thread = thread::spawn(move || run_at(&command, &started, after));
+        let thread = thread::spawn(move || run_when_due(&command, &started, after));
         Some(ArmedHook { start, thread })
     }
 
     /// Ends a trial with an event, also a failed trial: an event that was caused is undone. Returns the time of the event after
     /// the first frame; `None` if the trial ended before it.
     pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<Nanos>, Error> {
-        let caused = hook.finish();
+        let caused = hook.join_thread();
         if !matches!(caused, Ok(None)) {
             run_if_given(self.undo.as_ref())?;
         }
@@ -48,7 +48,7 @@ impl ShellCommands {
 }
 
 fn run_if_given(command: Option<&String>) -> Result<(), Error> {
-    command.map_or(Ok(()), |command| run(command).map_err(Error::Usage))
+    command.map_or(Ok(()), |command| run_shell(command).map_err(Error::Usage))
 }
 
 /// A hook that waits for the start of its trial.
@@ -59,12 +59,12 @@ pub(super) struct ArmedHook {
 
 impl ArmedHook {
     /// Sets the time of the first frame. A later call moves a start that has not come yet.
-    pub(super) fn start(&self, at: MonoTime) {
+    pub(super) fn set_start(&self, at: MonoTime) {
         // Sending fails only if the thread has ended, and then it has run the command.
         self.start.send(at).unwrap_or_default();
     }
 
-    fn finish(self) -> Result<Option<Nanos>, Error> {
+    fn join_thread(self) -> Result<Option<Nanos>, Error> {
         drop(self.start);
         match self.thread.join() {
             Ok(caused) => caused.map_err(Error::Usage),
@@ -74,7 +74,7 @@ impl ArmedHook {
 }
 
 /// Runs the command when it is due. Returns its start after the first frame; `None` if the trial was over before.
-fn run_at(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<Option<Nanos>, String> {
+fn run_when_due(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<Option<Nanos>, String> {
     let Ok(mut first) = started.recv() else { return Ok(None) };
     loop {
         let left = (first + after).since(MonoTime::from_nanos(clock::monotonic_ns()));
@@ -86,11 +86,11 @@ fn run_at(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Result<O
         }
     }
     let begun = MonoTime::from_nanos(clock::monotonic_ns());
-    run(command)?;
+    run_shell(command)?;
     Ok(Some(begun.since(first)))
 }
 
-fn run(command: &str) -> Result<(), String> {
+fn run_shell(command: &str) -> Result<(), String> {
     let mut shell = Command::new("/bin/sh");
     // Without `null`, `output` would collect the command's standard output in memory for nothing.
     let ended = shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::null()).output();

@@ -5,7 +5,7 @@
 
 use super::traffic::DeviceTraffic;
 use super::watch::{NextTrial, TestWatcher};
-use super::{MethodHead, ResultCopies, TestEnd, TestSetup, begin};
+use super::{MethodHead, ResultCopies, TestEnd, TestSetup, begin_test};
 use crate::args::FleetPlace as FleetArgs;
 use crate::document::PlanText;
 use crate::error::Error;
@@ -121,7 +121,7 @@ struct TrialsAndTime {
 
 impl From<RehearsedCost> for TrialsAndTime {
     fn from(cost: RehearsedCost) -> Self {
-        Self { trials: cost.trials, time_ns: cost.total() }
+        Self { trials: cost.trials, time_ns: cost.total_time() }
     }
 }
 
@@ -158,7 +158,7 @@ impl ServedTest {
         Self { progress: Mutex::new(progress), is_stopped: AtomicBool::new(false) }
     }
 
-    fn progress(&self) -> MutexGuard<'_, TestProgress> {
+    fn lock_progress(&self) -> MutexGuard<'_, TestProgress> {
         // No panic can leave it half changed: each change is an assignment.
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,14 +186,14 @@ impl MethodRunner {
         Self { terms, rights, tests: Mutex::default() }
     }
 
-    fn start_test(&self, request: Value) -> Result<TestProgress, TestRefusal> {
-        let mut tests = self.tests();
-        if let Some(running) = tests.by_id.values().find(|test| !test.progress().state.is_final()) {
-            return Err(TestRefusal::Busy(running.progress().id.clone()));
+    fn launch_test(&self, request: Value) -> Result<TestProgress, TestRefusal> {
+        let mut tests = self.lock_tests();
+        if let Some(running) = tests.by_id.values().find(|test| !test.lock_progress().state.is_final()) {
+            return Err(TestRefusal::Busy(running.lock_progress().id.clone()));
         }
-        let started = self.rights.run(|| start(&self.terms, request)).map_err(Error::from)?;
+        let started = self.rights.run_job(|| start_served_test(&self.terms, request)).map_err(Error::from)?;
         let StartedTest { test, thread } = started?;
-        let progress = test.progress().clone();
+        let progress = test.lock_progress().clone();
         tests.by_id.insert(progress.id.clone(), test);
         // The thread that this replaces has ended, because its test has.
         tests.thread = Some(thread);
@@ -205,9 +205,9 @@ impl MethodRunner {
     }
 
     /// Stops the test in progress and waits until it has ended.
-    pub(crate) fn finish(&self) {
+    pub(crate) fn stop_and_wait(&self) {
         let thread = {
-            let mut tests = self.tests();
+            let mut tests = self.lock_tests();
             tests.by_id.values().for_each(|test| test.is_stopped.store(true, Ordering::Release));
             tests.thread.take()
         };
@@ -217,18 +217,18 @@ impl MethodRunner {
         }
     }
 
-    fn test(&self, id: &str) -> Option<Arc<ServedTest>> {
-        self.tests().by_id.get(id).cloned()
+    fn find_test(&self, id: &str) -> Option<Arc<ServedTest>> {
+        self.lock_tests().by_id.get(id).cloned()
     }
 
-    fn tests(&self) -> MutexGuard<'_, StartedTests> {
+    fn lock_tests(&self) -> MutexGuard<'_, StartedTests> {
         self.tests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl MethodService for MethodRunner {
-    fn start(&self, request: Value) -> Result<Value, MethodRefusal> {
-        let started = self.start_test(request).map_err(|refusal| {
+    fn start_method(&self, request: Value) -> Result<Value, MethodRefusal> {
+        let started = self.launch_test(request).map_err(|refusal| {
             let text = packetrig_units::message_with_causes(&refusal);
             match refusal {
                 TestRefusal::Invalid(_) => MethodRefusal::Invalid(text),
@@ -236,29 +236,29 @@ impl MethodService for MethodRunner {
                 TestRefusal::Failed(_) => MethodRefusal::Failed(text),
             }
         })?;
-        Ok(as_json(&started))
+        Ok(progress_json(&started))
     }
 
-    fn list(&self) -> Vec<Value> {
-        self.tests().by_id.values().map(|test| as_json(&test.progress())).collect()
+    fn list_methods(&self) -> Vec<Value> {
+        self.lock_tests().by_id.values().map(|test| progress_json(&test.lock_progress())).collect()
     }
 
-    fn progress(&self, id: &str) -> Option<Value> {
-        self.test(id).map(|test| as_json(&test.progress()))
+    fn method_state(&self, id: &str) -> Option<Value> {
+        self.find_test(id).map(|test| progress_json(&test.lock_progress()))
     }
 
-    fn stop(&self, id: &str) -> Option<Value> {
-        let test = self.test(id)?;
+    fn stop_method(&self, id: &str) -> Option<Value> {
+        let test = self.find_test(id)?;
         test.is_stopped.store(true, Ordering::Release);
-        let mut progress = test.progress();
+        let mut progress = test.lock_progress();
         if progress.state == TestState::Running {
             progress.state = TestState::Stopping;
         }
-        Some(as_json(&progress))
+        Some(progress_json(&progress))
     }
 }
 
-fn as_json(progress: &TestProgress) -> Value {
+fn progress_json(progress: &TestProgress) -> Value {
     // Numbers, texts and lists only, which always become JSON.
     serde_json::to_value(progress).unwrap_or_default()
 }
@@ -275,7 +275,7 @@ struct StartedTest {
 }
 
 /// Reads the request, begins the test and starts its thread.
-fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
+fn start_served_test(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRefusal> {
     let mut request: TestRequest =
         serde_json::from_value(request).map_err(|error| TestRefusal::Invalid(error.to_string()))?;
     for plan in &mut request.plans {
@@ -292,13 +292,13 @@ fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRef
         ..TestSetup::default()
     };
     let store = terms.store.clone();
-    let running = begin(MethodHead::new(request.name, options, setup), store.as_deref())?;
+    let running = begin_test(MethodHead::new(request.name, options, setup), store.as_deref())?;
     let test = Arc::new(ServedTest::new(&running.head));
     let of_thread = Arc::clone(&test);
     let thread = Builder::new().name("method".to_owned()).spawn(move || {
         let kept = ResultCopies { out: None, page: PageChoice::Write };
         let mut watcher = ProgressWatcher(&of_thread);
-        carry_out(&of_thread, || running.carry_out(store.as_deref(), kept, &mut watcher));
+        carry_out_guarded(&of_thread, || running.carry_out(store.as_deref(), kept, &mut watcher));
     });
     let thread =
         thread.map_err(|error| TestRefusal::Failed(packetrig_fleet_io::Error::Thread(error).into()))?;
@@ -306,7 +306,7 @@ fn start(terms: &ServedTestTerms, request: Value) -> Result<StartedTest, TestRef
 }
 
 /// Does the work of a test and records its end, also after a panic: otherwise the test would stay `running` and block all others.
-fn carry_out(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
+fn carry_out_guarded(test: &ServedTest, work: impl FnOnce() -> Result<TestEnd, Error>) {
     // After a panic, only the progress is used, and that is whole after each of its changes.
     let ended = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(ended) => ended.map_err(|error| packetrig_units::message_with_causes(&error)),
@@ -327,7 +327,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 
 /// Records the end of a test in its progress.
 fn note_end(test: &ServedTest, ended: Result<TestEnd, String>) {
-    let mut progress = test.progress();
+    let mut progress = test.lock_progress();
     progress.trial = None;
     progress.to_go = None;
     match ended {
@@ -361,7 +361,9 @@ fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
         let text = "it needs a shell command, and the API runs none; start it with `packetrig test`";
         return Err(TestRefusal::Invalid(format!("options: {text}")));
     }
-    options.start().map_err(|error| TestRefusal::Invalid(packetrig_units::message_with_causes(&error)))?;
+    options
+        .start_method()
+        .map_err(|error| TestRefusal::Invalid(packetrig_units::message_with_causes(&error)))?;
     Ok(options)
 }
 
@@ -398,9 +400,9 @@ fn check_plans(
         refuse_files(number, plan)?;
         let document =
             PlanText { name: "the plan".to_owned(), text: plan.to_string(), is_from_options: false };
-        let device = DeviceTraffic::of_document(document, &fleet, link)
+        let device = DeviceTraffic::from_document(document, &fleet, link)
             .map_err(|error| TestRefusal::Invalid(packetrig_units::message_with_causes(&error)))?;
-        if device.fleet(&fleet)?.is_some() != terms.fleet.is_some() {
+        if device.find_fleet(&fleet)?.is_some() != terms.fleet.is_some() {
             let text =
                 "plans: a port is not on this machine; `packetrig serve --on-fleet` serves those of a fleet";
             return Err(TestRefusal::Invalid(text.to_owned()));
@@ -429,17 +431,17 @@ impl TestWatcher for ProgressWatcher<'_> {
 
     fn begin_trial(&mut self, trial: &NextTrial<'_>) {
         // Computed before the lock is taken: it rehearses the method to its end several times.
-        let to_go = trial.options.to_go(trial.method).ok().map(TestToGo::from);
-        let mut progress = self.0.progress();
+        let to_go = trial.options.remaining_cost(trial.method).ok().map(TestToGo::from);
+        let mut progress = self.0.lock_progress();
         progress.trials = trial.number - 1;
         progress.trial = Some(trial.order.clone());
-        progress.known = trial.method.progress();
-        progress.result = Some(trial.method.result());
+        progress.known = trial.method.describe_progress();
+        progress.result = Some(trial.method.result_so_far());
         progress.to_go = to_go;
     }
 
     fn end_trial(&mut self, _: &TrialResult) {
-        self.0.progress().trials += 1;
+        self.0.lock_progress().trials += 1;
     }
 
     fn leave_unfinished(&mut self, _: &str) {}

@@ -1,13 +1,13 @@
 //! Output of a test: its progress on standard error, and its result as tables, JSON, CSV, JUnit XML and Markdown.
 
 use super::MethodHead;
-use super::bench::TrialBench;
+use super::trial_runner::TrialRunner;
 use super::watch::NextTrial;
 use crate::args::MethodTerms;
 use crate::exit::CommandExit;
-use crate::numbers::{count, percent};
-use crate::output::{CommandOutput, remark};
-use crate::table::table;
+use crate::numbers::{format_count, format_percent};
+use crate::output::{CommandOutput, print_remark};
+use crate::table::format_table;
 use packetrig_method::journal::JournalEntry;
 use packetrig_method::tables::{ResultTable, tabulate_plan};
 use packetrig_method::{
@@ -34,7 +34,7 @@ pub(super) enum MethodForm {
 }
 
 impl MethodForm {
-    pub(super) const fn of(terms: &MethodTerms) -> Self {
+    pub(super) const fn from_terms(terms: &MethodTerms) -> Self {
         if terms.json {
             Self::Json
         } else if terms.csv {
@@ -77,22 +77,22 @@ impl StoredTest {
     pub(super) fn new(
         head: &MethodHead,
         session: &MethodSession<StartedMethod>,
-        bench: &TrialBench,
+        runner: &TrialRunner,
         trials: &[JournalEntry],
     ) -> Self {
-        let report = session.method().report(&head.options).with_senders(bench.senders());
+        let report = session.method().build_report(&head.options).with_senders(runner.loaded_senders());
         Self {
             packetrig_version: head.packetrig_version.clone(),
             id: head.id.clone(),
             name: head.name.clone(),
             started_wall_ns: head.started_wall_ns,
-            kernel: kernel::release(),
-            ports: bench.ports.clone(),
-            trials: session.trials(),
+            kernel: kernel::release_name(),
+            ports: runner.ports.clone(),
+            trials: session.trial_count(),
             took_ns: time_of_trials(&head.options, trials),
-            verdict: word(report.judgement.verdict).to_owned(),
-            figures: report.result.figures(),
-            tables: report.tables(),
+            verdict: verdict_name(report.judgement.verdict).to_owned(),
+            figures: report.result.report_figures(),
+            tables: report.to_tables(),
             report,
         }
     }
@@ -102,10 +102,10 @@ impl StoredTest {
     }
 
     pub(super) const fn verdict_word(&self) -> &'static str {
-        word(self.report.judgement.verdict)
+        verdict_name(self.report.judgement.verdict)
     }
 
-    pub(super) fn exit(&self) -> CommandExit {
+    pub(super) fn verdict_exit(&self) -> CommandExit {
         match self.report.judgement.verdict {
             Some(MethodVerdict::Fail) => CommandExit::Fail,
             Some(MethodVerdict::Unknown) => CommandExit::Inconclusive,
@@ -114,18 +114,18 @@ impl StoredTest {
     }
 
     /// All files of the result, with their names.
-    pub(super) fn files(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn result_files(&self) -> Vec<(&'static str, String)> {
         vec![
-            (RESULT, self.json()),
-            (RESULT_CSV, self.csv()),
-            (RESULT_JUNIT, self.junit()),
-            (RESULT_MARKDOWN, self.markdown()),
-            (RESULT_TEXT, self.text()),
+            (RESULT, self.to_json()),
+            (RESULT_CSV, self.to_csv()),
+            (RESULT_JUNIT, self.to_junit()),
+            (RESULT_MARKDOWN, self.to_markdown()),
+            (RESULT_TEXT, self.to_text()),
         ]
     }
 
     /// The page for people. `documents` are the plans of the devices.
-    pub(super) fn page(&self, trials: &[JournalEntry], documents: &[String]) -> String {
+    pub(super) fn render_page(&self, trials: &[JournalEntry], documents: &[String]) -> String {
         render_method(MethodPage {
             id: &self.id,
             name: &self.name,
@@ -140,27 +140,27 @@ impl StoredTest {
         })
     }
 
-    pub(super) fn print(&self, form: MethodForm, directory: &Path, output: &mut CommandOutput) {
+    pub(super) fn print_result(&self, form: MethodForm, directory: &Path, output: &mut CommandOutput) {
         match form {
-            MethodForm::Json => output.text(self.json()),
-            MethodForm::Csv => output.text(self.csv()),
-            MethodForm::Junit => output.text(self.junit()),
-            MethodForm::Markdown => output.text(self.markdown()),
+            MethodForm::Json => output.write_text(self.to_json()),
+            MethodForm::Csv => output.write_text(self.to_csv()),
+            MethodForm::Junit => output.write_text(self.to_junit()),
+            MethodForm::Markdown => output.write_text(self.to_markdown()),
             MethodForm::Tables => {
-                output.text(self.text());
-                output.line(format_args!("Files: {}", directory.display()));
+                output.write_text(self.to_text());
+                output.write_line(format_args!("Files: {}", directory.display()));
             }
         }
     }
 
-    fn json(&self) -> String {
+    fn to_json(&self) -> String {
         // It has only numbers, texts and lists, which can always be written as JSON.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    fn text(&self) -> String {
+    fn to_text(&self) -> String {
         let heading = format!("Test {} ({}), {} trials\n", self.id, self.report.options.name(), self.trials);
         // The table of the verdict is there only if there is something to judge.
         let is_judged = self.report.judgement.verdict.is_some();
@@ -168,15 +168,15 @@ impl StoredTest {
         std::iter::once(heading).chain(self.tables.iter().map(text_table)).chain([verdict]).collect()
     }
 
-    fn csv(&self) -> String {
+    fn to_csv(&self) -> String {
         files::method_csv(&self.tables)
     }
 
-    fn markdown(&self) -> String {
+    fn to_markdown(&self) -> String {
         files::method_markdown(&self.title(), &self.verdict, &self.report.judgement, &self.tables)
     }
 
-    fn junit(&self) -> String {
+    fn to_junit(&self) -> String {
         files::method_junit(&self.title(), &self.report.judgement, self.took_ns)
     }
 
@@ -191,13 +191,13 @@ impl StoredTest {
 
 fn time_of_trials(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
     let time = |entry: &JournalEntry| {
-        options.waits(&entry.order).sum() + entry.result.sending + entry.result.overhead
+        options.trial_waits(&entry.order).total_wait() + entry.result.sending + entry.result.overhead
     };
     trials.iter().map(time).fold(Nanos::ZERO, |sum, time| sum + time)
 }
 
 /// Name of the verdict, as for runs. A result that no criterion judged is no PASS, even if all of it is known.
-const fn word(verdict: Option<MethodVerdict>) -> &'static str {
+const fn verdict_name(verdict: Option<MethodVerdict>) -> &'static str {
     match verdict {
         None => "NOT JUDGED",
         Some(MethodVerdict::Pass) => "PASS",
@@ -207,47 +207,51 @@ const fn word(verdict: Option<MethodVerdict>) -> &'static str {
 }
 
 fn text_table(part: &ResultTable) -> String {
-    let headings = part.headings();
+    let headings = part.column_headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
     let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
     if part.rows.is_empty() {
         return format!("\n{}\n{notes}", part.title);
     }
-    format!("\n{}\n{}{notes}", part.title, table(&head, part.rows.iter().cloned()))
+    format!("\n{}\n{}{notes}", part.title, format_table(&head, part.rows.iter().cloned()))
 }
 
 /// Announces the next trial.
-pub(super) fn announce(trial: &NextTrial<'_>) {
+pub(super) fn announce_trial(trial: &NextTrial<'_>) {
     let NextTrial { number, order, options, method } = trial;
-    remark(format_args!("trial {number}: {}", in_words(order)));
-    let known = method.progress();
-    let to_go = options.to_go(method).map(|cost| time_in_words(&cost)).unwrap_or_default();
-    remark(format_args!("  {known}; {to_go} to go"));
+    print_remark(format_args!("trial {number}: {}", order_text(order)));
+    let known = method.describe_progress();
+    let to_go = options.remaining_cost(method).map(|cost| time_in_words(&cost)).unwrap_or_default();
+    print_remark(format_args!("  {known}; {to_go} to go"));
 }
 
-fn in_words(order: &TrialOrder) -> String {
+fn order_text(order: &TrialOrder) -> String {
     let size = order.size.map(|size| format!("{size}, ")).unwrap_or_default();
     let then = order.then.map(|step| format!(", then {}", step.load)).unwrap_or_default();
-    format!("{size}{} for {}{then}", order.load, order.sending())
+    format!("{size}{} for {}{then}", order.load, order.sending_time())
 }
 
 /// Reports the result of a trial.
-pub(super) fn tell(result: &TrialResult) {
+pub(super) fn report_trial(result: &TrialResult) {
     let lost = result.lost.most;
-    let share = percent(lost, result.sent.max(1));
-    let unsent = match result.unsent() {
+    let share = format_percent(lost, result.sent.max(1));
+    let unsent = match result.unsent_frames() {
         0 => String::new(),
-        unsent => format!(", {} unsent", count(unsent)),
+        unsent => format!(", {} unsent", format_count(unsent)),
     };
-    remark(format_args!("  lost {} of {} ({share}){unsent}", count(lost), count(result.sent)));
+    print_remark(format_args!(
+        "  lost {} of {} ({share}){unsent}",
+        format_count(lost),
+        format_count(result.sent)
+    ));
     if let Some(fault) = &result.rig_fault {
-        remark(format_args!("  the rig could not hold the trial: {fault}"));
+        print_remark(format_args!("  the rig could not hold the trial: {fault}"));
     }
 }
 
 /// Describes the trials of a test and the time that they take.
 pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOptionsError> {
-    let held = options.cost()?;
+    let held = options.estimate_cost()?;
     let all = held.with_repeats();
     let (name, trials, time) = (options.name(), trials_in_words(&all), time_in_words(&all));
     let of_held = format!("{} in {}", trials_in_words(&held), time_in_words(&held));
@@ -263,13 +267,13 @@ fn trials_in_words(CostRange { least, most }: &CostRange) -> String {
 }
 
 fn time_in_words(cost: &CostRange) -> String {
-    let shortest = duration(cost.least.total());
-    let longest = duration(cost.most.total());
+    let shortest = duration_text(cost.least.total_time());
+    let longest = duration_text(cost.most.total_time());
     if shortest == longest { longest } else { format!("{shortest} to {longest}") }
 }
 
 /// Formats a long time for planning; up to two hours, it is rounded up.
-fn duration(time: Nanos) -> String {
+fn duration_text(time: Nanos) -> String {
     let seconds = time.as_u64().div_ceil(1_000_000_000);
     match seconds {
         0..=119 => format!("{seconds} s"),
@@ -279,10 +283,13 @@ fn duration(time: Nanos) -> String {
 }
 
 /// Prints trials and time for `--dry-run`.
-pub(super) fn dry_run(options: &MethodOptions, output: &mut CommandOutput) -> Result<(), MethodOptionsError> {
-    output.line(cost_in_words(options)?);
-    let orders = options.rehearse(&options.typical_device()?)?;
-    output.line("With a steady device that carries half of the highest load:");
-    output.text(text_table(&tabulate_plan(options, &orders)));
+pub(super) fn print_dry_run(
+    options: &MethodOptions,
+    output: &mut CommandOutput,
+) -> Result<(), MethodOptionsError> {
+    output.write_line(cost_in_words(options)?);
+    let orders = options.rehearse_trials(&options.typical_device()?)?;
+    output.write_line("With a steady device that carries half of the highest load:");
+    output.write_text(text_table(&tabulate_plan(options, &orders)));
     Ok(())
 }

@@ -7,7 +7,7 @@ pub(crate) use request::MethodRequest;
 use super::hook::ShellCommands;
 use super::show::{self, MethodForm};
 use super::traffic::{DeviceTraffic, TrafficRequest};
-use super::{MethodHead, ResultUse, TestSetup, begin, bench, carry_on};
+use super::{MethodHead, ResultUse, TestSetup, begin_test, finish_and_print, trial_runner};
 use crate::args::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
     Rfc2544Args, Rfc2544TestName, SizeArg, ThroughputBound,
@@ -16,7 +16,7 @@ use crate::commands::quick;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use crate::page_opener::PageOpener;
 use packetrig_method::bisection::{BisectionPlan, SearchResolution};
 use packetrig_method::comparison::{
@@ -33,14 +33,14 @@ use packetrig_units::{FrameRate, FrameSize, Rate, Share};
 use std::collections::BTreeMap;
 
 impl MethodRequest {
-    fn start(&self) -> Result<MethodStart, Error> {
+    fn prepare_start(&self) -> Result<MethodStart, Error> {
         match self {
-            Self::Rfc2544(arguments) => rfc2544(arguments),
-            Self::Mlrsearch(arguments) => mlrsearch(arguments),
-            Self::Bisect(arguments) => bisect(arguments),
-            Self::Convergence(arguments) => convergence(arguments),
-            Self::Compare(arguments) => compare(arguments),
-            Self::LossShare(arguments) => loss_share(arguments),
+            Self::Rfc2544(arguments) => start_rfc2544(arguments),
+            Self::Mlrsearch(arguments) => start_mlrsearch(arguments),
+            Self::Bisect(arguments) => start_bisect(arguments),
+            Self::Convergence(arguments) => start_convergence(arguments),
+            Self::Compare(arguments) => start_comparison(arguments),
+            Self::LossShare(arguments) => start_loss_share(arguments),
         }
     }
 }
@@ -52,26 +52,26 @@ struct MethodStart {
     commands: ShellCommands,
 }
 
-pub(crate) fn perform(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let (start, traffic, terms) = (request.start()?, request.traffic(), request.terms());
-    quick::remark_on_sizes(request.size(), traffic.vlan.is_some(), traffic.ipv6);
+pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let (start, traffic, terms) = (request.prepare_start()?, request.traffic(), request.terms());
+    quick::remark_on_sizes(request.frame_size(), traffic.vlan.is_some(), traffic.ipv6);
     check_loads(&start)?;
     if terms.dry_run {
-        show::dry_run(&start.options, output)?;
+        show::print_dry_run(&start.options, output)?;
         return Ok(CommandExit::Ok);
     }
     if !terms.quiet {
-        remark(show::cost_in_words(&start.options)?);
+        print_remark(show::cost_in_words(&start.options)?);
     }
     let usage = ResultUse {
-        form: MethodForm::of(terms),
+        form: MethodForm::from_terms(terms),
         out: terms.out.as_deref(),
         quiet: terms.quiet,
         page: terms.page,
-        opener: terms.page.open.then(PageOpener::find).transpose()?,
+        opener: terms.page.open.then(PageOpener::find_program).transpose()?,
     };
     let store = terms.store.directory.as_deref();
-    carry_on(begin(head(start, traffic, terms), store)?, store, &usage, output)
+    finish_and_print(begin_test(method_head(start, traffic, terms), store)?, store, &usage, output)
 }
 
 /// Refuses loads that a trial would refuse: checks the highest load of each size and device as its run will.
@@ -85,12 +85,12 @@ fn check_loads(start: &MethodStart) -> Result<(), Error> {
     }
     for order in highest.values() {
         let device = start.devices.get(usize::from(order.device)).or_else(|| start.devices.first());
-        device.map_or(Ok(()), |device| device.check(&bench::shape(order)))?;
+        device.map_or(Ok(()), |device| device.check_shape(&trial_runner::trial_shape(order)))?;
     }
     Ok(())
 }
 
-fn head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
+fn method_head(start: MethodStart, traffic: &MethodTraffic, terms: &MethodTerms) -> MethodHead {
     let setup = TestSetup {
         documents: start.devices.into_iter().map(|device| device.document.text).collect(),
         link: traffic.link,
@@ -110,7 +110,7 @@ fn only_device(
     size: Option<SizeArg>,
     rate: Option<Rate>,
 ) -> Result<DeviceTraffic, Error> {
-    DeviceTraffic::of_arguments(&TrafficRequest { arguments, fleet: &terms.fleet, size, rate })
+    DeviceTraffic::from_arguments(&TrafficRequest { arguments, fleet: &terms.fleet, size, rate })
 }
 
 /// The load that a rate means with these senders and sizes.
@@ -127,7 +127,7 @@ fn load_at(
     let device = only_device(traffic, terms, size, None)?;
     match rate {
         // For a plan, a share is one of its own rates.
-        Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scaled(percent(share) / 100.0)),
+        Rate::Share(share) => Ok(Load::new(device.traffic.full_load()).scale_by(to_percent(share) / 100.0)),
         _ => device.load_at(rate),
     }
 }
@@ -144,16 +144,16 @@ fn one_device(options: MethodOptions, device: DeviceTraffic) -> MethodStart {
     MethodStart { options, devices: vec![device], commands: ShellCommands::default() }
 }
 
-fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
+fn start_rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
     // The sizes are the method's; this one only completes the document.
     let size = arguments.size.first().copied().map(SizeArg::Fixed);
     let device = only_device(&arguments.traffic, &arguments.terms, size, arguments.traffic.max_rate)?;
-    let line = device.line()?;
+    let line = device.line_rate()?;
     let mut options =
         if arguments.quick { Rfc2544Options::quick(line) } else { Rfc2544Options::standard(line) };
     options.frame_sizes_bytes = frame_sizes(&arguments.size, &device)?;
     if !arguments.only.is_empty() {
-        options.tests = arguments.only.iter().copied().map(test_of).collect();
+        options.tests = arguments.only.iter().copied().map(rfc2544_test).collect();
     }
     if options.tests.contains(&Rfc2544Test::Reset) && arguments.reset_command.is_none() {
         return Err(Error::Usage("the test `reset` needs --reset-command".to_owned()));
@@ -164,7 +164,7 @@ fn rfc2544(arguments: &Rfc2544Args) -> Result<MethodStart, Error> {
         options.latency_definition = LatencyDefinition::StoreAndForward;
     }
     for bound in &arguments.min_throughput {
-        options.criteria.minimum_throughput.push(minimum(*bound, &device)?);
+        options.criteria.minimum_throughput.push(minimum_throughput(*bound, &device)?);
     }
     options.criteria.maximum_latency_ns = arguments.max_latency;
     options.criteria.maximum_recovery_ns = arguments.max_recovery;
@@ -183,7 +183,7 @@ fn frame_sizes(named: &[FrameSize], device: &DeviceTraffic) -> Result<Vec<FrameS
     // Several usual sizes may have risen to the same one.
     sizes.dedup();
     if least > FrameSize::MIN {
-        remark(format_args!(
+        print_remark(format_args!(
             "the smallest frames have {least}, not 64 B: the headers and the test tag need as much"
         ));
     }
@@ -202,7 +202,7 @@ fn change_durations(options: &mut Rfc2544Options, arguments: &Rfc2544Args) {
         options.durations.longest_burst_ns = time;
     }
     match arguments.resolution {
-        Some(resolution) => options.resolution_percent = percent(resolution.0),
+        Some(resolution) => options.resolution_percent = to_percent(resolution.0),
         None if arguments.quick => options.resolution_percent = 1.0,
         None => {}
     }
@@ -219,7 +219,7 @@ fn limit_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(
     for size in &options.frame_sizes_bytes {
         let most = device.highest_load(Some(*size))?;
         // A whole line is no limit; it is computed as an exact fraction here and as a float there.
-        if most < options.theoretical_load(*size).scaled(1.0 - 1e-6) {
+        if most < options.theoretical_load(*size).scale_by(1.0 - 1e-6) {
             let maximum = SizeMaximum { frame_size_bytes: *size, frames_per_second: most };
             options.maximum_of_sizes.push(maximum);
         }
@@ -227,7 +227,7 @@ fn limit_loads(options: &mut Rfc2544Options, device: &DeviceTraffic) -> Result<(
     Ok(())
 }
 
-const fn test_of(name: Rfc2544TestName) -> Rfc2544Test {
+const fn rfc2544_test(name: Rfc2544TestName) -> Rfc2544Test {
     match name {
         Rfc2544TestName::Throughput => Rfc2544Test::Throughput,
         Rfc2544TestName::Latency => Rfc2544Test::Latency,
@@ -238,10 +238,10 @@ const fn test_of(name: Rfc2544TestName) -> Rfc2544Test {
     }
 }
 
-fn minimum(bound: ThroughputBound, device: &DeviceTraffic) -> Result<MinimumThroughput, Error> {
+fn minimum_throughput(bound: ThroughputBound, device: &DeviceTraffic) -> Result<MinimumThroughput, Error> {
     let floor = match bound.rate {
         Rate::Frames(_) => ThroughputFloor::FramesPerSecond(device.load_at(bound.rate)?),
-        Rate::Share(share) => ThroughputFloor::PercentOfLine(percent(share)),
+        Rate::Share(share) => ThroughputFloor::PercentOfLine(to_percent(share)),
         Rate::Bits(_) => {
             return Err(Error::Usage(
                 "--min-throughput is frames/s or a percentage of the link; write 64=500kpps or 90%".into(),
@@ -251,13 +251,13 @@ fn minimum(bound: ThroughputBound, device: &DeviceTraffic) -> Result<MinimumThro
     Ok(MinimumThroughput { frame_size_bytes: bound.size, floor })
 }
 
-fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
+fn start_mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
     let device =
         only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, arguments.traffic.max_rate)?;
     let max = device.highest_load(None)?;
     let min = match arguments.min_rate {
         Some(rate) => load_at(rate, &arguments.traffic, &arguments.terms, arguments.frames.size)?,
-        None => max.scaled(0.001),
+        None => max.scale_by(0.001),
     };
     let goals = if arguments.goal.is_empty() { vec![Goal::NDR, Goal::PDR] } else { arguments.goal.clone() };
     let minimum = match arguments.min_throughput {
@@ -269,7 +269,7 @@ fn mlrsearch(arguments: &MlrsearchArgs) -> Result<MethodStart, Error> {
     Ok(one_device(MethodOptions::Mlrsearch(options), device))
 }
 
-fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
+fn start_bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
     let device =
         only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, arguments.traffic.max_rate)?;
     let minimum = match arguments.min_throughput {
@@ -279,10 +279,10 @@ fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
     let search = BisectionPlan {
         min: Load::new(0.0),
         max: device.highest_load(None)?,
-        resolution: SearchResolution::ShareOfRange(percent(arguments.resolution.0) / 100.0),
+        resolution: SearchResolution::ShareOfRange(to_percent(arguments.resolution.0) / 100.0),
         tries: arguments.tries,
-        accepted_loss: percent(arguments.accept_loss.0) / 100.0,
-        hopeless_loss: arguments.give_up_at.map_or(1.0, |loss| percent(loss.0) / 100.0),
+        accepted_loss: to_percent(arguments.accept_loss.0) / 100.0,
+        hopeless_loss: arguments.give_up_at.map_or(1.0, |loss| to_percent(loss.0) / 100.0),
         trial: arguments.time,
         size: None,
     };
@@ -290,7 +290,7 @@ fn bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
     Ok(one_device(MethodOptions::Bisect(options), device))
 }
 
-fn convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> {
+fn start_convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> {
     if arguments.event_at >= arguments.time {
         return Err(Error::Usage("--event-at is not before the end of the trial (--time)".to_owned()));
     }
@@ -313,7 +313,7 @@ fn convergence(arguments: &ConvergenceArgs) -> Result<MethodStart, Error> {
     Ok(MethodStart { commands, ..one_device(MethodOptions::Convergence(options), device) })
 }
 
-fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
+fn start_comparison(arguments: &CompareArgs) -> Result<MethodStart, Error> {
     let rate = arguments.rate.or_else(|| FrameRate::per_second(1_000).map(Rate::Frames));
     let request = TrafficRequest {
         arguments: &arguments.traffic,
@@ -321,11 +321,11 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
         size: arguments.frames.size,
         rate,
     };
-    let first = DeviceTraffic::of_arguments(&request)?;
+    let first = DeviceTraffic::from_arguments(&request)?;
     let second = match &arguments.plan_b {
-        Some(file) => DeviceTraffic::of_file(crate::document::PlanText::read(file)?, &request)?,
-        None if arguments.tx_b.is_empty() => DeviceTraffic::of_arguments(&request)?,
-        None => DeviceTraffic::between(&request, &arguments.tx_b, &arguments.rx_b)?,
+        Some(file) => DeviceTraffic::from_file(crate::document::PlanText::read_file(file)?, &request)?,
+        None if arguments.tx_b.is_empty() => DeviceTraffic::from_arguments(&request)?,
+        None => DeviceTraffic::between_ports(&request, &arguments.tx_b, &arguments.rx_b)?,
     };
     let maximum_worsening = arguments.max_worse.map_or_else(Vec::new, |worse| {
         let measures = [
@@ -333,7 +333,7 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
             ComparedMeasure::ReceivedFramesPerSecond,
             ComparedMeasure::MeanLatencyNs,
         ];
-        let limit = WorseningLimit::PercentOfFirst(percent(worse.0));
+        let limit = WorseningLimit::PercentOfFirst(to_percent(worse.0));
         measures.map(|measure| MaximumWorsening { measure, limit }).to_vec()
     });
     let (of_first, of_second) = (only_load(&first, arguments.rate)?, only_load(&second, arguments.rate)?);
@@ -346,7 +346,7 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
     let options = ComparisonOptions {
         loads: vec![load],
         pairs: arguments.pairs,
-        seed: identity::entropy(),
+        seed: identity::random_number(),
         waits: TrialWaits::QUICK,
         maximum_worsening,
     };
@@ -357,7 +357,7 @@ fn compare(arguments: &CompareArgs) -> Result<MethodStart, Error> {
     Ok(MethodStart { options: MethodOptions::Compare(options), devices: vec![first, second], commands })
 }
 
-fn loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
+fn start_loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
     let rates = arguments.rates.iter();
     let loads = rates.map(|rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
     let loads = loads.collect::<Result<Vec<_>, _>>()?;
@@ -378,14 +378,14 @@ fn loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
 fn refuse_above_plan(load: Load, traffic: &MethodTraffic, device: &DeviceTraffic) -> Result<(), Error> {
     let of_plan = Load::new(device.traffic.full_load());
     // The same rate may differ by rounding when it is computed in another order.
-    if traffic.plan.is_some() && load > of_plan.scaled(1.0 + 1e-9) {
+    if traffic.plan.is_some() && load > of_plan.scale_by(1.0 + 1e-9) {
         let text = format!("--rates asks for {load} of all senders, and the rates of the plan are {of_plan}");
         return Err(Error::Usage(text));
     }
     Ok(())
 }
 
-fn percent(share: Share) -> f64 {
+fn to_percent(share: Share) -> f64 {
     // A whole has 1e9 billionths and 100 percent.
     share.billionths() as f64 / 1e7
 }

@@ -32,44 +32,44 @@ pub(super) struct TrafficRequest<'a> {
 
 impl DeviceTraffic {
     /// The traffic that the command line asks for.
-    pub(super) fn of_arguments(request: &TrafficRequest<'_>) -> Result<Self, Error> {
+    pub(super) fn from_arguments(request: &TrafficRequest<'_>) -> Result<Self, Error> {
         let document = match &request.arguments.plan {
-            Some(file) => PlanText::read(file)?,
-            None => from_flags(request, &request.arguments.tx, &request.arguments.rx)?,
+            Some(file) => PlanText::read_file(file)?,
+            None => document_from_flags(request, &request.arguments.tx, &request.arguments.rx)?,
         };
-        Self::of_file(document, request)
+        Self::from_file(document, request)
     }
 
     /// The traffic of a document that the user has written for this test.
-    pub(super) fn of_file(document: PlanText, request: &TrafficRequest<'_>) -> Result<Self, Error> {
-        let traffic = Self::of_document(document, request.fleet, request.arguments.link)?;
+    pub(super) fn from_file(document: PlanText, request: &TrafficRequest<'_>) -> Result<Self, Error> {
+        let traffic = Self::from_document(document, request.fleet, request.arguments.link)?;
         Ok(Self { limit: request.arguments.max_rate, ..traffic })
     }
 
     /// Traffic like that of the command line, between other interfaces.
-    pub(super) fn between(
+    pub(super) fn between_ports(
         request: &TrafficRequest<'_>,
         tx: &[PortText],
         rx: &[PortText],
     ) -> Result<Self, Error> {
-        Self::of_file(from_flags(request, tx, rx)?, request)
+        Self::from_file(document_from_flags(request, tx, rx)?, request)
     }
 
     /// The traffic of a document. `link` replaces the speeds that drivers report.
-    pub(super) fn of_document(
+    pub(super) fn from_document(
         document: PlanText,
         fleet: &FleetArgs,
         link: Option<BitRate>,
     ) -> Result<Self, Error> {
-        let is_of_fleet = execution::fleet_of(fleet, &document.text)?.is_some();
+        let is_of_fleet = execution::find_fleet(fleet, &document.text)?.is_some();
         let reading = ReadOptions { fleet: is_of_fleet, ..ReadOptions::default() };
-        let plan = plan::read_with(&document, reading)?;
-        let speeds = speeds_of(&plan, link, is_of_fleet);
+        let plan = plan::read_plan_with(&document, reading)?;
+        let speeds = port_speeds(&plan, link, is_of_fleet);
         if document.is_from_options {
             require_speeds(&plan, &speeds)?;
         }
-        let traffic = TrialTraffic::of_document(&document.text, reading, &|_| speeds.clone())
-            .map_err(|problems| plan::refused(&document, &problems.0, Blame::Plan))?;
+        let traffic = TrialTraffic::from_document(&document.text, reading, &|_| speeds.clone())
+            .map_err(|problems| plan::plan_error(&document, &problems.0, Blame::Plan))?;
         Ok(Self { document, traffic, plan, speeds, limit: None })
     }
 
@@ -79,24 +79,24 @@ impl DeviceTraffic {
         self.traffic
             .highest_load(size, self.limit)
             .map(Load::new)
-            .map_err(|problems| self.refused(&problems.0))
+            .map_err(|problems| self.plan_error(&problems.0))
     }
 
     /// The smallest size that holds the headers and the whole test tag.
     pub(super) fn least_size(&self) -> Result<FrameSize, Error> {
-        self.traffic.least_size().map_err(|problems| self.refused(&problems.0))
+        self.traffic.least_size().map_err(|problems| self.plan_error(&problems.0))
     }
 
     /// The load of all senders together at which the busiest one has this rate.
     pub(super) fn load_at(&self, of_sender: Rate) -> Result<Load, Error> {
-        self.traffic.load_at(None, of_sender).map(Load::new).map_err(|problems| self.refused(&problems.0))
+        self.traffic.load_at(None, of_sender).map(Load::new).map_err(|problems| self.plan_error(&problems.0))
     }
 
     /// Refuses a load from the user that is above `--max-rate`. `option` is the option with the load.
     pub(super) fn refuse_above_limit(&self, load: Load, option: &str) -> Result<(), Error> {
         let Some(limit) = self.limit else { return Ok(()) };
         let most = self.load_at(limit)?;
-        if load > most.scaled(1.0 + ROUNDING) {
+        if load > most.scale_by(1.0 + ROUNDING) {
             let text = format!("{option} asks for {load} of all senders, and --max-rate permits {most}");
             return Err(Error::Usage(text));
         }
@@ -104,16 +104,16 @@ impl DeviceTraffic {
     }
 
     /// Refuses a trial that its run would refuse.
-    pub(super) fn check(&self, shape: &TrialShape) -> Result<(), Error> {
-        self.traffic.check(shape).map_err(|problems| self.refused(&problems.0))
+    pub(super) fn check_shape(&self, shape: &TrialShape) -> Result<(), Error> {
+        self.traffic.check_trial(shape).map_err(|problems| self.plan_error(&problems.0))
     }
 
-    fn refused(&self, problems: &[packetrig_plan::PlanProblem]) -> Error {
-        plan::refused(&self.document, problems, Blame::Plan)
+    fn plan_error(&self, problems: &[packetrig_plan::PlanProblem]) -> Error {
+        plan::plan_error(&self.document, problems, Blame::Plan)
     }
 
     /// Sum of the link speeds of all senders. An unknown speed is an error.
-    pub(super) fn line(&self) -> Result<BitRate, Error> {
+    pub(super) fn line_rate(&self) -> Result<BitRate, Error> {
         let senders: BTreeSet<usize> = self.plan.streams.iter().map(|stream| stream.tx).collect();
         let mut sum = 0_u64;
         for port in senders {
@@ -125,8 +125,8 @@ impl DeviceTraffic {
     }
 
     /// Finds the fleet that the traffic is for, if it is for one.
-    pub(super) fn fleet(&self, arguments: &FleetArgs) -> Result<Option<fleet_place::FleetPlace>, Error> {
-        execution::fleet_of(arguments, &self.document.text)
+    pub(super) fn find_fleet(&self, arguments: &FleetArgs) -> Result<Option<fleet_place::FleetPlace>, Error> {
+        execution::find_fleet(arguments, &self.document.text)
     }
 }
 
@@ -144,22 +144,26 @@ fn require_speeds(plan: &Plan, speeds: &[Option<BitRate>]) -> Result<(), Error> 
 }
 
 fn unknown_speed(plan: &Plan, port: usize) -> Error {
-    let location = plan.ports[port].whereabouts();
+    let location = plan.ports[port].full_location();
     Error::Usage(format!("the link speed of {location} is not known; name it with --link"))
 }
 
-fn speeds_of(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Option<BitRate>> {
+fn port_speeds(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Option<BitRate>> {
     if link.is_some() {
         return plan.ports.iter().map(|port| port.speed.or(link)).collect();
     }
     if is_of_fleet {
         return plan.ports.iter().map(|port| port.speed).collect();
     }
-    speeds::of_ports(plan)
+    speeds::port_speeds(plan)
 }
 
 /// A document from flags. Its rate is the highest load.
-fn from_flags(request: &TrafficRequest<'_>, tx: &[PortText], rx: &[PortText]) -> Result<PlanText, Error> {
+fn document_from_flags(
+    request: &TrafficRequest<'_>,
+    tx: &[PortText],
+    rx: &[PortText],
+) -> Result<PlanText, Error> {
     let arguments = request.arguments;
     let flags = FromFlags {
         tx: tx.to_vec(),
@@ -175,10 +179,10 @@ fn from_flags(request: &TrafficRequest<'_>, tx: &[PortText], rx: &[PortText]) ->
         ipv6: arguments.ipv6,
     };
     let has_fleet = fleet_place::is_named(request.fleet)
-        || fleet_place::FleetPlace::of(request.fleet).is_ok_and(|place| place.exists());
+        || fleet_place::FleetPlace::from_arguments(request.fleet).is_ok_and(|place| place.exists());
     if has_fleet {
         // Only a controller knows the number of ports that `*all` stands for: a method names its ports.
-        return quick::document(&flags, Some(&|_| None));
+        return quick::make_document(&flags, Some(&|_| None));
     }
-    quick::document(&flags, None)
+    quick::make_document(&flags, None)
 }

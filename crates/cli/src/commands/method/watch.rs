@@ -2,7 +2,7 @@
 
 use super::show;
 use crate::commands::is_interrupted;
-use crate::output::remark;
+use crate::output::print_remark;
 use packetrig_method::{MethodOptions, StartedMethod, TrialOrder, TrialResult};
 
 /// Follows a test from trial to trial.
@@ -39,17 +39,17 @@ impl TestWatcher for TerminalWatcher {
 
     fn begin_trial(&mut self, trial: &NextTrial<'_>) {
         if !self.quiet {
-            show::announce(trial);
+            show::announce_trial(trial);
         }
     }
 
     fn end_trial(&mut self, result: &TrialResult) {
         if !self.quiet {
-            show::tell(result);
+            show::report_trial(result);
         }
     }
 
     fn leave_unfinished(&mut self, id: &str) {
-        remark(format_args!("test {id} is unfinished; `packetrig test resume {id}` goes on with it"));
+        print_remark(format_args!("test {id} is unfinished; `packetrig test resume {id}` goes on with it"));
     }
 }

@@ -14,29 +14,32 @@ use packetrig_store::files;
 use packetrig_store::results::{ComparableResult, ComparisonReport, ResultLabel, read_result_file};
 use std::path::Path;
 
-pub(super) fn perform(arguments: &DiffArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(super) fn compare_results(
+    arguments: &DiffArgs,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     let store = arguments.store.directory.as_deref();
-    let before = chosen_figures(read(&arguments.before, store)?, &arguments.limits)?;
-    let after = chosen_figures(read(&arguments.after, store)?, &arguments.limits)?;
+    let before = chosen_figures(read_comparable(&arguments.before, store)?, &arguments.limits)?;
+    let after = chosen_figures(read_comparable(&arguments.after, store)?, &arguments.limits)?;
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());
-    let report = ComparisonReport::of(&before, &after, &limits, arguments.anyway);
+    let report = ComparisonReport::from_results(&before, &after, &limits, arguments.anyway);
     let form = &arguments.form;
     if form.json {
-        output.json(&report)?;
+        output.write_json(&report)?;
     } else if form.csv {
-        output.text(files::comparison_csv(&report));
+        output.write_text(files::comparison_csv(&report));
     } else if form.junit {
-        output.text(files::comparison_junit(&report));
+        output.write_text(files::comparison_junit(&report));
     } else if form.markdown {
-        output.text(files::comparison_markdown(&report));
+        output.write_text(files::comparison_markdown(&report));
     } else {
-        let text = render(&report, limits.is_empty(), output.style());
-        output.text(text);
+        let text = render_comparison(&report, limits.is_empty(), output.style());
+        output.write_text(text);
     }
-    Ok(exit(report.comparison.verdict))
+    Ok(verdict_exit(report.comparison.verdict))
 }
 
-pub(super) const fn exit(verdict: FigureVerdict) -> CommandExit {
+pub(super) const fn verdict_exit(verdict: FigureVerdict) -> CommandExit {
     match verdict {
         FigureVerdict::Pass => CommandExit::Ok,
         FigureVerdict::Fail => CommandExit::Fail,
@@ -45,17 +48,17 @@ pub(super) const fn exit(verdict: FigureVerdict) -> CommandExit {
 }
 
 /// Reads a result by its id, or by the path of its file.
-fn read(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
+fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult, Error> {
     let path = Path::new(text);
     // No id has a dot or a slash.
     if text.contains(['.', '/']) || path.is_file() {
         return match read_result_file(path) {
-            Err(packetrig_store::Error::File { source, .. }) => Err(Error::unreadable(path, source)),
+            Err(packetrig_store::Error::File { source, .. }) => Err(Error::unreadable_file(path, source)),
             read => Ok(read?),
         };
     }
     let catalogue = existing_catalogue(store, text)?;
-    Ok(find_stored(&catalogue, text)?.comparable()?)
+    Ok(find_stored(&catalogue, text)?.read_comparable()?)
 }
 
 /// The result with those of its figures that the user has named.
@@ -86,21 +89,22 @@ pub(super) fn retain_named(
     Ok(figures)
 }
 
-fn render(report: &ComparisonReport, is_judged_by_nothing: bool, style: TextStyle) -> String {
-    let mut text = format!("before: {}\nnow:    {}\n\n", label(&report.before), label(&report.after));
-    text.push_str(&table(&report.comparison.figures, style));
+fn render_comparison(report: &ComparisonReport, is_judged_by_nothing: bool, style: TextStyle) -> String {
+    let mut text =
+        format!("before: {}\nnow:    {}\n\n", label_text(&report.before), label_text(&report.after));
+    text.push_str(&comparison_table(&report.comparison.figures, style));
     if is_judged_by_nothing && report.difference.is_none() {
         text.push_str("\nNothing was judged: `--max-worse` sets limits.\n");
         return text;
     }
-    text.push_str(&verdict(report.comparison.verdict, &report.reasons(), style));
+    text.push_str(&verdict_text(report.comparison.verdict, &report.reasons(), style));
     if report.difference.is_some() {
         text.push_str("  `--anyway` compares them nevertheless\n");
     }
     text
 }
 
-fn label(label: &ResultLabel) -> String {
+fn label_text(label: &ResultLabel) -> String {
     let name = if label.name.is_empty() { String::new() } else { format!(" \"{}\"", label.name) };
     let id = label.id.as_deref().map(|id| format!(" {id}")).unwrap_or_default();
     let verdict = if label.verdict.is_empty() { String::new() } else { format!(", {}", label.verdict) };
@@ -108,17 +112,17 @@ fn label(label: &ResultLabel) -> String {
 }
 
 /// The figures side by side.
-pub(super) fn table(figures: &[ComparedFigure], style: TextStyle) -> String {
+pub(super) fn comparison_table(figures: &[ComparedFigure], style: TextStyle) -> String {
     if figures.is_empty() {
         return "  neither result has figures\n".to_owned();
     }
     let header = ["figure", "before", "now", "difference", "percent", "change", "allowed", "verdict"];
-    let rows: Vec<Vec<String>> = figures.iter().map(row).collect();
+    let rows: Vec<Vec<String>> = figures.iter().map(figure_row).collect();
     let all = "`--markdown`";
     fitted_table(style.width(), &header, &rows, &["allowed", "difference", "before"], all)
 }
 
-fn row(figure: &ComparedFigure) -> Vec<String> {
+fn figure_row(figure: &ComparedFigure) -> Vec<String> {
     let dash = || "–".to_owned();
     let value = |value: Option<f64>| value.map_or_else(dash, |value| value_in_words(value, &figure.unit));
     vec![
@@ -134,7 +138,7 @@ fn row(figure: &ComparedFigure) -> Vec<String> {
 }
 
 /// The verdict in its colour, and its reasons.
-pub(super) fn verdict(verdict: FigureVerdict, reasons: &[String], style: TextStyle) -> String {
+pub(super) fn verdict_text(verdict: FigureVerdict, reasons: &[String], style: TextStyle) -> String {
     let word = match verdict {
         FigureVerdict::Pass => style.good("PASS"),
         FigureVerdict::Fail => style.bad("FAIL"),

@@ -9,31 +9,31 @@ use packetrig_sys::private_files;
 use std::path::PathBuf;
 
 /// The page of a stored result.
-pub(crate) fn page_of(catalogue: &RunCatalogue, stored: &StoredSummary) -> Result<String, Error> {
+pub(crate) fn render_stored_page(catalogue: &RunCatalogue, stored: &StoredSummary) -> Result<String, Error> {
     match stored {
         StoredSummary::Run(run) => {
-            let (summary, report) = catalogue.show(&run.run.0)?;
+            let (summary, report) = catalogue.load_report(&run.run.0)?;
             // A run that was kept without its plan still has a page.
-            Ok(files::page(&report, &catalogue.document(&summary.run).unwrap_or_default()))
+            Ok(files::report_page(&report, &catalogue.read_plan(&summary.run).unwrap_or_default()))
         }
-        StoredSummary::Method(method) => super::methods::page(method),
+        StoredSummary::Method(method) => super::methods::method_page(method),
     }
 }
 
 /// Writes the page of a result and prints its path.
-pub(super) fn perform(
+pub(super) fn write_page(
     catalogue: &RunCatalogue,
     id: &str,
     file: Option<PathBuf>,
     open: bool,
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
-    let opener = open.then(PageOpener::find).transpose()?;
+    let opener = open.then(PageOpener::find_program).transpose()?;
     let stored = find_stored(catalogue, id)?;
-    let page = page_of(catalogue, &stored)?;
+    let page = render_stored_page(catalogue, &stored)?;
     let file = file.unwrap_or_else(|| stored.directory().join(files::PAGE));
-    private_files::write(&file, page.as_bytes())
+    private_files::write_file(&file, page.as_bytes())
         .map_err(|source| Error::Write { what: file.display().to_string(), source })?;
-    output.line(file.display());
-    opener.map_or(Ok(()), |opener| opener.open(&file))
+    output.write_line(file.display());
+    opener.map_or(Ok(()), |opener| opener.open_page(&file))
 }

@@ -4,7 +4,7 @@ use super::name_or_dash;
 use crate::args::OutputForm;
 use crate::error::Error;
 use crate::identity;
-use crate::numbers::count;
+use crate::numbers::format_count;
 use crate::output::CommandOutput;
 use crate::table::fitted_table;
 use packetrig_store::methods::{RESULT, RESULT_CSV, RESULT_JUNIT, RESULT_MARKDOWN, RESULT_TEXT};
@@ -24,20 +24,20 @@ pub(super) fn list_only(
     output: &mut CommandOutput,
 ) -> Result<(), Error> {
     if json {
-        return Ok(output.json(&methods)?);
+        return Ok(output.write_json(&methods)?);
     }
     if methods.is_empty() {
-        output.line("there are no test methods yet");
+        output.write_line("there are no test methods yet");
     }
-    output.text(methods_table(methods, output));
+    output.write_text(methods_table(methods, output));
     Ok(())
 }
 
 /// Shows methods below a list of runs, if there are any.
-pub(super) fn list(methods: &[MethodSummary], output: &mut CommandOutput) {
+pub(super) fn list_methods(methods: &[MethodSummary], output: &mut CommandOutput) {
     if !methods.is_empty() {
-        output.line("\nTest methods:");
-        output.text(methods_table(methods, output));
+        output.write_line("\nTest methods:");
+        output.write_text(methods_table(methods, output));
     }
 }
 
@@ -46,21 +46,21 @@ fn methods_table(methods: &[MethodSummary], output: &CommandOutput) -> String {
         return String::new();
     }
     let header = ["id", "started (UTC)", "type", "name", "verdict", "state", "trials"];
-    let rows: Vec<_> = methods.iter().map(row).collect();
+    let rows: Vec<_> = methods.iter().map(method_row).collect();
     let least_important = ["trials", "started (UTC)", "name"];
     fitted_table(output.style().width(), &header, &rows, &least_important, "`--methods --json`")
 }
 
-fn row(method: &MethodSummary) -> Vec<String> {
+fn method_row(method: &MethodSummary) -> Vec<String> {
     vec![
         method.id.clone(),
-        identity::date(method.started_wall_ns),
+        identity::utc_date_time(method.started_wall_ns),
         method.method.clone(),
         name_or_dash(&method.name),
         // A method in progress has no verdict.
         if method.state == MethodState::UnderWay { "–".to_owned() } else { method.verdict.clone() },
         method.state.to_string(),
-        count(method.trials),
+        format_count(method.trials),
     ]
 }
 
@@ -69,7 +69,7 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
     if methods.is_empty() {
         return;
     }
-    output.line("\nTest methods without a final result:");
+    output.write_line("\nTest methods without a final result:");
     let header = ["id", "type", "name", "trials", "process", "resume with"];
     let rows: Vec<Vec<String>> = methods
         .iter()
@@ -80,11 +80,24 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
                 None => ("ended".to_owned(), resume_command(&summary.id)),
             };
             let name = name_or_dash(&summary.name);
-            vec![summary.id.clone(), summary.method.clone(), name, count(summary.trials), process, resume]
+            vec![
+                summary.id.clone(),
+                summary.method.clone(),
+                name,
+                format_count(summary.trials),
+                process,
+                resume,
+            ]
         })
         .collect();
     let all = "`packetrig report unfinished --methods --json`";
-    output.text(fitted_table(output.style().width(), &header, &rows, &["trials", "name", "process"], all));
+    output.write_text(fitted_table(
+        output.style().width(),
+        &header,
+        &rows,
+        &["trials", "name", "process"],
+        all,
+    ));
 }
 
 /// A method that is not complete, for JSON.
@@ -96,7 +109,7 @@ pub(super) struct ResumableMethod<'a> {
     resume: Option<String>,
 }
 
-pub(super) fn resumable(methods: &[UnfinishedMethod]) -> Vec<ResumableMethod<'_>> {
+pub(super) fn resumable_methods(methods: &[UnfinishedMethod]) -> Vec<ResumableMethod<'_>> {
     let rows = methods.iter().map(|method| ResumableMethod {
         method,
         resume: method.process.is_none().then(|| resume_command(&method.summary.id)),
@@ -105,7 +118,7 @@ pub(super) fn resumable(methods: &[UnfinishedMethod]) -> Vec<ResumableMethod<'_>
 }
 
 /// Prints the stored result.
-pub(super) fn show(
+pub(super) fn show_method(
     method: &MethodSummary,
     form: &OutputForm,
     output: &mut CommandOutput,
@@ -119,12 +132,12 @@ pub(super) fn show(
     let chosen = forms.into_iter().find(|(is_chosen, _)| *is_chosen).map(|(_, file)| file);
     let file = method.directory.join(chosen.unwrap_or(RESULT_TEXT));
     match std::fs::read_to_string(&file) {
-        Ok(text) => output.text(text),
+        Ok(text) => output.write_text(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(no_result(method, chosen)),
-        Err(error) => return Err(Error::unreadable(&file, error)),
+        Err(error) => return Err(Error::unreadable_file(&file, error)),
     }
     if chosen.is_none() {
-        output.line(format_args!("Files: {}", method.directory.display()));
+        output.write_line(format_args!("Files: {}", method.directory.display()));
     }
     Ok(())
 }
@@ -137,21 +150,25 @@ fn no_result(method: &MethodSummary, file: Option<&str>) -> Error {
         format!(
             "method {id} has no result yet: it is {}, with {} trials; `{}` continues it if its process has ended",
             method.state,
-            count(method.trials),
+            format_count(method.trials),
             resume_command(id)
         )
     })
 }
 
 /// `report discard` of a method.
-pub(super) fn discard(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
+pub(super) fn discard_method(
+    catalogue: &RunCatalogue,
+    id: &str,
+    output: &mut CommandOutput,
+) -> Result<(), Error> {
     let gone = catalogue.discard_method(id)?;
-    output.line(format_args!("Removed method {} ({} trials).", gone.id, count(gone.trials)));
+    output.write_line(format_args!("Removed method {} ({} trials).", gone.id, format_count(gone.trials)));
     Ok(())
 }
 
 /// The page of a method for people, from its result and its journal.
-pub(super) fn page(method: &MethodSummary) -> Result<String, Error> {
+pub(super) fn method_page(method: &MethodSummary) -> Result<String, Error> {
     if method.state == MethodState::Complete {
         return crate::commands::method::stored_page(&method.directory);
     }

@@ -4,7 +4,7 @@ use super::{catalogue_to_list, existing_catalogue, find_stored, name_or_dash};
 use crate::args::PruneArgs;
 use crate::error::Error;
 use crate::identity;
-use crate::numbers::scaled;
+use crate::numbers::format_scaled;
 use crate::output::CommandOutput;
 use crate::table::fitted_table;
 use packetrig_store::{PruneCriteria, PruneOutcome, PrunedResult};
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const DAY_NS: u64 = 24 * 3600 * 1_000_000_000;
 
-pub(super) fn prune(arguments: &PruneArgs, output: &mut CommandOutput) -> Result<(), Error> {
+pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -> Result<(), Error> {
     let age = arguments.older.map(|days| days.saturating_mul(DAY_NS));
     let criteria = PruneCriteria {
         keep: arguments.keep,
@@ -23,20 +23,20 @@ pub(super) fn prune(arguments: &PruneArgs, output: &mut CommandOutput) -> Result
     let outcome = match catalogue_to_list(arguments.store.directory.as_deref())? {
         None => PruneOutcome::default(),
         Some(catalogue) if arguments.dry_run => catalogue.plan_prune(&criteria)?,
-        Some(catalogue) => catalogue.prune(&criteria)?,
+        Some(catalogue) => catalogue.prune_results(&criteria)?,
     };
     if arguments.json {
-        return Ok(output.json(&outcome)?);
+        return Ok(output.write_json(&outcome)?);
     }
-    show(&outcome, arguments.dry_run, output);
+    show_outcome(&outcome, arguments.dry_run, output);
     Ok(())
 }
 
-fn show(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOutput) {
+fn show_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOutput) {
     if !outcome.removed.is_empty() {
         let header = ["id", "type", "name", "started (UTC)", "size"];
-        let rows: Vec<_> = outcome.removed.iter().map(row).collect();
-        output.text(fitted_table(
+        let rows: Vec<_> = outcome.removed.iter().map(pruned_row).collect();
+        output.write_text(fitted_table(
             output.style().width(),
             &header,
             &rows,
@@ -46,40 +46,48 @@ fn show(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOutput) {
     }
     let bytes = outcome.removed.iter().map(|pruned| pruned.bytes).fold(0, u64::saturating_add);
     let verb = if is_dry_run { "would remove" } else { "removed" };
-    output.line(format_args!("{verb} {} results, {}", outcome.removed.len(), scaled(bytes as f64, "B")));
+    output.write_line(format_args!(
+        "{verb} {} results, {}",
+        outcome.removed.len(),
+        format_scaled(bytes as f64, "B")
+    ));
     let stays = [("are pinned", &outcome.pinned), ("are still waited for or in use", &outcome.incomplete)];
     for (why, ids) in stays.into_iter().filter(|(_, ids)| !ids.is_empty()) {
-        output.line(format_args!("{} more match and stay because they {why}: {}", ids.len(), ids.join(" ")));
+        output.write_line(format_args!(
+            "{} more match and stay because they {why}: {}",
+            ids.len(),
+            ids.join(" ")
+        ));
     }
     if is_dry_run && outcome.finished > 0 {
-        output.line(format_args!("would finish the removal of {} results", outcome.finished));
+        output.write_line(format_args!("would finish the removal of {} results", outcome.finished));
     }
 }
 
-fn row(pruned: &PrunedResult) -> Vec<String> {
+fn pruned_row(pruned: &PrunedResult) -> Vec<String> {
     vec![
         pruned.id.clone(),
         pruned.kind.clone(),
         name_or_dash(&pruned.name),
-        identity::date(pruned.started_wall_ns),
-        scaled(pruned.bytes as f64, "B"),
+        identity::utc_date_time(pruned.started_wall_ns),
+        format_scaled(pruned.bytes as f64, "B"),
     ]
 }
 
-pub(super) fn pin(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
+pub(super) fn pin_result(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = existing_catalogue(store, id)?;
     let found = find_stored(&catalogue, id)?;
-    let is_new = catalogue.pin(found.id(), clock::wall_clock_ns())?;
+    let is_new = catalogue.pin_result(found.id(), clock::wall_clock_ns())?;
     let already = if is_new { "" } else { " already" };
-    output.line(format_args!("{} is{already} pinned: `packetrig report prune` keeps it", found.id()));
+    output.write_line(format_args!("{} is{already} pinned: `packetrig report prune` keeps it", found.id()));
     Ok(())
 }
 
-pub(super) fn unpin(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
+pub(super) fn unpin_result(id: &str, store: Option<&Path>, output: &mut CommandOutput) -> Result<(), Error> {
     let catalogue = existing_catalogue(store, id)?;
     let found = find_stored(&catalogue, id)?;
-    let had_pin = catalogue.unpin(found.id())?;
+    let had_pin = catalogue.unpin_result(found.id())?;
     let words = if had_pin { "is not pinned any more" } else { "was not pinned" };
-    output.line(format_args!("{} {words}", found.id()));
+    output.write_line(format_args!("{} {words}", found.id()));
     Ok(())
 }

@@ -5,8 +5,8 @@ use crate::args::TrendArgs;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::identity;
-use crate::output::{CommandOutput, TextStyle, warn};
-use crate::sparkline::sparkline;
+use crate::output::{CommandOutput, TextStyle, print_warning};
+use crate::sparkline::render_sparkline;
 use crate::table::fitted_table;
 use packetrig_stats::figure::{ComparedFigure, FigureLimits, FigureTrend, value_in_words};
 use packetrig_store::results::{ComparableResult, TrendReport, TrendResult};
@@ -17,10 +17,10 @@ const COLUMNS: usize = 4;
 /// Number of values in a sparkline, the newest.
 const POINTS: usize = 24;
 
-pub(super) fn perform(arguments: &TrendArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let catalogue = catalogue_to_list(arguments.store.directory.as_deref())?;
     let results =
-        catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| read(catalogue, arguments))?;
+        catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| read_results(catalogue, arguments))?;
     if results.is_empty() {
         let name = &arguments.name;
         return Err(Error::Usage(format!(
@@ -28,23 +28,23 @@ pub(super) fn perform(arguments: &TrendArgs, output: &mut CommandOutput) -> Resu
         )));
     }
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());
-    let report = TrendReport::of(arguments.name.clone(), results, &limits);
+    let report = TrendReport::from_results(arguments.name.clone(), results, &limits);
     let form = &arguments.form;
     if form.json {
-        output.json(&report)?;
+        output.write_json(&report)?;
     } else if form.csv {
-        output.text(files::trend_csv(&report));
+        output.write_text(files::trend_csv(&report));
     } else if form.markdown {
-        output.text(files::trend_markdown(&report));
+        output.write_text(files::trend_markdown(&report));
     } else {
-        let text = render(&report, output.style());
-        output.text(text);
+        let text = render_trend(&report, output.style());
+        output.write_text(text);
     }
-    Ok(report.comparison.map_or(CommandExit::Ok, |compared| diff::exit(compared.verdict)))
+    Ok(report.comparison.map_or(CommandExit::Ok, |compared| diff::verdict_exit(compared.verdict)))
 }
 
 /// Reads the results, the oldest first. Only those of the newest one's kind: a run and a method have no figure in common.
-fn read(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
+fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
     let mut found = catalogue.all_stored()?;
     found.retain(|stored| {
         stored.name() == arguments.name
@@ -55,12 +55,16 @@ fn read(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResu
     found.retain(|stored| Some(stored.kind()) == kind.as_deref());
     if found.len() < all {
         let others = all - found.len();
-        warn("report", format_args!("{others} results with this name are of another kind and left out"));
+        print_warning(
+            "report",
+            format_args!("{others} results with this name are of another kind and left out"),
+        );
     }
     // The catalogue lists the newest first; a trend reads from the oldest on.
     found.truncate(arguments.most);
     found.reverse();
-    let read: Result<Vec<_>, Error> = found.iter().map(|stored| Ok((stored, stored.comparable()?))).collect();
+    let read: Result<Vec<_>, Error> =
+        found.iter().map(|stored| Ok((stored, stored.read_comparable()?))).collect();
     let read = read?;
     warn_of_other_tests(&read);
     read.into_iter().map(|(stored, result)| trend_result(stored, result, arguments)).collect()
@@ -74,7 +78,7 @@ fn warn_of_other_tests(results: &[(&StoredSummary, ComparableResult)]) {
             "{others} of {} results have another plan or other options than the newest",
             results.len()
         );
-        warn("report", what);
+        print_warning("report", what);
     }
 }
 
@@ -92,20 +96,20 @@ fn trend_result(
     })
 }
 
-fn render(report: &TrendReport, style: TextStyle) -> String {
+fn render_trend(report: &TrendReport, style: TextStyle) -> String {
     let mut text = format!("{} results of \"{}\"\n\n", report.results.len(), report.name);
     text.push_str(&results_table(report, style));
     text.push('\n');
     text.push_str(&figures_table(&report.figures, style));
     if let Some(compared) = &report.comparison {
         text.push_str("\nThe newest against the medians of those before:\n");
-        text.push_str(&diff::table(&compared.figures, style));
+        text.push_str(&diff::comparison_table(&compared.figures, style));
         let mut reasons: Vec<String> = compared.figures.iter().filter_map(ComparedFigure::reason).collect();
         reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));
         if report.results.len() < 2 {
             reasons.push("there is no earlier result to compare it with".to_owned());
         }
-        text.push_str(&diff::verdict(compared.verdict, &reasons, style));
+        text.push_str(&diff::verdict_text(compared.verdict, &reasons, style));
     }
     text
 }
@@ -122,10 +126,12 @@ fn results_table(report: &TrendReport, style: TextStyle) -> String {
         .map(|(index, result)| {
             let mut row = vec![
                 result.label.id.clone().unwrap_or_default(),
-                identity::date(result.started_wall_ns),
+                identity::utc_date_time(result.started_wall_ns),
                 result.label.verdict.clone(),
             ];
-            row.extend(columns.iter().map(|trend| value(trend, trend.values.get(index).copied().flatten())));
+            row.extend(
+                columns.iter().map(|trend| value_text(trend, trend.values.get(index).copied().flatten())),
+            );
             row
         })
         .collect();
@@ -140,14 +146,14 @@ fn figures_table(figures: &[FigureTrend], style: TextStyle) -> String {
         .map(|trend| {
             let values = [trend.first, trend.last, trend.min, trend.median, trend.max];
             let mut row = vec![trend.title()];
-            row.extend(values.map(|found| value(trend, found)));
-            row.push(sparkline(&trend.values, POINTS));
+            row.extend(values.map(|found| value_text(trend, found)));
+            row.push(render_sparkline(&trend.values, POINTS));
             row
         })
         .collect();
     fitted_table(style.width(), &header, &rows, &["least", "most", "first"], "`--markdown`")
 }
 
-fn value(trend: &FigureTrend, value: Option<f64>) -> String {
+fn value_text(trend: &FigureTrend, value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| value_in_words(value, &trend.unit))
 }

@@ -3,7 +3,7 @@
 
 use crate::args::ServeArgs;
 use crate::error::Error;
-use crate::output::remark;
+use crate::output::print_remark;
 use packetrig_server::{LocalUsers, ServerOptions};
 use packetrig_sys::owner::{ConnectionOwners, own_user};
 use packetrig_sys::private_files;
@@ -31,12 +31,13 @@ pub(in crate::commands) fn find_local_users(allowed: &[u32]) -> Option<LocalUser
     allowed.sort_unstable();
     allowed.dedup();
     // Without an answer from the kernel, a local connection could be anybody's: then the token decides.
-    match ConnectionOwners::open() {
-        Ok(owners) => {
-            Some(LocalUsers { allowed, find: Arc::new(move |client, server| owners.owner(client, server)) })
-        }
+    match ConnectionOwners::open_here() {
+        Ok(owners) => Some(LocalUsers {
+            allowed,
+            find: Arc::new(move |client, server| owners.find_owner(client, server)),
+        }),
         Err(error) => {
-            remark(format_args!(
+            print_remark(format_args!(
                 "warning: cannot tell which local user opens a connection ({error}), so every client needs \
                 the token; if the loopback interface is down: ip link set lo up"
             ));
@@ -60,17 +61,17 @@ pub(in crate::commands) fn check_somebody(options: &ServerOptions) -> Result<(),
 }
 
 /// Reads the token in the file. A missing file is created, readable by its owner only.
-pub(in crate::commands) fn token(file: &Path) -> Result<String, Error> {
+pub(in crate::commands) fn read_or_create_token(file: &Path) -> Result<String, Error> {
     // Created first and read second: so no other process can put its own file there between a check and the creation.
     let made = match private_files::create_new(file) {
-        Ok(new) => make(new),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return read(file),
+        Ok(new) => create_token(new),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return read_token(file),
         Err(error) => Err(error),
     };
-    made.map_err(|source| Error::unreadable(file, source))
+    made.map_err(|source| Error::unreadable_file(file, source))
 }
 
-fn make(mut file: File) -> std::io::Result<String> {
+fn create_token(mut file: File) -> std::io::Result<String> {
     let mut random = [0; MADE_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let token = random.map(|byte| format!("{byte:02x}")).concat();
@@ -80,11 +81,11 @@ fn make(mut file: File) -> std::io::Result<String> {
 }
 
 /// Reads the token from an existing file that no other user can read.
-pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
+pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     let name = path.display();
-    let file = File::open(path).map_err(|source| Error::unreadable(path, source))?;
+    let file = File::open(path).map_err(|source| Error::unreadable_file(path, source))?;
     // Facts of the open file, not of the path: the file that was checked is the one that is read.
-    let facts = file.metadata().map_err(|source| Error::unreadable(path, source))?;
+    let facts = file.metadata().map_err(|source| Error::unreadable_file(path, source))?;
     // The permission bits of the group and of others must all be zero.
     if !facts.is_file() || facts.mode() & 0o077 != 0 {
         let message = format!("other users can read the token in {name}; run `chmod 600 {name}`");
@@ -96,7 +97,7 @@ pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
     }
     let mut text = String::new();
     // Limited, because the user may have named a file of any size.
-    file.take(LONGEST).read_to_string(&mut text).map_err(|source| Error::unreadable(path, source))?;
+    file.take(LONGEST).read_to_string(&mut text).map_err(|source| Error::unreadable_file(path, source))?;
     let token = text.trim();
     if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(
@@ -108,7 +109,7 @@ pub(in crate::commands) fn read(path: &Path) -> Result<String, Error> {
 }
 
 /// Describes in one line which clients may use the server.
-pub(in crate::commands) fn describe(arguments: &ServeArgs, users: Option<&LocalUsers>) -> String {
+pub(in crate::commands) fn describe_access(arguments: &ServeArgs, users: Option<&LocalUsers>) -> String {
     if arguments.let_anyone_in {
         return "Anyone who reaches these addresses can make this machine send (--let-anyone-in)".to_owned();
     }
@@ -159,23 +160,23 @@ mod tests {
     fn a_token_is_made_once_for_its_owner_alone() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("token");
-        let made = token(&file).expect("one is made");
+        let made = read_or_create_token(&file).expect("one is made");
         assert_eq!(made.len(), 2 * MADE_BYTES);
         assert_eq!(fs::metadata(&file).expect("it is there").mode() & 0o777, 0o600);
-        assert_eq!(token(&file).expect("it is read"), made);
-        assert_ne!(token(&directory.path().join("other")).expect("another"), made);
+        assert_eq!(read_or_create_token(&file).expect("it is read"), made);
+        assert_ne!(read_or_create_token(&directory.path().join("other")).expect("another"), made);
     }
 
     #[test]
     fn a_token_of_another_user_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("token");
-        token(&file).expect("one is made");
+        read_or_create_token(&file).expect("one is made");
         // Only root may give a file away.
         if std::os::unix::fs::chown(&file, Some(65534), None).is_err() {
             return;
         }
-        let refused = read(&file).expect_err("it belongs to somebody else").to_string();
+        let refused = read_token(&file).expect_err("it belongs to somebody else").to_string();
         assert!(refused.ends_with("belongs to user 65534, not to you"), "{refused}");
     }
 
@@ -192,8 +193,11 @@ mod tests {
         ] {
             fs::write(&file, text).expect("written");
             fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
-            assert!(matches!(token(&file), Err(Error::Usage(_))), "{text} {mode:o}");
+            assert!(matches!(read_or_create_token(&file), Err(Error::Usage(_))), "{text} {mode:o}");
         }
-        assert!(matches!(token(&directory.path().join("no/such")), Err(Error::ReadFile { .. })));
+        assert!(matches!(
+            read_or_create_token(&directory.path().join("no/such")),
+            Err(Error::ReadFile { .. })
+        ));
     }
 }

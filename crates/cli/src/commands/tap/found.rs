@@ -1,37 +1,37 @@
 //! `packetrig tap status` and `packetrig tap stop`. They find taps by the state files and pinned programs that these leave, so they
 //! need no process of the tap.
 
-use super::{deaf, judge, show, value};
+use super::{judge_tap, refusing, result_json, show};
 use crate::args::NamedTap;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
-use packetrig_link_io::tap::{FoundTap, found};
+use packetrig_link_io::tap::{FoundTap, find_taps};
 
 /// Shows all taps, or one.
-pub(super) fn status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let taps = found(named.name.as_deref())?;
+pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let taps = find_taps(named.name.as_deref())?;
     if named.json {
         let values = taps.iter().map(status_json).collect::<Result<Vec<_>, _>>()?;
-        output.json(&values)?;
+        output.write_json(&values)?;
         return Ok(CommandExit::Ok);
     }
     if taps.is_empty() {
-        output.line("no tap is running; `packetrig tap A B` starts one");
+        output.write_line("no tap is running; `packetrig tap A B` starts one");
     }
     for tap in &taps {
-        output.line(format_args!("{}: {}", tap.state.name, condition(tap)));
-        tap.gone().iter().for_each(|name| output.line(deaf::loss(name)));
-        match tap.accounts()? {
-            Some(accounts) => output.text(show::result(&tap.state, &accounts, None)),
-            None => output.line("it left no counters"),
+        output.write_line(format_args!("{}: {}", tap.state.name, condition_text(tap)));
+        tap.gone_interfaces().iter().for_each(|name| output.write_line(refusing::loss_remark(name)));
+        match tap.read_accounts()? {
+            Some(accounts) => output.write_text(show::accounts_text(&tap.state, &accounts, None)),
+            None => output.write_line("it left no counters"),
         }
     }
     Ok(CommandExit::Ok)
 }
 
 /// Describes whether the tap forwards and whether its process lives.
-fn condition(tap: &FoundTap) -> String {
+fn condition_text(tap: &FoundTap) -> String {
     match (tap.is_forwarding(), tap.has_process()) {
         (true, true) => format!("forwarding, process {}", tap.state.process),
         (true, false) => "forwarding in the kernel, without a process".to_owned(),
@@ -40,18 +40,18 @@ fn condition(tap: &FoundTap) -> String {
 }
 
 fn status_json(tap: &FoundTap) -> Result<serde_json::Value, Error> {
-    let accounts = tap.accounts()?;
+    let accounts = tap.read_accounts()?;
     Ok(serde_json::json!({
         "state": tap.state,
         "forwarding": tap.is_forwarding(),
         "has_process": tap.has_process(),
-        "gone": tap.gone(),
+        "gone": tap.gone_interfaces(),
         "accounts": accounts,
     }))
 }
 
-pub(super) fn stop(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    let mut taps = found(named.name.as_deref())?;
+pub(super) fn stop_tap(named: &NamedTap, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    let mut taps = find_taps(named.name.as_deref())?;
     let tap = match (taps.pop(), taps.is_empty()) {
         (Some(tap), true) => tap,
         (None, _) => {
@@ -68,18 +68,18 @@ pub(super) fn stop(named: &NamedTap, output: &mut CommandOutput) -> Result<Comma
     };
     let state = tap.state.clone();
     // A living process is asked to end its tap, and prints the result itself. Otherwise the tap is ended from here.
-    let Some(ended) = tap.end()? else {
+    let Some(ended) = tap.end_tap()? else {
         if named.json {
-            output.json(&serde_json::json!({ "state": state, "ended_by": state.process }))?;
+            output.write_json(&serde_json::json!({ "state": state, "ended_by": state.process }))?;
         } else {
-            output.line(format_args!("{}: process {} ended it", state.name, state.process));
+            output.write_line(format_args!("{}: process {} ended it", state.name, state.process));
         }
         return Ok(CommandExit::Ok);
     };
     if named.json {
-        output.json(&value(&state, &ended.accounts, Some(&ended)))?;
+        output.write_json(&result_json(&state, &ended.accounts, Some(&ended)))?;
     } else {
-        output.text(show::result(&state, &ended.accounts, None));
+        output.write_text(show::accounts_text(&state, &ended.accounts, None));
     }
-    Ok(judge(&ended))
+    Ok(judge_tap(&ended))
 }

@@ -2,9 +2,9 @@
 
 use crate::args::ImpairArgs as Arguments;
 use crate::error::Error;
-use crate::numbers::count;
-use crate::output::remark;
-use crate::table::table;
+use crate::numbers::format_count;
+use crate::output::print_remark;
+use crate::table::format_table;
 use packetrig_link::{DIRECTIONS, DirectionSpec, FrameTreatment, ImpairSpecs};
 use packetrig_link_io::impair::{ImpairAccount, ImpairTreatment, ImpairWatch, TruthFile};
 use packetrig_sys::clock;
@@ -35,7 +35,7 @@ pub(super) struct FinishedImpairments {
 
 impl TapImpairments {
     /// Prepares the impairments that the flags describe, if any.
-    pub(super) fn prepare(arguments: &Arguments) -> Result<Option<PreparedImpairments>, Error> {
+    pub(super) fn prepare_impairments(arguments: &Arguments) -> Result<Option<PreparedImpairments>, Error> {
         if !arguments.is_any() {
             let more = arguments.seed.is_some() || arguments.truth.is_some();
             return if more {
@@ -44,46 +44,49 @@ impl TapImpairments {
                 Ok(None)
             };
         }
-        let specs = specs(arguments)?;
+        let specs = read_specs(arguments)?;
         let seed = arguments.seed.or(specs.seed).unwrap_or(SEED);
-        let header = header(seed, &specs);
+        let header = truth_header(seed, &specs);
         let offset = clock::realtime_offset();
-        let truth =
-            arguments.truth.as_deref().map(|path| TruthFile::create(path, &header, offset)).transpose()?;
-        let (treatments, watch) = ImpairTreatment::pair(specs.plans(seed), truth.as_ref());
+        let truth = arguments
+            .truth
+            .as_deref()
+            .map(|path| TruthFile::create_with_header(path, &header, offset))
+            .transpose()?;
+        let (treatments, watch) = ImpairTreatment::for_both_directions(specs.to_plans(seed), truth.as_ref());
         Ok(Some(PreparedImpairments { impairments: Self { watch, truth }, treatments }))
     }
 
     /// Returns the final accounts. The tap must have ended and dropped its treatments.
-    pub(super) fn finish(self) -> Result<FinishedImpairments, Error> {
-        let accounts = self.watch.books();
+    pub(super) fn finish_accounts(self) -> Result<FinishedImpairments, Error> {
+        let accounts = self.watch.read_accounts();
         if let Some(truth) = self.truth {
-            truth.finish()?;
+            truth.finish_file()?;
         }
         // The treatments never wait for the disk: a frame that is late because of the log would be a wrong impairment.
         let unlogged: u64 = accounts.iter().map(|account| account.untold).sum();
         if unlogged > 0 {
-            remark(format_args!(
+            print_remark(format_args!(
                 "tap: the truth log lacks {} frames: its disk was too slow",
-                count(unlogged)
+                format_count(unlogged)
             ));
         }
         let imbalances = DIRECTIONS.iter().zip(&accounts).filter_map(|(direction, account)| {
-            Some(format!("impairment of {direction}: {}", account.imbalance()?))
+            Some(format!("impairment of {direction}: {}", account.find_imbalance()?))
         });
         let imbalances = imbalances.collect();
         Ok(FinishedImpairments { accounts, imbalances })
     }
 }
 
-fn specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
+fn read_specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
     let mut specs = match &arguments.both {
         Some(text) if is_file(text) => {
             let document = std::fs::read_to_string(text)
                 .map_err(|source| Error::ReadFile { name: text.clone(), source })?;
-            ImpairSpecs::read(&document)?
+            ImpairSpecs::parse_document(&document)?
         }
-        Some(text) => ImpairSpecs::both(&text.parse::<DirectionSpec>()?),
+        Some(text) => ImpairSpecs::same_both_ways(&text.parse::<DirectionSpec>()?),
         None => ImpairSpecs::default(),
     };
     // A flag for one direction replaces the whole specification of that direction.
@@ -100,7 +103,7 @@ fn is_file(text: &str) -> bool {
 }
 
 /// The first line of the truth log: seed and specifications, which repeat the impairments.
-fn header(seed: u64, specs: &ImpairSpecs) -> String {
+fn truth_header(seed: u64, specs: &ImpairSpecs) -> String {
     let [there, back] = &specs.ways;
     serde_json::json!({
         "truth": 1,
@@ -112,7 +115,7 @@ fn header(seed: u64, specs: &ImpairSpecs) -> String {
 }
 
 /// The accounts by direction, for `--json`; null if nothing was impaired.
-pub(super) fn value(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
+pub(super) fn accounts_json(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value {
     accounts.map_or(
         serde_json::Value::Null,
         |[there, back]| serde_json::json!({ DIRECTIONS[0]: there, DIRECTIONS[1]: back }),
@@ -120,7 +123,7 @@ pub(super) fn value(accounts: Option<&[ImpairAccount; 2]>) -> serde_json::Value 
 }
 
 /// Table with a row for each direction.
-pub(super) fn shown(accounts: &[ImpairAccount; 2]) -> String {
+pub(super) fn accounts_table(accounts: &[ImpairAccount; 2]) -> String {
     let rows = DIRECTIONS.iter().zip(accounts).map(|(direction, account)| {
         let counts = &account.counts;
         let late = counts.late_most_ns as f64 / 1000.0;
@@ -133,7 +136,8 @@ pub(super) fn shown(accounts: &[ImpairAccount; 2]) -> String {
             counts.corrupted,
             counts.delayed,
         ];
-        let cells = numbers.map(count).into_iter().chain([count(counts.left), format!("{late:.0} us")]);
+        let cells =
+            numbers.map(format_count).into_iter().chain([format_count(counts.left), format!("{late:.0} us")]);
         std::iter::once((*direction).to_owned()).chain(cells).collect::<Vec<_>>()
     });
     let header = [
@@ -148,5 +152,5 @@ pub(super) fn shown(accounts: &[ImpairAccount; 2]) -> String {
         "left",
         "late at most",
     ];
-    table(&header, rows)
+    format_table(&header, rows)
 }

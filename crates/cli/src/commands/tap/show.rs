@@ -1,13 +1,13 @@
 //! The accounts of a tap as text.
 
-use crate::numbers::{count, per_second, scaled};
-use crate::table::table;
+use crate::numbers::{format_count, format_scaled, per_second};
+use crate::table::format_table;
 use packetrig_engine::capture::record::RecordingOutcome;
 use packetrig_link_io::tap::{TapAccounts, TapDirection, TapState};
 use packetrig_units::Nanos;
 
 /// One line of progress: totals, and rates since the last accounts.
-pub(super) fn line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
+pub(super) fn progress_line(now: &TapAccounts, last: Option<&TapAccounts>) -> String {
     let before_ns = last.map_or(0, |last| last.elapsed.as_u64());
     let length = Nanos::new(now.elapsed.as_u64().saturating_sub(before_ns));
     let directions = now.directions.iter().enumerate().map(|(index, direction)| {
@@ -23,22 +23,22 @@ fn direction_text(now: &TapDirection, last: Option<&TapDirection>, length: Nanos
         "{} > {}: {} frames ({}, {})",
         now.from,
         now.to,
-        count(now.received),
-        scaled(per_second(frames, length), "frames/s"),
-        scaled(per_second(bytes, length) * 8.0, "bit/s"),
+        format_count(now.received),
+        format_scaled(per_second(frames, length), "frames/s"),
+        format_scaled(per_second(bytes, length) * 8.0, "bit/s"),
     );
-    if now.lost() > 0 {
-        text.extend([", dropped ", &count(now.lost())]);
+    if now.lost_frames() > 0 {
+        text.extend([", dropped ", &format_count(now.lost_frames())]);
     }
     let missing: u64 = now.mirrors.iter().flat_map(|mirror| mirror.dropped.values()).sum();
     if missing > 0 {
-        text.extend([", copies dropped ", &count(missing)]);
+        text.extend([", copies dropped ", &format_count(missing)]);
     }
     text
 }
 
 /// All accounts as tables, one row each.
-pub(super) fn result(
+pub(super) fn accounts_text(
     state: &TapState,
     accounts: &TapAccounts,
     recorded: Option<&RecordingOutcome>,
@@ -48,8 +48,8 @@ pub(super) fn result(
     let mut text =
         format!("{}: {} <> {}, back end {}, {elapsed:.3} s\n", state.name, a.location, b.location, state.way);
     let header = ["direction", "account", "frames", "because"];
-    let rows = accounts.directions.iter().flat_map(rows);
-    text.push_str(&table(&header, rows));
+    let rows = accounts.directions.iter().flat_map(direction_rows);
+    text.push_str(&format_table(&header, rows));
     if let Some(recording) = accounts.recording {
         let rows = [
             ("taken for the file", recording.frames),
@@ -57,8 +57,8 @@ pub(super) fn result(
             ("dropped: queue to the disk full", recording.queue_dropped),
             ("dropped: disk", recording.disk_lost),
         ];
-        let rows = rows.into_iter().map(|(what, frames)| vec![what.to_owned(), count(frames)]);
-        text.push_str(&table(&["capture", "frames"], rows));
+        let rows = rows.into_iter().map(|(what, frames)| vec![what.to_owned(), format_count(frames)]);
+        text.push_str(&format_table(&["capture", "frames"], rows));
     }
     for file in recorded.iter().flat_map(|recorded| &recorded.files) {
         text.extend(["wrote ", &file.display().to_string(), "\n"]);
@@ -79,10 +79,10 @@ impl AccountRow {
     }
 }
 
-fn rows(direction: &TapDirection) -> Vec<Vec<String>> {
+fn direction_rows(direction: &TapDirection) -> Vec<Vec<String>> {
     let name = format!("{} > {}", direction.from, direction.to);
     let cells = account_rows(direction).into_iter().map(|row| {
-        let frames = row.frames.map_or_else(|| "–".to_owned(), count);
+        let frames = row.frames.map_or_else(|| "–".to_owned(), format_count);
         vec![name.clone(), row.account, frames, row.why.to_owned()]
     });
     cells.collect()
@@ -97,19 +97,23 @@ fn account_rows(direction: &TapDirection) -> Vec<AccountRow> {
     }
     rows.push(AccountRow::new("forwarded", direction.forwarded, ""));
     for (cause, frames) in &direction.dropped {
-        rows.push(AccountRow::new("dropped", Some(*frames), cause.words()));
+        rows.push(AccountRow::new("dropped", Some(*frames), cause.to_text()));
     }
     if direction.mirrors.is_empty() {
         return rows;
     }
     rows.push(AccountRow::new("to be copied", Some(direction.wanted), ""));
     for (why, frames) in &direction.uncopied {
-        rows.push(AccountRow::new("not to be copied", Some(*frames), why.words()));
+        rows.push(AccountRow::new("not to be copied", Some(*frames), why.to_text()));
     }
     for mirror in &direction.mirrors {
         rows.push(AccountRow::new(format!("copied to {}", mirror.to), mirror.mirrored, ""));
         for (cause, frames) in &mirror.dropped {
-            rows.push(AccountRow::new(format!("not copied to {}", mirror.to), Some(*frames), cause.words()));
+            rows.push(AccountRow::new(
+                format!("not copied to {}", mirror.to),
+                Some(*frames),
+                cause.to_text(),
+            ));
         }
     }
     rows

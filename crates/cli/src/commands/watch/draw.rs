@@ -4,7 +4,7 @@
 mod ledger;
 mod tables;
 
-use super::facts::{RunFacts, bit_rate, latency, printable, rate};
+use super::facts::{RunFacts, bit_rate_text, latency_text, make_printable, rate_text};
 use super::keys::HANDLERS;
 use super::rates::RatePoint;
 use super::state::{EntryKind, Pane, ServerConnection, WatchState};
@@ -34,32 +34,32 @@ impl Theme {
     }
 
     /// Style of titles. It has no colour, so that it is the same for everybody.
-    fn title() -> Style {
+    fn title_style() -> Style {
         Style::new().add_modifier(Modifier::BOLD)
     }
 
-    fn selected() -> Style {
+    fn selected_style() -> Style {
         Style::new().add_modifier(Modifier::REVERSED)
     }
 
-    fn faint(self) -> Style {
+    fn faint_style(self) -> Style {
         if self.is_coloured { Style::new().fg(Color::DarkGray) } else { Style::new() }
     }
 
-    fn bad(self) -> Style {
-        self.of(Color::Red)
+    fn bad_style(self) -> Style {
+        self.coloured_style(Color::Red)
     }
 
-    fn good(self) -> Style {
-        self.of(Color::Green)
+    fn good_style(self) -> Style {
+        self.coloured_style(Color::Green)
     }
 
-    fn doubtful(self) -> Style {
-        self.of(Color::Yellow)
+    fn doubtful_style(self) -> Style {
+        self.coloured_style(Color::Yellow)
     }
 
-    fn of(self, colour: Color) -> Style {
-        if self.is_coloured { Self::title().fg(colour) } else { Self::title() }
+    fn coloured_style(self, colour: Color) -> Style {
+        if self.is_coloured { Self::title_style().fg(colour) } else { Self::title_style() }
     }
 }
 
@@ -70,7 +70,7 @@ struct ScreenRows {
 
 impl ScreenRows {
     /// Takes the next rows from the top; fewer if fewer are left.
-    fn take(&mut self, height: u16) -> Rect {
+    fn take_rows(&mut self, height: u16) -> Rect {
         let height = height.min(self.left.height);
         let taken = Rect { height, ..self.left };
         self.left.y += height;
@@ -85,30 +85,30 @@ impl ScreenRows {
     }
 }
 
-pub(super) fn draw(frame: &mut Frame<'_>, state: &WatchState, theme: Theme) {
+pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Theme) {
     let screen = frame.area();
     let mut rows = ScreenRows { left: screen };
-    draw_line(frame, rows.take(1), title(state, theme));
-    draw_line(frame, rows.take_last(1), legend(state, screen.width, theme));
-    draw_line(frame, rows.take_last(1), message(state));
+    draw_line(frame, rows.take_rows(1), title_line(state, theme));
+    draw_line(frame, rows.take_last(1), legend_line(state, screen.width, theme));
+    draw_line(frame, rows.take_last(1), message_line(state));
     if state.is_helping {
         return draw_help(frame, rows.left);
     }
-    let Some(run) = state.run() else {
+    let Some(run) = state.shown_run() else {
         let text = if state.link == ServerConnection::Connecting {
             "Connecting …"
         } else {
             "No configuration. A script sends one to the server, or load one on its live page (/ui/)."
         };
-        return draw_line(frame, rows.take(1), Line::from(text));
+        return draw_line(frame, rows.take_rows(1), Line::from(text));
     };
-    draw_line(frame, rows.take(1), run_line(run));
-    draw_line(frame, rows.take(1), so_far(run, theme));
+    draw_line(frame, rows.take_rows(1), run_line(run));
+    draw_line(frame, rows.take_rows(1), so_far_line(run, theme));
     draw_totals(frame, &mut rows, state, run);
     if screen.height >= TALL {
-        ledger::draw(frame, rows.take(ledger::HEIGHT), run, theme);
+        ledger::draw_ledger(frame, rows.take_rows(ledger::HEIGHT), run, theme);
     } else {
-        draw_line(frame, rows.take(1), places(run, theme));
+        draw_line(frame, rows.take_rows(1), losses_line(run, theme));
     }
     draw_tables(frame, rows, state, run, theme);
 }
@@ -143,24 +143,27 @@ fn draw_line(frame: &mut Frame<'_>, area: Rect, line: Line<'_>) {
     frame.render_widget(Paragraph::new(line), area);
 }
 
-fn title(state: &WatchState, theme: Theme) -> Line<'static> {
+fn title_line(state: &WatchState, theme: Theme) -> Line<'static> {
     let link = match &state.link {
-        ServerConnection::Connecting => Span::styled("connecting".to_owned(), theme.doubtful()),
-        ServerConnection::Connected => Span::styled("connected".to_owned(), theme.good()),
-        ServerConnection::Lost(reason) => Span::styled(format!("LOST, trying again: {reason}"), theme.bad()),
+        ServerConnection::Connecting => Span::styled("connecting".to_owned(), theme.doubtful_style()),
+        ServerConnection::Connected => Span::styled("connected".to_owned(), theme.good_style()),
+        ServerConnection::Lost(reason) => {
+            Span::styled(format!("LOST, trying again: {reason}"), theme.bad_style())
+        }
     };
-    let mut spans = vec![Span::styled(format!("packetrig watch {}  ", state.server), Theme::title()), link];
+    let mut spans =
+        vec![Span::styled(format!("packetrig watch {}  ", state.server), Theme::title_style()), link];
     if state.is_frozen() {
-        spans.insert(1, Span::styled("FROZEN  ", theme.doubtful()));
+        spans.insert(1, Span::styled("FROZEN  ", theme.doubtful_style()));
     }
     Line::from(spans)
 }
 
 fn run_line(run: &RunFacts) -> Line<'static> {
-    let id = run.id.as_deref().map_or_else(|| "of this server".to_owned(), printable);
+    let id = run.id.as_deref().map_or_else(|| "of this server".to_owned(), make_printable);
     let state = run.ended.as_ref().map_or_else(
-        || run.state.as_deref().map_or_else(|| "opening".to_owned(), printable),
-        |why| format!("ended: {}", printable(why)),
+        || run.state.as_deref().map_or_else(|| "opening".to_owned(), make_printable),
+        |why| format!("ended: {}", make_printable(why)),
     );
     let paused =
         if run.totals.paused > 0 { format!(", {} paused", run.totals.paused) } else { String::new() };
@@ -170,13 +173,13 @@ fn run_line(run: &RunFacts) -> Line<'static> {
 }
 
 /// Losses and the last finding: a preview of the verdict, which comes at the end of the run.
-fn so_far(run: &RunFacts, theme: Theme) -> Line<'static> {
+fn so_far_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let losses = &run.losses;
-    let style = if losses.lost.0 > 0 { theme.bad() } else { theme.good() };
-    let mut spans = vec![Span::raw("So far: "), Span::styled(losses.sentence(), style)];
+    let style = if losses.lost.0 > 0 { theme.bad_style() } else { theme.good_style() };
+    let mut spans = vec![Span::raw("So far: "), Span::styled(losses.loss_sentence(), style)];
     if let Some(finding) = run.findings.last() {
         let number = run.findings.len();
-        spans.push(Span::raw(format!("; remark {number}: {}", printable(finding))));
+        spans.push(Span::raw(format!("; remark {number}: {}", make_printable(finding))));
     }
     Line::from(spans)
 }
@@ -184,17 +187,21 @@ fn so_far(run: &RunFacts, theme: Theme) -> Line<'static> {
 fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState, run: &RunFacts) {
     let totals = &run.totals;
     let line = |name: &str, count: u64, frames: Option<f64>, bytes: Option<f64>| {
-        let (count, frames) = (numbers::count(count), rate(frames, "pps"));
-        format!("{name:<9}{count:>15} {frames:>11} {:>13} L2", bit_rate(bytes))
+        let (count, frames) = (numbers::format_count(count), rate_text(frames, "pps"));
+        format!("{name:<9}{count:>15} {frames:>11} {:>13} L2", bit_rate_text(bytes))
     };
     let sent = line("Sent", totals.frames_tx.0, totals.frames_tx_rate, totals.bytes_tx_rate);
-    draw_rate(frame, rows.take(1), state, sent, |point| point.sent);
+    draw_rate(frame, rows.take_rows(1), state, sent, |point| point.sent);
     let received = line("Received", totals.frames_rx.0, totals.frames_rx_rate, totals.bytes_rx_rate);
-    draw_rate(frame, rows.take(1), state, received, |point| point.received);
+    draw_rate(frame, rows.take_rows(1), state, received, |point| point.received);
     if frame.area().height >= TALL {
         let figures = totals.latency_ns.unwrap_or_default();
-        let [min, mean, max] = [figures.min, figures.mean, figures.max].map(latency);
-        draw_line(frame, rows.take(1), Line::from(format!("Latency  min {min}, mean {mean}, max {max}")));
+        let [min, mean, max] = [figures.min, figures.mean, figures.max].map(latency_text);
+        draw_line(
+            frame,
+            rows.take_rows(1),
+            Line::from(format!("Latency  min {min}, mean {mean}, max {max}")),
+        );
     }
 }
 
@@ -210,38 +217,42 @@ fn draw_rate(frame: &mut Frame<'_>, area: Rect, state: &WatchState, line: String
         clippy::cast_sign_loss,
         reason = "a cast saturates; only heights are drawn"
     )]
-    let values: Vec<u64> =
-        state.shown().rates.last(usize::from(width)).map(|point| of(point).round() as u64).collect();
+    let values: Vec<u64> = state
+        .shown_snapshot()
+        .rates
+        .last_points(usize::from(width))
+        .map(|point| of(point).round() as u64)
+        .collect();
     frame.render_widget(Sparkline::default().data(values), Rect { x, width, ..area });
 }
 
 /// One line with the losses by place.
-fn places(run: &RunFacts, theme: Theme) -> Line<'static> {
+fn losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let mut spans = vec![Span::raw("Lost")];
     let short_names = [": sender ", " | path or in doubt ", " | receiver "];
-    for ((_, count), name) in run.losses.places().into_iter().zip(short_names) {
+    for ((_, count), name) in run.losses.loss_places().into_iter().zip(short_names) {
         spans.push(Span::raw(name));
-        let text = count.map_or_else(|| "?".to_owned(), numbers::count);
+        let text = count.map_or_else(|| "?".to_owned(), numbers::format_count);
         spans.push(Span::styled(text, ledger::loss_style(count, theme)));
     }
     Line::from(spans)
 }
 
-fn message(state: &WatchState) -> Line<'static> {
+fn message_line(state: &WatchState) -> Line<'static> {
     let Some(entry) = &state.entry else { return Line::from(state.message.clone()) };
     let name = match entry.kind {
         EntryKind::Filter => "Filter by name or port",
         EntryKind::Rate => "New rate, such as 2kpps, 10Mbit/s or 50%",
     };
-    let text = printable(&entry.text);
+    let text = make_printable(&entry.text);
     Line::from(vec![
-        Span::styled(format!("{name}: {text}"), Theme::title()),
-        Span::styled(" ", Theme::selected()),
+        Span::styled(format!("{name}: {text}"), Theme::title_style()),
+        Span::styled(" ", Theme::selected_style()),
     ])
 }
 
 /// One line with the keys that fit.
-fn legend(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
+fn legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
     if state.entry.is_some() {
         return Line::from("Enter apply  Esc cancel");
     }
@@ -256,8 +267,8 @@ fn legend(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
         if used > usize::from(width) + 2 {
             break;
         }
-        spans.push(Span::styled(handler.key, Theme::title()));
-        spans.push(Span::styled(format!(" {}  ", handler.word), theme.faint()));
+        spans.push(Span::styled(handler.key, Theme::title_style()));
+        spans.push(Span::styled(format!(" {}  ", handler.word), theme.faint_style()));
     }
     Line::from(spans)
 }
@@ -272,7 +283,7 @@ fn draw_help(frame: &mut Frame<'_>, area: Rect) {
         let lines: Vec<Line<'_>> = handlers
             .iter()
             .map(|handler| {
-                let key = Span::styled(format!("{:<9}", handler.key), Theme::title());
+                let key = Span::styled(format!("{:<9}", handler.key), Theme::title_style());
                 Line::from(vec![key, Span::raw(handler.explanation)])
             })
             .collect();

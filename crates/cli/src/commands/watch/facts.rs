@@ -1,9 +1,9 @@
 //! The state of a run from the server's API (`docs/book/page-api.md`). A value that is absent there is `None` here, never 0.
 //!
-//! Names come from other machines: [`printable`] makes them harmless before they are shown.
+//! Names come from other machines: [`make_printable`] makes them harmless before they are shown.
 
 use crate::numbers;
-use packetrig_program::safe;
+use packetrig_program::make_safe;
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ pub(super) struct ReceivedFacts {
 
 impl PortFacts {
     /// Frames that our two halves of the port lost.
-    pub(super) fn dropped(&self) -> Option<u64> {
+    pub(super) fn dropped_frames(&self) -> Option<u64> {
         let sent = self.tx.map(|tx| tx.refused.0 + tx.dropped.unwrap_or_default().0);
         let received = self.rx.map(|rx| rx.ring_dropped.0);
         (sent.is_some() || received.is_some()).then(|| sent.unwrap_or(0) + received.unwrap_or(0))
@@ -151,7 +151,7 @@ pub(super) struct StreamRow {
 
 impl StreamFacts {
     /// Returns the stream at this place after sorting and filtering; `None` if its row was not sent.
-    pub(super) fn row(&self, place: usize) -> Option<StreamRow> {
+    pub(super) fn row_at(&self, place: usize) -> Option<StreamRow> {
         let at = place.checked_sub(self.from)?;
         let columns = &self.columns;
         let count = |column: &[Option<FrameCount>]| column.get(at).copied().flatten().map(|count| count.0);
@@ -206,18 +206,18 @@ impl<'de> Deserialize<'de> for FrameCount {
 
 impl LossFacts {
     /// Describes the losses so far in one sentence.
-    pub(super) fn sentence(&self) -> String {
+    pub(super) fn loss_sentence(&self) -> String {
         let lost = match self.lost.0 {
             0 => "no frame is lost".to_owned(),
             1 => "1 frame is lost".to_owned(),
-            lost => format!("{} frames are lost", numbers::count(lost)),
+            lost => format!("{} frames are lost", numbers::format_count(lost)),
         };
-        let open = numbers::count(self.in_flight_or_lost.0);
+        let open = numbers::format_count(self.in_flight_or_lost.0);
         if self.in_flight_or_lost.0 == 0 { lost } else { format!("{lost}, {open} are in flight or lost") }
     }
 
     /// Losses by place, in the order of a frame's way.
-    pub(super) fn places(&self) -> [(&'static str, Option<u64>); 3] {
+    pub(super) fn loss_places(&self) -> [(&'static str, Option<u64>); 3] {
         let count = |count: Option<FrameCount>| count.map(|count| count.0);
         [
             ("our sender", count(self.sender)),
@@ -228,22 +228,22 @@ impl LossFacts {
 }
 
 /// Makes one line of text from another machine, without codes that a terminal would obey.
-pub(super) fn printable(text: &str) -> String {
+pub(super) fn make_printable(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
-        // `safe` lets colours, tabs and line ends of our own through; here none are our own.
+        // `make_safe` lets colours, tabs and line ends of our own through; here none are our own.
         if c.is_control() { harmless.extend(c.escape_default()) } else { harmless.push(c) }
     }
-    safe(&harmless).into_owned()
+    make_safe(&harmless).into_owned()
 }
 
 /// Formats a count, or the reason why there is none.
-pub(super) fn known(count: Option<u64>) -> String {
-    count.map_or_else(|| "not measured".to_owned(), numbers::count)
+pub(super) fn count_or_unmeasured(count: Option<u64>) -> String {
+    count.map_or_else(|| "not measured".to_owned(), numbers::format_count)
 }
 
 /// Formats a time in ns with three digits at most.
-pub(super) fn latency(ns: Option<f64>) -> String {
+pub(super) fn latency_text(ns: Option<f64>) -> String {
     let Some(ns) = ns.filter(|ns| ns.is_finite()) else { return "–".to_owned() };
     let (value, unit) = match ns.abs() {
         below if below < 1e3 => (ns, "ns"),
@@ -257,7 +257,7 @@ pub(super) fn latency(ns: Option<f64>) -> String {
 }
 
 /// Formats a rate per second; a dash if it is not known.
-pub(super) fn rate(value: Option<f64>, unit: &str) -> String {
+pub(super) fn rate_text(value: Option<f64>, unit: &str) -> String {
     let Some(value) = value.filter(|value| value.is_finite()) else { return "–".to_owned() };
     let (scale, prefix) = match value.abs() {
         below if below < 999.5 => (1.0, ""),
@@ -272,6 +272,6 @@ pub(super) fn rate(value: Option<f64>, unit: &str) -> String {
 }
 
 /// Formats bytes per second as bits of layer 2.
-pub(super) fn bit_rate(bytes: Option<f64>) -> String {
-    rate(bytes.map(|bytes| bytes * 8.0), "bit/s")
+pub(super) fn bit_rate_text(bytes: Option<f64>) -> String {
+    rate_text(bytes.map(|bytes| bytes * 8.0), "bit/s")
 }

@@ -45,22 +45,22 @@ pub(super) struct EventRequest {
 }
 
 impl EventRequest {
-    pub(super) fn screen(window: StreamWindow) -> Self {
+    pub(super) fn for_screen(window: StreamWindow) -> Self {
         Self { window, rate: SCREEN_RATE, has_history: true }
     }
 
     /// Totals alone, once a second.
-    pub(super) fn totals() -> Self {
+    pub(super) fn totals_only() -> Self {
         Self { window: StreamWindow::default(), rate: 1, has_history: false }
     }
 
     /// All rows, once a second.
-    pub(super) fn everything() -> Self {
+    pub(super) fn all_rows() -> Self {
         let window = StreamWindow { rows: ALL_ROWS, ..StreamWindow::default() };
         Self { window, rate: 1, has_history: true }
     }
 
-    fn path(&self, has_history: bool) -> String {
+    fn request_path(&self, has_history: bool) -> String {
         let StreamWindow { sort, filter, from, rows } = &self.window;
         // RFC 3986 permits encoding every byte; the filter may contain `&`, `#` or blanks.
         let filter = filter.bytes().map(|byte| format!("%{byte:02X}")).collect::<Vec<_>>().concat();
@@ -82,7 +82,7 @@ pub(super) struct ServerLink {
 }
 
 impl ServerLink {
-    pub(super) fn start(client: ApiClient, request: EventRequest) -> Self {
+    pub(super) fn start_threads(client: ApiClient, request: EventRequest) -> Self {
         let (event_sender, events) = sync_channel(MOST_WAITING);
         let (orders, order_receiver) = channel();
         let request = Arc::new(Mutex::new(request));
@@ -94,16 +94,16 @@ impl ServerLink {
             is_ending: Arc::clone(&is_ending),
         };
         let threads = vec![
-            spawn(move || follower.run()),
-            spawn(move || deliver(&client, &order_receiver, &event_sender)),
+            spawn(move || follower.follow_until_end()),
+            spawn(move || deliver_orders(&client, &order_receiver, &event_sender)),
         ];
         Self { events: Some(events), orders: Some(orders), request, is_ending, threads }
     }
 
     /// Returns the next event; `None` if none arrives within this time. Fails if trying again is of no use.
-    pub(super) fn next(&self, patience: Duration) -> Result<Option<WatchEvent>, ClientError> {
+    pub(super) fn next_event(&self, timeout: Duration) -> Result<Option<WatchEvent>, ClientError> {
         let Some(events) = &self.events else { return Ok(None) };
-        match events.recv_timeout(patience) {
+        match events.recv_timeout(timeout) {
             Ok(event) => event.map(Some),
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
                 // The threads end only after an error, which was received before, or by a panic, which `drop` passes on.
@@ -113,7 +113,7 @@ impl ServerLink {
         }
     }
 
-    pub(super) fn order(&self, order: StreamOrder) {
+    pub(super) fn send_order(&self, order: StreamOrder) {
         if let Some(orders) = &self.orders {
             // Fails only if the thread has panicked, which `drop` passes on.
             drop(orders.send(order));
@@ -148,7 +148,7 @@ impl Drop for ServerLink {
     }
 }
 
-fn deliver(
+fn deliver_orders(
     client: &ApiClient,
     orders: &Receiver<StreamOrder>,
     events: &SyncSender<Result<WatchEvent, ClientError>>,
@@ -172,11 +172,11 @@ struct Follower {
 struct ScreenEnded;
 
 impl Follower {
-    fn run(self) {
-        let mut needs_history = self.request().has_history;
+    fn follow_until_end(self) {
+        let mut needs_history = self.current_request().has_history;
         while !self.is_ending() {
-            let request = self.request();
-            match self.follow(&request, &mut needs_history) {
+            let request = self.current_request();
+            match self.follow_events(&request, &mut needs_history) {
                 // Other rows were requested.
                 Ok(()) => {}
                 Err(FollowFailure::ScreenEnded) => return,
@@ -185,7 +185,7 @@ impl Follower {
                         return;
                     }
                     needs_history = request.has_history;
-                    self.wait();
+                    self.wait_before_retry();
                 }
                 Err(FollowFailure::Client(error)) => {
                     drop(self.events.send(Err(error)));
@@ -196,23 +196,23 @@ impl Follower {
     }
 
     /// Passes events on until other rows are requested. Once the history has come, `needs_history` is false.
-    fn follow(&self, request: &EventRequest, needs_history: &mut bool) -> Result<(), FollowFailure> {
-        let mut stream = self.client.follow(&request.path(*needs_history))?;
-        self.pass(WatchEvent::Connected)?;
-        while !self.is_ending() && self.request() == *request {
+    fn follow_events(&self, request: &EventRequest, needs_history: &mut bool) -> Result<(), FollowFailure> {
+        let mut stream = self.client.follow_events(&request.request_path(*needs_history))?;
+        self.pass_event(WatchEvent::Connected)?;
+        while !self.is_ending() && self.current_request() == *request {
             if let Some(event) = EventStream::next(&mut stream, LOOK)? {
                 *needs_history &= event.name != "history";
-                self.pass(WatchEvent::Server(event))?;
+                self.pass_event(WatchEvent::Server(event))?;
             }
         }
         Ok(())
     }
 
-    fn pass(&self, event: WatchEvent) -> Result<(), ScreenEnded> {
+    fn pass_event(&self, event: WatchEvent) -> Result<(), ScreenEnded> {
         self.events.send(Ok(event)).map_err(|_| ScreenEnded)
     }
 
-    fn request(&self) -> EventRequest {
+    fn current_request(&self) -> EventRequest {
         self.request.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -220,7 +220,7 @@ impl Follower {
         self.is_ending.load(Ordering::Acquire)
     }
 
-    fn wait(&self) {
+    fn wait_before_retry(&self) {
         for _ in 0..LOOKS_BETWEEN_ATTEMPTS {
             if self.is_ending() {
                 return;

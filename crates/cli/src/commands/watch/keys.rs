@@ -38,59 +38,65 @@ impl KeyHandler {
 
 /// All keys in the order of the legend, which leaves out the last ones on narrow screens.
 pub(super) const HANDLERS: &[KeyHandler] = &[
-    look(&[KeyCode::Char('q')], "q", "quit", "quit; the run continues", |state| state.has_ended = true),
-    look(&[KeyCode::Char('?')], "?", "help", "this page; any key closes it", |state| state.is_helping = true),
-    order(&[KeyCode::Char('t')], "t", "start", "start to transmit, from the first frame", |state| {
-        state.order(OrderedChange::Start)
+    view_key(&[KeyCode::Char('q')], "q", "quit", "quit; the run continues", |state| state.has_ended = true),
+    view_key(&[KeyCode::Char('?')], "?", "help", "this page; any key closes it", |state| {
+        state.is_helping = true
     }),
-    order(&[KeyCode::Char('x')], "x", "stop", "stop", |state| state.order(OrderedChange::Stop)),
-    order(&[KeyCode::Char('p')], "p", "pause", "pause", |state| state.order(OrderedChange::Pause)),
-    order(&[KeyCode::Char('r')], "r", "resume", "resume; a stopped stream starts", |state| {
-        state.order(OrderedChange::Resume)
+    order_key(&[KeyCode::Char('t')], "t", "start", "start to transmit, from the first frame", |state| {
+        state.make_order(OrderedChange::Start)
     }),
-    order(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
-        state.order(OrderedChange::Percent(UP_PERCENT))
+    order_key(&[KeyCode::Char('x')], "x", "stop", "stop", |state| state.make_order(OrderedChange::Stop)),
+    order_key(&[KeyCode::Char('p')], "p", "pause", "pause", |state| state.make_order(OrderedChange::Pause)),
+    order_key(&[KeyCode::Char('r')], "r", "resume", "resume; a stopped stream starts", |state| {
+        state.make_order(OrderedChange::Resume)
     }),
-    order(&[KeyCode::Char('-')], "-", "slower", "rate down by 9 %", |state| {
-        state.order(OrderedChange::Percent(DOWN_PERCENT))
+    order_key(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
+        state.make_order(OrderedChange::Percent(UP_PERCENT))
     }),
-    order(&[KeyCode::Char('e')], "e", "rate", "enter a rate, such as 2kpps, 10Mbit/s or 50%", |state| {
+    order_key(&[KeyCode::Char('-')], "-", "slower", "rate down by 9 %", |state| {
+        state.make_order(OrderedChange::Percent(DOWN_PERCENT))
+    }),
+    order_key(&[KeyCode::Char('e')], "e", "rate", "enter a rate, such as 2kpps, 10Mbit/s or 50%", |state| {
         state.begin_entry(EntryKind::Rate);
         None
     }),
-    order(&[KeyCode::Char('a')], "a", "one/all", "keys act on the selected stream, or on all", |state| {
+    order_key(&[KeyCode::Char('a')], "a", "one/all", "keys act on the selected stream, or on all", |state| {
         state.acts_on_all = !state.acts_on_all;
         None
     }),
-    look(
+    view_key(
         &[KeyCode::Char(' ')],
         "space",
         "freeze",
         "freeze the view; the run continues",
         WatchState::toggle_freeze,
     ),
-    look(&[KeyCode::Char('/')], "/", "filter", "filter streams by name or port", |state| {
+    view_key(&[KeyCode::Char('/')], "/", "filter", "filter streams by name or port", |state| {
         state.begin_entry(EntryKind::Filter);
     }),
-    look(&[KeyCode::Char('s')], "s", "sort", "sort streams by the next column", WatchState::sort_by_next),
-    look(&[KeyCode::Char('S')], "S", "", "reverse the order", |state| state.is_reversed = !state.is_reversed),
-    look(&[KeyCode::Tab], "Tab", "ports", "streams or ports", |state| {
+    view_key(&[KeyCode::Char('s')], "s", "sort", "sort streams by the next column", WatchState::sort_by_next),
+    view_key(&[KeyCode::Char('S')], "S", "", "reverse the order", |state| {
+        state.is_reversed = !state.is_reversed
+    }),
+    view_key(&[KeyCode::Tab], "Tab", "ports", "streams or ports", |state| {
         state.pane = if state.pane == Pane::Streams { Pane::Ports } else { Pane::Streams };
     }),
-    look(&[KeyCode::Up, KeyCode::Char('k')], "up, k", "", "row up", |state| state.move_selection(-1)),
-    look(&[KeyCode::Down, KeyCode::Char('j')], "down, j", "", "row down", |state| state.move_selection(1)),
-    look(&[KeyCode::PageUp], "PgUp", "", "ten rows up", |state| state.move_selection(-PAGE)),
-    look(&[KeyCode::PageDown], "PgDn", "", "ten rows down", |state| state.move_selection(PAGE)),
-    look(&[KeyCode::Home, KeyCode::Char('g')], "Home, g", "", "first row", |state| {
+    view_key(&[KeyCode::Up, KeyCode::Char('k')], "up, k", "", "row up", |state| state.move_selection(-1)),
+    view_key(&[KeyCode::Down, KeyCode::Char('j')], "down, j", "", "row down", |state| {
+        state.move_selection(1)
+    }),
+    view_key(&[KeyCode::PageUp], "PgUp", "", "ten rows up", |state| state.move_selection(-PAGE)),
+    view_key(&[KeyCode::PageDown], "PgDn", "", "ten rows down", |state| state.move_selection(PAGE)),
+    view_key(&[KeyCode::Home, KeyCode::Char('g')], "Home, g", "", "first row", |state| {
         state.move_selection(isize::MIN);
     }),
-    look(&[KeyCode::End, KeyCode::Char('G')], "End, G", "", "last row", |state| {
+    view_key(&[KeyCode::End, KeyCode::Char('G')], "End, G", "", "last row", |state| {
         state.move_selection(isize::MAX);
     }),
 ];
 
 /// Makes a key that changes only the view.
-const fn look(
+const fn view_key(
     codes: &'static [KeyCode],
     key: &'static str,
     word: &'static str,
@@ -101,7 +107,7 @@ const fn look(
 }
 
 /// Makes a key that changes the run.
-const fn order(
+const fn order_key(
     codes: &'static [KeyCode],
     key: &'static str,
     word: &'static str,
@@ -133,7 +139,9 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrde
         }
         KeyAction::Order(act) if state.may_control => act(state),
         KeyAction::Order(_) => {
-            state.say("this token permits only looking; name the server's other token with --token-file");
+            state.set_message(
+                "this token permits only looking; name the server's other token with --token-file",
+            );
             None
         }
     }

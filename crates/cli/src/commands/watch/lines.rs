@@ -1,11 +1,13 @@
 //! The run in progress without a screen: one line for each state, or the events as JSON.
 
-use super::facts::{LiveFacts, RunFacts, bit_rate, known, latency, printable, rate};
+use super::facts::{
+    LiveFacts, RunFacts, bit_rate_text, count_or_unmeasured, latency_text, make_printable, rate_text,
+};
 use super::follow::{ServerLink, WatchEvent};
 use super::is_interrupted;
 use crate::error::Error;
 use crate::numbers;
-use crate::output::{CommandOutput, remark};
+use crate::output::{CommandOutput, print_remark};
 use serde_json::json;
 use std::time::Duration;
 
@@ -20,12 +22,14 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
             let Ok(facts) = serde_json::from_value::<LiveFacts>(event.data) else { return };
             let line = facts.run.as_ref().map_or_else(|| "no configuration".to_owned(), run_line);
             if line != last {
-                output.line(&line);
+                output.write_line(&line);
                 last = line;
             }
         }
-        WatchEvent::Server(event) if event.name == "stopping" => remark("watch: the server stops"),
-        WatchEvent::Lost(reason) => remark(format_args!("watch: {}; trying again", printable(&reason))),
+        WatchEvent::Server(event) if event.name == "stopping" => print_remark("watch: the server stops"),
+        WatchEvent::Lost(reason) => {
+            print_remark(format_args!("watch: {}; trying again", make_printable(&reason)))
+        }
         _ => {}
     })
 }
@@ -33,9 +37,9 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
 /// Prints each event of the server, and a lost connection as an event of our own.
 pub(super) fn print_json(link: &ServerLink, output: &mut CommandOutput) -> Result<(), Error> {
     print_events(link, output, |event, output| match event {
-        WatchEvent::Server(event) => output.line(json!({ "event": event.name, "data": event.data })),
+        WatchEvent::Server(event) => output.write_line(json!({ "event": event.name, "data": event.data })),
         WatchEvent::Lost(reason) => {
-            output.line(json!({ "event": "connection_lost", "data": { "reason": reason } }));
+            output.write_line(json!({ "event": "connection_lost", "data": { "reason": reason } }));
         }
         _ => {}
     })
@@ -47,7 +51,7 @@ fn print_events(
     mut print: impl FnMut(WatchEvent, &mut CommandOutput),
 ) -> Result<(), Error> {
     while !is_interrupted() && !output.is_closed() {
-        if let Some(event) = link.next(LOOK)? {
+        if let Some(event) = link.next_event(LOOK)? {
             print(event, output);
         }
     }
@@ -57,21 +61,25 @@ fn print_events(
 /// A state of the run in one line.
 pub(super) fn run_line(run: &RunFacts) -> String {
     let totals = &run.totals;
-    let places: Vec<String> =
-        run.losses.places().iter().map(|(place, count)| format!("{place} {}", known(*count))).collect();
+    let places: Vec<String> = run
+        .losses
+        .loss_places()
+        .iter()
+        .map(|(place, count)| format!("{place} {}", count_or_unmeasured(*count)))
+        .collect();
     format!(
         "{:.1} s  {} of {} streams send  sent {} ({}, {})  received {} ({})  {}: {}  latency mean {}{}",
         run.elapsed_ms as f64 / 1000.0,
         totals.started,
         run.streams.total,
-        numbers::count(totals.frames_tx.0),
-        rate(totals.frames_tx_rate, "pps"),
-        bit_rate(totals.bytes_tx_rate),
-        numbers::count(totals.frames_rx.0),
-        rate(totals.frames_rx_rate, "pps"),
-        run.losses.sentence(),
+        numbers::format_count(totals.frames_tx.0),
+        rate_text(totals.frames_tx_rate, "pps"),
+        bit_rate_text(totals.bytes_tx_rate),
+        numbers::format_count(totals.frames_rx.0),
+        rate_text(totals.frames_rx_rate, "pps"),
+        run.losses.loss_sentence(),
         places.join(", "),
-        latency(totals.latency_ns.and_then(|figures| figures.mean)),
-        run.ended.as_ref().map(|why| format!("  ended: {}", printable(why))).unwrap_or_default(),
+        latency_text(totals.latency_ns.and_then(|figures| figures.mean)),
+        run.ended.as_ref().map(|why| format!("  ended: {}", make_printable(why))).unwrap_or_default(),
     )
 }

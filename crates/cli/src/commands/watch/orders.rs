@@ -1,6 +1,6 @@
 //! Orders to the server that keys can give.
 
-use super::facts::printable;
+use super::facts::make_printable;
 use serde_json::{Value, json};
 
 /// A change of some streams; of all if none is named.
@@ -49,7 +49,7 @@ impl StreamOrder {
     pub(super) fn description(&self) -> String {
         let streams = match self.streams.as_slice() {
             [] => "all streams".to_owned(),
-            [one] => printable(one),
+            [one] => make_printable(one),
             several => format!("{} streams", several.len()),
         };
         match &self.change {
@@ -58,7 +58,7 @@ impl StreamOrder {
             OrderedChange::Pause => format!("pause {streams}"),
             OrderedChange::Resume => format!("resume {streams}"),
             OrderedChange::Percent(percent) => format!("{percent} % of the rate of {streams}"),
-            OrderedChange::Rate(rate) => format!("rate {} of {streams}", printable(rate)),
+            OrderedChange::Rate(rate) => format!("rate {} of {streams}", make_printable(rate)),
         }
     }
 }

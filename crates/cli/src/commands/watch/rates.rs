@@ -42,7 +42,7 @@ impl RateHistory {
     }
 
     /// Replaces all points by the data of the event `history`.
-    pub(super) fn restart(&mut self, data: &Value) {
+    pub(super) fn restart_history(&mut self, data: &Value) {
         self.configuration = data["configuration"].as_u64().unwrap_or_default();
         let columns: HistoryColumns = serde_json::from_value(data["columns"].clone()).unwrap_or_default();
         let counts = columns.frames_tx.iter().zip(&columns.frames_rx);
@@ -54,21 +54,25 @@ impl RateHistory {
             let [(before, tx_before, rx_before), (now, tx, rx)] = [pair[0], pair[1]];
             let per_second = |count: u64| count as f64 * 1000.0 / now.saturating_sub(before).max(1) as f64;
             let (sent, received) = (tx.saturating_sub(tx_before), rx.saturating_sub(rx_before));
-            self.push(RatePoint { elapsed_ms: now, sent: per_second(sent), received: per_second(received) });
+            self.push_point(RatePoint {
+                elapsed_ms: now,
+                sent: per_second(sent),
+                received: per_second(received),
+            });
         }
     }
 
     /// Adds the rates of a state, unless the last point is too recent.
-    pub(super) fn add(&mut self, run: &RunFacts) {
+    pub(super) fn add_rates(&mut self, run: &RunFacts) {
         let is_due = self.points.back().is_none_or(|last| run.elapsed_ms >= last.elapsed_ms + POINT_MS);
         if let (true, Some(sent), Some(received)) =
             (is_due, run.totals.frames_tx_rate, run.totals.frames_rx_rate)
         {
-            self.push(RatePoint { elapsed_ms: run.elapsed_ms, sent, received });
+            self.push_point(RatePoint { elapsed_ms: run.elapsed_ms, sent, received });
         }
     }
 
-    fn push(&mut self, point: RatePoint) {
+    fn push_point(&mut self, point: RatePoint) {
         if self.points.len() == MOST_POINTS {
             self.points.pop_front();
         }
@@ -76,7 +80,7 @@ impl RateHistory {
     }
 
     /// The last points, the latest last.
-    pub(super) fn last(&self, most: usize) -> impl Iterator<Item = &RatePoint> {
+    pub(super) fn last_points(&self, most: usize) -> impl Iterator<Item = &RatePoint> {
         self.points.iter().skip(self.points.len().saturating_sub(most))
     }
 }

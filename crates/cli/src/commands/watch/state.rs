@@ -1,6 +1,6 @@
 //! State of the screen: the latest facts of the server, and the user's choices. Pure: events and keys come as values.
 
-use super::facts::{LiveFacts, RunFacts, StreamRow, printable};
+use super::facts::{LiveFacts, RunFacts, StreamRow, make_printable};
 use super::follow::WatchEvent;
 use super::orders::{OrderedChange, StreamOrder};
 use super::rates::RateHistory;
@@ -118,12 +118,12 @@ impl WatchState {
     }
 
     /// Returns the snapshot that is shown: the latest one, or the frozen one.
-    pub(super) fn shown(&self) -> &Snapshot {
+    pub(super) fn shown_snapshot(&self) -> &Snapshot {
         self.frozen.as_ref().unwrap_or(&self.latest)
     }
 
-    pub(super) fn run(&self) -> Option<&RunFacts> {
-        self.shown().facts.run.as_ref()
+    pub(super) fn shown_run(&self) -> Option<&RunFacts> {
+        self.shown_snapshot().facts.run.as_ref()
     }
 
     pub(super) const fn is_frozen(&self) -> bool {
@@ -131,7 +131,7 @@ impl WatchState {
     }
 
     /// Place of the selected stream.
-    pub(super) const fn selected(&self) -> usize {
+    pub(super) const fn selected_place(&self) -> usize {
         self.selected
     }
 
@@ -146,7 +146,7 @@ impl WatchState {
     }
 
     /// Rows to request from the server.
-    pub(super) fn window(&self) -> StreamWindow {
+    pub(super) fn stream_window(&self) -> StreamWindow {
         let (column, is_descending) = self.sort_column();
         let sign = if is_descending && !column.is_empty() { "-" } else { "" };
         let from = (self.selected / ROW_STEP).saturating_sub(1) * ROW_STEP;
@@ -156,29 +156,29 @@ impl WatchState {
     pub(super) fn on_event(&mut self, event: WatchEvent) {
         match event {
             WatchEvent::Connected => self.link = ServerConnection::Connected,
-            WatchEvent::Lost(reason) => self.link = ServerConnection::Lost(printable(&reason)),
+            WatchEvent::Lost(reason) => self.link = ServerConnection::Lost(make_printable(&reason)),
             WatchEvent::Server(event) => self.on_server_event(event),
             WatchEvent::Ordered { order, refusal: None } => {
-                self.say(format!("done: {}", order.description()));
+                self.set_message(format!("done: {}", order.description()));
             }
             WatchEvent::Ordered { order, refusal: Some(refusal) } => {
-                self.message = format!("{}: {}", order.description(), printable(&refusal));
+                self.message = format!("{}: {}", order.description(), make_printable(&refusal));
             }
         }
     }
 
     /// Shows this in the line of messages.
-    pub(super) fn say(&mut self, text: impl Into<String>) {
+    pub(super) fn set_message(&mut self, text: impl Into<String>) {
         self.message = text.into();
     }
 
     fn on_server_event(&mut self, event: ServerEvent) {
         match event.name.as_str() {
-            "history" => self.latest.rates.restart(&event.data),
+            "history" => self.latest.rates.restart_history(&event.data),
             "live" => match serde_json::from_value::<LiveFacts>(event.data) {
-                Ok(facts) => self.take(facts),
+                Ok(facts) => self.take_facts(facts),
                 Err(error) => {
-                    self.say(printable(&format!("the server's state cannot be read: {error}")));
+                    self.set_message(make_printable(&format!("the server's state cannot be read: {error}")));
                 }
             },
             "stopping" => self.link = ServerConnection::Lost("the server stops".to_owned()),
@@ -186,7 +186,7 @@ impl WatchState {
         }
     }
 
-    fn take(&mut self, facts: LiveFacts) {
+    fn take_facts(&mut self, facts: LiveFacts) {
         if facts.configuration != self.latest.facts.configuration {
             // Streams of another configuration may have the same names.
             self.selected_name = None;
@@ -195,7 +195,7 @@ impl WatchState {
         self.latest.rates.begin_configuration(facts.configuration);
         self.latest.facts = facts;
         if let Some(run) = &self.latest.facts.run {
-            self.latest.rates.add(run);
+            self.latest.rates.add_rates(run);
         }
         self.follow_selection();
     }
@@ -203,7 +203,7 @@ impl WatchState {
     /// Keeps the selection at its stream when rows move. If the stream is no longer among the rows, the one under the highlight is
     /// selected: keys act only on the highlighted stream.
     fn follow_selection(&mut self) {
-        let streams = self.run().map(|run| &run.streams);
+        let streams = self.shown_run().map(|run| &run.streams);
         let place = streams
             .zip(self.selected_name.as_ref())
             .and_then(|(streams, name)| streams.place_of(name, self.selected));
@@ -215,11 +215,11 @@ impl WatchState {
     }
 
     pub(super) fn selected_row(&self) -> Option<StreamRow> {
-        self.run()?.streams.row(self.selected)
+        self.shown_run()?.streams.row_at(self.selected)
     }
 
     pub(super) fn move_selection(&mut self, rows: isize) {
-        let run = self.shown().facts.run.as_ref();
+        let run = self.shown_snapshot().facts.run.as_ref();
         let last = |count: usize| count.saturating_sub(1);
         if self.pane == Pane::Ports {
             let last = last(run.map_or(0, |run| run.ports.len()));
@@ -246,16 +246,16 @@ impl WatchState {
     }
 
     /// Makes the order for the streams that keys act on; `None`, with a message, if there is no such stream.
-    pub(super) fn order(&mut self, change: OrderedChange) -> Option<StreamOrder> {
+    pub(super) fn make_order(&mut self, change: OrderedChange) -> Option<StreamOrder> {
         if self.latest.facts.run.is_none() {
-            self.say("there is no configuration, so there are no streams");
+            self.set_message("there is no configuration, so there are no streams");
             return None;
         }
         let streams = match (self.acts_on_all, &self.selected_name) {
             (true, _) => Vec::new(),
             (false, Some(name)) => vec![name.clone()],
             (false, None) => {
-                self.say("no stream is selected; `a` lets keys act on all streams");
+                self.set_message("no stream is selected; `a` lets keys act on all streams");
                 return None;
             }
         };
@@ -265,10 +265,10 @@ impl WatchState {
     }
 
     /// Describes the streams that keys act on.
-    pub(super) fn target(&self) -> String {
+    pub(super) fn target_text(&self) -> String {
         match (self.acts_on_all, &self.selected_name) {
             (true, _) => "all streams".to_owned(),
-            (false, Some(name)) => printable(name),
+            (false, Some(name)) => make_printable(name),
             (false, None) => "none".to_owned(),
         }
     }
@@ -302,9 +302,9 @@ impl WatchState {
             }
             EntryKind::Rate if text.is_empty() => None,
             EntryKind::Rate => match text.parse::<Rate>() {
-                Ok(_) => self.order(OrderedChange::Rate(text)),
+                Ok(_) => self.make_order(OrderedChange::Rate(text)),
                 Err(error) => {
-                    self.message = printable(&error.to_string());
+                    self.message = make_printable(&error.to_string());
                     None
                 }
             },

@@ -1,6 +1,6 @@
 //! The terminal: enters the second screen, draws states, reads keys, and restores the terminal, whatever ends the program.
 
-use super::draw::{Theme, draw};
+use super::draw::{Theme, draw_screen};
 use super::follow::ServerLink;
 use super::is_interrupted;
 use super::keys::{INTERRUPT, on_key};
@@ -31,9 +31,13 @@ const MOST_AT_ONCE: usize = 64;
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// Shows the run until the user, a signal or the end of the terminal ends it.
-pub(super) fn show(link: &ServerLink, state: &mut WatchState, is_coloured: bool) -> Result<(), Error> {
+pub(super) fn show_in_terminal(
+    link: &ServerLink,
+    state: &mut WatchState,
+    is_coloured: bool,
+) -> Result<(), Error> {
     let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
-    let screen = ScreenGuard::enter().map_err(failed)?;
+    let screen = ScreenGuard::enter_screen().map_err(failed)?;
     let mut terminal = Terminal::new(CrosstermBackend::new(stdout())).map_err(failed)?;
     let theme = Theme::new(is_coloured);
     let shown = show_until_end(link, state, theme, &mut terminal);
@@ -49,19 +53,19 @@ fn show_until_end(
     terminal: &mut Terminal<CrosstermBackend<Stdout>>,
 ) -> Result<(), Error> {
     let failed = |source| Error::Write { what: "to the terminal".to_owned(), source };
-    let keys = KeyReader::start();
+    let keys = KeyReader::start_thread();
     while !state.has_ended && !is_interrupted() && !is_hung_up(stdin()) {
         for _ in 0..MOST_AT_ONCE {
-            let Some(event) = link.next(Duration::ZERO)? else { break };
+            let Some(event) = link.next_event(Duration::ZERO)? else { break };
             state.on_event(event);
         }
-        match terminal.draw(|frame| draw(frame, state, theme)) {
+        match terminal.draw(|frame| draw_screen(frame, state, theme)) {
             // The terminal hung up while it was drawn.
             Err(_) if is_hung_up(stdin()) => return Ok(()),
             drawn => drawn.map_err(failed)?,
         };
         keys.handle_keys(link, state).map_err(failed)?;
-        link.request_rows(state.window());
+        link.request_rows(state.stream_window());
     }
     Ok(())
 }
@@ -72,7 +76,7 @@ struct KeyReader(Receiver<io::Result<Event>>);
 
 impl KeyReader {
     /// The thread holds nothing but the terminal. It ends with the process.
-    fn start() -> Self {
+    fn start_thread() -> Self {
         let (sender, events) = sync_channel(MOST_AT_ONCE);
         thread::spawn(move || pass_events_on(&sender));
         Self(events)
@@ -80,9 +84,9 @@ impl KeyReader {
 
     /// Handles the keys that come within the period.
     fn handle_keys(&self, link: &ServerLink, state: &mut WatchState) -> io::Result<()> {
-        let mut patience = PERIOD;
+        let mut timeout = PERIOD;
         for _ in 0..MOST_AT_ONCE {
-            let event = match self.0.recv_timeout(patience) {
+            let event = match self.0.recv_timeout(timeout) {
                 Ok(event) => event?,
                 Err(RecvTimeoutError::Timeout) => return Ok(()),
                 // The thread has sent its error before, or it has panicked, which was printed.
@@ -93,11 +97,11 @@ impl KeyReader {
             };
             if let Event::Key(key) = event
                 && key.kind != KeyEventKind::Release
-                && let Some(order) = on_key(state, code(key))
+                && let Some(order) = on_key(state, key_code(key))
             {
-                link.order(order);
+                link.send_order(order);
             }
-            patience = Duration::ZERO;
+            timeout = Duration::ZERO;
         }
         Ok(())
     }
@@ -117,7 +121,7 @@ fn pass_events_on(sender: &SyncSender<io::Result<Event>>) {
 }
 
 /// Translates a key. In raw mode, the terminal makes no signals: Ctrl-C is a key, and quits like `q`.
-fn code(key: KeyEvent) -> KeyCode {
+fn key_code(key: KeyEvent) -> KeyCode {
     let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
     match key.code {
         KeyCode::Char('c') if is_control => INTERRUPT,
@@ -131,7 +135,7 @@ fn code(key: KeyEvent) -> KeyCode {
 struct ScreenGuard;
 
 impl ScreenGuard {
-    fn enter() -> io::Result<Self> {
+    fn enter_screen() -> io::Result<Self> {
         restore_before_panic_messages();
         let guard = Self;
         // Set first: if a call below fails, dropping `guard` undoes the calls that succeeded.
@@ -144,11 +148,11 @@ impl ScreenGuard {
 
 impl Drop for ScreenGuard {
     fn drop(&mut self) {
-        restore();
+        restore_terminal();
     }
 }
 
-fn restore() {
+fn restore_terminal() {
     if IS_ENTERED.swap(false, Ordering::AcqRel) {
         // If the terminal has gone, there is nothing to restore.
         drop(execute!(stdout(), LeaveAlternateScreen, Show));
@@ -160,7 +164,7 @@ fn restore() {
 fn restore_before_panic_messages() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        restore();
+        restore_terminal();
         report(info);
     }));
 }

@@ -1,6 +1,6 @@
 //! Screens of given facts at several sizes, as stored text; and what keys do to them.
 
-use super::draw::{Theme, draw};
+use super::draw::{Theme, draw_screen};
 use super::follow::WatchEvent;
 use super::keys::{HANDLERS, INTERRUPT, on_key};
 use super::lines::run_line;
@@ -73,7 +73,7 @@ fn watched() -> WatchState {
 
 fn screen(state: &WatchState, width: u16, height: u16) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen in memory");
-    terminal.draw(|frame| draw(frame, state, Theme::new(false))).expect("draws");
+    terminal.draw(|frame| draw_screen(frame, state, Theme::new(false))).expect("draws");
     let buffer = terminal.backend().buffer();
     let lines = buffer.content().chunks(usize::from(width)).map(|cells| {
         let line: String = cells.iter().map(ratatui::buffer::Cell::symbol).collect();
@@ -145,7 +145,7 @@ fn names_never_reach_the_terminal_as_controls() {
     state.on_event(server_event("live", hostile));
     state.on_event(WatchEvent::Lost(text.to_owned()));
     press(&mut state, "p");
-    for shown in [screen(&state, 200, 60), run_line(state.run().expect("a run"))] {
+    for shown in [screen(&state, 200, 60), run_line(state.shown_run().expect("a run"))] {
         let is_control = |c: &char| (c.is_control() && *c != '\n') || *c == '\u{202e}';
         assert_eq!(shown.chars().find(is_control), None, "{shown}");
     }
@@ -204,11 +204,11 @@ fn a_frozen_view_stays_and_the_facts_go_on() {
 fn the_selection_stays_with_its_stream_when_rows_move() {
     let mut state = watched();
     press(&mut state, "j");
-    assert_eq!(state.selected(), 1);
+    assert_eq!(state.selected_place(), 1);
     let mut moved = live();
     change_columns(&mut moved, |column| column.reverse());
     state.on_event(server_event("live", moved));
-    assert_eq!(state.selected(), 0);
+    assert_eq!(state.selected_place(), 0);
     press(&mut state, "G");
     assert_eq!(state.selected_row().expect("a row").name, "video");
 }
@@ -226,11 +226,11 @@ fn change_columns(live: &mut Value, change: fn(&mut Vec<Value>)) {
 #[test]
 fn a_stream_that_vanishes_leaves_the_selection_to_the_one_under_the_highlight() {
     let mut state = watched();
-    assert_eq!(state.target(), "video");
+    assert_eq!(state.target_text(), "video");
     let mut changed = live();
     change_columns(&mut changed, |column| drop(column.remove(0)));
     state.on_event(server_event("live", changed.clone()));
-    assert_eq!(state.selected(), 0);
+    assert_eq!(state.selected_place(), 0);
     let stopped = press(&mut state, "x").expect("an order");
     assert_eq!(stopped.streams, ["voice \u{1b}[31mred\u{202e}"]);
     change_columns(&mut changed, Vec::clear);
@@ -247,13 +247,13 @@ fn the_selection_passes_the_rows_of_a_flow_with_several_routes() {
     state.on_event(server_event("live", routes.clone()));
     press(&mut state, "j");
     state.on_event(server_event("live", routes));
-    assert_eq!(state.selected(), 1);
+    assert_eq!(state.selected_place(), 1);
 }
 
 #[test]
 fn curves_of_an_earlier_configuration_do_not_stay() {
     let mut state = watched();
-    let points = |state: &WatchState| state.shown().rates.last(usize::MAX).count();
+    let points = |state: &WatchState| state.shown_snapshot().rates.last_points(usize::MAX).count();
     assert_eq!(points(&state), 12);
     let mut next = live();
     next["configuration"] = json!(2);
@@ -268,17 +268,17 @@ fn curves_of_an_earlier_configuration_do_not_stay() {
 fn sorting_filtering_and_scrolling_ask_the_server_for_rows() {
     let mut state = watched();
     press(&mut state, "sss");
-    assert_eq!(state.window().sort, "-frames_tx");
+    assert_eq!(state.stream_window().sort, "-frames_tx");
     press(&mut state, "S");
-    assert_eq!(state.window().sort, "frames_tx");
+    assert_eq!(state.stream_window().sort, "frames_tx");
     press(&mut state, "/vi\n");
-    assert_eq!(state.window().filter, "vi");
+    assert_eq!(state.stream_window().filter, "vi");
     let mut many = live();
     many["run"]["streams"]["matching"] = json!(4096);
     state.on_event(server_event("live", many));
     press(&mut state, "G");
-    let window = state.window();
-    assert_eq!((state.selected(), window.from, window.rows), (4095, 3900, 300));
+    let window = state.stream_window();
+    assert_eq!((state.selected_place(), window.from, window.rows), (4095, 3900, 300));
     // Rows that have not come yet have no name, and no key acts on them.
     assert!(screen(&state, 80, 24).contains('…'));
     assert_eq!(press(&mut state, "x"), None);
@@ -319,7 +319,7 @@ fn every_key_has_one_meaning_and_is_on_the_help_page() {
 fn a_line_has_the_same_facts() {
     let state = watched();
     assert_eq!(
-        run_line(state.run().expect("a run")),
+        run_line(state.shown_run().expect("a run")),
         "12.3 s  1 of 2 streams send  sent 1 234 567 (100 kpps, 160 Mbit/s)  received 1 234 500 (100 kpps)  \
          60 frames are lost, 7 are in flight or lost: our sender 0, path or in doubt 60, our receiver 0  \
          latency mean 12.3 us"

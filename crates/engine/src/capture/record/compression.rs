@@ -22,7 +22,7 @@ impl FileCompression {
     }
 
     /// Compresses the bytes into one zstd frame.
-    pub(super) fn compress(&mut self, bytes: &[u8]) -> io::Result<&[u8]> {
+    pub(super) fn compress_block(&mut self, bytes: &[u8]) -> io::Result<&[u8]> {
         self.compressed.clear();
         self.compressor.compress_to_buffer(bytes, &mut self.compressed)?;
         Ok(&self.compressed)

@@ -1,12 +1,12 @@
 //! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
 //!
 //! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
-//! there on count as lost to the disk. A [`FileShelf`] that keeps the files decides about a full disk: try again
+//! there on count as lost to the disk. A [`RecordedFileKeeper`] that keeps the files decides about a full disk: try again
 //! because it has made room, or continue without writing until the next file.
 
 use super::compression::FileCompression;
 use super::feed::{BLOCK, DiskBlock};
-use super::shelf::{FilePart, FileShelf, FullDiskPolicy};
+use super::file_keeper::{FilePart, FullDiskPolicy, RecordedFileKeeper};
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
 use packetrig_wire::checksum::crc32;
@@ -79,7 +79,7 @@ struct RunningChecksum {
 
 impl RunningChecksum {
     /// Adds written bytes; the first `whole` of them end with a complete record, if one ends in them.
-    fn add(&mut self, bytes: &[u8], whole: Option<usize>) {
+    fn add_bytes(&mut self, bytes: &[u8], whole: Option<usize>) {
         let Some((complete, begun)) = whole.and_then(|whole| bytes.split_at_checked(whole)) else {
             self.of_all = crc32(self.of_all, bytes);
             return;
@@ -105,18 +105,18 @@ pub(super) struct DiskThread {
     lost: u64,
     /// The current file, if it was never opened because writing had failed.
     unopened: Option<PathBuf>,
-    shelf: Option<Box<dyn FileShelf>>,
+    keeper: Option<Box<dyn RecordedFileKeeper>>,
     done: DiskOutcome,
 }
 
 impl DiskThread {
     /// Opens the first file, so that a wrong name is reported before the capture starts.
-    pub(super) fn open(
+    pub(super) fn open_first_file(
         first: RecordTarget,
         queue: DiskQueue,
         options: DiskOptions,
         tally: Arc<DiskTally>,
-        shelf: Option<Box<dyn FileShelf>>,
+        keeper: Option<Box<dyn RecordedFileKeeper>>,
     ) -> Result<Self, (PathBuf, io::Error)> {
         // Direct writes need blocks that are aligned in memory and file, so compressed output, which has any length,
         // goes through the page cache.
@@ -133,31 +133,31 @@ impl DiskThread {
             frames: VecDeque::new(),
             lost: 0,
             unopened: None,
-            shelf,
+            keeper,
             done: DiskOutcome::default(),
         };
-        disk.next(first)?;
+        disk.open_next_file(first)?;
         disk.done.direct =
             disk.compression.is_none() && disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
         Ok(disk)
     }
 
     /// Executes orders until the capturing thread has dropped its sender.
-    pub(super) fn run(mut self) -> DiskOutcome {
+    pub(super) fn follow_orders(mut self) -> DiskOutcome {
         while let Ok(order) = self.queue.orders.recv() {
             match order {
                 DiskOrder::Open(target) if self.done.failure.is_none() => {
-                    if let Err(failure) = self.next(target) {
-                        self.fail(failure);
+                    if let Err(failure) = self.open_next_file(target) {
+                        self.record_failure(failure);
                     }
                 }
                 // The capturing thread may have queued orders before it noticed the failure.
-                DiskOrder::Open(target) => self.pass_by(target),
-                DiskOrder::Block(block) => self.write(block),
-                DiskOrder::Ended(part) => self.ended(*part),
+                DiskOrder::Open(target) => self.skip_file(target),
+                DiskOrder::Block(block) => self.write_block(block),
+                DiskOrder::Ended(part) => self.finish_file(*part),
                 DiskOrder::Look => {
-                    if let Some(shelf) = &mut self.shelf {
-                        shelf.look();
+                    if let Some(keeper) = &mut self.keeper {
+                        keeper.check_files();
                     }
                 }
             }
@@ -165,7 +165,7 @@ impl DiskThread {
         self.done
     }
 
-    fn next(&mut self, target: RecordTarget) -> Result<(), (PathBuf, io::Error)> {
+    fn open_next_file(&mut self, target: RecordTarget) -> Result<(), (PathBuf, io::Error)> {
         self.file = None;
         self.whole = 0;
         self.checksum = RunningChecksum::default();
@@ -175,10 +175,10 @@ impl DiskThread {
         match target {
             RecordTarget::File(name) => {
                 path = name;
-                file = BulkFile::create(&path, true);
+                file = BulkFile::create_at(&path, true);
                 // The loop ends: a keeper answers `TryAgain` only after it has removed a file.
                 while file.as_ref().is_err_and(|error| self.is_room_made(error)) {
-                    file = BulkFile::create(&path, true);
+                    file = BulkFile::create_at(&path, true);
                 }
                 self.done.files.push_back(path.clone());
                 self.frames.push_back(0);
@@ -190,7 +190,7 @@ impl DiskThread {
         }
         match file {
             Ok(file) => self.file = Some((path, file)),
-            Err(error) if self.goes_on(&error) => {}
+            Err(error) if self.goes_on_without_file(&error) => {}
             Err(error) => return Err((path, error)),
         }
         // Never below one: the file that was just opened must survive.
@@ -207,7 +207,7 @@ impl DiskThread {
 
     /// Skips a file after a failure: the capturing thread does not know yet that writing has failed, and its
     /// frames count as lost.
-    fn pass_by(&mut self, target: RecordTarget) {
+    fn skip_file(&mut self, target: RecordTarget) {
         if let RecordTarget::File(path) = target {
             self.unopened = Some(path);
         }
@@ -218,16 +218,20 @@ impl DiskThread {
 
     /// Returns whether a keeper stores the files and has made room after this error.
     fn is_room_made(&mut self, error: &io::Error) -> bool {
-        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::TryAgain)
+        self.keeper
+            .as_mut()
+            .is_some_and(|shelf| is_disk_full(error) && shelf.on_disk_full() == FullDiskPolicy::TryAgain)
     }
 
     /// Returns whether recording continues without this file.
-    fn goes_on(&mut self, error: &io::Error) -> bool {
-        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::GoOn)
+    fn goes_on_without_file(&mut self, error: &io::Error) -> bool {
+        self.keeper
+            .as_mut()
+            .is_some_and(|shelf| is_disk_full(error) && shelf.on_disk_full() == FullDiskPolicy::GoOn)
     }
 
     /// Finishes the current file and reports it to the keeper.
-    fn ended(&mut self, part: FilePart) {
+    fn finish_file(&mut self, part: FilePart) {
         let file = self.file.take();
         // Only this thread knows what reached the disk, so it completes the capturing thread's record of the file.
         let part = FilePart { disk_lost: self.lost, size: self.whole, crc32: self.checksum.of_whole, ..part };
@@ -239,22 +243,22 @@ impl DiskThread {
                 ..part
             },
         };
-        if let Some(shelf) = &mut self.shelf {
-            shelf.ended(part);
+        if let Some(shelf) = &mut self.keeper {
+            shelf.on_file_complete(part);
         }
         drop(file);
     }
 
-    fn write(&mut self, block: DiskBlock) {
+    fn write_block(&mut self, block: DiskBlock) {
         // A retry writes the whole block again at the same offset, so half a write needs no special case.
-        let mut written = self.put(&block);
+        let mut written = self.try_write_block(&block);
         while let Err(Some((_, error))) = &written
             && self
-                .shelf
+                .keeper
                 .as_mut()
-                .is_some_and(|shelf| is_full(error) && shelf.full() == FullDiskPolicy::TryAgain)
+                .is_some_and(|shelf| is_disk_full(error) && shelf.on_disk_full() == FullDiskPolicy::TryAgain)
         {
-            written = self.put(&block);
+            written = self.try_write_block(&block);
         }
         match written {
             Ok(()) => {
@@ -267,8 +271,8 @@ impl DiskThread {
                 self.lost += block.frames;
                 self.tally.lost.fetch_add(block.frames, Ordering::Release);
                 match failure {
-                    Some((_, error)) if self.goes_on(&error) => self.leave(),
-                    Some(failure) => self.fail(failure),
+                    Some((_, error)) if self.goes_on_without_file(&error) => self.abandon_file(),
+                    Some(failure) => self.record_failure(failure),
                     None => {}
                 }
             }
@@ -277,11 +281,11 @@ impl DiskThread {
         drop(self.queue.free.send(block));
     }
 
-    fn put(&mut self, block: &DiskBlock) -> Result<(), Option<(PathBuf, io::Error)>> {
+    fn try_write_block(&mut self, block: &DiskBlock) -> Result<(), Option<(PathBuf, io::Error)>> {
         match &mut self.file {
             Some((path, file)) => {
                 let bytes = &block.memory.bytes()[..block.len];
-                let is_checked = self.shelf.is_some();
+                let is_checked = self.keeper.is_some();
                 let checksum = &mut self.checksum;
                 let done = match &mut self.compression {
                     None => file.write_at(bytes, block.offset).map(|()| {
@@ -289,14 +293,14 @@ impl DiskThread {
                         // stays where it was.
                         let ends = block.whole.checked_sub(block.offset);
                         if is_checked {
-                            checksum.add(bytes, ends.and_then(|ends| usize::try_from(ends).ok()));
+                            checksum.add_bytes(bytes, ends.and_then(|ends| usize::try_from(ends).ok()));
                         }
                         self.whole.max(block.whole)
                     }),
-                    Some(compression) => compression.compress(bytes).and_then(|compressed| {
+                    Some(compression) => compression.compress_block(bytes).and_then(|compressed| {
                         file.write_at(compressed, self.whole)?;
                         if is_checked {
-                            checksum.add(compressed, Some(compressed.len()));
+                            checksum.add_bytes(compressed, Some(compressed.len()));
                         }
                         Ok(self.whole + compressed.len() as u64)
                     }),
@@ -309,15 +313,15 @@ impl DiskThread {
     }
 
     /// Closes the current file at its last complete record.
-    fn leave(&mut self) {
+    fn abandon_file(&mut self) {
         if let Some((_, file)) = self.file.take() {
             // Best effort: without it the file may end with half a record, which readers report.
-            drop(file.cut(self.whole));
+            drop(file.truncate_to(self.whole));
         }
     }
 
-    fn fail(&mut self, failure: (PathBuf, io::Error)) {
-        self.leave();
+    fn record_failure(&mut self, failure: (PathBuf, io::Error)) {
+        self.abandon_file();
         // The first failure is the cause; later ones follow from it.
         self.done.failure.get_or_insert(failure);
         self.tally.failed.store(true, Ordering::Release);
@@ -325,6 +329,6 @@ impl DiskThread {
 }
 
 /// Returns whether the error means that the disk, or the owner's quota, is full.
-fn is_full(error: &io::Error) -> bool {
+fn is_disk_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,15 +1,15 @@
 //! The capturing thread's end of the queue: a byte stream, cut into blocks of aligned memory.
 //!
 //! Blocks circulate: free -> filled here -> written by the disk's thread -> free. Nothing here waits: when no block is
-//! free, [`DiskFeed::reserve`] returns false and the caller drops the record.
+//! free, [`DiskFeed::reserve_bytes`] returns false and the caller drops the record.
 //!
 //! Invariant: a block that is full ends at a multiple of its size in the file, so that it can be written directly.
 
 use super::disk::{DiskOrder, RecordTarget};
-use super::shelf::FilePart;
+use super::file_keeper::FilePart;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::AlignedMemory;
-use packetrig_units::remainder;
+use packetrig_units::remainder_as_usize;
 use std::collections::VecDeque;
 
 /// Size of a block, bytes.
@@ -62,7 +62,7 @@ impl DiskFeed {
     }
 
     /// Takes blocks from the free queue until `blocks` are set aside; returns whether that many are available.
-    pub(super) fn hold(&mut self, blocks: usize) -> bool {
+    pub(super) fn hold_blocks(&mut self, blocks: usize) -> bool {
         while self.held.len() < blocks {
             let Ok(block) = self.free.try_recv() else { return false };
             self.held.push_back(block);
@@ -71,16 +71,16 @@ impl DiskFeed {
     }
 
     /// Returns whether `bytes`, fewer than a block has, can be written without waiting.
-    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+    pub(super) fn reserve_bytes(&mut self, bytes: usize) -> bool {
         let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
-        bytes <= room || self.hold(1)
+        bytes <= room || self.hold_blocks(1)
     }
 
-    /// Appends bytes that [`Self::reserve`] has made room for.
-    pub(super) fn put(&mut self, mut bytes: &[u8]) {
+    /// Appends bytes that [`Self::reserve_bytes`] has made room for.
+    pub(super) fn put_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let Some(block) = self.current.as_mut() else {
-                if !self.begin() {
+                if !self.begin_block() {
                     return; // Cannot be: room was reserved.
                 }
                 continue;
@@ -93,13 +93,13 @@ impl DiskFeed {
             // A block that is exactly full stays until more bytes come: `complete` still has to note in it that
             // a record ends here.
             if block.len == block.limit && !bytes.is_empty() {
-                self.flush();
+                self.flush_block();
             }
         }
     }
 
     /// Marks the end of a record with `frames` frames: readers can read the file up to here.
-    pub(super) fn complete(&mut self, frames: u64) {
+    pub(super) fn complete_record(&mut self, frames: u64) {
         let position = self.position;
         if let Some(block) = self.current.as_mut() {
             block.whole = position;
@@ -108,40 +108,40 @@ impl DiskFeed {
     }
 
     /// Hands the current block to the disk, full or not.
-    pub(super) fn flush(&mut self) {
+    pub(super) fn flush_block(&mut self) {
         if let Some(block) = self.current.take() {
-            self.order(DiskOrder::Block(block));
+            self.send_order(DiskOrder::Block(block));
         }
     }
 
     /// Ends the file and continues with another one.
     pub(super) fn next_file(&mut self, target: RecordTarget) {
-        self.flush();
-        self.order(DiskOrder::Open(target));
+        self.flush_block();
+        self.send_order(DiskOrder::Open(target));
         self.position = 0;
     }
 
     /// Reports that the file is complete.
     pub(super) fn end_file(&mut self, part: FilePart) {
-        self.flush();
-        self.order(DiskOrder::Ended(Box::new(part)));
+        self.flush_block();
+        self.send_order(DiskOrder::Ended(Box::new(part)));
     }
 
     /// Asks the disk's thread to check its files, unless it is busy.
-    pub(super) fn look(&self) {
+    pub(super) fn request_file_check(&self) {
         // A full queue means that the thread is busy; the next call asks again.
         drop(self.orders.try_send(DiskOrder::Look));
     }
 
-    fn begin(&mut self) -> bool {
-        if !self.hold(1) {
+    fn begin_block(&mut self) -> bool {
+        if !self.hold_blocks(1) {
             return false;
         }
         // Blocks that were set aside go first. Rotation holds some back, so that the end of one file and the header of
         // the next always find room, even when the disk is behind.
         let Some(mut block) = self.held.pop_front() else { return false };
         // The limit is the next multiple of the block size, so the block after this one is aligned again.
-        block.limit = BLOCK - remainder(self.position, BLOCK);
+        block.limit = BLOCK - remainder_as_usize(self.position, BLOCK);
         block.offset = self.position;
         block.len = 0;
         block.frames = 0;
@@ -150,7 +150,7 @@ impl DiskFeed {
         true
     }
 
-    fn order(&self, order: DiskOrder) {
+    fn send_order(&self, order: DiskOrder) {
         // Sending cannot fail: the disk's thread ends only after this sender is dropped.
         drop(self.orders.send(order));
     }
@@ -171,14 +171,14 @@ mod tests {
         let mut feed = DiskFeed::new(free, orders);
         let sizes = [10, BLOCK / 2, BLOCK - 100, 5000];
         for (n, size) in sizes.into_iter().enumerate() {
-            assert!(feed.reserve(size), "{n}");
-            feed.put(&vec![u8::try_from(n).unwrap(); size]);
-            feed.complete(1);
+            assert!(feed.reserve_bytes(size), "{n}");
+            feed.put_bytes(&vec![u8::try_from(n).unwrap(); size]);
+            feed.complete_record(1);
             if n == 0 {
-                feed.flush();
+                feed.flush_block();
             }
         }
-        feed.flush();
+        feed.flush_block();
         let mut all = Vec::new();
         for order in written.try_iter() {
             let DiskOrder::Block(block) = order else { panic!("{order:?}") };
@@ -189,6 +189,6 @@ mod tests {
         let wanted: Vec<u8> =
             sizes.into_iter().zip(0..).flat_map(|(size, n)| std::iter::repeat_n(n, size)).collect();
         assert!(all == wanted);
-        assert!(!feed.hold(1) && !feed.reserve(1), "the blocks are with the disk");
+        assert!(!feed.hold_blocks(1) && !feed.reserve_bytes(1), "the blocks are with the disk");
     }
 }

@@ -1,6 +1,6 @@
 //! The capturing thread's record for the file keeper: facts about the current file, and the trailer numbers of a tap.
 
-use super::shelf::FilePart;
+use super::file_keeper::FilePart;
 use crate::capture::numbers::{TapNumbers, TrailerCounter};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::trailer;
@@ -33,26 +33,26 @@ impl KeptFrames {
     }
 
     /// Counts the trailer of a frame that belongs into the current file.
-    pub(super) fn arrived(&mut self, bytes: &[u8]) {
-        if let Some((_, trailer)) = trailer::split(bytes) {
-            self.counter.take(&trailer);
+    pub(super) fn on_arrival(&mut self, bytes: &[u8]) {
+        if let Some((_, trailer)) = trailer::split_trailer(bytes) {
+            self.counter.count_trailer(&trailer);
         }
     }
 
     /// Adds a frame that was handed to the disk. `bytes` is its length on the wire.
-    pub(super) fn written(&mut self, bytes: usize, at_ns: u64) {
+    pub(super) fn on_written(&mut self, bytes: usize, at_ns: u64) {
         self.part.frame_bytes += bytes as u64;
         let first = self.part.arrivals_ns.map_or(at_ns, |(first, _)| first);
         self.part.arrivals_ns = Some((first, at_ns));
     }
 
     /// Returns the trailer counters so far.
-    pub(super) fn numbers(&self) -> TapNumbers {
-        self.counter.numbers()
+    pub(super) fn tap_numbers(&self) -> TapNumbers {
+        self.counter.tap_numbers()
     }
 
     /// Returns whether the files are due for a check; if so, restarts the interval.
-    pub(super) fn is_look_due(&mut self, now: MonoTime) -> bool {
+    pub(super) fn is_check_due(&mut self, now: MonoTime) -> bool {
         let is_due = now.since(self.looked) >= LOOK;
         if is_due {
             self.looked = now;
@@ -70,7 +70,7 @@ impl KeptFrames {
             span_ns,
             kernel_dropped: lost.kernel - before.kernel,
             queue_dropped: lost.queue - before.queue,
-            numbers: self.numbers(),
+            numbers: self.tap_numbers(),
             ..part
         }
     }

@@ -3,9 +3,9 @@
 use super::super::encode::{self, CaptureHeader, CaptureTotals, FIXED, FrameEnvelope, FrameRecord};
 use super::disk::{DiskOptions, DiskOutcome, DiskQueue, DiskTally, DiskThread, RecordTarget};
 use super::feed::{BLOCK, DiskBlock, DiskFeed};
+use super::file_keeper::RecordedFileKeeper;
 use super::kept::{KeptFrames, LostFrames};
-use super::shelf::FileShelf;
-use super::spec::{RecordSpec, target};
+use super::spec::{RecordSpec, numbered_target};
 use crate::Error;
 use crate::capture::numbers::TapNumbers;
 use crate::port::RxFrame;
@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 /// Time after which a partly filled block is written if no frame arrives.
-const PATIENCE: Nanos = Nanos::from_secs(1);
+const FLUSH_AFTER: Nanos = Nanos::from_secs(1);
 /// Longest frame that is recorded; longer ones are cut.
 const LONGEST: usize = BLOCK / 4;
 /// Bytes of an FCS.
@@ -101,25 +101,25 @@ impl DirectionRecorder {
     /// Creates the first file and starts the disk's thread. `offset` is the clock offset that the frames'
     /// times were computed with.
     pub fn start(spec: RecordSpec, offset: RealtimeOffset, now: MonoTime) -> Result<Self, Error> {
-        Self::open(spec, None, offset, now)
+        Self::open_first_file(spec, None, offset, now)
     }
 
     /// Works like [`Self::start`] with a keeper, which receives a record of each complete file. Reads trailers of a
     /// tap, continuing from `known`.
-    pub fn shelved(
+    pub fn start_with_keeper(
         spec: RecordSpec,
-        (shelf, known): (Box<dyn FileShelf>, TapNumbers),
+        (shelf, known): (Box<dyn RecordedFileKeeper>, TapNumbers),
         offset: RealtimeOffset,
         now: MonoTime,
     ) -> Result<Self, Error> {
-        let mut recorder = Self::open(spec, Some(shelf), offset, now)?;
+        let mut recorder = Self::open_first_file(spec, Some(shelf), offset, now)?;
         recorder.kept = Some(KeptFrames::new(recorder.files, known, now));
         Ok(recorder)
     }
 
-    fn open(
+    fn open_first_file(
         spec: RecordSpec,
-        shelf: Option<Box<dyn FileShelf>>,
+        keeper: Option<Box<dyn RecordedFileKeeper>>,
         offset: RealtimeOffset,
         now: MonoTime,
     ) -> Result<Self, Error> {
@@ -133,14 +133,14 @@ impl DirectionRecorder {
         }
         let tally = Arc::new(DiskTally::default());
         let number = spec.rotation.before + 1;
-        let first = target(&spec, number);
+        let first = numbered_target(&spec, number);
         let queue = DiskQueue { orders: orders_out, free: free_in };
         let options = DiskOptions { keep: spec.rotation.keep, zstd: spec.zstd };
-        let disk = DiskThread::open(first, queue, options, Arc::clone(&tally), shelf)
+        let disk = DiskThread::open_first_file(first, queue, options, Arc::clone(&tally), keeper)
             .map_err(|(path, source)| Error::File { path, source })?;
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
-            .spawn(move || disk.run())
+            .spawn(move || disk.follow_orders())
             .map_err(|source| Error::Thread { name: "capture-disk".into(), source })?;
         let mut recorder = Self {
             spec,
@@ -162,69 +162,69 @@ impl DirectionRecorder {
             kept: None,
         };
         // The header of the first file is queued before any frame.
-        recorder.begin();
+        recorder.begin_file();
         Ok(recorder)
     }
 
     /// Records a frame without waiting: when the disk is behind and the queue full, it counts the frame as dropped.
-    pub fn frame(&mut self, frame: &RxFrame<'_>) {
-        self.frame_of(0, frame);
+    pub fn record_frame(&mut self, frame: &RxFrame<'_>) {
+        self.record_interface_frame(0, frame);
     }
 
     /// Records a frame of the interface with this number: 0 is the first, 1 the first of the further ones.
-    pub fn frame_of(&mut self, interface: u32, frame: &RxFrame<'_>) {
+    pub fn record_interface_frame(&mut self, interface: u32, frame: &RxFrame<'_>) {
         self.passed += 1;
-        let kept = self.kept(frame);
+        let kept = self.kept_bytes(frame);
         // The kernel strips the FCS, but the length on the wire includes it.
         let extra = if self.spec.fcs { FCS } else { 0 };
         let record = FrameRecord {
-            at_ns: self.wall(frame.at),
+            at_ns: self.wall_time_ns(frame.at),
             kept: kept.bytes.len() + kept.fcs_len,
             full_len: clamp_to_u32(frame.full_len + extra),
             interface,
             merged: frame.merged.map(|merged| merged.segment_bytes),
         };
-        let around = FrameEnvelope::around(self.spec.format, record);
-        let length = around.head().len() + record.kept + around.tail().len();
+        let around = FrameEnvelope::for_frame(self.spec.format, record);
+        let length = around.head_bytes().len() + record.kept + around.tail_bytes().len();
         if self.is_beyond_budget(length) {
             self.beyond_budget += 1;
             return;
         }
         // `next_file` fails when too few blocks are free. Then the frame is dropped rather than written into a full
         // file: the limit on the size of files is a promise.
-        let is_room =
-            (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
+        let is_room = (!self.is_file_full(length, frame.at) || self.next_file(frame.at))
+            && self.feed.reserve_bytes(length);
         // After the rotation: the numbers of a file are those up to its last frame.
         if let Some(shelved) = &mut self.kept {
-            shelved.arrived(frame.bytes);
+            shelved.on_arrival(frame.bytes);
         }
         if !is_room {
             self.queue_dropped += 1;
             return;
         }
         // `reserve` has made room for all four parts, so a record is either complete in the stream or absent.
-        self.feed.put(around.head());
-        self.feed.put(kept.bytes);
-        self.feed.put(&kept.fcs[..kept.fcs_len]);
-        self.feed.put(around.tail());
-        self.feed.complete(1);
+        self.feed.put_bytes(around.head_bytes());
+        self.feed.put_bytes(kept.bytes);
+        self.feed.put_bytes(&kept.fcs[..kept.fcs_len]);
+        self.feed.put_bytes(around.tail_bytes());
+        self.feed.complete_record(1);
         self.is_empty = false;
         if let Some(shelved) = &mut self.kept {
-            shelved.written(frame.full_len + FCS, record.at_ns);
+            shelved.on_written(frame.full_len + FCS, record.at_ns);
         }
     }
 
     /// Begins another file unless the current one is empty. Returns whether it did.
-    pub fn rotate(&mut self, now: MonoTime) -> bool {
+    pub fn rotate_file(&mut self, now: MonoTime) -> bool {
         !self.is_empty && self.next_file(now)
     }
 
     /// Returns the trailer counters of a tap so far.
-    pub fn numbers(&self) -> TapNumbers {
-        self.kept.as_ref().map_or([None; 2], KeptFrames::numbers)
+    pub fn tap_numbers(&self) -> TapNumbers {
+        self.kept.as_ref().map_or([None; 2], KeptFrames::tap_numbers)
     }
 
-    fn kept<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
+    fn kept_bytes<'a>(&self, frame: &RxFrame<'a>) -> KeptBytes<'a> {
         let most = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
         let bytes = &frame.bytes[..frame.bytes.len().min(most)];
         // The FCS of a frame that was cut cannot be computed.
@@ -247,32 +247,33 @@ impl DirectionRecorder {
     }
 
     /// Writes a partly filled block when no frames arrive: to the disk after a while, to standard output at once.
-    pub fn idle(&mut self, now: MonoTime) {
-        let is_due = self.spec.target == RecordTarget::StandardOutput || now.since(self.flushed) >= PATIENCE;
+    pub fn flush_when_idle(&mut self, now: MonoTime) {
+        let is_due =
+            self.spec.target == RecordTarget::StandardOutput || now.since(self.flushed) >= FLUSH_AFTER;
         if is_due && self.feed.is_waiting() {
-            self.feed.flush();
+            self.feed.flush_block();
             self.flushed = now;
         }
     }
 
     /// Rotates files that are due by time even if no frame arrives. To be called now and then.
-    pub fn mind_files(&mut self, now: MonoTime) {
+    pub fn rotate_due_files(&mut self, now: MonoTime) {
         let Some(kept) = &mut self.kept else { return };
-        if kept.is_look_due(now) {
-            self.feed.look();
+        if kept.is_check_due(now) {
+            self.feed.request_file_check();
         }
         if self.spec.rotation.every.is_some_and(|every| now.since(self.begun) >= every) {
-            self.rotate(now);
+            self.rotate_file(now);
         }
     }
 
     /// Sets the number of frames that the kernel lost so far, for the file statistics.
-    pub fn lost_before(&mut self, frames: u64) {
+    pub fn set_kernel_dropped(&mut self, frames: u64) {
         self.kernel_dropped = Some(frames);
     }
 
     /// Returns the frames dropped so far.
-    pub fn dropped(&self) -> DroppedFrames {
+    pub fn dropped_frames(&self) -> DroppedFrames {
         DroppedFrames { queue: self.queue_dropped, disk: self.tally.lost.load(Ordering::Acquire) }
     }
 
@@ -282,9 +283,9 @@ impl DirectionRecorder {
     }
 
     /// Ends the last file and waits for the disk's thread.
-    pub fn finish(mut self, now: MonoTime) -> Result<RecordingOutcome, Error> {
-        let numbers = self.numbers();
-        let done = self.close(now)?.ok_or(Error::Bug("a recording ended twice"))?;
+    pub fn finish_recording(mut self, now: MonoTime) -> Result<RecordingOutcome, Error> {
+        let numbers = self.tap_numbers();
+        let done = self.close_files(now)?.ok_or(Error::Bug("a recording ended twice"))?;
         Ok(RecordingOutcome {
             files: done.files.into(),
             removed: done.removed,
@@ -301,22 +302,22 @@ impl DirectionRecorder {
         })
     }
 
-    fn close(&mut self, now: MonoTime) -> Result<Option<DiskOutcome>, Error> {
+    fn close_files(&mut self, now: MonoTime) -> Result<Option<DiskOutcome>, Error> {
         let Some(thread) = self.thread.take() else { return Ok(None) };
-        self.end(now);
-        self.feed.flush();
+        self.write_file_end(now);
+        self.feed.flush_block();
         self.report_file(now);
         // Replacing the feed drops the only sender of orders, which ends the loop of the disk's thread.
         self.feed = DiskFeed::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
     }
 
-    fn wall(&self, at: MonoTime) -> u64 {
+    fn wall_time_ns(&self, at: MonoTime) -> u64 {
         at.as_nanos().saturating_add_signed(self.offset.offset_ns)
     }
 
     /// Returns whether a record of this length and time belongs into another file. A file has at least one record.
-    fn is_full(&self, length: usize, at: MonoTime) -> bool {
+    fn is_file_full(&self, length: usize, at: MonoTime) -> bool {
         let rotation = self.spec.rotation;
         let end = self.feed.position() + (length + FIXED) as u64;
         let elapsed = at.since(self.begun);
@@ -328,64 +329,64 @@ impl DirectionRecorder {
     /// Continues with the next file; `false` if the queue lacks room for that now.
     fn next_file(&mut self, at: MonoTime) -> bool {
         // The end of this file may need one more block, the header of the next file another.
-        if !self.feed.hold(3) {
+        if !self.feed.hold_blocks(3) {
             return false;
         }
-        self.end(at);
+        self.write_file_end(at);
         self.report_file(at);
         self.files += 1;
-        self.feed.next_file(target(&self.spec, self.files));
+        self.feed.next_file(numbered_target(&self.spec, self.files));
         self.begun = at;
         self.is_empty = true;
-        self.begin();
+        self.begin_file();
         true
     }
 
     /// Reports the finished file to the keeper.
     fn report_file(&mut self, now: MonoTime) {
-        let span_ns = (self.wall(self.begun), self.wall(now));
+        let span_ns = (self.wall_time_ns(self.begun), self.wall_time_ns(now));
         let lost = LostFrames { kernel: self.kernel_dropped.unwrap_or(0), queue: self.queue_dropped };
         if let Some(kept) = &mut self.kept {
             self.feed.end_file(kept.end_file(span_ns, lost));
         }
     }
 
-    fn begin(&mut self) {
-        let system = format!("Linux {}", packetrig_sys::kernel::release());
+    fn begin_file(&mut self) {
+        let system = format!("Linux {}", packetrig_sys::kernel::release_name());
         let header = CaptureHeader {
             interface: &self.spec.interface,
             further: &self.spec.further,
-            comment: cut(&self.spec.comment),
+            comment: cut_text(&self.spec.comment),
             system: &system,
-            filter: cut(&self.spec.filter),
+            filter: cut_text(&self.spec.filter),
             snap_len: self.spec.snap_len,
             fcs: self.spec.fcs,
         };
-        encode::begin(self.spec.format, &header, &mut self.encoded);
+        encode::write_file_header(self.spec.format, &header, &mut self.encoded);
         self.head = self.encoded.len() as u64;
         self.put_encoded();
     }
 
-    fn end(&mut self, now: MonoTime) {
+    fn write_file_end(&mut self, now: MonoTime) {
         let by_kernel = self.kernel_dropped.unwrap_or(0);
         let totals = CaptureTotals {
-            from_ns: Some(self.wall(self.begun)),
-            to_ns: self.wall(now),
+            from_ns: Some(self.wall_time_ns(self.begun)),
+            to_ns: self.wall_time_ns(now),
             // The kernel's losses are not among `passed`, but the interface did receive them.
             received: self.passed + by_kernel,
             dropped: by_kernel + self.queue_dropped + self.beyond_budget,
             by_kernel: self.kernel_dropped,
             of_all: !self.spec.further.is_empty(),
         };
-        encode::end(self.spec.format, totals, &mut self.encoded);
+        encode::write_statistics(self.spec.format, totals, &mut self.encoded);
         self.put_encoded();
     }
 
     fn put_encoded(&mut self) {
         // Without room the file lacks its statistics; the frames are counted anyway.
-        if self.feed.reserve(self.encoded.len()) {
-            self.feed.put(&self.encoded);
-            self.feed.complete(0);
+        if self.feed.reserve_bytes(self.encoded.len()) {
+            self.feed.put_bytes(&self.encoded);
+            self.feed.complete_record(0);
         }
         self.encoded.clear();
     }
@@ -394,10 +395,10 @@ impl DirectionRecorder {
 impl Drop for DirectionRecorder {
     fn drop(&mut self) {
         // Dropped without `finish`: nobody is left to receive an error.
-        drop(self.close(self.begun));
+        drop(self.close_files(self.begun));
     }
 }
 
-fn cut(text: &str) -> &str {
+fn cut_text(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST_TEXT)]
 }

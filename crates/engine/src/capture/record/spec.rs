@@ -13,7 +13,7 @@ pub struct RecordSpec {
     pub format: CaptureFileFormat,
     /// Interface name that is written into the files.
     pub interface: String,
-    /// Further interfaces, for [`super::DirectionRecorder::frame_of`]; distinguishable in pcapng only.
+    /// Further interfaces, for [`super::DirectionRecorder::record_interface_frame`]; distinguishable in pcapng only.
     pub further: Vec<String>,
     /// Comment that is written into the files.
     pub comment: String,
@@ -54,15 +54,15 @@ impl FileRotation {
 }
 
 /// Returns the target of the n-th file, from 1.
-pub(super) fn target(spec: &RecordSpec, n: u64) -> RecordTarget {
+pub(super) fn numbered_target(spec: &RecordSpec, n: u64) -> RecordTarget {
     match &spec.target {
-        RecordTarget::File(path) if spec.rotation.is_any() => RecordTarget::File(numbered(path, n)),
+        RecordTarget::File(path) if spec.rotation.is_any() => RecordTarget::File(numbered_path(path, n)),
         target => target.clone(),
     }
 }
 
 /// Inserts the number: `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
-fn numbered(path: &Path, n: u64) -> PathBuf {
+fn numbered_path(path: &Path, n: u64) -> PathBuf {
     let is_compressed = path.extension().is_some_and(|extension| extension == "zst");
     // `.zst` is set aside, so that the number stands before the real extension.
     let inner = if is_compressed { path.with_extension("") } else { path.to_owned() };

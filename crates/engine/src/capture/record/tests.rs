@@ -14,20 +14,20 @@ struct ScriptedFrames {
 }
 
 impl FrameRx for ScriptedFrames {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         for _ in 0..most {
             let at = MonoTime::from_nanos(self.sent * 1_000_000);
-            sink(RxFrame::single(&FRAME, FRAME.len(), at, StampKind::Software));
+            sink(RxFrame::single_packet(&FRAME, FRAME.len(), at, StampKind::Software));
             self.sent += 1;
         }
         Ok(most)
     }
 
-    fn wait(&mut self, _: Nanos) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, _: Nanos) -> Result<(), Error> {
         Ok(())
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
         Ok(RxCounters { ring_dropped: self.lost, seen: self.sent, ..RxCounters::default() })
     }
 
@@ -43,27 +43,27 @@ struct LateBlock {
 }
 
 impl FrameRx for LateBlock {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
         self.looks += 1;
         let there = if self.looks < 500 { 7 } else { 10 };
         let count = (there - self.given).min(most as u64);
         for _ in 0..count {
             let at = MonoTime::from_nanos(self.given * 1_000_000);
-            sink(RxFrame::single(&FRAME, FRAME.len(), at, StampKind::Software));
+            sink(RxFrame::single_packet(&FRAME, FRAME.len(), at, StampKind::Software));
             self.given += 1;
         }
         Ok(clamp_to_usize(count))
     }
 
-    fn wait(&mut self, _: Nanos) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, _: Nanos) -> Result<(), Error> {
         Ok(())
     }
 
-    fn counters(&mut self) -> Result<RxCounters, Error> {
+    fn read_rx_counters(&mut self) -> Result<RxCounters, Error> {
         Ok(RxCounters { seen: self.given, ..RxCounters::default() })
     }
 
-    fn progress(&mut self) -> Result<RingProgress, Error> {
+    fn ring_progress(&mut self) -> Result<RingProgress, Error> {
         Ok(RingProgress { arrived: 10, read: self.given })
     }
 
@@ -82,7 +82,7 @@ impl WorkerClock for TickingClock {
         MonoTime::from_nanos(self.0.get())
     }
 
-    fn wait(&self, _: MonoTime) {}
+    fn wait_until(&self, _: MonoTime) {}
 }
 
 fn spec(file: PathBuf) -> RecordSpec {
@@ -107,7 +107,7 @@ fn run(spec: RecordSpec, limits: RecordLimits) -> RecordSummary {
     let offset = RealtimeOffset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
     let recorder = DirectionRecorder::start(spec, offset, clock.now()).unwrap();
     let mut rx = ScriptedFrames { sent: 0, lost: 3 };
-    record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_, _| {}).unwrap()
+    record_frames(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_, _| {}).unwrap()
 }
 
 fn frames(limit: u64) -> RecordLimits {
@@ -145,7 +145,7 @@ fn frames_beyond_the_limit_are_not_taken_and_what_the_kernel_lost_is_told() {
 fn counting_alone_tells_the_frames_of_every_second_by_their_arrival() {
     let clock = TickingClock::default();
     let mut rx = ScriptedFrames { sent: 0, lost: 3 };
-    let summary = record(&mut rx, &clock, None, (frames(2500), &|| false), &mut |_, _| {}).unwrap();
+    let summary = record_frames(&mut rx, &clock, None, (frames(2500), &|| false), &mut |_, _| {}).unwrap();
     // Counting began at 1 ms, frame n arrives at n ms.
     assert_eq!(summary.series.seconds, [(1001, 1001 * 1004), (1000, 1000 * 1004), (499, 499 * 1004)]);
     assert_eq!((summary.counts.frames, summary.counts.kernel_dropped), (2500, 3));
@@ -223,6 +223,6 @@ fn a_recording_has_what_arrived_before_its_end_however_late_the_kernel_hands_it_
     let clock = TickingClock::default();
     let limits = RecordLimits { time: Some(Nanos::from_millis(100)), ..RecordLimits::default() };
     let mut rx = LateBlock { given: 0, looks: 0 };
-    let summary = record(&mut rx, &clock, None, (limits, &|| false), &mut |_, _| {}).unwrap();
+    let summary = record_frames(&mut rx, &clock, None, (limits, &|| false), &mut |_, _| {}).unwrap();
     assert_eq!(summary.counts.frames, 10);
 }

@@ -15,18 +15,22 @@ pub(super) struct QuietSettings {
 }
 
 impl QuietSettings {
-    pub(super) fn read(netns: &NetNs, name: &str, ipv6_key: &str) -> Result<Self, packetrig_sys::Error> {
-        let ethtool = EthtoolCalls::open(netns)?;
-        let on = LOUD.into_iter().filter(|loud| ethtool.offload(name, *loud).unwrap_or(false));
+    pub(super) fn read_settings(
+        netns: &NetNs,
+        name: &str,
+        ipv6_key: &str,
+    ) -> Result<Self, packetrig_sys::Error> {
+        let ethtool = EthtoolCalls::open_in(netns)?;
+        let on = LOUD.into_iter().filter(|loud| ethtool.is_offload_on(name, *loud).unwrap_or(false));
         // An unreadable setting compares equal only to an unreadable one.
         Ok(Self { on: on.collect(), ipv6_off: kernel::read_setting(netns, ipv6_key).ok() })
     }
 }
 
 impl QuietInterface {
-    /// Returns whether its settings are as [`Self::make`] left them, and its link was not switched down.
+    /// Returns whether its settings are as [`Self::make_quiet`] left them, and its link was not switched down.
     pub(in crate::packet) fn is_unchanged(&self) -> Result<bool, packetrig_sys::Error> {
-        let now = QuietSettings::read(&self.netns, &self.link.name, &self.ipv6_key())?;
+        let now = QuietSettings::read_settings(&self.netns, &self.link.name, &self.ipv6_key())?;
         Ok(!self.changes.contains(&InterfaceChange::Down) && now == self.quiet)
     }
 

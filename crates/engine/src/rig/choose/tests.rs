@@ -52,7 +52,7 @@ fn the_choice_over_the_cases() {
     ];
     let limits = [limit(p, 64, 300_000), limit(a, 64, 500_000), limit(x, 64, 2_000_000)];
     for (name, needs, abilities, wanted) in cases {
-        let found = [&[][..], &limits].map(|limits| choose(&needs, &abilities, limits));
+        let found = [&[][..], &limits].map(|limits| choose_back_end(&needs, &abilities, limits));
         assert_eq!(found.clone().map(|choice| choice.back_end), wanted, "{name}: {found:?}");
     }
 }
@@ -67,14 +67,14 @@ fn the_calibration_of_the_nearest_size_decides_and_equals_stay_on_rings() {
         limit(BackEnd::Packet, 500, 100_000),
         limit(BackEnd::Xdp, 500, 100_000),
     ];
-    let at = |size| choose(&PortNeeds { size, ..needs(SLOW) }, &able(), &limits).back_end;
+    let at = |size| choose_back_end(&PortNeeds { size, ..needs(SLOW) }, &able(), &limits).back_end;
     assert_eq!([64, 100, 500, 1518].map(at), [BackEnd::Xdp, BackEnd::Xdp, BackEnd::Packet, BackEnd::Packet]);
 }
 
 #[test]
 fn reasons_name_loads_rates_and_obstacles() {
     let why = |needs: &PortNeeds, abilities: &PortAbilities, limits: &[RigLimit]| {
-        choose(needs, abilities, limits).why
+        choose_back_end(needs, abilities, limits).why
     };
     let no_bpf = PortAbilities { no_bpf: Some("no rights".into()), ..able() };
     assert!(why(&needs(SLOW), &able(), &[]).starts_with("the default"));

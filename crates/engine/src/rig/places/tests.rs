@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 struct NotingOpener(&'static str);
 
 impl OwnerPermit for NotingOpener {
-    fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
+    fn list_objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
         let refused = question.ports.iter().filter(|port| port.interface.to_string() == self.0);
         refused.map(|port| format!("port {} is not lent", port.interface)).collect()
     }
-    fn allows(&self, _: IpAddr) -> bool {
+    fn allows_address(&self, _: IpAddr) -> bool {
         true
     }
 }
@@ -36,7 +36,7 @@ fn options(site: RigSite) -> RigOptions {
         confirmed: BTreeSet::new(),
         capture_dir: None,
         site,
-        gate: SendGate::open(),
+        gate: SendGate::without_lease(),
         run: String::new(),
     }
 }
@@ -50,8 +50,8 @@ fn part(places: &[Option<&str>]) -> RigOptions {
 #[test]
 fn a_plan_for_this_machine_has_every_port_here_where_it_says() {
     let mut plan = plan(&["a", "b"]);
-    let places = PortPlaces::of(&plan, &options(RigSite::EveryPortHere)).unwrap();
-    places.settle(&mut plan);
+    let places = PortPlaces::from_options(&plan, &options(RigSite::EveryPortHere)).unwrap();
+    places.set_locations(&mut plan);
     assert!(places.is_here(0) && places.is_here(1));
     assert_eq!(plan.ports[1].location.interface, "b");
 }
@@ -59,8 +59,8 @@ fn a_plan_for_this_machine_has_every_port_here_where_it_says() {
 #[test]
 fn only_ports_with_a_place_are_here_and_there() {
     let mut plan = plan(&["a", "b"]);
-    let places = PortPlaces::of(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
-    places.settle(&mut plan);
+    let places = PortPlaces::from_options(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
+    places.set_locations(&mut plan);
     assert!(!places.is_here(0) && places.is_here(1) && !places.is_here(2));
     assert_eq!(plan.ports[0].location.to_string(), "a");
     assert_eq!(plan.ports[1].location.to_string(), "ns/eth7");
@@ -69,23 +69,26 @@ fn only_ports_with_a_place_are_here_and_there() {
 #[test]
 fn one_interface_is_not_two_ports_and_no_port_is_forgotten() {
     let places = part(&[Some("eth0"), None, Some("eth0")]);
-    let error = PortPlaces::of(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
+    let error = PortPlaces::from_options(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
     assert!(error.contains("ports[2].location") && error.contains("port `a` already"), "{error}");
     for too_few in [&[][..], &[None]] {
-        assert!(matches!(PortPlaces::of(&plan(&["a", "b"]), &part(too_few)), Err(Error::NotPermitted(_))));
+        assert!(matches!(
+            PortPlaces::from_options(&plan(&["a", "b"]), &part(too_few)),
+            Err(Error::NotPermitted(_))
+        ));
     }
 }
 
 #[test]
 fn the_owner_is_asked_about_exactly_the_ports_that_are_opened() {
     let mut plan = plan(&["a", "secret"]);
-    let places = PortPlaces::of(&plan, &part(&[Some("eth7"), None])).unwrap();
-    places.settle(&mut plan);
+    let places = PortPlaces::from_options(&plan, &part(&[Some("eth7"), None])).unwrap();
+    places.set_locations(&mut plan);
     places.ask_before(&plan).unwrap();
     // The permit judges the interface that is opened, not the name in the plan.
     let mut plan = self::plan(&["a", "b"]);
-    let places = PortPlaces::of(&plan, &part(&[Some("secret"), None])).unwrap();
-    places.settle(&mut plan);
+    let places = PortPlaces::from_options(&plan, &part(&[Some("secret"), None])).unwrap();
+    places.set_locations(&mut plan);
     let error = places.ask_before(&plan).unwrap_err();
     assert!(matches!(&error, Error::NotPermitted(said) if said == &["port secret is not lent"]), "{error}");
 }

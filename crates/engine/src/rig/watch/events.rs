@@ -56,20 +56,20 @@ impl EventLog {
     }
 
     /// Announces that the plan switches the link: its events are declared until the link is in order again.
-    pub(super) fn declare(&mut self, down: bool) {
+    pub(super) fn declare_link(&mut self, down: bool) {
         self.is_declared |= down;
     }
 
     /// Takes the result of a request sent at `asked` and answered at `answered`.
-    pub(super) fn observe(&mut self, asked: MonoTime, answered: MonoTime, seen: LinkObservation) {
+    pub(super) fn on_observation(&mut self, asked: MonoTime, answered: MonoTime, seen: LinkObservation) {
         if let LinkObservation::Present(state) = seen {
             self.count_drops(answered, state);
         }
-        let fault = self.fault(seen);
+        let fault = self.find_fault(seen);
         match (fault, &mut self.open) {
-            (Some(kind), Some(open)) => open.what = worse(open.what, kind),
-            (Some(kind), None) => self.begin(kind),
-            (None, Some(_)) => self.end(answered),
+            (Some(kind), Some(open)) => open.what = worse_kind(open.what, kind),
+            (Some(kind), None) => self.begin_event(kind),
+            (None, Some(_)) => self.end_event(answered),
             (None, None) => self.note_flap(answered, seen),
         }
         if fault.is_none() {
@@ -91,7 +91,7 @@ impl EventLog {
         std::mem::take(&mut self.events)
     }
 
-    fn fault(&self, seen: LinkObservation) -> Option<PortEventKind> {
+    fn find_fault(&self, seen: LinkObservation) -> Option<PortEventKind> {
         let LinkObservation::Present(state) = seen else { return Some(PortEventKind::Deleted) };
         let link = if state.is_up { PortEventKind::CarrierLost } else { PortEventKind::SwitchedDown };
         if !state.is_up || !state.has_carrier {
@@ -104,14 +104,14 @@ impl EventLog {
         is_other.then_some(PortEventKind::Reconfigured)
     }
 
-    fn begin(&mut self, what: PortEventKind) {
+    fn begin_event(&mut self, what: PortEventKind) {
         self.open = Some(PortEvent { what, from: self.last_good, until: None, only_sending: false });
     }
 
-    fn end(&mut self, at: MonoTime) {
+    fn end_event(&mut self, at: MonoTime) {
         self.is_declared = false;
         if let Some(open) = self.open.take() {
-            self.push(PortEvent { until: Some(at), ..open });
+            self.push_event(PortEvent { until: Some(at), ..open });
         }
     }
 
@@ -121,8 +121,8 @@ impl EventLog {
         if state.carrier_changes == self.expected.carrier_changes {
             return;
         }
-        self.begin(if self.is_declared { PortEventKind::Declared } else { PortEventKind::CarrierLost });
-        self.end(at);
+        self.begin_event(if self.is_declared { PortEventKind::Declared } else { PortEventKind::CarrierLost });
+        self.end_event(at);
     }
 
     fn count_drops(&mut self, at: MonoTime, state: PortState) {
@@ -142,17 +142,17 @@ impl EventLog {
             return;
         }
         let what = PortEventKind::DriverDropped { frames };
-        self.push(PortEvent { what, from, until: Some(at), only_sending: false });
+        self.push_event(PortEvent { what, from, until: Some(at), only_sending: false });
     }
 
-    fn push(&mut self, event: PortEvent) {
+    fn push_event(&mut self, event: PortEvent) {
         // Bounded, because a link that flaps all day would otherwise fill the memory. The last event then covers the
         // rest: too wide again, never missing.
         let is_full = self.events.len() == MOST_EVENTS;
         match self.events.last_mut().filter(|_| is_full) {
             None => self.events.push(event),
             Some(last) => {
-                last.what = worse(last.what, event.what);
+                last.what = worse_kind(last.what, event.what);
                 last.until = event.until;
             }
         }
@@ -160,7 +160,7 @@ impl EventLog {
 }
 
 /// Combines two kinds of one event: a change by this machine explains a lost carrier.
-fn worse(before: PortEventKind, now: PortEventKind) -> PortEventKind {
+fn worse_kind(before: PortEventKind, now: PortEventKind) -> PortEventKind {
     match (before, now) {
         (PortEventKind::MtuLowered { from, to }, PortEventKind::MtuLowered { to: other, .. }) => {
             PortEventKind::MtuLowered { from, to: to.min(other) }
@@ -193,7 +193,7 @@ mod tests {
     fn events_of(states: &[LinkObservation]) -> Vec<PortEvent> {
         let mut log = EventLog::new(GOOD, at(0));
         for (look, seen) in (1..).zip(states) {
-            log.observe(at(20 * look), at(20 * look + 1), *seen);
+            log.on_observation(at(20 * look), at(20 * look + 1), *seen);
         }
         log.take_events()
     }
@@ -229,17 +229,25 @@ mod tests {
     #[test]
     fn a_link_that_the_plan_switches_down_is_declared_until_it_is_back() {
         let mut log = EventLog::new(GOOD, at(0));
-        log.declare(true);
-        log.observe(
+        log.declare_link(true);
+        log.on_observation(
             at(20),
             at(21),
             LinkObservation::Present(PortState { is_up: false, has_carrier: false, ..GOOD }),
         );
-        log.declare(false);
-        log.observe(at(40), at(41), LinkObservation::Present(PortState { has_carrier: false, ..GOOD }));
-        log.observe(at(60), at(61), LinkObservation::Present(GOOD));
+        log.declare_link(false);
+        log.on_observation(
+            at(40),
+            at(41),
+            LinkObservation::Present(PortState { has_carrier: false, ..GOOD }),
+        );
+        log.on_observation(at(60), at(61), LinkObservation::Present(GOOD));
         assert_eq!(log.take_events(), [event(PortEventKind::Declared, 0, Some(61))]);
-        log.observe(at(80), at(81), LinkObservation::Present(PortState { has_carrier: false, ..GOOD }));
+        log.on_observation(
+            at(80),
+            at(81),
+            LinkObservation::Present(PortState { has_carrier: false, ..GOOD }),
+        );
         assert_eq!(log.take_events(), [event(PortEventKind::CarrierLost, 60, None)]);
     }
 

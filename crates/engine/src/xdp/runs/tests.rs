@@ -55,22 +55,22 @@ proptest! {
         let mut last = start;
         while !runs.is_over() {
             until = until + Nanos::new(grant);
-            while let Some(run) = runs.next(until) {
+            while let Some(run) = runs.next_run(until) {
                 prop_assert_eq!(run.number, next[run.lane]);
                 prop_assert!(run.count > 0 && run.due >= last);
                 let spec = &specs[run.lane];
                 for n in 0..run.count {
                     let due = run.due + Nanos::new((n * run.step) >> 20);
-                    let exact = start + spec.timeline.due(run.number + n);
+                    let exact = start + spec.timeline.due_time(run.number + n);
                     prop_assert!(due <= exact && exact.since(due) <= Nanos::new(2), "frame {} of lane {}", run.number + n, run.lane);
                     prop_assert!(due < until);
-                    prop_assert_eq!(spec.source.template().unwrap().size(run.number + n), run.size);
+                    prop_assert_eq!(spec.source.template().unwrap().frame_size(run.number + n), run.size);
                     last = last.max(due);
                 }
                 next[run.lane] += run.count;
             }
         }
-        let totals: Vec<u64> = specs.iter().map(|spec| spec.timeline.total().unwrap()).collect();
+        let totals: Vec<u64> = specs.iter().map(|spec| spec.timeline.total_frames().unwrap()).collect();
         prop_assert_eq!(next, totals);
     }
 }

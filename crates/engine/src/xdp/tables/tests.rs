@@ -16,11 +16,11 @@ fn streams(flows: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
         )
     };
     let text = head + &flows.iter().enumerate().map(flow).collect::<String>();
-    let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}"));
+    let plan = Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems}"));
     let specs = plan.streams.iter().enumerate().map(|(index, stream)| {
         Arc::new(StreamSpec {
             number: u16::try_from(index).unwrap(),
-            source: crate::stream::FrameSource::of(&stream.frames),
+            source: crate::stream::FrameSource::from_origin(&stream.frames),
             timeline: packetrig_plan::timeline::StreamTimeline {
                 rate: packetrig_units::FrameRate::per_second(10).unwrap(),
                 delay: packetrig_units::Nanos::ZERO,
@@ -65,23 +65,23 @@ fn flows() -> Vec<(&'static str, &'static str)> {
 #[test]
 fn the_program_makes_the_frames_of_the_template_byte_for_byte() {
     let streams = streams(&flows());
-    let compiled = compile(&streams).unwrap();
+    let compiled = compile_tables(&streams).unwrap();
     let options = LiveOptions { key: KEY.0, late_after_ns: 0, batch: 64, pace: crate::xdp::tx::PACE };
-    let mut live = match LiveTx::open(1, &compiled.tables, options) {
+    let mut live = match LiveTx::open_on_interface(1, &compiled.tables, options) {
         Ok(live) => live,
         Err(error) if error.is_permission() => return println!("skipped: {error}"),
         Err(error) => panic!("{error}"),
     };
     for (lane, spec) in streams.iter().enumerate() {
         for n in (0..60).chain([4095, 65_535, 65_536, 1 << 20, (1 << 32) + 5, 1 << 40]) {
-            let size = spec.source.template().unwrap().size(n);
+            let size = spec.source.template().unwrap().frame_size(n);
             let shape = compiled.shapes[lane][&size];
             let made = live.make_once(shape, n, size.kernel_len()).unwrap();
             let made = made.unwrap_or_else(|| panic!("stream {lane} frame {n} was not made"));
-            let found = tag::candidates(&made, KEY).find(|found| found.tag.stream == spec.number);
+            let found = tag::tag_candidates(&made, KEY).find(|found| found.tag.stream == spec.number);
             let found = found.unwrap_or_else(|| panic!("stream {lane} frame {n} has no tag: {made:02x?}"));
             let mut wanted = vec![0; size.kernel_len()];
-            spec.source.template().unwrap().render(
+            spec.source.template().unwrap().render_frame(
                 n,
                 TagStamp { key: KEY, stream: spec.number, time: found.tag.time },
                 &mut wanted,
@@ -93,7 +93,7 @@ fn the_program_makes_the_frames_of_the_template_byte_for_byte() {
 
 #[test]
 fn what_does_not_fit_is_refused_by_name() {
-    let jumbo = compile(&streams(&[("[{choice: ethernet}]", "{choice: fixed, fixed: 9000}")]));
+    let jumbo = compile_tables(&streams(&[("[{choice: ethernet}]", "{choice: fixed, fixed: 9000}")]));
     let refused = jumbo.unwrap_err().to_string();
     assert!(refused.contains("flows[0]") && refused.contains("8996 bytes in a frame"), "{refused}");
 }

@@ -85,7 +85,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Begins to read wanted runs that are not read yet; a failure is tried again with the next call.
-    pub(super) fn follow(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
+    pub(super) fn follow_wanted(&mut self, wanted_runs: &Receiver<RunId>, store: &dyn ResultStore) {
         self.wanted.extend(wanted_runs.try_iter());
         while self.wanted.len() > OWN_RUNS {
             // A run that is in the list again is still wanted.
@@ -95,28 +95,28 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
             }
         }
         for run in self.wanted.clone() {
-            if !self.read.contains(&run) && self.open(&run).unwrap_or(false) {
+            if !self.read.contains(&run) && self.open_run(&run).unwrap_or(false) {
                 self.late.remove(&run);
                 self.read.insert(run);
             }
         }
         if self.look_at.is_none_or(|at| now() >= at) {
             // A list that fails now is made at the next look.
-            best_effort(self.look(store));
+            best_effort(self.look_for_late(store));
             let is_urgent = self.others.reads_all || self.incoming.is_nearly_full();
             self.look_at = Some(now() + if is_urgent { LOOK_OFTEN } else { LOOK_FOR_LATE });
         } else if self.late.len() < LATE_RUNS
             && let Some(run) = self.candidates.pop_front()
-            && self.open(&run).unwrap_or(false)
+            && self.open_run(&run).unwrap_or(false)
         {
             self.late.insert(run, now());
         }
     }
 
     /// Finds the runs with waiting results, and decides which late runs are to be read.
-    fn look(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
+    fn look_for_late(&mut self, store: &dyn ResultStore) -> Result<(), fabric::Error> {
         let waiting = self.incoming.waiting_runs()?;
-        let unread = self.unread(&waiting);
+        let unread = self.unread_runs(&waiting);
         let late = self.look_up(&unread, store);
         // Drained: nothing waits that is read here, nothing that may be read here, and this look has covered everything.
         let reads_none = !waiting.keys().any(|run| self.is_read(run));
@@ -134,7 +134,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Waiting runs that neither this controller nor another one at work reads.
-    fn unread(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) -> BTreeSet<RunId> {
+    fn unread_runs(&mut self, waiting: &BTreeMap<RunId, BTreeSet<String>>) -> BTreeSet<RunId> {
         // One controller may read many runs: its record is looked at once.
         let mut at_work: BTreeMap<&String, bool> = BTreeMap::new();
         let mut unread = BTreeSet::new();
@@ -163,13 +163,13 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
         self.looked_up = in_turn.last().map(|run| (*run).clone());
         let mut late = LateRuns { has_more: in_turn.len() < unread.len(), ..LateRuns::default() };
         let (known, unknown): (Vec<&RunId>, Vec<&RunId>) =
-            in_turn.into_iter().partition(|run| store.knows(run));
+            in_turn.into_iter().partition(|run| store.knows_run(run));
         late.candidates.extend(known.into_iter().cloned());
-        let keys: Vec<String> = unknown.iter().map(|run| RunRecord::key(run)).collect();
+        let keys: Vec<String> = unknown.iter().map(|run| RunRecord::record_key(run)).collect();
         match self.others.records.get_many(&keys) {
             Ok(records) => {
                 for (run, record) in unknown.into_iter().zip(records) {
-                    self.others.judge(run, record.as_ref(), &mut late);
+                    self.others.judge_run(run, record.as_ref(), &mut late);
                 }
             }
             Err(_) => late.has_more = true,
@@ -204,7 +204,7 @@ impl<I: ResultInlet, R: RecordStore> RunReading<I, R> {
     }
 
     /// Reads a run, in place of controllers that are not at work any more. Returns whether it is read here now.
-    fn open(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
+    fn open_run(&mut self, run: &RunId) -> Result<bool, fabric::Error> {
         // The fabric names one reader at a time. Each that is proved dead is added to those it may replace; any other ends the attempt.
         let mut gone = BTreeSet::new();
         loop {
@@ -236,7 +236,7 @@ struct LateRuns {
 impl<R: RecordStore> OtherRuns<R> {
     /// Sorts a run that the store does not have. Results that claim to be of a run that no controller ever began have no owner and must not
     /// fill the store. The controller that ends a run reads its results.
-    fn judge(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
+    fn judge_run(&self, run: &RunId, found: Option<&StoredRecord>, late: &mut LateRuns) {
         // `Some(None)` is a record that cannot be read: the run was begun, so it has an owner.
         let record = found.map(|found| serde_json::from_slice::<RunRecord>(&found.value).ok());
         let is_unfinished =
@@ -251,13 +251,13 @@ impl<R: RecordStore> OtherRuns<R> {
     }
 
     fn is_at_work(&mut self, controller: &str) -> Result<bool, fabric::Error> {
-        let found = self.records.get(&TermRecord::key(controller))?;
+        let found = self.records.get_record(&TermRecord::record_key(controller))?;
         let record = found.and_then(|found| {
             Some((serde_json::from_slice::<TermRecord>(&found.value).ok()?, found.revision))
         });
         let seen = record.as_ref().map(|(record, revision)| (record, *revision));
-        let is_there = |controller: &Identity| self.presences.as_ref()?.has(controller);
-        Ok(self.watch.look(controller, seen, &is_there, now()).holds())
+        let is_there = |controller: &Identity| self.presences.as_ref()?.has_controller(controller);
+        Ok(self.watch.observe_record(controller, seen, &is_there, now()).holds_leads())
     }
 }
 

@@ -10,7 +10,7 @@ struct PickyStore {
 }
 
 impl ResultStore for PickyStore {
-    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
+    fn store_segments(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
         self.batches.push(segments.len());
         let mut batch = StoredBatch::default();
         for ReceivedSegment { id, .. } in segments {
@@ -25,7 +25,7 @@ impl ResultStore for PickyStore {
         batch
     }
 
-    fn knows(&self, _: &RunId) -> bool {
+    fn knows_run(&self, _: &RunId) -> bool {
         true
     }
 }
@@ -34,14 +34,14 @@ fn append(fabric: &LocalFabric, nodes: &[String]) {
     for node in nodes {
         let node = NodeName(node.clone());
         let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node.clone(), number: 0 };
-        fabric.outgoing(&node).unwrap().append(&id, b"x").unwrap();
+        fabric.open_outlet(&node).unwrap().append_segment(&id, b"x").unwrap();
     }
 }
 
 #[test]
 fn what_waits_is_stored_together_and_no_more_than_so_much_of_it() {
     let fabric = LocalFabric::default();
-    let mut incoming = fabric.incoming("me").unwrap();
+    let mut incoming = fabric.open_inlet("me").unwrap();
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).unwrap();
     let nodes: Vec<String> = (0..2 * MOST_TOGETHER + 3).map(|number| format!("n{number}")).collect();
     append(&fabric, &nodes);
@@ -60,7 +60,7 @@ fn what_waits_is_stored_together_and_no_more_than_so_much_of_it() {
 fn only_what_is_stored_or_never_will_be_is_confirmed() {
     let fabric = LocalFabric::default();
     let run = RunId("r".into());
-    let mut incoming = fabric.incoming("me").unwrap();
+    let mut incoming = fabric.open_inlet("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
     append(&fabric, &["good", "no-room", "nonsense"].map(str::to_owned));
     let deliveries = take_waiting(&mut incoming);
@@ -74,7 +74,7 @@ fn only_what_is_stored_or_never_will_be_is_confirmed() {
     let wanted = ["good", "nonsense: nonsense", "part r.1.no-room.0 of the results was not stored: no room"];
     assert_eq!(kinds, wanted.map(str::to_owned).into());
     drop(incoming);
-    let mut again = fabric.incoming("next").unwrap();
+    let mut again = fabric.open_inlet("next").unwrap();
     again.read_run(&run, &BTreeSet::new()).unwrap();
     let left: Vec<String> = take_waiting(&mut again).into_iter().map(|delivery| delivery.id.node.0).collect();
     assert_eq!(left, ["no-room"]);
@@ -85,11 +85,11 @@ fn only_what_is_stored_or_never_will_be_is_confirmed() {
 fn a_collector_that_was_replaced_tells_of_nothing() {
     let fabric = LocalFabric::default();
     let run = RunId("r".into());
-    let mut incoming = fabric.incoming("me").unwrap();
+    let mut incoming = fabric.open_inlet("me").unwrap();
     incoming.read_run(&run, &BTreeSet::new()).unwrap();
     append(&fabric, &["a".to_owned()]);
     let deliveries = take_waiting(&mut incoming);
-    fabric.incoming("next").unwrap().read_run(&run, &BTreeSet::from(["me".to_owned()])).unwrap();
+    fabric.open_inlet("next").unwrap().read_run(&run, &BTreeSet::from(["me".to_owned()])).unwrap();
     let events = store_together(&mut incoming, &mut PickyStore::default(), deliveries);
     assert!(matches!(&events[..], [CollectorEvent::Trouble(_)]), "{events:?}");
 }
@@ -107,20 +107,20 @@ impl ResultInlet for FailingInlet {
     fn waiting_runs(&mut self) -> Result<std::collections::BTreeMap<RunId, BTreeSet<String>>, fabric::Error> {
         Ok(std::collections::BTreeMap::new())
     }
-    fn collect(&mut self, _: Nanos) -> Option<SegmentDelivery<()>> {
+    fn receive_segment(&mut self, _: Nanos) -> Option<SegmentDelivery<()>> {
         None
     }
-    fn confirm(&mut self, (): ()) -> Result<(), fabric::Error> {
+    fn confirm_segment(&mut self, (): ()) -> Result<(), fabric::Error> {
         Ok(())
     }
-    fn troubles(&mut self) -> Vec<fabric::Error> {
+    fn take_troubles(&mut self) -> Vec<fabric::Error> {
         vec![fabric::Error::NotPermitted("the results of r".into())]
     }
 }
 
 #[test]
 fn results_that_cannot_be_read_are_a_trouble_and_not_silence() {
-    let events = refusals(&mut FailingInlet);
+    let events = refused_segments(&mut FailingInlet);
     let [CollectorEvent::Trouble(text)] = &events[..] else { panic!("{events:?}") };
     assert!(text.contains("not permitted: the results of r"), "{text}");
 }

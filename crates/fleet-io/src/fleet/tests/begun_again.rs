@@ -1,7 +1,7 @@
 //! A service with a start that reaches some nodes too late.
 
 use super::*;
-use crate::fleet::{ChargedFleet, RunShelf};
+use crate::fleet::{ControlledFleet, RunResultStore};
 use crate::operator::RunOperator;
 use crate::served::{FleetRuns, ServedTerms};
 use packetrig_fleet::served::{OpenFailure, RunSource as _};
@@ -25,7 +25,7 @@ impl RunOperator for MendingOperator {
         self.heard.lock().unwrap().push(text.to_string());
     }
 
-    fn left_files(&self, kept: &KeptRun) {
+    fn on_left_files(&self, kept: &KeptRun) {
         panic!("nothing was captured: {kept:?}");
     }
 
@@ -54,11 +54,11 @@ impl LateService {
                 TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
             },
         );
-        let catalogue = || RunCatalogue::open(&place.path().join("store")).unwrap();
+        let catalogue = || RunCatalogue::open_or_create(&place.path().join("store")).unwrap();
         let operator = Arc::new(MendingOperator { loses_confirmations, mends, heard: Mutex::default() });
-        let charged = ChargedFleet {
-            fleet: FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap(),
-            shelf: RunShelf::new(catalogue()),
+        let charged = ControlledFleet {
+            fleet: FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap(),
+            store: RunResultStore::new(catalogue()),
             operator: operator.clone(),
         };
         let number = AtomicU64::new(0);
@@ -82,22 +82,23 @@ fn a_served_run_begins_again_by_itself_and_its_report_says_so() {
             seen.lock().unwrap().push(event.run.0.clone());
         }
     });
-    let mut session = service.runs.open(read(DOCUMENT), sink).unwrap();
-    session.steer(PlanChange::Start(vec![0])).unwrap();
-    session.close(true);
+    let mut session = service.runs.open_steered_run(read(DOCUMENT), sink).unwrap();
+    session.make_change(PlanChange::Start(vec![0])).unwrap();
+    session.close_run(true);
     let heard = service.operator.heard.lock().unwrap().clone();
     assert!(heard.len() == 1 && heard[0].contains("beginning again (start 2 of 3"), "{heard:?}");
     assert_eq!(*states.lock().unwrap(), ["r1", "r2"]);
-    let (_, report) = service.catalogue.show("r2").unwrap();
+    let (_, report) = service.catalogue.load_report("r2").unwrap();
     let caveat = report.caveats.iter().find(|caveat| caveat.doubt == CaveatKind::BegunAgain).unwrap();
     assert!(caveat.text.contains("the start of r1 came too late") && !caveat.matters, "{caveat:?}");
-    assert!(service.catalogue.show("r1").is_err(), "nothing was sent in it");
+    assert!(service.catalogue.load_report("r1").is_err(), "nothing was sent in it");
 }
 
 #[test]
 fn a_node_that_never_hears_the_start_is_named_after_three_starts() {
     let service = LateService::start(false);
-    let Err(OpenFailure::Fault(fault)) = service.runs.open(read(DOCUMENT), Box::new(|_| {})) else {
+    let Err(OpenFailure::Fault(fault)) = service.runs.open_steered_run(read(DOCUMENT), Box::new(|_| {}))
+    else {
         panic!("it cannot start")
     };
     assert_eq!(fault.text, "node south: did not confirm the start (split_start)");

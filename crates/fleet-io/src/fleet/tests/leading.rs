@@ -41,17 +41,20 @@ fn user() -> RunUser<'static> {
 /// Another controller of this host has this node.
 fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<TakenLead> {
     // It stays to the end of the test.
-    Box::leak(Box::new(presences().enter(controller)));
+    Box::leak(Box::new(presences().announce_controller(controller)));
     let me = Identity { controller: controller.into(), ..charge("nobody", MemoryShelf::default()).identity };
     records
-        .create(&TermRecord::key(controller), &StoredRecord::written(&ControllerTerm::record(me.clone(), 0)))
+        .create_record(
+            &TermRecord::record_key(controller),
+            &StoredRecord::encode_value(&ControllerTerm::first_record(me.clone(), 0)),
+        )
         .unwrap();
     let wanted =
         WantedNodes { run: RunId(controller.into()), nodes: [name(node)].into(), heard: 0, wall_ns: 0 };
     let mut claim = LeadClaim::new(me.clone(), wanted, TermWatch::new(TermTimes::default()));
     for _ in 0..100 {
         if let ClaimProgress::Taken(_, leads) =
-            claim.step(records, &|_| Some(true), MonoTime::default()).unwrap()
+            claim.advance_claim(records, &|_| Some(true), MonoTime::default()).unwrap()
         {
             return leads;
         }
@@ -69,11 +72,11 @@ fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let plan = plan_of(DOCUMENT);
-    let mut one = FleetGround::open(&fabric, charge("one", MemoryShelf::default())).unwrap();
-    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
+    let mut one = FleetExecutor::become_controller(&fabric, charge("one", MemoryShelf::default())).unwrap();
+    let mut two = FleetExecutor::become_controller(&fabric, charge("two", MemoryShelf::default())).unwrap();
     lead(&mut one, DOCUMENT).unwrap();
     let mut asked = 0;
-    let refused = two.lead(&plan, &RunId("r2".into()), &mut |held| {
+    let refused = two.lead_run_nodes(&plan, &RunId("r2".into()), &mut |held| {
         asked += 1;
         assert_eq!(held.len(), 2);
         WaitChoice::GoWithout
@@ -87,21 +90,21 @@ fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back
     assert_eq!(asked, 1);
     // It begins when the first one gives them back, also by ending.
     let mut first = Some(one);
-    let led = two.lead(&plan, &RunId("r2".into()), &mut |_| {
+    let led = two.lead_run_nodes(&plan, &RunId("r2".into()), &mut |_| {
         drop(first.take());
         WaitChoice::Wait
     });
     assert!(led.unwrap().is_empty(), "nothing was left");
     assert_eq!(two.epoch(), 2);
-    let mut records = fabric.records().unwrap();
-    assert_eq!(records.keys("term.").unwrap(), ["term.two"], "who has ended leaves no record");
+    let mut records = fabric.open_records().unwrap();
+    assert_eq!(records.list_keys("term.").unwrap(), ["term.two"], "who has ended leaves no record");
     drop(two);
-    assert_eq!(records.keys("term.").unwrap(), [""; 0]);
+    assert_eq!(records.list_keys("term.").unwrap(), [""; 0]);
 }
 
 /// A run on both nodes with a controller that does nothing more: the nodes get no stop, and nothing is given back.
-fn leave_run(fabric: &LocalFabric, dead: ControllerCharge) {
-    let mut one = FleetGround::open(fabric, dead).unwrap();
+fn leave_run(fabric: &LocalFabric, dead: ControllerConfig) {
+    let mut one = FleetExecutor::become_controller(fabric, dead).unwrap();
     lead(&mut one, DOCUMENT).unwrap();
     let ended = catch_unwind(AssertUnwindSafe(|| {
         let mut note = |event: &RunEvent| {
@@ -113,26 +116,26 @@ fn leave_run(fabric: &LocalFabric, dead: ControllerCharge) {
     Box::leak(Box::new(one));
 }
 
-fn busy(fleet: &mut FleetGround<LocalFabric>) -> usize {
-    let rows = fleet.members().unwrap();
+fn busy(fleet: &mut FleetExecutor<LocalFabric>) -> usize {
+    let rows = fleet.member_rows().unwrap();
     rows.iter().filter(|row| row.hello.busy.is_some()).count()
 }
 
 fn take_over(
-    two: &mut FleetGround<LocalFabric>,
+    two: &mut FleetExecutor<LocalFabric>,
     while_blocked: impl FnMut(&HeldNodes) -> WaitChoice,
 ) -> Vec<Leftover> {
     let mut while_blocked = while_blocked;
-    two.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut while_blocked).unwrap()
+    two.lead_run_nodes(&plan_of(DOCUMENT), &RunId("r2".into()), &mut while_blocked).unwrap()
 }
 
-fn release_whole(fabric: &LocalFabric, two: &mut FleetGround<LocalFabric>, leftovers: &[Leftover]) {
+fn release_whole(fabric: &LocalFabric, two: &mut FleetExecutor<LocalFabric>, leftovers: &[Leftover]) {
     let [left] = leftovers else { panic!("{leftovers:?}") };
     assert!(left.is_unfinished() && left.is_whole() && left.record.head.run.0 == "r1", "{left:?}");
-    assert!(two.release(left, user()).unwrap());
+    assert!(two.release_nodes(left, user()).unwrap());
     assert_eq!(busy(two), 0, "they have let go");
-    let record = fabric.records().unwrap().get("run.r1").unwrap().unwrap();
-    assert!(!record.read::<RunRecord>().unwrap().is_unfinished());
+    let record = fabric.open_records().unwrap().get_record("run.r1").unwrap().unwrap();
+    assert!(!record.decode_value::<RunRecord>().unwrap().is_unfinished());
 }
 
 /// Its process is gone from this host: it is dead at once.
@@ -143,7 +146,7 @@ fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_lead
     let mut dead = charge("dead", MemoryShelf::default());
     dead.presence = None;
     leave_run(&fabric, dead);
-    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
+    let mut two = FleetExecutor::become_controller(&fabric, charge("two", MemoryShelf::default())).unwrap();
     let leftovers = take_over(&mut two, |_| panic!("a dead one is not waited for"));
     release_whole(&fabric, &mut two, &leftovers);
 }
@@ -161,9 +164,11 @@ fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_chang
     dead.times = TermTimes { refresh: Nanos::from_secs(3600), ..TermTimes::default() };
     leave_run(&fabric, dead);
     let times = TermTimes { refresh: Nanos::from_millis(100), stale };
-    let mut two =
-        FleetGround::open(&fabric, ControllerCharge { times, ..charge("two", MemoryShelf::default()) })
-            .unwrap();
+    let mut two = FleetExecutor::become_controller(
+        &fabric,
+        ControllerConfig { times, ..charge("two", MemoryShelf::default()) },
+    )
+    .unwrap();
     let mut asked = 0;
     let leftovers = take_over(&mut two, |held| {
         asked += 1;
@@ -183,19 +188,20 @@ fn the_record_of_a_run_that_has_ended_is_never_written_over() {
     let mut dead = charge("dead", MemoryShelf::default());
     dead.presence = None;
     leave_run(&fabric, dead);
-    let mut records = fabric.records().unwrap();
-    let found = records.get("run.r1").unwrap().unwrap();
-    let record = RunRecord { state: RunState::Partial, ..found.read().unwrap() };
-    let revision = records.replace("run.r1", found.revision, &StoredRecord::written(&record)).unwrap();
-    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
+    let mut records = fabric.open_records().unwrap();
+    let found = records.get_record("run.r1").unwrap().unwrap();
+    let record = RunRecord { state: RunState::Partial, ..found.decode_value().unwrap() };
+    let revision =
+        records.replace_record("run.r1", found.revision, &StoredRecord::encode_value(&record)).unwrap();
+    let mut two = FleetExecutor::become_controller(&fabric, charge("two", MemoryShelf::default())).unwrap();
     let leftovers = take_over(&mut two, |_| panic!("a dead one is not waited for"));
     assert_eq!(leftovers.len(), 2);
     for left in &leftovers {
         assert!(!left.is_unfinished());
-        assert!(two.release(left, user()).unwrap());
+        assert!(two.release_nodes(left, user()).unwrap());
     }
     assert_eq!(busy(&mut two), 0, "they have let go");
-    assert_eq!(records.get("run.r1").unwrap().unwrap().revision, revision);
+    assert_eq!(records.get_record("run.r1").unwrap().unwrap().revision, revision);
 }
 
 /// A label is any of its nodes: whichever is given back first will do.
@@ -204,17 +210,17 @@ fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let mut labels = OperatorLabels::default();
-    labels.apply(&["x".parse().unwrap()]).unwrap();
+    labels.apply_changes(&["x".parse().unwrap()]).unwrap();
     for freed in NODES {
-        let mut records = fabric.records().unwrap();
+        let mut records = fabric.open_records().unwrap();
         let mut held: BTreeMap<&str, Vec<TakenLead>> =
             NODES.map(|node| (node, hold_node(&mut records, &format!("{node}-by-{freed}"), node))).into();
         let mut charge = charge("two", MemoryShelf::default());
         charge.roster.labels = NODES.map(|node| (name(node), labels.clone())).into();
-        let mut two = FleetGround::open(&fabric, charge).unwrap();
+        let mut two = FleetExecutor::become_controller(&fabric, charge).unwrap();
         let mut looks = 0;
         let plan = plan_of("ports: [{name: a, location: any-x}]\n");
-        two.lead(&plan, &RunId("r2".into()), &mut |in_the_way| {
+        two.lead_run_nodes(&plan, &RunId("r2".into()), &mut |in_the_way| {
             assert_eq!(in_the_way.len(), 1, "one is named: {in_the_way:?}");
             looks += 1;
             assert!(looks < 40, "{freed} is free and nobody takes it");
@@ -234,23 +240,23 @@ fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
 fn who_accepts_fewer_nodes_and_waits_waits_for_nodes_that_others_lead() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
-    let mut records = fabric.records().unwrap();
+    let mut records = fabric.open_records().unwrap();
     let mut leads = hold_node(&mut records, "other", "south");
     let mut charge = charge("two", MemoryShelf::default());
     charge.policies.start = StartPolicy::Quorum(1);
-    let mut two = FleetGround::open(&fabric, charge).unwrap();
+    let mut two = FleetExecutor::become_controller(&fabric, charge).unwrap();
     let plan = plan_of(DOCUMENT);
     let run = RunId("r2".into());
-    let absent = |two: &FleetGround<LocalFabric>| {
+    let absent = |two: &FleetExecutor<LocalFabric>| {
         let led = two.led.as_ref().unwrap();
         led.settlement.absent.keys().cloned().collect::<Vec<_>>()
     };
-    two.lead(&plan, &run, &mut |_| WaitChoice::GoWithout).unwrap();
+    two.lead_run_nodes(&plan, &run, &mut |_| WaitChoice::GoWithout).unwrap();
     assert_eq!(absent(&two), [name("south")]);
-    let ended = two.lead(&plan, &run, &mut |_| WaitChoice::GiveUp);
+    let ended = two.lead_run_nodes(&plan, &run, &mut |_| WaitChoice::GiveUp);
     assert!(matches!(&ended, Err(Error::NodesTaken(taken)) if taken.len() == 1), "{ended:?}");
     assert_eq!(led(&mut records), [name("south")], "who gives up has none");
-    two.lead(&plan, &run, &mut |held| {
+    two.lead_run_nodes(&plan, &run, &mut |held| {
         assert_eq!(held.keys().collect::<Vec<_>>(), [&name("south")]);
         give_back_leads(&mut records, std::mem::take(&mut leads));
         WaitChoice::Wait
@@ -264,15 +270,17 @@ fn a_controller_that_was_ended_begins_nothing_and_says_so() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
-    let mut one =
-        FleetGround::open(&fabric, ControllerCharge { times, ..charge("one", MemoryShelf::default()) })
-            .unwrap();
+    let mut one = FleetExecutor::become_controller(
+        &fabric,
+        ControllerConfig { times, ..charge("one", MemoryShelf::default()) },
+    )
+    .unwrap();
     lead(&mut one, DOCUMENT).unwrap();
-    let mut records = fabric.records().unwrap();
+    let mut records = fabric.open_records().unwrap();
     let is_lost = (0..500).any(|_| {
-        let found = records.get("term.one").unwrap().unwrap();
+        let found = records.get_record("term.one").unwrap().unwrap();
         // Its own refresh may come in between.
-        found.read::<TermRecord>().unwrap().end_over(&mut records, found.revision).ok();
+        found.decode_value::<TermRecord>().unwrap().end_over(&mut records, found.revision).ok();
         std::thread::sleep(std::time::Duration::from_millis(20));
         one.leadership.is_lost()
     });
@@ -282,13 +290,13 @@ fn a_controller_that_was_ended_begins_nothing_and_says_so() {
     let ran = run_on(&mut one, DOCUMENT, options(), (&stop, &mut note));
     assert!(matches!(ran, Err(Error::LeadershipLost)), "{ran:?}");
     assert!(events.is_empty(), "{events:?}");
-    let again = one.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |_| WaitChoice::GiveUp);
+    let again = one.lead_run_nodes(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |_| WaitChoice::GiveUp);
     assert!(matches!(again, Err(Error::LeadershipLost)), "{again:?}");
     // No node got a message, and another controller has them.
-    let mut two = FleetGround::open(&fabric, charge("two", MemoryShelf::default())).unwrap();
-    let heard = two.members().unwrap();
+    let mut two = FleetExecutor::become_controller(&fabric, charge("two", MemoryShelf::default())).unwrap();
+    let heard = two.member_rows().unwrap();
     assert!(heard.iter().all(|row| row.hello.epoch == 0), "{heard:?}");
-    two.lead(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |held| panic!("{held:?}")).unwrap();
+    two.lead_run_nodes(&plan_of(DOCUMENT), &RunId("r2".into()), &mut |held| panic!("{held:?}")).unwrap();
 }
 
 /// Prefixes of record keys that do not answer writes. The writes are done all the same.
@@ -307,24 +315,24 @@ impl SilentStore {
 }
 
 impl RecordStore for SilentStore {
-    fn get(&mut self, key: &str) -> Result<Option<StoredRecord>, FabricError> {
-        let found = self.0.get(key);
+    fn get_record(&mut self, key: &str) -> Result<Option<StoredRecord>, FabricError> {
+        let found = self.0.get_record(key);
         // Of leads only the writing fails here.
         if key.starts_with("lead.") { found } else { self.answer(key, found) }
     }
-    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, FabricError> {
-        let done = self.0.create(key, value);
+    fn create_record(&mut self, key: &str, value: &[u8]) -> Result<u64, FabricError> {
+        let done = self.0.create_record(key, value);
         self.answer(key, done)
     }
-    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, FabricError> {
-        let done = self.0.replace(key, revision, value);
+    fn replace_record(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, FabricError> {
+        let done = self.0.replace_record(key, revision, value);
         self.answer(key, done)
     }
-    fn remove(&mut self, key: &str) -> Result<(), FabricError> {
-        self.0.remove(key)
+    fn remove_record(&mut self, key: &str) -> Result<(), FabricError> {
+        self.0.remove_record(key)
     }
-    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, FabricError> {
-        self.0.keys(prefix)
+    fn list_keys(&mut self, prefix: &str) -> Result<Vec<String>, FabricError> {
+        self.0.list_keys(prefix)
     }
 }
 
@@ -333,17 +341,17 @@ impl Fabric for Silent {
     type Records = SilentStore;
     type Outgoing = LocalOutgoing;
     type Incoming = LocalIncoming;
-    fn join(&self, name: NodeName) -> Result<LocalEndpoint, FabricError> {
-        self.0.join(name)
+    fn open_endpoint(&self, name: NodeName) -> Result<LocalEndpoint, FabricError> {
+        self.0.open_endpoint(name)
     }
-    fn records(&self) -> Result<SilentStore, FabricError> {
-        Ok(SilentStore(self.0.records()?, Arc::clone(&self.1)))
+    fn open_records(&self) -> Result<SilentStore, FabricError> {
+        Ok(SilentStore(self.0.open_records()?, Arc::clone(&self.1)))
     }
-    fn outgoing(&self, node: &NodeName) -> Result<LocalOutgoing, FabricError> {
-        self.0.outgoing(node)
+    fn open_outlet(&self, node: &NodeName) -> Result<LocalOutgoing, FabricError> {
+        self.0.open_outlet(node)
     }
-    fn incoming(&self, reader: &str) -> Result<LocalIncoming, FabricError> {
-        self.0.incoming(reader)
+    fn open_inlet(&self, reader: &str) -> Result<LocalIncoming, FabricError> {
+        self.0.open_inlet(reader)
     }
 }
 
@@ -354,19 +362,22 @@ fn nodes_that_were_taken_in_vain_are_given_back() {
     for silent in ["run.", "lead.south"] {
         let (fabric, place) = (Silent::default(), tempfile::tempdir().unwrap());
         let _nodes = start_nodes(&fabric.0, place.path(), false);
-        let mut records = fabric.0.records().unwrap();
+        let mut records = fabric.0.open_records().unwrap();
         // Another controller led them before.
         for node in NODES {
             let leads = hold_node(&mut records, node, node);
             give_back_leads(&mut records, leads);
         }
         let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
-        let mut one =
-            FleetGround::open(&fabric, ControllerCharge { times, ..charge("one", MemoryShelf::default()) })
-                .unwrap();
+        let mut one = FleetExecutor::become_controller(
+            &fabric,
+            ControllerConfig { times, ..charge("one", MemoryShelf::default()) },
+        )
+        .unwrap();
         fabric.1.lock().unwrap().push(silent);
         let plan = plan_of(DOCUMENT);
-        let failed = one.lead(&plan, &RunId("r2".into()), &mut |held| panic!("nobody has them: {held:?}"));
+        let failed =
+            one.lead_run_nodes(&plan, &RunId("r2".into()), &mut |held| panic!("nobody has them: {held:?}"));
         assert!(matches!(failed, Err(Error::Fabric(FabricError::Unanswered(_)))), "{silent}: {failed:?}");
         fabric.1.lock().unwrap().clear();
         let is_free = (0..500).any(|_| {
@@ -374,7 +385,7 @@ fn nodes_that_were_taken_in_vain_are_given_back() {
             led(&mut records).is_empty()
         });
         assert!(is_free, "{silent}: nobody leads {:?} for anything", led(&mut records));
-        one.lead(&plan, &RunId("r3".into()), &mut |held| panic!("{held:?}")).unwrap();
+        one.lead_run_nodes(&plan, &RunId("r3".into()), &mut |held| panic!("{held:?}")).unwrap();
         assert_eq!(led(&mut records).len(), 2);
     }
 }

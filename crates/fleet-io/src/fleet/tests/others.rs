@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 #[test]
 fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
     let fabric = LocalFabric::default();
-    let mut records = fabric.records().unwrap();
+    let mut records = fabric.open_records().unwrap();
     let own = charge("own", MemoryShelf::default()).identity;
     let mut write = |name: &str, place: &str, is_over: bool| {
         let me = Identity { controller: name.into(), place: place.into(), ..own.clone() };
-        let record = TermRecord { is_over, ..ControllerTerm::record(me, 0) };
-        records.create(&TermRecord::key(name), &StoredRecord::written(&record)).unwrap();
+        let record = TermRecord { is_over, ..ControllerTerm::first_record(me, 0) };
+        records.create_record(&TermRecord::record_key(name), &StoredRecord::encode_value(&record)).unwrap();
     };
     let alive = charge("alive", MemoryShelf::default());
     write("alive", &own.place, false);
@@ -22,13 +22,13 @@ fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
     write("dead", &own.place, false);
     write("over", ELSEWHERE, true);
     write("unclear", ELSEWHERE, false);
-    let charge = ControllerCharge { roster: FleetRoster::default(), ..charge("own", MemoryShelf::default()) };
-    let mut fleet = FleetGround::open(&fabric, charge).unwrap();
+    let charge = ControllerConfig { roster: FleetRoster::default(), ..charge("own", MemoryShelf::default()) };
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge).unwrap();
     let all: BTreeSet<String> = ["own", "alive", "dead", "over", "unclear", "never"].map(String::from).into();
     let at_work = fleet.at_work(&all, &|| false).unwrap();
     assert_eq!(at_work.into_iter().collect::<Vec<_>>(), ["alive", "own", "unclear"]);
     fleet.remove_dead_controllers().unwrap();
-    assert_eq!(records.keys("term.").unwrap(), ["term.alive", "term.own", "term.unclear"]);
+    assert_eq!(records.list_keys("term.").unwrap(), ["term.alive", "term.own", "term.unclear"]);
     drop(alive);
 }
 
@@ -36,19 +36,19 @@ fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
 #[test]
 fn a_controller_of_another_host_is_looked_at_until_it_is_clear_whether_it_is_at_work() {
     let fabric = LocalFabric::default();
-    let mut records = fabric.records().unwrap();
+    let mut records = fabric.open_records().unwrap();
     let me = Identity {
         controller: "far".into(),
         place: ELSEWHERE.into(),
         ..charge("nobody", MemoryShelf::default()).identity
     };
-    let record = StoredRecord::written(&ControllerTerm::record(me, 0));
-    let mut revision = records.create("term.far", &record).unwrap();
+    let record = StoredRecord::encode_value(&ControllerTerm::first_record(me, 0));
+    let mut revision = records.create_record("term.far", &record).unwrap();
     let times = TermTimes { stale: Nanos::from_millis(600), ..TermTimes::default() };
     let roster = FleetRoster::default();
-    let mut fleet = FleetGround::open(
+    let mut fleet = FleetExecutor::become_controller(
         &fabric,
-        ControllerCharge { times, roster, ..charge("own", MemoryShelf::default()) },
+        ControllerConfig { times, roster, ..charge("own", MemoryShelf::default()) },
     )
     .unwrap();
     let far: BTreeSet<String> = ["far".to_owned()].into();
@@ -56,7 +56,7 @@ fn a_controller_of_another_host_is_looked_at_until_it_is_clear_whether_it_is_at_
     let refreshing = std::cell::Cell::new(true);
     let refresh = || {
         if refreshing.get() {
-            revision = records.borrow_mut().replace("term.far", revision, &record).unwrap();
+            revision = records.borrow_mut().replace_record("term.far", revision, &record).unwrap();
         }
     };
     let refresh = std::cell::RefCell::new(refresh);

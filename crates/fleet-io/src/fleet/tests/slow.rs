@@ -22,7 +22,7 @@ impl SlowEndpoint {
 
     /// The next message, unless it is lost.
     fn hear(&mut self, within: Nanos) -> Option<MessageEnvelope> {
-        let letter = self.inner.receive(within)?;
+        let letter = self.inner.receive_message(within)?;
         let is_confirmation = matches!(letter.body, MessageBody::Command(_, NodeCommand::Confirm { .. }));
         (!is_confirmation || !self.loses_confirmations.load(Ordering::Relaxed)).then_some(letter)
     }
@@ -33,8 +33,8 @@ impl Endpoint for SlowEndpoint {
         self.inner.name()
     }
 
-    fn post(&mut self, to: &NodeName, body: MessageBody) -> Result<(), FabricError> {
-        self.inner.post(to, body)
+    fn post_message(&mut self, to: &NodeName, body: MessageBody) -> Result<(), FabricError> {
+        self.inner.post_message(to, body)
     }
 
     fn post_all(&mut self, body: MessageBody) -> Result<(), FabricError> {
@@ -49,7 +49,7 @@ impl Endpoint for SlowEndpoint {
         self.inner.stop_listening_to(nodes);
     }
 
-    fn receive(&mut self, within: Nanos) -> Option<MessageEnvelope> {
+    fn receive_message(&mut self, within: Nanos) -> Option<MessageEnvelope> {
         if self.delay == Nanos::ZERO {
             return self.hear(within);
         }
@@ -68,8 +68,8 @@ impl Endpoint for SlowEndpoint {
         }
     }
 
-    fn dropped(&self) -> u64 {
-        self.inner.dropped()
+    fn dropped_telemetry(&self) -> u64 {
+        self.inner.dropped_telemetry()
     }
 }
 
@@ -90,7 +90,7 @@ fn assert_completes_with_delay(delay: Nanos) {
         let wish = NodeWish { delay, terms: LeaseTerms::FLEET, ..NodeWish::default() };
         TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
     });
-    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let (report, events) = run(&mut fleet, &|| false);
     let report = report.unwrap_or_else(|error| panic!("{delay}: {error}: {events:?}"));
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: false }, "{delay}: {events:?}");
@@ -114,7 +114,7 @@ fn leases_go_on_while_the_record_of_the_run_is_written() {
         }
         Ok(())
     });
-    let mut fleet = FleetGround::open(&fabric, charge).unwrap();
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge).unwrap();
     let (report, events) = run(&mut fleet, &|| is_kept.load(Ordering::Relaxed));
     assert_eq!(report.unwrap().outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
 }
@@ -132,7 +132,7 @@ fn leases_are_renewed_while_a_node_writes_its_samples() {
         let wish = NodeWish { terms: LeaseTerms::FLEET, disk, ..NodeWish::default() };
         TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
     });
-    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     let (report, events) = run(&mut fleet, &|| WRITTEN.load(Ordering::Relaxed));
     assert_eq!(report.unwrap().outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
 }
@@ -144,13 +144,13 @@ fn what_was_said_for_an_earlier_call_does_not_make_the_way_shorter() {
     let half = HalfPlane { node: "south".into(), ..HalfPlane::default() };
     let wish = NodeWish { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..NodeWish::default() };
     let _far = TestNode::with(&fabric, "south", place.path(), (half.clone(), half), wish);
-    let mut fleet = FleetGround::open(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
     for _ in 0..3 {
         // The answer to an abandoned call is still on its way when the next call is made.
         use packetrig_fleet::message::Nonce;
         fleet.endpoint.post_all(MessageBody::RollCall(Nonce(1))).unwrap();
         fleet.call_roll().unwrap();
-        let far = fleet.round_trips.longest([&NodeName("south".into())]);
+        let far = fleet.round_trips.longest_trip([&NodeName("south".into())]);
         assert!(far >= Nanos::from_millis(300), "{far}");
     }
 }

@@ -9,10 +9,10 @@ use packetrig_plan::PortLocation;
 use std::collections::{BTreeMap, BTreeSet};
 
 fn open(fabric: &LocalFabric, document: &str, note: impl FnMut(&RunEvent) + Send + 'static) -> RunSession {
-    let mut fleet = FleetGround::open(fabric, charge("c", MemoryShelf::default())).unwrap();
+    let mut fleet = FleetExecutor::become_controller(fabric, charge("c", MemoryShelf::default())).unwrap();
     let options = RunOptions { drain: Nanos::from_millis(150), ..options() };
     lead(&mut fleet, document).unwrap();
-    RunSession::open(fleet, read(document), options, note).unwrap()
+    RunSession::open_session(fleet, read(document), options, note).unwrap()
 }
 
 #[test]
@@ -24,20 +24,20 @@ fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
         let take = |node: &TestNode| std::mem::take(&mut *node.half.asked.lock().unwrap());
         nodes.each_ref().map(take)
     };
-    session.steer(PlanChange::Start(vec![0])).unwrap();
+    session.make_change(PlanChange::Start(vec![0])).unwrap();
     let steps = ["hold Start([0])", "announce [(0, 7)] at", "begin at"].map(String::from).to_vec();
     assert_eq!(asked(), [steps.clone(), steps], "what north holds is announced to both");
-    session.steer(PlanChange::Pause(vec![0])).unwrap();
+    session.make_change(PlanChange::Pause(vec![0])).unwrap();
     assert_eq!(asked(), [vec!["Pause([0])".to_owned()], vec!["Pause([0])".to_owned()]]);
     // South fails on this one.
-    let fault = session.steer(PlanChange::Resume(vec![0])).unwrap_err();
+    let fault = session.make_change(PlanChange::Resume(vec![0])).unwrap_err();
     assert!(fault.text.contains("made to fail"), "{fault:?}");
     let [north, south] = asked();
     assert_eq!(north, ["hold Resume([0])", "undo"]);
     assert_eq!(south, ["hold Resume([0])"], "where nothing is held nothing is undone");
-    session.steer(PlanChange::Replan(read(DOCUMENT))).unwrap();
+    session.make_change(PlanChange::Replan(read(DOCUMENT))).unwrap();
     assert_eq!(asked()[1][1..], ["announce [(0, 7)]".to_owned(), "begin".to_owned()]);
-    assert_eq!(session.end().unwrap().outcome, RunOutcome::Complete { stopped: false });
+    assert_eq!(session.end_run().unwrap().outcome, RunOutcome::Complete { stopped: false });
 }
 
 /// Rigs on simulated ports.
@@ -47,7 +47,7 @@ struct SimulatedRigs {
 }
 
 impl PlaneSource for SimulatedRigs {
-    fn prepare(
+    fn prepare_plane(
         &mut self,
         preparation: &RunPreparation,
         plan: Arc<Plan>,
@@ -65,7 +65,7 @@ impl PlaneSource for SimulatedRigs {
                 places: preparation.places.iter().map(here).collect(),
                 permit: Arc::new(GenerousPermit),
             },
-            gate: SendGate::open(),
+            gate: SendGate::without_lease(),
         };
         let rig = TestRig::prepare_with(Arc::unwrap_or_clone(plan), &options, self.cables.as_ref())?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
@@ -123,8 +123,8 @@ fn flow(seen: &SeenFrames, streams: &[usize], more: u64) {
 
 #[test]
 fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
-    let cables = SimPorts::default().wire("a", "b", LinkSpec::default());
-    let cables = Arc::new(cables.wire("b", "a", LinkSpec::default()));
+    let cables = SimPorts::default().add_wire("a", "b", LinkSpec::default());
+    let cables = Arc::new(cables.add_wire("b", "a", LinkSpec::default()));
     let (fabric, place, seen) = (LocalFabric::default(), tempfile::tempdir().unwrap(), SeenFrames::default());
     let _nodes = ["north", "south"].map(|node| {
         let planes = SimulatedRigs { node, cables: Arc::clone(&cables) };
@@ -132,19 +132,19 @@ fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
         TestNode::with(&fabric, node, place.path(), half_and_planes, NodeWish::default())
     });
     let mut session = open(&fabric, &document(4000, false), note(&seen));
-    session.steer(PlanChange::Start(vec![0, 1])).unwrap();
+    session.make_change(PlanChange::Start(vec![0, 1])).unwrap();
     flow(&seen, &[0, 1], 100);
-    session.steer(PlanChange::Pause(vec![0])).unwrap();
+    session.make_change(PlanChange::Pause(vec![0])).unwrap();
     flow(&seen, &[1], 100);
-    session.steer(PlanChange::Resume(vec![0])).unwrap();
+    session.make_change(PlanChange::Resume(vec![0])).unwrap();
     flow(&seen, &[0], 100);
-    session.steer(PlanChange::Replan(read(&document(1000, true)))).unwrap();
-    session.steer(PlanChange::Start(vec![2])).unwrap();
+    session.make_change(PlanChange::Replan(read(&document(1000, true)))).unwrap();
+    session.make_change(PlanChange::Start(vec![2])).unwrap();
     flow(&seen, &[0, 2], 100);
-    session.steer(PlanChange::Stop(vec![0])).unwrap();
-    session.steer(PlanChange::Start(vec![0])).unwrap();
+    session.make_change(PlanChange::Stop(vec![0])).unwrap();
+    session.make_change(PlanChange::Start(vec![0])).unwrap();
     flow(&seen, &[0], 100);
-    let report = session.end().unwrap();
+    let report = session.end_run().unwrap();
     assert_eq!(report.outcome, RunOutcome::Complete { stopped: false });
     assert_eq!((report.imbalances.as_slice(), report.streams.len()), (&[][..], 3));
     for stream in &report.streams {

@@ -15,16 +15,16 @@ struct ByHand {
 impl ByHand {
     fn say(&mut self, command: NodeCommand) {
         let body = MessageBody::Command(self.head.clone(), command);
-        self.endpoint.post(&NodeName("north".into()), body).unwrap();
+        self.endpoint.post_message(&NodeName("north".into()), body).unwrap();
     }
 
     /// Renews every lease until the node gives the reply that is waited for.
     fn await_reply(&mut self, is_it: impl Fn(&NodeReply) -> bool) {
         for _ in 0..1000 {
-            match self.endpoint.receive(Nanos::from_millis(10)).map(|letter| letter.body) {
+            match self.endpoint.receive_message(Nanos::from_millis(10)).map(|letter| letter.body) {
                 Some(MessageBody::Renew(head, nonce)) => {
                     let granted = MessageBody::Granted(head, LeaseGrant { nonce, go_on: true });
-                    self.endpoint.post(&NodeName("north".into()), granted).unwrap();
+                    self.endpoint.post_message(&NodeName("north".into()), granted).unwrap();
                 }
                 Some(MessageBody::Reply(head, reply)) if head == self.head && is_it(&reply) => return,
                 _ => {}
@@ -60,8 +60,13 @@ fn watched(place: &Path) -> u64 {
 fn only_a_node_that_may_be_sending_is_watched() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _node = TestNode::start(&fabric, "north", place.path(), true, false);
-    let endpoint = fabric.join(NodeName::controller()).unwrap();
-    let head = MessageHead { run: RunId("r1".into()), attempt: 1, epoch: 1, plan: PlanHash::of(DOCUMENT) };
+    let endpoint = fabric.open_endpoint(NodeName::controller()).unwrap();
+    let head = MessageHead {
+        run: RunId("r1".into()),
+        attempt: 1,
+        epoch: 1,
+        plan: PlanHash::from_document(DOCUMENT),
+    };
     let mut controller = ByHand { endpoint, head };
     controller.prepare();
     controller.arm();

@@ -41,9 +41,9 @@ fn steered() -> AgentMachine {
         ..RunPreparation::default()
     };
     tell(&mut agent, &head, NodeCommand::Prepare(Box::new(preparation)), 0);
-    agent.handle(AgentEvent::Prepared(vec![]), at(1));
+    agent.handle_event(AgentEvent::Prepared(vec![]), at(1));
     tell(&mut agent, &head, NodeCommand::Arm, 2);
-    agent.handle(AgentEvent::Armed, at(3));
+    agent.handle_event(AgentEvent::Armed, at(3));
     agent
 }
 
@@ -52,7 +52,7 @@ fn under_way() -> AgentMachine {
     let mut agent = steered();
     tell(&mut agent, &head("r", 1, 1), commit(2), 4);
     tell(&mut agent, &head("r", 1, 1), NodeCommand::Confirm { start: at(2) }, 4);
-    agent.handle(AgentEvent::Tick, at(4));
+    agent.handle_event(AgentEvent::Tick, at(4));
     agent
 }
 
@@ -69,7 +69,7 @@ fn perform(agent: &mut AgentMachine, command: NodeCommand) -> Vec<AgentAction> {
         ChangeStep::Announce { .. } => AgentEvent::Announced(*number, None),
         ChangeStep::Begin { .. } | ChangeStep::Undo => AgentEvent::Steered(*number, None, Box::default()),
     };
-    agent.handle(event, at(6))
+    agent.handle_event(event, at(6))
 }
 
 #[test]
@@ -82,13 +82,13 @@ fn each_change_is_made_once_and_answered_again() {
     assert_eq!(tell(&mut agent, &head, hold(1), 5), [], "not before T is confirmed");
     let confirmed = tell(&mut agent, &head, NodeCommand::Confirm { start: at(2) }, 6);
     assert_eq!(confirmed[0], AgentAction::StartAt(at(2)));
-    agent.handle(AgentEvent::Tick, at(6));
+    agent.handle_event(AgentEvent::Tick, at(6));
     assert!(matches!(tell(&mut agent, &head, order(1), 7)[..], [AgentAction::Steer(_)]));
     let done = NodeReply::Steered { number: 1, fault: None, sample: Box::default() };
-    assert_eq!(replies(&agent.handle(AgentEvent::Steered(1, None, Box::default()), at(8))), [&done]);
+    assert_eq!(replies(&agent.handle_event(AgentEvent::Steered(1, None, Box::default()), at(8))), [&done]);
     assert_eq!(replies(&tell(&mut agent, &head, order(1), 9)), [&done]);
     assert!(matches!(tell(&mut agent, &head, order(2), 10)[..], [AgentAction::Steer(_)]));
-    agent.handle(AgentEvent::Steered(2, None, Box::default()), at(11));
+    agent.handle_event(AgentEvent::Steered(2, None, Box::default()), at(11));
     assert_eq!(tell(&mut agent, &head, order(1), 12), [], "an older one comes late");
 }
 
@@ -130,7 +130,7 @@ fn a_change_is_undone_once_wherever_it_got_to() {
     // An agent that could not hold has nothing to undo.
     assert!(matches!(hear(&mut agent, hold(3))[..], [AgentAction::Step(3, _)]));
     let fault = Some(NodeFault { blame: Blame::Plan, text: "no".into() });
-    let refused = agent.handle(AgentEvent::Held(3, vec![], fault.clone()), at(7));
+    let refused = agent.handle_event(AgentEvent::Held(3, vec![], fault.clone()), at(7));
     assert_eq!(replies(&refused), [&NodeReply::Held { number: 3, fault, held: vec![] }]);
     assert_eq!(hear(&mut agent, hold(3)), refused);
     assert_eq!(replies(&hear(&mut agent, undo(3))), [&done(3)]);
@@ -139,7 +139,7 @@ fn a_change_is_undone_once_wherever_it_got_to() {
 #[test]
 fn when_the_senders_have_stopped_every_step_has_an_answer() {
     let stop = |agent: &mut AgentMachine| {
-        agent.handle(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(6));
+        agent.handle_event(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(6));
     };
     let is_refused = |actions: &[AgentAction]| {
         matches!(

@@ -21,7 +21,8 @@ fn what_is_sent_is_recorded_before() {
 
 #[test]
 fn a_run_that_was_left_behind_is_stopped_and_collected() {
-    let head = MessageHead { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::of("p") };
+    let head =
+        MessageHead { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::from_document("p") };
     let record = |state| RunRecord {
         head: head.clone(),
         state,
@@ -30,26 +31,26 @@ fn a_run_that_was_left_behind_is_stopped_and_collected() {
         start: None,
         released: BTreeSet::new(),
     };
-    let mut controller = ControllerMachine::collecting(record(RunState::Running), 5, fleet_limits());
-    let actions = controller.handle(ControllerEvent::Begin, at(0));
+    let mut controller = ControllerMachine::from_record(record(RunState::Running), 5, fleet_limits());
+    let actions = controller.handle_event(ControllerEvent::Begin, at(0));
     assert_eq!(commands(&actions), [("a", &NodeCommand::Stop)]);
     assert_eq!(*controller.head(), MessageHead { epoch: 5, ..head.clone() });
     let head = controller.head().clone();
     assert_eq!(may_go_on(&mut controller, "a", &head, 1), Some(false));
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 2);
-    controller.handle(ControllerEvent::Tick, at(300));
-    controller.handle(ControllerEvent::Collected(node("a"), Arc::default()), at(301));
+    controller.handle_event(ControllerEvent::Tick, at(300));
+    controller.handle_event(ControllerEvent::Collected(node("a"), Arc::default()), at(301));
     let reasons = vec!["the controller of this run was lost".to_owned()];
     assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
 
-    let mut before = ControllerMachine::collecting(record(RunState::Committed), 5, fleet_limits());
-    assert_eq!(commands(&before.handle(ControllerEvent::Begin, at(0))), [("a", &NodeCommand::Abort)]);
+    let mut before = ControllerMachine::from_record(record(RunState::Committed), 5, fleet_limits());
+    assert_eq!(commands(&before.handle_event(ControllerEvent::Begin, at(0))), [("a", &NodeCommand::Abort)]);
 }
 
 #[test]
 fn a_controller_that_was_deposed_says_nothing_more() {
     let mut controller = fleet(&["a"], RunPolicies::default());
-    let actions = controller.handle(ControllerEvent::Deposed, at(200));
+    let actions = controller.handle_event(ControllerEvent::Deposed, at(200));
     assert!(actions.iter().all(|action| matches!(action, ControllerAction::Emit(_))), "{actions:?}");
     assert!(matches!(controller.outcome(), Some(RunOutcome::Partial { .. })));
     assert_eq!(controller.next_deadline(), None);
@@ -58,7 +59,8 @@ fn a_controller_that_was_deposed_says_nothing_more() {
 /// The record of this run still has the nodes that released it, and those that were never in it, for the next controller.
 #[test]
 fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
-    let head = MessageHead { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::of("p") };
+    let head =
+        MessageHead { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::from_document("p") };
     let inherited = RunRecord {
         head,
         state: RunState::Running,
@@ -69,16 +71,19 @@ fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
     };
     let elsewhere = [node("b"), node("c")].into();
     let mut controller =
-        ControllerMachine::collecting(inherited.clone(), 5, fleet_limits()).without_saying_to(elsewhere);
-    let mut said = controller.handle(ControllerEvent::Begin, at(0));
+        ControllerMachine::from_record(inherited.clone(), 5, fleet_limits()).without_saying_to(elsewhere);
+    let mut said = controller.handle_event(ControllerEvent::Begin, at(0));
     for _ in 0..100 {
         let Some(due) = controller.next_deadline() else { break };
-        said.extend(controller.handle(ControllerEvent::Tick, due));
+        said.extend(controller.handle_event(ControllerEvent::Tick, due));
     }
     let written = records(&said);
     assert!(!written.is_empty());
     for record in written {
-        assert_eq!((record.members(), record.unreleased()), (inherited.members(), [node("a")].into()));
+        assert_eq!(
+            (record.all_nodes(), record.unreleased_nodes()),
+            (inherited.all_nodes(), [node("a")].into())
+        );
     }
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("{said:?}") };
     assert!(reasons.contains(&"node c was left out".to_owned()), "{reasons:?}");
@@ -88,7 +93,8 @@ fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
 /// A later run has two of the four nodes, and ended this run there. The other two are led now.
 #[test]
 fn a_run_that_was_left_behind_is_ended_without_a_word_to_nodes_that_others_lead() {
-    let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 4, plan: PlanHash::of("p") };
+    let head =
+        MessageHead { run: RunId("r".into()), attempt: 1, epoch: 4, plan: PlanHash::from_document("p") };
     let nodes: Vec<NodeName> = ["a", "b", "c", "d"].map(node).into();
     let record = RunRecord {
         head,
@@ -98,23 +104,23 @@ fn a_run_that_was_left_behind_is_ended_without_a_word_to_nodes_that_others_lead(
         start: None,
         released: [node("a"), node("b")].into(),
     };
-    assert_eq!(record.unreleased(), [node("c"), node("d")].into());
+    assert_eq!(record.unreleased_nodes(), [node("c"), node("d")].into());
     let elsewhere = record.released.clone();
     let mut controller =
-        ControllerMachine::collecting(record, 5, fleet_limits()).without_saying_to(elsewhere);
-    let mut said = controller.handle(ControllerEvent::Begin, at(0));
+        ControllerMachine::from_record(record, 5, fleet_limits()).without_saying_to(elsewhere);
+    let mut said = controller.handle_event(ControllerEvent::Begin, at(0));
     for name in ["c", "d"] {
         let head = controller.head().clone();
         let done = NodeReply::SendersDone { sent: vec![], why: StopReason::Told };
-        said.extend(controller.handle(ControllerEvent::Reply(node(name), head, done), at(2)));
+        said.extend(controller.handle_event(ControllerEvent::Reply(node(name), head, done), at(2)));
     }
-    said.extend(controller.handle(ControllerEvent::Tick, at(300)));
+    said.extend(controller.handle_event(ControllerEvent::Tick, at(300)));
     // The counts of `a` were on their way; `b` delivers nothing.
     for name in ["a", "c", "d"] {
-        said.extend(controller.handle(ControllerEvent::Collected(node(name), Arc::default()), at(301)));
+        said.extend(controller.handle_event(ControllerEvent::Collected(node(name), Arc::default()), at(301)));
     }
     assert_eq!(controller.outcome(), None, "late results have a while to come");
-    said.extend(controller.handle(ControllerEvent::Tick, at(60_000)));
+    said.extend(controller.handle_event(ControllerEvent::Tick, at(60_000)));
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("{said:?}") };
     assert_eq!(*reasons, ["the controller of this run was lost", "node b: another run has it now"]);
     let told: BTreeSet<&str> = commands(&said).into_iter().map(|(node, _)| node).collect();

@@ -36,8 +36,8 @@ fn a_fleet_that_is_slow_to_arm_gets_a_later_start() {
 fn nodes_have_their_time_to_prepare_although_the_controller_stood_still() {
     let mut controller = controller(&["a", "b"]);
     let stood = Nanos::from_secs(35);
-    controller.handle(ControllerEvent::StoodStill(stood), at(35_000));
-    controller.handle(ControllerEvent::Tick, at(35_001));
+    controller.handle_event(ControllerEvent::StoodStill(stood), at(35_000));
+    controller.handle_event(ControllerEvent::Tick, at(35_001));
     assert_eq!(controller.outcome(), None, "their 30 s have not passed");
     for name in ["a", "b"] {
         say(&mut controller, name, NodeReply::Prepared { ports: vec![] }, 35_002);
@@ -48,7 +48,7 @@ fn nodes_have_their_time_to_prepare_although_the_controller_stood_still() {
 
 /// This machine's only node, which has accepted a commit.
 fn only_node_committed() -> (ControllerMachine, MonoTime) {
-    let mut controller = controller_with(&["a"], RunLimits::local(Nanos::from_millis(200)));
+    let mut controller = controller_with(&["a"], RunLimits::for_local(Nanos::from_millis(200)));
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 2);
     let start = start_of(&say(&mut controller, "a", NodeReply::Armed, 60));
     say(&mut controller, "a", NodeReply::Committed, 61);
@@ -65,7 +65,7 @@ fn one_machine_starts_soon_however_long_its_kernel_took_to_arm() {
 fn a_confirmation_that_came_too_late_on_one_machine_is_no_failed_start() {
     for late in [75, 95] {
         let (mut controller, _) = only_node_committed();
-        controller.handle(ControllerEvent::Tick, at(late));
+        controller.handle_event(ControllerEvent::Tick, at(late));
         let actions = say(&mut controller, "a", NodeReply::Late, late);
         assert!(matches!(commands(&actions)[..], [("a", NodeCommand::Prepare(_))]), "{actions:?}");
         say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, late + 1);
@@ -73,7 +73,7 @@ fn a_confirmation_that_came_too_late_on_one_machine_is_no_failed_start() {
         assert_eq!(again, at(late + 2 + 40), "the second attempt has twice the lead");
         say(&mut controller, "a", NodeReply::Committed, late + 3);
         say(&mut controller, "a", NodeReply::Confirmed, late + 4);
-        controller.handle(ControllerEvent::Tick, again);
+        controller.handle_event(ControllerEvent::Tick, again);
         say(&mut controller, "a", NodeReply::Started, late + 43);
         assert!(controller.outcome().is_none() && controller.next_deadline().is_some());
     }

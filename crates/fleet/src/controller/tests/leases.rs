@@ -6,10 +6,10 @@ use super::*;
 fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
     let near = fleet_limits();
     assert_eq!((near.guard, near.lead), (Nanos::from_millis(30), Nanos::from_millis(80)));
-    let far = RunLimits::fleet(Nanos::from_millis(50), Nanos::ZERO);
+    let far = RunLimits::for_fleet(Nanos::from_millis(50), Nanos::ZERO);
     assert_eq!((far.guard, far.lead), (Nanos::from_millis(120), Nanos::from_millis(370)));
     assert!(near.guard > CONFIRM_MARGIN, "what is confirmed at the last moment is not too late");
-    let farther = RunLimits::fleet(Nanos::from_millis(700), Nanos::ZERO);
+    let farther = RunLimits::for_fleet(Nanos::from_millis(700), Nanos::ZERO);
     assert_eq!((far.confirm, farther.confirm), (Nanos::from_millis(500), Nanos::from_millis(1400)));
 }
 
@@ -25,7 +25,7 @@ fn a_renewal_is_granted_to_the_attempt_under_way_while_it_sends_and_to_nobody_el
     assert_eq!(may_go_on(&mut controller, "a", &behind, 100), None, "it is about to hear of the new attempt");
     let later = MessageHead { epoch: 2, ..head.clone() };
     assert_eq!(may_go_on(&mut controller, "a", &later, 100), None, "not for this controller to say");
-    controller.handle(ControllerEvent::Restarted(node("b")), at(110));
+    controller.handle_event(ControllerEvent::Restarted(node("b")), at(110));
     assert_eq!(may_go_on(&mut controller, "b", &head, 120), Some(false));
     assert_eq!(may_go_on(&mut controller, "a", &head, 120), Some(false), "the others are being stopped");
 }
@@ -43,7 +43,7 @@ fn a_node_that_cannot_be_heard_is_waited_for_until_its_lease_has_certainly_ended
     // 1000 + 2002 + 700, and the drain of 200.
     let mut first = None;
     for ms in (1100..5000).step_by(50) {
-        if is_sent(&controller.handle(ControllerEvent::Tick, at(ms))) {
+        if is_sent(&controller.handle_event(ControllerEvent::Tick, at(ms))) {
             first.get_or_insert(ms);
         }
     }
@@ -59,11 +59,12 @@ fn a_confirmation_that_is_not_acknowledged_counts_as_not_started() {
         }
     }
     say(&mut controller, "a", NodeReply::Confirmed, 2);
-    controller.handle(ControllerEvent::Tick, at(82));
+    controller.handle_event(ControllerEvent::Tick, at(82));
     assert!(
-        !commands(&controller.handle(ControllerEvent::Tick, at(580))).contains(&("a", &NodeCommand::Stop))
+        !commands(&controller.handle_event(ControllerEvent::Tick, at(580)))
+            .contains(&("a", &NodeCommand::Stop))
     );
-    let actions = controller.handle(ControllerEvent::Tick, at(581));
+    let actions = controller.handle_event(ControllerEvent::Tick, at(581));
     assert!(commands(&actions).contains(&("a", &NodeCommand::Stop)), "{actions:?}");
     let split = "node b: did not confirm the start (split_start)".to_owned();
     let outcome = RunOutcome::Partial { reasons: vec![split.clone()], stopped: false };

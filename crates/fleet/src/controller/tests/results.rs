@@ -5,17 +5,17 @@ use super::*;
 #[test]
 fn results_come_by_their_own_way_and_late_ones_count() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
-    controller.handle(ControllerEvent::Restarted(node("b")), at(100));
+    controller.handle_event(ControllerEvent::Restarted(node("b")), at(100));
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 110);
-    controller.handle(ControllerEvent::Tick, at(400));
+    controller.handle_event(ControllerEvent::Tick, at(400));
     assert_eq!(commands(&say(&mut controller, "a", NodeReply::Spooled { segments: 4 }, 410)), []);
     assert_eq!(controller.outcome(), None, "safe with the node is not here");
     let result = |name: &str| Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
-    let collected = controller.handle(ControllerEvent::Collected(node("a"), result("a")), at(420));
+    let collected = controller.handle_event(ControllerEvent::Collected(node("a"), result("a")), at(420));
     assert_eq!(commands(&collected), [("a", &NodeCommand::Collected)]);
     assert_eq!(controller.outcome(), None, "the one that was lost may have something on its disk");
-    controller.handle(ControllerEvent::Collected(node("b"), result("b")), at(430));
-    controller.handle(ControllerEvent::Collected(node("b"), result("b")), at(431));
+    controller.handle_event(ControllerEvent::Collected(node("b"), result("b")), at(430));
+    controller.handle_event(ControllerEvent::Collected(node("b"), result("b")), at(431));
     let reasons = vec!["node b: its agent was started again".to_owned()];
     assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
     assert_eq!(controller.into_results().len(), 2);
@@ -24,12 +24,12 @@ fn results_come_by_their_own_way_and_late_ones_count() {
 #[test]
 fn a_node_that_kept_no_result_is_not_waited_for_when_all_it_kept_is_here() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
-    controller.handle(ControllerEvent::Restarted(node("b")), at(100));
+    controller.handle_event(ControllerEvent::Restarted(node("b")), at(100));
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 110);
-    controller.handle(ControllerEvent::Tick, at(400));
-    controller.handle(ControllerEvent::Collected(node("a"), Arc::default()), at(420));
+    controller.handle_event(ControllerEvent::Tick, at(400));
+    controller.handle_event(ControllerEvent::Collected(node("a"), Arc::default()), at(420));
     assert_eq!(controller.outcome(), None, "it may still have something on its disk");
-    controller.handle(ControllerEvent::Unfinished(node("b")), at(430));
+    controller.handle_event(ControllerEvent::Unfinished(node("b")), at(430));
     assert_eq!(controller.outcome().map(RunOutcome::state), Some(RunState::Partial));
     assert_eq!(controller.into_results().len(), 1);
 }
@@ -46,13 +46,13 @@ fn the_user_need_not_wait_for_as_long_as_frames_arrive() {
         let mut controller = running(&["a"]);
         say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Done }, 200);
         let head = controller.head().clone();
-        controller.handle(ControllerEvent::Telemetry(node("a"), head, far()), at(205));
+        controller.handle_event(ControllerEvent::Telemetry(node("a"), head, far()), at(205));
         if let Some(stop) = stop {
-            controller.handle(ControllerEvent::Stop, at(stop));
+            controller.handle_event(ControllerEvent::Stop, at(stop));
         }
         let mut times = (210..3000).step_by(10);
         times.find(|ms| {
-            controller.handle(ControllerEvent::Tick, at(*ms));
+            controller.handle_event(ControllerEvent::Tick, at(*ms));
             controller.is_collecting()
         })
     };
@@ -64,13 +64,14 @@ fn the_user_need_not_wait_for_as_long_as_frames_arrive() {
 fn an_overloaded_machine_is_named_with_what_came_of_it() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     for (node_name, waited) in [("a", 3200), ("a", 1100), ("b", 900)] {
-        controller.handle(ControllerEvent::Starved(node(node_name), Nanos::from_millis(waited)), at(90));
+        controller
+            .handle_event(ControllerEvent::Starved(node(node_name), Nanos::from_millis(waited)), at(90));
     }
-    let lost = controller.handle(ControllerEvent::Restarted(node("b")), at(100));
+    let lost = controller.handle_event(ControllerEvent::Restarted(node("b")), at(100));
     let finding = |text: &str| ControllerAction::Emit(RunEventKind::Finding(text.to_owned()));
     assert!(lost.contains(&finding("node b: its agent was started again")), "{lost:?}");
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
-    controller.handle(ControllerEvent::Starved(node("a"), Nanos::from_millis(3200)), at(90));
+    controller.handle_event(ControllerEvent::Starved(node("a"), Nanos::from_millis(3200)), at(90));
     let reply = NodeReply::SendersDone { sent: vec![], why: StopReason::LeaseOver };
     let stopped = say(&mut controller, "a", reply, 110);
     let text = "node a: its senders stopped because their lease was not renewed; its machine is overloaded: its agent waited 3.2s \
@@ -82,24 +83,25 @@ fn an_overloaded_machine_is_named_with_what_came_of_it() {
 fn the_owner_s_limit_makes_a_run_partial() {
     let mut controller = fleet(&["a"], RunPolicies::default());
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::OwnersLimit }, 200);
-    controller.handle(ControllerEvent::Tick, at(500));
-    controller.handle(ControllerEvent::Collected(node("a"), Arc::default()), at(501));
+    controller.handle_event(ControllerEvent::Tick, at(500));
+    controller.handle_event(ControllerEvent::Collected(node("a"), Arc::default()), at(501));
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else { panic!("must be partial") };
     assert_eq!(reasons[..], ["node a: its senders stopped at the longest duration its owner allows"]);
 }
 
 #[test]
 fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
-    let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    let head =
+        MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
     let preparation = RunPreparation { document: "p".into(), ..RunPreparation::default() };
     let absent = BTreeMap::from([(node("b"), "not heard for 60s".to_owned())]);
-    let mut controller =
-        ControllerMachine::new(head, preparation, &[node("a"), node("b")], several_nodes()).without(absent);
-    let actions = controller.handle(ControllerEvent::Begin, at(0));
+    let mut controller = ControllerMachine::new(head, preparation, &[node("a"), node("b")], several_nodes())
+        .without_nodes(absent);
+    let actions = controller.handle_event(ControllerEvent::Begin, at(0));
     assert_eq!(commands(&actions).iter().map(|(to, _)| *to).collect::<Vec<_>>(), ["a"]);
     let [record] = &records(&actions)[..] else { panic!("{actions:?}") };
-    assert_eq!(record.members(), [node("a"), node("b")]);
-    assert_eq!(record.unreleased(), [node("a")].into(), "nobody has to make `b` let go");
+    assert_eq!(record.all_nodes(), [node("a"), node("b")]);
+    assert_eq!(record.unreleased_nodes(), [node("a")].into(), "nobody has to make `b` let go");
     for (reply, ms) in [
         (NodeReply::Prepared { ports: vec![] }, 1),
         (NodeReply::Armed, 2),
@@ -110,7 +112,7 @@ fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
     ] {
         say(&mut controller, "a", reply, ms);
     }
-    controller.handle(ControllerEvent::Tick, at(500));
+    controller.handle_event(ControllerEvent::Tick, at(500));
     say(&mut controller, "a", NodeReply::Result(Arc::default()), 501);
     let reasons = vec!["node b was left out: not heard for 60s".to_owned()];
     assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
@@ -123,17 +125,17 @@ fn a_node_that_comes_back_with_its_result_is_waited_for() {
     for ms in (200..8000).step_by(500) {
         let head = controller.head().clone();
         may_go_on(&mut controller, "a", &head, ms);
-        controller.handle(ControllerEvent::Tick, at(ms));
+        controller.handle_event(ControllerEvent::Tick, at(ms));
     }
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 8000);
-    controller.handle(ControllerEvent::Tick, at(8300));
+    controller.handle_event(ControllerEvent::Tick, at(8300));
     let result = |name: &str| Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
-    controller.handle(ControllerEvent::Collected(node("a"), result("a")), at(8400));
+    controller.handle_event(ControllerEvent::Collected(node("a"), result("a")), at(8400));
     // It answers at last. Its data takes longer than the time for silent nodes.
     say(&mut controller, "b", NodeReply::Spooled { segments: 900 }, 9000);
-    controller.handle(ControllerEvent::Tick, at(40_000));
+    controller.handle_event(ControllerEvent::Tick, at(40_000));
     assert_eq!(controller.outcome(), None, "its result is on the way");
-    controller.handle(ControllerEvent::Collected(node("b"), result("b")), at(41_000));
+    controller.handle_event(ControllerEvent::Collected(node("b"), result("b")), at(41_000));
     let reasons = vec!["node b: silent for 3s".to_owned()];
     assert_eq!(controller.outcome(), Some(&RunOutcome::Partial { reasons, stopped: false }));
     assert_eq!(controller.into_results().len(), 2);
@@ -148,7 +150,7 @@ fn what_all_nodes_have_in_common_is_named_and_not_each_of_them() {
         for ms in (200..6000).step_by(100) {
             let renewal = |name| ControllerEvent::Renewal(node(name), head.clone(), Nonce(9));
             let event = talking.map_or(ControllerEvent::Tick, renewal);
-            let actions = controller.handle(event, at(ms));
+            let actions = controller.handle_event(event, at(ms));
             said.extend(actions.into_iter().filter_map(|action| match action {
                 ControllerAction::Emit(RunEventKind::Finding(text)) => Some(text),
                 _ => None,
@@ -165,7 +167,7 @@ fn what_all_nodes_have_in_common_is_named_and_not_each_of_them() {
 #[test]
 fn a_controller_that_stood_still_blames_itself() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
-    let actions = controller.handle(ControllerEvent::StoodStill(Nanos::from_secs(5)), at(5300));
+    let actions = controller.handle_event(ControllerEvent::StoodStill(Nanos::from_secs(5)), at(5300));
     let own = "the controller itself stood still for 5s".to_owned();
     assert!(actions.contains(&ControllerAction::Emit(RunEventKind::Finding(own.clone()))), "{actions:?}");
     assert_eq!(
@@ -177,10 +179,10 @@ fn a_controller_that_stood_still_blames_itself() {
         let why = StopReason::LeaseOver;
         say(&mut controller, name, NodeReply::SendersDone { sent: vec![], why }, 5301);
     }
-    controller.handle(ControllerEvent::Tick, at(9000));
+    controller.handle_event(ControllerEvent::Tick, at(9000));
     for name in ["a", "b"] {
         let result = Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
-        controller.handle(ControllerEvent::Collected(node(name), result), at(9001));
+        controller.handle_event(ControllerEvent::Collected(node(name), result), at(9001));
     }
     let Some(RunOutcome::Partial { reasons, .. }) = controller.outcome() else {
         panic!("{:?}", controller.outcome())

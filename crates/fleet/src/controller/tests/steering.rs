@@ -19,7 +19,8 @@ fn steered(names: &[&str]) -> ControllerMachine {
 
 /// A steered run whose nodes have accepted the start.
 fn committed(names: &[&str]) -> ControllerMachine {
-    let head = MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    let head =
+        MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
     let preparation = RunPreparation {
         document: "p".into(),
         terms: RunTerms { steered: true, ..RunTerms::default() },
@@ -28,7 +29,7 @@ fn committed(names: &[&str]) -> ControllerMachine {
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
     let limits = several_nodes();
     let mut controller = ControllerMachine::new(head, preparation, &names, limits);
-    controller.handle(ControllerEvent::Begin, at(0));
+    controller.handle_event(ControllerEvent::Begin, at(0));
     for reply in [NodeReply::Prepared { ports: vec![] }, NodeReply::Armed, NodeReply::Committed] {
         for name in &names {
             say(&mut controller, &name.0, reply.clone(), 1);
@@ -93,13 +94,13 @@ fn a_steered_run_begins_when_all_nodes_have_confirmed_and_fails_if_one_does_not(
     };
     let mut late = committed(&["a", "b"]);
     assert!(!is_running(&say(&mut late, "a", NodeReply::Confirmed, 2)));
-    let again = late.handle(ControllerEvent::Tick, at(2_000));
+    let again = late.handle_event(ControllerEvent::Tick, at(2_000));
     assert_eq!(commands(&again), [("b", &NodeCommand::Confirm { start: at(1) })]);
     assert!(is_running(&say(&mut late, "b", NodeReply::Confirmed, 4_900)));
 
     let mut silent = committed(&["a", "b"]);
     say(&mut silent, "a", NodeReply::Confirmed, 2);
-    let given_up = silent.handle(ControllerEvent::Tick, at(10_001));
+    let given_up = silent.handle_event(ControllerEvent::Tick, at(10_001));
     assert_eq!(commands(&given_up), [("a", &NodeCommand::Abort), ("b", &NodeCommand::Abort)]);
     for name in ["a", "b"] {
         say(&mut silent, name, NodeReply::Aborted, 10_002);
@@ -111,9 +112,9 @@ fn a_steered_run_begins_when_all_nodes_have_confirmed_and_fails_if_one_does_not(
 #[test]
 fn changes_are_made_one_after_another_by_every_node() {
     let mut controller = steered(&["a", "b"]);
-    let first = controller.handle(ControllerEvent::Steer(PlanChange::Pause(vec![0])), at(10));
+    let first = controller.handle_event(ControllerEvent::Steer(PlanChange::Pause(vec![0])), at(10));
     assert!(matches!(commands(&first)[..], [("a", NodeCommand::Steer(_)), ("b", NodeCommand::Steer(_))]));
-    let second = controller.handle(ControllerEvent::Steer(PlanChange::Stop(vec![0])), at(11));
+    let second = controller.handle_event(ControllerEvent::Steer(PlanChange::Stop(vec![0])), at(11));
     assert_eq!(commands(&second), []);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), []);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), [], "once more is not another node");
@@ -124,7 +125,7 @@ fn changes_are_made_one_after_another_by_every_node() {
     );
     // A command without an answer is repeated.
     say(&mut controller, "a", done(2), 14);
-    let again = controller.handle(ControllerEvent::Tick, at(2_000));
+    let again = controller.handle_event(ControllerEvent::Tick, at(2_000));
     assert!(commands(&again).iter().any(|(to, what)| *to == "b" && matches!(what, NodeCommand::Steer(_))));
     let no = NodeReply::Steered { number: 2, fault: Some(fault("no")), sample: Box::default() };
     assert_eq!(outcomes(&say(&mut controller, "b", no, 2_001)), [(2, false)]);
@@ -134,14 +135,17 @@ fn changes_are_made_one_after_another_by_every_node() {
 #[test]
 fn one_node_makes_a_change_at_once() {
     let mut controller = steered(&["a"]);
-    assert!(matches!(commands(&controller.handle(start(), at(10)))[..], [("a", NodeCommand::Steer(_))]));
+    assert!(matches!(
+        commands(&controller.handle_event(start(), at(10)))[..],
+        [("a", NodeCommand::Steer(_))]
+    ));
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 11)), [(1, true)]);
 }
 
 #[test]
 fn all_hold_before_any_is_told_and_all_are_told_before_any_begins() {
     let mut controller = steered(&["a", "b"]);
-    let hold = controller.handle(start(), at(10));
+    let hold = controller.handle_event(start(), at(10));
     assert!(matches!(steps(&hold)[..], [("a", 1, ChangeStep::Hold(_)), ("b", 1, ChangeStep::Hold(_))]));
     assert_eq!(steps(&say(&mut controller, "a", held(1, 0), 11)), []);
     assert_eq!(steps(&say(&mut controller, "a", held(1, 0), 11)), [], "once more is not another node");
@@ -166,14 +170,14 @@ fn all_hold_before_any_is_told_and_all_are_told_before_any_begins() {
 #[test]
 fn a_start_is_later_for_all_if_telling_took_long_and_a_step_is_said_again_where_it_was_lost() {
     let mut controller = steered(&["a", "b"]);
-    controller.handle(start(), at(10));
+    controller.handle_event(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
-    let again = controller.handle(ControllerEvent::Tick, at(1_500));
+    let again = controller.handle_event(ControllerEvent::Tick, at(1_500));
     assert!(matches!(steps(&again)[..], [("b", 1, ChangeStep::Hold(_))]));
     say(&mut controller, "b", held(1, 1), 1_501);
     say(&mut controller, "a", announced(1), 1_502);
     assert!(matches!(
-        steps(&controller.handle(ControllerEvent::Tick, at(3_000)))[..],
+        steps(&controller.handle_event(ControllerEvent::Tick, at(3_000)))[..],
         [("b", 1, ChangeStep::Announce { .. })]
     ));
     let begin = say(&mut controller, "b", announced(1), 3_001);
@@ -186,7 +190,7 @@ fn a_start_is_later_for_all_if_telling_took_long_and_a_step_is_said_again_where_
     // A change of rates has no instant.
     say(&mut controller, "a", done(1), 3_002);
     say(&mut controller, "b", done(1), 3_002);
-    controller.handle(ControllerEvent::Steer(PlanChange::Replan("p".into())), at(3_003));
+    controller.handle_event(ControllerEvent::Steer(PlanChange::Replan("p".into())), at(3_003));
     say(&mut controller, "a", held(2, 0), 3_004);
     let told = say(&mut controller, "b", held(2, 1), 3_004);
     assert!(matches!(steps(&told)[..], [(_, 2, ChangeStep::Announce { at: None, .. }), _]));
@@ -195,7 +199,7 @@ fn a_start_is_later_for_all_if_telling_took_long_and_a_step_is_said_again_where_
 #[test]
 fn what_one_node_cannot_hold_is_undone_by_all() {
     let mut controller = steered(&["a", "b"]);
-    controller.handle(start(), at(10));
+    controller.handle_event(start(), at(10));
     let no = NodeReply::Held { number: 1, fault: Some(fault("nobody answers")), held: vec![] };
     assert_eq!(steps(&say(&mut controller, "b", no, 11)), [], "who holds is told when all have said so");
     let undo = say(&mut controller, "a", held(1, 0), 12);
@@ -209,20 +213,20 @@ fn what_one_node_cannot_hold_is_undone_by_all() {
         _ => None,
     });
     assert_eq!(told, Some("nobody answers"));
-    assert_eq!(steps(&controller.handle(start(), at(20))).len(), 2, "and the next one is made");
+    assert_eq!(steps(&controller.handle_event(start(), at(20))).len(), 2, "and the next one is made");
 }
 
 #[test]
 fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
     let mut controller = steady(&["a", "b", "c"]);
-    controller.handle(start(), at(10));
+    controller.handle_event(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
     say(&mut controller, "c", held(1, 1), 11);
     let lost = say(&mut controller, "b", NodeReply::Failed(fault("cable")), 12);
     assert_eq!(steps(&lost), [("a", 1, &ChangeStep::Undo), ("c", 1, &ChangeStep::Undo)]);
 
     let mut controller = steady(&["a", "b", "c"]);
-    controller.handle(start(), at(10));
+    controller.handle_event(start(), at(10));
     for (name, stream) in [("a", 0), ("b", 1), ("c", 2)] {
         say(&mut controller, name, held(1, stream), 11);
     }
@@ -240,7 +244,7 @@ fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
 #[test]
 fn a_change_is_not_done_by_a_node_that_is_lost() {
     let mut controller = steered(&["a", "b"]);
-    controller.handle(ControllerEvent::Steer(PlanChange::Stop(vec![0])), at(10));
+    controller.handle_event(ControllerEvent::Steer(PlanChange::Stop(vec![0])), at(10));
     say(&mut controller, "a", done(1), 11);
     assert_eq!(outcomes(&say(&mut controller, "b", NodeReply::Failed(fault("cable")), 12)), [(1, false)]);
 }
@@ -248,7 +252,7 @@ fn a_change_is_not_done_by_a_node_that_is_lost() {
 #[test]
 fn when_nobody_is_left_a_change_ends() {
     let mut controller = steady(&["a", "b"]);
-    controller.handle(start(), at(10));
+    controller.handle_event(start(), at(10));
     say(&mut controller, "a", NodeReply::Failed(fault("cable")), 11);
     assert_eq!(outcomes(&say(&mut controller, "b", NodeReply::Failed(fault("cable")), 12)), [(1, false)]);
 }
@@ -256,8 +260,8 @@ fn when_nobody_is_left_a_change_ends() {
 #[test]
 fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
     let mut controller = steered(&["a", "b"]);
-    controller.handle(start(), at(10));
-    let stop = controller.handle(ControllerEvent::Stop, at(11));
+    controller.handle_event(start(), at(10));
+    let stop = controller.handle_event(ControllerEvent::Stop, at(11));
     assert_eq!(outcomes(&stop), [(1, false)]);
     let stops = |actions: &[ControllerAction]| {
         commands(actions).iter().filter(|(_, it)| **it == NodeCommand::Stop).count()
@@ -265,10 +269,10 @@ fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
     assert_eq!(stops(&stop), 2);
 
     let mut controller = steered(&["a", "b"]);
-    controller.handle(start(), at(10));
+    controller.handle_event(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
     say(&mut controller, "b", held(1, 1), 11);
-    let stop = controller.handle(ControllerEvent::Stop, at(12));
+    let stop = controller.handle_event(ControllerEvent::Stop, at(12));
     assert_eq!((stops(&stop), outcomes(&stop)), (2, vec![]));
     say(&mut controller, "a", announced(1), 13);
     say(&mut controller, "b", NodeReply::Announced { number: 1, fault: Some(fault("stopped")) }, 13);
@@ -280,17 +284,17 @@ fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
 fn what_cannot_be_steered_says_so_and_a_stop_is_the_end() {
     let mut plain = running(&["a"]);
     assert_eq!(
-        outcomes(&plain.handle(ControllerEvent::Steer(PlanChange::Start(vec![0])), at(200))),
+        outcomes(&plain.handle_event(ControllerEvent::Steer(PlanChange::Start(vec![0])), at(200))),
         [(1, false)]
     );
     let mut controller = steered(&["a"]);
-    controller.handle(ControllerEvent::Stop, at(10));
+    controller.handle_event(ControllerEvent::Stop, at(10));
     assert_eq!(
-        outcomes(&controller.handle(ControllerEvent::Steer(PlanChange::Start(vec![0])), at(11))),
+        outcomes(&controller.handle_event(ControllerEvent::Steer(PlanChange::Start(vec![0])), at(11))),
         [(1, false)]
     );
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Done }, 20);
-    controller.handle(ControllerEvent::Tick, at(300));
+    controller.handle_event(ControllerEvent::Tick, at(300));
     say(&mut controller, "a", NodeReply::Result(Arc::default()), 301);
     assert_eq!(controller.outcome(), Some(&RunOutcome::Complete { stopped: false }));
 }

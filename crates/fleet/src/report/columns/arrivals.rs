@@ -24,7 +24,7 @@ impl ReportTable for ReceiverTable {
     const COLUMNS: &'static [ReportColumn<Self>] = RECEIVER_COLUMNS;
     type Row<'a> = ReceiverRow<'a>;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         let nodes = nodes_of_ports(report);
         let mut rows = Vec::new();
         for stream in &report.streams {
@@ -56,13 +56,13 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
         "expected",
         Frames,
         "Frames that should have arrived here; absent where receivers share the stream.",
-        |row| loss(row, |loss| Some(loss.expected)),
+        |row| loss_cell(row, |loss| Some(loss.expected)),
     ),
     ReceiverColumn::new("lost", Frames, "Expected frames that did not arrive here.", |row| {
-        loss(row, |loss| Some(loss.lost))
+        loss_cell(row, |loss| Some(loss.lost))
     }),
     ReceiverColumn::new("bursts", Number, "Runs of consecutive lost frames.", |row| {
-        loss(row, |loss| loss.bursts)
+        loss_cell(row, |loss| loss.bursts)
     }),
     ReceiverColumn::new("duplicates", Frames, "Copies of frames that had arrived before.", |row| {
         Some(CellValue::Count(row.share.received.sequence.duplicates))
@@ -89,13 +89,13 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
         |row| Some(CellValue::Count(row.share.received.unnumbered)),
     ),
     ReceiverColumn::new("latency_mean_ns", Nanoseconds, "One-way latency: mean.", |row| {
-        latency(row, |times| times.mean)
+        latency_cell(row, |times| times.mean)
     }),
     ReceiverColumn::new("latency_p99_ns", Nanoseconds, "One-way latency: 99 % are at or below.", |row| {
-        latency(row, |times| times.p99)
+        latency_cell(row, |times| times.p99)
     }),
     ReceiverColumn::new("latency_max_ns", Nanoseconds, "One-way latency: the largest.", |row| {
-        latency(row, |times| times.max)
+        latency_cell(row, |times| times.max)
     }),
     ReceiverColumn::new(
         "node",
@@ -105,11 +105,11 @@ const RECEIVER_COLUMNS: &[ReceiverColumn] = &[
     ),
 ];
 
-fn loss(row: &ReceiverRow<'_>, of: fn(FrameLoss) -> Option<u64>) -> Option<CellValue> {
+fn loss_cell(row: &ReceiverRow<'_>, of: fn(FrameLoss) -> Option<u64>) -> Option<CellValue> {
     row.share.loss.and_then(of).map(CellValue::Count)
 }
 
-fn latency(row: &ReceiverRow<'_>, of: fn(LatencyReport) -> Nanos) -> Option<CellValue> {
+fn latency_cell(row: &ReceiverRow<'_>, of: fn(LatencyReport) -> Nanos) -> Option<CellValue> {
     row.share.latency.map(|times| of(times).into())
 }
 
@@ -132,7 +132,7 @@ impl ReportTable for OutageTable {
     const COLUMNS: &'static [ReportColumn<Self>] = OUTAGE_COLUMNS;
     type Row<'a> = OutageTableRow<'a>;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         let nodes = nodes_of_ports(report);
         let mut rows = Vec::new();
         for stream in &report.streams {
@@ -210,7 +210,7 @@ impl ReportTable for QualityTable {
     const COLUMNS: &'static [ReportColumn<Self>] = QUALITY_COLUMNS;
     type Row<'a> = QualityRow<'a>;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         let mut rows = Vec::new();
         for stream in &report.streams {
             let Some(got) = &stream.received else { continue };

@@ -1,7 +1,7 @@
 //! One row per port, and one per node.
 
 use super::ColumnKind::{BitsPerSecond, Bytes, Frames, Nanoseconds, Number, SignedNanoseconds, Text, YesNo};
-use super::{CellValue, ReportColumn, ReportTable, word};
+use super::{CellValue, ReportColumn, ReportTable, variant_name};
 use crate::report::{NodeReport, PortReport, RunReport};
 
 /// `ports.csv`.
@@ -14,7 +14,7 @@ impl ReportTable for PortTable {
     const COLUMNS: &'static [ReportColumn<Self>] = PORT_COLUMNS;
     type Row<'a> = &'a PortReport;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         report.ports.iter().collect()
     }
 }
@@ -27,15 +27,15 @@ const PORT_COLUMNS: &[PortColumn] = &[
     PortColumn::new("location", Text, "Interface, with its network namespace.", |row| {
         Some(CellValue::from(&row.info.location))
     }),
-    PortColumn::new("back_end", Text, "The back end that ran.", |row| word(row.info.back_end)),
+    PortColumn::new("back_end", Text, "The back end that ran.", |row| variant_name(row.info.back_end)),
     PortColumn::new("driver", Text, "Driver of the interface.", |row| {
         Some(CellValue::from(&row.info.driver))
     }),
     PortColumn::new("speed_bps", BitsPerSecond, "Link speed, if the driver or the plan says it.", |row| {
         Some(row.info.speed?.bits_per_second().into())
     }),
-    PortColumn::new("tx_stamp", Text, "What stamps departing frames.", |row| word(row.info.tx_stamp)),
-    PortColumn::new("rx_stamp", Text, "What stamps arriving frames.", |row| word(row.info.rx_stamp)),
+    PortColumn::new("tx_stamp", Text, "What stamps departing frames.", |row| variant_name(row.info.tx_stamp)),
+    PortColumn::new("rx_stamp", Text, "What stamps arriving frames.", |row| variant_name(row.info.rx_stamp)),
     PortColumn::new("tx_handed_over", Frames, "Frames that the kernel took.", |row| {
         Some(CellValue::Count(row.tx.handed_over))
     }),
@@ -109,7 +109,7 @@ impl ReportTable for NodeTable {
     const COLUMNS: &'static [ReportColumn<Self>] = NODE_COLUMNS;
     type Row<'a> = &'a NodeReport;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         report.nodes.iter().collect()
     }
 }
@@ -155,7 +155,7 @@ const NODE_COLUMNS: &[NodeColumn] = &[
         row.start?.bound.map(CellValue::from)
     }),
     NodeColumn::new("start_stamp", Text, "What took the time of the first departure.", |row| {
-        word(row.start?.stamp?)
+        variant_name(row.start?.stamp?)
     }),
     NodeColumn::new("kernel", Text, "Release of its kernel.", |row| {
         Some(CellValue::from(&row.machine.as_ref()?.kernel))

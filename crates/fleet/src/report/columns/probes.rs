@@ -1,7 +1,7 @@
 //! One row per pair of a run with probes.
 
 use super::ColumnKind::{BitsPerSecond, Frames, Nanoseconds, SignedNanoseconds, Text};
-use super::{CellValue, ReportColumn, ReportTable, word};
+use super::{CellValue, ReportColumn, ReportTable, variant_name};
 use crate::report::{ProbeFindings, ProbeLineReport, RunReport};
 use packetrig_stats::probe::ProbeTimes;
 
@@ -15,18 +15,18 @@ impl ReportTable for ProbeTable {
     const COLUMNS: &'static [ReportColumn<Self>] = PROBE_COLUMNS;
     type Row<'a> = &'a ProbeLineReport;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         report.probes.iter().flat_map(|probes| &probes.lines).collect()
     }
 }
 
 type ProbeColumn = ReportColumn<ProbeTable>;
 
-fn count(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<u64>) -> Option<CellValue> {
+fn count_cell(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<u64>) -> Option<CellValue> {
     of(line.found.as_ref()?).map(CellValue::Count)
 }
 
-fn time(
+fn time_cell(
     line: &ProbeLineReport,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
     figure: fn(&ProbeTimes) -> Option<i64>,
@@ -34,7 +34,7 @@ fn time(
     of(line.found.as_ref()?).and_then(|times| figure(&times)).map(CellValue::Signed)
 }
 
-fn bound(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<CellValue> {
+fn bound_cell(line: &ProbeLineReport, of: fn(&ProbeFindings) -> Option<ProbeTimes>) -> Option<CellValue> {
     of(line.found.as_ref()?).map(|times| CellValue::Count(times.bound_ns))
 }
 
@@ -54,76 +54,78 @@ const PROBE_COLUMNS: &[ProbeColumn] = &[
         row.missing.as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("ended_early", Text, "Why it ended before all probes were sent.", |row| {
-        row.found.as_ref()?.end.words().as_ref().map(CellValue::from)
+        row.found.as_ref()?.end.in_words().as_ref().map(CellValue::from)
     }),
     ProbeColumn::new("planned", Frames, "Probes of the plan.", |row| {
-        count(row, |found| Some(found.counts.planned))
+        count_cell(row, |found| Some(found.counts.planned))
     }),
-    ProbeColumn::new("sent", Frames, "Probes that left.", |row| count(row, |found| Some(found.counts.sent))),
+    ProbeColumn::new("sent", Frames, "Probes that left.", |row| {
+        count_cell(row, |found| Some(found.counts.sent))
+    }),
     ProbeColumn::new("answered", Frames, "Probes with a sound answer.", |row| {
-        count(row, |found| Some(found.counts.answered))
+        count_cell(row, |found| Some(found.counts.answered))
     }),
     ProbeColumn::new(
         "lost_there",
         Frames,
         "Probes lost on the way there; absent if that is not known.",
-        |row| count(row, |found| found.lost_there),
+        |row| count_cell(row, |found| found.lost_there),
     ),
     ProbeColumn::new(
         "lost_back",
         Frames,
         "Answers lost on the way back; absent if that is not known.",
-        |row| count(row, |found| found.lost_back),
+        |row| count_cell(row, |found| found.lost_back),
     ),
     ProbeColumn::new("clocks", Text, "How the clocks of both ends were related.", |row| {
-        word(row.found.as_ref()?.clocks?)
+        variant_name(row.found.as_ref()?.clocks?)
     }),
     ProbeColumn::new("delay_there_p50_ns", SignedNanoseconds, "Median one-way delay there.", |row| {
-        time(row, |found| found.delay_there, |times| Some(times.p50_ns))
+        time_cell(row, |found| found.delay_there, |times| Some(times.p50_ns))
     }),
     ProbeColumn::new(
         "delay_there_p99_ns",
         SignedNanoseconds,
         "99th percentile of it; absent of fewer than 100.",
-        |row| time(row, |found| found.delay_there, |times| times.p99_ns),
+        |row| time_cell(row, |found| found.delay_there, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_there_bound_ns", Nanoseconds, "How far off these may be.", |row| {
-        bound(row, |found| found.delay_there)
+        bound_cell(row, |found| found.delay_there)
     }),
     ProbeColumn::new("delay_back_p50_ns", SignedNanoseconds, "Median one-way delay back.", |row| {
-        time(row, |found| found.delay_back, |times| Some(times.p50_ns))
+        time_cell(row, |found| found.delay_back, |times| Some(times.p50_ns))
     }),
     ProbeColumn::new(
         "delay_back_p99_ns",
         SignedNanoseconds,
         "99th percentile of it; absent of fewer than 100.",
-        |row| time(row, |found| found.delay_back, |times| times.p99_ns),
+        |row| time_cell(row, |found| found.delay_back, |times| times.p99_ns),
     ),
     ProbeColumn::new("delay_back_bound_ns", Nanoseconds, "How far off these may be.", |row| {
-        bound(row, |found| found.delay_back)
+        bound_cell(row, |found| found.delay_back)
     }),
     ProbeColumn::new("round_trip_p50_ns", SignedNanoseconds, "Median round trip.", |row| {
-        time(row, |found| found.round_trip, |times| Some(times.p50_ns))
+        time_cell(row, |found| found.round_trip, |times| Some(times.p50_ns))
     }),
     ProbeColumn::new(
         "round_trip_p99_ns",
         SignedNanoseconds,
         "99th percentile of it; absent of fewer than 100.",
-        |row| time(row, |found| found.round_trip, |times| times.p99_ns),
+        |row| time_cell(row, |found| found.round_trip, |times| times.p99_ns),
     ),
     ProbeColumn::new("round_trip_bound_ns", Nanoseconds, "How far off these may be.", |row| {
-        bound(row, |found| found.round_trip)
+        bound_cell(row, |found| found.round_trip)
     }),
     ProbeColumn::new(
         "capacity_bits_per_s",
         BitsPerSecond,
         "Rate of the narrowest link on the way there, in bits of frames.",
-        |row| count(row, |found| found.capacity_rate().map(|rate| rate.bits_per_s)),
+        |row| count_cell(row, |found| found.capacity_rate().map(|rate| rate.bits_per_s)),
     ),
     ProbeColumn::new("capacity_low_bits_per_s", BitsPerSecond, "Not less than this.", |row| {
-        count(row, |found| found.capacity_rate().map(|rate| rate.low))
+        count_cell(row, |found| found.capacity_rate().map(|rate| rate.low))
     }),
     ProbeColumn::new("capacity_high_bits_per_s", BitsPerSecond, "Not more than this.", |row| {
-        count(row, |found| found.capacity_rate().map(|rate| rate.high))
+        count_cell(row, |found| found.capacity_rate().map(|rate| rate.high))
     }),
 ];

@@ -33,25 +33,28 @@ impl ReportTable for SeriesTable {
     const COLUMNS: &'static [ReportColumn<Self>] = COLUMNS;
     type Row<'a> = SeriesRow<'a>;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         let mut rows = Vec::new();
         for stream in &report.streams {
             let subject = SeriesSubject { kind: "stream", name: &stream.name, direction: "tx", node: "" };
-            rows.extend(stream.sent.iter().flat_map(|sent| seconds(subject, &sent.series)));
+            rows.extend(stream.sent.iter().flat_map(|sent| second_rows(subject, &sent.series)));
             let subject = SeriesSubject { direction: "rx", ..subject };
-            rows.extend(stream.received.iter().flat_map(|got| seconds(subject, &got.series)));
+            rows.extend(stream.received.iter().flat_map(|got| second_rows(subject, &got.series)));
         }
         for port in &report.ports {
             let subject =
                 SeriesSubject { kind: "port", name: &port.info.name, direction: "tx", node: &port.node };
-            rows.extend(seconds(subject, &port.tx_series));
-            rows.extend(seconds(SeriesSubject { direction: "rx", ..subject }, &port.rx_series));
+            rows.extend(second_rows(subject, &port.tx_series));
+            rows.extend(second_rows(SeriesSubject { direction: "rx", ..subject }, &port.rx_series));
         }
         rows
     }
 }
 
-fn seconds<'a>(subject: SeriesSubject<'a>, series: &'a RateSeries) -> impl Iterator<Item = SeriesRow<'a>> {
+fn second_rows<'a>(
+    subject: SeriesSubject<'a>,
+    series: &'a RateSeries,
+) -> impl Iterator<Item = SeriesRow<'a>> {
     (0..).zip(&series.seconds).map(move |(second, (frames, bytes))| SeriesRow {
         subject,
         second,

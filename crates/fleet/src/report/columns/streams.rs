@@ -23,7 +23,7 @@ impl ReportTable for StreamTable {
     const COLUMNS: &'static [ReportColumn<Self>] = COLUMNS;
     type Row<'a> = &'a StreamReport;
 
-    fn rows(report: &RunReport) -> Vec<Self::Row<'_>> {
+    fn report_rows(report: &RunReport) -> Vec<Self::Row<'_>> {
         report.streams.iter().collect()
     }
 }
@@ -39,31 +39,31 @@ const COLUMNS: &[Column] = &[
         Some(CellValue::from(&row.rx_ports.join(" ")))
     }),
     Column::new("planned", Frames, "Frames that were due by the time the sender ended.", |row| {
-        sent(row, |sent| sent.planned)
+        sent_cell(row, |sent| sent.planned)
     }),
     Column::new("sent", Frames, "Frames that the sender handed over to the kernel.", |row| {
-        sent(row, |sent| sent.frames)
+        sent_cell(row, |sent| sent.frames)
     }),
     Column::new("unsent", Frames, "Frames that were planned and not sent.", |row| {
-        sent(row, |sent| sent.unsent)
+        sent_cell(row, |sent| sent.unsent)
     }),
     Column::new("late", Frames, "Frames that left more than 1 ms after they were due.", |row| {
-        sent(row, |sent| sent.late)
+        sent_cell(row, |sent| sent.late)
     }),
     Column::new("sent_bytes", Bytes, "Bytes of the frames sent, with FCS.", |row| {
-        sent(row, |sent| sent.bytes)
+        sent_cell(row, |sent| sent.bytes)
     }),
     Column::new("tx_fps_milli", MilliFramesPerSecond, "Mean frame rate sent.", |row| {
-        tx_rate(row, |rate| rate.frames_milli)
+        tx_rate_cell(row, |rate| rate.frames_milli)
     }),
     Column::new("tx_l2_bps", BitsPerSecond, "Mean rate sent on layer 2: frames with FCS.", |row| {
-        tx_rate(row, |rate| rate.l2.bits_per_second())
+        tx_rate_cell(row, |rate| rate.l2.bits_per_second())
     }),
     Column::new(
         "tx_l1_bps",
         BitsPerSecond,
         "Mean rate sent on layer 1: with preamble and minimum gap.",
-        |row| tx_rate(row, |rate| rate.l1.bits_per_second()),
+        |row| tx_rate_cell(row, |rate| rate.l1.bits_per_second()),
     ),
     Column::new(
         "rate_error_ppm",
@@ -75,30 +75,32 @@ const COLUMNS: &[Column] = &[
         "send_error_p50_ns",
         Nanoseconds,
         "Distance of departures from their due times: median.",
-        |row| send_error(row, |spread| spread.p50),
+        |row| send_error_cell(row, |spread| spread.p50),
     ),
     Column::new(
         "send_error_p99_ns",
         Nanoseconds,
         "Distance of departures from their due times: 99 % are at or below.",
-        |row| send_error(row, |spread| spread.p99),
+        |row| send_error_cell(row, |spread| spread.p99),
     ),
     Column::new(
         "send_error_max_ns",
         Nanoseconds,
         "Distance of departures from their due times: the largest.",
-        |row| send_error(row, |spread| spread.max),
+        |row| send_error_cell(row, |spread| spread.max),
     ),
     Column::new(
         "received",
         Frames,
         "Frames of the stream that receivers recognised, copies included.",
-        |row| got(row, |got| got.frames),
+        |row| received_cell(row, |got| got.frames),
     ),
     Column::new("received_bytes", Bytes, "Bytes of the frames received, with FCS.", |row| {
-        got(row, |got| got.bytes)
+        received_cell(row, |got| got.bytes)
     }),
-    Column::new("unique", Frames, "Different frames received.", |row| got(row, |got| got.sequence.unique)),
+    Column::new("unique", Frames, "Different frames received.", |row| {
+        received_cell(row, |got| got.sequence.unique)
+    }),
     Column::new("rx_l2_bps", BitsPerSecond, "Mean rate received on layer 2.", |row| {
         Some(row.received.as_ref()?.rate?.l2.bits_per_second().into())
     }),
@@ -106,13 +108,13 @@ const COLUMNS: &[Column] = &[
         "expected",
         Frames,
         "Frames that all receivers together should have counted: `sent` times `rx_tx_ratio`.",
-        |row| loss(row, |loss| loss.expected),
+        |row| loss_cell(row, |loss| loss.expected),
     ),
     Column::new(
         "lost",
         Frames,
         "Expected frames that did not arrive: `expected` less `unique`, over all receivers.",
-        |row| loss(row, |loss| loss.lost),
+        |row| loss_cell(row, |loss| loss.lost),
     ),
     Column::new("lost_percent", Percent, "Lost frames in percent of those expected.", |row| {
         let loss = row.loss?;
@@ -128,59 +130,61 @@ const COLUMNS: &[Column] = &[
         |row| row.loss?.seconds.map(CellValue::Count),
     ),
     Column::new("duplicates", Frames, "Copies of frames that had arrived before.", |row| {
-        got(row, |got| got.sequence.duplicates)
+        received_cell(row, |got| got.sequence.duplicates)
     }),
     Column::new(
         "reordered",
         Frames,
         "Frames that arrived after one with a higher number (RFC 4737).",
-        |row| got(row, |got| got.sequence.reordered),
+        |row| received_cell(row, |got| got.sequence.reordered),
     ),
     Column::new("max_extent", Frames, "The largest reordering extent (RFC 4737).", |row| {
-        got(row, |got| got.sequence.max_extent)
+        received_cell(row, |got| got.sequence.max_extent)
     }),
     Column::new(
         "stale",
         Frames,
         "Frames that arrived more than 65 536 frames late; they count as lost.",
-        |row| got(row, |got| got.sequence.stale),
+        |row| received_cell(row, |got| got.sequence.stale),
     ),
     Column::new(
         "altered",
         Frames,
         "Frames whose headers changed on the way; their payload is intact.",
-        |row| got(row, |got| got.altered),
+        |row| received_cell(row, |got| got.altered),
     ),
-    Column::new("corrupt", Frames, "Frames with a damaged payload.", |row| got(row, |got| got.corrupt)),
+    Column::new("corrupt", Frames, "Frames with a damaged payload.", |row| {
+        received_cell(row, |got| got.corrupt)
+    }),
     Column::new(
         "unnumbered",
         Frames,
         "Frames with a damaged test tag, recognised by their headers.",
-        |row| got(row, |got| got.unnumbered),
+        |row| received_cell(row, |got| got.unnumbered),
     ),
     Column::new("latency_min_ns", Nanoseconds, "One-way latency: the smallest.", |row| {
-        latency(row, |times| times.min)
+        latency_cell(row, |times| times.min)
     }),
     Column::new("latency_mean_ns", Nanoseconds, "One-way latency: mean.", |row| {
-        latency(row, |times| times.mean)
+        latency_cell(row, |times| times.mean)
     }),
     Column::new("latency_max_ns", Nanoseconds, "One-way latency: the largest.", |row| {
-        latency(row, |times| times.max)
+        latency_cell(row, |times| times.max)
     }),
     Column::new("latency_p50_ns", Nanoseconds, "One-way latency: median.", |row| {
-        latency(row, |times| times.p50)
+        latency_cell(row, |times| times.p50)
     }),
     Column::new("latency_p90_ns", Nanoseconds, "One-way latency: 90 % are at or below.", |row| {
-        latency(row, |times| times.p90)
+        latency_cell(row, |times| times.p90)
     }),
     Column::new("latency_p99_ns", Nanoseconds, "One-way latency: 99 % are at or below.", |row| {
-        latency(row, |times| times.p99)
+        latency_cell(row, |times| times.p99)
     }),
     Column::new("latency_p999_ns", Nanoseconds, "One-way latency: 99.9 % are at or below.", |row| {
-        latency(row, |times| times.p999)
+        latency_cell(row, |times| times.p999)
     }),
     Column::new("latency_p9999_ns", Nanoseconds, "One-way latency: 99.99 % are at or below.", |row| {
-        latency(row, |times| times.p9999)
+        latency_cell(row, |times| times.p9999)
     }),
     Column::new(
         "latency_error_p99_ns",
@@ -192,25 +196,25 @@ const COLUMNS: &[Column] = &[
         "jitter_rfc3550_ns",
         Nanoseconds,
         "Interarrival jitter at the end of the stream (RFC 3550).",
-        |row| jitter(row, |jitter| jitter.rfc3550),
+        |row| jitter_cell(row, |jitter| jitter.rfc3550),
     ),
     Column::new(
         "jitter_pdv_p999_ns",
         Nanoseconds,
         "Packet delay variation (RFC 5481): p99.9 of the latency less its minimum.",
-        |row| jitter(row, |jitter| jitter.pdv_p999),
+        |row| jitter_cell(row, |jitter| jitter.pdv_p999),
     ),
     Column::new(
         "jitter_ipdv_mean_ns",
         Nanoseconds,
         "Inter-packet delay variation (RFC 5481): mean.",
-        |row| jitter(row, |jitter| jitter.ipdv_mean),
+        |row| jitter_cell(row, |jitter| jitter.ipdv_mean),
     ),
     Column::new(
         "jitter_ipdv_max_ns",
         Nanoseconds,
         "Inter-packet delay variation (RFC 5481): the largest.",
-        |row| jitter(row, |jitter| jitter.ipdv_max),
+        |row| jitter_cell(row, |jitter| jitter.ipdv_max),
     ),
     Column::new("first_rx_ns", Nanoseconds, "First arrival, counted from the start of the run.", |row| {
         row.received.as_ref()?.first.map(CellValue::from)
@@ -231,7 +235,7 @@ const COLUMNS: &[Column] = &[
         "in_doubt",
         Frames,
         "Lost frames that the rig, or a link without carrier, may have lost.",
-        |row| loss(row, |loss| loss.in_doubt),
+        |row| loss_cell(row, |loss| loss.in_doubt),
     ),
     Column::new(
         "longest_outage_ns",
@@ -243,16 +247,16 @@ const COLUMNS: &[Column] = &[
         "misdelivered",
         Frames,
         "Different frames that arrived at a wrong port and not at the right one.",
-        |row| astray(row, |astray| astray.instead),
+        |row| misdelivery_cell(row, |astray| astray.instead),
     ),
     Column::new(
         "flooded",
         Frames,
         "Different frames that arrived at a wrong port and at the right one, too.",
-        |row| astray(row, |astray| astray.flooded),
+        |row| misdelivery_cell(row, |astray| astray.flooded),
     ),
     Column::new("reflected", Frames, "Frames that came back to the port that sent them.", |row| {
-        astray(row, |astray| astray.reflected)
+        misdelivery_cell(row, |astray| astray.reflected)
     }),
     Column::new(
         "untagged_compared",
@@ -273,7 +277,7 @@ const COLUMNS: &[Column] = &[
         "jitter_rfc3550_max_ns",
         Nanoseconds,
         "The largest interarrival jitter at any time (RFC 3550): what `max_jitter` judges.",
-        |row| jitter(row, |jitter| jitter.rfc3550_max),
+        |row| jitter_cell(row, |jitter| jitter.rfc3550_max),
     ),
     Column::new(
         "certain_outage_ns",
@@ -283,34 +287,34 @@ const COLUMNS: &[Column] = &[
     ),
 ];
 
-fn sent(row: &StreamReport, of: fn(&SentFrames) -> u64) -> Option<CellValue> {
+fn sent_cell(row: &StreamReport, of: fn(&SentFrames) -> u64) -> Option<CellValue> {
     row.sent.as_ref().map(|sent| of(sent).into())
 }
 
-fn tx_rate(row: &StreamReport, of: fn(MeanRate) -> u64) -> Option<CellValue> {
+fn tx_rate_cell(row: &StreamReport, of: fn(MeanRate) -> u64) -> Option<CellValue> {
     row.sent.as_ref()?.rate.map(|rate| of(rate).into())
 }
 
-fn send_error(row: &StreamReport, of: fn(ErrorDistribution) -> Nanos) -> Option<CellValue> {
+fn send_error_cell(row: &StreamReport, of: fn(ErrorDistribution) -> Nanos) -> Option<CellValue> {
     row.sent.as_ref()?.send_error.map(|spread| of(spread).into())
 }
 
-fn got(row: &StreamReport, of: fn(&ArrivedFrames) -> u64) -> Option<CellValue> {
+fn received_cell(row: &StreamReport, of: fn(&ArrivedFrames) -> u64) -> Option<CellValue> {
     row.received.as_ref().map(|got| of(got).into())
 }
 
-fn loss(row: &StreamReport, of: fn(FrameLoss) -> u64) -> Option<CellValue> {
+fn loss_cell(row: &StreamReport, of: fn(FrameLoss) -> u64) -> Option<CellValue> {
     row.loss.map(|loss| of(loss).into())
 }
 
-fn latency(row: &StreamReport, of: fn(&LatencyReport) -> Nanos) -> Option<CellValue> {
+fn latency_cell(row: &StreamReport, of: fn(&LatencyReport) -> Nanos) -> Option<CellValue> {
     row.latency.as_ref().map(|times| of(times).into())
 }
 
-fn jitter(row: &StreamReport, of: fn(&JitterSummary) -> Nanos) -> Option<CellValue> {
+fn jitter_cell(row: &StreamReport, of: fn(&JitterSummary) -> Nanos) -> Option<CellValue> {
     row.jitter.as_ref().map(|jitter| of(jitter).into())
 }
 
-fn astray(row: &StreamReport, of: fn(&MisdeliveryReport) -> u64) -> Option<CellValue> {
+fn misdelivery_cell(row: &StreamReport, of: fn(&MisdeliveryReport) -> u64) -> Option<CellValue> {
     row.misdelivery.as_ref().map(|astray| of(astray).into())
 }

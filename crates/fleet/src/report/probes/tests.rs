@@ -1,4 +1,4 @@
-use super::super::{RunFacts, RunReport, RunVerdict, assemble};
+use super::super::{RunFacts, RunReport, RunVerdict, assemble_report};
 use super::*;
 use crate::message::{PlanHash, RunId};
 use crate::outcome::RunOutcome;
@@ -17,7 +17,7 @@ fn plan() -> Plan {
         NODES.map(port).join(", "),
         NODES.map(address).join(", ")
     );
-    Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+    Plan::from_text_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
 }
 
 fn times(ns: i64, bound_ns: u64) -> ProbeTimes {
@@ -48,16 +48,20 @@ fn result(node: &str) -> NodeResult {
             by_exchanges: Some(times(50_000, 50_000)),
             variation: Some(times(0, 10)),
         },
-        ..ProbeLineResult::unsent(number, 10, ProbeLineEnd::Done)
+        ..ProbeLineResult::without_probes(number, 10, ProbeLineEnd::Done)
     };
     let probes = plan.probes.as_ref().unwrap();
-    let reflected =
-        probes.askers(own).map(|from| ReflectedRequests { at: own, from, requests: 10, reflected: Some(10) });
+    let reflected = probes.asking_ports(own).map(|from| ReflectedRequests {
+        at: own,
+        from,
+        requests: 10,
+        reflected: Some(10),
+    });
     NodeResult {
         node: node.into(),
         started: MonoTime::from_nanos(1_000),
         senders_done: MonoTime::from_nanos(2_000),
-        clock: Some(ClockRecord::same()),
+        clock: Some(ClockRecord::same_clock()),
         probes: Some(ProbeNodeResult {
             lines: probes.lines_from(own).map(|(number, _)| line(number)).collect(),
             reflected: reflected.collect(),
@@ -74,7 +78,7 @@ fn report_of(results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
     let facts = RunFacts {
         run: RunId("r".into()),
         name: String::new(),
-        plan: PlanHash::of(""),
+        plan: PlanHash::from_document(""),
         started_wall_ns: 0,
         seed: 0,
         places: nodes.iter().map(place).collect(),
@@ -83,7 +87,7 @@ fn report_of(results: Vec<NodeResult>, outcome: RunOutcome) -> RunReport {
         limits: Vec::new(),
         steered: false,
     };
-    assemble(&facts, &plan(), results, outcome)
+    assemble_report(&facts, &plan(), results, outcome)
 }
 
 fn whole(results: Vec<NodeResult>) -> RunReport {
@@ -118,7 +122,7 @@ fn a_whole_mesh_has_all_pairs_and_passes() {
 fn pairs_of_a_node_that_is_missing_are_named_and_never_zero() {
     let lost = RunOutcome::Partial { reasons: vec!["node b: silent".into()], stopped: false };
     let report = report_of(vec![result("a"), result("c")], lost);
-    assert_eq!(report.verdict.word(), "INCONCLUSIVE");
+    assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
     for name in ["b -> a", "b -> c"] {
         let row = row(&report, name);
         assert_eq!((row.found.clone(), row.missing.as_deref()), (None, Some("node b did not report")));
@@ -159,7 +163,7 @@ fn no_answer_is_a_failure_only_if_the_far_end_was_there() {
     let mut results = NODES.map(result).to_vec();
     change(&mut results[0], silence);
     let report = whole(results.clone());
-    assert_eq!(report.verdict.word(), "FAIL", "{:?}", report.verdict);
+    assert_eq!(report.verdict.as_str(), "FAIL", "{:?}", report.verdict);
     assert!(report.verdict.reasons()[0].contains("0 of 10 answered"), "{:?}", report.verdict);
     let report = whole(vec![results.swap_remove(0), result("c")]);
     let answers = report.judged.iter().find(|line| line.criterion == "answers").unwrap();
@@ -183,7 +187,7 @@ fn a_line_that_ended_early_forbids_pass_and_says_why() {
         line.counts.answered = 9;
     });
     let report = whole(results);
-    assert_eq!(report.verdict.word(), "INCONCLUSIVE");
+    assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
     let reasons = report.verdict.reasons().join("\n");
     assert!(reasons.contains("probes b -> a: the lease of the node ended"), "{reasons}");
 }
@@ -227,7 +231,7 @@ fn a_node_cannot_tell_of_lines_and_ports_of_others() {
     let foreign = results[1].probes.as_ref().unwrap().lines[0].clone();
     let probes = results[0].probes.as_mut().unwrap();
     probes.lines.push(foreign);
-    probes.lines.push(ProbeLineResult::unsent(99, 10, ProbeLineEnd::Done));
+    probes.lines.push(ProbeLineResult::without_probes(99, 10, ProbeLineEnd::Done));
     probes.lines.push(ProbeLineResult {
         counts: ProbeCounts { sent: 11, ..ProbeCounts::default() },
         ..probes.lines[0].clone()

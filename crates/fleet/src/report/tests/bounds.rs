@@ -16,7 +16,7 @@ fn judged(node: NodeResult, criteria: AcceptanceCriteria) -> RunReport {
 
 fn judged_with(node: NodeResult, criteria: AcceptanceCriteria, metrics: &str) -> RunReport {
     let facts = RunFacts { criteria, ..facts() };
-    assemble(&facts, &plan(&["rx0"], metrics), vec![node], RunOutcome::Complete { stopped: false })
+    assemble_report(&facts, &plan(&["rx0"], metrics), vec![node], RunOutcome::Complete { stopped: false })
 }
 
 fn result_of(report: &RunReport, criterion: &str) -> CriterionResult {
@@ -36,7 +36,7 @@ fn run_without(lost: &[(u64, u64)]) -> NodeResult {
         let arrival = |number: u64| Some(at(number + 1));
         let begin = first.checked_sub(1).and_then(arrival);
         let end = (*last < 1000).then(|| at(last + 2));
-        outages.push(StreamOutage {
+        outages.push_outage(StreamOutage {
             first: *first,
             last: *last,
             frames: last + 1 - first,
@@ -56,8 +56,8 @@ fn one_frame_that_left_late_fails_no_percentile_and_no_maximum() {
     let mut leaving = Latency::with_digits(2);
     for n in 0..1001 {
         let late = if n < 3 { 20_000_000 } else { 300 };
-        times.record(Nanos::new(10_000 + late));
-        leaving.record(Nanos::new(late));
+        times.record_time(Nanos::new(10_000 + late));
+        leaving.record_time(Nanos::new(late));
     }
     node.receive[0].latency = Some(times);
     node.send[0].stamp_bound = leaving;
@@ -116,7 +116,7 @@ fn a_rate_is_of_distinct_frames_in_the_time_asked_for() {
     assert_eq!(rate(late.clone()), CriterionResult::Unknown);
     late.send[0].counts.last = Some(at(1000));
     assert_eq!(rate(late.clone()), CriterionResult::Fail, "the device took as long");
-    late.send[0].stamp_bound.record(ms(2000));
+    late.send[0].stamp_bound.record_time(ms(2000));
     assert_eq!(rate(late), CriterionResult::Unknown, "the last frame may have left long after its stamp");
 }
 

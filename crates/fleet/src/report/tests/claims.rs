@@ -49,9 +49,9 @@ fn the_largest_counts_end_no_controller() {
         let most = Some(u64::MAX);
         row.tx = TxCounters { handed_over: u64::MAX, refused: u64::MAX, on_wire: most, dropped: most };
         row.rx = RxCounters { arrived: most, ring_dropped: u64::MAX, ..RxCounters::default() };
-        row.ledger.add(LedgerAccount::Planned, u64::MAX);
-        row.ledger.add(LedgerAccount::Built, u64::MAX);
-        row.ledger.add(LedgerAccount::Unsent, u64::MAX);
+        row.ledger.add_frames(LedgerAccount::Planned, u64::MAX);
+        row.ledger.add_frames(LedgerAccount::Built, u64::MAX);
+        row.ledger.add_frames(LedgerAccount::Unsent, u64::MAX);
         row.untagged_contents.frames.extend([(1, u64::MAX), (2, u64::MAX)]);
     }
     hostile.send[0].counts.untagged = 1;

@@ -1,7 +1,7 @@
 //! The figures by which runs are compared.
 
 use super::*;
-use packetrig_stats::figure::{FigureLimits, FigureVerdict, ReportFigure, compare};
+use packetrig_stats::figure::{FigureLimits, FigureVerdict, ReportFigure, compare_figures};
 
 fn figure<'a>(figures: &'a [ReportFigure], name: &str, subject: &str) -> &'a ReportFigure {
     let found = figures.iter().find(|figure| figure.name == name && figure.subject == subject);
@@ -63,9 +63,9 @@ fn a_slow_sender_or_a_full_ring_of_the_rig_is_no_worse_device() {
     let slow = run_figures(&report_of(vec![slow]));
     let throughput = figure(&slow, "throughput", "s");
     assert!(throughput.value < Some(810.0) && throughput.uncertainty > Some(190.0), "{throughput:?}");
-    assert_eq!(compare(&good, &slow, &limits).verdict, FigureVerdict::Unknown);
+    assert_eq!(compare_figures(&good, &slow, &limits).verdict, FigureVerdict::Unknown);
 
-    let of = |node: NodeResult| compare(&good, &run_figures(&report_of(vec![node])), &limits).verdict;
+    let of = |node: NodeResult| compare_figures(&good, &run_figures(&report_of(vec![node])), &limits).verdict;
     assert_eq!(of(node(&[500])), FigureVerdict::Fail, "the device has lost them");
     let mut full = node(&[500]);
     full.ports[1] = port(1, "rx0", 501);

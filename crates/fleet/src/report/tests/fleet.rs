@@ -8,7 +8,7 @@ use packetrig_stats::clock::{ClockFit, ClockRecord, FitSource};
 const T: u64 = 5 * SECOND;
 
 fn fit(offset_ns: i64, bound: u64) -> ClockFit {
-    ClockFit { at: MonoTime::from_nanos(T), offset_ns, bound: Nanos::new(bound), ..ClockFit::same() }
+    ClockFit { at: MonoTime::from_nanos(T), offset_ns, bound: Nanos::new(bound), ..ClockFit::same_clock() }
 }
 
 fn clock(offset_ns: i64, bound: u64) -> ClockRecord {
@@ -63,7 +63,7 @@ fn timed_plan(receivers: &[&str]) -> Plan {
 }
 
 fn report(results: Vec<NodeResult>) -> RunReport {
-    assemble(&facts_of(&["a", "b"], None), &timed_plan(&["rx0"]), results, complete())
+    assemble_report(&facts_of(&["a", "b"], None), &timed_plan(&["rx0"]), results, complete())
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn starter(name: &str, late: u64, clock: Option<ClockRecord>) -> NodeResult {
 
 fn skew_of(results: &[NodeResult], wanted: Option<u64>) -> (SkewReport, RunReport) {
     let report =
-        assemble(&facts_of(&["a", "b"], wanted), &timed_plan(&["rx0"]), results.to_vec(), complete());
+        assemble_report(&facts_of(&["a", "b"], wanted), &timed_plan(&["rx0"]), results.to_vec(), complete());
     (report.skew.clone().unwrap(), report)
 }
 
@@ -160,12 +160,16 @@ fn a_spread_that_is_certain_is_shown_as_such() {
     let mut nodes =
         [starter("a", 1_000, Some(clock(0, 100))), starter("b", 4_000, Some(clock(0, 200)))].to_vec();
     nodes.push(starter("c", 2_000, Some(clock(0, 9_000))));
-    let report = assemble(&facts_of(&["a", "b", "c"], Some(2_000)), &timed_plan(&["rx0"]), nodes, complete());
+    let report =
+        assemble_report(&facts_of(&["a", "b", "c"], Some(2_000)), &timed_plan(&["rx0"]), nodes, complete());
     let skew = report.skew.unwrap();
     assert_eq!(skew.verdict, Some(SkewVerdict::NotMet));
     assert_eq!((skew.spread, skew.least), (Some(Nanos::new(3_000)), Some(Nanos::new(2_700))));
     assert!(skew.least > skew.wanted, "{skew:?}");
-    assert_eq!(skew.seen(|time| time.to_string()).unwrap(), "3us apart (at least 2.7us and at most 18us)");
+    assert_eq!(
+        skew.spread_in_words(|time| time.to_string()).unwrap(),
+        "3us apart (at least 2.7us and at most 18us)"
+    );
 }
 
 #[test]
@@ -196,7 +200,8 @@ fn a_start_that_was_found_late_afterwards_counts_as_late() {
 fn a_skew_that_is_not_met_is_no_fault_of_the_device_but_no_pass() {
     let (mut all, late) = (two(&known()), starter("c", 500_000, Some(clock(0, 10))));
     all.push(late);
-    let report = assemble(&facts_of(&["a", "b", "c"], Some(1_000)), &timed_plan(&["rx0"]), all, complete());
+    let report =
+        assemble_report(&facts_of(&["a", "b", "c"], Some(1_000)), &timed_plan(&["rx0"]), all, complete());
     let RunVerdict::Inconclusive(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
     assert!(
         reasons.contains(
@@ -221,17 +226,21 @@ fn the_load_factor_is_what_arrived_of_what_was_asked() {
          rate: {choice: pps, pps: 1000}, duration: {choice: fixed_packets, fixed_packets: {packets: 1001}}, metrics: {enable: true}}, \
         {name: two, tx_rx: {choice: port, port: {tx_name: y, rx_names: [r]}}, size: {fixed: 128}, \
          rate: {choice: pps, pps: 1000}, duration: {choice: fixed_packets, fixed_packets: {packets: 1001}}, metrics: {enable: true}}]}";
-    let plan = Plan::read(text).unwrap();
+    let plan = Plan::from_text(text).unwrap();
     let mut node = node(&[]);
     node.send.push(SendResult { stream: 1, ..sent(1001) });
     // Half of the second stream's frames arrive, over the same second.
     node.receive = vec![received(2, 1001), ReceiveResult { stream: 1, ..received(2, 501) }];
     node.ports = vec![port(0, "x", 0), port(1, "y", 0), port(2, "r", 0)];
-    let load = assemble(&facts(), &plan, vec![node.clone()], complete()).load.unwrap();
+    let load = assemble_report(&facts(), &plan, vec![node.clone()], complete()).load.unwrap();
     assert_eq!((load.senders, load.asked_milli, load.received_milli), (2, 2_000_000, 1_500_000));
     assert_eq!(format!("{:.3}", load.k), "0.750");
     node.receive.pop();
-    assert_eq!(assemble(&facts(), &plan, vec![node], complete()).load, None, "what is missing is not zero");
+    assert_eq!(
+        assemble_report(&facts(), &plan, vec![node], complete()).load,
+        None,
+        "what is missing is not zero"
+    );
 }
 
 #[test]

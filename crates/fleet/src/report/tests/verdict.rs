@@ -25,7 +25,7 @@ fn run_with(lost: &[(u64, u64)], sending: Vec<PortEvent>, receiving: Vec<PortEve
     let mut node = node(&[1001 - frames]);
     let mut outages = OutageList::with_room(16);
     for (first, last) in lost {
-        outages.push(outage(*first, *last));
+        outages.push_outage(outage(*first, *last));
     }
     node.receive[0].outages = outages;
     node.ports[0].events = sending;
@@ -34,11 +34,11 @@ fn run_with(lost: &[(u64, u64)], sending: Vec<PortEvent>, receiving: Vec<PortEve
 }
 
 fn report_of(node: NodeResult) -> RunReport {
-    assemble(&facts(), &plan(&["rx0"], ""), vec![node], RunOutcome::Complete { stopped: false })
+    assemble_report(&facts(), &plan(&["rx0"], ""), vec![node], RunOutcome::Complete { stopped: false })
 }
 
 fn verdict_of(node: NodeResult) -> &'static str {
-    report_of(node).verdict.word()
+    report_of(node).verdict.as_str()
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn where_frames_are_reordered_a_loss_is_in_doubt_for_as_long_as_frames_took() {
         let down = event(PortEventKind::SwitchedDown, 100, 200);
         let mut node = run_with(&[(80, 80)], vec![], vec![down]);
         let mut times = Latency::with_digits(3);
-        times.record(Nanos::from_millis(delay));
+        times.record_time(Nanos::from_millis(delay));
         node.receive[0].latency = Some(times);
         node.receive[0].counts.sequence.reordered = reordered;
         verdict_of(node)
@@ -138,7 +138,7 @@ fn frames_under_way_when_the_receiver_was_deleted_are_in_doubt() {
     let deleted_at_310 = |last_arrival: u64| {
         let mut node = run_with(&[(110, 1000)], vec![], vec![]);
         let mut outages = OutageList::with_room(16);
-        outages.push(StreamOutage { begin: Some(at(last_arrival)), end: None, ..outage(110, 1000) });
+        outages.push_outage(StreamOutage { begin: Some(at(last_arrival)), end: None, ..outage(110, 1000) });
         node.receive[0].outages = outages;
         node.ports[1].events = vec![PortEvent { until: None, ..event(PortEventKind::Deleted, 310, 310) }];
         verdict_of(node)
@@ -174,7 +174,7 @@ fn what_was_asked_for_and_is_missing_forbids_pass_and_fails_nothing() {
     let mut node = node(&[1001]);
     node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 3, dropped: 5 });
     let report = report_of(node);
-    assert_eq!(report.verdict.word(), "INCONCLUSIVE");
+    assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
     assert!(report.verdict.reasons()[0].contains("3 of 8 frames are in the file"), "{:?}", report.verdict);
 }
 
@@ -199,7 +199,7 @@ fn frames_without_a_tag_are_judged_by_their_content() {
     let contents = |hashes: std::ops::Range<u64>| {
         let mut counts = ContentCounts::default();
         for hash in hashes {
-            counts.add(hash);
+            counts.add_frame(hash);
         }
         counts
     };
@@ -228,7 +228,7 @@ fn frames_at_wrong_ports_are_told_apart_by_what_is_missing_at_the_right_one() {
     let mut node = run_with(&[(110, 119)], vec![], vec![]);
     let mut numbers = NumberRanges::default();
     for number in 110..130 {
-        numbers.add(number);
+        numbers.add_number(number);
     }
     let astray =
         |port| MisdeliveredFrames { stream: 0, port, frames: 20, to_groups: 0, numbers: numbers.clone() };
@@ -254,7 +254,8 @@ fn each_criterion_has_a_line_with_its_result() {
     };
     let facts = RunFacts { criteria: limits, ..facts() };
     let node = run_with(&[(110, 190)], vec![], vec![]);
-    let report = assemble(&facts, &plan(&["rx0"], ""), vec![node], RunOutcome::Complete { stopped: false });
+    let report =
+        assemble_report(&facts, &plan(&["rx0"], ""), vec![node], RunOutcome::Complete { stopped: false });
     let result =
         |name: &str| report.judged.iter().find(|line| line.criterion == name).map(|line| line.result);
     assert_eq!(result("loss"), Some(CriterionResult::Pass));

@@ -92,11 +92,11 @@ pub(super) fn make_room(
     }
     let held: Vec<&PeerState> =
         peers.iter().map(|peer| &*peer.state).filter(|peer| !peer.is_evicted()).collect();
-    let has_share = count_of(&held, address) < shared.connections_per_address();
+    let has_share = connection_count(&held, address) < shared.connections_per_address();
     if has_share && held.len() < shared.connections {
         return Ok(());
     }
-    let victim = idle_peer(&held, address, has_share, shared.patience_ns)
+    let victim = idle_peer(&held, address, has_share, shared.message_timeout_ns)
         .or_else(|| if has_share { peer_of_crowd(&held, address) } else { None });
     match victim {
         Some(peer) => peer.evict(),
@@ -110,9 +110,9 @@ fn idle_peer<'a>(
     held: &[&'a PeerState],
     address: IpAddr,
     has_share: bool,
-    patience_ns: u64,
+    message_timeout_ns: u64,
 ) -> Option<&'a PeerState> {
-    let idle_since_ns = clock::monotonic_ns().saturating_sub(patience_ns);
+    let idle_since_ns = clock::monotonic_ns().saturating_sub(message_timeout_ns);
     // An address beyond its share can only replace its own connections, so it cannot push out others.
     let candidates = held.iter().copied().filter(|peer| {
         let may_go = has_share || sender_network(peer.address) == sender_network(address);
@@ -124,19 +124,19 @@ fn idle_peer<'a>(
 /// Finds a connection of a network that would still have more connections than the newcomer's, for the case that all deliver. So
 /// every network finds a place for one connection, and exporters of different networks do not push each other out.
 fn peer_of_crowd<'a>(held: &[&'a PeerState], address: IpAddr) -> Option<&'a PeerState> {
-    let own = count_of(held, address) + 1;
-    let candidates = held.iter().copied().filter(|peer| count_of(held, peer.address) > own);
+    let own = connection_count(held, address) + 1;
+    let candidates = held.iter().copied().filter(|peer| connection_count(held, peer.address) > own);
     candidates.min_by_key(|peer| eviction_order(held, peer))
 }
 
 /// Orders connections for eviction: first those of the network with most connections, then those with the fewest records,
 /// then the longest idle.
 fn eviction_order(held: &[&PeerState], peer: &PeerState) -> (Reverse<usize>, bool, u64, u64) {
-    let count = Reverse(count_of(held, peer.address));
+    let count = Reverse(connection_count(held, peer.address));
     (count, peer.has_sent(), peer.delivered.count(), peer.idle_since_ns())
 }
 
-fn count_of(held: &[&PeerState], address: IpAddr) -> usize {
+fn connection_count(held: &[&PeerState], address: IpAddr) -> usize {
     let network = sender_network(address);
     held.iter().filter(|peer| sender_network(peer.address) == network).count()
 }
@@ -152,7 +152,7 @@ mod tests {
             over: AtomicBool::new(false),
             allowed: ExporterList::default(),
             connections: 8,
-            patience_ns: 3_600_000_000_000,
+            message_timeout_ns: 3_600_000_000_000,
             first_message_ns: 1,
         }
     }
@@ -171,7 +171,7 @@ mod tests {
         let state = Arc::new(PeerState::new(address, stream));
         if has_sent {
             state.note_message();
-            state.delivered.add(1);
+            state.delivered.add_records(1);
         }
         ExporterPeer { state, thread: std::thread::spawn(|| ()) }
     }
@@ -205,7 +205,7 @@ mod tests {
         assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
         peers.push(peer(30, true));
         assert_eq!(make_room(&peers, address(9), &shared()), Err(PeerDenial::Full), "those that send stay");
-        let patient = CollectorState { patience_ns: 0, ..shared() };
+        let patient = CollectorState { message_timeout_ns: 0, ..shared() };
         assert_eq!(make_room(&peers, address(9), &patient), Ok(()));
         assert!(peers[0].state.is_evicted(), "the longest silent of those that sent");
     }
@@ -216,7 +216,7 @@ mod tests {
         for peer in &peers {
             peer.state.note_message();
         }
-        peers[0].state.delivered.add(1);
+        peers[0].state.delivered.add_records(1);
         assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
         assert_eq!(
             evicted(&peers),
@@ -229,10 +229,10 @@ mod tests {
     fn few_addresses_that_deliver_keep_nobody_out() {
         // Four addresses with two connections each, all of which deliver.
         let mut peers: Vec<ExporterPeer> = (0..8).map(|number| peer(number / 2, true)).collect();
-        peers[5].state.delivered.add(9);
-        peers[6].state.delivered.add(9);
+        peers[5].state.delivered.add_records(9);
+        peers[6].state.delivered.add_records(9);
         for peer in &peers[..4] {
-            peer.state.delivered.add(20);
+            peer.state.delivered.add_records(20);
         }
         assert_eq!(make_room(&peers, address(9), &shared()), Ok(()));
         assert_eq!(evicted(&peers), [4], "the one with the fewest records");

@@ -45,7 +45,7 @@ fn exporters_from_many_addresses_do_not_choose_the_number_of_series() {
     let mut exporters: Vec<_> = (0..5_000).map(|n| exporter(n, MessageTransport::Udp, 10)).collect();
     // Forged ones that send more than those that are connected.
     exporters.extend((0..20).map(|n| exporter(10_000 + n, MessageTransport::Tcp, 1)));
-    let metrics = ledger(exporters).metrics();
+    let metrics = ledger(exporters).prometheus_text();
     let messages = samples(&metrics, "packetrig_collect_exporter_messages_total");
     assert_eq!(messages.len(), 257, "256 and the others");
     assert_eq!(messages.iter().map(|(_, messages)| messages).sum::<u64>(), 50_020, "none is forgotten");
@@ -59,7 +59,7 @@ fn exporters_from_many_addresses_do_not_choose_the_number_of_series() {
 
 #[test]
 fn few_exporters_have_no_others() {
-    let metrics = ledger((0..256).map(|n| exporter(n, MessageTransport::Udp, 1)).collect()).metrics();
+    let metrics = ledger((0..256).map(|n| exporter(n, MessageTransport::Udp, 1)).collect()).prometheus_text();
     assert_eq!(samples(&metrics, "packetrig_collect_exporter_messages_total").len(), 256);
     assert_eq!(samples(&metrics, "packetrig_collect_other_exporters"), [("", 0)]);
 }
@@ -84,12 +84,12 @@ fn numbers_that_exporters_report_saturate() {
         reported: Some(ReportedLosses { ledger: Some(huge), ..ReportedLosses::default() }),
         ..exporter(number, MessageTransport::Udp, 1)
     };
-    let balance = ledger(vec![reporting(1), reporting(2)]).balance().unwrap();
+    let balance = ledger(vec![reporting(1), reporting(2)]).packet_balance().unwrap();
     assert_eq!(balance.arrived, u64::MAX);
     let mut handed = HandedRecords::default();
     let mut record = record(1);
     (record.forward.packets, record.forward.bytes) = (u64::MAX, u64::MAX);
     (record.reverse.packets, record.reverse.bytes) = (1, 1);
-    handed.add(&[record.clone(), record]);
+    handed.add_records(&[record.clone(), record]);
     assert_eq!((handed.records, handed.packets, handed.bytes), (2, u64::MAX, u64::MAX));
 }

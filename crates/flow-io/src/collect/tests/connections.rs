@@ -5,23 +5,23 @@ use super::*;
 #[test]
 fn silent_connections_keep_nobody_out() {
     let collecting = start(&[format!("tcp://{LOCAL}")], &[], None);
-    let address = collecting.bound()[0].address;
-    let reading = collecting.reading();
+    let address = collecting.bound_addresses()[0].address;
+    let reading = collecting.ledger_reader();
     let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
     let accepted = || {
-        let intake = reading.ledger().intake.remove(0);
+        let intake = reading.read_ledger().intake.remove(0);
         intake.connections + intake.refused + intake.address_full
     };
     wait(|| accepted() == 200);
-    let target = collecting.bound()[0].to_string().parse().unwrap();
+    let target = collecting.bound_addresses()[0].to_string().parse().unwrap();
     assert_eq!(export(target, IPFIX, 500, None).sent.records, 500);
-    wait(|| reading.ledger().total.records == 500);
+    wait(|| reading.read_ledger().total.records == 500);
     wait(|| {
-        let intake = &reading.ledger().intake[0];
+        let intake = &reading.read_ledger().intake[0];
         intake.open <= 16 && intake.made_room >= 64
     });
-    let (ledger, _) = collecting.stop().unwrap();
-    assert!(ledger.metrics().contains(",cause=\"made_room\"} "), "{}", ledger.metrics());
+    let (ledger, _) = collecting.stop_and_join().unwrap();
+    assert!(ledger.prometheus_text().contains(",cause=\"made_room\"} "), "{}", ledger.prometheus_text());
     drop(silent);
 }
 
@@ -30,23 +30,23 @@ fn connections_that_hold_something_else_or_nothing_are_closed() {
     // The time limit is short in this test only: on a busy machine a good sender may pause for as long.
     let options = CollectOptions {
         listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
-        patience: Nanos::from_millis(300),
+        message_timeout: Nanos::from_millis(300),
         ..CollectOptions::default()
     };
-    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
-    let address = collecting.bound()[0].address;
+    let collecting = RunningCollector::start_listening(&options, KeptRecords::default()).unwrap();
+    let address = collecting.bound_addresses()[0].address;
     let mut other = TcpStream::connect(address).unwrap();
     other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     let mut slow = TcpStream::connect(address).unwrap();
     slow.write_all(&[0, 10, 0, 60, 1]).unwrap();
-    let reading = collecting.reading();
+    let reading = collecting.ledger_reader();
     wait(|| {
-        let intake = &reading.ledger().intake[0];
+        let intake = &reading.read_ledger().intake[0];
         (intake.broken, intake.slow, intake.open) == (1, 1, 0)
     });
     let silent = TcpStream::connect(address).unwrap();
-    wait(|| reading.ledger().intake[0].open == 1);
-    let (ledger, _) = collecting.stop().unwrap();
+    wait(|| reading.read_ledger().intake[0].open == 1);
+    let (ledger, _) = collecting.stop_and_join().unwrap();
     assert_eq!((ledger.intake[0].connections, ledger.intake[0].open), (3, 0));
     drop(silent);
 }
@@ -55,25 +55,25 @@ fn connections_that_hold_something_else_or_nothing_are_closed() {
 fn a_connection_without_a_message_is_closed_in_time_and_one_that_sent_stays() {
     let options = CollectOptions {
         listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
-        patience: Nanos::from_millis(100),
+        message_timeout: Nanos::from_millis(100),
         first_message: Nanos::from_millis(200),
         ..CollectOptions::default()
     };
-    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
-    let address = collecting.bound()[0].address;
+    let collecting = RunningCollector::start_listening(&options, KeptRecords::default()).unwrap();
+    let address = collecting.bound_addresses()[0].address;
     let mut sent = TcpStream::connect(address).unwrap();
     sent.write_all(&[&[0, 10, 0, 20][..], &[0; 16]].concat()).unwrap();
     let silent = TcpStream::connect(address).unwrap();
-    let reading = collecting.reading();
+    let reading = collecting.ledger_reader();
     // A connection is counted as silent first, and as no longer open once it is shut down.
     wait(|| {
-        let intake = &reading.ledger().intake[0];
+        let intake = &reading.read_ledger().intake[0];
         (intake.silent, intake.open) == (1, 1)
     });
-    let intake = reading.ledger().intake.remove(0);
+    let intake = reading.read_ledger().intake.remove(0);
     assert_eq!((intake.connections, intake.open, intake.slow), (2, 1, 0));
     drop((sent, silent));
-    collecting.stop().unwrap();
+    collecting.stop_and_join().unwrap();
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn an_address_whose_connections_all_send_gets_no_more_than_its_share() {
         connections: 8,
         ..CollectOptions::default()
     };
-    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
-    let reading = collecting.reading();
+    let collecting = RunningCollector::start_listening(&options, KeptRecords::default()).unwrap();
+    let reading = collecting.ledger_reader();
     // A connection with messages only gives way, so these have a record.
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("one.ipfix");
@@ -92,15 +92,15 @@ fn an_address_whose_connections_all_send_gets_no_more_than_its_share() {
     let message = std::fs::read(file).unwrap();
     let mut open = Vec::new();
     for records in 1..=2 {
-        let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
+        let mut stream = TcpStream::connect(collecting.bound_addresses()[0].address).unwrap();
         stream.write_all(&message).unwrap();
-        wait(|| reading.ledger().total.records == records);
+        wait(|| reading.read_ledger().total.records == records);
         open.push(stream);
     }
-    open.push(TcpStream::connect(collecting.bound()[0].address).unwrap());
-    wait(|| reading.ledger().intake[0].address_full == 1);
-    assert_eq!(reading.ledger().intake[0].open, 2);
-    collecting.stop().unwrap();
+    open.push(TcpStream::connect(collecting.bound_addresses()[0].address).unwrap());
+    wait(|| reading.read_ledger().intake[0].address_full == 1);
+    assert_eq!(reading.read_ledger().intake[0].open, 2);
+    collecting.stop_and_join().unwrap();
 }
 
 #[test]
@@ -110,11 +110,11 @@ fn a_handshake_that_drips_ends_in_time() {
     let options = CollectOptions {
         listen: vec![format!("tls://{LOCAL}").parse().unwrap()],
         tls: Some(identity(directory.path())),
-        patience: Nanos::from_secs(1),
+        message_timeout: Nanos::from_secs(1),
         ..CollectOptions::default()
     };
-    let collecting = RunningCollector::start(&options, KeptRecords::default()).unwrap();
-    let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
+    let collecting = RunningCollector::start_listening(&options, KeptRecords::default()).unwrap();
+    let mut stream = TcpStream::connect(collecting.bound_addresses()[0].address).unwrap();
     // The head of a handshake record of 16 KiB, then a byte now and then: 5 minutes of it.
     stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc]).unwrap();
     let mut dripped = 0;
@@ -123,6 +123,6 @@ fn a_handshake_that_drips_ends_in_time() {
         std::thread::sleep(Duration::from_millis(20));
     }
     assert!(dripped < 8_000, "it was open until {dripped} bytes had come");
-    let (ledger, _) = collecting.stop().unwrap();
+    let (ledger, _) = collecting.stop_and_join().unwrap();
     assert_eq!((ledger.intake[0].refused, ledger.intake[0].open), (1, 0));
 }

@@ -1,10 +1,10 @@
 use super::*;
-use crate::SharedPatience;
+use crate::BackpressurePolicy;
+use crate::backpressure::OutputQueue;
 use crate::export::accounts::{BatchContent, TargetAccount};
 use crate::export::dispatch::HandedBatch;
 use crate::export::outbox::{self, BATCH_BYTES, WorkerOutbox};
 use crate::group::GroupStatus;
-use crate::patience::OutputQueue;
 use crossbeam_channel::{Receiver, bounded};
 use packetrig_flow::FlowRecord;
 use packetrig_flow::group::RoleChange;
@@ -17,7 +17,7 @@ const FOREVER: MonoTime = MonoTime::from_nanos(u64::MAX);
 /// A gate with one worker and one target, which the test simulates.
 struct GateRig {
     gate: ExportGate,
-    seat: GroupSeat,
+    seat: GroupRoleHandle,
     dispatcher: Dispatcher,
     outbox: WorkerOutbox,
     handed: Receiver<HandedBatch>,
@@ -30,16 +30,16 @@ impl GateRig {
     }
 
     fn with(keep_bytes: usize, content: BatchContent) -> Self {
-        let seat = GroupSeat::new(GroupStatus::of_standby("g", 1, MeterCoverage::since(0)));
-        let (queue, inlet) = outbox::queue(16 * BATCH_BYTES, &SharedPatience::default());
+        let seat = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
+        let (queue, inlet) = outbox::open_queue(16 * BATCH_BYTES, &BackpressurePolicy::default());
         let (room, handed) = bounded(32);
         let account = inlet.accounts.add_target("target".into(), content);
-        let backlogs = vec![OutputQueue::new(room, &inlet.patience)];
+        let backlogs = vec![OutputQueue::new(room, &inlet.backpressure)];
         Self {
             gate: ExportGate::new(&seat, keep_bytes, Nanos::ZERO),
             seat,
             dispatcher: Dispatcher::new(inlet, backlogs, Nanos::from_millis(50)),
-            outbox: queue.outbox(),
+            outbox: queue.make_outbox(),
             handed,
             account,
         }
@@ -47,16 +47,16 @@ impl GateRig {
 
     /// A record leaves the table at this time.
     fn keep(&mut self, at_ns: u64) {
-        self.outbox.record(&FlowRecord::default());
-        self.outbox.flush();
+        self.outbox.add_record(&FlowRecord::default());
+        self.outbox.flush_batches();
         let batch = self.dispatcher.batches().recv().unwrap();
-        self.gate.kept.push(at_ns, batch);
-        self.gate.look(&self.dispatcher);
+        self.gate.kept.push_batch(at_ns, batch);
+        self.gate.poll_once(&self.dispatcher);
     }
 
     fn change(&mut self, change: RoleChange, watermark: Option<u64>) {
-        self.seat.publish(Some(change), watermark, FOREVER);
-        self.gate.look(&self.dispatcher);
+        self.seat.publish_role(Some(change), watermark, FOREVER);
+        self.gate.poll_once(&self.dispatcher);
     }
 
     fn become_active(&mut self, replay_from_ns: u64) {
@@ -67,7 +67,7 @@ impl GateRig {
     fn send_all(&self) -> usize {
         let batches: Vec<HandedBatch> = self.handed.try_iter().collect();
         for handed in &batches {
-            self.account.sent(handed.batch.carried(), 0, 0);
+            self.account.count_sent(handed.batch.carried_records(), 0, 0);
         }
         batches.len()
     }
@@ -84,15 +84,15 @@ fn a_standby_keeps_what_the_active_meter_may_not_have_exported_and_a_takeover_ha
         rig.keep(seconds(at));
     }
     assert!(rig.handed.is_empty());
-    rig.seat.publish(None, Some(seconds(17)), MonoTime::default());
-    rig.gate.look(&rig.dispatcher);
-    assert_eq!(rig.account.counts().left_to_others.records, 3);
+    rig.seat.publish_role(None, Some(seconds(17)), MonoTime::default());
+    rig.gate.poll_once(&rig.dispatcher);
+    assert_eq!(rig.account.export_counts().left_to_others.records, 3);
     rig.become_active(seconds(20));
-    assert_eq!(rig.account.counts().left_to_others.records, 6);
+    assert_eq!(rig.account.export_counts().left_to_others.records, 6);
     assert_eq!((rig.send_all(), rig.gate.kept.is_empty()), (4, true));
     rig.keep(seconds(21));
     assert_eq!(rig.send_all(), 1);
-    let counts = rig.account.counts();
+    let counts = rig.account.export_counts();
     assert_eq!((counts.sent.records, counts.offered.records, counts.waiting.records), (5, 11, 0));
 }
 
@@ -102,7 +102,7 @@ fn what_does_not_fit_is_dropped_oldest_first_and_counted() {
     for at in 10..30 {
         rig.keep(seconds(at));
     }
-    let dropped = rig.account.counts().queue_dropped.records;
+    let dropped = rig.account.export_counts().queue_dropped.records;
     assert!((10..20).contains(&dropped), "{dropped}");
     rig.become_active(0);
     assert_eq!(rig.send_all() as u64, 20 - dropped);
@@ -113,21 +113,21 @@ fn the_watermark_is_what_all_targets_have() {
     let mut rig = GateRig::new(1 << 20);
     rig.become_active(0);
     rig.keep(seconds(10));
-    rig.outbox.settle(WorkerProgress {
+    rig.outbox.report_progress(WorkerProgress {
         settled_ns: seconds(11),
         packets: 5,
         ring_dropped: 0,
         ..WorkerProgress::default()
     });
-    rig.gate.look(&rig.dispatcher);
+    rig.gate.poll_once(&rig.dispatcher);
     let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
     assert_eq!(watermark(&rig), Some(0), "nothing was settled at the takeover");
-    rig.gate.look(&rig.dispatcher);
+    rig.gate.poll_once(&rig.dispatcher);
     assert_eq!(watermark(&rig), Some(0));
     assert_eq!(rig.send_all(), 1);
     // The first watermark was taken before the batch was sent.
     for _ in 0..2 {
-        rig.gate.look(&rig.dispatcher);
+        rig.gate.poll_once(&rig.dispatcher);
     }
     assert_eq!(watermark(&rig), Some(seconds(11)));
     assert_eq!(rig.seat.inputs().seen_packets, 5);
@@ -140,22 +140,22 @@ fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
     rig.keep(seconds(10));
     assert!(rig.seat.inputs().can_export);
     let handed = rig.handed.recv().unwrap();
-    rig.account.refused(handed.batch.carried());
-    rig.outbox.settle(WorkerProgress {
+    rig.account.count_refused(handed.batch.carried_records());
+    rig.outbox.report_progress(WorkerProgress {
         settled_ns: seconds(11),
         packets: 5,
         ring_dropped: 0,
         ..WorkerProgress::default()
     });
-    rig.gate.look(&rig.dispatcher);
-    rig.gate.look(&rig.dispatcher);
+    rig.gate.poll_once(&rig.dispatcher);
+    rig.gate.poll_once(&rig.dispatcher);
     assert_eq!(rig.seat.inputs().exported, Some((TERM, 0)));
     assert!(!rig.seat.inputs().can_export);
     // A new term starts without the loss.
     rig.change(RoleChange::BecameStandby { active: Some(2) }, Some(0));
     let term = GroupTerm { count: 3, meter: 1 };
     rig.change(RoleChange::BecameActive { term, replay_from_ns: 0 }, None);
-    rig.gate.look(&rig.dispatcher);
+    rig.gate.poll_once(&rig.dispatcher);
     assert_eq!(rig.seat.inputs().exported, Some((term, seconds(11))));
 }
 
@@ -163,30 +163,30 @@ fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
 fn lost_packets_and_a_cut_copy_make_records_incomplete() {
     let mut rig = GateRig::new(1 << 20);
     await_ready(&mut rig);
-    rig.outbox.settle(WorkerProgress {
+    rig.outbox.report_progress(WorkerProgress {
         settled_ns: 1,
         packets: 5,
         ring_dropped: 3,
         ..WorkerProgress::default()
     });
-    rig.gate.look(&rig.dispatcher);
+    rig.gate.poll_once(&rig.dispatcher);
     let coverage = rig.seat.coverage();
     assert!(coverage.complete_from_ns.is_none() && coverage.seen_since_ns > 0);
     // Coverage stays incomplete while a flow is strange.
     let progress = WorkerProgress { settled_ns: 1, packets: 5, ring_dropped: 3, strange_flows: 1 };
-    rig.outbox.settle(progress);
+    rig.outbox.report_progress(progress);
     for _ in 0..60 {
-        rig.gate.look(&rig.dispatcher);
+        rig.gate.poll_once(&rig.dispatcher);
         clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
     }
     assert!(rig.seat.coverage().complete_from_ns.is_none());
-    rig.outbox.settle(WorkerProgress { strange_flows: 0, ..progress });
+    rig.outbox.report_progress(WorkerProgress { strange_flows: 0, ..progress });
     await_ready(&mut rig);
 }
 
 fn await_ready(rig: &mut GateRig) {
     while rig.seat.coverage().complete_from_ns.is_none() {
-        rig.gate.look(&rig.dispatcher);
+        rig.gate.poll_once(&rig.dispatcher);
         clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
     }
 }
@@ -197,10 +197,10 @@ fn at_its_end_a_standby_leaves_to_the_active_meter_what_that_one_outlives() {
         let mut rig = GateRig::new(1 << 20);
         rig.keep(clock::wall_clock_ns());
         let watermark = if is_alive { clock::wall_clock_ns() + seconds(60) } else { 7 };
-        rig.seat.publish(None, Some(watermark.min(seconds(4) + 1)), MonoTime::default());
-        rig.seat.publish(None, Some(watermark), MonoTime::default());
-        rig.gate.finish(&rig.dispatcher);
-        let counts = rig.account.counts();
+        rig.seat.publish_role(None, Some(watermark.min(seconds(4) + 1)), MonoTime::default());
+        rig.seat.publish_role(None, Some(watermark), MonoTime::default());
+        rig.gate.finish_export(&rig.dispatcher);
+        let counts = rig.account.export_counts();
         assert_eq!((counts.left_to_others.records, counts.queue_dropped.records), (left, dropped));
     }
 }
@@ -208,12 +208,12 @@ fn at_its_end_a_standby_leaves_to_the_active_meter_what_that_one_outlives() {
 #[test]
 fn a_batch_of_a_standby_is_small() {
     let mut rig = GateRig::new(1 << 20);
-    rig.outbox.record(&FlowRecord::default());
-    rig.outbox.flush();
+    rig.outbox.add_record(&FlowRecord::default());
+    rig.outbox.flush_batches();
     let WorkerBatch::Records(records) = rig.dispatcher.batches().recv().unwrap() else { panic!("records") };
     assert!(records.capacity() > 1);
-    rig.gate.kept.push(1, WorkerBatch::Records(records));
-    let Some(WorkerBatch::Records(records)) = rig.gate.kept.pop() else { panic!("records") };
+    rig.gate.kept.push_batch(1, WorkerBatch::Records(records));
+    let Some(WorkerBatch::Records(records)) = rig.gate.kept.pop_oldest() else { panic!("records") };
     assert_eq!(records.capacity(), 1);
 }
 
@@ -221,31 +221,31 @@ fn a_batch_of_a_standby_is_small() {
 fn packets_of_sim_are_kept_until_the_active_meter_has_sent_them() {
     let mut rig = GateRig::with(1 << 20, BatchContent::Sim);
     for at in 10..20 {
-        rig.outbox.event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });
-        rig.outbox.flush();
+        rig.outbox.add_event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });
+        rig.outbox.flush_batches();
         let batch = rig.dispatcher.batches().recv().unwrap();
-        rig.gate.kept.push(seconds(at), batch);
+        rig.gate.kept.push_batch(seconds(at), batch);
     }
-    rig.seat.publish(None, Some(seconds(17)), MonoTime::default());
-    rig.gate.look(&rig.dispatcher);
+    rig.seat.publish_role(None, Some(seconds(17)), MonoTime::default());
+    rig.gate.poll_once(&rig.dispatcher);
     assert!(rig.handed.is_empty() && !rig.outbox.has_taken_over());
-    assert_eq!(rig.account.counts().left_to_others.packets, 3);
+    assert_eq!(rig.account.export_counts().left_to_others.packets, 3);
     rig.become_active(seconds(20));
     assert!(rig.outbox.has_taken_over(), "the worker is to tell of the flows that go on");
     assert!(!rig.outbox.has_taken_over());
-    assert_eq!(rig.account.counts().left_to_others.packets, 6);
-    rig.outbox.settle(WorkerProgress {
+    assert_eq!(rig.account.export_counts().left_to_others.packets, 6);
+    rig.outbox.report_progress(WorkerProgress {
         settled_ns: seconds(21),
         packets: 10,
         ring_dropped: 0,
         ..WorkerProgress::default()
     });
-    rig.gate.look(&rig.dispatcher);
+    rig.gate.poll_once(&rig.dispatcher);
     let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
     assert_eq!(watermark(&rig), None, "nothing has reached the target");
     assert_eq!(rig.send_all(), 4);
     for _ in 0..3 {
-        rig.gate.look(&rig.dispatcher);
+        rig.gate.poll_once(&rig.dispatcher);
     }
     assert_eq!(watermark(&rig), Some(seconds(21)));
 }
@@ -255,13 +255,13 @@ fn packets_of_sim_are_kept_until_the_active_meter_has_sent_them() {
 fn what_a_standby_keeps_of_sim_has_a_bound() {
     let mut rig = GateRig::with(10 * size_of::<SimEvent>(), BatchContent::Sim);
     for at in 10..40 {
-        rig.outbox.event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });
-        rig.outbox.flush();
+        rig.outbox.add_event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });
+        rig.outbox.flush_batches();
         let batch = rig.dispatcher.batches().recv().unwrap();
-        rig.gate.kept.push(seconds(at), batch);
-        rig.gate.look(&rig.dispatcher);
+        rig.gate.kept.push_batch(seconds(at), batch);
+        rig.gate.poll_once(&rig.dispatcher);
     }
-    assert_eq!(rig.account.counts().queue_dropped.packets, 20);
+    assert_eq!(rig.account.export_counts().queue_dropped.packets, 20);
     rig.become_active(0);
     assert_eq!(rig.send_all(), 10);
 }

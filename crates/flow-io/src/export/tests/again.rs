@@ -4,7 +4,7 @@ use super::super::accounts::BatchContent;
 use super::super::dispatch::HandedBatch;
 use super::*;
 use crate::batch::WorkerBatch;
-use crate::group::{GroupSeat, GroupStatus};
+use crate::group::{GroupRoleHandle, GroupStatus};
 use packetrig_flow::group::{GroupTerm, RoleChange};
 use packetrig_units::MonoTime;
 use std::net::TcpStream;
@@ -32,38 +32,38 @@ fn a_standby_sends_again_what_a_collector_had_before_it_was_killed() {
     let accounts = TargetAccounts::default();
     let account = accounts.add_target("target".into(), BatchContent::Records);
     let transport = open_transport(&options, &options.destinations[0]).unwrap();
-    let last_offer = LastOffer::none();
+    let last_offer = LastOffer::not_yet_made();
     let deadline = SendDeadline {
         last_offer: last_offer.clone(),
         linger: options.linger,
-        patience: SharedPatience::default(),
-        progress: OutputProgress::new(transport.reach()),
+        backpressure: BackpressurePolicy::default(),
+        progress: OutputProgress::new(transport.initial_reach()),
     };
-    let seat = GroupSeat::new(GroupStatus::of_standby("g", 1, MeterCoverage::since(0)));
+    let seat = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
     let change = RoleChange::BecameActive { term: GroupTerm { count: 1, meter: 1 }, replay_from_ns: 0 };
-    seat.publish(Some(change), None, MonoTime::from_nanos(u64::MAX));
+    seat.publish_role(Some(change), None, MonoTime::from_nanos(u64::MAX));
     let (give, batches) = bounded(1);
     let sender = TargetSender::new(
-        encoder(&options, &options.destinations[0], false),
-        EncoderOutput::new(transport, account, deadline, written(&options)),
+        build_encoder(&options, &options.destinations[0], false),
+        EncoderOutput::new(transport, account, deadline, new_written_messages(&options)),
         TargetBacklog::new(batches, Some(seat.clone())),
         Arc::new(MeterLedger::default),
     );
-    let sender = std::thread::spawn(|| sender.run());
+    let sender = std::thread::spawn(|| sender.run_until_closed());
     let mut killed = listener.accept().unwrap().0;
     let mut marked = FlowRecord { history: Some(Box::default()), ..record(0) };
     marked.forward.packets = MARK;
     give.send(HandedBatch { at_ns: 1, batch: Arc::new(WorkerBatch::Records(vec![marked])) }).unwrap();
     await_record(&mut killed);
     // The record must be acknowledged before the role changes: later it would be another meter's.
-    while accounts.total().sent.records == 0 {
+    while accounts.total_counts().sent.records == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    seat.publish(Some(RoleChange::BecameStandby { active: Some(2) }), Some(2), MonoTime::default());
+    seat.publish_role(Some(RoleChange::BecameStandby { active: Some(2) }), Some(2), MonoTime::default());
     drop(killed);
     await_record(&mut listener.accept().unwrap().0);
     drop(give);
-    last_offer.note(clock::monotonic_ns());
+    last_offer.start_countdown(clock::monotonic_ns());
     sender.join().unwrap();
-    assert_eq!(accounts.total().sent.records, 1, "it counts once");
+    assert_eq!(accounts.total_counts().sent.records, 1, "it counts once");
 }

@@ -104,14 +104,14 @@ impl TlsCase<'_> {
         let linger = if self.works { LONG_LINGER } else { Nanos::from_millis(1500) };
         let plain = to(&[(format!("tls://localhost:{port}"), IPFIX)]);
         let options = MeterExport { tls: Some(files), linger, ..plain };
-        let (queue, incoming) = queue(QUEUE, &SharedPatience::default());
-        let exporting = spawn(&options, incoming, MeterLedger::default).unwrap();
-        let watch = exporting.watch();
-        let mut outbox = queue.outbox();
+        let (queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
+        let exporting = spawn_export(&options, incoming, MeterLedger::default).unwrap();
+        let watch = exporting.watch_counts();
+        let mut outbox = queue.make_outbox();
         drop(queue);
-        (0..500).for_each(|n| outbox.record(&record(n)));
+        (0..500).for_each(|n| outbox.add_record(&record(n)));
         drop(outbox);
-        let (counts, _) = exporting.join();
+        let (counts, _) = exporting.join_threads();
         drop(std::net::TcpStream::connect(("127.0.0.1", port)));
         let received = thread.join().unwrap();
         if self.works {
@@ -122,7 +122,7 @@ impl TlsCase<'_> {
             assert_balanced(&counts);
             // Also if it is the collector that refuses: in TLS 1.3 that comes after the handshake.
             assert_eq!((counts.sent.records, counts.refused.records), (0, 500));
-            let lines = watch.targets()[0].loss_lines();
+            let lines = watch.output_reports()[0].loss_lines();
             let named = if self.shown.is_some() { "certificate " } else { "(CN=server, SHA-256 " };
             assert!(lines.len() == 1 && lines[0].contains(named), "{lines:?}");
         }

@@ -13,14 +13,14 @@ pub(crate) struct FileSink {
 }
 
 impl FileSink {
-    pub(super) fn create(path: &Path) -> Result<Self, Error> {
-        let file = packetrig_sys::private_files::create(path)
+    pub(super) fn create_file(path: &Path) -> Result<Self, Error> {
+        let file = packetrig_sys::private_files::create_file(path)
             .map_err(|source| Error::Target { target: format!("file:{}", path.display()), source })?;
         Ok(Self { file, length: 0 })
     }
 
     /// Appends a message. A part that a full disk took is cut off again, so that messages after it can be read.
-    pub(super) fn append(&mut self, message: &[u8]) -> Result<(), UntakenMessage> {
+    pub(super) fn append_message(&mut self, message: &[u8]) -> Result<(), UntakenMessage> {
         let Err(error) = self.file.write_all(message) else {
             self.length += message.len() as u64;
             return Ok(());

@@ -68,17 +68,17 @@ impl Write for CountedSocket {
 }
 
 impl CollectorStream {
-    pub(super) const fn plain(place: HostPort) -> Self {
+    pub(super) const fn new_plain(place: HostPort) -> Self {
         Self { place, encryption: None, connection: None, pause_ns: 0, next_ns: 0, failure: None }
     }
 
-    pub(super) fn encrypted(place: HostPort, files: &TlsFiles) -> Result<Self, Error> {
+    pub(super) fn new_encrypted(place: HostPort, files: &TlsFiles) -> Result<Self, Error> {
         let encryption = Some(CollectorEncryption::new(&place, files)?);
-        Ok(Self { encryption, ..Self::plain(place) })
+        Ok(Self { encryption, ..Self::new_plain(place) })
     }
 
     /// Connects if there is no connection and the pause is over; returns whether there is one.
-    pub(super) fn connect(&mut self, end_ns: u64) -> bool {
+    pub(super) fn ensure_connected(&mut self, end_ns: u64) -> bool {
         if self.connection.is_some() {
             return true;
         }
@@ -89,7 +89,7 @@ impl CollectorStream {
         self.connection = match self.try_connect(end_ns) {
             Ok(connection) => Some(connection),
             Err(error) => {
-                self.failure = Some(self.describe(&error));
+                self.failure = Some(self.describe_failure(&error));
                 None
             }
         };
@@ -108,7 +108,7 @@ impl CollectorStream {
     }
 
     /// Describes the error of an attempt to connect, with the certificate if that was refused.
-    fn describe(&self, error: &io::Error) -> String {
+    fn describe_failure(&self, error: &io::Error) -> String {
         let of_certificate = self.encryption.as_ref().and_then(CollectorEncryption::take_refusal);
         format!("cannot connect: {}", of_certificate.unwrap_or_else(|| error.to_string()))
     }
@@ -153,10 +153,16 @@ impl CollectorStream {
         Ok(StreamConnection::Encrypted(Box::new(stream)))
     }
 
-    pub(super) fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> Result<(), UntakenMessage> {
+    pub(super) fn send_message(
+        &mut self,
+        message: &[u8],
+        deadline: &SendDeadline,
+    ) -> Result<(), UntakenMessage> {
         let sent = match &mut self.connection {
             None => return Err(UntakenMessage::Gone(ErrorKind::NotConnected.into())),
-            Some(connection) => connection.check_open().and_then(|()| connection.send(message, deadline)),
+            Some(connection) => {
+                connection.check_open().and_then(|()| connection.write_message(message, deadline))
+            }
         };
         // After any error the connection is given up: the collector may have got a part of the message, and the stream does not mark
         // where the next one begins.
@@ -174,27 +180,27 @@ impl CollectorStream {
     }
 
     /// Bytes that were written to this connection.
-    pub(super) fn written(&self) -> u64 {
-        self.connection.as_ref().map_or(0, |connection| connection.counted().written)
+    pub(super) fn written_bytes(&self) -> u64 {
+        self.connection.as_ref().map_or(0, |connection| connection.counted_socket().written)
     }
 
     /// Written bytes that the collector's machine has acknowledged.
-    pub(super) fn acknowledged(&self) -> u64 {
+    pub(super) fn acknowledged_bytes(&self) -> u64 {
         let Some(connection) = &self.connection else { return 0 };
-        let CountedSocket { socket, written } = connection.counted();
+        let CountedSocket { socket, written } = connection.counted_socket();
         // If the kernel cannot tell, nothing counts as acknowledged: a repeated record costs bytes, a missing one is a wrong result.
-        tcp::unacknowledged(socket).map_or(0, |waiting| written.saturating_sub(waiting))
+        tcp::unacknowledged_bytes(socket).map_or(0, |waiting| written.saturating_sub(waiting))
     }
 
-    pub(super) fn close(&mut self) {
+    pub(super) fn close_connection(&mut self) {
         if let Some(mut connection) = self.connection.take() {
-            connection.close();
+            connection.close_gracefully();
         }
     }
 }
 
 impl StreamConnection {
-    fn counted(&self) -> &CountedSocket {
+    fn counted_socket(&self) -> &CountedSocket {
         match self {
             Self::Plain(socket) => socket,
             Self::Encrypted(stream) => &stream.sock,
@@ -204,9 +210,9 @@ impl StreamConnection {
     /// Reads and discards data from the collector. A closed connection is an error.
     fn check_open(&mut self) -> io::Result<()> {
         // Non-blocking only for this read: a read timeout would delay each message.
-        self.counted().socket.set_nonblocking(true)?;
+        self.counted_socket().socket.set_nonblocking(true)?;
         let received = self.read_some();
-        self.counted().socket.set_nonblocking(false)?;
+        self.counted_socket().socket.set_nonblocking(false)?;
         match received {
             Ok(0) => Err(ErrorKind::ConnectionAborted.into()),
             Ok(_) => Ok(()),
@@ -224,7 +230,7 @@ impl StreamConnection {
     }
 
     /// Writes the whole message. Gives up at the deadline, which moves while the collector takes data.
-    fn send(&mut self, message: &[u8], deadline: &SendDeadline) -> io::Result<()> {
+    fn write_message(&mut self, message: &[u8], deadline: &SendDeadline) -> io::Result<()> {
         let mut rest = message;
         while !rest.is_empty() {
             match self.writer().write(rest) {
@@ -253,13 +259,13 @@ impl StreamConnection {
     }
 
     /// Closes in order: the collector reads all that was sent and then the end of the stream.
-    fn close(&mut self) {
+    fn close_gracefully(&mut self) {
         if let Self::Encrypted(stream) = self {
             stream.conn.send_close_notify();
             // Fails only if the collector has gone, as the shutdown below: then there is no connection to close.
             drop(stream.flush());
         }
-        drop(self.counted().socket.shutdown(Shutdown::Write));
+        drop(self.counted_socket().socket.shutdown(Shutdown::Write));
     }
 }
 

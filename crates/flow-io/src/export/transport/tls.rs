@@ -2,7 +2,7 @@
 
 use super::super::target::HostPort;
 use super::super::{Error, TlsFiles};
-use crate::certificate::{CollectorVerifier, name_of};
+use crate::certificate::{CollectorVerifier, describe_certificate};
 use rustls::client::WebPkiServerVerifier;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -29,15 +29,15 @@ impl CollectorEncryption {
             ))
         })?;
         // Only the given authorities, not the system's: a collector is usually private.
-        let trusted = certificates(&files.authorities)?;
+        let trusted = read_certificates(&files.authorities)?;
         let mut roots = RootCertStore::empty();
         for authority in &trusted {
-            roots.add(authority.clone()).map_err(|error| unreadable(&files.authorities, &error))?;
+            roots.add(authority.clone()).map_err(|error| unreadable_file(&files.authorities, &error))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
-            .map_err(|error| unreadable(&files.authorities, &error))?;
+            .map_err(|error| unreadable_file(&files.authorities, &error))?;
         let verifier = Arc::new(CollectorVerifier::new(usual, &files.authorities, &trusted));
         let builder = ClientConfig::builder_with_provider(provider);
         let builder =
@@ -48,11 +48,13 @@ impl CollectorEncryption {
         let config = match &files.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
-                let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable(key, &error))?;
-                let chain = certificates(certificate)?;
-                own = chain.first().map(|first| format!("{} {}", certificate.display(), name_of(first)));
+                let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable_file(key, &error))?;
+                let chain = read_certificates(certificate)?;
+                own = chain
+                    .first()
+                    .map(|first| format!("{} {}", certificate.display(), describe_certificate(first)));
                 // Fails if the key does not belong to the certificate.
-                builder.with_client_auth_cert(chain, read).map_err(|error| unreadable(key, &error))?
+                builder.with_client_auth_cert(chain, read).map_err(|error| unreadable_file(key, &error))?
             }
         };
         Ok(Self { config: Arc::new(config), name, verifier, own })
@@ -64,15 +66,15 @@ impl CollectorEncryption {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     match read {
-        Ok(read) if read.is_empty() => Err(unreadable(path, &"the file contains no certificate")),
+        Ok(read) if read.is_empty() => Err(unreadable_file(path, &"the file contains no certificate")),
         Ok(read) => Ok(read),
-        Err(error) => Err(unreadable(path, &error)),
+        Err(error) => Err(unreadable_file(path, &error)),
     }
 }
 
-fn unreadable(path: &Path, reason: &dyn std::fmt::Display) -> Error {
+fn unreadable_file(path: &Path, reason: &dyn std::fmt::Display) -> Error {
     Error::Tls(format!("{}: {reason}", path.display()))
 }

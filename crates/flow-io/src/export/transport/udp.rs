@@ -14,11 +14,12 @@ pub(crate) struct UdpSender {
 }
 
 impl UdpSender {
-    pub(super) fn open(place: &HostPort) -> Result<Self, Error> {
-        Self::connect(place).map_err(|source| Error::Target { target: format!("udp://{place}"), source })
+    pub(super) fn open_socket(place: &HostPort) -> Result<Self, Error> {
+        Self::connect_socket(place)
+            .map_err(|source| Error::Target { target: format!("udp://{place}"), source })
     }
 
-    fn connect(place: &HostPort) -> std::io::Result<Self> {
+    fn connect_socket(place: &HostPort) -> std::io::Result<Self> {
         let mut found = (place.host.as_str(), place.port).to_socket_addrs()?;
         let address = found.next().ok_or_else(|| std::io::Error::other("the name has no address"))?;
         // The socket must have the collector's address family.
@@ -36,7 +37,7 @@ impl UdpSender {
         self.v6
     }
 
-    pub(super) fn send(&self, message: &[u8]) -> Result<(), UntakenMessage> {
+    pub(super) fn send_datagram(&self, message: &[u8]) -> Result<(), UntakenMessage> {
         self.socket.send(message).map(|_| ()).map_err(UntakenMessage::Refused)
     }
 

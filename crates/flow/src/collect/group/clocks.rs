@@ -42,21 +42,21 @@ struct ClockSamples {
 
 impl MeterClocks {
     /// Converts a time of a meter to common time. Without a known offset it stays the same.
-    pub(super) fn common(&self, meter: u32, at_ns: u64) -> u64 {
+    pub(super) fn to_common_time(&self, meter: u32, at_ns: u64) -> u64 {
         at_ns.saturating_add_signed(self.ahead_of_common(meter).unwrap_or(0).saturating_neg())
     }
 
     /// Returns whether the offset of a meter's clock from common time is known.
-    pub(super) fn knows(&self, meter: u32) -> bool {
+    pub(super) fn knows_clock(&self, meter: u32) -> bool {
         self.ahead_of_common(meter).is_some()
     }
 
     fn ahead_of_common(&self, meter: u32) -> Option<i64> {
-        if self.reference == Some(meter) { Some(0) } else { self.ahead.get(&meter)?.middle() }
+        if self.reference == Some(meter) { Some(0) } else { self.ahead.get(&meter)?.median_offset() }
     }
 
     /// Records that a meter follows a flow since a time, and whether the flow was already running then.
-    pub(super) fn hear(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
+    pub(super) fn note_meter(&mut self, meter: u32, since_ns: u64, is_strange: bool, now_ns: u64) {
         if self.sight.len() == METERS && !self.sight.contains_key(&meter) {
             return;
         }
@@ -72,39 +72,40 @@ impl MeterClocks {
     }
 
     /// Returns whether another meter reported recently and had seen everything by `at_ns`: it will report the same packets.
-    pub(super) fn hears_others(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
-        let at_ns = self.common(meter, at_ns);
+    pub(super) fn has_other_witness(&self, meter: u32, at_ns: u64, now_ns: u64) -> bool {
+        let at_ns = self.to_common_time(meter, at_ns);
         self.sight.iter().any(|(other, sight)| {
-            let had_seen =
-                sight.whole_since.is_some_and(|whole_since| self.common(*other, whole_since) <= at_ns);
+            let had_seen = sight
+                .whole_since
+                .is_some_and(|whole_since| self.to_common_time(*other, whole_since) <= at_ns);
             *other != meter && had_seen && sight.heard_at + HEARD_NS > now_ns
         })
     }
 
     /// Adds a packet that two meters saw, with the time of each.
-    pub(super) fn learn(&mut self, (meter, at_ns): (u32, u64), (other, other_ns): (u32, u64)) {
+    pub(super) fn learn_offset(&mut self, (meter, at_ns): (u32, u64), (other, other_ns): (u32, u64)) {
         if meter == other {
             return;
         }
         let reference = *self.reference.get_or_insert(other);
         // The offset of the reference is zero by definition, so the sample is one of the other meter.
         if meter == reference {
-            return self.learn((other, other_ns), (meter, at_ns));
+            return self.learn_offset((other, other_ns), (meter, at_ns));
         }
         let has_room = self.ahead.len() < METERS || self.ahead.contains_key(&meter);
         let Some(other_ahead) = self.ahead_of_common(other).filter(|_| has_room) else { return };
         let apart = at_ns.wrapping_sub(other_ns).cast_signed();
-        self.ahead.entry(meter).or_default().add(apart.saturating_add(other_ahead));
+        self.ahead.entry(meter).or_default().add_sample(apart.saturating_add(other_ahead));
     }
 }
 
 impl ClockSamples {
-    const fn add(&mut self, sample: i64) {
+    const fn add_sample(&mut self, sample: i64) {
         self.last[self.count % SAMPLES] = sample;
         self.count += 1;
     }
 
-    fn middle(&self) -> Option<i64> {
+    fn median_offset(&self) -> Option<i64> {
         // The median is used, so that a few late packets do not move the offset.
         let mut sorted = self.last;
         let sorted = &mut sorted[..self.count.min(SAMPLES)];
@@ -121,15 +122,15 @@ mod tests {
     fn a_clock_is_known_after_some_packets_by_the_middle_of_the_last() {
         let mut clocks = MeterClocks::default();
         for n in 0..6_u64 {
-            assert_eq!(clocks.knows(2), n >= 5);
-            clocks.learn((2, 1000 * n + 700), (1, 1000 * n));
+            assert_eq!(clocks.knows_clock(2), n >= 5);
+            clocks.learn_offset((2, 1000 * n + 700), (1, 1000 * n));
         }
         // One packet was late.
-        clocks.learn((1, 90_000), (2, 99_000));
-        assert_eq!((clocks.common(2, 10_700), clocks.common(1, 10_700)), (10_000, 10_700));
+        clocks.learn_offset((1, 90_000), (2, 99_000));
+        assert_eq!((clocks.to_common_time(2, 10_700), clocks.to_common_time(1, 10_700)), (10_000, 10_700));
         for n in 0..5 {
-            clocks.learn((3, 50_000 + n), (2, 50_900 + n));
+            clocks.learn_offset((3, 50_000 + n), (2, 50_900 + n));
         }
-        assert_eq!(clocks.common(3, 50_000), 50_200);
+        assert_eq!(clocks.to_common_time(3, 50_000), 50_200);
     }
 }

@@ -70,15 +70,15 @@ pub struct MeterPart {
 
 impl GroupCounts {
     /// The account of a meter, if there is one or room for it.
-    fn part(&mut self, meter: u32) -> Option<&mut MeterPart> {
+    fn meter_part(&mut self, meter: u32) -> Option<&mut MeterPart> {
         let has_room = self.meters.len() < METERS || self.meters.contains_key(&meter);
         has_room.then(|| self.meters.entry(meter).or_default())
     }
 
     /// Takes a meter's report on its place in the group.
-    pub(super) fn note(&mut self, membership: &GroupMembership) {
+    pub(super) fn note_membership(&mut self, membership: &GroupMembership) {
         let GroupMembership { meter, term, .. } = *membership;
-        if let Some(part) = self.part(meter) {
+        if let Some(part) = self.meter_part(meter) {
             part.copy_packets = Some(membership.packets);
         }
         // A term has one active meter, and it says so again every few seconds.
@@ -103,7 +103,7 @@ impl GroupCounts {
     }
 
     /// Counts a record of a meter: its own packets, those that could not be placed, and those that were new.
-    pub(super) fn account(&mut self, meter: u32, [own, unplaced, new]: [u64; 3], now_ns: u64) {
+    pub(super) fn count_record(&mut self, meter: u32, [own, unplaced, new]: [u64; 3], now_ns: u64) {
         let placed = own - unplaced;
         self.records += 1;
         self.packets += new;
@@ -117,7 +117,7 @@ impl GroupCounts {
         if let Some(switch) = switch.filter(|_| new == 0) {
             switch.repeated += 1;
         }
-        let Some(part) = self.part(meter) else { return };
+        let Some(part) = self.meter_part(meter) else { return };
         part.records += 1;
         part.packets += own;
         part.new_packets += new;

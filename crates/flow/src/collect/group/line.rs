@@ -94,11 +94,12 @@ impl Line {
 
     /// Finds the position on this line at which a record ends.
     pub(super) fn end_of(&self, report: &SideReport, clocks: &MeterClocks) -> Option<PlacedEnd> {
-        let by_origin = self.origin_of(report).map(|origin| origin.end(report.direction.followed));
+        let by_origin = self.origin_of(report).map(|origin| origin.end_after(report.direction.followed));
         let by = |kind| self.ends_by(report, clocks, kind);
-        let sure = by_origin.into_iter().chain(by(LandmarkMatch::ByContent)).reduce(PlacedEnd::most);
+        let sure =
+            by_origin.into_iter().chain(by(LandmarkMatch::ByContent)).reduce(PlacedEnd::max_by_position);
         // A match by time may be another packet, so it counts only if there is no surer one.
-        sure.or_else(|| by(LandmarkMatch::ByTime).reduce(PlacedEnd::most))
+        sure.or_else(|| by(LandmarkMatch::ByTime).reduce(PlacedEnd::max_by_position))
     }
 
     fn origin_of(&self, report: &SideReport) -> Option<&KnownOrigin> {
@@ -115,13 +116,13 @@ impl Line {
         let pairs =
             self.landmarks.iter().flat_map(move |known| report.landmarks().map(move |seen| (known, seen)));
         let matching =
-            pairs.filter(move |(known, seen)| known.matches(report.meter, seen, clocks) == Some(kind));
+            pairs.filter(move |(known, seen)| known.match_landmark(report.meter, seen, clocks) == Some(kind));
         matching
             .map(|(known, seen)| PlacedEnd { position: known.position.plus(seen.since), since: seen.since })
     }
 
     /// Stores the part of a record that is not stored yet. The record ends at `end` and covers `claim`. Returns the new part.
-    pub(super) fn store(
+    pub(super) fn store_record(
         &mut self,
         report: &SideReport,
         end: CountTotals,
@@ -130,7 +131,7 @@ impl Line {
     ) -> CountTotals {
         let new = self.store_span(Span { from: end.less(claim), to: end });
         if report.own.packets > 0 {
-            let [first_ns, last_ns] = report.times(clocks);
+            let [first_ns, last_ns] = report.common_times(clocks);
             let is_new = self.last_ns == 0;
             self.first_ns = if is_new { first_ns } else { self.first_ns.min(first_ns) };
             self.last_ns = self.last_ns.max(last_ns);
@@ -139,7 +140,7 @@ impl Line {
     }
 
     /// Returns whether a part of an interval is not stored yet.
-    pub(super) fn lacks(&self, report_end: CountTotals, claim: CountTotals) -> bool {
+    pub(super) fn lacks_interval(&self, report_end: CountTotals, claim: CountTotals) -> bool {
         self.clone().store_span(Span { from: report_end.less(claim), to: report_end }).packets > 0
     }
 
@@ -151,11 +152,12 @@ impl Line {
                 apart.push(old);
                 continue;
             }
-            new = new.plus(old.from.beyond(from));
-            from = from.most(old.to);
-            joined = Span { from: joined.from.least(old.from), to: joined.to.most(old.to) };
+            new = new.plus(old.from.excess_over(from));
+            from = from.max_by_packets(old.to);
+            joined =
+                Span { from: joined.from.min_by_packets(old.from), to: joined.to.max_by_packets(old.to) };
         }
-        new = new.plus(span.to.beyond(from));
+        new = new.plus(span.to.excess_over(from));
         let at = apart.iter().position(|old| old.from.is_beyond(joined.from)).unwrap_or(apart.len());
         apart.insert(at, joined);
         if apart.len() > SPANS {
@@ -168,7 +170,7 @@ impl Line {
 
     /// Records the landmarks that a record names. For landmarks before the packet by which the record was placed, its meter may
     /// report too small a position.
-    pub(super) fn note(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
+    pub(super) fn note_packets(&mut self, report: &SideReport, end: PlacedEnd, clocks: &mut MeterClocks) {
         let is_behind = |seen: &&Landmark| !seen.since.is_beyond(end.since);
         for seen in report.landmarks().filter(is_behind) {
             self.note_landmark(report.meter, seen, end.position.less(seen.since), clocks);
@@ -196,21 +198,23 @@ impl Line {
     ) {
         let mut is_known = false;
         for known in &mut self.landmarks {
-            match known.matches(meter, seen, clocks) {
+            match known.match_landmark(meter, seen, clocks) {
                 Some(LandmarkMatch::ByContent) => {
-                    clocks.learn((meter, seen.at_ns), (known.meter, known.at_ns));
+                    clocks.learn_offset((meter, seen.at_ns), (known.meter, known.at_ns));
                 }
                 Some(LandmarkMatch::ByTime) => {}
                 None => continue,
             }
             // Positions are lower bounds (see `Line`), so the greater one is nearer to the truth.
-            known.position = known.position.most(position);
+            known.position = known.position.max_by_packets(position);
             is_known = true;
         }
         if !is_known {
             let at = self.landmarks.iter().position(|known| known.position.is_beyond(position));
-            self.landmarks
-                .insert(at.unwrap_or(self.landmarks.len()), KnownLandmark::of(seen, meter, position));
+            self.landmarks.insert(
+                at.unwrap_or(self.landmarks.len()),
+                KnownLandmark::from_landmark(seen, meter, position),
+            );
             if self.landmarks.len() > LANDMARKS {
                 self.landmarks.remove(0);
             }
@@ -218,7 +222,7 @@ impl Line {
     }
 
     /// Takes over another line whose positions are smaller by a distance.
-    pub(super) fn join(&mut self, other: Self, distance: CountTotals) {
+    pub(super) fn join_line(&mut self, other: Self, distance: CountTotals) {
         for Span { from, to } in other.stored {
             self.store_span(Span { from: from.plus(distance), to: to.plus(distance) });
         }
@@ -245,18 +249,18 @@ impl Line {
 }
 
 impl PlacedEnd {
-    fn most(self, other: Self) -> Self {
+    fn max_by_position(self, other: Self) -> Self {
         if other.position.is_beyond(self.position) { other } else { self }
     }
 
     /// Returns the end of a record that begins a line.
-    pub(super) const fn first(report: &SideReport) -> Self {
+    pub(super) const fn from_first_report(report: &SideReport) -> Self {
         Self { position: report.direction.followed, since: report.direction.followed }
     }
 }
 
 impl KnownOrigin {
-    const fn end(&self, followed: CountTotals) -> PlacedEnd {
+    const fn end_after(&self, followed: CountTotals) -> PlacedEnd {
         PlacedEnd { position: self.position.plus(followed), since: followed.less(self.behind) }
     }
 
@@ -266,17 +270,18 @@ impl KnownOrigin {
 }
 
 impl KnownLandmark {
-    const fn of(seen: &Landmark, meter: u32, position: CountTotals) -> Self {
+    const fn from_landmark(seen: &Landmark, meter: u32, position: CountTotals) -> Self {
         let Landmark { content, kind, at_ns, alone_us, .. } = *seen;
         Self { content, kind, at_ns, alone_us, meter, position }
     }
 
-    fn matches(&self, meter: u32, seen: &Landmark, clocks: &MeterClocks) -> Option<LandmarkMatch> {
+    fn match_landmark(&self, meter: u32, seen: &Landmark, clocks: &MeterClocks) -> Option<LandmarkMatch> {
         let known = self;
         if known.content != seen.content {
             return None;
         }
-        let apart_ns = clocks.common(self.meter, known.at_ns).abs_diff(clocks.common(meter, seen.at_ns));
+        let apart_ns =
+            clocks.to_common_time(self.meter, known.at_ns).abs_diff(clocks.to_common_time(meter, seen.at_ns));
         // The silence before or after a packet distinguishes it from all packets without such a silence.
         let alone_us = match (known.kind, seen.kind) {
             (one, other) if one == other => known.alone_us.min(seen.alone_us),
@@ -288,7 +293,7 @@ impl KnownLandmark {
         if alone_ns >= 2 * APART_NS {
             return (apart_ns < APART_NS).then_some(LandmarkMatch::ByContent);
         }
-        let has_clocks = meter == self.meter || clocks.knows(meter) && clocks.knows(self.meter);
+        let has_clocks = meter == self.meter || clocks.knows_clock(meter) && clocks.knows_clock(self.meter);
         // Clocks without a known offset are expected to be as close as clocks usually are.
         let least_us = if has_clocks { CLOSE_US } else { UNKNOWN_CLOCK_US };
         let is_near = alone_us >= least_us && apart_ns <= (alone_ns / 4).min(JITTER_NS);

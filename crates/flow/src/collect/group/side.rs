@@ -57,23 +57,23 @@ impl SideReport {
     }
 
     /// Returns the times of its first and last packet, in common time.
-    pub(super) fn times(&self, clocks: &MeterClocks) -> [u64; 2] {
-        [self.first_ns, self.last_ns].map(|at_ns| clocks.common(self.meter, at_ns))
+    pub(super) fn common_times(&self, clocks: &MeterClocks) -> [u64; 2] {
+        [self.first_ns, self.last_ns].map(|at_ns| clocks.to_common_time(self.meter, at_ns))
     }
 
     /// Returns the largest totals up to its end that the record can vouch for, and the time at which they begin. From that time
     /// on, everything stored is still known.
-    fn claim(&self) -> (CountTotals, u64) {
+    fn largest_claim(&self) -> (CountTotals, u64) {
         let known = |at_ns: u64| at_ns > self.known_from_ns;
         let followed = known(self.since_ns).then_some((self.direction.followed, self.since_ns));
         let since = self.landmarks().filter(|landmark| known(landmark.at_ns));
-        let landmark = since.map(|landmark| (landmark.since, landmark.at_ns)).reduce(larger);
+        let landmark = since.map(|landmark| (landmark.since, landmark.at_ns)).reduce(larger_claim);
         let own = (self.own, self.first_ns);
-        [followed, landmark].into_iter().flatten().fold(own, larger)
+        [followed, landmark].into_iter().flatten().fold(own, larger_claim)
     }
 }
 
-fn larger(one: (CountTotals, u64), other: (CountTotals, u64)) -> (CountTotals, u64) {
+fn larger_claim(one: (CountTotals, u64), other: (CountTotals, u64)) -> (CountTotals, u64) {
     if other.0.is_beyond(one.0) { other } else { one }
 }
 
@@ -85,13 +85,13 @@ impl KnownSide {
     }
 
     /// Adds a record and returns its new part.
-    pub(super) fn take(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
+    pub(super) fn add_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
         let mut new = CountTotals::default();
         if !report.has_others && self.find_line(report, clocks).is_none() {
             // No other meter will report something that places the waiting records.
             new = self.place_waiting(false, clocks);
         }
-        let Some(placed) = self.place(report, clocks) else {
+        let Some(placed) = self.place_report(report, clocks) else {
             self.waiting.retain(|waiting| waiting.meter != report.meter);
             if self.waiting.len() == WAITING {
                 self.waiting.remove(0);
@@ -106,7 +106,7 @@ impl KnownSide {
     fn place_waiting(&mut self, has_others: bool, clocks: &mut MeterClocks) -> CountTotals {
         let mut new = CountTotals::default();
         for waiting in std::mem::take(&mut self.waiting) {
-            match self.place(&SideReport { has_others, ..waiting }, clocks) {
+            match self.place_report(&SideReport { has_others, ..waiting }, clocks) {
                 Some(more) => new = new.plus(more),
                 None => self.waiting.push(waiting),
             }
@@ -114,24 +114,26 @@ impl KnownSide {
         new
     }
 
-    fn place(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> Option<CountTotals> {
+    fn place_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> Option<CountTotals> {
         if report.direction.followed.packets == 0 && report.own.packets == 0 {
             return Some(CountTotals::default());
         }
         let (at, end) = match self.find_line(report, clocks) {
             Some(found) => found,
-            None if report.times(clocks)[1] <= self.forgotten_until_ns => return Some(CountTotals::default()),
-            None => (self.begin_line(report, clocks)?, PlacedEnd::first(report)),
+            None if report.common_times(clocks)[1] <= self.forgotten_until_ns => {
+                return Some(CountTotals::default());
+            }
+            None => (self.begin_line(report, clocks)?, PlacedEnd::from_first_report(report)),
         };
         let claim = self.undisputed_claim(at, report, clocks);
         let line = &mut self.lines[at];
-        line.note(report, end, clocks);
+        line.note_packets(report, end, clocks);
         let new = match claim {
-            Some(claim) => Some(line.store(report, end.position, claim, clocks)),
-            None if line.lacks(end.position, report.own) => None,
+            Some(claim) => Some(line.store_record(report, end.position, claim, clocks)),
+            None if line.lacks_interval(end.position, report.own) => None,
             None => Some(CountTotals::default()),
         };
-        self.forget();
+        self.forget_oldest_line();
         new
     }
 
@@ -146,7 +148,7 @@ impl KnownSide {
             let joined = self.lines.remove(other);
             // Removing an earlier line moves this one down by one.
             at -= 1;
-            self.lines[at].join(joined, end.position.less(other_end.position));
+            self.lines[at].join_line(joined, end.position.less(other_end.position));
         }
         Some((at, end))
     }
@@ -154,15 +156,15 @@ impl KnownSide {
     /// Begins a line with a record that has nothing in common with the known lines, if that is certain.
     fn begin_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<usize> {
         let latest_ns = self.lines.iter().map(|line| line.last_ns).max().unwrap_or(0);
-        let [first_ns, _] = report.times(clocks);
-        let margin_ns = if clocks.knows(report.meter) { JITTER_NS } else { APART_NS };
+        let [first_ns, _] = report.common_times(clocks);
+        let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { APART_NS };
         let is_later = first_ns > latest_ns.saturating_add(margin_ns);
         let is_behind = if report.is_strange {
             !report.has_others && (is_later || self.follows_its_own(report, latest_ns, clocks))
         } else {
             // No offset is known at first. A flow that began this late cannot be the one that is known.
             let begins_late = || report.since_ns.saturating_add(SILENCE_NS) > latest_ns;
-            is_later || !clocks.knows(report.meter) && begins_late()
+            is_later || !clocks.knows_clock(report.meter) && begins_late()
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
         if !is_first && !is_behind && !report.was_stored && !self.is_before_all(report, clocks) {
@@ -176,15 +178,15 @@ impl KnownSide {
     /// receive an earlier life of a flow after a later one.
     fn is_before_all(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let earliest_ns = self.lines.iter().map(|line| line.first_ns).min().unwrap_or(0);
-        let margin_ns = if clocks.knows(report.meter) { SILENCE_NS } else { APART_NS };
+        let margin_ns = if clocks.knows_clock(report.meter) { SILENCE_NS } else { APART_NS };
         let is_whole = !report.is_strange && report.direction.followed == report.own;
         is_whole
             && self.forgotten_until_ns == 0
-            && report.times(clocks)[1].saturating_add(margin_ns) < earliest_ns
+            && report.common_times(clocks)[1].saturating_add(margin_ns) < earliest_ns
     }
 
     /// Forgets the oldest line if there are too many.
-    fn forget(&mut self) {
+    fn forget_oldest_line(&mut self) {
         if self.lines.len() > LINES {
             let oldest = (0..self.lines.len()).min_by_key(|at| self.lines[*at].last_ns).unwrap_or(0);
             // No line knows the packets of that time any more, so they must not be stored again.
@@ -196,16 +198,16 @@ impl KnownSide {
     fn follows_its_own(&self, report: &SideReport, latest_ns: u64, clocks: &MeterClocks) -> bool {
         let last_ns = self.lines.iter().filter_map(|line| line.last_of(report.meter)).max();
         last_ns.is_some_and(|last_ns| {
-            last_ns < report.first_ns && latest_ns <= clocks.common(report.meter, last_ns)
+            last_ns < report.first_ns && latest_ns <= clocks.to_common_time(report.meter, last_ns)
         })
     }
 
     /// Returns the part of a record that may be stored on a line: the part that no other line may have. `None`: nothing.
     fn undisputed_claim(&self, at: usize, report: &SideReport, clocks: &MeterClocks) -> Option<CountTotals> {
-        let margin_ns = if clocks.knows(report.meter) { JITTER_NS } else { SILENCE_NS };
-        let last_ns = clocks.common(report.meter, report.last_ns).saturating_add(margin_ns);
+        let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
+        let last_ns = clocks.to_common_time(report.meter, report.last_ns).saturating_add(margin_ns);
         let is_disputed = |since_ns: u64| {
-            let since_ns = clocks.common(report.meter, since_ns);
+            let since_ns = clocks.to_common_time(report.meter, since_ns);
             if self.forgotten_until_ns > 0 && since_ns <= self.forgotten_until_ns + margin_ns {
                 return true;
             }
@@ -214,7 +216,7 @@ impl KnownSide {
                 .map(|(_, line)| line)
                 .any(|line| since_ns <= line.last_ns + margin_ns && line.first_ns <= last_ns)
         };
-        let (claim, since_ns) = report.claim();
+        let (claim, since_ns) = report.largest_claim();
         if !is_disputed(since_ns) {
             return Some(claim);
         }

@@ -41,7 +41,7 @@ impl Meter {
             ..TableOptions::default()
         };
         let mut table = FlowTable::new(&options);
-        table.advance(from_ns, &mut Vec::new());
+        table.advance_to(from_ns, &mut Vec::new());
         Self { table, left: Vec::new(), now_ns: from_ns }
     }
 
@@ -52,7 +52,7 @@ impl Meter {
     /// Looks at the timers.
     fn look(&mut self, at_ns: u64) {
         let mut records = Vec::new();
-        self.table.advance(at_ns, &mut records);
+        self.table.advance_to(at_ns, &mut records);
         self.note(at_ns, records);
     }
 
@@ -63,13 +63,13 @@ impl Meter {
         }
         self.now_ns = packet.at_ns.max(self.now_ns);
         let mut records = Vec::new();
-        self.table.meter(&[packet], self.now_ns, &mut records);
+        self.table.meter_packets(&[packet], self.now_ns, &mut records);
         self.note(self.now_ns, records);
     }
 
     fn finish(&mut self, at_ns: u64) {
         let mut records = Vec::new();
-        self.table.finish(&mut records);
+        self.table.finish_flows(&mut records);
         self.note(at_ns, records);
     }
 }
@@ -157,7 +157,7 @@ proptest! {
             sent.extend(sent.clone());
         }
         let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-        let joined: Vec<FlowRecord> = sent.iter().filter_map(|record| grouped.take(record.clone(), 1)).collect();
+        let joined: Vec<FlowRecord> = sent.iter().filter_map(|record| grouped.filter_new(record.clone(), 1)).collect();
         let truth = by_side(meters[0].left.iter().map(|(_, record)| record));
         prop_assert_eq!(by_side(&joined), truth);
         let bytes = joined.iter().map(FlowRecord::bytes).sum::<u64>();
@@ -210,7 +210,7 @@ fn what_is_known_what_was_lost_and_who_sends_is_told() {
     ];
     let new: Vec<Option<u64>> = (1..)
         .zip(news)
-        .map(|(now_ns, record)| grouped.take(record, now_ns).map(|record| record.packets()))
+        .map(|(now_ns, record)| grouped.filter_new(record, now_ns).map(|record| record.packets()))
         .collect();
     assert_eq!(new, [Some(7), Some(2), Some(3), None, Some(6)]);
     let (group, counts) = grouped.groups().next().unwrap();
@@ -221,19 +221,19 @@ fn what_is_known_what_was_lost_and_who_sends_is_told() {
         MeterPart { records: 1, packets: 9, new_packets: 2, heard_ns: 2, copy_packets: None }
     );
     assert_eq!((counts.packets, counts.unplaced_packets), (18, 0));
-    assert_eq!(grouped.take(FlowRecord::default(), 9), Some(FlowRecord::default()), "of no group");
+    assert_eq!(grouped.filter_new(FlowRecord::default(), 9), Some(FlowRecord::default()), "of no group");
 }
 
 /// A later record makes up for lost packets with the times of its own, even if it has no packets in this direction.
 #[test]
 fn a_direction_that_is_made_up_for_has_the_times_of_its_record() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
-    grouped.take(record(1, BEGIN, 7, 7), 1);
+    grouped.filter_new(record(1, BEGIN, 7, 7), 1);
     let mut late = record(1, BEGIN, 0, 9);
     late.forward = FlowHalf::default();
     late.reverse = FlowHalf { packets: 1, first_ns: BEGIN + 5, last_ns: BEGIN + 6, ..FlowHalf::default() };
     late.history.as_mut().unwrap().reverse.followed.packets = 1;
-    let new = grouped.take(late, 2).unwrap();
+    let new = grouped.filter_new(late, 2).unwrap();
     let times = [new.forward, new.reverse].map(|half| (half.packets, half.first_ns, half.last_ns));
     assert_eq!(times, [(2, BEGIN + 5, BEGIN + 6), (1, BEGIN + 5, BEGIN + 6)]);
 }
@@ -243,7 +243,8 @@ fn a_direction_that_is_made_up_for_has_the_times_of_its_record() {
 fn lives_of_a_flow_are_stored_once_in_any_order() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let lives = [record(1, BEGIN, 7, 7), record(1, BEGIN + 5 * SECOND, 9, 9)];
-    let new = [1, 0, 0, 1].map(|life| grouped.take(lives[life].clone(), 1).map(|record| record.packets()));
+    let new =
+        [1, 0, 0, 1].map(|life| grouped.filter_new(lives[life].clone(), 1).map(|record| record.packets()));
     assert_eq!(new, [Some(9), Some(7), None, None]);
 }
 
@@ -252,17 +253,17 @@ fn flows_are_forgotten_when_they_are_many_or_old() {
     let mut grouped =
         GroupedFlows::new(GroupOptions { flows: 10, memory: Nanos::from_secs(60) }, BEGIN - SECOND);
     for flow_id in 0..1000 {
-        grouped.take(FlowRecord { flow_id, ..record(1, BEGIN, 7, 7) }, 1);
+        grouped.filter_new(FlowRecord { flow_id, ..record(1, BEGIN, 7, 7) }, 1);
         assert!(grouped.recent.len() <= 10 && grouped.older.len() <= 10);
     }
     let again = |grouped: &mut GroupedFlows, now_ns| {
-        grouped.take(FlowRecord { flow_id: 999, ..record(1, BEGIN, 7, 7) }, now_ns)
+        grouped.filter_new(FlowRecord { flow_id: 999, ..record(1, BEGIN, 7, 7) }, now_ns)
     };
     assert_eq!(again(&mut grouped, 2), None);
     assert_eq!(again(&mut grouped, 60 * SECOND), None);
     // After two turns without use the direction is forgotten, so the record's own totals count.
-    grouped.take(record(1, BEGIN, 7, 7), 120 * SECOND);
-    grouped.take(record(1, BEGIN, 7, 7), 180 * SECOND);
+    grouped.filter_new(record(1, BEGIN, 7, 7), 120 * SECOND);
+    grouped.filter_new(record(1, BEGIN, 7, 7), 180 * SECOND);
     assert!(again(&mut grouped, 181 * SECOND).is_some());
     let (_, counts) = grouped.groups().next().unwrap();
     // It began before flows were forgotten because they were too many.
@@ -272,17 +273,17 @@ fn flows_are_forgotten_when_they_are_many_or_old() {
 #[test]
 fn memory_is_bounded_whatever_senders_say() {
     let memory = 1 << 20;
-    let mut grouped = GroupedFlows::new(GroupOptions::within(memory), BEGIN - SECOND);
+    let mut grouped = GroupedFlows::new(GroupOptions::within_memory(memory), BEGIN - SECOND);
     for number in 0..20_000 {
         let mut of_any = FlowRecord { flow_id: number, ..record(1, BEGIN, 7, 7) };
         let mark = GroupMark { group: number % 500, meter: u32::try_from(number).unwrap(), lane: 0 };
         of_any.history.as_mut().unwrap().mark = mark;
-        grouped.take(of_any, 1);
-        assert!(grouped.memory() <= memory, "{}", grouped.memory());
+        grouped.filter_new(of_any, 1);
+        assert!(grouped.memory_bytes() <= memory, "{}", grouped.memory_bytes());
     }
     assert_eq!(grouped.groups().count(), GROUPS);
     assert!(grouped.groups().all(|(_, counts)| counts.meters.len() <= METERS));
-    assert!(grouped.memory() > memory / 16, "{}", grouped.memory());
+    assert!(grouped.memory_bytes() > memory / 16, "{}", grouped.memory_bytes());
 }
 
 #[test]
@@ -290,13 +291,13 @@ fn a_change_of_the_active_meter_is_noted_once_with_its_duplicates() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), 0);
     let standby = GroupMembership { group: 7, meter: 1, packets: 30, ..GroupMembership::default() };
     let active = GroupMembership { meter: 2, term: 4, since_ns: 100, silent_ns: 31, replayed: 0, ..standby };
-    grouped.note(&standby);
-    grouped.note(&active);
-    grouped.note(&GroupMembership { replayed: 5, packets: 40, ..active });
+    grouped.note_membership(&standby);
+    grouped.note_membership(&active);
+    grouped.note_membership(&GroupMembership { replayed: 5, packets: 40, ..active });
     let counts = grouped.groups.get_mut(&7).unwrap();
-    counts.account(2, [3, 0, 0], 1);
-    counts.account(2, [3, 0, 3], 1);
-    counts.account(1, [3, 0, 0], 1);
+    counts.count_record(2, [3, 0, 0], 1);
+    counts.count_record(2, [3, 0, 3], 1);
+    counts.count_record(1, [3, 0, 0], 1);
     let expected = GroupSwitch {
         at_ns: 100,
         meter: 2,
@@ -310,8 +311,8 @@ fn a_change_of_the_active_meter_is_noted_once_with_its_duplicates() {
     assert_eq!((counts.meters[&1].copy_packets, counts.meters[&2].copy_packets), (Some(30), Some(40)));
     // Meters that say all kinds of things take no memory.
     for n in 0..1000 {
-        grouped.note(&GroupMembership { term: n + 5, ..active });
-        grouped.note(&GroupMembership { group: n, meter: u32::try_from(n).unwrap(), ..active });
+        grouped.note_membership(&GroupMembership { term: n + 5, ..active });
+        grouped.note_membership(&GroupMembership { group: n, meter: u32::try_from(n).unwrap(), ..active });
     }
     let all: usize = grouped.groups.values().map(|counts| counts.switches.len() + counts.meters.len()).sum();
     assert!(all <= GROUPS * (SWITCHES + METERS), "{all}");

@@ -6,9 +6,9 @@ fn message(number: u32) -> MessageClaim {
 }
 
 fn take(sequence: &mut MessageSequence, number: u32, units: u32) -> MessagePlace {
-    let place = sequence.judge(message(number));
+    let place = sequence.judge_message(message(number));
     if place.is_wanted() {
-        sequence.settle(place, number, units, 0);
+        sequence.settle_message(place, number, units, 0);
     }
     place
 }
@@ -18,10 +18,10 @@ fn a_gap_is_lost_until_it_is_filled() {
     let mut sequence = MessageSequence::default();
     assert_eq!(take(&mut sequence, u32::MAX - 4, 10), MessagePlace::InOrder);
     assert_eq!(take(&mut sequence, 25, 5), MessagePlace::Ahead(20));
-    assert_eq!(sequence.lost(), 20);
+    assert_eq!(sequence.lost_units(), 20);
     assert_eq!(take(&mut sequence, 15, 10), MessagePlace::Late);
-    assert_eq!((sequence.lost(), take(&mut sequence, 15, 10)), (10, MessagePlace::Duplicate));
-    assert_eq!((take(&mut sequence, 5, 10), sequence.lost()), (MessagePlace::Late, 0));
+    assert_eq!((sequence.lost_units(), take(&mut sequence, 15, 10)), (10, MessagePlace::Duplicate));
+    assert_eq!((take(&mut sequence, 5, 10), sequence.lost_units()), (MessagePlace::Late, 0));
 }
 
 #[test]
@@ -29,28 +29,28 @@ fn a_restart_is_no_loss() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 5_000, 10);
     let later = MessageClaim { sent_s: 101, ..message(0) };
-    assert_eq!(sequence.judge(later), MessagePlace::Restart);
-    sequence.settle(MessagePlace::Restart, 0, 10, 0);
-    assert_eq!((take(&mut sequence, 10, 1), sequence.lost()), (MessagePlace::InOrder, 0));
+    assert_eq!(sequence.judge_message(later), MessagePlace::Restart);
+    sequence.settle_message(MessagePlace::Restart, 0, 10, 0);
+    assert_eq!((take(&mut sequence, 10, 1), sequence.lost_units()), (MessagePlace::InOrder, 0));
     assert_eq!(take(&mut sequence, 3_000_000_000, 1), MessagePlace::Restart, "no exporter is so fast");
     let rebooted = MessageClaim { rebooted: true, ..message(3_000_000_050) };
-    assert_eq!((sequence.judge(rebooted), sequence.lost()), (MessagePlace::Restart, 0));
+    assert_eq!((sequence.judge_message(rebooted), sequence.lost_units()), (MessagePlace::Restart, 0));
 }
 
 #[test]
 fn what_was_overtaken_by_the_first_message_is_wanted() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 10, 5);
-    assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (MessagePlace::Early, 5));
-    assert_eq!((take(&mut sequence, 5, 5), sequence.lost()), (MessagePlace::Late, 0));
-    assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (MessagePlace::Duplicate, 0));
+    assert_eq!((take(&mut sequence, 0, 5), sequence.lost_units()), (MessagePlace::Early, 5));
+    assert_eq!((take(&mut sequence, 5, 5), sequence.lost_units()), (MessagePlace::Late, 0));
+    assert_eq!((take(&mut sequence, 0, 5), sequence.lost_units()), (MessagePlace::Duplicate, 0));
     // The number goes back by one, across the wrap; sets that cannot be read may hold the missing units behind it.
     let claim = MessageClaim { sent_s: 95, ..message(u32::MAX - 9) };
-    let place = sequence.judge(claim);
-    sequence.settle(place, claim.number, 4, 100);
-    assert_eq!((place, sequence.lost(), sequence.untold()), (MessagePlace::Early, 0, 6));
-    sequence.recover(claim.number.wrapping_add(4), 6, true);
-    assert_eq!((sequence.lost(), sequence.untold()), (0, 0));
+    let place = sequence.judge_message(claim);
+    sequence.settle_message(place, claim.number, 4, 100);
+    assert_eq!((place, sequence.lost_units(), sequence.untold_units()), (MessagePlace::Early, 0, 6));
+    sequence.recover_units(claim.number.wrapping_add(4), 6, true);
+    assert_eq!((sequence.lost_units(), sequence.untold_units()), (0, 0));
     assert_eq!(take(&mut sequence, 15, 1), MessagePlace::InOrder);
 }
 
@@ -59,13 +59,16 @@ fn a_stray_message_of_long_ago_is_wanted_and_makes_no_gap() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 1_000_000, 10);
     let old = MessageClaim { sent_s: 40, ..message(60) };
-    assert_eq!((sequence.judge(old), sequence.settle(MessagePlace::Old, 60, 3, 0)), (MessagePlace::Old, 0));
-    assert_eq!((sequence.lost(), sequence.judge(old)), (0, MessagePlace::Duplicate));
+    assert_eq!(
+        (sequence.judge_message(old), sequence.settle_message(MessagePlace::Old, 60, 3, 0)),
+        (MessagePlace::Old, 0)
+    );
+    assert_eq!((sequence.lost_units(), sequence.judge_message(old)), (0, MessagePlace::Duplicate));
     for n in 0..OLD_RUN {
-        assert_eq!(sequence.judge(MessageClaim { fingerprint: n.into(), ..old }), MessagePlace::Old);
+        assert_eq!(sequence.judge_message(MessageClaim { fingerprint: n.into(), ..old }), MessagePlace::Old);
     }
     assert_eq!(
-        sequence.judge(MessageClaim { fingerprint: 99, ..old }),
+        sequence.judge_message(MessageClaim { fingerprint: 99, ..old }),
         MessagePlace::Restart,
         "its clock was set back"
     );
@@ -79,28 +82,31 @@ fn what_fills_a_gap_that_is_forgotten_is_not_lost() {
         take(&mut sequence, n * 10, 5);
     }
     let of_forgotten = MessageClaim { sent_s: 99, ..message(5) };
-    assert_eq!((sequence.lost(), sequence.judge(of_forgotten)), (u64::from(gaps) * 5, MessagePlace::Old));
-    assert_eq!(sequence.settle(MessagePlace::Old, 5, 5, 0), 5);
-    assert_eq!(sequence.lost(), u64::from(gaps - 1) * 5);
+    assert_eq!(
+        (sequence.lost_units(), sequence.judge_message(of_forgotten)),
+        (u64::from(gaps) * 5, MessagePlace::Old)
+    );
+    assert_eq!(sequence.settle_message(MessagePlace::Old, 5, 5, 0), 5);
+    assert_eq!(sequence.lost_units(), u64::from(gaps - 1) * 5);
 }
 
 #[test]
 fn units_in_sets_that_cannot_be_read_are_not_lost_on_the_way() {
     let mut sequence = MessageSequence::default();
-    let place = sequence.judge(message(0));
-    sequence.settle(place, 0, 3, 50);
+    let place = sequence.judge_message(message(0));
+    sequence.settle_message(place, 0, 3, 50);
     assert_eq!(take(&mut sequence, 13, 1), MessagePlace::InOrder);
-    assert_eq!((sequence.untold(), sequence.lost()), (10, 0));
+    assert_eq!((sequence.untold_units(), sequence.lost_units()), (10, 0));
 }
 
 #[test]
 fn a_second_copy_of_what_cannot_be_read_is_one() {
     let mut sequence = MessageSequence::default();
-    let place = sequence.judge(message(7));
-    sequence.settle(place, 7, 0, 50);
+    let place = sequence.judge_message(message(7));
+    sequence.settle_message(place, 7, 0, 50);
     assert_eq!(take(&mut sequence, 7, 0), MessagePlace::Duplicate);
     let other = MessageClaim { fingerprint: 1, ..message(7) };
-    assert_eq!(sequence.judge(other), MessagePlace::InOrder);
+    assert_eq!(sequence.judge_message(other), MessagePlace::InOrder);
 }
 
 proptest! {
@@ -138,7 +144,7 @@ proptest! {
                 got += u64::from(*units);
             }
         }
-        prop_assert_eq!(sequence.lost(), dropped);
+        prop_assert_eq!(sequence.lost_units(), dropped);
         let all: u64 = fates.iter().map(|fate| u64::from(fate.0)).sum();
         prop_assert_eq!(got + dropped + pending, all);
     }

@@ -40,14 +40,19 @@ impl ManySenders {
         let count = &mut |_: &ExporterIdentity, received| {
             *records += u64::from(matches!(received, ReceivedMessage::Record(_)));
         };
-        self.collector.receive(source(sender), &message, now_ns, count).unwrap_or(());
-        assert!(self.collector.memory() <= self.most, "{} of {}", self.collector.memory(), self.most);
+        self.collector.receive_message(source(sender), &message, now_ns, count).unwrap_or(());
+        assert!(
+            self.collector.memory_bytes() <= self.most,
+            "{} of {}",
+            self.collector.memory_bytes(),
+            self.most
+        );
     }
 
     fn assert_balanced(&self, messages: u64) {
-        let counts = self.collector.counts();
-        assert_eq!(counts.messages + self.collector.refused().sum(), messages);
-        assert_eq!(counts.imbalances(), []);
+        let counts = self.collector.total_counts();
+        assert_eq!(counts.messages + self.collector.refused_messages().total_messages(), messages);
+        assert_eq!(counts.find_imbalances(), []);
         assert_eq!(counts.records, self.records);
     }
 }
@@ -82,7 +87,7 @@ fn newcomers_find_a_place_and_the_established_keep_theirs() {
     many.send(sender(2), 0, whole(1), 21 * SECOND);
     assert_eq!(many.records, before + 2, "who is new is heard");
     assert_eq!(many.collector.exporters().count(), 40);
-    assert_eq!(many.collector.forgotten().on_trial, 1002 - 40);
+    assert_eq!(many.collector.forgotten_exporters().on_trial, 1002 - 40);
     many.assert_balanced(20 + 1000 + 2);
 }
 
@@ -119,7 +124,7 @@ fn a_connection_without_a_record_is_on_trial_and_a_64_of_ipv6_is_one_address() {
         transport: MessageTransport::Tcp,
     };
     let mut send = |source, sets| {
-        assert!(collector.receive(source, &ipfix(0, sets), 0, &mut |_, _| {}).is_ok());
+        assert!(collector.receive_message(source, &ipfix(0, sets), 0, &mut |_, _| {}).is_ok());
         collector.exporters().count()
     };
     assert_eq!(send(source(0, 1), whole(0)), 1);
@@ -131,13 +136,15 @@ fn a_connection_without_a_record_is_on_trial_and_a_64_of_ipv6_is_one_address() {
     assert!(
         collector.exporters().any(|(exporter, counts, _)| exporter.source.port == 1 && counts.records == 2)
     );
-    assert_eq!(collector.forgotten().on_trial, 999 - 40);
+    assert_eq!(collector.forgotten_exporters().on_trial, 999 - 40);
     let mut collector =
         FlowCollector::new(CollectorOptions { exporters_per_address: 3, ..CollectorOptions::default() });
     for port in 1..100 {
-        assert!(collector.receive(source(port, port), &ipfix(0, whole(0)), 0, &mut |_, _| {}).is_ok());
+        assert!(
+            collector.receive_message(source(port, port), &ipfix(0, whole(0)), 0, &mut |_, _| {}).is_ok()
+        );
     }
-    assert_eq!((collector.exporters().count(), collector.refused().address_full), (3, 96));
+    assert_eq!((collector.exporters().count(), collector.refused_messages().address_full), (3, 96));
 }
 
 #[test]
@@ -149,8 +156,11 @@ fn the_silent_make_room_for_those_who_come_to_stay() {
     for second in [95, 110, 112] {
         many.send(sender(2), second, whole(1), u64::from(second) * SECOND);
     }
-    assert_eq!((many.collector.forgotten().silent, many.collector.ended().count()), (1, 1));
-    assert_eq!(many.collector.counts().records, 6, "the sum keeps what the first has counted");
+    assert_eq!(
+        (many.collector.forgotten_exporters().silent, many.collector.ended_exporters().count()),
+        (1, 1)
+    );
+    assert_eq!(many.collector.total_counts().records, 6, "the sum keeps what the first has counted");
 }
 
 #[test]
@@ -162,7 +172,10 @@ fn one_address_takes_only_its_own_places() {
     for domain in 0..10_000 {
         many.send(BoundedSender { domain, ..sender(1_000_000) }, 0, whole(1), 1);
     }
-    assert_eq!((many.collector.exporters().count(), many.collector.forgotten().on_trial), (564, 10_000 - 64));
+    assert_eq!(
+        (many.collector.exporters().count(), many.collector.forgotten_exporters().on_trial),
+        (564, 10_000 - 64)
+    );
     // An exporter with established domains is bounded too.
     let mut many =
         ManySenders::new(CollectorOptions { exporters_per_address: 3, ..CollectorOptions::default() });
@@ -172,9 +185,15 @@ fn one_address_takes_only_its_own_places() {
         }
     }
     many.send(BoundedSender { domain: 3, ..sender(1) }, 0, whole(1), 15 * SECOND);
-    assert_eq!(many.collector.refused(), RefusedMessages { address_full: 1, ..RefusedMessages::default() });
+    assert_eq!(
+        many.collector.refused_messages(),
+        RefusedMessages { address_full: 1, ..RefusedMessages::default() }
+    );
     many.send(BoundedSender { domain: 3, ..sender(1) }, 0, whole(1), 80 * SECOND);
-    assert_eq!((many.collector.refused().address_full, many.collector.forgotten().silent), (1, 1));
+    assert_eq!(
+        (many.collector.refused_messages().address_full, many.collector.forgotten_exporters().silent),
+        (1, 1)
+    );
     many.assert_balanced(47);
 }
 
@@ -191,7 +210,7 @@ fn who_is_not_on_the_list_leaves_nothing_but_a_count() {
         many.send(sender(0x2_0000 + n), 0, whole(1), 1);
     }
     many.send(sender(1), 1, data(), 2);
-    assert_eq!((many.records, many.collector.refused().not_allowed), (102, 100));
+    assert_eq!((many.records, many.collector.refused_messages().not_allowed), (102, 100));
     many.assert_balanced(202);
 }
 
@@ -212,8 +231,8 @@ fn memory_is_bounded_for_everybody_together() {
             let from = if n % 3 == 0 { sender(n % 30) } else { sender(1000 + n) };
             many.send(from, n, sets, u64::from(n) * SECOND / 50);
         }
-        let counts = many.collector.counts();
-        assert!(many.collector.forgotten().for_memory > 0);
+        let counts = many.collector.total_counts();
+        assert!(many.collector.forgotten_exporters().for_memory > 0);
         assert!(counts.undecoded_no_room_bytes + counts.undecoded_ended_bytes > 0, "{counts:?}");
         many.assert_balanced(3000);
     }
@@ -240,8 +259,8 @@ fn whoever_holds_much_gives_up_before_whoever_holds_little() {
             assert_eq!(many.records, before + 1, "second {second}");
         }
     }
-    assert!(many.collector.memory() > memory / 2, "{}", many.collector.memory());
-    assert!(many.collector.counts().undecoded_no_room_bytes > 0);
+    assert!(many.collector.memory_bytes() > memory / 2, "{}", many.collector.memory_bytes());
+    assert!(many.collector.total_counts().undecoded_no_room_bytes > 0);
     many.assert_balanced(600 * 40 + 500);
 }
 
@@ -255,21 +274,21 @@ fn an_address_has_a_share_of_the_memory() {
             many.send(BoundedSender { domain, ..sender(1) }, number, sets, 0);
         }
     }
-    assert!(many.collector.memory() < memory / 4, "{}", many.collector.memory());
-    assert!(many.collector.counts().undecoded_no_room_bytes > 10_000_000);
+    assert!(many.collector.memory_bytes() < memory / 4, "{}", many.collector.memory_bytes());
+    assert!(many.collector.total_counts().undecoded_no_room_bytes > 10_000_000);
     many.assert_balanced(64 * 200);
 }
 
 #[test]
 fn sets_without_content_are_not_kept() {
     let mut many = ManySenders::new(CollectorOptions::default());
-    let before = many.collector.memory();
+    let before = many.collector.memory_bytes();
     for number in 0..1000 {
         let sets = (0..300).fold(MessageBytes::default(), |sets, _| sets.set(256, MessageBytes::default()));
         many.send(sender(1), number, sets, 0);
     }
-    assert!(many.collector.memory() - before < 64 << 10, "{}", many.collector.memory());
-    assert_eq!(many.collector.counts().template_misses, 300_000);
+    assert!(many.collector.memory_bytes() - before < 64 << 10, "{}", many.collector.memory_bytes());
+    assert_eq!(many.collector.total_counts().template_misses, 300_000);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::foreign::{ForeignFields, OTHER_BYTES_MOST};
-use crate::packet::mapped;
+use crate::packet::ipv4_mapped;
 
 /// Fields, each with its number and its value; a number above 2^15 is of the enterprise that follows it.
 type SentFields<'a> = (u32, u16, &'a [u8]);
@@ -56,9 +56,9 @@ fn routers_and_firewalls_have_columns() {
         output: 3,
         source_as: 64_500,
         destination_as: 4_200_000_000,
-        next_hop: mapped([198, 18, 0, 254]),
+        next_hop: ipv4_mapped([198, 18, 0, 254]),
         bgp_next_hop: V6[0],
-        nat_source: mapped([203, 0, 113, 1]),
+        nat_source: ipv4_mapped([203, 0, 113, 1]),
         nat_destination: V6[1],
         nat_source_port: 4096,
         nat_destination_port: 80,
@@ -115,7 +115,7 @@ fn both_address_pairs_of_a_tunnel_are_kept() {
     };
     let six = |at: usize| [(0, 27, &V6[at][..]), (0, 28, &V6[at + 1][..])];
     let four = [ENDS[0], ENDS[1]];
-    let [one, two] = [mapped([198, 18, 0, 1]), mapped([198, 18, 0, 2])];
+    let [one, two] = [ipv4_mapped([198, 18, 0, 1]), ipv4_mapped([198, 18, 0, 2])];
     assert_eq!(pairs(six(2), six(0)), (V6[2], V6[3], V6[0], V6[1]));
     assert_eq!(pairs(four, six(0)), (one, two, V6[0], V6[1]));
     assert_eq!(pairs(six(0), four), (V6[0], V6[1], one, two));
@@ -134,6 +134,6 @@ fn netflow_5_tells_where_a_flow_went() {
     packet = packet.u32(500).u32(600).u16(1000).u16(53).bytes(&[0, 0, 17, 0]).u16(64_500).u16(64_501).u32(0);
     let [record] = &heard(&[packet.0]).records[..] else { panic!("one record") };
     let told = foreign(record);
-    assert_eq!((record.input, told.output, told.next_hop), (3, 4, mapped([198, 18, 0, 254])));
+    assert_eq!((record.input, told.output, told.next_hop), (3, 4, ipv4_mapped([198, 18, 0, 254])));
     assert_eq!((told.source_as, told.destination_as), (64_500, 64_501));
 }

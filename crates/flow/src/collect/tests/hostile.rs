@@ -58,6 +58,6 @@ proptest! {
         }
         prop_assert_eq!(heard.counts().records, heard.records.len() as u64);
         prop_assert_eq!(heard.counts().malformed, refused);
-        prop_assert_eq!(heard.counts().imbalances(), []);
+        prop_assert_eq!(heard.counts().find_imbalances(), []);
     }
 }

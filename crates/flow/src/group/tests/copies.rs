@@ -9,7 +9,7 @@ fn a_count_that_nobody_reads_makes_no_member_blind() {
     member.set_seen_packets(10, at(0));
     member.set_seen_packets(10, at(200));
     for n in 20..400 {
-        member.heard(&Advertisement { seen_packets: n * 100, ..active(2, 5, n, n) }, at(n * 10));
+        member.on_advertisement(&Advertisement { seen_packets: n * 100, ..active(2, 5, n, n) }, at(n * 10));
         assert!(!member.is_blind());
     }
     member.set_seen_packets(40_000, at(4000));
@@ -20,7 +20,7 @@ fn a_count_that_nobody_reads_makes_no_member_blind() {
 fn a_member_at_which_nothing_comes_while_packets_come_at_others_is_blind() {
     let mut member = member(options(1));
     let hear = |member: &mut GroupElection, n: u64, packets: u64| {
-        member.heard(&Advertisement { seen_packets: packets, ..active(2, 5, n, n) }, at(n * 10));
+        member.on_advertisement(&Advertisement { seen_packets: packets, ..active(2, 5, n, n) }, at(n * 10));
         member.is_blind()
     };
     // Counts that are a little older or newer prove nothing, and neither does a link without traffic.
@@ -46,7 +46,7 @@ fn a_member_at_which_nothing_comes_while_packets_come_at_others_is_blind() {
     for n in 140..240 {
         member.set_seen_packets(30, at(n * 10));
         let restarted = Advertisement { boot: 5, seen_packets: 9000, ..standby(2, n) };
-        member.heard(&restarted, at(n * 10));
+        member.on_advertisement(&restarted, at(n * 10));
     }
     assert!(!member.is_blind());
 }

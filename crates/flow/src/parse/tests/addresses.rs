@@ -5,7 +5,7 @@ use crate::MAPPED;
 
 #[test]
 fn addresses_of_ipv4_are_mapped() {
-    let address = mapped(LEFT);
+    let address = ipv4_mapped(LEFT);
     assert!(address.starts_with(&MAPPED));
     assert!(address.ends_with(&LEFT));
 }

@@ -29,7 +29,7 @@ fn later_fragments_have_the_ports_of_their_first() {
     assert_eq!(ports(&mut parser, &echo, 3), (1, 0, 0x0800));
     assert_eq!(ports(&mut parser, &eth(0x0800, &fragment4(1, 16, false, &[0; 9])), 4), (1, 0, 0x0800));
     let expected = FragmentCounts { first: 2, joined: 3, ..FragmentCounts::default() };
-    assert_eq!(parser.fragments(), expected);
+    assert_eq!(parser.fragment_counts(), expected);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_later_fragment_that_comes_first_is_counted_and_has_no_ports() {
     assert_eq!(ports(&mut parser, &first4(), 1), (17, 1000, 2000));
     assert_eq!(ports(&mut parser, &later4(), 2), (17, 1000, 2000));
     let expected = FragmentCounts { first: 1, joined: 1, early: 1, ..FragmentCounts::default() };
-    assert_eq!(parser.fragments(), expected);
+    assert_eq!(parser.fragment_counts(), expected);
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn ports_are_kept_for_so_long() {
     ports(&mut parser, &first4(), 20 * SECOND);
     assert_eq!(ports(&mut parser, &later4(), 20 * SECOND), (17, 1000, 2000));
     let expected = FragmentCounts { first: 2, joined: 3, expired: 1, ..FragmentCounts::default() };
-    assert_eq!(parser.fragments(), expected);
+    assert_eq!(parser.fragment_counts(), expected);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn fragments_of_others_are_told_apart() {
         let (_, source, destination) = ports(&mut parser, &other, 0);
         assert_eq!((source, destination), (0, 0));
     }
-    assert_eq!(parser.fragments().early, 4);
+    assert_eq!(parser.fragment_counts().early, 4);
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn the_cache_is_bounded_and_says_what_it_gave_up() {
     for n in 0..999 {
         ports(&mut parser, &numbered(&later4(), n), 1000);
     }
-    let counts = parser.fragments();
+    let counts = parser.fragment_counts();
     assert_eq!(counts.first, 1000);
     assert_eq!(counts.joined, 64, "all places are used");
     assert_eq!(counts.evicted, 1000 - 64);
@@ -115,7 +115,7 @@ fn the_cache_is_bounded_and_says_what_it_gave_up() {
     for n in 0..4 {
         ports(&mut parser, &numbered(&first4(), n), 100 * SECOND);
     }
-    assert_eq!(parser.fragments().evicted, counts.evicted);
+    assert_eq!(parser.fragment_counts().evicted, counts.evicted);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn none_are_kept_where_none_are_wanted() {
     let mut parser = FrameParser::new(ParseOptions { fragments: 0, ..ParseOptions::default() });
     ports(&mut parser, &first4(), 0);
     assert_eq!(ports(&mut parser, &later4(), 0), (17, 0, 0));
-    assert_eq!(parser.fragments().early, 1);
+    assert_eq!(parser.fragment_counts().early, 1);
 }
 
 #[test]

@@ -12,8 +12,8 @@ fn plain() -> Vec<u8> {
 fn all_fields_of_a_plain_packet() {
     let mut frame = eth(0x0800, &v4(6, &tcp(1000, 443, 0x18, b"GET /")));
     let expected = PacketInfo {
-        source: mapped(LEFT),
-        destination: mapped(RIGHT),
+        source: ipv4_mapped(LEFT),
+        destination: ipv4_mapped(RIGHT),
         at_ns: 5,
         bytes: 45,
         frame_bytes: 60,
@@ -62,7 +62,8 @@ fn every_kind_leads_to_the_innermost_packet() {
     for (kind, frame) in every_kind() {
         let packet = parsed(&frame).unwrap_or_else(|why| panic!("{kind}: {why:?}"));
         let is_six = packet.flags & flags::IPV6 != 0;
-        let (source, destination) = if is_six { (LEFT6, RIGHT6) } else { (mapped(LEFT), mapped(RIGHT)) };
+        let (source, destination) =
+            if is_six { (LEFT6, RIGHT6) } else { (ipv4_mapped(LEFT), ipv4_mapped(RIGHT)) };
         assert_eq!((packet.source, packet.destination), (source, destination), "{kind}");
         assert_eq!(packet.flags & flags::CUT, 0, "{kind}");
     }
@@ -120,7 +121,7 @@ fn pseudowires_are_told_from_ip() {
         for word in [&[0; 4][..], &[]] {
             let frame = eth(0x8847, &mpls(&[16], &[word, &inner].concat()));
             let packet = parsed(&frame).unwrap();
-            assert_eq!((packet.vlan, packet.source), (9, mapped(LEFT)), "{first:#x} {word:?}");
+            assert_eq!((packet.vlan, packet.source), (9, ipv4_mapped(LEFT)), "{first:#x} {word:?}");
             assert_eq!(packet.destination_mac[0], first);
             assert_eq!(packet.mpls[0], entry(16, true));
         }
@@ -262,10 +263,10 @@ fn tunnels_are_entered_as_deep_as_is_asked_for() {
         let packet = deep(&frame, depth);
         (packet.source, packet.tunnel, packet.tunnel_id, packet.outer_source)
     };
-    let outermost = mapped(b);
-    assert_eq!(told(0), (mapped(b), TunnelKind::None, 0, [0; 16]));
-    assert_eq!(told(1), (mapped(a), TunnelKind::Gtp, 6, outermost));
-    assert_eq!(told(2), (mapped(LEFT), TunnelKind::Gre, 0x105, outermost));
+    let outermost = ipv4_mapped(b);
+    assert_eq!(told(0), (ipv4_mapped(b), TunnelKind::None, 0, [0; 16]));
+    assert_eq!(told(1), (ipv4_mapped(a), TunnelKind::Gtp, 6, outermost));
+    assert_eq!(told(2), (ipv4_mapped(LEFT), TunnelKind::Gre, 0x105, outermost));
     assert_eq!(told(3), told(2));
     assert_eq!(deep(&frame, 0).destination_port, 2152);
 }
@@ -289,7 +290,7 @@ fn what_cannot_be_read_inside_a_tunnel_is_metered_as_the_tunnel() {
     ] {
         let packet = parsed(&eth(0x0800, &inside)).unwrap();
         assert_eq!((packet.tunnel, packet.outer_source), (TunnelKind::None, [0; 16]), "{inside:02x?}");
-        assert_eq!((packet.source, packet.bytes as usize), (mapped(LEFT), inside.len()));
+        assert_eq!((packet.source, packet.bytes as usize), (ipv4_mapped(LEFT), inside.len()));
     }
 }
 
@@ -316,32 +317,32 @@ fn frames_of_files_need_not_begin_with_ethernet() {
             .concat();
     let mut parser = FrameParser::new(ParseOptions::default());
     for (number, frame, expected) in [
-        (1, eth(0x0800, &four), (mapped(LEFT), FROM, 0)),
-        (101, four.clone(), (mapped(LEFT), [0; 6], 0)),
+        (1, eth(0x0800, &four), (ipv4_mapped(LEFT), FROM, 0)),
+        (101, four.clone(), (ipv4_mapped(LEFT), [0; 6], 0)),
         (229, six.clone(), (LEFT6, [0; 6], 0)),
-        (113, cooked, (mapped(LEFT), FROM, 0)),
+        (113, cooked, (ipv4_mapped(LEFT), FROM, 0)),
         (276, cooked2, (LEFT6, FROM, 5)),
-        (0, loopback, (mapped(LEFT), [0; 6], 0)),
-        (9, ppp, (mapped(LEFT), [0; 6], 0)),
-        (50, framed, (mapped(LEFT), [0; 6], 0)),
+        (0, loopback, (ipv4_mapped(LEFT), [0; 6], 0)),
+        (9, ppp, (ipv4_mapped(LEFT), [0; 6], 0)),
+        (50, framed, (ipv4_mapped(LEFT), [0; 6], 0)),
         (50, hdlc.clone(), (LEFT6, [0; 6], 0)),
         (104, hdlc, (LEFT6, [0; 6], 0)),
-        (105, wireless.clone(), (mapped(LEFT), FROM, 0)),
-        (127, radiotap, (mapped(LEFT), FROM, 0)),
-        (192, ppi, (mapped(LEFT), FROM, 0)),
-        (239, nflog, (mapped(LEFT), [0; 6], 0)),
+        (105, wireless.clone(), (ipv4_mapped(LEFT), FROM, 0)),
+        (127, radiotap, (ipv4_mapped(LEFT), FROM, 0)),
+        (192, ppi, (ipv4_mapped(LEFT), FROM, 0)),
+        (239, nflog, (ipv4_mapped(LEFT), [0; 6], 0)),
     ] {
         let mut packet = PacketInfo { mpls: [9; 3], ..PacketInfo::default() };
-        let link = LinkKind::of_number(number).unwrap();
-        assert_eq!(parser.parse_as(link, &frame, frame.len(), 0, 0, &mut packet), Ok(()), "{number}");
+        let link = LinkKind::from_number(number).unwrap();
+        assert_eq!(parser.parse_frame_as(link, &frame, frame.len(), 0, 0, &mut packet), Ok(()), "{number}");
         assert_eq!((packet.source, packet.source_mac, packet.vlan), expected, "{number}");
         assert_eq!((packet.destination_port, packet.mpls), (2000, [0; 3]));
         for len in 0..frame.len().min(20) {
-            let parsed = parser.parse_as(link, &frame[..len], frame.len(), 0, 0, &mut packet);
+            let parsed = parser.parse_frame_as(link, &frame[..len], frame.len(), 0, 0, &mut packet);
             assert!(parsed.is_err(), "{number} cut to {len}");
         }
     }
-    assert_eq!(LinkKind::of_number(195), None);
+    assert_eq!(LinkKind::from_number(195), None);
     assert_eq!(
         (name_of_unread(195), name_of_unread(9999)),
         ("195 (IEEE 802.15.4)".to_owned(), "9999".to_owned())
@@ -351,7 +352,7 @@ fn frames_of_files_need_not_begin_with_ethernet() {
         let mut frame = wireless.clone();
         frame[at] |= bits;
         let parsed =
-            parser.parse_as(LinkKind::Wireless, &frame, frame.len(), 0, 0, &mut PacketInfo::default());
+            parser.parse_frame_as(LinkKind::Wireless, &frame, frame.len(), 0, 0, &mut PacketInfo::default());
         assert_eq!(parsed, Err(IgnoredReason::NotIp), "{at}");
     }
 }

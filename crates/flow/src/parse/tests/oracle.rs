@@ -16,8 +16,8 @@ fn judged(frame: &[u8]) -> PacketInfo {
     match sliced.net.unwrap() {
         NetSlice::Ipv4(ip) => {
             let header = ip.header();
-            packet.source = mapped(header.source());
-            packet.destination = mapped(header.destination());
+            packet.source = ipv4_mapped(header.source());
+            packet.destination = ipv4_mapped(header.destination());
             packet.bytes = header.total_len().into();
             (packet.ttl, packet.protocol) = (header.ttl(), ip.payload().ip_number.0);
             packet.tos = header.dcp().value() << 2 | header.ecn().value();

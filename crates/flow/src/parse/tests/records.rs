@@ -32,9 +32,12 @@ fn expected() -> PacketInfo {
 #[test]
 fn a_record_of_either_version_is_a_packet() {
     let mut packet = PacketInfo { mpls: [9; 3], outer_source: [9; 16], flags: 0xff, ..PacketInfo::default() };
-    assert!(unified::read(&record(4, &[LEFT, RIGHT].concat()), 1522, 9, 3, &mut packet));
-    assert_eq!(packet, PacketInfo { source: mapped(LEFT), destination: mapped(RIGHT), ..expected() });
-    assert!(unified::read(&record(6, &[[7; 16], [8; 16]].concat()), 1522, 9, 3, &mut packet));
+    assert!(unified::read_record(&record(4, &[LEFT, RIGHT].concat()), 1522, 9, 3, &mut packet));
+    assert_eq!(
+        packet,
+        PacketInfo { source: ipv4_mapped(LEFT), destination: ipv4_mapped(RIGHT), ..expected() }
+    );
+    assert!(unified::read_record(&record(6, &[[7; 16], [8; 16]].concat()), 1522, 9, 3, &mut packet));
     let six = PacketInfo { source: [7; 16], destination: [8; 16], flags: flags::IPV6, ..expected() };
     assert_eq!(packet, six);
 }
@@ -46,7 +49,11 @@ fn other_bytes_are_no_record() {
         for version in [0, 4, 5, 6] {
             let bytes = record(version, &[0; 60]);
             let is_record = matches!((version, len), (4, 40) | (6, 64));
-            assert_eq!(unified::read(&bytes[..len], 60, 0, 0, &mut packet), is_record, "{version} {len}");
+            assert_eq!(
+                unified::read_record(&bytes[..len], 60, 0, 0, &mut packet),
+                is_record,
+                "{version} {len}"
+            );
         }
     }
     assert_eq!(unified::LENGTHS, [40, 64]);

@@ -56,7 +56,7 @@ impl SeenDirection {
 
     /// Takes a packet that is no landmark but may carry the same content as one. Among packets that are alike, a much longer
     /// pause before a packet distinguishes it.
-    pub(super) fn see_alike(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
+    pub(super) fn note_alike(&mut self, packet: &PacketInfo, part: impl FnOnce() -> CountTotals) {
         self.has_alike |= self.recent.contains(&packet.content);
         let pause_us = microseconds_between(self.last_ns, packet.at_ns);
         let least_us = (LONGER.saturating_mul(self.landmarks[0].alone_us & !FIRST)).max(PAUSE_US);
@@ -77,7 +77,7 @@ impl SeenDirection {
         self.landmarks.iter_mut().filter(is_same).for_each(|landmark| landmark.comes_near(packet.at_ns));
     }
 
-    pub(super) fn landmark(
+    pub(super) fn new_landmark(
         &mut self,
         packet: &PacketInfo,
         seen: CountTotals,
@@ -105,19 +105,19 @@ impl SeenDirection {
     }
 
     /// Returns the state after a loss: only the content of the last packets is kept.
-    pub(super) fn emptied(&self) -> Self {
+    pub(super) fn after_loss(&self) -> Self {
         Self { recent: self.recent, last_ns: self.last_ns, has_alike: self.has_alike, ..Self::default() }
     }
 
     /// Returns the landmark for the packet before a silence.
-    pub(super) fn last(&self, at_ns: u64, silence_ns: u64) -> Landmark {
+    pub(super) fn last_landmark(&self, at_ns: u64, silence_ns: u64) -> Landmark {
         let alone_us = u32::try_from(silence_ns / 1000).unwrap_or(u32::MAX);
         let kind = LandmarkKind::Last;
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
 
     /// Returns the history of the direction. `since_ns`: nothing is known of earlier packets.
-    pub(super) fn told(&self, since_ns: u64) -> DirectionHistory {
+    pub(super) fn to_history(&self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: SeenLandmark| match seen.at_ns {
             0 => Landmark::default(),
             at_ns => Landmark {

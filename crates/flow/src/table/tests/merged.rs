@@ -16,7 +16,7 @@ fn merged_packets_count_as_what_they_stand_for_also_beyond_narrow_counters() {
     let mut table = FlowTable::<()>::new(&small());
     let packets = [merged(0, 3), packet(1, 2, 1), merged(2, most), merged(3, most), merged(4, 1)];
     let mut records = metered(&mut table, &packets);
-    table.finish(&mut records);
+    table.finish_flows(&mut records);
     let sent = 3 + 1 + 2 * u64::from(most) + 1;
     assert_eq!(records.len(), 1);
     let FlowHalf { packets, bytes, frame_bytes, .. } = records[0].forward;

@@ -1,7 +1,7 @@
 //! The table next to a list that is searched from end to end.
 
 use super::*;
-use crate::canonical::{is_icmp, question};
+use crate::canonical::{is_icmp, question_type_code};
 use crate::record::FlowHalf;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ struct TableModel {
 fn direction(flow: &FlowKey, key: &FlowKey, biflow: bool) -> Option<usize> {
     let ask = |key: &FlowKey| {
         if is_icmp(key.protocol) && biflow {
-            FlowKey { destination_port: question(key.protocol, key.destination_port), ..*key }
+            FlowKey { destination_port: question_type_code(key.protocol, key.destination_port), ..*key }
         } else {
             *key
         }
@@ -46,7 +46,7 @@ fn direction(flow: &FlowKey, key: &FlowKey, biflow: bool) -> Option<usize> {
 
 impl TableModel {
     fn add(&mut self, packet: &PacketInfo) {
-        let key = FlowKey::of(packet);
+        let key = FlowKey::from_packet(packet);
         let known = self
             .flows
             .iter()
@@ -212,7 +212,8 @@ fn sorted(mut records: Vec<FlowRecord>) -> Vec<FlowRecord> {
 fn sums(counts: impl Iterator<Item = (FlowKey, u64, u64)>) -> BTreeMap<[u64; 6], (u64, u64)> {
     let mut sums = BTreeMap::new();
     for (key, packets, bytes) in counts {
-        let sum: &mut (u64, u64) = sums.entry(crate::canonical::CanonicalKey::of(&key).words).or_default();
+        let sum: &mut (u64, u64) =
+            sums.entry(crate::canonical::CanonicalKey::from_key(&key).words).or_default();
         *sum = (sum.0 + packets, sum.1 + bytes);
     }
     sums
@@ -236,17 +237,17 @@ proptest! {
             model.add(&packet);
             batch.push(packet);
             if flush {
-                table.meter(&batch, now, &mut records);
+                table.meter_packets(&batch, now, &mut records);
                 table.audit();
                 batch.clear();
             }
         }
-        table.meter(&batch, now, &mut records);
+        table.meter_packets(&batch, now, &mut records);
         // These end like the flows of the list when their time comes, and only then by force.
         let later = now + TICK;
-        table.advance(later, &mut records);
+        table.advance_to(later, &mut records);
         let model = model.finish(tick_border(later));
-        table.finish(&mut records);
+        table.finish_flows(&mut records);
         table.audit();
         prop_assert_eq!(table.counts().untracked, 0);
         let (ours, theirs) = (sorted(records), sorted(model));
@@ -278,21 +279,21 @@ proptest! {
             let packets: Vec<_> =
                 chunk.iter().map(|(packet, at, _)| PacketInfo { at_ns: u64::from(*at) << 20, ..*packet }).collect();
             let now = u64::from(chunk[0].2) << 28;
-            table.meter(&packets, now, &mut records);
+            table.meter_packets(&packets, now, &mut records);
             if chunk[0].2 % 3 == 0 {
-                table.advance(now, &mut records);
+                table.advance_to(now, &mut records);
             }
             table.audit();
             given.extend(packets);
         }
-        table.finish(&mut records);
+        table.finish_flows(&mut records);
         table.audit();
         let counts = table.counts();
         prop_assert_eq!(counts.metered + counts.untracked, given.len() as u64);
         let reasons = records.iter().filter(|record| record.end == EndReason::LackOfResources).count();
         prop_assert_eq!(counts.evicted, reasons as u64);
         let ours = sums(records.iter().map(|record| (record.key, record.packets(), record.bytes())));
-        let theirs = sums(given.iter().map(|packet| (FlowKey::of(packet), 1, u64::from(packet.bytes))));
+        let theirs = sums(given.iter().map(|packet| (FlowKey::from_packet(packet), 1, u64::from(packet.bytes))));
         if counts.untracked == 0 {
             prop_assert_eq!(ours, theirs);
         } else {

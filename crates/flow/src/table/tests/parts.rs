@@ -64,7 +64,7 @@ fn after_a_loss_a_record_says_nothing_of_what_was_before() {
     let mut records = metered(&mut table, &flow(0, 50));
     table.mark_loss();
     records.extend(metered(&mut table, &flow(53, 60)));
-    table.finish(&mut records);
+    table.finish_flows(&mut records);
     let [.., before, after] = &directions(&records)[..] else { panic!("{records:?}") };
     assert_eq!((before.followed.packets, after.followed.packets), (50, 7));
     let begin = 1000 * SECOND + 53 * SECOND / 10;
@@ -88,7 +88,7 @@ fn the_packets_around_a_silence_are_landmarks() {
     let mut table = of_group(1);
     let mut records = metered(&mut table, &flow(0, 10));
     records.extend(metered(&mut table, &flow(50, 60)));
-    table.finish(&mut records);
+    table.finish_flows(&mut records);
     let ended = records.iter().find(|record| record.end == EndReason::Idle).unwrap();
     let last = ended.history.as_ref().unwrap().forward.landmarks[0];
     assert_eq!((last.kind, last.at_ns), (LandmarkKind::Last, ended.last_ns()));

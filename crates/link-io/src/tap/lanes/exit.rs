@@ -45,7 +45,7 @@ pub(super) struct ExitCounts {
 
 pub(super) struct LaneExit {
     ring: TxRing,
-    patience: StallWatch,
+    stall_watch: StallWatch,
     mtu: SeenMtu,
     /// Frames that were dropped because the interface was down or gone.
     down: u64,
@@ -61,10 +61,11 @@ struct DepartureLog {
 }
 
 impl LaneExit {
-    pub(super) fn open(held: &TapHold, longest: u32, mtu: SeenMtu) -> Result<Self, Error> {
+    pub(super) fn open_ring(held: &TapHold, longest: u32, mtu: SeenMtu) -> Result<Self, Error> {
         let options = TxOptions { slots: SLOTS, longest: longest as usize, ..TxOptions::default() };
-        let ring = TxRing::open(&held.netns, held.link.index, &held.location.to_string(), options)?;
-        Ok(Self { ring, patience: StallWatch::default(), mtu, down: 0, departures: None })
+        let ring =
+            TxRing::open_on_interface(&held.netns, held.link.index, &held.location.to_string(), options)?;
+        Ok(Self { ring, stall_watch: StallWatch::default(), mtu, down: 0, departures: None })
     }
 
     /// Starts to measure how late frames depart.
@@ -83,12 +84,12 @@ impl LaneExit {
     /// a frame waited in there, or for a processor, is lateness, too.
     fn note_departures(&mut self) {
         let Some(DepartureLog { due_ns, lateness }) = &mut self.departures else { return };
-        let departed = due_ns.len().saturating_sub(self.ring.untaken());
+        let departed = due_ns.len().saturating_sub(self.ring.untaken_frames());
         if departed == 0 {
             return;
         }
         let now_ns = clock::monotonic_ns();
-        due_ns.drain(..departed).for_each(|due_ns| lateness.add(due_ns, now_ns));
+        due_ns.drain(..departed).for_each(|due_ns| lateness.add_departure(due_ns, now_ns));
     }
 
     /// Applies the interface's present MTU: the kernel does not check it on this path.
@@ -100,7 +101,7 @@ impl LaneExit {
 
     /// Puts a frame that was due at `due_ns` into the ring. If the ring is full, kicks it a few times before dropping the
     /// frame.
-    pub(super) fn put_due(
+    pub(super) fn put_due_frame(
         &mut self,
         due_ns: u64,
         write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
@@ -113,7 +114,10 @@ impl LaneExit {
     }
 
     /// Puts a copy into the ring if it has a free slot.
-    pub(super) fn put(&mut self, write: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> Result<(), NotTaken> {
+    pub(super) fn put_copy(
+        &mut self,
+        write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
+    ) -> Result<(), NotTaken> {
         self.fill_slot(0, write).map(drop)
     }
 
@@ -129,28 +133,28 @@ impl LaneExit {
                 return Err(NotTaken::Full);
             }
             chances -= 1;
-            self.kick();
+            self.kick_ring();
         }
-        let pending = self.ring.pending();
+        let pending = self.ring.pending_frames();
         let slot = self.ring.next_slot().ok_or(NotTaken::Full)?;
         let len = write(slot).ok_or(NotTaken::TooLong)?;
-        self.ring.commit(len);
-        Ok(self.ring.pending() > pending)
+        self.ring.commit_frame(len);
+        Ok(self.ring.pending_frames() > pending)
     }
 
     /// Asks the kernel to send the frames in the ring. Drops those that it cannot send because the interface is down or
     /// gone.
-    pub(super) fn kick(&mut self) {
+    pub(super) fn kick_ring(&mut self) {
         self.follow_mtu();
-        if self.ring.pending() == 0 {
+        if self.ring.pending_frames() == 0 {
             return;
         }
         // A frame for an interface that is down is dropped, as a cable does. If it were kept, it would leave minutes later.
-        let is_down = self.ring.kick().is_err();
+        let is_down = self.ring.kick_kernel().is_err();
         self.note_departures();
         let finished = self.ring.handed_over() + self.ring.counts().refused;
-        if is_down || self.patience.is_over(self.ring.untaken(), finished) {
-            self.down += self.ring.withdraw() as u64;
+        if is_down || self.stall_watch.has_timed_out(self.ring.untaken_frames(), finished) {
+            self.down += self.ring.withdraw_untaken() as u64;
             if let Some(departures) = &mut self.departures {
                 departures.due_ns.clear();
             }
@@ -158,10 +162,10 @@ impl LaneExit {
     }
 
     /// Kicks until every frame is taken, refused or dropped, or the far end has had enough time.
-    pub(super) fn drain(&mut self) {
+    pub(super) fn drain_ring(&mut self) {
         for _ in 0..DRAINS {
-            self.kick();
-            if self.ring.pending() == 0 {
+            self.kick_ring();
+            if self.ring.pending_frames() == 0 {
                 break;
             }
             clock::sleep_until_ns(clock::monotonic_ns() + DRAIN_NS);
@@ -172,7 +176,7 @@ impl LaneExit {
         let TxCounts { taken, refused } = self.ring.counts();
         ExitCounts {
             // Frames in transit count as taken: nothing can call them back.
-            taken: taken + self.ring.pending() as u64,
+            taken: taken + self.ring.pending_frames() as u64,
             refused: refused.saturating_sub(self.down),
             down: self.down,
         }

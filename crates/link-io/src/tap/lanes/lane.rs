@@ -44,7 +44,7 @@ pub(super) struct TapLane {
 
 impl TapLane {
     /// Forwards until the stop, and then the frames that have arrived by then.
-    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
+    pub(super) fn run_lane(mut self, stop: &AtomicBool) -> Result<(), Error> {
         // Best effort: without it, frames with a delay leave some 50 us later.
         drop(clock::tighten_timer_slack());
         let mut offset = clock::realtime_offset();
@@ -55,7 +55,7 @@ impl TapLane {
         loop {
             // Read before the ring: frames that arrived before the stop are still forwarded.
             let is_over = stop.load(Ordering::Acquire);
-            let taken = self.turn(offset);
+            let taken = self.poll_once(offset);
             let now_ns = clock::monotonic_ns();
             // Under overload the ring never runs empty. That is when frames are lost, and a stop must work then, too.
             if taken == 0 || now_ns >= looked_ns + LOOK_NS {
@@ -65,7 +65,7 @@ impl TapLane {
             if is_over {
                 let give_up_ns = *give_up_ns.get_or_insert(now_ns + LAST_NS);
                 // The kernel hands over a block that is not full only after its timeout.
-                if now_ns >= give_up_ns || rest.is_read(self.rx.progress()?) {
+                if now_ns >= give_up_ns || rest.is_read(self.rx.read_progress()?) {
                     break;
                 }
             }
@@ -74,59 +74,59 @@ impl TapLane {
                 compared_ns = now_ns;
             }
             if taken == 0 {
-                self.rest(now_ns)?;
+                self.wait_for_frames(now_ns)?;
             }
         }
-        self.finish()
+        self.finish_lane()
     }
 
     /// Takes a batch of frames and forwards them; returns their number.
-    fn turn(&mut self, offset: RealtimeOffset) -> usize {
+    fn poll_once(&mut self, offset: RealtimeOffset) -> usize {
         let trailer_of = self.has_trailer.then_some(self.direction);
         let Self { rx, out, tally, treatment, mirrors, filter, stations, .. } = &mut *self;
         // Forwarded first, then copied: the frame's place in the ring towards the other side never depends on a mirror.
         let mut latest_ns = 0;
-        let taken = rx.receive(BATCH, &mut |frame| {
+        let taken = rx.receive_frames(BATCH, &mut |frame| {
             tally.received += 1;
             tally.bytes += frame.full_len as u64;
             match treatment {
-                None => send(out, tally, frame.bytes, 0),
+                None => send_frame(out, tally, frame.bytes, 0),
                 Some(treatment) => {
                     let arrived_ns = offset.to_monotonic(frame.realtime_ns);
                     latest_ns = arrived_ns;
-                    treatment.accept(arrived_ns, frame.bytes, &mut |bytes, due_ns| {
-                        send(out, tally, bytes, due_ns);
+                    treatment.accept_frame(arrived_ns, frame.bytes, &mut |bytes, due_ns| {
+                        send_frame(out, tally, bytes, due_ns);
                     });
                 }
             }
             if mirrors.is_empty() {
                 return;
             }
-            if is_wanted(&frame, filter.as_ref(), stations, tally) {
-                copy(&frame, trailer_of, mirrors, tally);
+            if select_for_copy(&frame, filter.as_ref(), stations, tally) {
+                copy_to_mirrors(&frame, trailer_of, mirrors, tally);
             }
         });
         if let Some(treatment) = treatment {
             // While frames wait in the ring, the time is no later than that of the latest frame taken. Else a frame that is
             // held back until others overtake it could be released because this thread had no processor.
             let now_ns = if taken == BATCH { latest_ns } else { clock::monotonic_ns() };
-            treatment.release(now_ns, &mut |bytes, due_ns| send(out, tally, bytes, due_ns));
-            (tally.impaired, tally.made) = treatment.counts();
+            treatment.release_due(now_ns, &mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
+            (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
         }
-        self.out.kick();
-        self.tell_lateness();
-        self.mirrors.iter_mut().for_each(|(exit, _)| exit.kick());
-        self.show();
+        self.out.kick_ring();
+        self.report_lateness();
+        self.mirrors.iter_mut().for_each(|(exit, _)| exit.kick_ring());
+        self.publish_counts();
         taken
     }
 
-    fn tell_lateness(&mut self) {
+    fn report_lateness(&mut self) {
         if let Some(treatment) = &mut self.treatment {
             treatment.note_lateness(self.out.lateness());
         }
     }
 
-    fn show(&mut self) {
+    fn publish_counts(&mut self) {
         let tally = &mut self.tally;
         let counts = self.out.counts();
         tally.taken = counts.taken;
@@ -138,18 +138,18 @@ impl TapLane {
             copies.refused = counts.refused;
             copies.down = counts.down;
         }
-        self.published.show(tally);
+        self.published.publish_tally(tally);
     }
 
     fn count_lost(&mut self) -> Result<(), Error> {
         // Read before the question: a later loss is in the next answer.
         let now_ns = clock::monotonic_ns();
-        self.tally.ring = self.rx.stats()?.dropped;
-        self.published.show_losses(now_ns, self.tally.ring + self.tally.full);
+        self.tally.ring = self.rx.read_stats()?.dropped;
+        self.published.publish_losses(now_ns, self.tally.ring + self.tally.full);
         Ok(())
     }
 
-    fn rest(&mut self, now_ns: u64) -> Result<(), Error> {
+    fn wait_for_frames(&mut self, now_ns: u64) -> Result<(), Error> {
         let due = self.treatment.as_ref().and_then(|treatment| treatment.next_due());
         let until_due_ns = due.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
         // Waking up takes tens of microseconds, which would add to every delay that an impairment ordered.
@@ -157,26 +157,26 @@ impl TapLane {
             clock::spin_hint();
             return Ok(());
         }
-        Ok(self.rx.wait(NAP_NS.min(until_due_ns - LEAD_NS))?)
+        Ok(self.rx.wait_for_frames(NAP_NS.min(until_due_ns - LEAD_NS))?)
     }
 
-    fn finish(mut self) -> Result<(), Error> {
+    fn finish_lane(mut self) -> Result<(), Error> {
         let Self { out, tally, treatment, .. } = &mut self;
         if let Some(treatment) = treatment {
-            treatment.finish(&mut |bytes, due_ns| send(out, tally, bytes, due_ns));
-            (tally.impaired, tally.made) = treatment.counts();
+            treatment.release_all(&mut |bytes, due_ns| send_frame(out, tally, bytes, due_ns));
+            (tally.impaired, tally.made) = treatment.loss_and_copy_counts();
         }
-        self.out.drain();
-        self.tell_lateness();
-        self.mirrors.iter_mut().for_each(|(exit, _)| exit.drain());
+        self.out.drain_ring();
+        self.report_lateness();
+        self.mirrors.iter_mut().for_each(|(exit, _)| exit.drain_ring());
         self.count_lost()?;
-        self.show();
+        self.publish_counts();
         Ok(())
     }
 }
 
-fn send(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {
-    let put = out.put_due(due_ns, &mut |slot| {
+fn send_frame(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {
+    let put = out.put_due_frame(due_ns, &mut |slot| {
         slot.get_mut(..frame.len())?.copy_from_slice(frame);
         Some(frame.len())
     });
@@ -187,7 +187,7 @@ fn send(out: &mut LaneExit, tally: &mut LaneTally, frame: &[u8], due_ns: u64) {
     }
 }
 
-fn is_wanted(
+fn select_for_copy(
     frame: &RawFrame<'_>,
     filter: Option<&FilterProgram>,
     stations: &[Mac],
@@ -209,7 +209,7 @@ fn is_wanted(
 }
 
 /// Puts copies into the rings of the mirrors, with trailers of this direction if `trailer_of` is set.
-fn copy(
+fn copy_to_mirrors(
     frame: &RawFrame<'_>,
     trailer_of: Option<u8>,
     mirrors: &mut [(LaneExit, CopyShape)],
@@ -223,8 +223,8 @@ fn copy(
     });
     for ((exit, shape), copies) in mirrors.iter_mut().zip(&mut tally.copies) {
         let mut bytes = 0;
-        let put = exit.put(&mut |slot| {
-            bytes = shape.write(frame.bytes, trailer, slot)?;
+        let put = exit.put_copy(&mut |slot| {
+            bytes = shape.write_copy(frame.bytes, trailer, slot)?;
             Some(bytes)
         });
         match put {

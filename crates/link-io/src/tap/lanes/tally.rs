@@ -1,6 +1,6 @@
 //! Counts of a lane and their published form. The lane publishes its counts once per batch, without a lock.
 
-use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, counted};
+use super::super::account::{MirrorAccount, TapDirection, TapLossCause, UncopiedReason, nonzero_counts};
 use super::super::place::TapState;
 use packetrig_engine::packet::lost_on_transmit;
 use packetrig_sys::link::LinkCounters;
@@ -47,7 +47,7 @@ impl LaneTally {
         Self { copies: vec![MirrorCopies::default(); mirrors], ..Self::default() }
     }
 
-    fn fixed(&self) -> [u64; FIXED] {
+    fn fixed_numbers(&self) -> [u64; FIXED] {
         [
             self.received,
             self.bytes,
@@ -81,45 +81,48 @@ impl PublishedTally {
     }
 
     /// Publishes the losses in the lane's own rings up to a time.
-    pub(super) fn show_losses(&self, looked_ns: u64, lost: u64) {
+    pub(super) fn publish_losses(&self, looked_ns: u64, lost: u64) {
         self.lost.store(lost, Ordering::Relaxed);
         // Stored after the number: a reader that sees the time sees all losses up to it.
         self.looked_ns.store(looked_ns, Ordering::Release);
     }
 
     /// Returns a time, and at least the losses in the lane's own rings up to it.
-    pub(super) fn losses(&self) -> (u64, u64) {
+    pub(super) fn read_losses(&self) -> (u64, u64) {
         let looked_ns = self.looked_ns.load(Ordering::Acquire);
         (looked_ns, self.lost.load(Ordering::Relaxed))
     }
 
-    pub(super) fn show(&self, tally: &LaneTally) {
+    pub(super) fn publish_tally(&self, tally: &LaneTally) {
         let copies =
             tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
-        for (place, value) in self.numbers.iter().zip(tally.fixed().into_iter().chain(copies)) {
+        for (place, value) in self.numbers.iter().zip(tally.fixed_numbers().into_iter().chain(copies)) {
             // Each number by itself: a reader may see counts of two batches, so rules between them are checked at the end
             // only.
             place.store(value, Ordering::Relaxed);
         }
     }
 
-    fn at(&self, index: usize) -> u64 {
+    fn number_at(&self, index: usize) -> u64 {
         self.numbers.get(index).map_or(0, |place| place.load(Ordering::Relaxed))
     }
 
     /// Computes the direction's account, with the transmit counters of the far side's driver.
-    pub(super) fn account(
+    pub(super) fn to_direction(
         &self,
         state: &TapState,
         side: usize,
         transmitted: Option<LinkCounters>,
     ) -> TapDirection {
         let [received, bytes, ring, taken, refused, full, down, too_long, impaired, made, wanted, other, own] =
-            std::array::from_fn(|index| self.at(index));
+            std::array::from_fn(|index| self.number_at(index));
         // The driver may have dropped some of the frames that it accepted: its own counters show that, if it has any.
         let driver = transmitted.map_or(0, |c| lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
-        let mirrors =
-            state.mirrors.iter().enumerate().map(|(number, part)| self.mirror(number, &part.location));
+        let mirrors = state
+            .mirrors
+            .iter()
+            .enumerate()
+            .map(|(number, part)| self.mirror_account(number, &part.location));
         TapDirection {
             from: state.sides[side].location.clone(),
             to: state.sides[1 - side].location.clone(),
@@ -127,7 +130,7 @@ impl PublishedTally {
             received_bytes: bytes,
             made,
             forwarded: Some(taken - driver),
-            dropped: counted([
+            dropped: nonzero_counts([
                 (TapLossCause::Ring, ring),
                 (TapLossCause::Driver, driver),
                 (TapLossCause::TooLong, refused),
@@ -137,7 +140,7 @@ impl PublishedTally {
                 (TapLossCause::Impaired, impaired),
             ]),
             wanted,
-            uncopied: counted([
+            uncopied: nonzero_counts([
                 (UncopiedReason::Unseen, ring),
                 (UncopiedReason::Filter, other),
                 (UncopiedReason::Own, own),
@@ -146,14 +149,14 @@ impl PublishedTally {
         }
     }
 
-    fn mirror(&self, number: usize, location: &str) -> MirrorAccount {
+    fn mirror_account(&self, number: usize, location: &str) -> MirrorAccount {
         let [taken, bytes, refused, full, too_long, down] =
-            std::array::from_fn(|index| self.at(FIXED + number * EACH + index));
+            std::array::from_fn(|index| self.number_at(FIXED + number * EACH + index));
         MirrorAccount {
             to: location.to_owned(),
             mirrored: Some(taken),
             bytes,
-            dropped: counted([
+            dropped: nonzero_counts([
                 (TapLossCause::TooLong, refused),
                 (TapLossCause::Full, full),
                 (TapLossCause::TooLong, too_long),

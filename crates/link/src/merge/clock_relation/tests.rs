@@ -1,6 +1,6 @@
 use super::*;
 use crate::merge::PacketIdentity;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 
 const SECOND: u64 = 1_000_000_000;
 const BEGIN: u64 = 1_790_000_000 * SECOND;
@@ -10,9 +10,9 @@ fn samples(other: impl Fn(u64, u64) -> u64) -> (PacketSample, PacketSample) {
     let (mut ours, mut theirs) = (PacketSample::new(4096), PacketSample::new(4096));
     for number in 0..20_000 {
         let at_ns = BEGIN + 5_000_000 * number;
-        let identity = PacketIdentity(mix(7, number));
-        ours.add(identity, number, at_ns + mix(8, number) % 3000);
-        theirs.add(identity, number, other(number, at_ns) + mix(9, number) % 3000);
+        let identity = PacketIdentity(keyed_mix(7, number));
+        ours.add_packet(identity, number, at_ns + keyed_mix(8, number) % 3000);
+        theirs.add_packet(identity, number, other(number, at_ns) + keyed_mix(9, number) % 3000);
     }
     (ours, theirs)
 }
@@ -22,10 +22,10 @@ fn a_clock_that_drifts_is_followed() {
     // It began 3 s late, and loses 40 parts in a million.
     let slow = |at_ns: u64| at_ns - 3 * SECOND - (at_ns - BEGIN) * 40 / 1_000_000;
     let (ours, theirs) = samples(|_, at_ns| slow(at_ns));
-    let relation = ClockRelation::between(&ours, &theirs).unwrap();
+    let relation = ClockRelation::between_samples(&ours, &theirs).unwrap();
     assert!((relation.drift().unwrap().ppm - 40.0).abs() < 0.5, "{relation:?}");
     assert!(relation.jitter().as_u64() < 6000, "{:?}", relation.jitter());
-    assert_eq!((relation.steps(), relation.pairs() > 4000), (vec![], true));
+    assert_eq!((relation.clock_steps(), relation.pair_count() > 4000), (vec![], true));
     for number in [0, 1, 777, 10_000, 19_999] {
         let at_ns = BEGIN + 5_000_000 * number;
         let found = relation.to_reference(number, slow(at_ns));
@@ -38,8 +38,8 @@ fn a_clock_that_was_set_begins_another_line() {
     for by in [-2_000_000_000_i64, 700_000_000] {
         let (ours, theirs) =
             samples(|number, at| if number < 12_000 { at } else { at.saturating_add_signed(by) });
-        let relation = ClockRelation::between(&ours, &theirs).unwrap();
-        let [step] = relation.steps()[..] else { panic!("{:?}", relation.steps()) };
+        let relation = ClockRelation::between_samples(&ours, &theirs).unwrap();
+        let [step] = relation.clock_steps()[..] else { panic!("{:?}", relation.clock_steps()) };
         assert!((step.by_ns + by).abs() < 10_000, "{step:?}");
         assert!(step.at_ns.abs_diff(BEGIN + 60 * SECOND) < SECOND, "{step:?}");
         let after = (BEGIN + 15_000 * 5_000_000).saturating_add_signed(by);
@@ -51,15 +51,15 @@ fn a_clock_that_was_set_begins_another_line() {
 #[test]
 fn what_looks_like_one_packet_and_is_not_does_not_count() {
     let (ours, theirs) = samples(|number, at| if number % 50 == 0 { at + 30 * SECOND } else { at });
-    let relation = ClockRelation::between(&ours, &theirs).unwrap();
-    assert!(relation.first_ahead_ns().abs() < 4000 && relation.steps().is_empty(), "{relation:?}");
+    let relation = ClockRelation::between_samples(&ours, &theirs).unwrap();
+    assert!(relation.first_ahead_ns().abs() < 4000 && relation.clock_steps().is_empty(), "{relation:?}");
     assert!(relation.jitter().as_u64() < 6000);
 }
 
 #[test]
 fn captures_of_different_links_have_no_relation() {
     let (ours, _) = samples(|_, at| at);
-    assert_eq!(ClockRelation::between(&ours, &PacketSample::new(9)), None);
+    assert_eq!(ClockRelation::between_samples(&ours, &PacketSample::new(9)), None);
     assert_eq!(ClockRelation::default().to_reference(5, 77), 77);
 }
 
@@ -79,12 +79,12 @@ const SEEDS: u64 = 8;
 impl PathDelay {
     /// Delay with a base of 100 us and 1 ms that varies.
     fn of(self, seed: u64, number: u64) -> i64 {
-        let share = (mix(seed, number) >> 11) as f64 / (1_u64 << 53) as f64;
+        let share = (keyed_mix(seed, number) >> 11) as f64 / (1_u64 << 53) as f64;
         let exponential = -MILLISECOND * (1.0 - share).ln();
         let varied = if matches!(self, Self::Uniform) { MILLISECOND * share } else { exponential };
         #[expect(clippy::cast_possible_truncation, reason = "some milliseconds")]
         let delay = 100_000 + varied as i64;
-        let is_back = matches!(self, Self::BothWays) && mix(seed + 1000, number).is_multiple_of(2);
+        let is_back = matches!(self, Self::BothWays) && keyed_mix(seed + 1000, number).is_multiple_of(2);
         if is_back { -delay } else { delay }
     }
 }
@@ -94,11 +94,11 @@ fn relation(seed: u64, delay: impl Fn(u64) -> i64, other: impl Fn(u64, u64) -> u
     let (mut ours, mut theirs) = (PacketSample::new(4096), PacketSample::new(4096));
     for number in 0..6_000 {
         let at_ns = BEGIN + 10_000_000 * number;
-        let identity = PacketIdentity(mix(seed, number));
-        ours.add(identity, number, at_ns);
-        theirs.add(identity, number, other(number, at_ns.saturating_add_signed(delay(number))));
+        let identity = PacketIdentity(keyed_mix(seed, number));
+        ours.add_packet(identity, number, at_ns);
+        theirs.add_packet(identity, number, other(number, at_ns.saturating_add_signed(delay(number))));
     }
-    ClockRelation::between(&ours, &theirs).unwrap()
+    ClockRelation::between_samples(&ours, &theirs).unwrap()
 }
 
 /// Calls `check` with each kind of delay and several seeds.
@@ -112,7 +112,7 @@ fn for_all_delays(check: impl Fn(u64, PathDelay)) {
 fn delays_that_vary_are_neither_steps_nor_drift() {
     for_all_delays(|seed, delay| {
         let found = relation(seed, |number| delay.of(seed, number), |_, at| at);
-        assert_eq!(found.steps(), [], "{delay:?} {seed}");
+        assert_eq!(found.clock_steps(), [], "{delay:?} {seed}");
         let drift = found.drift().unwrap();
         assert!(
             !drift.is_certain() && drift.most_ppm - drift.least_ppm < 30.0,
@@ -127,7 +127,9 @@ fn a_step_is_found_among_delays_that_vary() {
         for_all_delays(|seed, delay| {
             let set = |number, at: u64| if number < 3500 { at } else { at.saturating_add_signed(by) };
             let found = relation(seed, |number| delay.of(seed, number), set);
-            let [step] = found.steps()[..] else { panic!("{delay:?} {seed} {by}: {:?}", found.steps()) };
+            let [step] = found.clock_steps()[..] else {
+                panic!("{delay:?} {seed} {by}: {:?}", found.clock_steps())
+            };
             assert!((step.by_ns + by).abs() < 1_500_000, "{delay:?} {seed}: {step:?}");
             assert!(step.at_ns.abs_diff(BEGIN + 35 * SECOND) < SECOND, "{delay:?} {seed}: {step:?}");
         });
@@ -143,9 +145,12 @@ fn two_steps_are_two_also_if_the_second_goes_beyond_the_first() {
     };
     for_all_delays(|seed, delay| {
         let found = relation(seed, |number| delay.of(seed, number), set);
-        let by: Vec<i64> =
-            found.steps().iter().map(|step| (step.by_ns + 50_000_000).div_euclid(100_000_000)).collect();
-        assert_eq!(by, [-7, 27], "{delay:?} {seed}: {:?}", found.steps());
+        let by: Vec<i64> = found
+            .clock_steps()
+            .iter()
+            .map(|step| (step.by_ns + 50_000_000).div_euclid(100_000_000))
+            .collect();
+        assert_eq!(by, [-7, 27], "{delay:?} {seed}: {:?}", found.clock_steps());
     });
 }
 
@@ -157,7 +162,7 @@ fn a_drift_is_told_with_an_interval_that_holds_it() {
         let drift = found.drift().unwrap();
         assert!(drift.is_certain(), "{delay:?} {seed}: {drift:?}");
         assert!((drift.least_ppm..=drift.most_ppm).contains(&20.0), "{delay:?} {seed}: {drift:?}");
-        assert_eq!(found.steps(), [], "{delay:?} {seed}");
+        assert_eq!(found.clock_steps(), [], "{delay:?} {seed}");
     });
 }
 
@@ -171,7 +176,7 @@ fn delays_that_come_and_go_are_no_steps() {
         for_all_delays(|seed, delay| {
             let delay_of = |number| delay.of(seed, number) + i64::try_from(extra(number)).unwrap();
             let found = relation(seed, delay_of, |_, at| at);
-            assert_eq!(found.steps(), [], "{delay:?} {seed}");
+            assert_eq!(found.clock_steps(), [], "{delay:?} {seed}");
         });
     }
 }
@@ -180,10 +185,10 @@ fn delays_that_come_and_go_are_no_steps() {
 fn few_packets_give_no_drift() {
     let (mut ours, mut theirs) = (PacketSample::new(99), PacketSample::new(99));
     for number in 0..9 {
-        let identity = PacketIdentity(mix(7, number));
-        ours.add(identity, number, BEGIN + 1000 * number);
-        theirs.add(identity, number, BEGIN + 1000 * number + mix(8, number) % 1000);
+        let identity = PacketIdentity(keyed_mix(7, number));
+        ours.add_packet(identity, number, BEGIN + 1000 * number);
+        theirs.add_packet(identity, number, BEGIN + 1000 * number + keyed_mix(8, number) % 1000);
     }
-    let found = ClockRelation::between(&ours, &theirs).unwrap();
-    assert_eq!((found.drift(), found.steps()), (None, vec![]));
+    let found = ClockRelation::between_samples(&ours, &theirs).unwrap();
+    assert_eq!((found.drift(), found.clock_steps()), (None, vec![]));
 }

@@ -94,7 +94,7 @@ fn page_of(probes: &ProbesReport) -> String {
 
 fn section_of(probes: &ProbesReport) -> String {
     let mut page = Markup::new();
-    write(&mut page, probes);
+    write_probes(&mut page, probes);
     page.into_string()
 }
 
@@ -335,7 +335,7 @@ fn of_a_very_large_mesh_the_worst_lines_are_listed() {
     let page = page_of(&probes);
     let cells = cells_of(&page, "probes-table");
     assert_eq!(cells.len(), 201);
-    assert_eq!(cells[1][0], name_of(&probes.lines[777]), "a line without a result comes first");
+    assert_eq!(cells[1][0], line_name(&probes.lines[777]), "a line without a result comes first");
     assert!(page.contains("The 200 worst of 1~560 lines") && page.contains("href=\"probes.csv\""));
     assert!(page.len() < 600_000, "{} bytes", page.len());
 }
@@ -352,12 +352,12 @@ fn a_time_below_zero_is_not_drawn_but_counted() {
 
 #[test]
 fn figures_of_all_lines_are_sums_and_absent_without_a_result() {
-    let texts: Vec<Option<String>> = figures(&mesh()).into_iter().map(|figure| figure.text).collect();
+    let texts: Vec<Option<String>> = probe_figures(&mesh()).into_iter().map(|figure| figure.text).collect();
     let shown = |text: &str| Some(text.to_owned());
     assert_eq!(
         texts,
         [shown("5"), shown("40 probes"), shown("38 probes"), shown("2 probes"), shown("60.212\u{202f}ms")]
     );
-    let nothing = figures(&report("ping", vec![line("a", "b", None)]));
+    let nothing = probe_figures(&report("ping", vec![line("a", "b", None)]));
     assert!(nothing[1..].iter().all(|figure| figure.text.is_none()), "{nothing:?}");
 }

@@ -1,7 +1,7 @@
 //! Clients that want more than they may.
 
 use super::*;
-use crate::service::admission::{RefusedConnection, rights};
+use crate::service::admission::{RefusedConnection, client_rights};
 use crate::service::connection::ClientRights;
 use packetrig_release::message::{ClientMessage, ErrorPlace, ProtocolErrorCode, ServiceMessage};
 use packetrig_sys::caps::ThreadRights;
@@ -33,11 +33,11 @@ fn a_hostile_client_sends_nothing_that_the_permit_forbids() {
     ];
     let count = cases.len() as u64;
     for (packet, outcome) in cases {
-        let (_, accepted) = client.submit(vec![packet]).unwrap();
+        let (_, accepted) = client.submit_packets(vec![packet]).unwrap();
         assert_eq!((accepted.accepted, accepted.refused), (0, 1), "{outcome:?}");
         assert_eq!(outcomes(&reports(&mut client, 1)), [outcome]);
     }
-    client.submit(vec![framed(frame("127.0.0.1", "127.0.0.1"))]).unwrap();
+    client.submit_packets(vec![framed(frame("127.0.0.1", "127.0.0.1"))]).unwrap();
     assert_eq!(service.wait_for(1).len(), 1, "only the good one left");
     drop(client);
     assert_eq!(service.end()[0].counts.refused.values().sum::<u64>(), count);
@@ -50,7 +50,7 @@ fn limits_of_a_target_hold_also_for_packets_that_are_overdue() {
     // At 20 packets per second, 50 packets would have been allowed in the seconds that have passed.
     let past = now() - Nanos::from_secs(5);
     let packets = (0..50).map(|n| datagram(n, past, n * 50_000, "127.7.0.1")).collect();
-    client.submit(packets).unwrap();
+    client.submit_packets(packets).unwrap();
     let reports = reports(&mut client, 50);
     let sent = reports.iter().filter(|report| report.outcome == PacketOutcome::Sent).count();
     assert!((4..=8).contains(&sent), "{sent}");
@@ -66,7 +66,7 @@ fn a_sparse_train_is_within_the_limits_as_a_whole() {
     let past = now() - Nanos::from_secs(5);
     let train: Vec<_> =
         (0..50).map(|n| PacketToRelease { train: 1, ..datagram(n, past, n * 2_000, "127.7.0.3") }).collect();
-    client.submit(train).unwrap();
+    client.submit_packets(train).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 50)), [PacketOutcome::OverLimit; 50]);
     assert!(service.released.lock().unwrap().is_empty());
 }
@@ -81,14 +81,14 @@ fn a_user_who_is_not_allowed_is_told_so() {
         least_limits: TargetLimits::USUAL,
     };
     let own = ThreadRights::current().user;
-    assert_eq!(rights(own, &options), Some(ClientRights { priority: 7, is_trusted: true }));
-    assert_eq!(rights(4_242, &options), Some(ClientRights { priority: 3, is_trusted: false }));
-    assert_eq!(rights(4_243, &options), None);
+    assert_eq!(client_rights(own, &options), Some(ClientRights { priority: 7, is_trusted: true }));
+    assert_eq!(client_rights(4_242, &options), Some(ClientRights { priority: 3, is_trusted: false }));
+    assert_eq!(client_rights(4_243, &options), None);
     let directory = TemporaryDirectory::new();
     let path = directory.0.join("socket");
-    let listener = SeqpacketListener::bind(&path, SocketAccess::AllUsers).unwrap();
+    let listener = SeqpacketListener::listen_at(&path, SocketAccess::AllUsers).unwrap();
     let client = std::thread::spawn(move || ReleaseClient::connect(&path, "stranger", 0));
-    let stream = listener.accept(10_000_000_000).unwrap().unwrap();
+    let stream = listener.accept_within(10_000_000_000).unwrap().unwrap();
     let refused = RefusedConnection::new(stream, ProtocolErrorCode::NotAllowed, "user 7 may not".to_owned());
     while refused.is_open() {
         std::thread::sleep(Duration::from_millis(1));
@@ -103,40 +103,40 @@ fn messages_that_break_the_protocol_end_the_connection() {
     let service = TestedService::start(10);
     let submit = ClientMessage::Submit { batch: 1, packets: vec![datagram(1, soon(), 0, "127.0.0.1")] };
     let version = ClientMessage::Hello { id: 3, version: 9, priority: 0, name: String::new() };
-    for (message, code) in [(b"garbage".to_vec(), 1), (submit.write(), 1), (version.write(), 2)] {
-        let stream = SeqpacketStream::connect(&service.socket).unwrap();
-        assert!(stream.send(&message).unwrap());
+    for (message, code) in [(b"garbage".to_vec(), 1), (submit.to_bytes(), 1), (version.to_bytes(), 2)] {
+        let stream = SeqpacketStream::connect_to(&service.socket).unwrap();
+        assert!(stream.send_message(&message).unwrap());
         let told = message_from(&stream);
         assert!(
             matches!(told, ServiceMessage::Error { code: found, closes: true, .. } if found as u16 == code)
         );
-        stream.wait(false, 10_000_000_000).unwrap();
-        assert_eq!(stream.receive(&mut [0; 8]).unwrap(), ReceivedMessage::Closed);
+        stream.wait_until_ready(false, 10_000_000_000).unwrap();
+        assert_eq!(stream.receive_message(&mut [0; 8]).unwrap(), ReceivedMessage::Closed);
     }
     assert!(service.released.lock().unwrap().is_empty());
 }
 
 /// The next message of the service.
 fn message_from(stream: &SeqpacketStream) -> ServiceMessage {
-    stream.wait(false, 10_000_000_000).unwrap();
+    stream.wait_until_ready(false, 10_000_000_000).unwrap();
     let mut buffer = [0; 1_000];
-    let ReceivedMessage::Message(length) = stream.receive(&mut buffer).unwrap() else {
+    let ReceivedMessage::Message(length) = stream.receive_message(&mut buffer).unwrap() else {
         panic!("the service says something")
     };
-    ServiceMessage::read(&buffer[..length]).unwrap()
+    ServiceMessage::from_bytes(&buffer[..length]).unwrap()
 }
 
 #[test]
 fn an_error_says_which_field_of_which_packet_is_wrong() {
     let service = TestedService::start(10);
     let packets = (0..3).map(|n| datagram(n, soon(), 0, "127.0.0.1")).collect();
-    let mut submit = ClientMessage::Submit { batch: 9, packets }.write();
+    let mut submit = ClientMessage::Submit { batch: 9, packets }.to_bytes();
     // A packet has 32 + 40 bytes here; `kind` is at 30.
     let kind = 24 + 2 * 72 + 30;
     submit[kind] = 9;
-    let stream = SeqpacketStream::connect(&service.socket).unwrap();
+    let stream = SeqpacketStream::connect_to(&service.socket).unwrap();
     let hello = ClientMessage::Hello { id: 1, version: 1, priority: 0, name: "wrong".into() };
-    assert!(stream.send(&hello.write()).unwrap() && stream.send(&submit).unwrap());
+    assert!(stream.send_message(&hello.to_bytes()).unwrap() && stream.send_message(&submit).unwrap());
     assert!(matches!(message_from(&stream), ServiceMessage::Welcome { .. }));
     let ServiceMessage::Error { id, code, text, place, .. } = message_from(&stream) else {
         panic!("the message is refused")
@@ -169,7 +169,7 @@ fn a_refused_packet_is_named_with_its_wrong_field() {
     let batch: Vec<_> =
         std::iter::once(good()).chain(cases.iter().map(|(packet, ..)| packet.clone())).collect();
     let batch = (0..).zip(batch).map(|(cookie, packet)| PacketToRelease { cookie, ..packet }).collect();
-    client.submit(batch).unwrap();
+    client.submit_packets(batch).unwrap();
     let all = reports(&mut client, cases.len() + 1);
     assert_eq!((all[0].outcome, all[0].fault), (PacketOutcome::Sent, None));
     for ((number, report), (_, byte, what)) in (1..).zip(&all[1..]).zip(&cases) {
@@ -185,14 +185,14 @@ fn a_client_learns_what_it_may_do() {
     assert_eq!((facts.train_packets, facts.train_ns, facts.frame_bytes), (256, 100_000_000, 1_000));
     // The smallest of both networks of the permit.
     assert_eq!((facts.limits.packets_per_s, facts.limits.burst, facts.limits.most), (20, 4, 5_000));
-    let wide = client.limits("127.0.0.1".parse().unwrap()).unwrap().unwrap();
+    let wide = client.query_limits("127.0.0.1".parse().unwrap()).unwrap().unwrap();
     assert_eq!(
         (wide.packets_per_s, wide.bits_per_s, wide.burst, wide.most),
         (100_000, 1_000_000_000, 2_000, 5_000)
     );
-    assert_eq!(client.limits("127.7.0.1".parse().unwrap()).unwrap().unwrap().burst, 4);
+    assert_eq!(client.query_limits("127.7.0.1".parse().unwrap()).unwrap().unwrap().burst, 4);
     for target in ["127.0.0.9", "192.0.2.1", "::1"] {
-        let limits = client.limits(target.parse().unwrap()).unwrap();
+        let limits = client.query_limits(target.parse().unwrap()).unwrap();
         assert_eq!(limits.is_some(), target == "::1", "{target}");
     }
 }
@@ -205,7 +205,7 @@ fn connecting_again_does_not_reset_the_number_of_packets_in_all() {
         let mut all = Vec::new();
         for part in (0..count).collect::<Vec<_>>().chunks(500) {
             let packets = part.iter().map(|n| from_port(port, datagram(*n, now(), 0, "127.0.0.3"))).collect();
-            client.submit(packets).unwrap();
+            client.submit_packets(packets).unwrap();
             all.extend(outcomes(&reports(&mut client, part.len())));
         }
         all
@@ -218,22 +218,22 @@ fn connecting_again_does_not_reset_the_number_of_packets_in_all() {
 /// Refused packets that the service has handled after a flood of whole batches on this many connections, at least for this long.
 fn handled_in_a_flood(service: &TestedService, connections: usize, lasts: Duration) -> (u64, u64) {
     let packets: Vec<_> = (0..200).map(|n| datagram(n, MonoTime::from_nanos(1), 0, "127.0.0.9")).collect();
-    let batch = ClientMessage::Submit { batch: 1, packets }.write();
-    let hello = ClientMessage::Hello { id: 1, version: 1, priority: 0, name: "flood".into() }.write();
+    let batch = ClientMessage::Submit { batch: 1, packets }.to_bytes();
+    let hello = ClientMessage::Hello { id: 1, version: 1, priority: 0, name: "flood".into() }.to_bytes();
     let streams: Vec<_> =
-        (0..connections).map(|_| SeqpacketStream::connect(&service.socket).unwrap()).collect();
+        (0..connections).map(|_| SeqpacketStream::connect_to(&service.socket).unwrap()).collect();
     let began = clock::monotonic_ns();
     let mut refused = 0;
     let mut buffer = vec![0; 65_536];
     for stream in &streams {
-        assert!(stream.send(&hello).unwrap());
+        assert!(stream.send_message(&hello).unwrap());
     }
     while u128::from(clock::monotonic_ns() - began) < lasts.as_nanos() {
         for stream in &streams {
-            let _ = stream.send(&batch).unwrap();
-            while let ReceivedMessage::Message(length) = stream.receive(&mut buffer).unwrap() {
+            let _ = stream.send_message(&batch).unwrap();
+            while let ReceivedMessage::Message(length) = stream.receive_message(&mut buffer).unwrap() {
                 if let Some(ServiceMessage::Accepted { refused: more, .. }) =
-                    ServiceMessage::read(&buffer[..length])
+                    ServiceMessage::from_bytes(&buffer[..length])
                 {
                     refused += u64::from(more);
                 }
@@ -252,7 +252,7 @@ fn a_flood_of_refused_packets_is_handled_no_faster_than_the_allowance() {
     assert!(refused > 0 && refused <= most, "{refused} of {most}");
     // Others are served meanwhile, also those of the same user.
     let mut client = service.client();
-    client.submit(vec![datagram(1, soon(), 0, "127.0.0.1")]).unwrap();
+    client.submit_packets(vec![datagram(1, soon(), 0, "127.0.0.1")]).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 1)), [PacketOutcome::Sent]);
 }
 
@@ -262,7 +262,7 @@ fn more_connections_of_a_user_get_no_more_work_done() {
     let (refused, ns) = handled_in_a_flood(&service, 16, Duration::from_secs(4));
     // Their used-up allowance does not keep other users from the service.
     let mut client = service.client();
-    client.submit(vec![datagram(1, soon(), 0, "127.0.0.1")]).unwrap();
+    client.submit_packets(vec![datagram(1, soon(), 0, "127.0.0.1")]).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 1)), [PacketOutcome::Sent]);
     // Each connection gets a little beyond what the user gets.
     let most = 40_000 + (20_000 + 16 * 500) * ns / 1_000_000_000 + 16 * 405;
@@ -272,14 +272,14 @@ fn more_connections_of_a_user_get_no_more_work_done() {
 #[test]
 fn programs_that_connect_again_and_again_are_served_no_faster_than_the_allowance() {
     let service = TestedService::start(100);
-    let hello = ClientMessage::Hello { id: 1, version: 1, priority: 0, name: "again".into() }.write();
+    let hello = ClientMessage::Hello { id: 1, version: 1, priority: 0, name: "again".into() }.to_bytes();
     let began = clock::monotonic_ns();
     let mut welcomed: u64 = 0;
     while clock::monotonic_ns() - began < 3_000_000_000 {
-        let stream = SeqpacketStream::connect(&service.socket).unwrap();
-        if stream.send(&hello).unwrap_or(false) {
-            stream.wait(false, 20_000_000).unwrap();
-            let came = stream.receive(&mut [0; 1_000]);
+        let stream = SeqpacketStream::connect_to(&service.socket).unwrap();
+        if stream.send_message(&hello).unwrap_or(false) {
+            stream.wait_until_ready(false, 20_000_000).unwrap();
+            let came = stream.receive_message(&mut [0; 1_000]);
             welcomed += u64::from(matches!(came, Ok(ReceivedMessage::Message(152))));
         }
     }

@@ -11,11 +11,11 @@ fn packets_leave_when_they_are_due_and_each_is_reported_once() {
     // Handed over out of order.
     let packets =
         [2_000, 0, 500].iter().zip(0..).map(|(us, cookie)| datagram(cookie, begin, *us, "127.0.0.1"));
-    let (batch, accepted) = client.submit(packets.collect()).unwrap();
+    let (batch, accepted) = client.submit_packets(packets.collect()).unwrap();
     assert_eq!((accepted.accepted, accepted.refused), (3, 0));
     let reports = reports(&mut client, 3);
     assert_eq!(outcomes(&reports), [PacketOutcome::Sent; 3]);
-    assert!(reports.iter().all(|report| report.batch == batch && report.left().is_some()));
+    assert!(reports.iter().all(|report| report.batch == batch && report.departed_at().is_some()));
     assert_eq!(reports[0].planned, (begin + Nanos::from_micros(2_000)).as_nanos());
     let released = service.wait_for(3);
     assert_eq!(released[0].1, frame("127.0.0.1", "127.0.0.1"), "the service adds the Ethernet header");
@@ -41,7 +41,7 @@ fn times_of_the_wall_clock_are_understood() {
         release_at: clock::tai_ns() + ahead,
         ..datagram(2, begin, 0, "127.0.0.1")
     };
-    client.submit(vec![realtime, tai]).unwrap();
+    client.submit_packets(vec![realtime, tai]).unwrap();
     for report in reports(&mut client, 2) {
         assert_eq!(report.outcome, PacketOutcome::Sent);
         // The clocks were read one after the other here, so the times are near and not equal.
@@ -60,14 +60,14 @@ fn a_train_leaves_whole_or_not_at_all() {
             .collect::<Vec<_>>()
     };
     // The target has a burst of four.
-    client.submit(train(1, "127.7.0.2")).unwrap();
+    client.submit_packets(train(1, "127.7.0.2")).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 6)), [PacketOutcome::OverLimit; 6]);
     let mut spoiled = train(2, "127.0.0.1");
     spoiled[3].bytes[12] = 9;
-    client.submit(spoiled).unwrap();
+    client.submit_packets(spoiled).unwrap();
     let spoiled = outcomes(&reports(&mut client, 6));
     assert_eq!(spoiled.iter().filter(|outcome| **outcome == PacketOutcome::TrainRefused).count(), 5);
-    client.submit(train(3, "127.0.0.1")).unwrap();
+    client.submit_packets(train(3, "127.0.0.1")).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 6)), [PacketOutcome::Sent; 6]);
     assert_eq!(service.released.lock().unwrap().len(), 6);
 }
@@ -77,9 +77,11 @@ fn frames_that_the_mechanism_did_not_send_are_reported_as_failed() {
     let service = TestedService::start(100);
     let mut client = service.client();
     let begin = soon();
-    client.submit(vec![datagram(1, begin, 0, "127.0.0.1"), datagram(2, begin, 100, "127.0.0.66")]).unwrap();
+    client
+        .submit_packets(vec![datagram(1, begin, 0, "127.0.0.1"), datagram(2, begin, 100, "127.0.0.66")])
+        .unwrap();
     assert_eq!(outcomes(&reports(&mut client, 2)), [PacketOutcome::Sent, PacketOutcome::Failed]);
-    client.submit(vec![datagram(3, soon(), 0, "127.0.0.1")]).unwrap();
+    client.submit_packets(vec![datagram(3, soon(), 0, "127.0.0.1")]).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 1)), [PacketOutcome::Sent], "the service goes on");
 }
 
@@ -90,11 +92,11 @@ fn what_is_cancelled_does_not_leave() {
     let begin = soon();
     let late =
         |train| PacketToRelease { train, ..datagram(u64::from(train), begin, 60_000_000, "127.0.0.1") };
-    let (batch, _) = client.submit(vec![late(1), late(2), late(3)]).unwrap();
-    client.submit(vec![late(4)]).unwrap();
-    assert_eq!(client.cancel(batch, 2).unwrap(), 1);
-    assert_eq!(client.cancel(batch, 0).unwrap(), 2);
-    assert_eq!(client.state().unwrap().queued, 1);
+    let (batch, _) = client.submit_packets(vec![late(1), late(2), late(3)]).unwrap();
+    client.submit_packets(vec![late(4)]).unwrap();
+    assert_eq!(client.cancel_packets(batch, 2).unwrap(), 1);
+    assert_eq!(client.cancel_packets(batch, 0).unwrap(), 2);
+    assert_eq!(client.query_state().unwrap().queued, 1);
     assert_eq!(outcomes(&reports(&mut client, 3)), [PacketOutcome::Cancelled; 3]);
     drop(client);
     assert!(service.released.lock().unwrap().is_empty());
@@ -105,7 +107,7 @@ fn what_leaves_while_the_service_ends_is_reported() {
     let service = TestedService::start(1_000);
     let mut client = service.client();
     let begin = soon();
-    client.submit((0..80).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
+    client.submit_packets((0..80).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
     service.wait_for(20);
     service.stop.store(true, Ordering::Relaxed);
     let all = outcomes(&reports(&mut client, 80));
@@ -121,7 +123,7 @@ fn what_leaves_while_the_service_ends_is_reported() {
 fn the_end_of_the_service_is_reported() {
     let service = TestedService::start(5);
     let mut client = service.client();
-    client.submit(vec![datagram(1, soon(), 60_000_000, "127.0.0.1")]).unwrap();
+    client.submit_packets(vec![datagram(1, soon(), 60_000_000, "127.0.0.1")]).unwrap();
     service.stop.store(true, Ordering::Relaxed);
     assert_eq!(outcomes(&reports(&mut client, 1)), [PacketOutcome::Ended]);
     assert!(matches!(client.next_event(SOON), Err(ReleaseError::Closed)));

@@ -22,15 +22,15 @@ fn no_train_keeps_others_from_a_target() {
         let packets = [0, seconds * 1_000_000].into_iter();
         packets.map(|us| PacketToRelease { train: 1, ..datagram(us, begin, us, "127.7.0.4") }).collect()
     };
-    far.submit(train(50)).unwrap();
+    far.submit_packets(train(50)).unwrap();
     let refused = outcomes(&reports(&mut far, 2));
     assert_eq!(
         refused,
         [PacketOutcome::TrainRefused, PacketOutcome::Malformed],
         "it is too long for a train"
     );
-    far.submit(train(0)).unwrap();
-    other.submit(vec![from_port(8, datagram(1, begin, 10, "127.7.0.4"))]).unwrap();
+    far.submit_packets(train(0)).unwrap();
+    other.submit_packets(vec![from_port(8, datagram(1, begin, 10, "127.7.0.4"))]).unwrap();
     assert_eq!(outcomes(&reports(&mut far, 2)), [PacketOutcome::Sent; 2]);
     assert_eq!(outcomes(&reports(&mut other, 1)), [PacketOutcome::Sent]);
 }
@@ -43,8 +43,8 @@ fn packets_that_clash_are_moved_and_reported() {
     repeat_until_in_time(|| {
         let begin = soon();
         let impatient = PacketToRelease { latest: 1_000, ..datagram(2, begin, 2, "127.0.0.1") };
-        low.submit(vec![datagram(1, begin, 0, "127.0.0.1"), impatient]).unwrap();
-        high.submit(vec![from_port(8, datagram(3, begin, 1, "127.0.0.1"))]).unwrap();
+        low.submit_packets(vec![datagram(1, begin, 0, "127.0.0.1"), impatient]).unwrap();
+        high.submit_packets(vec![from_port(8, datagram(3, begin, 1, "127.0.0.1"))]).unwrap();
         let was_in_time = now() <= begin - Nanos::new(high.facts().lead_ns);
         let kept = reports(&mut high, 1)[0];
         let moved = reports(&mut low, 2);
@@ -52,7 +52,7 @@ fn packets_that_clash_are_moved_and_reported() {
         if is_judged {
             assert_eq!((kept.outcome, kept.shifted), (PacketOutcome::Sent, 0));
             assert_eq!(outcomes(&moved), [PacketOutcome::Sent, PacketOutcome::Clash]);
-            let is_flagged = moved[0].flags.has(ReportFlags::SHIFTED);
+            let is_flagged = moved[0].flags.has_flag(ReportFlags::SHIFTED);
             assert!(moved[0].shifted >= 16_000 && is_flagged, "{}", moved[0].shifted);
         }
         is_judged
@@ -66,12 +66,12 @@ fn a_packet_between_those_of_another_client_leaves_on_time_if_it_is_handed_over_
     repeat_until_in_time(|| {
         service.released.lock().unwrap().clear();
         let begin = soon();
-        steady.submit((0..60).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
+        steady.submit_packets((0..60).map(|n| datagram(n, begin, n * 1_000, "127.0.0.1")).collect()).unwrap();
         let at = begin + Nanos::from_micros(40_500);
         // The latest time that the service allows, and a little earlier.
         let latest = at - Nanos::new(other.facts().lead_ns) - outlet::SLICE;
         clock::sleep_until_ns((latest - Nanos::from_millis(8)).as_nanos());
-        other.submit(vec![from_port(8, datagram(1_000, at, 0, "127.0.0.2"))]).unwrap();
+        other.submit_packets(vec![from_port(8, datagram(1_000, at, 0, "127.0.0.2"))]).unwrap();
         let was_in_time = now() <= latest;
         let report = reports(&mut other, 1)[0];
         reports(&mut steady, 60);
@@ -90,8 +90,8 @@ fn a_client_that_dies_takes_its_queued_packets_with_it() {
     let service = TestedService::start(100);
     let (mut dying, mut other) = (service.client(), service.client());
     let begin = soon();
-    dying.submit((0..50).map(|n| datagram(n, begin, 1_000_000 + n, "127.0.0.1")).collect()).unwrap();
-    other.submit(vec![from_port(8, datagram(7, begin, 1_200_000, "127.0.0.2"))]).unwrap();
+    dying.submit_packets((0..50).map(|n| datagram(n, begin, 1_000_000 + n, "127.0.0.1")).collect()).unwrap();
+    other.submit_packets(vec![from_port(8, datagram(7, begin, 1_200_000, "127.0.0.2"))]).unwrap();
     drop(dying);
     assert_eq!(outcomes(&reports(&mut other, 1)), [PacketOutcome::Sent]);
     assert_eq!(service.released.lock().unwrap().len(), 1);
@@ -105,19 +105,19 @@ fn a_quota_is_each_clients_own() {
     let packets = |count, port| {
         (0..count).map(|n| from_port(port, datagram(n, begin, 50_000_000, "127.0.0.1"))).collect::<Vec<_>>()
     };
-    let (_, accepted) = greedy.submit(packets(9, 7)).unwrap();
+    let (_, accepted) = greedy.submit_packets(packets(9, 7)).unwrap();
     assert_eq!((accepted.accepted, accepted.refused, accepted.queued), (5, 4, 5));
     assert_eq!(outcomes(&reports(&mut greedy, 4)), [PacketOutcome::QueueFull; 4]);
-    assert_eq!(other.submit(packets(5, 8)).unwrap().1.accepted, 5);
+    assert_eq!(other.submit_packets(packets(5, 8)).unwrap().1.accepted, 5);
 }
 
 #[test]
 fn a_client_that_reads_nothing_does_not_disturb_others() {
     let service = TestedService::start(2_000);
-    let deaf = SeqpacketStream::connect(&service.socket).unwrap();
+    let deaf = SeqpacketStream::connect_to(&service.socket).unwrap();
     use packetrig_release::message::ClientMessage;
     let hello = ClientMessage::Hello { id: 0, version: 1, priority: 7, name: "deaf".into() };
-    assert!(deaf.send(&hello.write()).unwrap());
+    assert!(deaf.send_message(&hello.to_bytes()).unwrap());
     // More than the kernel keeps for it: each batch has an answer and a report.
     let mut sent = 0;
     for batch in 1..20_000 {
@@ -125,7 +125,7 @@ fn a_client_that_reads_nothing_does_not_disturb_others() {
             batch,
             packets: vec![datagram(batch, MonoTime::from_nanos(1), 0, "127.0.0.9")],
         };
-        if !deaf.send(&submit.write()).unwrap() {
+        if !deaf.send_message(&submit.to_bytes()).unwrap() {
             break;
         }
         sent = batch;
@@ -135,7 +135,7 @@ fn a_client_that_reads_nothing_does_not_disturb_others() {
     }
     assert!(sent > 100 && sent < 19_999, "the service stops reading from it: {sent}");
     let mut client = service.client();
-    client.submit(vec![datagram(1, soon(), 0, "127.0.0.1")]).unwrap();
+    client.submit_packets(vec![datagram(1, soon(), 0, "127.0.0.1")]).unwrap();
     assert_eq!(outcomes(&reports(&mut client, 1)), [PacketOutcome::Sent]);
 }
 
@@ -147,9 +147,9 @@ fn two_clients_never_send_from_one_port() {
     // A free port: no program listens in this range by chance for long.
     let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     for port in [7, free] {
-        first.submit(vec![from_port(port, datagram(1, at(), 0, "127.0.0.1"))]).unwrap();
+        first.submit_packets(vec![from_port(port, datagram(1, at(), 0, "127.0.0.1"))]).unwrap();
         assert_eq!(outcomes(&reports(&mut first, 1)), [PacketOutcome::Sent]);
-        second.submit(vec![from_port(port, datagram(2, at(), 0, "127.0.0.1"))]).unwrap();
+        second.submit_packets(vec![from_port(port, datagram(2, at(), 0, "127.0.0.1"))]).unwrap();
         let refused = reports(&mut second, 1)[0];
         assert_eq!(refused.outcome, PacketOutcome::WrongSource);
         assert_eq!(refused.fault, Some(PacketFault { packet: 0, byte: Some(32 + 20) }), "its source port");
@@ -164,7 +164,7 @@ fn two_clients_never_send_from_one_port() {
     // The service notices on a thread of its own that the client is gone.
     let mut outcome = None;
     for n in 0..1_000 {
-        second.submit(vec![from_port(free, datagram(n, at(), 0, "127.0.0.1"))]).unwrap();
+        second.submit_packets(vec![from_port(free, datagram(n, at(), 0, "127.0.0.1"))]).unwrap();
         outcome = Some(reports(&mut second, 1)[0].outcome);
         if outcome == Some(PacketOutcome::Sent) {
             break;
@@ -180,7 +180,7 @@ fn a_program_sends_from_the_port_of_its_own_socket() {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = socket.local_addr().unwrap().port();
     for client in [&mut parent, &mut child] {
-        client.submit(vec![from_port(port, datagram(1, soon(), 0, "127.0.0.1"))]).unwrap();
+        client.submit_packets(vec![from_port(port, datagram(1, soon(), 0, "127.0.0.1"))]).unwrap();
         assert_eq!(outcomes(&reports(client, 1)), [PacketOutcome::Sent]);
     }
 }

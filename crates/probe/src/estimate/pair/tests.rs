@@ -6,8 +6,8 @@ const SHAPE: TrainShape = TrainShape { length: 1_514, longest: 50, pause: Nanos:
 
 fn measured(pick: PairPick, links: Vec<QueuedLink>) -> Result<RateEstimate, NoAnswer> {
     let mut method = PairEstimator::new(pick, 200, SHAPE);
-    SimulatedPath::new(links).run(&mut method);
-    method.answer()
+    SimulatedPath::new(links).run_estimator(&mut method);
+    method.estimate_rate()
 }
 
 fn error(pick: PairPick, links: Vec<QueuedLink>, truth: f64) -> f64 {
@@ -20,7 +20,8 @@ fn error(pick: PairPick, links: Vec<QueuedLink>, truth: f64) -> f64 {
 fn an_idle_path_is_as_fast_as_its_narrowest_link() {
     for rate in [1e6, 1e7, 1e8] {
         for pick in [PairPick::Mode, PairPick::LeastDelay] {
-            let links = vec![QueuedLink::wire(1e9), QueuedLink::wire(rate), QueuedLink::wire(5e8)];
+            let links =
+                vec![QueuedLink::new_wire(1e9), QueuedLink::new_wire(rate), QueuedLink::new_wire(5e8)];
             let error = error(pick, links, rate);
             assert!(error < 0.005, "{pick:?} {rate}: {error}");
         }
@@ -33,9 +34,9 @@ fn traffic_of_others_is_filtered_out() {
         for pick in [PairPick::Mode, PairPick::LeastDelay] {
             let others = |of: f64| CrossTraffic::Poisson { bits_per_s: of * 0.5, length: 1_000 };
             let links = vec![
-                QueuedLink::wire(4e8).with(others(4e8), seed),
-                QueuedLink::wire(rate).with(others(rate), seed + 10),
-                QueuedLink::wire(2.5 * rate).with(others(rate), seed + 20),
+                QueuedLink::new_wire(4e8).with_cross_traffic(others(4e8), seed),
+                QueuedLink::new_wire(rate).with_cross_traffic(others(rate), seed + 10),
+                QueuedLink::new_wire(2.5 * rate).with_cross_traffic(others(rate), seed + 20),
             ];
             let error = error(pick, links, rate);
             assert!(error < 0.05, "{pick:?} {rate} {seed}: {error}");
@@ -46,7 +47,7 @@ fn traffic_of_others_is_filtered_out() {
 #[test]
 fn token_buckets_are_emptied_by_primers() {
     for (bytes, primers) in [(1_600, 1), (4_000, 2), (15_140, 10), (32_000, 20)] {
-        let estimate = measured(PairPick::Mode, vec![QueuedLink::bucket(1e7, bytes)]).unwrap();
+        let estimate = measured(PairPick::Mode, vec![QueuedLink::new_bucket(1e7, bytes)]).unwrap();
         assert!((estimate.bits_per_s / 1e7 - 1.0).abs() < 0.02, "{bytes}: {estimate:?}");
         assert!(estimate.quality.primers >= primers, "{bytes}: {estimate:?}");
     }
@@ -54,13 +55,13 @@ fn token_buckets_are_emptied_by_primers() {
 
 #[test]
 fn a_bucket_that_no_train_empties_is_no_rate() {
-    let answer = measured(PairPick::Mode, vec![QueuedLink::bucket(1e7, 200_000)]);
+    let answer = measured(PairPick::Mode, vec![QueuedLink::new_bucket(1e7, 200_000)]);
     assert!(matches!(answer, Err(NoAnswer::NotSpread { train: 50, .. })), "{answer:?}");
 }
 
 #[test]
 fn a_link_faster_than_the_sender_is_no_rate_either() {
-    let answer = measured(PairPick::LeastDelay, vec![QueuedLink::wire(4e10)]);
+    let answer = measured(PairPick::LeastDelay, vec![QueuedLink::new_wire(4e10)]);
     let Err(NoAnswer::NotSpread { at_least: Some(at_least), .. }) = answer else { panic!("{answer:?}") };
     assert!(at_least > 5e9 && at_least < 1e10, "{at_least}");
 }
@@ -68,7 +69,7 @@ fn a_link_faster_than_the_sender_is_no_rate_either() {
 #[test]
 fn a_queue_that_drops_leaves_what_came_through() {
     // 50 ms at 1 Mbit/s: four frames of eight.
-    let links = vec![QueuedLink::wire(1e6).patient(5e7)];
+    let links = vec![QueuedLink::new_wire(1e6).with_longest_wait(5e7)];
     let error = error(PairPick::Mode, links, 1e6);
     assert!(error < 0.01, "{error}");
 }
@@ -77,9 +78,9 @@ fn a_queue_that_drops_leaves_what_came_through() {
 fn least_delays_under_full_load_do_not_converge() {
     let cross = CrossTraffic::Poisson { bits_per_s: 0.97e7, length: 1_514 };
     let links = vec![
-        QueuedLink::wire(1.2e7),
-        QueuedLink::wire(1e7).with(cross, 5),
-        QueuedLink::wire(1.1e7).with(cross, 6),
+        QueuedLink::new_wire(1.2e7),
+        QueuedLink::new_wire(1e7).with_cross_traffic(cross, 5),
+        QueuedLink::new_wire(1.1e7).with_cross_traffic(cross, 6),
     ];
     let answer = measured(PairPick::LeastDelay, links);
     assert!(matches!(answer, Err(NoAnswer::NotConverged { .. })), "{answer:?}");
@@ -88,10 +89,10 @@ fn least_delays_under_full_load_do_not_converge() {
 #[test]
 fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
     let mut method = PairEstimator::new(PairPick::Mode, 100, SHAPE);
-    let mut path = SimulatedPath::new(vec![QueuedLink::wire(1e7)]);
+    let mut path = SimulatedPath::new(vec![QueuedLink::new_wire(1e7)]);
     let mut nth = 0;
-    while let Some(ask) = method.ask() {
-        let mut train = path.send(&ask);
+    while let Some(ask) = method.next_train() {
+        let mut train = path.send_train(&ask);
         nth += 1;
         if train[0].kind == ProbeKind::Primer && nth % 4 == 0 {
             train[1].disturbed = true;
@@ -99,9 +100,9 @@ fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
         if train[0].kind == ProbeKind::Primer && nth % 4 == 1 {
             train[2].left = None;
         }
-        method.saw(&train);
+        method.add_train(&train);
     }
-    let quality = method.answer().unwrap().quality;
+    let quality = method.estimate_rate().unwrap().quality;
     assert!(quality.discarded.disturbed > 5 && quality.discarded.unstamped > 5, "{quality:?}");
     let accounted = quality.discarded.disturbed + quality.discarded.unstamped + quality.used;
     assert_eq!(accounted + 5, quality.trains);
@@ -111,7 +112,7 @@ fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
 fn a_sender_that_is_held_up_does_not_look_like_a_slow_link() {
     const GAPS_US: [u64; 8] = [0, 47, 8, 8, 8, 30, 8, 11];
     let mut method = PairEstimator::new(PairPick::Mode, 20, TrainShape { longest: 8, ..SHAPE });
-    while let Some(ask) = method.ask() {
+    while let Some(ask) = method.next_train() {
         let mut left = 1_000_000;
         let passed = |(probe, gap): (&crate::PlannedProbe, u64)| {
             left += gap * 1000;
@@ -126,26 +127,26 @@ fn a_sender_that_is_held_up_does_not_look_like_a_slow_link() {
             }
         };
         let train: Vec<_> = ask.probes.iter().zip(GAPS_US).map(passed).collect();
-        method.saw(&train);
+        method.add_train(&train);
     }
-    let answer = method.answer();
+    let answer = method.estimate_rate();
     assert!(matches!(answer, Err(NoAnswer::NotSpread { train: 8, .. })), "{answer:?}");
 }
 
 #[test]
 fn a_pair_is_never_the_end_of_its_burst_and_stands_at_several_places() {
     let mut method = PairEstimator::new(PairPick::Mode, 60, SHAPE);
-    let mut path = SimulatedPath::new(vec![QueuedLink::bucket(1e7, 15_140)]);
+    let mut path = SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 15_140)]);
     let mut places = std::collections::BTreeSet::new();
-    while let Some(ask) = method.ask() {
+    while let Some(ask) = method.next_train() {
         let kinds: Vec<_> = ask.probes.iter().map(|probe| probe.kind).collect();
         if let [primers @ .., ProbeKind::Pair, ProbeKind::Pair, ProbeKind::Tail] = &kinds[..] {
             places.insert(primers.len());
         } else {
             assert!(kinds.iter().all(|kind| *kind == ProbeKind::Train), "{kinds:?}");
         }
-        let train = path.send(&ask);
-        method.saw(&train);
+        let train = path.send_train(&ask);
+        method.add_train(&train);
     }
     assert!(places.len() >= 4, "{places:?}");
 }

@@ -6,7 +6,7 @@ use super::{
 use super::{OneprobeFailure, OutgoingSegment, flags, initial_sequence};
 
 impl OneprobeMachine {
-    pub(super) fn connect(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
+    pub(super) fn push_syn(&mut self, now: u64, tries: u32) -> Option<OneprobeStep> {
         if tries == 0 {
             if self.report.probes >= u64::from(self.options.count) {
                 self.state = OneprobeState::Finished;
@@ -43,12 +43,12 @@ impl OneprobeMachine {
             return Some(OneprobeStep::Wait(again_at));
         }
         if tries < TRIES {
-            return self.connect(now, tries);
+            return self.push_syn(now, tries);
         }
-        self.fail(OneprobeFailure::Silent)
+        self.fail_series(OneprobeFailure::Silent)
     }
 
-    pub(super) fn fail(&mut self, failure: OneprobeFailure) -> Option<OneprobeStep> {
+    pub(super) fn fail_series(&mut self, failure: OneprobeFailure) -> Option<OneprobeStep> {
         self.failure = Some(failure);
         self.state = OneprobeState::Finished;
         None
@@ -72,7 +72,7 @@ impl OneprobeMachine {
             return None;
         }
         if now >= since + MUTE {
-            return self.reopen(now, false);
+            return self.reopen_connection(now, false);
         }
         let again_at = asked_at + 1_000 * MS;
         if now < again_at {
@@ -88,7 +88,7 @@ impl OneprobeMachine {
         let whole = self.request.length();
         let length = (whole * (LONGEST / whole.max(1)).clamp(1, 4)).min(LONGEST);
         let first = self.connection.first.wrapping_add(1);
-        self.queue.push_back(self.data(
+        self.queue.push_back(self.data_segment(
             first,
             length,
             self.connection.edge.wrapping_sub(self.connection.expected),

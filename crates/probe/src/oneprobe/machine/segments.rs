@@ -4,8 +4,8 @@
 //! forgotten the connection.
 
 use super::super::OutgoingSegment;
-use super::{OneprobeFailure, OneprobeMachine, OneprobeState, PendingProbe, REPEATS, after};
-use super::{ProbeVerdict, UselessReason};
+use super::{AmbiguityReason, ProbeVerdict};
+use super::{OneprobeFailure, OneprobeMachine, OneprobeState, PendingProbe, REPEATS, is_after};
 use crate::frame::flags;
 
 /// A segment of the server.
@@ -19,7 +19,7 @@ pub struct IncomingSegment {
 }
 
 impl IncomingSegment {
-    const fn has(&self, flag: u8) -> bool {
+    const fn has_flag(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
 }
@@ -33,30 +33,30 @@ impl OneprobeMachine {
         let is_live = !matches!(self.state, OneprobeState::Closed { .. } | OneprobeState::Finished);
         // RFC 9293, 3.10.7.1: a host without this connection answers with RST and no ACK, at SEG.SEQ = our ACK.
         if is_live
-            && segment.has(flags::RST)
-            && !segment.has(flags::ACK)
+            && segment.has_flag(flags::RST)
+            && !segment.has_flag(flags::ACK)
             && segment.sequence == self.connection.expected
         {
             return self.on_connection_end(at);
         }
         let connection = &mut self.connection;
         // Valid numbers are those from our first one to the end of the pair in flight, which `next` does not include yet.
-        let is_ours = !after(connection.first, segment.acknowledgement)
-            && !after(
+        let is_ours = !is_after(connection.first, segment.acknowledgement)
+            && !is_after(
                 segment.acknowledgement,
                 connection.next.wrapping_add(u32::from(self.options.payload) * 2),
             );
-        if !segment.has(flags::ACK) || !is_ours {
+        if !segment.has_flag(flags::ACK) || !is_ours {
             return;
         }
         // An old segment that comes late must not take back the acknowledgement or the window.
-        if !after(connection.acknowledged, segment.acknowledgement) {
+        if !is_after(connection.acknowledged, segment.acknowledgement) {
             connection.acknowledged = segment.acknowledgement;
             connection.peer_window = segment.window;
         }
         match self.state.clone() {
             OneprobeState::Closed { .. } | OneprobeState::Connecting { .. } | OneprobeState::Finished => {}
-            _ if segment.has(flags::RST) => self.on_connection_end(at),
+            _ if segment.has_flag(flags::RST) => self.on_connection_end(at),
             OneprobeState::FillingQueue { since, asked_at, .. } => {
                 self.take_data(segment, at);
                 if self.connection.has_data
@@ -67,7 +67,9 @@ impl OneprobeMachine {
                     self.state = OneprobeState::FillingQueue { since, asked_at, quiet_at };
                 }
             }
-            OneprobeState::Synchronizing { asked_at, .. } => self.synchronize(segment, at, asked_at),
+            OneprobeState::Synchronizing { asked_at, .. } => {
+                self.on_synchronizing_segment(segment, at, asked_at)
+            }
             OneprobeState::Ready => self.take_data(segment, at),
             OneprobeState::ProbeInFlight(probe) => self.on_probe_answer(probe, segment, at, None),
             OneprobeState::AskingForState { probe, asked_at, .. } => {
@@ -79,10 +81,10 @@ impl OneprobeMachine {
     /// Handles an answer while connecting: the server accepts, refuses, or still has the last connection.
     fn on_handshake_answer(&mut self, segment: &IncomingSegment, at: u64, called_at: u64, tries: u32) {
         let first = self.connection.first;
-        let is_for_us = segment.has(flags::ACK) && segment.acknowledgement == first.wrapping_add(1);
-        if is_for_us && segment.has(flags::RST) {
-            self.fail(OneprobeFailure::Refused);
-        } else if is_for_us && segment.has(flags::SYN) {
+        let is_for_us = segment.has_flag(flags::ACK) && segment.acknowledgement == first.wrapping_add(1);
+        if is_for_us && segment.has_flag(flags::RST) {
+            self.fail_series(OneprobeFailure::Refused);
+        } else if is_for_us && segment.has_flag(flags::SYN) {
             // Karn's rule (RFC 6298, 3): after a second SYN, the SYN that this answers is unknown.
             if tries == 1 {
                 let took = at.saturating_sub(called_at);
@@ -96,7 +98,7 @@ impl OneprobeMachine {
             self.connection.peer_window = segment.window;
             self.request_first();
             self.state = OneprobeState::FillingQueue { since: at, asked_at: at, quiet_at: at };
-        } else if segment.has(flags::ACK) && !segment.has(flags::SYN | flags::RST) {
+        } else if segment.has_flag(flags::ACK) && !segment.has_flag(flags::SYN | flags::RST) {
             // RFC 9293, 3.10.7.3: an acknowledgement for another connection of this port is answered with a reset at its number, so that
             // the server forgets the old connection and accepts the next SYN.
             let sequence = segment.acknowledgement;
@@ -112,19 +114,21 @@ impl OneprobeMachine {
         match self.state.clone() {
             OneprobeState::ProbeInFlight(probe) | OneprobeState::AskingForState { probe, .. } => {
                 // The answers that came before the end may decide already.
-                let verdict =
-                    probe.evidence.at_once().unwrap_or(ProbeVerdict::Ambiguous(UselessReason::Ended));
-                self.account(&probe, verdict);
+                let verdict = probe
+                    .evidence
+                    .verdict_at_once()
+                    .unwrap_or(ProbeVerdict::Ambiguous(AmbiguityReason::Ended));
+                self.record_verdict(&probe, verdict);
             }
             _ => {}
         }
-        self.reopen(at, true);
+        self.reopen_connection(at, true);
     }
 
     /// Takes and acknowledges data outside of probes.
     fn take_data(&mut self, segment: &IncomingSegment, at: u64) {
         let is_next = segment.sequence == self.connection.expected;
-        if segment.has(flags::FIN) {
+        if segment.has_flag(flags::FIN) {
             return self.on_connection_end(at);
         }
         if segment.length == 0 {
@@ -138,7 +142,7 @@ impl OneprobeMachine {
         let is_filling = matches!(self.state, OneprobeState::FillingQueue { .. });
         // The window keeps its right edge while the queue fills; past the edge the difference wraps and is huge.
         let open = self.connection.edge.wrapping_sub(self.connection.expected);
-        self.acknowledge(if is_filling && open < 1 << 20 { open } else { 0 });
+        self.push_acknowledgement(if is_filling && open < 1 << 20 { open } else { 0 });
     }
 
     /// Answers the window probe of a server that may not send (RFC 9293, 3.8.6.1), at most once a second: each answer uses up budget.
@@ -146,17 +150,17 @@ impl OneprobeMachine {
         let asks = segment.sequence == self.connection.expected.wrapping_sub(1);
         if asks && at >= self.last_word + 1_000 * super::MS {
             self.last_word = at;
-            self.acknowledge(0);
+            self.push_acknowledgement(0);
         }
     }
 
     /// Returns whether a segment can be the server's answer to a question of that time.
     fn is_state_answer(&self, segment: &IncomingSegment, at: u64, asked_at: u64) -> bool {
-        segment.length == 0 && at > asked_at && !after(self.connection.expected, segment.sequence)
+        segment.length == 0 && at > asked_at && !is_after(self.connection.expected, segment.sequence)
     }
 
-    fn synchronize(&mut self, segment: &IncomingSegment, at: u64, asked_at: u64) {
-        if segment.length > 0 || segment.has(flags::FIN) {
+    fn on_synchronizing_segment(&mut self, segment: &IncomingSegment, at: u64, asked_at: u64) {
+        if segment.length > 0 || segment.has_flag(flags::FIN) {
             self.take_data(segment, at);
         } else if self.is_state_answer(segment, at, asked_at) && segment.sequence == self.connection.expected
         {
@@ -172,32 +176,34 @@ impl OneprobeMachine {
         at: u64,
         asked_at: Option<u64>,
     ) {
-        if segment.has(flags::FIN) {
+        if segment.has_flag(flags::FIN) {
             return self.on_connection_end(at);
         }
         if segment.length > 0 {
             // A first transmission can come later than this, but a retransmission cannot come earlier.
             let early = probe.left.unwrap_or(at) + self.connection.round_trip.unwrap_or(0) + REPEATS;
             let ours = segment.acknowledgement;
-            probe.evidence.data(segment.sequence, segment.length, ours, at, at < early);
+            probe.evidence.add_data_segment(segment.sequence, segment.length, ours, at, at < early);
         } else {
-            probe.evidence.bare(segment.acknowledgement);
+            probe.evidence.add_bare_segment(segment.acknowledgement);
         }
         let word = asked_at.is_some_and(|asked_at| self.is_state_answer(segment, at, asked_at));
-        let verdict = probe
-            .evidence
-            .at_once()
-            .or_else(|| word.then(|| probe.evidence.with_word(segment.acknowledgement, segment.sequence)));
+        let verdict = probe.evidence.verdict_at_once().or_else(|| {
+            word.then(|| probe.evidence.verdict_with_state(segment.acknowledgement, segment.sequence))
+        });
         match (verdict, &mut self.state) {
             (Some(ProbeVerdict::Told { forward, reverse }), _)
-                if word && forward.lost() > 0 && reverse.lost() == 0 && !probe.is_asked_again =>
+                if word
+                    && forward.lost_segments() > 0
+                    && reverse.lost_segments() == 0
+                    && !probe.is_asked_again =>
             {
                 // The question may have overtaken a segment that was only delayed. Then it has arrived when we ask again.
                 probe.is_asked_again = true;
                 self.state = OneprobeState::AskingForState { probe, asked_at: at, tries: 1 };
                 self.ask_for_state();
             }
-            (Some(verdict), _) => self.conclude(&probe, verdict, at),
+            (Some(verdict), _) => self.conclude_probe(&probe, verdict, at),
             (None, OneprobeState::ProbeInFlight(out) | OneprobeState::AskingForState { probe: out, .. }) => {
                 *out = probe;
             }

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 fn store() -> (tempfile::TempDir, RunCatalogue) {
     let place = tempfile::tempdir().unwrap();
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     (place, catalogue)
 }
 
@@ -15,14 +15,14 @@ fn record(catalogue: &RunCatalogue, id: &str, name: &str, started_wall_ns: u64) 
     let mut report = report(id);
     report.name = name.into();
     report.started_wall_ns = started_wall_ns;
-    catalogue.record(&report, "flows: []").unwrap();
+    catalogue.store_finished_run(&report, "flows: []").unwrap();
 }
 
 fn method(catalogue: &RunCatalogue, id: &str, name: &str, started_wall_ns: u64, state: MethodState) {
     let new = NewMethod { id, started_wall_ns, name, method: "bisect", head: &Value::Null };
     let draft = catalogue.begin_method(&new).unwrap();
     let files = [("result.json", "{\"options\": {}, \"figures\": []}")];
-    draft.finish(catalogue, &MethodOutcome { state, verdict: "PASS", files: &files }).unwrap();
+    draft.finish_method(catalogue, &MethodOutcome { state, verdict: "PASS", files: &files }).unwrap();
 }
 
 fn removed(outcome: &PruneOutcome) -> Vec<&str> {
@@ -48,11 +48,11 @@ fn the_newest_of_each_name_and_kind_stay() {
     assert_eq!(removed(&planned), ["a1", "a2"]);
     assert!(planned.removed.iter().all(|pruned| pruned.bytes > 1000), "{planned:?}");
     assert!(place.path().join("runs/a1/report.json").exists(), "a plan removes nothing");
-    assert_eq!(catalogue.prune(&keep(1)).unwrap(), planned);
+    assert_eq!(catalogue.prune_results(&keep(1)).unwrap(), planned);
     assert!(!place.path().join("runs/a1").exists() && place.path().join("runs/a3").exists());
     let left: Vec<_> = catalogue.all_stored().unwrap().iter().map(|stored| stored.id().to_owned()).collect();
     assert_eq!(left, ["m1", "a3", "b1"]);
-    assert_eq!(catalogue.kept().unwrap(), []);
+    assert_eq!(catalogue.kept_runs().unwrap(), []);
 }
 
 #[test]
@@ -73,14 +73,14 @@ fn pinned_and_incomplete_results_and_late_ones_stay() {
     for (id, started) in [("pinned", 1), ("open", 2), ("plain", 3), ("locked", 4)] {
         record(&catalogue, id, "", started);
     }
-    assert!(catalogue.pin("pinned", 7).unwrap() && !catalogue.pin("pinned", 8).unwrap());
+    assert!(catalogue.pin_result("pinned", 7).unwrap() && !catalogue.pin_result("pinned", 8).unwrap());
     fs::write(place.path().join("runs/open").join(OPEN), "results may come").unwrap();
-    let _owner = crate::kept::DirectoryOwner::take(&place.path().join("runs/locked")).unwrap();
+    let _owner = crate::kept::DirectoryOwner::take_ownership(&place.path().join("runs/locked")).unwrap();
     method(&catalogue, "stopped", "", 5, MethodState::Stopped);
     method(&catalogue, "complete", "", 5, MethodState::Complete);
-    let draft = catalogue.begin(RunId("running".into()), crate::ReportSize::default()).unwrap();
+    let draft = catalogue.begin_run(RunId("running".into()), crate::ReportSize::default()).unwrap();
     fs::create_dir_all(place.path().join("stray/x")).unwrap();
-    let outcome = catalogue.prune(&all()).unwrap();
+    let outcome = catalogue.prune_results(&all()).unwrap();
     assert_eq!(removed(&outcome), ["plain", "complete"]);
     assert_eq!(outcome.pinned, ["pinned"]);
     assert_eq!(outcome.incomplete, ["locked", "open"]);
@@ -90,8 +90,8 @@ fn pinned_and_incomplete_results_and_late_ones_stay() {
         assert!(place.path().join(stays).exists(), "{stays}");
     }
     drop(draft);
-    assert!(catalogue.unpin("pinned").unwrap() && !catalogue.unpin("pinned").unwrap());
-    assert_eq!(removed(&catalogue.prune(&all()).unwrap()), ["pinned"]);
+    assert!(catalogue.unpin_result("pinned").unwrap() && !catalogue.unpin_result("pinned").unwrap());
+    assert_eq!(removed(&catalogue.prune_results(&all()).unwrap()), ["pinned"]);
 }
 
 #[test]
@@ -104,12 +104,12 @@ fn a_crash_between_row_and_files_is_finished_by_the_next_prune() {
     }
     // The process died here. Nothing is listed, and the files are still there.
     drop(catalogue);
-    let catalogue = RunCatalogue::open(place.path()).unwrap();
-    assert_eq!((catalogue.all_stored().unwrap(), catalogue.kept().unwrap()), (vec![], vec![]));
-    assert!(matches!(catalogue.show("a"), Err(Error::Unknown(_))));
+    let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
+    assert_eq!((catalogue.all_stored().unwrap(), catalogue.kept_runs().unwrap()), (vec![], vec![]));
+    assert!(matches!(catalogue.load_report("a"), Err(Error::Unknown(_))));
     assert!(place.path().join("runs/a/report.json").exists());
     assert_eq!(catalogue.plan_prune(&keep(9)).unwrap().finished, 2);
-    catalogue.prune(&keep(9)).unwrap();
+    catalogue.prune_results(&keep(9)).unwrap();
     assert!(!place.path().join("runs/a").exists() && !place.path().join("methods/m").exists());
     assert_eq!(catalogue.plan_prune(&keep(9)).unwrap().finished, 0);
 }
@@ -121,7 +121,7 @@ fn a_crash_amid_the_files_is_finished_too() {
     let pruned = catalogue.plan_prune(&all()).unwrap().removed.remove(0);
     catalogue.remove_row(&pruned).unwrap();
     fs::remove_file(place.path().join("runs/a/report.json")).unwrap();
-    catalogue.prune(&keep(9)).unwrap();
+    catalogue.prune_results(&keep(9)).unwrap();
     assert!(!place.path().join("runs/a").exists());
 }
 
@@ -130,10 +130,10 @@ fn a_row_that_cannot_be_removed_leaves_the_files() {
     let (place, catalogue) = store();
     record(&catalogue, "a", "", 1);
     catalogue.refuse_writes(true);
-    catalogue.prune(&all()).unwrap_err();
+    catalogue.prune_results(&all()).unwrap_err();
     assert!(place.path().join("runs/a/report.json").exists());
     catalogue.refuse_writes(false);
-    assert_eq!(catalogue.show("a").unwrap().1.run.0, "a");
+    assert_eq!(catalogue.load_report("a").unwrap().1.run.0, "a");
 }
 
 #[test]
@@ -141,9 +141,9 @@ fn a_pin_that_comes_while_prune_is_at_work_counts() {
     let (place, catalogue) = store();
     record(&catalogue, "a", "", 1);
     let pruned = catalogue.plan_prune(&all()).unwrap().removed.remove(0);
-    catalogue.pin("a", 7).unwrap();
+    catalogue.pin_result("a", 7).unwrap();
     assert!(!catalogue.remove_row(&pruned).unwrap());
-    assert!(catalogue.removals().unwrap().is_empty() && place.path().join("runs/a").exists());
+    assert!(catalogue.pending_removals().unwrap().is_empty() && place.path().join("runs/a").exists());
 }
 
 #[test]
@@ -154,9 +154,9 @@ fn a_note_that_leads_elsewhere_removes_nothing() {
     for noted in ["runs/../outside", "outside", "../outside", "elsewhere/outside", "runs/"] {
         catalogue.connection.execute("INSERT INTO removals (directory) VALUES (?1)", params![noted]).unwrap();
     }
-    catalogue.prune(&keep(1)).unwrap();
+    catalogue.prune_results(&keep(1)).unwrap();
     assert!(outside.exists() && place.path().join("runs").exists());
-    assert_eq!(catalogue.removals().unwrap(), [""; 0]);
+    assert_eq!(catalogue.pending_removals().unwrap(), [""; 0]);
 }
 
 #[test]

@@ -12,13 +12,13 @@ const LONGEST_ANSWER: u64 = 64 << 10;
 const SHOWN: usize = 300;
 
 /// Posts a body. Uses HTTP 1.0, so that the answer is not chunked and ends with the connection.
-pub(super) fn post(
+pub(super) fn post_body(
     options: &ClickHouseOptions,
     parameters: &[(&str, &str)],
     body: &[u8],
 ) -> Result<(), Error> {
     let peer = format!("ClickHouse {}", options.address);
-    let answer = exchange(options, parameters, body).map_err(Error::network(&peer))?;
+    let answer = send_request(options, parameters, body).map_err(Error::network(&peer))?;
     let text = String::from_utf8_lossy(&answer);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
@@ -33,14 +33,18 @@ pub(super) fn post(
     }
 }
 
-fn exchange(options: &ClickHouseOptions, parameters: &[(&str, &str)], body: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = crate::flows::network::connect(&options.address, PORT, options.timeout.to_std())?;
+fn send_request(
+    options: &ClickHouseOptions,
+    parameters: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Vec<u8>> {
+    let mut stream = crate::flows::network::connect_tcp(&options.address, PORT, options.timeout.to_std())?;
     let mut head = String::from("POST /");
     for (index, (name, value)) in parameters.iter().enumerate() {
         head.push(if index == 0 { '?' } else { '&' });
         head.push_str(name);
         head.push('=');
-        escape(value, &mut head);
+        append_escaped(value, &mut head);
     }
     head.push_str(" HTTP/1.0\r\nHost: ");
     head.push_str(&options.address);
@@ -65,7 +69,7 @@ fn exchange(options: &ClickHouseOptions, parameters: &[(&str, &str)], body: &[u8
 }
 
 /// Appends `text` with everything but letters and digits as `%xx`.
-fn escape(text: &str, into: &mut String) {
+fn append_escaped(text: &str, into: &mut String) {
     for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() {
             into.push(char::from(byte));

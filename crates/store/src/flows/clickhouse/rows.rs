@@ -1,13 +1,15 @@
 //! Records for ClickHouse: the table's statements, and rows in the format RowBinary (little-endian, one value after the other).
 
-use crate::flows::columns::{FlowColumn, SourcedRow, columns};
+use crate::flows::columns::{FlowColumn, SourcedRow, flow_columns};
 use packetrig_flow::element::{ElementKind, ElementValue};
 
 /// The statement that creates the table. Rows are ordered by the start of flows. A repeated batch is recognised if it is
 /// among the last thousand batches.
-pub(super) fn create_table(database: &str, table: &str) -> String {
-    let lines: Vec<_> =
-        columns().iter().map(|column| format!("    `{}` {}", column.name, kind(column))).collect();
+pub(super) fn create_statement(database: &str, table: &str) -> String {
+    let lines: Vec<_> = flow_columns()
+        .iter()
+        .map(|column| format!("    `{}` {}", column.name, column_type(column)))
+        .collect();
     format!(
         "CREATE TABLE IF NOT EXISTS `{database}`.`{table}`\n(\n{}\n)\nENGINE = MergeTree\n\
          ORDER BY (flowStartNanoseconds, flowId)\nSETTINGS non_replicated_deduplication_window = 1000",
@@ -16,9 +18,10 @@ pub(super) fn create_table(database: &str, table: &str) -> String {
 }
 
 /// The statement that adds missing columns to a table of an earlier version, and widens columns that were narrower.
-pub(super) fn add_columns(database: &str, table: &str) -> String {
-    let additions =
-        columns().iter().map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, kind(column)));
+pub(super) fn alter_statement(database: &str, table: &str) -> String {
+    let additions = flow_columns()
+        .iter()
+        .map(|column| format!("ADD COLUMN IF NOT EXISTS `{}` {}", column.name, column_type(column)));
     let widenings = WIDENED.iter().map(|(name, kind)| format!("MODIFY COLUMN `{name}` {kind}"));
     format!(
         "ALTER TABLE `{database}`.`{table}` {}",
@@ -27,16 +30,16 @@ pub(super) fn add_columns(database: &str, table: &str) -> String {
 }
 
 /// The statement that inserts the rows after it into a table with all columns.
-pub(super) fn insert(database: &str, table: &str) -> String {
-    format!("INSERT INTO `{database}`.`{table}` ({}) FORMAT RowBinary", names())
+pub(super) fn insert_statement(database: &str, table: &str) -> String {
+    format!("INSERT INTO `{database}`.`{table}` ({}) FORMAT RowBinary", column_names())
 }
 
-/// Like [`insert`], for a table that the user may not change. It names the types of the rows: narrower columns take the low bits.
-pub(super) fn insert_typed(database: &str, table: &str) -> String {
-    let names = names();
-    let types: Vec<_> = columns()
+/// Like [`insert_statement`], for a table that the user may not change. It names the types of the rows: narrower columns take the low bits.
+pub(super) fn typed_insert_statement(database: &str, table: &str) -> String {
+    let names = column_names();
+    let types: Vec<_> = flow_columns()
         .iter()
-        .map(|column| format!("{} {}", column.name, plain_kind(column).replace('\'', "\\'")))
+        .map(|column| format!("{} {}", column.name, plain_column_type(column).replace('\'', "\\'")))
         .collect();
     let types = types.join(", ");
     format!(
@@ -44,20 +47,20 @@ pub(super) fn insert_typed(database: &str, table: &str) -> String {
     )
 }
 
-fn names() -> String {
-    columns().iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
+fn column_names() -> String {
+    flow_columns().iter().map(|column| column.name).collect::<Vec<_>>().join(", ")
 }
 
 /// Columns that were narrower in earlier versions.
 const WIDENED: [(&str, &str); 2] = [("tcpControlBits", "UInt16"), ("reverseTcpControlBits", "UInt16")];
 
 /// The type of a column.
-fn plain_kind(column: &FlowColumn) -> &'static str {
-    kind(column).split(" CODEC").next().unwrap_or_default()
+fn plain_column_type(column: &FlowColumn) -> &'static str {
+    column_type(column).split(" CODEC").next().unwrap_or_default()
 }
 
 /// The type of a column, and how it is packed.
-fn kind(column: &FlowColumn) -> &'static str {
+fn column_type(column: &FlowColumn) -> &'static str {
     match column.kind {
         ElementKind::Unsigned(8) => "UInt8",
         ElementKind::Unsigned(16) => "UInt16",
@@ -75,17 +78,17 @@ fn kind(column: &FlowColumn) -> &'static str {
     }
 }
 
-pub(super) fn encode(rows: &[SourcedRow]) -> Vec<u8> {
+pub(super) fn encode_rows(rows: &[SourcedRow]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(rows.len() * 256);
     for row in rows {
-        for column in columns() {
-            append(column.kind, column.value(row), &mut bytes);
+        for column in flow_columns() {
+            append_value(column.kind, column.value_in_row(row), &mut bytes);
         }
     }
     bytes
 }
 
-fn append(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>) {
+fn append_value(kind: ElementKind, value: ElementValue<'_>, bytes: &mut Vec<u8>) {
     match value {
         ElementValue::Number(number) => {
             let width = match kind {
@@ -134,8 +137,10 @@ mod tests {
 
     #[test]
     fn rows_have_the_widths_of_their_columns() {
-        let bytes =
-            encode(&[SourcedRow { record: record(3), source: RecordMaker { exporter: [9; 16], domain: 7 } }]);
+        let bytes = encode_rows(&[SourcedRow {
+            record: record(3),
+            source: RecordMaker { exporter: [9; 16], domain: 7 },
+        }]);
         let width = |column: &FlowColumn| match column.kind {
             ElementKind::Unsigned(bits) => usize::from(bits / 8),
             ElementKind::Time => 8,
@@ -144,7 +149,7 @@ mod tests {
             ElementKind::Word => 1 + "vxlan".len(),
             ElementKind::Flag | ElementKind::Fields => 1,
         };
-        assert_eq!(bytes.len(), columns().iter().map(width).sum::<usize>());
+        assert_eq!(bytes.len(), flow_columns().iter().map(width).sum::<usize>());
         assert_eq!(bytes[..8], (THIRTEEN + 3_000_000_000).to_le_bytes());
         assert_eq!(bytes[16], 4);
         assert_eq!(bytes[bytes.len() - 4..], 7_u32.to_le_bytes());

@@ -44,9 +44,9 @@ const BUSY: &str = "HTTP/1.0 503 Busy\r\n\r\ncome back later";
 
 fn offered(options: ClickHouseOptions) -> (KeptCounts, Result<(), Error>) {
     let mut sink = ClickHouseSink::new(options).unwrap();
-    sink.write(&records(10), RecordMaker::default()).unwrap();
-    let (kept, done) = sink.close();
-    assert!(kept.balances() && kept.waiting == CarriedRecords::default());
+    sink.write_records(&records(10), RecordMaker::default()).unwrap();
+    let (kept, done) = sink.close_sink();
+    assert!(kept.is_balanced() && kept.waiting == CarriedRecords::default());
     (kept, done)
 }
 

@@ -27,7 +27,10 @@ const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<ElementValue
     LedgerColumn { name, kind: ElementKind::Unsigned(64), optional: false, value }
 }
 
-const fn absent(name: &'static str, value: fn(&LedgerRow) -> Option<ElementValue<'static>>) -> LedgerColumn {
+const fn optional_number(
+    name: &'static str,
+    value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
+) -> LedgerColumn {
     LedgerColumn { name, kind: ElementKind::Unsigned(64), optional: true, value }
 }
 
@@ -69,8 +72,10 @@ const WHOSE: [LedgerColumn; 3] = [
 ];
 
 const CAPTURE: [LedgerColumn; 2] = [
-    absent("captureArrived", |row| row.ledger.capture.arrived.map(ElementValue::Number)),
-    absent("captureDriverDropped", |row| row.ledger.capture.driver_dropped.map(ElementValue::Number)),
+    optional_number("captureArrived", |row| row.ledger.capture.arrived.map(ElementValue::Number)),
+    optional_number("captureDriverDropped", |row| {
+        row.ledger.capture.driver_dropped.map(ElementValue::Number)
+    }),
 ];
 
 const PACKETS: [LedgerColumn; 24] = ledger! { row,
@@ -78,14 +83,14 @@ const PACKETS: [LedgerColumn; 24] = ledger! { row,
     "captureDelivered" => row.ledger.capture.delivered;
     "seen" => row.ledger.packets.seen;
     "seenOctets" => row.ledger.packets.seen_bytes;
-    "ignoredArp" => ignored(row, IgnoredReason::Arp);
-    "ignoredNotIp" => ignored(row, IgnoredReason::NotIp);
-    "ignoredShortLink" => ignored(row, IgnoredReason::ShortLink);
-    "ignoredShortIp" => ignored(row, IgnoredReason::ShortIp);
-    "ignoredBadIp" => ignored(row, IgnoredReason::BadIp);
-    "ignoredTooDeep" => ignored(row, IgnoredReason::TooDeep);
-    "ignoredSampled" => ignored(row, IgnoredReason::Sampled);
-    "ignoredElsewhere" => ignored(row, IgnoredReason::Elsewhere);
+    "ignoredArp" => ignored_packets(row, IgnoredReason::Arp);
+    "ignoredNotIp" => ignored_packets(row, IgnoredReason::NotIp);
+    "ignoredShortLink" => ignored_packets(row, IgnoredReason::ShortLink);
+    "ignoredShortIp" => ignored_packets(row, IgnoredReason::ShortIp);
+    "ignoredBadIp" => ignored_packets(row, IgnoredReason::BadIp);
+    "ignoredTooDeep" => ignored_packets(row, IgnoredReason::TooDeep);
+    "ignoredSampled" => ignored_packets(row, IgnoredReason::Sampled);
+    "ignoredElsewhere" => ignored_packets(row, IgnoredReason::Elsewhere);
     "metered" => row.ledger.packets.metered;
     "untracked" => row.ledger.packets.untracked;
     "live" => row.ledger.packets.live;
@@ -115,7 +120,7 @@ const MESSAGES: [LedgerColumn; 3] = ledger! { row,
     "exportOwnRecords" => row.ledger.export.own_records;
 };
 
-fn ignored(row: &LedgerRow, cause: IgnoredReason) -> u64 {
+fn ignored_packets(row: &LedgerRow, cause: IgnoredReason) -> u64 {
     row.ledger.packets.ignored[cause as usize]
 }
 
@@ -125,7 +130,7 @@ pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
 }
 
 /// A ledger from its named numbers. A number without a name is zero, or absent if it can be.
-pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
+pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
     // Numbers are found by name: files of earlier versions lack the newer ones.
     let mut ledger = MeterLedger::default();
     let capture = &mut ledger.capture;
@@ -220,6 +225,6 @@ mod tests {
                 _ => None,
             })
             .collect();
-        assert_eq!(ledger_of(|name| named.get(name).copied()), ledger);
+        assert_eq!(ledger_from_numbers(|name| named.get(name).copied()), ledger);
     }
 }

@@ -3,7 +3,7 @@
 use super::ranges::{RangeSet, ValueRange};
 use crate::convert::clamp_to_u64;
 use crate::flows::cells::ColumnCells;
-use crate::flows::columns::counterpart;
+use crate::flows::columns::counterpart_column;
 use crate::flows::scan::RowChunk;
 use parquet::basic::LogicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
@@ -61,7 +61,7 @@ impl ConditionOperand {
     pub(super) const DURATION_MILLIS: Self = Self::Duration { unit_ns: NANOS_PER_MILLI };
 
     /// The columns that the operand is computed from.
-    pub(in crate::flows) fn columns(self) -> Vec<&'static str> {
+    pub(in crate::flows) fn needed_columns(self) -> Vec<&'static str> {
         match self {
             Self::Column(column) | Self::Bits { column, .. } => vec![column],
             Self::Duration { .. } => vec![START, END],
@@ -80,18 +80,24 @@ impl ConditionOperand {
     }
 
     /// The same value for the reverse direction.
-    fn reversed(self) -> Self {
+    fn to_reversed(self) -> Self {
         match self {
-            Self::Column(column) => Self::Column(counterpart(column)),
-            Self::Bits { column, shift, mask } => Self::Bits { column: counterpart(column), shift, mask },
+            Self::Column(column) => Self::Column(counterpart_column(column)),
+            Self::Bits { column, shift, mask } => {
+                Self::Bits { column: counterpart_column(column), shift, mask }
+            }
             Self::Duration { .. } => self,
-            Self::PerSecond { column, factor } => Self::PerSecond { column: counterpart(column), factor },
-            Self::Ratio { of, per } => Self::Ratio { of: counterpart(of), per: counterpart(per) },
+            Self::PerSecond { column, factor } => {
+                Self::PerSecond { column: counterpart_column(column), factor }
+            }
+            Self::Ratio { of, per } => {
+                Self::Ratio { of: counterpart_column(of), per: counterpart_column(per) }
+            }
         }
     }
 
     /// Finds the operand's columns in a chunk, once for all rows.
-    pub(in crate::flows) fn cells(self, chunk: &RowChunk) -> OperandCells<'_> {
+    pub(in crate::flows) fn operand_cells(self, chunk: &RowChunk) -> OperandCells<'_> {
         match self {
             Self::Column(column) => {
                 OperandCells::Bits { cells: chunk.column(column), shift: 0, mask: u64::MAX }
@@ -100,12 +106,12 @@ impl ConditionOperand {
                 OperandCells::Bits { cells: chunk.column(column), shift, mask }
             }
             Self::Duration { unit_ns } => {
-                OperandCells::Duration { lifetime: FlowLifetime::of(chunk), unit_ns }
+                OperandCells::Duration { lifetime: FlowLifetime::from_chunk(chunk), unit_ns }
             }
             Self::PerSecond { column, factor } => OperandCells::PerSecond {
                 count: chunk.column(column),
                 factor,
-                lifetime: FlowLifetime::of(chunk),
+                lifetime: FlowLifetime::from_chunk(chunk),
             },
             Self::Ratio { of, per } => OperandCells::Ratio { of: chunk.column(of), per: chunk.column(per) },
         }
@@ -127,40 +133,40 @@ pub(in crate::flows) struct FlowLifetime<'a> {
 }
 
 impl<'a> FlowLifetime<'a> {
-    fn of(chunk: &'a RowChunk) -> Self {
+    fn from_chunk(chunk: &'a RowChunk) -> Self {
         Self { start: chunk.column(START), end: chunk.column(END) }
     }
 
-    fn nanos(&self, row: usize) -> u64 {
-        self.end.number(row).saturating_sub(self.start.number(row))
+    fn duration_at(&self, row: usize) -> u64 {
+        self.end.number_at(row).saturating_sub(self.start.number_at(row))
     }
 }
 
 impl OperandCells<'_> {
-    fn value(&self, row: usize) -> u64 {
+    fn value_at(&self, row: usize) -> u64 {
         match self {
-            Self::Bits { cells, shift, mask } => cells.number(row) >> shift & mask,
-            Self::Duration { lifetime, unit_ns } => lifetime.nanos(row) / unit_ns,
+            Self::Bits { cells, shift, mask } => cells.number_at(row) >> shift & mask,
+            Self::Duration { lifetime, unit_ns } => lifetime.duration_at(row) / unit_ns,
             Self::PerSecond { count, factor, lifetime } => {
-                per_second(count.number(row), *factor, lifetime.nanos(row))
+                per_second(count.number_at(row), *factor, lifetime.duration_at(row))
             }
-            Self::Ratio { of, per } => of.number(row).checked_div(per.number(row)).unwrap_or(0),
+            Self::Ratio { of, per } => of.number_at(row).checked_div(per.number_at(row)).unwrap_or(0),
         }
     }
 
     /// The value as a number. Addresses become numbers that keep their order.
-    pub(in crate::flows) fn wide_value(&self, row: usize) -> u128 {
+    pub(in crate::flows) fn wide_value_at(&self, row: usize) -> u128 {
         match self {
             Self::Bits { cells: ColumnCells::Addresses(addresses), .. } => {
                 u128::from_be_bytes(addresses[row])
             }
             Self::Bits { cells: ColumnCells::Macs(macs), .. } => mac_number(macs[row]).into(),
-            _ => self.value(row).into(),
+            _ => self.value_at(row).into(),
         }
     }
 
-    pub(in crate::flows) fn word(&self, row: usize) -> &str {
-        if let Self::Bits { cells, .. } = self { cells.word(row) } else { "" }
+    pub(in crate::flows) fn word_at(&self, row: usize) -> &str {
+        if let Self::Bits { cells, .. } = self { cells.word_at(row) } else { "" }
     }
 }
 
@@ -182,7 +188,7 @@ pub(in crate::flows) fn per_second(count: u64, factor: u64, duration_ns: u64) ->
 
 impl FlowCondition {
     /// The negated condition. For flags it is that none of them is set, as in nfdump.
-    pub(super) fn negated(&self) -> Self {
+    pub(super) fn to_negated(&self) -> Self {
         let test = match &self.test {
             ValueTest::Values(set) => ValueTest::Values(set.complement()),
             ValueTest::AllFlags(mask) => ValueTest::NoFlags(*mask),
@@ -197,24 +203,24 @@ impl FlowCondition {
         self.operand.cost()
     }
 
-    pub(super) fn reversed(&self) -> Self {
-        Self { operand: self.operand.reversed(), test: self.test.clone() }
+    pub(super) fn to_reversed(&self) -> Self {
+        Self { operand: self.operand.to_reversed(), test: self.test.clone() }
     }
 
     /// Removes the rows for which it does not hold.
-    pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
+    pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         // The common case, on a whole column without a branch per row.
         if let (ValueTest::Values(set), ConditionOperand::Column(column)) = (&self.test, self.operand) {
             retain_values(chunk.column(column), set, rows);
             return;
         }
-        let operand = self.operand.cells(chunk);
+        let operand = self.operand.operand_cells(chunk);
         match &self.test {
-            ValueTest::Values(set) => rows.retain(|&row| set.has(operand.value(row).into())),
-            ValueTest::AllFlags(mask) => rows.retain(|&row| operand.value(row) & mask == *mask),
-            ValueTest::NoFlags(mask) => rows.retain(|&row| operand.value(row) & mask == 0),
-            ValueTest::Word(word) => rows.retain(|&row| operand.word(row) == word),
-            ValueTest::NotWord(word) => rows.retain(|&row| operand.word(row) != word),
+            ValueTest::Values(set) => rows.retain(|&row| set.contains(operand.value_at(row).into())),
+            ValueTest::AllFlags(mask) => rows.retain(|&row| operand.value_at(row) & mask == *mask),
+            ValueTest::NoFlags(mask) => rows.retain(|&row| operand.value_at(row) & mask == 0),
+            ValueTest::Word(word) => rows.retain(|&row| operand.word_at(row) == word),
+            ValueTest::NotWord(word) => rows.retain(|&row| operand.word_at(row) != word),
         }
     }
 
@@ -223,10 +229,12 @@ impl FlowCondition {
         // The file has statistics of columns only, not of bits or of values that are computed from several columns.
         let ConditionOperand::Column(column) = self.operand else { return true };
         match &self.test {
-            ValueTest::Values(set) => bounds(group, column).is_none_or(|bounds| set.meets(bounds)),
+            ValueTest::Values(set) => {
+                column_bounds(group, column).is_none_or(|bounds| set.intersects(bounds))
+            }
             // A value with all these bits is at least as large as the mask.
             ValueTest::AllFlags(mask) => {
-                bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
+                column_bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
             }
             // Bounds of a column say nothing about single bits or about words of a dictionary.
             ValueTest::NoFlags(_) | ValueTest::Word(_) | ValueTest::NotWord(_) => true,
@@ -236,13 +244,13 @@ impl FlowCondition {
 
 fn retain_values(cells: &ColumnCells, set: &RangeSet, rows: &mut Vec<usize>) {
     match cells {
-        ColumnCells::Numbers(values) => rows.retain(|&row| set.has(values[row].into())),
-        ColumnCells::Addresses(values) => rows.retain(|&row| set.has(u128::from_be_bytes(values[row]))),
-        ColumnCells::Macs(_) => rows.retain(|&row| set.has(mac_number(cells.mac(row)).into())),
-        ColumnCells::Flags(_) => rows.retain(|&row| set.has(cells.number(row).into())),
+        ColumnCells::Numbers(values) => rows.retain(|&row| set.contains(values[row].into())),
+        ColumnCells::Addresses(values) => rows.retain(|&row| set.contains(u128::from_be_bytes(values[row]))),
+        ColumnCells::Macs(_) => rows.retain(|&row| set.contains(mac_number(cells.mac_at(row)).into())),
+        ColumnCells::Flags(_) => rows.retain(|&row| set.contains(cells.number_at(row).into())),
         // A missing column is zero in every row.
         ColumnCells::Missing | ColumnCells::Words(_) => {
-            if !set.has(0) {
+            if !set.contains(0) {
                 rows.clear();
             }
         }
@@ -255,18 +263,18 @@ pub(super) fn mac_number(mac: [u8; 6]) -> u64 {
 }
 
 /// The least and greatest value of a column in a row group, if the file has them. A missing column is zero, and so is a null.
-fn bounds(group: &RowGroupMetaData, name: &str) -> Option<ValueRange> {
+fn column_bounds(group: &RowGroupMetaData, name: &str) -> Option<ValueRange> {
     let Some(column) = group.columns().iter().find(|column| column.column_path().parts() == [name]) else {
-        return Some(ValueRange::one(0));
+        return Some(ValueRange::from_value(0));
     };
     let statistics = column.statistics()?;
-    let bounds = bounds_of(column, statistics)?;
+    let bounds = statistics_bounds(column, statistics)?;
     // Statistics leave nulls out, and do not always count them.
     let has_null = column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0);
     Some(if has_null { ValueRange { least: 0, ..bounds } } else { bounds })
 }
 
-fn bounds_of(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<ValueRange> {
+fn statistics_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<ValueRange> {
     // The deprecated statistics compare all values as signed ones.
     if statistics.is_min_max_deprecated() {
         return None;

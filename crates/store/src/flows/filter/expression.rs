@@ -17,7 +17,7 @@ pub(super) enum FilterExpression {
 
 impl FilterExpression {
     /// All of these parts, the cheapest first: they leave fewer rows for the others.
-    pub(super) fn all(mut parts: Vec<Self>) -> Self {
+    pub(super) fn all_of(mut parts: Vec<Self>) -> Self {
         parts.sort_by_key(Self::cost);
         Self::All(parts)
     }
@@ -32,24 +32,24 @@ impl FilterExpression {
         }
     }
 
-    pub(super) fn negated(&self) -> Self {
+    pub(super) fn to_negated(&self) -> Self {
         match self {
-            Self::One(condition) => Self::One(condition.negated()),
-            Self::Field(condition) => Self::Field(condition.negated()),
+            Self::One(condition) => Self::One(condition.to_negated()),
+            Self::Field(condition) => Self::Field(condition.to_negated()),
             // De Morgan: the parts are negated, and *and* and *or* change places.
-            Self::All(parts) => Self::Any(parts.iter().map(Self::negated).collect()),
-            Self::Any(parts) => Self::All(parts.iter().map(Self::negated).collect()),
+            Self::All(parts) => Self::Any(parts.iter().map(Self::to_negated).collect()),
+            Self::Any(parts) => Self::All(parts.iter().map(Self::to_negated).collect()),
         }
     }
 
     /// The same expression for the reverse direction of a record.
-    pub(super) fn reversed(&self) -> Self {
+    pub(super) fn to_reversed(&self) -> Self {
         match self {
-            Self::One(condition) => Self::One(condition.reversed()),
+            Self::One(condition) => Self::One(condition.to_reversed()),
             // Other fields belong to the record as a whole.
             Self::Field(_) => self.clone(),
-            Self::All(parts) => Self::All(parts.iter().map(Self::reversed).collect()),
-            Self::Any(parts) => Self::Any(parts.iter().map(Self::reversed).collect()),
+            Self::All(parts) => Self::All(parts.iter().map(Self::to_reversed).collect()),
+            Self::Any(parts) => Self::Any(parts.iter().map(Self::to_reversed).collect()),
         }
     }
 
@@ -63,18 +63,18 @@ impl FilterExpression {
     }
 
     /// Removes the rows for which it does not hold. Rows are in order.
-    pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
+    pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         // An *any* with a part that holds for every record would otherwise copy and
         // sort the rows for nothing.
         if self.is_everything() {
             return;
         }
         match self {
-            Self::One(condition) => condition.retain(chunk, rows),
-            Self::Field(condition) => condition.retain(chunk, rows),
+            Self::One(condition) => condition.retain_rows(chunk, rows),
+            Self::Field(condition) => condition.retain_rows(chunk, rows),
             Self::All(parts) => {
                 for part in parts {
-                    part.retain(chunk, rows);
+                    part.retain_rows(chunk, rows);
                 }
             }
             Self::Any(parts) => {
@@ -82,11 +82,11 @@ impl FilterExpression {
                 let mut kept = Vec::new();
                 for part in parts {
                     let mut found = rows.clone();
-                    part.retain(chunk, &mut found);
+                    part.retain_rows(chunk, &mut found);
                     if found.is_empty() {
                         continue;
                     }
-                    remove(rows, &found);
+                    remove_rows(rows, &found);
                     if kept.is_empty() {
                         kept = found;
                     } else {
@@ -111,7 +111,7 @@ impl FilterExpression {
 
     pub(super) fn add_columns(&self, columns: &mut Vec<&'static str>) {
         match self {
-            Self::One(condition) => columns.extend(condition.operand.columns()),
+            Self::One(condition) => columns.extend(condition.operand.needed_columns()),
             Self::Field(_) => columns.push(OTHER_FIELDS),
             Self::All(parts) | Self::Any(parts) => {
                 for part in parts {
@@ -123,7 +123,7 @@ impl FilterExpression {
 }
 
 /// Removes the rows `gone` from `rows`; both are in order.
-fn remove(rows: &mut Vec<usize>, gone: &[usize]) {
+fn remove_rows(rows: &mut Vec<usize>, gone: &[usize]) {
     let mut gone = gone.iter().peekable();
     rows.retain(|row| gone.next_if_eq(&row).is_none());
 }

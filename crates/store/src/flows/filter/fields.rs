@@ -28,7 +28,7 @@ pub(super) struct FieldName {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FieldTest {
     Present,
-    /// Any of these numbers; see [`FieldName::number`].
+    /// Any of these numbers; see [`FieldName::value_number`].
     Values(RangeSet),
     /// Any of these texts, which are in lower case and sorted.
     Texts(Vec<String>),
@@ -44,14 +44,14 @@ pub(super) struct FieldCondition {
 }
 
 impl FieldCondition {
-    pub(super) fn negated(&self) -> Self {
+    pub(super) fn to_negated(&self) -> Self {
         Self { is_negated: !self.is_negated, ..self.clone() }
     }
 
     /// Removes the rows for which it does not hold.
-    pub(super) fn retain(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
+    pub(super) fn retain_rows(&self, chunk: &RowChunk, rows: &mut Vec<usize>) {
         let fields = chunk.column(OTHER_FIELDS);
-        rows.retain(|&row| self.field.passes(fields.word(row), &self.test) != self.is_negated);
+        rows.retain(|&row| self.field.passes_test(fields.word_at(row), &self.test) != self.is_negated);
     }
 
     /// Returns whether it may hold for a row of a row group: it cannot if no record there has other fields.
@@ -64,20 +64,20 @@ impl FieldCondition {
 
 impl FieldName {
     /// Finds a field by its IANA name, the name of a reverse element (RFC 5103), or `enterprise/number`.
-    pub(super) fn find(word: &str) -> Option<Self> {
+    pub(super) fn find_field(word: &str) -> Option<Self> {
         if let Some((enterprise, id)) = word.split_once('/') {
-            return Some(Self::of(enterprise.parse().ok()?, id.parse().ok()?));
+            return Some(Self::from_element(enterprise.parse().ok()?, id.parse().ok()?));
         }
         if let Some(element) = iana::element_named(word) {
-            return Some(Self::of(0, element.id));
+            return Some(Self::from_element(0, element.id));
         }
         // RFC 5103: a reverse element has the name of the forward one with "reverse" before it.
         let straight =
             word.get(..7).filter(|head| head.eq_ignore_ascii_case("reverse")).and_then(|_| word.get(7..))?;
-        Some(Self::of(REVERSE_ENTERPRISE, iana::element_named(straight)?.id))
+        Some(Self::from_element(REVERSE_ENTERPRISE, iana::element_named(straight)?.id))
     }
 
-    fn of(enterprise: u32, id: u16) -> Self {
+    fn from_element(enterprise: u32, id: u16) -> Self {
         Self {
             name: field_name(enterprise, id),
             place: field_place(enterprise, id),
@@ -91,7 +91,7 @@ impl FieldName {
     }
 
     /// Examples of its values, for messages.
-    pub(super) const fn example(&self) -> &'static str {
+    pub(super) const fn example_values(&self) -> &'static str {
         match self.kind {
             DataKind::Unsigned => "`5`, `> 10k`, `in [3 5]`",
             DataKind::Signed => "`-5`, `> -5`, `in [-1 1]`",
@@ -110,22 +110,28 @@ impl FieldName {
     }
 
     /// The values that a word stands for, as numbers that keep the order of the field's kind.
-    pub(super) fn value(&self, word: &str) -> Option<ValueRange> {
+    pub(super) fn parse_value(&self, word: &str) -> Option<ValueRange> {
         match self.kind {
-            DataKind::Unsigned => values::count(word).map(|number| ValueRange::one(number.into())),
-            DataKind::Signed => word.parse().ok().map(|number| ValueRange::one(of_signed(number))),
+            DataKind::Unsigned => {
+                values::parse_count(word).map(|number| ValueRange::from_value(number.into()))
+            }
+            DataKind::Signed => {
+                word.parse().ok().map(|number| ValueRange::from_value(ordered_from_signed(number)))
+            }
             DataKind::Float => {
                 let number = word.parse().ok().filter(|number: &f64| !number.is_nan())?;
-                Some(ValueRange::one(of_float(number)))
+                Some(ValueRange::from_value(ordered_from_float(number)))
             }
             DataKind::Boolean => match word.to_ascii_lowercase().as_str() {
-                "true" | "yes" | "1" => Some(ValueRange::one(1)),
-                "false" | "no" | "0" => Some(ValueRange::one(0)),
+                "true" | "yes" | "1" => Some(ValueRange::from_value(1)),
+                "false" | "no" | "0" => Some(ValueRange::from_value(0)),
                 _ => None,
             },
-            DataKind::Mac => values::mac(word).map(|mac| ValueRange::one(mac_number(mac).into())),
+            DataKind::Mac => {
+                values::parse_mac(word).map(|mac| ValueRange::from_value(mac_number(mac).into()))
+            }
             DataKind::Ipv4 | DataKind::Ipv6 => {
-                word.parse::<AddressPrefix>().ok().map(|prefix| prefix.range())
+                word.parse::<AddressPrefix>().ok().map(|prefix| prefix.address_range())
             }
             DataKind::Text | DataKind::Bytes => None,
         }
@@ -133,7 +139,7 @@ impl FieldName {
 
     /// Returns whether a record with these other fields passes a test. If the field occurs several times, one of
     /// its values has to pass.
-    pub(super) fn passes(&self, fields: &str, test: &FieldTest) -> bool {
+    pub(super) fn passes_test(&self, fields: &str, test: &FieldTest) -> bool {
         // Most records do not have the field, and a search for its name is faster than parsing the text.
         if !fields.contains(&self.name) {
             return false;
@@ -141,7 +147,7 @@ impl FieldName {
         let Ok(fields) = serde_json::from_str::<Map<String, Value>>(fields) else { return false };
         fields.iter().filter(|(name, _)| self.is_called(name)).any(|(_, value)| match test {
             FieldTest::Present => true,
-            FieldTest::Values(set) => self.number(value).is_some_and(|number| set.has(number)),
+            FieldTest::Values(set) => self.value_number(value).is_some_and(|number| set.contains(number)),
             FieldTest::Texts(texts) => {
                 // The parser has sorted the texts and made them lower case.
                 value.as_str().is_some_and(|found| texts.binary_search(&found.to_ascii_lowercase()).is_ok())
@@ -155,25 +161,25 @@ impl FieldName {
     }
 
     /// A value as a number that keeps the order of its kind; `None` for a value whose length did not fit its kind.
-    fn number(&self, value: &Value) -> Option<u128> {
+    fn value_number(&self, value: &Value) -> Option<u128> {
         match self.kind {
             DataKind::Unsigned => value.as_u64().map(u128::from),
-            DataKind::Signed => value.as_i64().map(of_signed),
-            DataKind::Float => value.as_f64().map(of_float),
+            DataKind::Signed => value.as_i64().map(ordered_from_signed),
+            DataKind::Float => value.as_f64().map(ordered_from_float),
             DataKind::Boolean => value.as_bool().map(u128::from),
-            DataKind::Mac | DataKind::Ipv4 | DataKind::Ipv6 => Some(self.value(value.as_str()?)?.least),
+            DataKind::Mac | DataKind::Ipv4 | DataKind::Ipv6 => Some(self.parse_value(value.as_str()?)?.least),
             DataKind::Text | DataKind::Bytes => None,
         }
     }
 }
 
 // With the sign bit inverted, two's complement numbers are in the order of unsigned ones.
-const fn of_signed(number: i64) -> u128 {
+const fn ordered_from_signed(number: i64) -> u128 {
     (number.cast_unsigned() ^ 1 << 63) as u128
 }
 
 /// A float as a number that keeps its order.
-fn of_float(number: f64) -> u128 {
+fn ordered_from_float(number: f64) -> u128 {
     // IEEE 754: the bits of positive numbers are in their order, and those of negative ones in the opposite order. Zero has two
     // encodings, which must be equal here.
     let bits = if number == 0.0 { 0 } else { number.to_bits() };
@@ -185,12 +191,12 @@ mod tests {
     use super::*;
 
     fn passes(name: &str, fields: &str, test: &FieldTest) -> bool {
-        FieldName::find(name).unwrap().passes(fields, test)
+        FieldName::find_field(name).unwrap().passes_test(fields, test)
     }
 
     #[test]
     fn fields_have_names_or_numbers() {
-        let found = |word: &str| FieldName::find(word).map(|field| (field.name, field.kind));
+        let found = |word: &str| FieldName::find_field(word).map(|field| (field.name, field.kind));
         assert_eq!(found("INGRESSvrfid"), Some(("ingressVRFID".to_owned(), DataKind::Unsigned)));
         assert_eq!(found("0/234"), found("ingressVRFID"));
         assert_eq!(
@@ -206,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_field_that_comes_again_is_asked_too_and_one_of_a_longer_name_is_not() {
-        let one = FieldTest::Values(RangeSet::new(vec![ValueRange::one(1)]));
+        let one = FieldTest::Values(RangeSet::new(vec![ValueRange::from_value(1)]));
         assert!(passes("flowDirection", r#"{"flowDirection":0,"flowDirection#2":1}"#, &one));
         assert!(!passes("flowDirection", r#"{"flowDirection":0,"flowDirectionX":1}"#, &one));
         assert!(!passes("flowDirection", r#"{"flowDirection":"0x0001"}"#, &one), "its length was wrong");
@@ -217,9 +223,9 @@ mod tests {
     #[test]
     fn numbers_of_every_kind_have_their_order() {
         let signed = [i64::MIN, -5, -1, 0, 1, i64::MAX];
-        assert!(signed.is_sorted_by_key(|&number| of_signed(number)));
+        assert!(signed.is_sorted_by_key(|&number| ordered_from_signed(number)));
         let floats = [f64::NEG_INFINITY, -1e300, -1.5, -1e-300, 0.0, 1e-300, 1.5, 1e300, f64::INFINITY];
-        assert!(floats.is_sorted_by(|&one, &other| of_float(one) < of_float(other)));
-        assert_eq!(of_float(-0.0), of_float(0.0));
+        assert!(floats.is_sorted_by(|&one, &other| ordered_from_float(one) < ordered_from_float(other)));
+        assert_eq!(ordered_from_float(-0.0), ordered_from_float(0.0));
     }
 }

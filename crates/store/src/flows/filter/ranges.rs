@@ -14,7 +14,7 @@ pub(super) struct ValueRange {
 impl ValueRange {
     pub(super) const ALL: Self = Self { least: 0, greatest: u128::MAX };
 
-    pub(super) const fn one(value: u128) -> Self {
+    pub(super) const fn from_value(value: u128) -> Self {
         Self { least: value, greatest: value }
     }
 }
@@ -53,7 +53,7 @@ impl RangeSet {
     }
 
     /// Returns whether a value is in the set.
-    pub(super) fn has(&self, value: u128) -> bool {
+    pub(super) fn contains(&self, value: u128) -> bool {
         // Most sets are a single range.
         if let [range] = self.0[..] {
             return value >= range.least && value <= range.greatest;
@@ -63,7 +63,7 @@ impl RangeSet {
     }
 
     /// Returns whether any value between these bounds is in the set.
-    pub(super) fn meets(&self, bounds: ValueRange) -> bool {
+    pub(super) fn intersects(&self, bounds: ValueRange) -> bool {
         let after = self.0.partition_point(|range| range.least <= bounds.greatest);
         after > 0 && self.0[after - 1].greatest >= bounds.least
     }
@@ -96,10 +96,10 @@ mod tests {
             let pairs: Vec<_> = ranges.iter().map(|&(least, width)| (least, least + width)).collect();
             let is_in = |value: u128| pairs.iter().any(|&(least, greatest)| (least..=greatest).contains(&value));
             let set = set(&pairs);
-            prop_assert_eq!(set.has(value), is_in(value));
-            prop_assert_eq!(set.complement().has(value), !is_in(value));
+            prop_assert_eq!(set.contains(value), is_in(value));
+            prop_assert_eq!(set.complement().contains(value), !is_in(value));
             let bounds = ValueRange { least: value, greatest: value + width };
-            prop_assert_eq!(set.meets(bounds), (value..=value + width).any(is_in));
+            prop_assert_eq!(set.intersects(bounds), (value..=value + width).any(is_in));
         }
     }
 }

@@ -58,7 +58,7 @@ pub enum TermSyntax {
 
 impl TermSyntax {
     /// Examples, for messages.
-    pub const fn example(self) -> &'static str {
+    pub const fn example_values(self) -> &'static str {
         match self {
             Self::Everything | Self::Version4 | Self::Version6 => "",
             Self::Number | Self::Icmp => "`3`, `> 3`, `in [3 5]`",
@@ -217,14 +217,18 @@ pub const MISSING: &[(&str, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flows::columns::columns;
+    use crate::flows::columns::flow_columns;
     use std::collections::BTreeSet;
 
     #[test]
     fn every_term_looks_at_columns_that_there_are() {
         for term in TERMS {
-            for name in term.operands.iter().flat_map(|operand| operand.columns()) {
-                assert!(columns().iter().any(|column| column.name == name), "{}: {name}", term.phrases[0]);
+            for name in term.operands.iter().flat_map(|operand| operand.needed_columns()) {
+                assert!(
+                    flow_columns().iter().any(|column| column.name == name),
+                    "{}: {name}",
+                    term.phrases[0]
+                );
             }
         }
     }
@@ -236,7 +240,12 @@ mod tests {
             SameBut(but) => but,
             Unknown => "has none",
         };
-        format!("| {} | {nfdump} | {} | {} |\n", phrases.join(", "), term.syntax.example(), term.meaning)
+        format!(
+            "| {} | {nfdump} | {} | {} |\n",
+            phrases.join(", "),
+            term.syntax.example_values(),
+            term.meaning
+        )
     }
 
     /// The page's tables are made of the lists: on a difference, the right rows are in the message.

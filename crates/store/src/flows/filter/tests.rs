@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::flows::sample::{SECOND, THIRTEEN, address as sample_address, foreign_record, record};
-use crate::flows::scan::{flow_files, open, scan};
+use crate::flows::scan::{flow_files, open_parquet, scan_records};
 use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::collect::{FieldPlace, field_place};
 use packetrig_flow::{FlowRecord, REVERSE_ENTERPRISE, TunnelKind, field_name, iana};
@@ -17,7 +17,7 @@ fn has(prefix: &str, text: &str) -> bool {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
         IpAddr::V6(address) => address.octets(),
     };
-    let ValueRange { least, greatest } = prefix.parse::<AddressPrefix>().unwrap().range();
+    let ValueRange { least, greatest } = prefix.parse::<AddressPrefix>().unwrap().address_range();
     (least..=greatest).contains(&u128::from_be_bytes(bytes))
 }
 
@@ -48,8 +48,8 @@ fn stored(records: &[FlowRecord], exporter: [u8; 16]) -> (tempfile::TempDir, Vec
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = 50;
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write(records, RecordMaker { exporter, domain: 7 }).unwrap();
-    sink.close().1.unwrap();
+    sink.write_records(records, RecordMaker { exporter, domain: 7 }).unwrap();
+    sink.close_sink().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files)
 }
@@ -57,8 +57,8 @@ fn stored(records: &[FlowRecord], exporter: [u8; 16]) -> (tempfile::TempDir, Vec
 /// Numbers of the flows that a filter keeps.
 fn kept(files: &[PathBuf], filter: &FlowFilter) -> BTreeSet<u64> {
     let mut kept = BTreeSet::new();
-    scan(files, filter, &["flowId"], &mut |chunk, rows| {
-        kept.extend(rows.iter().map(|&row| chunk.column("flowId").number(row)));
+    scan_records(files, filter, &["flowId"], &mut |chunk, rows| {
+        kept.extend(rows.iter().map(|&row| chunk.column("flowId").number_at(row)));
         ControlFlow::Continue(())
     })
     .unwrap();
@@ -92,7 +92,7 @@ fn various() -> Vec<FlowRecord> {
             (0, 130, &[198, 18, 0, n]),
         ];
         for (enterprise, id, value) in fields {
-            foreign.others.add(enterprise, id, value);
+            foreign.others.add_field(enterprise, id, value);
         }
         record.foreign = Some(std::sync::Arc::new(foreign));
     }
@@ -253,7 +253,13 @@ fn row_groups_without_an_answer_are_not_read() {
     let groups = |text: &str| {
         let filter = parsed(text);
         let kept = |path: &PathBuf| {
-            open(path).unwrap().metadata().row_groups().iter().filter(|group| filter.may_keep(group)).count()
+            open_parquet(path)
+                .unwrap()
+                .metadata()
+                .row_groups()
+                .iter()
+                .filter(|group| filter.may_keep(group))
+                .count()
         };
         files.iter().map(kept).sum::<usize>()
     };
@@ -263,7 +269,7 @@ fn row_groups_without_an_answer_are_not_read() {
     let (_directory, own) = stored(&(0..100).map(record).collect::<Vec<_>>(), [0; 16]);
     let filter = parsed("field natEvent");
     let none = |path: &PathBuf| {
-        !open(path).unwrap().metadata().row_groups().iter().any(|group| filter.may_keep(group))
+        !open_parquet(path).unwrap().metadata().row_groups().iter().any(|group| filter.may_keep(group))
     };
     assert!(own.iter().all(none), "no record of a group has other fields");
     for one in
@@ -344,7 +350,7 @@ fn a_fault_is_named_at_its_place_with_what_is_possible() {
 #[test]
 fn a_field_is_asked_for_only_where_records_may_have_it() {
     let mut asked = 0;
-    for id in (0..=u16::MAX).filter(|id| iana::element(*id).is_some()) {
+    for id in (0..=u16::MAX).filter(|id| iana::element_by_id(*id).is_some()) {
         for enterprise in [0, REVERSE_ENTERPRISE] {
             let place = field_place(enterprise, id);
             for name in [field_name(enterprise, id), format!("{enterprise}/{id}")] {
@@ -379,13 +385,13 @@ fn a_span_is_kept_and_asked() {
     let records = various();
     let (_directory, files) = stored(&records, [0; 16]);
     let span = TimeSpan { from_ns: Some(THIRTEEN + 10 * SECOND), to_ns: Some(THIRTEEN + 20 * SECOND) };
-    let filter = parsed("proto tcp").and(FlowFilter::started(span));
+    let filter = parsed("proto tcp").and(FlowFilter::started_in(span));
     assert_eq!(filter.span, span);
-    let is_in = |record: &&FlowRecord| record.key.protocol == 6 && span.has(record.first_ns());
+    let is_in = |record: &&FlowRecord| record.key.protocol == 6 && span.contains(record.first_ns());
     let expected: BTreeSet<_> = records.iter().filter(is_in).map(|record| record.flow_id).collect();
     assert_eq!(kept(&files, &filter), expected);
     let never = TimeSpan { from_ns: Some(5), to_ns: Some(0) };
-    assert_eq!(kept(&files, &FlowFilter::started(never)), BTreeSet::new());
+    assert_eq!(kept(&files, &FlowFilter::started_in(never)), BTreeSet::new());
 }
 
 /// Words, symbols and what belongs in no filter.
@@ -431,8 +437,8 @@ proptest! {
         match text.parse::<FlowFilter>() {
             Ok(filter) => {
                 // A filter that was parsed can be reversed, and its columns exist.
-                let both = filter.or(&filter.of_reverse());
-                prop_assert!(both.columns().iter().all(|name| crate::flows::columns::find_column(name).is_some()));
+                let both = filter.or(&filter.to_reversed());
+                prop_assert!(both.needed_columns().iter().all(|name| crate::flows::columns::find_column(name).is_some()));
             }
             Err(error) => {
                 let said = error.to_string();

@@ -67,7 +67,7 @@ const OPERATORS: [(&str, TokenKind); 9] = [
 ];
 
 /// Splits a text into tokens; the last one is its end. A comment goes from `#` to the end of the line.
-pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
+pub(super) fn split_tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(first) = text[at..].chars().next() {
@@ -77,7 +77,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
         } else if first == '#' {
             at += rest.find('\n').unwrap_or(rest.len());
         } else {
-            let token = token(rest, at);
+            let token = first_token(rest, at);
             if token.text.is_empty() {
                 let help = "use words, numbers, addresses, ( ) [ ] , and the comparisons = != < <= > >=";
                 return Err(FilterError::new(
@@ -96,7 +96,7 @@ pub(super) fn tokens(text: &str) -> Result<Vec<FilterToken<'_>>, FilterError> {
     Ok(tokens)
 }
 
-fn token(rest: &str, at: usize) -> FilterToken<'_> {
+fn first_token(rest: &str, at: usize) -> FilterToken<'_> {
     if let Some((symbol, kind)) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
         return FilterToken { kind: *kind, text: &rest[..symbol.len()], at };
     }
@@ -117,25 +117,25 @@ mod tests {
 
     #[test]
     fn a_text_between_quotation_marks_is_one_piece_and_is_closed() {
-        let found = tokens(r#"field applicationName = "a (b) # c" or"#).unwrap();
+        let found = split_tokens(r#"field applicationName = "a (b) # c" or"#).unwrap();
         assert_eq!(
             (found[3].kind, found[3].text, found[4].kind),
             (TokenKind::Quoted, r#""a (b) # c""#, TokenKind::Or)
         );
-        assert!(tokens("field applicationName \"a").is_err());
+        assert!(split_tokens("field applicationName \"a").is_err());
     }
 
     #[test]
     fn a_text_is_cut_into_words_and_symbols() {
         let text = "src ip 2001:2::/48 and packets>=1k # comment\n or not (ip in [10.0.0.1,::1])";
-        let found: Vec<_> = tokens(text).unwrap().iter().map(|token| token.text).collect();
+        let found: Vec<_> = split_tokens(text).unwrap().iter().map(|token| token.text).collect();
         let expected = "src|ip|2001:2::/48|and|packets|>=|1k|or|not|(|ip|in|[|10.0.0.1|,|::1|]|)|";
         assert_eq!(found.join("|"), expected);
     }
 
     #[test]
     fn a_strange_character_is_shown_at_its_place() {
-        let said = tokens("port 53\n and \u{fc}ber 5").unwrap_err().to_string();
+        let said = split_tokens("port 53\n and \u{fc}ber 5").unwrap_err().to_string();
         assert_eq!(said.lines().next(), Some("line 2: `\u{fc}` cannot be part of a filter"));
         assert_eq!(said.lines().nth(2), Some("       ^"));
     }

@@ -24,23 +24,23 @@ pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
     }
 }
 
-fn one(value: u64) -> ValueRange {
-    ValueRange::one(value.into())
+fn range_of_one(value: u64) -> ValueRange {
+    ValueRange::from_value(value.into())
 }
 
 /// The values that a word stands for.
-pub(super) fn value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
+pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
     match syntax {
-        TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.range()),
-        TermSyntax::Mac => mac(text).map(|mac| one(mac_number(mac))),
-        TermSyntax::Protocol => protocols::number(text).map(|number| one(number.into())),
-        TermSyntax::Count => count(text).map(one),
-        TermSyntax::Time => number_with(text, &TIMES).map(one),
-        _ => plain_number(text).map(one),
+        TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.address_range()),
+        TermSyntax::Mac => parse_mac(text).map(|mac| range_of_one(mac_number(mac))),
+        TermSyntax::Protocol => protocols::protocol_number(text).map(|number| range_of_one(number.into())),
+        TermSyntax::Count => parse_count(text).map(range_of_one),
+        TermSyntax::Time => parse_scaled_number(text, &TIMES).map(range_of_one),
+        _ => parse_plain_number(text).map(range_of_one),
     }
 }
 
-fn plain_number(text: &str) -> Option<u64> {
+fn parse_plain_number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),
@@ -48,20 +48,20 @@ fn plain_number(text: &str) -> Option<u64> {
 }
 
 /// A number with one of these units, or without.
-fn number_with(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let lower = text.to_ascii_lowercase();
     let scaled = units
         .iter()
         .find_map(|(unit, factor)| lower.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*factor));
-    scaled.or_else(|| plain_number(&lower))
+    scaled.or_else(|| parse_plain_number(&lower))
 }
 
 /// A number, with or without a letter for thousands.
-pub(super) fn count(text: &str) -> Option<u64> {
-    number_with(text, &THOUSANDS)
+pub(super) fn parse_count(text: &str) -> Option<u64> {
+    parse_scaled_number(text, &THOUSANDS)
 }
 
-pub(super) fn mac(text: &str) -> Option<[u8; 6]> {
+pub(super) fn parse_mac(text: &str) -> Option<[u8; 6]> {
     let bytes: Vec<u8> =
         text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
     bytes.try_into().ok()

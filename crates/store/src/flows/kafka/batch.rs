@@ -1,6 +1,6 @@
 //! Record batches in Kafka's format 2: what one request carries to one partition.
 
-use super::wire::{KafkaWriter, length};
+use super::wire::{KafkaWriter, kafka_length};
 use crate::convert::exact_usize;
 use crate::flows::checksum::crc32c;
 use crate::flows::columns::SourcedRow;
@@ -40,7 +40,7 @@ impl KafkaProducer {
         Self { id, epoch, next: BTreeMap::new() }
     }
 
-    fn place(&mut self, partition: i32, records: i32) -> RowPlace {
+    fn next_place(&mut self, partition: i32, records: i32) -> RowPlace {
         let next = self.next.entry(partition).or_default();
         let place = RowPlace { id: self.id, epoch: self.epoch, sequence: *next };
         // Sequence numbers wrap from `i32::MAX` to 0.
@@ -50,7 +50,7 @@ impl KafkaProducer {
 }
 
 /// Splits rows into batches by partition. All records of a flow go into the same partition.
-pub(super) fn batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBatch> {
+pub(super) fn split_into_batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBatch> {
     let mut by_partition: BTreeMap<i32, Vec<SourcedRow>> = BTreeMap::new();
     for row in rows {
         // At least one, so that the remainder is defined; `unwrap_or(0)` below then names a partition.
@@ -70,38 +70,38 @@ pub(super) fn batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBa
 impl RecordBatch {
     /// The bytes of the batch. Encoded again for the same producer it has the same sequence numbers, so the broker recognises a
     /// repeat. A new producer gives it new ones.
-    pub(super) fn encode(&mut self, producer: &mut KafkaProducer) -> Vec<u8> {
-        let records = length(self.rows.len());
+    pub(super) fn encode_for(&mut self, producer: &mut KafkaProducer) -> Vec<u8> {
+        let records = kafka_length(self.rows.len());
         let place = match self.place {
             Some(place) if (place.id, place.epoch) == (producer.id, producer.epoch) => place,
-            _ => producer.place(self.partition, records),
+            _ => producer.next_place(self.partition, records),
         };
         self.place = Some(place);
         let mut checked = KafkaWriter::default();
         // Attributes (no compression), offset of the last record, and both times, -1 for none.
-        checked.i16(0).i32(records - 1).i64(-1).i64(-1);
-        checked.i64(place.id).i16(place.epoch).i32(place.sequence).i32(records);
+        checked.put_i16(0).put_i32(records - 1).put_i64(-1).put_i64(-1);
+        checked.put_i64(place.id).put_i16(place.epoch).put_i32(place.sequence).put_i32(records);
         let mut line = String::new();
         for (index, row) in (0..).zip(&self.rows) {
             line.clear();
-            json::append(row, &mut line);
-            let record = record(index, &row.record.flow_id.to_be_bytes(), line.as_bytes());
-            checked.varint(i64::from(length(record.len()))).raw(&record);
+            json::append_record(row, &mut line);
+            let record = encode_record(index, &row.record.flow_id.to_be_bytes(), line.as_bytes());
+            checked.put_varint(i64::from(kafka_length(record.len()))).put_raw(&record);
         }
         let mut batch = KafkaWriter::default();
         // Offset, length of what follows these 12 bytes, epoch of the leader (unknown), format 2, checksum.
-        batch.i64(0).i32(length(checked.0.len() + BEFORE_CHECKED - 12));
-        batch.i32(-1).i8(2).raw(&crc32c(&checked.0).to_be_bytes()).raw(&checked.0);
+        batch.put_i64(0).put_i32(kafka_length(checked.0.len() + BEFORE_CHECKED - 12));
+        batch.put_i32(-1).put_i8(2).put_raw(&crc32c(&checked.0).to_be_bytes()).put_raw(&checked.0);
         batch.0
     }
 }
 
 // Attributes, time and offset relative to the batch, key, value, no headers. Lengths and numbers are zigzag varints.
-fn record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
+fn encode_record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
     let mut record = KafkaWriter::default();
-    record.i8(0).varint(0).varint(index);
-    record.varint(i64::from(length(key.len()))).raw(key);
-    record.varint(i64::from(length(value.len()))).raw(value).varint(0);
+    record.put_i8(0).put_varint(0).put_varint(index);
+    record.put_varint(i64::from(kafka_length(key.len()))).put_raw(key);
+    record.put_varint(i64::from(kafka_length(value.len()))).put_raw(value).put_varint(0);
     record.0
 }
 
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn all_rows_of_a_flow_go_to_one_partition_and_every_row_to_one() {
-        let made = batches([rows(2000), rows(2000)].concat(), &[5, 0, 2]);
+        let made = split_into_batches([rows(2000), rows(2000)].concat(), &[5, 0, 2]);
         let mut seen = BTreeMap::new();
         for batch in &made {
             assert!(batch.rows.len() <= BATCH_ROWS);
@@ -138,23 +138,23 @@ mod tests {
     #[test]
     fn a_repeated_batch_has_the_same_number_and_a_later_one_the_next() {
         let mut producer = KafkaProducer::new(7, 1);
-        let mut made = batches(rows(700), &[3]);
-        let first = made[0].encode(&mut producer);
-        assert_eq!(made[0].encode(&mut producer), first);
+        let mut made = split_into_batches(rows(700), &[3]);
+        let first = made[0].encode_for(&mut producer);
+        assert_eq!(made[0].encode_for(&mut producer), first);
         assert_eq!(made[0].place.unwrap().sequence, 0);
-        made[1].encode(&mut producer);
+        made[1].encode_for(&mut producer);
         assert_eq!(made[1].place.unwrap().sequence, 500);
-        made[0].encode(&mut KafkaProducer::new(8, 0));
+        made[0].encode_for(&mut KafkaProducer::new(8, 0));
         assert_eq!(made[0].place, Some(RowPlace { id: 8, epoch: 0, sequence: 0 }));
         producer.next.insert(3, i32::MAX - 1);
-        assert_eq!(producer.place(3, 5).sequence, i32::MAX - 1);
-        assert_eq!(producer.place(3, 5).sequence, 3);
+        assert_eq!(producer.next_place(3, 5).sequence, i32::MAX - 1);
+        assert_eq!(producer.next_place(3, 5).sequence, 3);
     }
 
     #[test]
     fn lengths_and_checksum_are_right() {
-        let bytes = batches(rows(10), &[0])[0].encode(&mut KafkaProducer::new(7, 1));
-        assert_eq!(i32::from_be_bytes(bytes[8..12].try_into().unwrap()), length(bytes.len() - 12));
+        let bytes = split_into_batches(rows(10), &[0])[0].encode_for(&mut KafkaProducer::new(7, 1));
+        assert_eq!(i32::from_be_bytes(bytes[8..12].try_into().unwrap()), kafka_length(bytes.len() - 12));
         assert_eq!(u32::from_be_bytes(bytes[17..21].try_into().unwrap()), crc32c(&bytes[BEFORE_CHECKED..]));
     }
 }

@@ -47,7 +47,8 @@ impl KafkaBroker {
     pub(super) fn connect(address: &str, options: &KafkaOptions) -> Result<Self, Error> {
         let timeout = options.timeout.to_std();
         let peer = format!("Kafka broker {address}");
-        let stream = crate::flows::network::connect(address, PORT, timeout).map_err(Error::network(&peer))?;
+        let stream =
+            crate::flows::network::connect_tcp(address, PORT, timeout).map_err(Error::network(&peer))?;
         let timeout_ms = clamp_to_i32(timeout.as_millis());
         let mut broker = Self { peer, stream, correlation: 0, timeout_ms };
         // Asked first: an old broker closes the connection at a call whose version it does not support.
@@ -56,12 +57,12 @@ impl KafkaBroker {
     }
 
     fn check_versions(&mut self) -> Result<(), Error> {
-        let answer = self.call(API_VERSIONS, &[])?;
+        let answer = self.call_broker(API_VERSIONS, &[])?;
         let mut reader = KafkaReader(&answer);
-        if reader.i16() != Some(0) {
+        if reader.read_i16() != Some(0) {
             return Err(self.invalid_answer(API_VERSIONS));
         }
-        let ranges = reader.list(|item| Some((item.i16()?, item.i16()?..=item.i16()?)));
+        let ranges = reader.read_list(|item| Some((item.read_i16()?, item.read_i16()?..=item.read_i16()?)));
         let Some(ranges) = ranges else { return Err(self.invalid_answer(API_VERSIONS)) };
         let ranges: BTreeMap<_, _> = ranges.into_iter().collect();
         for call in [PRODUCE, METADATA, INIT_PRODUCER] {
@@ -69,24 +70,24 @@ impl KafkaBroker {
             if !is_supported {
                 let KafkaCall { version, name, .. } = call;
                 let why = format!("it does not support version {version} of {name}; Kafka 2.1 and newer do");
-                return Err(self.refused(why));
+                return Err(self.refusal_error(why));
             }
         }
         Ok(())
     }
 
     /// The leaders of a topic's partitions, in the order of partitions.
-    pub(super) fn leaders(&mut self, topic: &str) -> Result<Vec<PartitionLeader>, Error> {
+    pub(super) fn fetch_leaders(&mut self, topic: &str) -> Result<Vec<PartitionLeader>, Error> {
         let mut body = KafkaWriter::default();
         // One topic; the last byte allows the broker to create it.
-        body.i32(1).text(topic).i8(1);
-        let answer = self.call(METADATA, &body.0)?;
+        body.put_i32(1).put_text(topic).put_i8(1);
+        let answer = self.call_broker(METADATA, &body.0)?;
         let Some(BrokerMetadata { brokers, topic: found }) = read_metadata(&answer) else {
             return Err(self.invalid_answer(METADATA));
         };
         // An error of the topic comes inside an answer that is valid as a whole.
         if found.code != 0 {
-            return Err(self.refused(format!("topic {topic}: {}", meaning(found.code))));
+            return Err(self.refusal_error(format!("topic {topic}: {}", error_meaning(found.code))));
         }
         let mut leaders = Vec::new();
         for (partition, broker) in found.leaders {
@@ -99,25 +100,29 @@ impl KafkaBroker {
         // reconnection.
         leaders.sort_by_key(|leader| leader.partition);
         if leaders.is_empty() {
-            return Err(self.refused(format!("topic {topic}: no partition has a leader")));
+            return Err(self.refusal_error(format!("topic {topic}: no partition has a leader")));
         }
         Ok(leaders)
     }
 
     /// Gets a producer id, by which brokers recognise repeated batches.
-    pub(super) fn producer(&mut self) -> Result<KafkaProducer, Error> {
+    pub(super) fn init_producer(&mut self) -> Result<KafkaProducer, Error> {
         let mut body = KafkaWriter::default();
         // No transaction (a null text). Its timeout is part of the call nevertheless.
-        body.i16(-1).i32(self.timeout_ms);
-        let answer = self.call(INIT_PRODUCER, &body.0)?;
+        body.put_i16(-1).put_i32(self.timeout_ms);
+        let answer = self.call_broker(INIT_PRODUCER, &body.0)?;
         let Some(GivenProducer { code, id, epoch }) = read_producer(&answer) else {
             return Err(self.invalid_answer(INIT_PRODUCER));
         };
-        if code == 0 { Ok(KafkaProducer::new(id, epoch)) } else { Err(self.refused(meaning(code))) }
+        if code == 0 {
+            Ok(KafkaProducer::new(id, epoch))
+        } else {
+            Err(self.refusal_error(error_meaning(code)))
+        }
     }
 
     /// Sends a batch to its partition and waits until all replicas have it. After an error another attempt makes sense.
-    pub(super) fn produce(
+    pub(super) fn produce_batch(
         &mut self,
         topic: &str,
         partition: i32,
@@ -125,9 +130,9 @@ impl KafkaBroker {
     ) -> Result<ProduceOutcome, Error> {
         let mut body = KafkaWriter::default();
         // No transaction (a null text), acknowledged by all replicas (-1), within this time.
-        body.i16(-1).i16(-1).i32(self.timeout_ms);
-        body.i32(1).text(topic).i32(1).i32(partition).bytes(batch);
-        let answer = self.call(PRODUCE, &body.0)?;
+        body.put_i16(-1).put_i16(-1).put_i32(self.timeout_ms);
+        body.put_i32(1).put_text(topic).put_i32(1).put_i32(partition).put_bytes(batch);
+        let answer = self.call_broker(PRODUCE, &body.0)?;
         let Some(code) = read_produced(&answer) else { return Err(self.invalid_answer(PRODUCE)) };
         match code {
             // 46: the broker has this batch already; its first answer was lost.
@@ -136,24 +141,29 @@ impl KafkaBroker {
             45 | 47 | 59 => Err(Error::OutOfSequence { peer: self.peer.clone() }),
             // Too large, not authorised, or not valid: the same batch would be refused again.
             10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => {
-                Ok(ProduceOutcome::Never(self.refused_batch(topic, partition, code)))
+                Ok(ProduceOutcome::Never(self.batch_refusal_error(topic, partition, code)))
             }
-            _ => Err(self.refused_batch(topic, partition, code)),
+            _ => Err(self.batch_refusal_error(topic, partition, code)),
         }
     }
 
-    fn refused_batch(&self, topic: &str, partition: i32, code: i16) -> Error {
-        self.refused(format!("topic {topic}, partition {partition}: {}", meaning(code)))
+    fn batch_refusal_error(&self, topic: &str, partition: i32, code: i16) -> Error {
+        self.refusal_error(format!("topic {topic}, partition {partition}: {}", error_meaning(code)))
     }
 
-    fn call(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
+    fn call_broker(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
         self.correlation = self.correlation.wrapping_add(1);
         let mut request = KafkaWriter::default();
-        request.i16(call.key).i16(call.version).i32(self.correlation).text(CLIENT).raw(body);
+        request
+            .put_i16(call.key)
+            .put_i16(call.version)
+            .put_i32(self.correlation)
+            .put_text(CLIENT)
+            .put_raw(body);
         let mut framed = KafkaWriter::default();
         // A request has the same form as a byte string: its length in four bytes, then its content.
-        framed.bytes(&request.0);
-        let answered = self.exchange(&framed.0).map_err(Error::network(&self.peer))?;
+        framed.put_bytes(&request.0);
+        let answered = self.exchange_frames(&framed.0).map_err(Error::network(&self.peer))?;
         let Some((number, answer)) = answered.split_first_chunk::<4>() else {
             return Err(self.invalid_answer(call));
         };
@@ -165,7 +175,7 @@ impl KafkaBroker {
         }
     }
 
-    fn exchange(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+    fn exchange_frames(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
         self.stream.write_all(request)?;
         let mut head = [0; 4];
         self.stream.read_exact(&mut head)?;
@@ -179,12 +189,12 @@ impl KafkaBroker {
         Ok(answer)
     }
 
-    fn refused(&self, said: impl Into<String>) -> Error {
+    fn refusal_error(&self, said: impl Into<String>) -> Error {
         Error::Refused { peer: self.peer.clone(), said: said.into() }
     }
 
     fn invalid_answer(&self, call: KafkaCall) -> Error {
-        self.refused(format!("its answer to {} is not valid; is it a Kafka broker?", call.name))
+        self.refusal_error(format!("its answer to {} is not valid; is it a Kafka broker?", call.name))
     }
 }
 
@@ -211,35 +221,35 @@ struct GivenProducer {
 fn read_producer(answer: &[u8]) -> Option<GivenProducer> {
     let mut reader = KafkaReader(answer);
     // Time for which the broker throttled the call.
-    reader.i32()?;
-    Some(GivenProducer { code: reader.i16()?, id: reader.i64()?, epoch: reader.i16()? })
+    reader.read_i32()?;
+    Some(GivenProducer { code: reader.read_i16()?, id: reader.read_i64()?, epoch: reader.read_i16()? })
 }
 
 fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
     let mut reader = KafkaReader(answer);
-    reader.i32()?;
-    let brokers = reader.list(|item| {
-        let id = item.i32()?;
-        let host = item.text()?;
-        let port = item.i32()?;
-        item.text()?;
+    reader.read_i32()?;
+    let brokers = reader.read_list(|item| {
+        let id = item.read_i32()?;
+        let host = item.read_text()?;
+        let port = item.read_i32()?;
+        item.read_text()?;
         // An IPv6 address needs brackets if a port follows.
         let host = if host.contains(':') { format!("[{host}]") } else { host };
         Some((id, format!("{host}:{port}")))
     })?;
     // The cluster's id, and the id of its controller.
-    reader.text()?;
-    reader.i32()?;
-    let topics = reader.list(|item| {
-        let code = item.i16()?;
-        item.text()?;
-        item.bool()?;
-        let leaders = item.list(|item| {
-            item.i16()?;
-            let leader = (item.i32()?, item.i32()?);
+    reader.read_text()?;
+    reader.read_i32()?;
+    let topics = reader.read_list(|item| {
+        let code = item.read_i16()?;
+        item.read_text()?;
+        item.read_bool()?;
+        let leaders = item.read_list(|item| {
+            item.read_i16()?;
+            let leader = (item.read_i32()?, item.read_i32()?);
             // Replicas, and those that are in sync.
-            item.list(KafkaReader::i32)?;
-            item.list(KafkaReader::i32)?;
+            item.read_list(KafkaReader::read_i32)?;
+            item.read_list(KafkaReader::read_i32)?;
             Some(leader)
         })?;
         Some(TopicMetadata { code, leaders })
@@ -249,22 +259,22 @@ fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
 
 /// The error code of the one partition.
 fn read_produced(answer: &[u8]) -> Option<i16> {
-    let topics = KafkaReader(answer).list(|item| {
-        item.text()?;
-        item.list(|item| {
-            item.i32()?;
-            let code = item.i16()?;
+    let topics = KafkaReader(answer).read_list(|item| {
+        item.read_text()?;
+        item.read_list(|item| {
+            item.read_i32()?;
+            let code = item.read_i16()?;
             // Offset of the first record, time of the append, first offset of the log.
-            item.i64()?;
-            item.i64()?;
-            item.i64()?;
+            item.read_i64()?;
+            item.read_i64()?;
+            item.read_i64()?;
             Some(code)
         })
     })?;
     topics.into_iter().flatten().next()
 }
 
-fn meaning(code: i16) -> String {
+fn error_meaning(code: i16) -> String {
     let name = match code {
         2 => "the batch was damaged on the way",
         3 => "unknown topic or partition",

@@ -38,24 +38,32 @@ fn serve(
     let i16_at = |at: usize| i16::from_be_bytes(request[at..at + 2].try_into().unwrap());
     let i32_at = |at: usize| i32::from_be_bytes(request[at..at + 4].try_into().unwrap());
     let mut answer = KafkaWriter::default();
-    answer.i32(i32_at(4));
+    answer.put_i32(i32_at(4));
     match i16_at(0) {
         18 => {
-            answer.i16(0).i32(3);
+            answer.put_i16(0).put_i32(3);
             for key in [0, 3, 22] {
-                answer.i16(key).i16(0).i16(9);
+                answer.put_i16(key).put_i16(0).put_i16(9);
             }
         }
         3 => {
-            answer.i32(0).i32(1).i32(1).text("127.0.0.1").i32(i32::from(port)).i16(-1).i16(-1).i32(1);
-            answer.i32(1).i16(0).text("flows").i8(0).i32(2);
+            answer
+                .put_i32(0)
+                .put_i32(1)
+                .put_i32(1)
+                .put_text("127.0.0.1")
+                .put_i32(i32::from(port))
+                .put_i16(-1)
+                .put_i16(-1)
+                .put_i32(1);
+            answer.put_i32(1).put_i16(0).put_text("flows").put_i8(0).put_i32(2);
             for partition in [0, 1] {
-                answer.i16(0).i32(partition).i32(1).i32(0).i32(0);
+                answer.put_i16(0).put_i32(partition).put_i32(1).put_i32(0).put_i32(0);
             }
         }
         22 => {
             *producers += 1;
-            answer.i32(0).i16(0).i64(*producers).i16(0);
+            answer.put_i32(0).put_i16(0).put_i64(*producers).put_i16(0);
         }
         0 => {
             // Header 10 + "packetrig", then null, acknowledgements, timeout, one topic, "flows", one partition.
@@ -67,12 +75,21 @@ fn serve(
             if code == -1 {
                 return None;
             }
-            answer.i32(1).text("flows").i32(1).i32(partition).i16(code).i64(0).i64(-1).i64(0).i32(0);
+            answer
+                .put_i32(1)
+                .put_text("flows")
+                .put_i32(1)
+                .put_i32(partition)
+                .put_i16(code)
+                .put_i64(0)
+                .put_i64(-1)
+                .put_i64(0)
+                .put_i32(0);
         }
         other => panic!("call {other}"),
     }
     let mut framed = KafkaWriter::default();
-    framed.bytes(&answer.0);
+    framed.put_bytes(&answer.0);
     stream.write_all(&framed.0).ok()
 }
 
@@ -80,12 +97,12 @@ fn offered(options: KafkaOptions, rounds: usize) -> (KeptCounts, Vec<Result<(), 
     let mut sink = KafkaSink::new(options);
     let mut done = Vec::new();
     for _ in 0..rounds {
-        sink.write(&records(100), RecordMaker::default()).unwrap();
-        done.push(sink.flush());
+        sink.write_records(&records(100), RecordMaker::default()).unwrap();
+        done.push(sink.flush_records());
     }
-    let (kept, closed) = sink.close();
+    let (kept, closed) = sink.close_sink();
     done.push(closed);
-    assert!(kept.balances() && kept.waiting == CarriedRecords::default());
+    assert!(kept.is_balanced() && kept.waiting == CarriedRecords::default());
     (kept, done)
 }
 

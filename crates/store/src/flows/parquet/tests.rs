@@ -1,9 +1,9 @@
 use super::*;
 use crate::flows::cells::ColumnCells;
-use crate::flows::columns::columns;
+use crate::flows::columns::flow_columns;
 use crate::flows::filter::FlowFilter;
 use crate::flows::sample::{SECOND, THIRTEEN, address, foreign_record, record, records};
-use crate::flows::scan::{TimeSpan, flow_files, scan};
+use crate::flows::scan::{TimeSpan, flow_files, scan_records};
 use packetrig_flow::element::ElementValue;
 use packetrig_flow::{CarriedRecords, FlowHalf};
 use std::fs;
@@ -20,11 +20,11 @@ fn sink(directory: &Path, change: impl FnOnce(&mut ParquetOptions)) -> ParquetSi
 
 /// All columns of all rows of all files, file by file.
 fn read(directory: &Path) -> Vec<(PathBuf, Vec<Vec<String>>)> {
-    let names: Vec<_> = columns().iter().map(|column| column.name).collect();
+    let names: Vec<_> = flow_columns().iter().map(|column| column.name).collect();
     let mut files = Vec::new();
     for file in flow_files(&[directory.to_owned()]).unwrap() {
         let mut rows = Vec::new();
-        scan(std::slice::from_ref(&file), &FlowFilter::default(), &names, &mut |chunk, _| {
+        scan_records(std::slice::from_ref(&file), &FlowFilter::default(), &names, &mut |chunk, _| {
             for row in 0..chunk.rows {
                 rows.push(names.iter().map(|name| text(chunk.column(name), row)).collect());
             }
@@ -63,7 +63,7 @@ fn expected(record: FlowRecord) -> Vec<String> {
             text
         }
     };
-    columns().iter().map(|column| text(column.value(&row))).collect()
+    flow_columns().iter().map(|column| text(column.value_in_row(&row))).collect()
 }
 
 #[test]
@@ -76,14 +76,14 @@ fn what_is_read_is_what_was_written_in_order_of_start() {
     }
     let in_order = given.clone();
     given.reverse();
-    sink.write(&given, SOURCE).unwrap();
-    let (kept, done) = sink.close();
+    sink.write_records(&given, SOURCE).unwrap();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!(
         (kept.stored.records, kept.lost, kept.waiting),
         (3000, CarriedRecords::default(), CarriedRecords::default())
     );
-    assert!(kept.balances());
+    assert!(kept.is_balanced());
     let files = read(directory.path());
     assert_eq!(files.len(), 1);
     assert_eq!(files[0].0, Path::new("flows/date=2026-11-21/hour=13/flows-000000.parquet"));
@@ -97,8 +97,8 @@ fn what_is_read_is_what_was_written_in_order_of_start() {
 fn rows_are_in_the_hour_in_which_their_flow_began() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |options| options.group_rows = 1000);
-    sink.write(&records(8000), SOURCE).unwrap();
-    sink.close().1.unwrap();
+    sink.write_records(&records(8000), SOURCE).unwrap();
+    sink.close_sink().1.unwrap();
     let files = read(directory.path());
     let rows: Vec<_> = files.iter().map(|(path, rows)| (path.display().to_string(), rows.len())).collect();
     let file = |hour, rows| (format!("flows/date=2026-11-21/hour={hour}/flows-000000.parquet"), rows);
@@ -111,18 +111,18 @@ fn files_are_ended_by_size_and_by_age() {
     let mut sink =
         sink(directory.path(), |options| (options.group_rows, options.file_bytes) = (1000, 20_000));
     let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
-    sink.write(&records(2000), SOURCE).unwrap();
-    assert!(sink.kept().stored.records >= 1000, "{:?}", sink.kept());
-    sink.flush().unwrap();
+    sink.write_records(&records(2000), SOURCE).unwrap();
+    assert!(sink.kept_counts().stored.records >= 1000, "{:?}", sink.kept_counts());
+    sink.flush_records().unwrap();
     let many = read(directory.path()).len();
     assert!(many >= 2, "{many} files");
 
-    sink.tick(at(10)).unwrap();
-    sink.write(&records(1), SOURCE).unwrap();
-    sink.tick(at(69)).unwrap();
-    assert_eq!((sink.kept().waiting.records, read(directory.path()).len()), (1, many));
-    sink.tick(at(70)).unwrap();
-    assert_eq!((sink.kept().waiting.records, read(directory.path()).len()), (0, many + 1));
+    sink.on_tick(at(10)).unwrap();
+    sink.write_records(&records(1), SOURCE).unwrap();
+    sink.on_tick(at(69)).unwrap();
+    assert_eq!((sink.kept_counts().waiting.records, read(directory.path()).len()), (1, many));
+    sink.on_tick(at(70)).unwrap();
+    assert_eq!((sink.kept_counts().waiting.records, read(directory.path()).len()), (0, many + 1));
 }
 
 #[test]
@@ -135,8 +135,8 @@ fn times_from_nowhere_cost_a_bounded_number_of_files() {
         record.reverse = FlowHalf::default();
     }
     given.push(FlowRecord::default());
-    sink.write(&given, SOURCE).unwrap();
-    let (kept, done) = sink.close();
+    sink.write_records(&given, SOURCE).unwrap();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!(kept.stored.records, 2001);
     let files = read(directory.path());
@@ -155,19 +155,19 @@ fn a_disk_that_refuses_is_tried_again_and_nothing_is_lost() {
     let mut sink = sink(directory.path(), |_| {});
     let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
     fs::write(directory.path().join("flows"), "in the way").unwrap();
-    sink.tick(at(1)).unwrap();
-    sink.write(&records(10), SOURCE).unwrap();
-    let error = sink.flush().unwrap_err().to_string();
+    sink.on_tick(at(1)).unwrap();
+    sink.write_records(&records(10), SOURCE).unwrap();
+    let error = sink.flush_records().unwrap_err().to_string();
     assert!(error.contains("flows"), "{error}");
-    assert_eq!((sink.kept().waiting.records, sink.kept().failures), (10, 1));
+    assert_eq!((sink.kept_counts().waiting.records, sink.kept_counts().failures), (10, 1));
     // Too early for another attempt, then late enough, then mended.
-    sink.tick(at(1)).unwrap();
-    assert_eq!(sink.kept().failures, 1);
-    sink.tick(at(2)).unwrap_err();
-    assert_eq!(sink.kept().failures, 2);
+    sink.on_tick(at(1)).unwrap();
+    assert_eq!(sink.kept_counts().failures, 1);
+    sink.on_tick(at(2)).unwrap_err();
+    assert_eq!(sink.kept_counts().failures, 2);
     fs::remove_file(directory.path().join("flows")).unwrap();
-    sink.tick(at(60)).unwrap();
-    assert_eq!((sink.kept().stored.records, sink.kept().waiting.records), (10, 0));
+    sink.on_tick(at(60)).unwrap();
+    assert_eq!((sink.kept_counts().stored.records, sink.kept_counts().waiting.records), (10, 0));
     assert_eq!(read(directory.path())[0].1.len(), 10);
 }
 
@@ -192,24 +192,24 @@ fn a_partition_that_is_removed_costs_the_file_in_it_and_nothing_else() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = small_files(directory.path());
     let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
-    sink.tick(at(1)).unwrap();
-    sink.write(&records(100), SOURCE).unwrap();
+    sink.on_tick(at(1)).unwrap();
+    sink.write_records(&records(100), SOURCE).unwrap();
     fs::remove_dir_all(partition(directory.path())).unwrap();
     let mut failures = Vec::new();
     for second in 2..40 {
-        failures.extend(sink.tick(at(second)).err());
-        failures.extend(sink.write(&records(100), SOURCE).err());
-        assert!(sink.kept().balances(), "{:?}", sink.kept());
+        failures.extend(sink.on_tick(at(second)).err());
+        failures.extend(sink.write_records(&records(100), SOURCE).err());
+        assert!(sink.kept_counts().is_balanced(), "{:?}", sink.kept_counts());
     }
-    failures.extend(sink.flush().err());
-    let kept = sink.kept();
-    assert!(kept.balances() && kept.waiting == CarriedRecords::default(), "{kept:?}");
+    failures.extend(sink.flush_records().err());
+    let kept = sink.kept_counts();
+    assert!(kept.is_balanced() && kept.waiting == CarriedRecords::default(), "{kept:?}");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].to_string().contains("removed"), "{failures:?}");
     assert!((100..=300).contains(&kept.lost.records), "{kept:?}");
     assert_eq!(rows_on_disk(directory.path()), kept.stored.records);
-    sink.tick(at(41)).unwrap();
-    sink.close().1.unwrap();
+    sink.on_tick(at(41)).unwrap();
+    sink.close_sink().1.unwrap();
 }
 
 /// A directory with the file's final name keeps the file from getting it until somebody removes the
@@ -219,21 +219,21 @@ fn a_file_that_cannot_be_finished_holds_up_no_other() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = small_files(directory.path());
     let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
-    sink.tick(at(1)).unwrap();
-    sink.write(&records(100), SOURCE).unwrap();
+    sink.on_tick(at(1)).unwrap();
+    sink.write_records(&records(100), SOURCE).unwrap();
     let in_the_way = partition(directory.path()).join("flows-000000.parquet");
     fs::create_dir_all(in_the_way.join("not empty")).unwrap();
     let mut failures = 0;
     for second in 2..40 {
-        failures += u32::from(sink.tick(at(second)).is_err());
-        failures += u32::from(sink.write(&records(100), SOURCE).is_err());
-        assert!(sink.kept().balances(), "{:?}", sink.kept());
-        let stuck = sink.kept().waiting.records;
+        failures += u32::from(sink.on_tick(at(second)).is_err());
+        failures += u32::from(sink.write_records(&records(100), SOURCE).is_err());
+        assert!(sink.kept_counts().is_balanced(), "{:?}", sink.kept_counts());
+        let stuck = sink.kept_counts().waiting.records;
         assert!((100..=500).contains(&stuck), "{stuck} records wait after {second} s");
     }
     assert!((1..=7).contains(&failures), "{failures} attempts");
     fs::remove_dir_all(&in_the_way).unwrap();
-    let (kept, done) = sink.close();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!((kept.stored.records, kept.lost.records), (3900, 0));
     assert_eq!(rows_on_disk(directory.path()), 3900);
@@ -246,12 +246,12 @@ fn a_partition_that_cannot_be_made_holds_up_no_other() {
     fs::create_dir_all(directory.path().join("flows/date=2026-11-21")).unwrap();
     fs::write(partition(directory.path()), "in the way").unwrap();
     // 3600 of them began in the hour that has no place.
-    drop(sink.write(&records(5000), SOURCE));
-    sink.flush().unwrap_err();
-    let kept = sink.kept();
+    drop(sink.write_records(&records(5000), SOURCE));
+    sink.flush_records().unwrap_err();
+    let kept = sink.kept_counts();
     assert_eq!((kept.stored.records, kept.waiting.records), (1400, 3600));
     fs::remove_file(partition(directory.path())).unwrap();
-    sink.close().1.unwrap();
+    sink.close_sink().1.unwrap();
     assert_eq!(rows_on_disk(directory.path()), 5000);
 }
 
@@ -261,16 +261,16 @@ fn what_a_dead_disk_costs_is_bounded_and_counted() {
     let mut sink =
         sink(directory.path(), |options| (options.group_rows, options.waiting_bytes) = (100, 40_000));
     fs::write(directory.path().join("flows"), "in the way").unwrap();
-    sink.tick(MonoTime::from_nanos(SECOND)).unwrap();
+    sink.on_tick(MonoTime::from_nanos(SECOND)).unwrap();
     // All within the wait for the second attempt.
     for _ in 0..40 {
-        drop(sink.write(&records(100), SOURCE));
+        drop(sink.write_records(&records(100), SOURCE));
         assert!(sink.writer.waiting_memory() <= 40_000, "{} bytes wait", sink.writer.waiting_memory());
     }
-    assert_eq!(sink.kept().failures, 1);
-    let kept = sink.kept();
-    assert!(kept.lost.records > 0 && kept.waiting.records > 0 && kept.balances(), "{kept:?}");
-    let (kept, done) = sink.close();
+    assert_eq!(sink.kept_counts().failures, 1);
+    let kept = sink.kept_counts();
+    assert!(kept.lost.records > 0 && kept.waiting.records > 0 && kept.is_balanced(), "{kept:?}");
+    let (kept, done) = sink.close_sink();
     done.unwrap_err();
     assert_eq!((kept.lost.records, kept.stored.records, kept.waiting.records), (4000, 0, 0));
 }
@@ -279,7 +279,7 @@ fn what_a_dead_disk_costs_is_bounded_and_counted() {
 fn a_sink_that_is_dropped_keeps_its_records() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |_| {});
-    sink.write(&records(10), SOURCE).unwrap();
+    sink.write_records(&records(10), SOURCE).unwrap();
     drop(sink);
     assert_eq!(read(directory.path())[0].1.len(), 10);
 }
@@ -288,16 +288,16 @@ fn a_sink_that_is_dropped_keeps_its_records() {
 fn only_row_groups_in_the_span_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |options| options.group_rows = 100);
-    sink.write(&records(1000), SOURCE).unwrap();
-    sink.close().1.unwrap();
+    sink.write_records(&records(1000), SOURCE).unwrap();
+    sink.close_sink().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
     let span = TimeSpan { from_ns: Some(THIRTEEN + 250 * SECOND), to_ns: Some(THIRTEEN + 300 * SECOND) };
     let mut rows = 0;
     let wanted = ["sourceIPv6Address", "noSuchColumn"];
-    scan(&files, &FlowFilter::started(span), &wanted, &mut |chunk, kept| {
+    scan_records(&files, &FlowFilter::started_in(span), &wanted, &mut |chunk, kept| {
         rows += chunk.rows;
         assert_eq!(kept, (50..100).collect::<Vec<_>>());
-        assert_eq!(chunk.column(wanted[0]).address(0), address(200));
+        assert_eq!(chunk.column(wanted[0]).address_at(0), address(200));
         assert_eq!(chunk.column(wanted[1]), &ColumnCells::Missing);
         ControlFlow::Continue(())
     })
@@ -312,7 +312,7 @@ fn what_is_no_flow_record_is_refused_by_name() {
     let read = |path: &Path| {
         flow_files(&[path.to_owned()])
             .and_then(|files| {
-                scan(&files, &FlowFilter::default(), &["protocolIdentifier"], &mut |_, _| {
+                scan_records(&files, &FlowFilter::default(), &["protocolIdentifier"], &mut |_, _| {
                     ControlFlow::Continue(())
                 })
             })
@@ -325,8 +325,8 @@ fn what_is_no_flow_record_is_refused_by_name() {
     fs::write(&file, b"PAR1 no, it is not PAR1").unwrap();
     assert!(read(&file).contains("is not a Parquet file, or it is damaged: "), "{}", read(&file));
     let mut sink = sink(directory.path(), |_| {});
-    sink.ledger(&MeterLedger::default(), SOURCE, THIRTEEN).unwrap();
-    sink.close().1.unwrap();
+    sink.write_ledger(&MeterLedger::default(), SOURCE, THIRTEEN).unwrap();
+    sink.close_sink().1.unwrap();
     let stats = directory.path().join("meter_stats/date=2026-11-21/hour=13/meter_stats-000000.parquet");
     fs::rename(stats, &file).unwrap();
     assert!(read(&file).contains("no column flowStartNanoseconds"), "{}", read(&file));
@@ -360,12 +360,12 @@ fn an_exporter_that_chooses_its_times_makes_no_more_files_than_hours_around_now(
         let far: Vec<_> =
             (0..25).map(|k| begun_at((n * 25 + k).wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
         let near: Vec<_> = (0..25).map(|k| begun_at(now + hour - (k % 9) * hour)).collect();
-        sink.write(&far, SOURCE).unwrap();
-        sink.write(&near, SOURCE).unwrap();
+        sink.write_records(&far, SOURCE).unwrap();
+        sink.write_records(&near, SOURCE).unwrap();
     }
-    let (kept, done) = sink.close();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
-    assert_eq!((kept.stored.records, kept.balances()), (10_000, true), "every record is kept");
+    assert_eq!((kept.stored.records, kept.is_balanced()), (10_000, true), "every record is kept");
     // At most nine hours, if the hour has changed during the test, and the default partition.
     let files = count_files(directory.path());
     println!("{files} files of 5009 hours that an exporter chose");
@@ -382,12 +382,12 @@ fn counts_that_exporters_choose_saturate_and_never_wrap() {
     huge.forward.packets = u64::MAX - 3;
     huge.forward.bytes = u64::MAX;
     for n in 0..5 {
-        sink.write(&[huge.clone(), record(n)], SOURCE).unwrap();
+        sink.write_records(&[huge.clone(), record(n)], SOURCE).unwrap();
     }
-    let kept = sink.kept();
+    let kept = sink.kept_counts();
     assert_eq!((kept.offered.packets, kept.offered.bytes), (u64::MAX, u64::MAX));
-    assert!(kept.balances());
-    let (kept, done) = sink.close();
+    assert!(kept.is_balanced());
+    let (kept, done) = sink.close_sink();
     done.unwrap();
-    assert_eq!((kept.stored.records, kept.stored.packets, kept.balances()), (10, u64::MAX, true));
+    assert_eq!((kept.stored.records, kept.stored.packets, kept.is_balanced()), (10, u64::MAX, true));
 }

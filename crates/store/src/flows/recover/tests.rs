@@ -2,7 +2,7 @@ use super::*;
 use crate::flows::filter::FlowFilter;
 use crate::flows::row_group::BlockHead;
 use crate::flows::sample::{SECOND, records};
-use crate::flows::scan::{flow_files, scan};
+use crate::flows::scan::{flow_files, scan_records};
 use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
@@ -19,7 +19,7 @@ fn killed() -> Vec<u8> {
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
     // One more, which is in memory.
-    sink.write(&records(GROUPS * GROUP_ROWS + 1), RecordMaker::default()).unwrap();
+    sink.write_records(&records(GROUPS * GROUP_ROWS + 1), RecordMaker::default()).unwrap();
     fs::read(partition(directory.path()).join(NAME)).unwrap()
 }
 
@@ -39,10 +39,10 @@ fn left_with(bytes: &[u8]) -> tempfile::TempDir {
 fn flow_numbers(directory: &Path) -> Vec<u64> {
     let mut numbers = Vec::new();
     let Ok(files) = flow_files(&[directory.to_owned()]) else { return numbers };
-    scan(&files, &FlowFilter::default(), &["flowId", "packetDeltaCount"], &mut |chunk, rows| {
+    scan_records(&files, &FlowFilter::default(), &["flowId", "packetDeltaCount"], &mut |chunk, rows| {
         for &row in rows {
-            let number = u64::MAX - chunk.column("flowId").number(row);
-            assert_eq!(chunk.column("packetDeltaCount").number(row), number + 1, "it is another record's");
+            let number = u64::MAX - chunk.column("flowId").number_at(row);
+            assert_eq!(chunk.column("packetDeltaCount").number_at(row), number + 1, "it is another record's");
             numbers.push(number);
         }
         ControlFlow::Continue(())
@@ -60,7 +60,7 @@ fn block_ends(bytes: &[u8]) -> Vec<usize> {
     let mut ends = Vec::new();
     let mut at = MAGIC.len();
     while let Some(head) = bytes.get(at..at + BlockHead::BYTES) {
-        let head = BlockHead::decode(head.try_into().unwrap());
+        let head = BlockHead::from_bytes(head.try_into().unwrap());
         at += BlockHead::BYTES + usize::try_from(head.pages + head.footer).unwrap();
         ends.push(at);
     }
@@ -90,7 +90,7 @@ fn wherever_a_file_is_cut_all_whole_row_groups_come_back() {
     assert_eq!(ends.len(), usize::from(GROUPS));
     for cut in places_to_cut(&bytes, &ends) {
         let directory = left_with(&bytes[..cut]);
-        let recovered = recover(directory.path()).unwrap();
+        let recovered = recover_files(directory.path()).unwrap();
         let whole = ends.iter().filter(|&&end| end <= cut).count();
         let behind = cut - ends[..whole].last().copied().unwrap_or(MAGIC.len()).min(cut);
         let expected = RecoveredFiles {
@@ -103,7 +103,7 @@ fn wherever_a_file_is_cut_all_whole_row_groups_come_back() {
         assert_eq!(recovered, expected, "cut at {cut}");
         assert_eq!(flow_numbers(directory.path()), first(whole), "cut at {cut}");
         assert!(!partition(directory.path()).join(NAME).exists(), "cut at {cut}");
-        assert!(recover(directory.path()).unwrap().is_empty(), "cut at {cut}");
+        assert!(recover_files(directory.path()).unwrap().is_empty(), "cut at {cut}");
     }
 }
 
@@ -123,14 +123,14 @@ fn a_damaged_row_group_is_left_out_and_no_record_is_wrong() {
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x10;
         let directory = left_with(&damaged);
-        let recovered = recover(directory.path()).unwrap();
+        let recovered = recover_files(directory.path()).unwrap();
         let hit = ends.iter().filter(|&&end| end <= at).count();
         let lost = usize::from(at >= MAGIC.len());
         let found = flow_numbers(directory.path());
         assert_eq!(found, without(hit, hit + lost), "damaged at {at}: {recovered:?}");
         assert_eq!(recovered.damaged_groups + recovered.cut_files, lost as u64, "damaged at {at}");
         assert_eq!((recovered.files, recovered.records), (1, found.len() as u64), "damaged at {at}");
-        assert!(recover(directory.path()).unwrap().is_empty(), "damaged at {at}");
+        assert!(recover_files(directory.path()).unwrap().is_empty(), "damaged at {at}");
     }
 }
 
@@ -143,7 +143,7 @@ fn what_is_whole_between_two_places_of_damage_comes_back() {
     damaged[ends[0] - 2000..ends[0] + 2000].fill(0);
     damaged[ends[2]..ends[2] + BlockHead::BYTES].fill(0xa5);
     let directory = left_with(&damaged);
-    let recovered = recover(directory.path()).unwrap();
+    let recovered = recover_files(directory.path()).unwrap();
     let two = usize::from(GROUP_ROWS);
     let expected: Vec<u64> =
         [2, 4].iter().flat_map(|group| (group * two) as u64..((group + 1) * two) as u64).collect();
@@ -159,7 +159,7 @@ fn damage_is_not_destroyed() {
     let mut damaged = bytes.clone();
     *damaged.last_mut().unwrap() ^= 1;
     let directory = left_with(&damaged);
-    assert_eq!(recover(directory.path()).unwrap().damaged_groups, 1);
+    assert_eq!(recover_files(directory.path()).unwrap().damaged_groups, 1);
     let kept = fs::read(partition(directory.path()).join("flows-000000.parquet")).unwrap();
     assert!(kept.starts_with(&damaged), "what cannot be read is still there");
     assert_eq!(flow_numbers(directory.path()), first(4));
@@ -167,11 +167,11 @@ fn damage_is_not_destroyed() {
     let mut damaged = bytes[..ends[0]].to_vec();
     damaged[ends[0] - 100] ^= 1;
     let directory = left_with(&damaged);
-    let recovered = recover(directory.path()).unwrap();
+    let recovered = recover_files(directory.path()).unwrap();
     assert_eq!((recovered.damaged_files, recovered.damaged_groups, recovered.files), (1, 1, 0));
     let kept = fs::read(partition(directory.path()).join("flows-000000.parquet.damaged")).unwrap();
     assert_eq!(kept, damaged);
-    assert!(recover(directory.path()).unwrap().is_empty());
+    assert!(recover_files(directory.path()).unwrap().is_empty());
     assert!(flow_numbers(directory.path()).is_empty());
 }
 
@@ -186,7 +186,7 @@ fn the_search_costs_what_the_file_is_worth() {
         bytes.extend(&block[MAGIC.len()..]);
         let directory = left_with(&bytes);
         let begun_ns = clock::thread_cpu_ns();
-        recover(directory.path()).unwrap();
+        recover_files(directory.path()).unwrap();
         clock::thread_cpu_ns() - begun_ns
     };
     let [once, four_times] = [1, 4].map(|times| (0..3).map(|_| cost(times)).min().unwrap());
@@ -198,17 +198,17 @@ fn the_place_may_be_a_table_or_a_partition_and_must_be_one_of_records() {
     let bytes = killed();
     for place in ["", "flows", "flows/date=2026-11-21", "flows/date=2026-11-21/hour=13"] {
         let directory = left_with(&bytes);
-        let recovered = recover(&directory.path().join(place)).unwrap();
+        let recovered = recover_files(&directory.path().join(place)).unwrap();
         assert_eq!(recovered.files, 1, "{place}");
     }
     // The directory itself is somewhere else, as on another disk.
     let disk = left_with(&bytes);
     let directory = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink(disk.path().join("flows"), directory.path().join("flows")).unwrap();
-    assert_eq!(recover(directory.path()).unwrap().files, 1);
+    assert_eq!(recover_files(directory.path()).unwrap().files, 1);
     assert_eq!(flow_numbers(directory.path()), first(5));
 
-    let refused = |place: &str| recover(&directory.path().join(place)).unwrap_err().to_string();
+    let refused = |place: &str| recover_files(&directory.path().join(place)).unwrap_err().to_string();
     assert!(refused("nowhere").contains("cannot read"), "{}", refused("nowhere"));
     fs::create_dir(directory.path().join("empty")).unwrap();
     assert!(refused("empty").contains("no flow records"), "{}", refused("empty"));
@@ -221,12 +221,12 @@ fn a_file_that_lacked_its_name_only_is_given_it() {
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write(&records(3 * GROUP_ROWS), RecordMaker::default()).unwrap();
-    sink.close().1.unwrap();
+    sink.write_records(&records(3 * GROUP_ROWS), RecordMaker::default()).unwrap();
+    sink.close_sink().1.unwrap();
     let finished = partition(directory.path()).join("flows-000000.parquet");
     let bytes = fs::read(&finished).unwrap();
     let left = left_with(&bytes);
-    let recovered = recover(left.path()).unwrap();
+    let recovered = recover_files(left.path()).unwrap();
     assert_eq!((recovered.files, recovered.records, recovered.cut_files), (1, 120, 0));
     assert_eq!(flow_numbers(left.path()), first(3));
 }
@@ -237,10 +237,10 @@ fn the_file_of_a_process_that_lives_is_left_alone() {
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
     let mut sink = ParquetSink::new(options).unwrap();
-    sink.write(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
-    assert!(recover(directory.path()).unwrap().is_empty());
-    sink.write(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
-    let (kept, done) = sink.close();
+    sink.write_records(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
+    assert!(recover_files(directory.path()).unwrap().is_empty());
+    sink.write_records(&records(GROUP_ROWS), RecordMaker::default()).unwrap();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!(kept.stored.records, 80);
     assert_eq!(flow_numbers(directory.path()), [first(1), first(1)].concat());
@@ -251,19 +251,19 @@ fn memory_holds_the_rows_of_one_row_group_and_a_second_at_most() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     // 3600 of them began in the first hour: too few for a row group of their own.
-    sink.write(&records(8000), RecordMaker::default()).unwrap();
-    sink.tick(MonoTime::from_nanos(SECOND)).unwrap();
+    sink.write_records(&records(8000), RecordMaker::default()).unwrap();
+    sink.on_tick(MonoTime::from_nanos(SECOND)).unwrap();
     let on_disk = |hour| {
         let place = directory.path().join(format!("flows/date=2026-11-21/hour={hour}")).join(NAME);
         fs::metadata(place).map_or(0, |facts| facts.len())
     };
-    sink.tick(MonoTime::from_nanos(2 * SECOND - 1)).unwrap();
+    sink.on_tick(MonoTime::from_nanos(2 * SECOND - 1)).unwrap();
     assert_eq!([13, 14, 15].map(on_disk), [0; 3]);
-    sink.write(&records(5000), RecordMaker::default()).unwrap();
-    sink.tick(MonoTime::from_nanos(2 * SECOND)).unwrap();
+    sink.write_records(&records(5000), RecordMaker::default()).unwrap();
+    sink.on_tick(MonoTime::from_nanos(2 * SECOND)).unwrap();
     let [first, second, third] = [13, 14, 15].map(on_disk);
     assert!(first > 0 && second > 0 && third == 0, "{first} {second} {third}");
-    let (kept, done) = sink.close();
+    let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!((kept.stored.records, kept.offered.records), (13_000, 13_000));
     assert_eq!(flow_numbers(directory.path()).len(), 13_000);

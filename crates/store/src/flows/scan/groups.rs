@@ -5,7 +5,7 @@ use super::{ROWS, RowChunk, RowPlace};
 use crate::convert::exact_usize;
 use crate::flows::Error;
 use crate::flows::cells::{self, ColumnCells};
-use crate::flows::columns::columns;
+use crate::flows::columns::flow_columns;
 use packetrig_flow::element::ElementKind;
 use parquet::column::reader::ColumnReader;
 use parquet::errors::Result as ParquetResult;
@@ -31,7 +31,7 @@ pub(super) struct ColumnPlace {
 }
 
 /// Finds the wanted columns in a file. A file without the basic columns of a record is refused.
-pub(super) fn places(
+pub(super) fn find_columns(
     path: &Path,
     file: &SerializedFileReader<File>,
     wanted: &[&'static str],
@@ -41,7 +41,7 @@ pub(super) fn places(
     // would look like empty flows.
     for name in ["flowStartNanoseconds", "packetDeltaCount"] {
         if column_index(schema, name).is_none() {
-            return Err(foreign(path, format!("there is no column {name}")));
+            return Err(foreign_file(path, format!("there is no column {name}")));
         }
     }
     let places: Vec<_> = wanted
@@ -49,15 +49,15 @@ pub(super) fn places(
         .map(|&name| ColumnPlace { name, index: column_index(schema, name), kind: kind_of(name) })
         .collect();
     for ColumnPlace { name, index, kind } in &places {
-        let objection = index.and_then(|index| cells::objection(&schema.column(index), *kind));
+        let objection = index.and_then(|index| cells::find_kind_mismatch(&schema.column(index), *kind));
         if let Some(why) = objection {
-            return Err(foreign(path, format!("column {name} {why}")));
+            return Err(foreign_file(path, format!("column {name} {why}")));
         }
     }
     Ok(places)
 }
 
-fn foreign(path: &Path, why: String) -> Error {
+fn foreign_file(path: &Path, why: String) -> Error {
     Error::Foreign { path: path.to_owned(), why }
 }
 
@@ -66,7 +66,7 @@ fn column_index(schema: &SchemaDescriptor, name: &str) -> Option<usize> {
 }
 
 fn kind_of(name: &str) -> ElementKind {
-    columns().iter().find(|column| column.name == name).map_or(ElementKind::Word, |column| column.kind)
+    flow_columns().iter().find(|column| column.name == name).map_or(ElementKind::Word, |column| column.kind)
 }
 
 /// Some columns of a row group. `behind` rows were passed over and must be skipped before the next are read.
@@ -76,7 +76,7 @@ struct ColumnsReader {
 }
 
 impl ColumnsReader {
-    fn open(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
+    fn open_columns(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
         let mut columns = Vec::with_capacity(places.len());
         for place in places {
             let reader = place.index.map(|index| group.get_column_reader(index)).transpose()?;
@@ -86,15 +86,15 @@ impl ColumnsReader {
     }
 
     /// Adds the values of the next rows to a chunk.
-    fn read(&mut self, chunk: &mut RowChunk) -> ParquetResult<()> {
+    fn read_into(&mut self, chunk: &mut RowChunk) -> ParquetResult<()> {
         let behind = std::mem::take(&mut self.behind);
         for (place, reader) in &mut self.columns {
             let cells = match reader {
                 Some(reader) => {
                     if behind > 0 {
-                        cells::skip(reader, behind)?;
+                        cells::skip_rows(reader, behind)?;
                     }
-                    cells::read(reader, place.kind, chunk.rows)?
+                    cells::read_cells(reader, place.kind, chunk.rows)?
                 }
                 None => ColumnCells::Missing,
             };
@@ -113,21 +113,21 @@ pub(super) struct GroupReader {
 }
 
 impl GroupReader {
-    pub(super) fn open(
+    pub(super) fn open_group(
         group: &dyn RowGroupReader,
         first: RowPlace,
         places: &GroupPlaces<'_>,
     ) -> ParquetResult<Self> {
         Ok(Self {
             next: first,
-            of_filter: ColumnsReader::open(group, &places.of_filter)?,
-            others: ColumnsReader::open(group, &places.others)?,
+            of_filter: ColumnsReader::open_columns(group, &places.of_filter)?,
+            others: ColumnsReader::open_columns(group, &places.others)?,
             left: exact_usize(group.metadata().num_rows().max(0).unsigned_abs()),
         })
     }
 
     /// The next chunk with selected rows, and these rows.
-    pub(super) fn next(
+    pub(super) fn next_chunk(
         &mut self,
         selection: RowSelection<'_>,
     ) -> ParquetResult<Option<(RowChunk, Vec<usize>)>> {
@@ -136,14 +136,14 @@ impl GroupReader {
             self.left -= chunk.rows;
             // Places count all rows of the group, also those that are not selected.
             self.next.row += chunk.rows;
-            self.of_filter.read(&mut chunk)?;
-            let rows = selection.rows(&chunk);
+            self.of_filter.read_into(&mut chunk)?;
+            let rows = selection.select_rows(&chunk);
             if rows.is_empty() {
                 // The other columns skip these rows only when they are read again: whole pages need not be decoded.
                 self.others.behind += chunk.rows;
                 continue;
             }
-            self.others.read(&mut chunk)?;
+            self.others.read_into(&mut chunk)?;
             return Ok(Some((chunk, rows)));
         }
         Ok(None)

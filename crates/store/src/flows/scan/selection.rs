@@ -12,9 +12,9 @@ pub(super) enum RowSelection<'a> {
 
 impl RowSelection<'_> {
     /// The columns that the selection needs.
-    pub(super) fn columns(self) -> Vec<&'static str> {
+    pub(super) fn needed_columns(self) -> Vec<&'static str> {
         match self {
-            Self::Filter(filter) => filter.columns(),
+            Self::Filter(filter) => filter.needed_columns(),
             Self::Rows(_) => Vec::new(),
         }
     }
@@ -36,16 +36,16 @@ impl RowSelection<'_> {
     fn may_have(self, first: RowPlace, next: RowPlace) -> bool {
         match self {
             Self::Filter(_) => true,
-            Self::Rows(rows) => !between(rows, first, next).is_empty(),
+            Self::Rows(rows) => !places_between(rows, first, next).is_empty(),
         }
     }
 
     /// The selected rows of a chunk.
-    pub(super) fn rows(self, chunk: &RowChunk) -> Vec<usize> {
+    pub(super) fn select_rows(self, chunk: &RowChunk) -> Vec<usize> {
         match self {
-            Self::Filter(filter) => filter.rows(chunk),
+            Self::Filter(filter) => filter.select_rows(chunk),
             Self::Rows(rows) => {
-                let rows = between(rows, chunk.place(0), chunk.place(chunk.rows));
+                let rows = places_between(rows, chunk.row_place(0), chunk.row_place(chunk.rows));
                 rows.iter().map(|place| place.row - chunk.first.row).collect()
             }
         }
@@ -53,7 +53,7 @@ impl RowSelection<'_> {
 }
 
 /// The places from `first` to before `next`. Binary search, since places are in order.
-fn between(rows: &[RowPlace], first: RowPlace, next: RowPlace) -> &[RowPlace] {
+fn places_between(rows: &[RowPlace], first: RowPlace, next: RowPlace) -> &[RowPlace] {
     let start = rows.partition_point(|place| *place < first);
     let end = rows.partition_point(|place| *place < next);
     rows.get(start..end).unwrap_or_default()

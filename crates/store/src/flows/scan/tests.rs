@@ -1,7 +1,7 @@
 //! Files that others wrote.
 
 use super::*;
-use crate::flows::columns::columns;
+use crate::flows::columns::flow_columns;
 use crate::flows::sample::{THIRTEEN, address};
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};
@@ -79,7 +79,7 @@ fn holed(start_is_null: bool) -> impl Fn(usize, &mut SerializedColumnWriter<'_>)
 
 fn read(path: &Path, span: TimeSpan) -> Result<Vec<RowChunk>, Error> {
     let mut chunks = Vec::new();
-    scan(&[path.to_owned()], &FlowFilter::started(span), &NAMES, &mut |chunk, _| {
+    scan_records(&[path.to_owned()], &FlowFilter::started_in(span), &NAMES, &mut |chunk, _| {
         chunks.push(chunk.clone());
         ControlFlow::Continue(())
     })?;
@@ -114,7 +114,7 @@ fn a_row_group_is_not_passed_over_for_a_start_that_is_null() {
     file(&path, nullable(), &[&holed(false), &holed(true)]);
     let groups = |from_ns, to_ns| read(&path, TimeSpan { from_ns, to_ns }).unwrap().len();
     assert_eq!((groups(None, Some(THIRTEEN)), groups(Some(1), Some(THIRTEEN))), (1, 0));
-    assert_eq!(range(std::slice::from_ref(&path)).unwrap(), Some((THIRTEEN, THIRTEEN + 9)));
+    assert_eq!(flow_start_range(std::slice::from_ref(&path)).unwrap(), Some((THIRTEEN, THIRTEEN + 9)));
 }
 
 #[test]
@@ -146,13 +146,13 @@ fn records_of_an_earlier_version_are_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/flows/scan/records-of-2026-11.parquet");
     let rows = |text: &str| {
         let mut count = 0;
-        let wanted = columns().iter().map(|column| column.name).collect::<Vec<_>>();
-        scan(std::slice::from_ref(&path), &text.parse().unwrap(), &wanted, &mut |chunk, rows| {
+        let wanted = flow_columns().iter().map(|column| column.name).collect::<Vec<_>>();
+        scan_records(std::slice::from_ref(&path), &text.parse().unwrap(), &wanted, &mut |chunk, rows| {
             count += rows.len();
             for &row in rows {
-                assert_eq!(chunk.column("egressInterface").number(row), 0);
-                assert_eq!(chunk.column("otherFields").word(row), "");
-                assert!(chunk.column("packetDeltaCount").number(row) > 0);
+                assert_eq!(chunk.column("egressInterface").number_at(row), 0);
+                assert_eq!(chunk.column("otherFields").word_at(row), "");
+                assert!(chunk.column("packetDeltaCount").number_at(row) > 0);
             }
             ControlFlow::Continue(())
         })

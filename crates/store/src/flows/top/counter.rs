@@ -80,19 +80,19 @@ impl<'a> GroupCounter<'a> {
     }
 
     /// Adds the values of a record to its group.
-    pub(super) fn add(&mut self, key: &[u8], has: GroupSum) {
-        self.scanned.add(has);
+    pub(super) fn add_record(&mut self, key: &[u8], has: GroupSum) {
+        self.scanned.add_sum(has);
         if !self.is_of_scan(key, has) {
             return;
         }
         if let Some(sum) = self.sums.get_mut(key) {
-            sum.add(has);
+            sum.add_sum(has);
             return;
         }
         // Allocates only for new groups; most records belong to known ones.
         self.sums.insert(key.into(), has);
         if self.sums.len() > self.bound && self.range.first < self.range.last {
-            self.narrow();
+            self.narrow_range();
         }
     }
 
@@ -105,8 +105,8 @@ impl<'a> GroupCounter<'a> {
         let hash = self.hashes.hash_one(key);
         if let Some(sketch) = &mut self.sketch {
             if self.is_first_scan {
-                sketch.add(hash, has.of(self.question.order));
-            } else if sketch.most(hash) < self.least {
+                sketch.add_amount(hash, has.order_value(self.question.order));
+            } else if sketch.upper_bound(hash) < self.least {
                 return false;
             }
         }
@@ -114,11 +114,13 @@ impl<'a> GroupCounter<'a> {
     }
 
     /// Makes room in the full table: leaves the groups with the larger hashes to a later scan.
-    fn narrow(&mut self) {
+    fn narrow_range(&mut self) {
         let order = self.question.order;
         if self.is_first_scan && self.sketch.is_none() && order.is_sum() {
             let mut sketch = GroupSketch::new();
-            self.sums.iter().for_each(|(key, has)| sketch.add(self.hashes.hash_one(key), has.of(order)));
+            self.sums
+                .iter()
+                .for_each(|(key, has)| sketch.add_amount(self.hashes.hash_one(key), has.order_value(order)));
             self.sketch = Some(sketch);
         }
         self.range = self.range.lower_half();
@@ -147,9 +149,9 @@ impl<'a> GroupCounter<'a> {
             && self.counted.largest.len() == most
         {
             // An equal one may still come before the last one: its key may be smaller.
-            self.least = self.counted.largest.last().map_or(u64::MAX, |(_, has)| has.of(order));
+            self.least = self.counted.largest.last().map_or(u64::MAX, |(_, has)| has.order_value(order));
             self.counted.groups_are_estimated = true;
-            self.counted.groups = sketch.groups();
+            self.counted.groups = sketch.estimate_groups();
         }
         false
     }
@@ -161,15 +163,15 @@ impl<'a> GroupCounter<'a> {
         let shown = |has: &GroupSum| has.sum.packets >= least_packets && has.sum.bytes >= least_bytes;
         largest.extend(self.sums.drain().filter(|(_, has)| shown(has)));
         let by_rank = |(one, has): &(GroupKey, GroupSum), (other, more): &(GroupKey, GroupSum)| -> Ordering {
-            more.of(order).cmp(&has.of(order)).then_with(|| one.cmp(other))
+            more.order_value(order).cmp(&has.order_value(order)).then_with(|| one.cmp(other))
         };
         largest.sort_unstable_by(by_rank);
         largest.truncate(most);
     }
 
-    pub(super) fn finish(mut self) -> CountedGroups {
+    pub(super) fn into_counted(mut self) -> CountedGroups {
         if let (true, Some(sketch)) = (self.counted.groups_are_estimated, &self.sketch) {
-            self.counted.groups = sketch.groups();
+            self.counted.groups = sketch.estimate_groups();
         }
         self.counted
     }

@@ -22,16 +22,16 @@ impl GroupSketch {
     }
 
     /// Adds `more` to the counter of a group with this hash.
-    pub(super) fn add(&mut self, hash: u64, more: u64) {
-        let counter = &mut self.counters[place(hash, COUNTERS)];
+    pub(super) fn add_amount(&mut self, hash: u64, more: u64) {
+        let counter = &mut self.counters[slot_of(hash, COUNTERS)];
         *counter = counter.saturating_add(more);
-        let mark = place(hash, MARKS);
+        let mark = slot_of(hash, MARKS);
         self.marks[mark / 64] |= 1 << (mark % 64);
     }
 
     /// Upper bound for the sum of a group with this hash.
-    pub(super) fn most(&self, hash: u64) -> u64 {
-        self.counters[place(hash, COUNTERS)]
+    pub(super) fn upper_bound(&self, hash: u64) -> u64 {
+        self.counters[slot_of(hash, COUNTERS)]
     }
 
     /// An estimate of the number of groups by linear counting (Whang and others, 1990): within a tenth of a percent for two million.
@@ -40,7 +40,7 @@ impl GroupSketch {
         clippy::cast_sign_loss,
         reason = "it is between 0 and 8 388 608 times the logarithm of that"
     )]
-    pub(super) fn groups(&self) -> u64 {
+    pub(super) fn estimate_groups(&self) -> u64 {
         let marked: u64 = self.marks.iter().map(|word| u64::from(word.count_ones())).sum();
         // At least one: the logarithm of zero is infinite.
         let unmarked = (MARKS as u64 - marked).max(1);
@@ -50,7 +50,7 @@ impl GroupSketch {
 }
 
 /// The low bits of a hash.
-fn place(hash: u64, places: usize) -> usize {
+fn slot_of(hash: u64, places: usize) -> usize {
     // Both numbers of places are powers of two.
     exact_usize(hash & (places as u64 - 1))
 }
@@ -67,10 +67,10 @@ mod tests {
         let hashes = KeyHashes::default();
         let hash = |n: u64| hashes.hash_one(n.to_be_bytes());
         for n in 0..200_000 {
-            sketch.add(hash(n), n % 10);
-            sketch.add(hash(n), 1);
+            sketch.add_amount(hash(n), n % 10);
+            sketch.add_amount(hash(n), 1);
         }
-        assert!((0..200_000).all(|n| sketch.most(hash(n)) > n % 10));
-        assert!(sketch.groups().abs_diff(200_000) < 1000, "{}", sketch.groups());
+        assert!((0..200_000).all(|n| sketch.upper_bound(hash(n)) > n % 10));
+        assert!(sketch.estimate_groups().abs_diff(200_000) < 1000, "{}", sketch.estimate_groups());
     }
 }

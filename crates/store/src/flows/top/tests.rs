@@ -1,15 +1,15 @@
 use super::*;
 use crate::flows::sample::{address, record, records};
 use crate::flows::scan::flow_files;
-use crate::flows::totals::totals;
+use crate::flows::totals::flow_totals;
 use crate::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_flow::FlowRecord;
 
 fn stored(records: &[FlowRecord]) -> (tempfile::TempDir, Vec<PathBuf>) {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-    sink.write(records, RecordMaker::default()).unwrap();
-    sink.close().1.unwrap();
+    sink.write_records(records, RecordMaker::default()).unwrap();
+    sink.close_sink().1.unwrap();
     let files = flow_files(&[directory.path().to_owned()]).unwrap();
     (directory, files)
 }
@@ -25,7 +25,7 @@ fn sums(top: &TopAnswer) -> Vec<(Vec<GroupValue>, GroupTotals)> {
 #[test]
 fn senders_and_receivers_count_their_own_half() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
-    let top = |by| top(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
+    let top = |by| top_groups(&files, &FlowFilter::default(), &question(by, TopOrder::Packets, 10)).unwrap();
     // Records 0, 3 and 6 have 1, 4 and 7 packets forward to one address, and 0, 6 and 12 back.
     let sum = |flows, packets| GroupTotals { flows, packets, bytes: packets * 100 };
     let at = |number, flows, packets| (vec![GroupValue::Address(address(number))], sum(flows, packets));
@@ -50,7 +50,7 @@ fn several_things_group_together_and_small_groups_are_left_out() {
     let packets = |top: &TopAnswer| {
         sums(top).into_iter().map(|(values, sum)| (values, sum.packets)).collect::<Vec<_>>()
     };
-    let all = top(&files, &FlowFilter::default(), &asked).unwrap();
+    let all = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     let expected = [
         (values(9999, 40_006), 12),
         (values(6, 443), 7),
@@ -60,9 +60,9 @@ fn several_things_group_together_and_small_groups_are_left_out() {
     ];
     assert_eq!(packets(&all), expected);
     asked.least_packets = 5;
-    assert_eq!(packets(&top(&files, &FlowFilter::default(), &asked).unwrap()), expected[..3]);
+    assert_eq!(packets(&top_groups(&files, &FlowFilter::default(), &asked).unwrap()), expected[..3]);
     asked.least_bytes = 701;
-    let few = top(&files, &FlowFilter::default(), &asked).unwrap();
+    let few = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     assert_eq!((packets(&few), few.total, few.groups_seen), (expected[..1].to_vec(), all.total, 5));
 }
 
@@ -71,14 +71,17 @@ fn several_things_group_together_and_small_groups_are_left_out() {
 fn rates_are_those_of_the_whole_group() {
     let (_directory, files) = stored(&[record(3), record(6)]);
     let ask = |order| {
-        top(&files, &FlowFilter::default(), &question("dst-port", order, 1)).unwrap().groups.remove(0)
+        top_groups(&files, &FlowFilter::default(), &question("dst-port", order, 1)).unwrap().groups.remove(0)
     };
     // From second 3 to second 6, and 1500 ns: 11 packets of 100 bytes to port 443.
     let all = ask(TopOrder::Duration);
     assert_eq!(all.values, [GroupValue::Number(443)]);
-    assert_eq!(all.has.of(TopOrder::Duration), 3_000_001_500);
-    assert_eq!((all.has.of(TopOrder::PacketRate), all.has.of(TopOrder::BitRate)), (3, 2933));
-    assert_eq!(all.has.of(TopOrder::PacketSize), 100);
+    assert_eq!(all.has.order_value(TopOrder::Duration), 3_000_001_500);
+    assert_eq!(
+        (all.has.order_value(TopOrder::PacketRate), all.has.order_value(TopOrder::BitRate)),
+        (3, 2933)
+    );
+    assert_eq!(all.has.order_value(TopOrder::PacketSize), 100);
     // The way back of each record lasts 1500 ns.
     assert_eq!(ask(TopOrder::BitRate).values, [GroupValue::Number(40_006)]);
 }
@@ -89,7 +92,7 @@ fn one_way_and_two_way_records_have_the_same_talkers() {
     let one_way: Vec<_> = two_way
         .iter()
         .flat_map(|record| {
-            let (there, back) = record.split();
+            let (there, back) = record.split_directions();
             [Some(there), back]
         })
         .flatten()
@@ -101,7 +104,8 @@ fn one_way_and_two_way_records_have_the_same_talkers() {
             ["any", "src port 443", "dst ip 198.18.0.0/25 and packets > 100", "not flags X", "bpp 100"]
         {
             let filter: FlowFilter = filter.parse().unwrap();
-            let ask = |files| sums(&top(files, &filter, &question(by, TopOrder::Bytes, 1000)).unwrap());
+            let ask =
+                |files| sums(&top_groups(files, &filter, &question(by, TopOrder::Bytes, 1000)).unwrap());
             assert_eq!(ask(&two_way), ask(&one_way), "{by} {filter:?}");
         }
     }
@@ -112,12 +116,12 @@ fn a_query_that_is_given_up_ends_and_a_file_that_was_removed_meanwhile_has_no_re
     let (_directory, mut files) = stored(&records(2000));
     let asked = question("src-ip", TopOrder::Bytes, 50);
     let terms = ScanTerms { readers: 1, is_given_up: &|| true };
-    let given_up = top_with(&terms, &files, &FlowFilter::default(), &asked);
+    let given_up = top_groups_with(&terms, &files, &FlowFilter::default(), &asked);
     assert!(matches!(given_up, Err(Error::GivenUp)), "{given_up:?}");
-    let whole = top(&files, &FlowFilter::default(), &asked).unwrap();
+    let whole = top_groups(&files, &FlowFilter::default(), &asked).unwrap();
     files.push(files[0].with_file_name("removed.parquet"));
-    assert_eq!(top(&files, &FlowFilter::default(), &asked).unwrap(), whole);
-    assert_eq!(totals(&files, &FlowFilter::default(), None).unwrap().records, 2000);
+    assert_eq!(top_groups(&files, &FlowFilter::default(), &asked).unwrap(), whole);
+    assert_eq!(flow_totals(&files, &FlowFilter::default(), None).unwrap().records, 2000);
 }
 
 /// With room for 100 groups of some two thousand.
@@ -127,7 +131,7 @@ fn what_does_not_fit_into_memory_is_exact_in_every_order() {
     given.rotate_left(1000);
     let (_directory, files) = stored(&given);
     let ask = |asked: &TopQuestion, bound| {
-        top_within(&ScanTerms::default(), &files, &FlowFilter::default(), asked, bound).unwrap()
+        top_groups_within(&ScanTerms::default(), &files, &FlowFilter::default(), asked, bound).unwrap()
     };
     let orders = [
         TopOrder::Bytes,
@@ -171,7 +175,8 @@ fn groups_of_one_size_that_do_not_fit_are_all_counted() {
     let (_directory, files) = stored(&equal((0..150).chain(0..150)));
     for most in [70, 200] {
         let asked = question("src-ip", TopOrder::Packets, most);
-        let top = top_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 20).unwrap();
+        let top =
+            top_groups_within(&ScanTerms::default(), &files, &FlowFilter::default(), &asked, 20).unwrap();
         let expected: Vec<_> = (0..150)
             .take(most)
             .map(|n| {
@@ -188,20 +193,20 @@ fn files_that_change_between_two_scans_are_noticed() {
     let asked = question("src-ip", TopOrder::Packets, 5);
     let mut counter = GroupCounter::new(&asked, 4);
     let has = GroupSum { sum: GroupTotals { flows: 1, packets: 1, bytes: 1 }, first_ns: 1, last_ns: 1 };
-    (0..20_u8).for_each(|n| counter.add(&[n], has));
+    (0..20_u8).for_each(|n| counter.add_record(&[n], has));
     assert!(!counter.end_scan());
-    (0..19_u8).for_each(|n| counter.add(&[n], has));
+    (0..19_u8).for_each(|n| counter.add_record(&[n], has));
     while !counter.end_scan() {
-        (0..20_u8).for_each(|n| counter.add(&[n], has));
+        (0..20_u8).for_each(|n| counter.add_record(&[n], has));
     }
-    assert!(counter.finish().has_changed);
+    assert!(counter.into_counted().has_changed);
 }
 
 #[test]
 fn filters_are_kept() {
     let (_directory, files) = stored(&records(1000));
     let flows = |filter: &FlowFilter| {
-        top(&files, filter, &question("exporter", TopOrder::Packets, 1)).unwrap().total.sum.flows
+        top_groups(&files, filter, &question("exporter", TopOrder::Packets, 1)).unwrap().total.sum.flows
     };
     let of = |text: &str| flows(&text.parse().unwrap());
     // Every third record is a first part.
@@ -213,6 +218,6 @@ fn filters_are_kept() {
     assert_eq!(of("proto udp"), 84);
     assert_eq!(of("proto icmp"), 0);
     assert_eq!(flows(&FlowFilter::either_address(&["198.18.0.3".parse().unwrap()])), 1);
-    assert_eq!(flows(&FlowFilter::either_port(&[40_003, 1]).and(FlowFilter::protocol(&[17]))), 1);
-    assert_eq!(flows(&FlowFilter::either_port(&[]).and(FlowFilter::protocol(&[]))), 334);
+    assert_eq!(flows(&FlowFilter::either_port(&[40_003, 1]).and(FlowFilter::any_protocol(&[17]))), 1);
+    assert_eq!(flows(&FlowFilter::either_port(&[]).and(FlowFilter::any_protocol(&[]))), 334);
 }

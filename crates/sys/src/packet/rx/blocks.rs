@@ -120,12 +120,12 @@ impl RxBlocks {
 
     pub(super) fn is_ready(&self) -> bool {
         // Acquire: the frames are seen after the status that hands them over.
-        self.held || self.area.word(self.status()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+        self.held || self.area.word(self.status_offset()).load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    pub(super) fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
+    pub(super) fn receive_frames(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
         let mut given = 0;
-        while given < most && self.take() {
+        while given < most && self.take_block() {
             while given < most && self.remaining > 0 {
                 if let Some(frame) = self.next_frame() {
                     sink(frame);
@@ -134,14 +134,14 @@ impl RxBlocks {
             }
             // Frames borrow from the block, so it goes back only after its last frame.
             if self.remaining == 0 {
-                self.give_back();
+                self.give_back_block();
             }
         }
         given
     }
 
     /// Takes the next block if it has been handed over.
-    fn take(&mut self) -> bool {
+    fn take_block(&mut self) -> bool {
         if self.held {
             return true;
         }
@@ -155,14 +155,14 @@ impl RxBlocks {
         true
     }
 
-    fn give_back(&mut self) {
+    fn give_back_block(&mut self) {
         // Release: all reading is done before the kernel writes again.
-        self.area.word(self.status()).store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.area.word(self.status_offset()).store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.held = false;
         self.block = if self.block + 1 == self.shape.blocks { 0 } else { self.block + 1 };
     }
 
-    fn status(&self) -> usize {
+    fn status_offset(&self) -> usize {
         self.block * self.shape.block + BLOCK_STATUS
     }
 
@@ -191,7 +191,7 @@ impl RxBlocks {
         let has_tag = status & libc::TP_STATUS_VLAN_VALID != 0 && kept >= ADDRESSES;
         let tag = if has_tag { VLAN_TAG } else { 0 };
         // Read before the tag is put back, which takes the place of this header's end.
-        let merged = if self.has_vnet { self.merged(start, tag) } else { None };
+        let merged = if self.has_vnet { self.read_merged(start, tag) } else { None };
         let bytes =
             if has_tag { self.restore_tag(at, start, kept, status) } else { self.area.bytes(start, kept) };
         let full_len = length + tag;
@@ -199,7 +199,7 @@ impl RxBlocks {
     }
 
     /// Reads the `virtio_net_hdr` of the frame at `start`, in which a tag of `tag` bytes will be put back.
-    fn merged(&self, start: usize, tag: usize) -> Option<MergedFrame> {
+    fn read_merged(&self, start: usize, tag: usize) -> Option<MergedFrame> {
         // `tpacket_rcv` omits the header, and notes no bytes, for a frame that did not fit at all.
         let header = self.area.bytes(start.checked_sub(VNET)?, VNET);
         if header[VNET_GSO_TYPE] & !GSO_ECN == 0 {

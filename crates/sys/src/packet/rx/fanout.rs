@@ -8,7 +8,7 @@
 //! a ring that is bound and has not joined takes them all.
 
 use super::{RxOptions, RxRing};
-use crate::packet::socket::{self, failed};
+use crate::packet::socket::{self, call_error};
 use crate::pcap::ClassicInsn;
 use crate::{Error, netns::NetNs};
 use rustix::io::Errno;
@@ -40,45 +40,46 @@ impl RxRing {
             .collect::<Result<_, _>>()?;
         let mut group = None;
         for ring in &rings {
-            let id = join(&ring.socket, group, options.outgoing);
-            group = Some(id.map_err(failed("setsockopt(PACKET_FANOUT)", name))?);
+            let id = join_group(&ring.socket, group, options.outgoing);
+            group = Some(id.map_err(call_error("setsockopt(PACKET_FANOUT)", name))?);
         }
         for ring in &rings {
-            open_up(&ring.socket, filter).map_err(failed("setsockopt(SO_ATTACH_FILTER)", name))?;
+            set_final_filter(&ring.socket, filter)
+                .map_err(call_error("setsockopt(SO_ATTACH_FILTER)", name))?;
         }
         Ok(rings)
     }
 
     /// Lets no more frames into the ring; those in it stay. Frames that were put in and not read yet are seen after
     /// [`RxOptions::retire_ms`] at the latest.
-    pub fn shut(&mut self) -> Result<(), Error> {
-        self.narrow(&NOTHING).map(|_| ())
+    pub fn stop_intake(&mut self) -> Result<(), Error> {
+        self.narrow_to_filter(&NOTHING).map(|_| ())
     }
 }
 
 /// Makes a group or joins one; gives its number. The kernel chooses the number of a new group (PACKET_FANOUT_FLAG_UNIQUEID), so that it is
 /// no other program's.
-fn join(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Errno> {
+fn join_group(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Errno> {
     let unwanted = if outgoing { 0 } else { IGNORE_OUTGOING };
     match ask_to_join(socket, group, unwanted) {
         // Groups have this flag since Linux 5.8. Without it outgoing frames are recognised by their direction.
         Err(Errno::INVAL) if unwanted != 0 => ask_to_join(socket, group, 0)?,
         asked => asked?,
     }
-    Ok(socket::get(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0u32)? & 0xffff)
+    Ok(socket::get_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, 0u32)? & 0xffff)
 }
 
 /// Sends the request: the number of the group in the lower half, kind and flags in the upper one (packet(7)).
 fn ask_to_join(socket: &OwnedFd, group: Option<u32>, flags: u32) -> Result<(), Errno> {
     let hash = libc::PACKET_FANOUT_HASH | flags;
     let request = group.map_or((hash | UNIQUE_ID) << 16, |id| id | hash << 16);
-    socket::set(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &request)
+    socket::set_option(socket, libc::SOL_PACKET, libc::PACKET_FANOUT, &request)
 }
 
-fn open_up(socket: &OwnedFd, filter: &[ClassicInsn]) -> rustix::io::Result<()> {
+fn set_final_filter(socket: &OwnedFd, filter: &[ClassicInsn]) -> rustix::io::Result<()> {
     if filter.is_empty() {
         // An empty filter lets all frames pass, so the closed one has to go.
-        return socket::set(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32);
+        return socket::set_option(socket, libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0i32);
     }
-    socket::filter(socket, filter)
+    socket::attach_filter(socket, filter)
 }

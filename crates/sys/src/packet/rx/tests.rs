@@ -79,7 +79,8 @@ fn is_kernels(blocks: &RxBlocks, block: usize) -> bool {
 
 fn collect(blocks: &mut RxBlocks, most: usize) -> Vec<(Vec<u8>, u64)> {
     let mut seen = Vec::new();
-    let given = blocks.receive(most, &mut |frame| seen.push((frame.bytes.to_vec(), frame.realtime_ns)));
+    let given =
+        blocks.receive_frames(most, &mut |frame| seen.push((frame.bytes.to_vec(), frame.realtime_ns)));
     assert_eq!(given, seen.len());
     seen
 }
@@ -187,7 +188,7 @@ fn a_merged_frame_says_what_it_was_merged_from_also_behind_a_tag() {
         let status = if tag { with } else { 0 };
         hand_over(&mut blocks, 0, &[NotedFrame { vnet, status, vlan: (0x8100, 7), ..arrival(&[7; 60], 1) }]);
         let mut seen = Vec::new();
-        blocks.receive(5, &mut |frame| seen.push((frame.merged, frame.bytes.len())));
+        blocks.receive_frames(5, &mut |frame| seen.push((frame.merged, frame.bytes.len())));
         assert_eq!(seen, [(expected, if tag { 64 } else { 60 })]);
     }
 }
@@ -202,7 +203,7 @@ fn a_tag_is_put_back_with_its_tpid() {
         let mut blocks = ring();
         hand_over(&mut blocks, 0, &[NotedFrame { status, vlan, ..arrival(&frame, 1) }, arrival(&frame, 2)]);
         let mut seen = Vec::new();
-        blocks.receive(5, &mut |frame| seen.push((frame.bytes.to_vec(), frame.full_len)));
+        blocks.receive_frames(5, &mut |frame| seen.push((frame.bytes.to_vec(), frame.full_len)));
         let tag = [tpid.to_be_bytes(), [0xe1, 0x23]].concat();
         let tagged = [&frame[..12], &tag, &frame[12..]].concat();
         assert_eq!(seen, [(tagged, 64), (frame.clone(), 60)]);
@@ -219,36 +220,36 @@ fn a_cut_frame_says_how_long_it_was_and_a_stamp_who_took_it() {
     };
     hand_over(&mut blocks, 0, &[cut, NotedFrame { status: 0, ..arrival(&[2; 60], 1) }]);
     let mut seen = Vec::new();
-    blocks.receive(5, &mut |f| seen.push((f.bytes.len(), f.full_len, f.realtime_ns, f.stamp)));
+    blocks.receive_frames(5, &mut |f| seen.push((f.bytes.len(), f.full_len, f.realtime_ns, f.stamp)));
     assert_eq!(seen, [(100, 9000, 5_000_000_007, ArrivalStamp::Hardware), (60, 60, 1, ArrivalStamp::Ring)]);
 }
 
 /// The kernel hands over a block that is not full after a timeout, and is late with it when its processor stands still.
 #[test]
 fn frames_in_a_block_that_is_still_being_filled_have_arrived_and_are_not_read() {
-    if !crate::caps::ThreadRights::current().has("CAP_NET_RAW") {
+    if !crate::caps::ThreadRights::current().has_capability("CAP_NET_RAW") {
         return println!("skipped: no right to open rings");
     }
-    let netns = NetNs::create().unwrap();
-    let mut links = NamespaceLinks::open(&netns).unwrap();
+    let netns = NetNs::create_unnamed().unwrap();
+    let mut links = NamespaceLinks::open_in(&netns).unwrap();
     let index = links.by_name("lo").unwrap().index;
     links.set_up(index, true).unwrap();
     let options = RxOptions { blocks: 4, retire_ms: 3_600_000, ..RxOptions::default() };
-    let mut ring = RxRing::open(&netns, index, "lo", options).unwrap();
-    assert!(ring.progress().unwrap().is_read());
-    let socket = FrameSocket::open(&netns, index, "lo", FrameOptions::default()).unwrap();
+    let mut ring = RxRing::open_on_interface(&netns, index, "lo", options).unwrap();
+    assert!(ring.read_progress().unwrap().is_read());
+    let socket = FrameSocket::open_on_interface(&netns, index, "lo", FrameOptions::default()).unwrap();
     for _ in 0..3 {
-        socket.send(&[0x55; 60]).unwrap();
+        socket.send_frame(&[0x55; 60]).unwrap();
     }
     for _ in 0..1000 {
-        if ring.progress().unwrap().arrived == 3 {
+        if ring.read_progress().unwrap().arrived == 3 {
             break;
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    assert_eq!(ring.receive(usize::MAX, &mut |_| {}), 0);
-    assert_eq!(ring.progress().unwrap(), RingProgress { arrived: 3, read: 0 });
-    assert!(!ring.progress().unwrap().is_read());
+    assert_eq!(ring.receive_frames(usize::MAX, &mut |_| {}), 0);
+    assert_eq!(ring.read_progress().unwrap(), RingProgress { arrived: 3, read: 0 });
+    assert!(!ring.read_progress().unwrap().is_read());
 }
 
 #[test]

@@ -53,11 +53,11 @@ impl TxRingShape {
         self.slots / self.per_block * self.block
     }
 
-    pub(super) fn offset(self, slot: usize) -> usize {
+    pub(super) fn slot_offset(self, slot: usize) -> usize {
         slot / self.per_block * self.block + slot % self.per_block * self.slot
     }
 
-    pub(super) fn request(self) -> Option<libc::tpacket_req> {
+    pub(super) fn kernel_request(self) -> Option<libc::tpacket_req> {
         Some(libc::tpacket_req {
             tp_block_size: u32::try_from(self.block).ok()?,
             tp_block_nr: u32::try_from(self.slots / self.per_block).ok()?,
@@ -87,20 +87,20 @@ impl TxSlots {
         Self { area, shape, head: 0, tail: 0, filled: 0, mtu, counts: TxCounts::default() }
     }
 
-    pub(super) fn next(&mut self) -> Option<&mut [u8]> {
+    pub(super) fn next_slot(&mut self) -> Option<&mut [u8]> {
         if self.filled == self.shape.slots {
-            self.reap();
+            self.reap_slots();
         }
         if self.filled == self.shape.slots {
             return None;
         }
-        let offset = self.shape.offset(self.head) + TO_FRAME;
+        let offset = self.shape.slot_offset(self.head) + TO_FRAME;
         Some(self.area.bytes_mut(offset, self.shape.slot - TO_FRAME))
     }
 
-    pub(super) fn commit(&mut self, len: usize) {
+    pub(super) fn commit_frame(&mut self, len: usize) {
         assert!(self.filled < self.shape.slots && len <= self.shape.slot - TO_FRAME, "commit of {len} bytes");
-        let offset = self.shape.offset(self.head);
+        let offset = self.shape.slot_offset(self.head);
         if !self.is_sendable(offset + TO_FRAME, len) {
             self.counts.refused += 1;
             return;
@@ -111,7 +111,7 @@ impl TxSlots {
         self.area.bytes_mut(offset + AT_COPIED, 2).copy_from_slice(&copied.to_ne_bytes());
         // Release: the kernel sees frame and length before it sees the request.
         self.area.word(offset).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
-        self.head = self.after(self.head);
+        self.head = self.slot_after(self.head);
         self.filled += 1;
     }
 
@@ -125,41 +125,43 @@ impl TxSlots {
         self.area.bytes(frame + 12, 2) == [0x81, 0x00]
     }
 
-    pub(super) fn reap(&mut self) {
+    pub(super) fn reap_slots(&mut self) {
         while self.filled > 0 {
-            match self.owner(self.tail) {
+            match self.slot_owner(self.tail) {
                 libc::TP_STATUS_AVAILABLE => {
                     self.counts.taken += 1;
-                    self.tail = self.after(self.tail);
+                    self.tail = self.slot_after(self.tail);
                     self.filled -= 1;
                 }
-                libc::TP_STATUS_WRONG_FORMAT => self.expel(),
+                libc::TP_STATUS_WRONG_FORMAT => self.expel_refused(),
                 _ => break,
             }
         }
     }
 
     /// Removes the refused frame at the tail. The kernel waits at that very slot, so those behind it move up by one.
-    fn expel(&mut self) {
+    fn expel_refused(&mut self) {
         let mut slot = self.tail;
         for _ in 1..self.filled {
-            let next = self.after(slot);
+            let next = self.slot_after(slot);
             self.copy_frame(next, slot);
-            self.area.word(self.shape.offset(slot)).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+            self.area
+                .word(self.shape.slot_offset(slot))
+                .store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
             slot = next;
         }
-        self.area.word(self.shape.offset(slot)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+        self.area.word(self.shape.slot_offset(slot)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
         self.head = slot;
         self.filled -= 1;
         self.counts.refused += 1;
     }
 
     /// Committed frames that the kernel has not taken. It takes them in order, so they are the latest ones.
-    pub(super) fn untaken(&self) -> usize {
+    pub(super) fn untaken_frames(&self) -> usize {
         let mut slot = self.head;
         for untaken in 0..self.filled {
-            slot = self.before(slot);
-            if matches!(self.owner(slot), libc::TP_STATUS_SENDING | libc::TP_STATUS_AVAILABLE) {
+            slot = self.slot_before(slot);
+            if matches!(self.slot_owner(slot), libc::TP_STATUS_SENDING | libc::TP_STATUS_AVAILABLE) {
                 return untaken;
             }
         }
@@ -168,29 +170,29 @@ impl TxSlots {
 
     /// Frames that the kernel has taken, also those whose slots have not come back.
     pub(super) fn handed_over(&self) -> u64 {
-        self.counts.taken + (self.filled - self.untaken()) as u64
+        self.counts.taken + (self.filled - self.untaken_frames()) as u64
     }
 
     fn copy_frame(&mut self, from: usize, to: usize) {
         // Without the status word at 0, which alone names the owner of the slot.
-        let from = self.shape.offset(from) + AT_LENGTH;
-        let to = self.shape.offset(to) + AT_LENGTH;
+        let from = self.shape.slot_offset(from) + AT_LENGTH;
+        let to = self.shape.slot_offset(to) + AT_LENGTH;
         for at in (0..self.shape.slot - AT_LENGTH).step_by(4) {
             let part = self.area.number(from + at).to_ne_bytes();
             self.area.bytes_mut(to + at, 4).copy_from_slice(&part);
         }
     }
 
-    pub(super) fn withdraw(&mut self) -> usize {
-        self.reap();
+    pub(super) fn withdraw_untaken(&mut self) -> usize {
+        self.reap_slots();
         let mut withdrawn = 0;
         while self.filled > 0 {
             // From the head on: a withdrawn frame must not leave a gap at which the kernel would wait.
-            let last = self.before(self.head);
-            if self.owner(last) != libc::TP_STATUS_SEND_REQUEST {
+            let last = self.slot_before(self.head);
+            if self.slot_owner(last) != libc::TP_STATUS_SEND_REQUEST {
                 break;
             }
-            self.area.word(self.shape.offset(last)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+            self.area.word(self.shape.slot_offset(last)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
             self.head = last;
             self.filled -= 1;
             withdrawn += 1;
@@ -199,16 +201,16 @@ impl TxSlots {
         withdrawn
     }
 
-    pub(super) fn owner(&self, slot: usize) -> u32 {
+    pub(super) fn slot_owner(&self, slot: usize) -> u32 {
         // Acquire: what the kernel did to the slot is seen before the slot is used again.
-        self.area.word(self.shape.offset(slot)).load(Ordering::Acquire) & OWNER
+        self.area.word(self.shape.slot_offset(slot)).load(Ordering::Acquire) & OWNER
     }
 
-    pub(super) fn after(&self, slot: usize) -> usize {
+    pub(super) fn slot_after(&self, slot: usize) -> usize {
         if slot + 1 == self.shape.slots { 0 } else { slot + 1 }
     }
 
-    fn before(&self, slot: usize) -> usize {
+    fn slot_before(&self, slot: usize) -> usize {
         if slot == 0 { self.shape.slots - 1 } else { slot - 1 }
     }
 }

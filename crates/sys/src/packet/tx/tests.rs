@@ -18,8 +18,8 @@ impl RingKernel {
     /// Takes up to `most` frames; refuses those that start with 0xff and stops there, as the kernel does.
     fn take(&mut self, slots: &mut TxSlots, most: usize) {
         for _ in 0..most {
-            let offset = slots.shape.offset(self.at);
-            if slots.owner(self.at) != libc::TP_STATUS_SEND_REQUEST {
+            let offset = slots.shape.slot_offset(self.at);
+            if slots.slot_owner(self.at) != libc::TP_STATUS_SEND_REQUEST {
                 return;
             }
             let length = slots.area.number(offset + AT_LENGTH) as usize - VNET;
@@ -36,7 +36,7 @@ impl RingKernel {
             self.sent.push(frame);
             slots.area.word(offset).store(libc::TP_STATUS_SENDING, Ordering::Release);
             self.in_flight.push_back(self.at);
-            self.at = slots.after(self.at);
+            self.at = slots.slot_after(self.at);
         }
     }
 
@@ -44,7 +44,7 @@ impl RingKernel {
         for _ in 0..most {
             let Some(slot) = self.in_flight.pop_front() else { return };
             let stamped = libc::TP_STATUS_AVAILABLE | libc::TP_STATUS_TS_SOFTWARE;
-            slots.area.word(slots.shape.offset(slot)).store(stamped, Ordering::Release);
+            slots.area.word(slots.shape.slot_offset(slot)).store(stamped, Ordering::Release);
         }
     }
 }
@@ -67,9 +67,9 @@ fn padded(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn commit(slots: &mut TxSlots, frame: &[u8]) -> bool {
-    let Some(slot) = slots.next() else { return false };
+    let Some(slot) = slots.next_slot() else { return false };
     slot[..frame.len()].copy_from_slice(frame);
-    slots.commit(frame.len());
+    slots.commit_frame(frame.len());
     true
 }
 
@@ -80,7 +80,7 @@ fn slots_never_cross_blocks_or_each_other() {
         assert!(shape.slots >= 1000 && shape.block.is_multiple_of(4096) && shape.slot.is_multiple_of(16));
         let mut end = 0;
         for slot in 0..shape.slots {
-            let start = shape.offset(slot);
+            let start = shape.slot_offset(slot);
             assert!(start >= end, "slot {slot} overlaps");
             end = start + shape.slot;
             assert_eq!(start / shape.block, (end - 1) / shape.block, "slot {slot} crosses a block");
@@ -114,7 +114,7 @@ fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
     for _ in 0..4 {
         kernel.take(&mut slots, 10);
         kernel.give_back(&slots, 10);
-        slots.reap();
+        slots.reap_slots();
     }
     assert_eq!(kernel.sent, [vec![1; 30], vec![2; 14], padded(&[3])]);
     assert_eq!(slots.counts, TxCounts { taken: 3, refused: 2 });
@@ -129,12 +129,12 @@ fn withdrawing_leaves_what_is_on_its_way_and_the_ring_in_step() {
         fill(&mut slots, &[n]);
     }
     kernel.take(&mut slots, 2);
-    assert_eq!(slots.withdraw(), 3);
+    assert_eq!(slots.withdraw_untaken(), 3);
     assert_eq!(slots.filled, 2);
     assert!(fill(&mut slots, &[9]));
     kernel.take(&mut slots, 10);
     kernel.give_back(&slots, 10);
-    slots.reap();
+    slots.reap_slots();
     assert_eq!(kernel.sent, [padded(&[0]), padded(&[1]), padded(&[9])]);
     assert_eq!(slots.counts, TxCounts { taken: 3, refused: 3 });
 }
@@ -166,14 +166,14 @@ fn any_interleaving_keeps_order_and_balance() {
                 _ => kernel.give_back(&slots, most),
             }
             if n % 3 == 0 {
-                slots.reap();
+                slots.reap_slots();
             }
             assert_eq!(slots.counts.taken + slots.counts.refused + slots.filled as u64, committed);
         }
         while slots.filled > 0 {
             kernel.take(&mut slots, 6);
             kernel.give_back(&slots, 6);
-            slots.reap();
+            slots.reap_slots();
         }
         assert_eq!(kernel.sent, expected);
     }
@@ -202,21 +202,24 @@ fn frames_in_a_queue_of_the_device_are_taken_although_their_slots_are_not_back()
     for number in 1..=4 {
         assert!(fill(&mut slots, &[number]));
     }
-    assert_eq!(slots.untaken(), 4);
+    assert_eq!(slots.untaken_frames(), 4);
     kernel.take(&mut slots, 3);
-    assert_eq!((slots.untaken(), slots.filled, slots.handed_over()), (1, 4, 3));
+    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over()), (1, 4, 3));
     kernel.take(&mut slots, 1);
-    assert_eq!((slots.untaken(), slots.filled, slots.handed_over()), (0, 4, 4));
+    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over()), (0, 4, 4));
     assert!(fill(&mut slots, &[5]) && fill(&mut slots, &[6]));
     assert!(!fill(&mut slots, &[7]), "the ring is full");
-    assert_eq!(slots.untaken(), 2);
+    assert_eq!(slots.untaken_frames(), 2);
     kernel.give_back(&slots, 1);
-    slots.reap();
-    assert_eq!((slots.untaken(), slots.filled, slots.handed_over()), (2, 5, 4));
+    slots.reap_slots();
+    assert_eq!((slots.untaken_frames(), slots.filled, slots.handed_over()), (2, 5, 4));
     assert!(fill(&mut slots, &[0xff]), "one that the kernel refuses");
     kernel.take(&mut slots, 9);
-    assert_eq!(slots.untaken(), 1, "it is not taken");
+    assert_eq!(slots.untaken_frames(), 1, "it is not taken");
     kernel.give_back(&slots, 9);
-    slots.reap();
-    assert_eq!((slots.untaken(), slots.filled, slots.counts.refused, slots.handed_over()), (0, 0, 1, 6));
+    slots.reap_slots();
+    assert_eq!(
+        (slots.untaken_frames(), slots.filled, slots.counts.refused, slots.handed_over()),
+        (0, 0, 1, 6)
+    );
 }

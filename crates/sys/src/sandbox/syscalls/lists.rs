@@ -6,7 +6,7 @@ use libc::c_long;
 
 impl ThreadClass {
     pub(in crate::sandbox) fn syscalls(self) -> SyscallList {
-        let mut allowed = always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
+        let mut allowed = allow_always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
         let mut deadly = vec![DEADLY];
         allowed.extend(BOUNDED);
         allowed.extend(OLD_BOUNDED);
@@ -20,7 +20,7 @@ impl ThreadClass {
                 allowed.push((libc::SYS_bpf, CallRule::ArgumentIn(0, MAP_COMMANDS)));
                 deadly.push(DEADLY_IN_PARSERS);
             }
-            Self::Rig => allowed.extend(always(&[RIG])),
+            Self::Rig => allowed.extend(allow_always(&[RIG])),
         }
         let deadly = deadly.concat().into_iter().map(|call| call.number).collect();
         SyscallList { allowed, deadly }
@@ -46,7 +46,7 @@ macro_rules! named_calls {
     };
 }
 
-fn always(lists: &[&[c_long]]) -> Vec<(c_long, CallRule)> {
+fn allow_always(lists: &[&[c_long]]) -> Vec<(c_long, CallRule)> {
     lists.concat().into_iter().map(|call| (call, CallRule::Always)).collect()
 }
 

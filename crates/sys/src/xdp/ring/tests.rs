@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 /// Plays the program's part.
 fn write(rings: &mut InterfaceRings, ring: usize, time: u64, bytes: &[u8]) {
     let written = rings.area.long(ring * VALUE + WRITTEN).load(Ordering::Relaxed);
-    let at = ring * VALUE + DATA + offset(written);
+    let at = ring * VALUE + DATA + ring_offset(written);
     let len = u32::try_from(bytes.len()).unwrap();
     rings.area.bytes_mut(at, 8).copy_from_slice(&time.to_ne_bytes());
     rings.area.bytes_mut(at + 8, 4).copy_from_slice(&len.to_ne_bytes());
@@ -17,7 +17,7 @@ fn write(rings: &mut InterfaceRings, ring: usize, time: u64, bytes: &[u8]) {
 
 fn given(rings: &mut InterfaceRings, most: usize, now: u64) -> Vec<(u64, Vec<u8>)> {
     let mut frames = Vec::new();
-    rings.receive(most, now, &mut |frame| frames.push((frame.monotonic_ns, frame.bytes.to_vec())));
+    rings.receive_frames(most, now, &mut |frame| frames.push((frame.monotonic_ns, frame.bytes.to_vec())));
     frames
 }
 

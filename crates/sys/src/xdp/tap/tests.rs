@@ -14,13 +14,13 @@ const ENDS: [(&str, &str); 3] = [("a", "a0"), ("b", "b0"), ("m", "m0")];
 
 impl TapBed {
     fn new() -> Option<Self> {
-        if let Some(error) = crate::xdp::obstacle() {
+        if let Some(error) = crate::xdp::bpf_obstacle() {
             assert!(error.is_permission(), "{error}");
             println!("skipped: {error}");
             return None;
         }
-        let netns = NetNs::create().unwrap();
-        let mut links = NamespaceLinks::open(&netns).unwrap();
+        let netns = NetNs::create_unnamed().unwrap();
+        let mut links = NamespaceLinks::open_in(&netns).unwrap();
         let mut passes = Vec::new();
         for (far, near) in ENDS {
             let end = |name| VethEnd { name, netns: None, mac: None };
@@ -31,13 +31,13 @@ impl TapBed {
                 let index = links.by_name(name).unwrap().index;
                 links.set_up(index, true).unwrap();
             }
-            passes.push(crate::xdp::pass(&netns, links.by_name(far).unwrap().index, far).unwrap());
+            passes.push(crate::xdp::attach_pass(&netns, links.by_name(far).unwrap().index, far).unwrap());
         }
         Some(Self { netns, _passes: passes })
     }
 
     fn index(&self, name: &str) -> u32 {
-        NamespaceLinks::open(&self.netns).unwrap().by_name(name).unwrap().index
+        NamespaceLinks::open_in(&self.netns).unwrap().by_name(name).unwrap().index
     }
 
     fn orders(&self) -> TapOrders {
@@ -57,17 +57,18 @@ impl TapBed {
 
     fn listen(&self, name: &str) -> RxRing {
         let options = RxOptions { blocks: 8, retire_ms: 1, ..RxOptions::default() };
-        RxRing::open(&self.netns, self.index(name), name, options).unwrap()
+        RxRing::open_on_interface(&self.netns, self.index(name), name, options).unwrap()
     }
 
     fn send(&self, name: &str, frames: &[Vec<u8>]) {
-        let mut ring = TxRing::open(&self.netns, self.index(name), name, TxOptions::default()).unwrap();
+        let mut ring =
+            TxRing::open_on_interface(&self.netns, self.index(name), name, TxOptions::default()).unwrap();
         for frame in frames {
             ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
-            ring.commit(frame.len());
+            ring.commit_frame(frame.len());
         }
-        while ring.pending() > 0 {
-            ring.kick().unwrap();
+        while ring.pending_frames() > 0 {
+            ring.kick_kernel().unwrap();
         }
     }
 }
@@ -82,15 +83,15 @@ fn frame(number: u8, len: usize) -> Vec<u8> {
 fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     for _ in 0..200 {
-        ring.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
+        ring.receive_frames(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
         if frames.len() >= count {
             break;
         }
-        ring.wait(20_000_000).unwrap();
+        ring.wait_for_frames(20_000_000).unwrap();
     }
     // One more look, for what should not be there.
-    ring.wait(20_000_000).unwrap();
-    ring.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
+    ring.wait_for_frames(20_000_000).unwrap();
+    ring.receive_frames(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
     frames
 }
 
@@ -98,7 +99,7 @@ fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
 fn frames_pass_unchanged_and_copies_have_their_new_address() {
     let Some(bed) = TapBed::new() else { return };
     let (mut b, mut m) = (bed.listen("b"), bed.listen("m"));
-    let forwarding = TapForwarding::begin(&bed.netns, &bed.orders(), ["a0", "b0"], None).unwrap();
+    let forwarding = TapForwarding::begin_forwarding(&bed.netns, &bed.orders(), ["a0", "b0"], None).unwrap();
     let sent: Vec<Vec<u8>> = (0..20).map(|n| frame(n, 60 + usize::from(n) * 70)).collect();
     bed.send("a", &sent);
     assert_eq!(received(&mut b, 20), sent);
@@ -107,14 +108,14 @@ fn frames_pass_unchanged_and_copies_have_their_new_address() {
     for (copy, frame) in copies.iter().zip(&sent) {
         assert_eq!((&copy[..6], &copy[6..]), (&[2, 9, 9, 9, 9, 9][..], &frame[6..]));
     }
-    let books = forwarding.books();
-    let inbound = books.inbound(0).unwrap();
+    let books = forwarding.counts();
+    let inbound = books.read_inbound(0).unwrap();
     assert_eq!((inbound.received, inbound.wanted, inbound.gone), (20, 20, 0));
-    assert_eq!(books.outbound(0, 0).unwrap().passed, 20);
-    assert!(forwarding.blindness().is_none(), "{:?}", forwarding.blindness());
-    assert_eq!(books.handed_over(0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
-    assert_eq!(books.handed_to_mirror(0, 0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
-    assert_eq!(books.inbound(1).unwrap().received, 0);
+    assert_eq!(books.read_outbound(0, 0).unwrap().passed, 20);
+    assert!(forwarding.watch_error().is_none(), "{:?}", forwarding.watch_error());
+    assert_eq!(books.read_handed_over(0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
+    assert_eq!(books.read_handed_to_mirror(0, 0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
+    assert_eq!(books.read_inbound(1).unwrap().received, 0);
 }
 
 #[test]
@@ -123,7 +124,7 @@ fn a_trailer_says_direction_number_length_and_time_and_the_frame_has_none() {
     let (mut a, mut m) = (bed.listen("a"), bed.listen("m"));
     let orders = TapOrders { trailer: true, snap: 100, ..bed.orders() };
     let before = clock::wall_clock_ns();
-    let _forwarding = TapForwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
+    let _forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let sent: Vec<Vec<u8>> = (0..5).map(|n| frame(n, 60 + usize::from(n) * 100)).collect();
     bed.send("b", &sent);
     assert_eq!(received(&mut a, 5), sent);
@@ -147,23 +148,23 @@ fn a_trailer_says_direction_number_length_and_time_and_the_frame_has_none() {
 fn what_the_rings_get_is_what_arrived() {
     let Some(bed) = TapBed::new() else { return };
     let orders = TapOrders { capture: Some(9600), mirrors: Vec::new(), ..bed.orders() };
-    let mut forwarding = TapForwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
+    let mut forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
     let mut rings = forwarding.take_rings().unwrap();
     let mut b = bed.listen("b");
     bed.send("a", &[frame(1, 60), frame(2, 1514)]);
     assert_eq!(received(&mut b, 2).len(), 2);
     let mut got = Vec::new();
-    rings[0].receive(10, &mut |frame| got.push(frame.bytes.to_vec()));
+    rings[0].receive_frames(10, &mut |frame| got.push(frame.bytes.to_vec()));
     assert_eq!(got, [frame(1, 60), frame(2, 1514)]);
-    assert_eq!(rings[1].receive(10, &mut |_| ()), 0);
+    assert_eq!(rings[1].receive_frames(10, &mut |_| ()), 0);
 }
 
 #[test]
 fn a_peer_that_is_down_or_gone_is_counted() {
     let Some(bed) = TapBed::new() else { return };
     let orders = TapOrders { mirrors: Vec::new(), ..bed.orders() };
-    let forwarding = TapForwarding::begin(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
-    let mut links = NamespaceLinks::open(&bed.netns).unwrap();
+    let forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
+    let mut links = NamespaceLinks::open_in(&bed.netns).unwrap();
     links.set_up(bed.index("b0"), false).unwrap();
     bed.send("a", &[frame(1, 60)]);
     let until = |is_true: &dyn Fn() -> bool| {
@@ -174,10 +175,10 @@ fn a_peer_that_is_down_or_gone_is_counted() {
             }
         })
     };
-    let books = forwarding.books();
-    assert!(until(&|| books.failed(0).unwrap().down == 1), "{:?}", books.failed(0));
-    links.delete(bed.index("b0")).unwrap();
+    let books = forwarding.counts();
+    assert!(until(&|| books.read_failed(0).unwrap().down == 1), "{:?}", books.read_failed(0));
+    links.delete_link(bed.index("b0")).unwrap();
     bed.send("a", &[frame(1, 60)]);
-    assert!(until(&|| books.inbound(0).unwrap().gone == 1), "{:?}", books.inbound(0));
-    assert_eq!(books.inbound(0).unwrap().received, 2);
+    assert!(until(&|| books.read_inbound(0).unwrap().gone == 1), "{:?}", books.read_inbound(0));
+    assert_eq!(books.read_inbound(0).unwrap().received, 2);
 }

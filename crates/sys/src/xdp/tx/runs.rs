@@ -56,8 +56,8 @@ impl RunQueue {
     }
 
     /// Hands a run over; `false` if too many wait.
-    pub(super) fn push(&mut self, run: &FrameRun) -> bool {
-        if self.pushed - self.progress().popped >= RUNS {
+    pub(super) fn push_run(&mut self, run: &FrameRun) -> bool {
+        if self.pushed - self.read_progress().popped >= RUNS {
             return false;
         }
         let at = control::RUNS + slot::SIZE * place_in_ring(self.pushed, RUNS);
@@ -81,38 +81,38 @@ impl RunQueue {
     }
 
     /// Ends sending at once, whatever was pushed; a frame in the making still leaves.
-    pub(super) fn stop(&self) {
+    pub(super) fn stop_sending(&self) {
         self.area.long(control::STOP).store(1, Ordering::Release);
     }
 
     /// Reads how far the program is.
-    pub(super) fn progress(&self) -> RunProgress {
+    pub(super) fn read_progress(&self) -> RunProgress {
         // The order matters: "nothing left" must not be read from before "all popped".
-        let popped = self.read(control::POPPED);
+        let popped = self.read_long(control::POPPED);
         RunProgress {
             popped,
-            left: self.read(control::LEFT),
-            calls: self.read(control::CALLS),
-            built: self.read(control::BUILT),
-            failed: self.read(control::FAILED),
-            ahead: self.read(control::AHEAD),
-            lag_ns: self.read(control::LAG),
-            lag_since_ns: self.read(control::SINCE),
+            left: self.read_long(control::LEFT),
+            calls: self.read_long(control::CALLS),
+            built: self.read_long(control::BUILT),
+            failed: self.read_long(control::FAILED),
+            ahead: self.read_long(control::AHEAD),
+            lag_ns: self.read_long(control::LAG),
+            lag_since_ns: self.read_long(control::SINCE),
         }
     }
 
-    fn read(&self, at: usize) -> u64 {
+    fn read_long(&self, at: usize) -> u64 {
         self.area.long(at).load(Ordering::Acquire)
     }
 
     /// Returns true if everything that was pushed has been made. It may still wait for the end of its batch.
     pub(super) fn is_drained(&self) -> bool {
-        let progress = self.progress();
+        let progress = self.read_progress();
         progress.popped == self.pushed && progress.left == 0
     }
 
     /// Runs pushed and not begun.
-    pub(super) fn waiting(&self) -> u64 {
-        self.pushed - self.progress().popped
+    pub(super) fn waiting_runs(&self) -> u64 {
+        self.pushed - self.read_progress().popped
     }
 }

@@ -114,12 +114,12 @@ pub(super) struct TableMaps {
 }
 
 impl FrameTables {
-    pub(super) fn maps(&self) -> Result<TableMaps, Error> {
+    pub(super) fn create_maps(&self) -> Result<TableMaps, Error> {
         Ok(TableMaps {
-            shapes: table("shapes", shape::SIZE, &self.shapes, shape_bytes)?,
-            ops: table("ops", op::SIZE, &self.ops, op_bytes)?,
-            values: table("values", value::SIZE, &self.values, |value| wide_bytes(*value).to_vec())?,
-            fills: table("fills", FILL, &self.fills, |fill| fill_bytes(fill))?,
+            shapes: create_table("shapes", shape::SIZE, &self.shapes, shape_bytes)?,
+            ops: create_table("ops", op::SIZE, &self.ops, op_bytes)?,
+            values: create_table("values", value::SIZE, &self.values, |value| wide_bytes(*value).to_vec())?,
+            fills: create_table("fills", FILL, &self.fills, |fill| fill_bytes(fill))?,
         })
     }
 }
@@ -131,15 +131,15 @@ fn fill_bytes(fill: &[u8]) -> Vec<u8> {
 }
 
 /// A map with a value for each row, in the form of the program's structure.
-fn table<T>(
+fn create_table<T>(
     name: &'static str,
     value: usize,
     rows: &[T],
     bytes: impl Fn(&T) -> Vec<u8>,
 ) -> Result<BpfMap, Error> {
-    let map = BpfMap::create(name, MapKind::Array, value, clamp_to_u32(rows.len()))?;
+    let map = BpfMap::create_zeroed(name, MapKind::Array, value, clamp_to_u32(rows.len()))?;
     for (index, row) in (0..).zip(rows) {
-        map.set(index, &bytes(row))?;
+        map.set_value(index, &bytes(row))?;
     }
     Ok(map)
 }
@@ -161,13 +161,13 @@ impl Encoded {
         Self(vec![0; size])
     }
 
-    fn put(&mut self, at: usize, bytes: &[u8]) {
+    fn put_bytes(&mut self, at: usize, bytes: &[u8]) {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
     fn put_words<const N: usize>(&mut self, words: [(usize, u32); N]) {
         for (at, word) in words {
-            self.put(at, &word.to_ne_bytes());
+            self.put_bytes(at, &word.to_ne_bytes());
         }
     }
 }
@@ -189,33 +189,33 @@ fn shape_bytes(shape: &FrameShape) -> Vec<u8> {
         (shape::CHECKS_USED, clamp_to_u32(shape.checks.len())),
         (shape::STREAM, shape.stream.into()),
     ]);
-    encoded.put(shape::TAIL, &shape.tail);
+    encoded.put_bytes(shape::TAIL, &shape.tail);
     for (index, check) in shape.checks.iter().enumerate() {
-        encoded.put(shape::CHECKS + index * check::SIZE, &check_bytes(check));
+        encoded.put_bytes(shape::CHECKS + index * check::SIZE, &check_bytes(check));
     }
-    encoded.put(shape::IMAGE, &shape.image);
+    encoded.put_bytes(shape::IMAGE, &shape.image);
     encoded.0
 }
 
 fn check_bytes(check: &ShapeChecksum) -> Vec<u8> {
     let mut encoded = Encoded::new(check::SIZE);
-    encoded.put(check::BASE, &check.base.to_ne_bytes());
-    encoded.put(check::AT, &check.at.to_ne_bytes());
-    encoded.put(check::BAD, &[check.bad.into()]);
-    encoded.put(check::NEVER_ZERO, &[check.never_zero.into()]);
-    encoded.put(check::TAG_WORDS, &[check.tag_words]);
-    encoded.put(check::TAG_SWAPPED, &[check.tag_swapped.into()]);
-    encoded.put(check::INTO, &[check.into]);
+    encoded.put_bytes(check::BASE, &check.base.to_ne_bytes());
+    encoded.put_bytes(check::AT, &check.at.to_ne_bytes());
+    encoded.put_bytes(check::BAD, &[check.bad.into()]);
+    encoded.put_bytes(check::NEVER_ZERO, &[check.never_zero.into()]);
+    encoded.put_bytes(check::TAG_WORDS, &[check.tag_words]);
+    encoded.put_bytes(check::TAG_SWAPPED, &[check.tag_swapped.into()]);
+    encoded.put_bytes(check::INTO, &[check.into]);
     encoded.0
 }
 
 fn op_bytes(op: &FieldChange) -> Vec<u8> {
     let mut encoded = Encoded::new(op::SIZE);
-    encoded.put(op::START_HI, &wide_bytes(op.start));
-    encoded.put(op::STEP_HI, &wide_bytes(op.step));
-    encoded.put(op::COUNT, &op.count.to_ne_bytes());
-    encoded.put(op::SEED, &op.seed.to_ne_bytes());
-    encoded.put(op::MASK_HI, &wide_bytes(op.mask));
+    encoded.put_bytes(op::START_HI, &wide_bytes(op.start));
+    encoded.put_bytes(op::STEP_HI, &wide_bytes(op.step));
+    encoded.put_bytes(op::COUNT, &op.count.to_ne_bytes());
+    encoded.put_bytes(op::SEED, &op.seed.to_ne_bytes());
+    encoded.put_bytes(op::MASK_HI, &wide_bytes(op.mask));
     encoded.put_words([
         (op::KIND, op.kind as u32),
         (op::AT, op.at),

@@ -32,22 +32,22 @@ impl KernelDouble {
         let mut addresses = Vec::new();
         loop {
             if self.at == self.known {
-                slots.tx.consume(self.at);
-                self.known = slots.tx.produced();
+                slots.tx.publish_consumed(self.at);
+                self.known = slots.tx.produced_count();
                 if self.at == self.known {
                     return KernelWord::Sent;
                 }
             }
             // The completion ring has room for every frame that is taken, or none is.
-            let untold = self.told.wrapping_sub(slots.done.consumed()) as usize + self.done.len();
-            if addresses.is_empty() && untold + slots.shape.pieces > slots.shape.entries() {
+            let untold = self.told.wrapping_sub(slots.done.consumed_count()) as usize + self.done.len();
+            if addresses.is_empty() && untold + slots.shape.pieces > slots.shape.ring_entries() {
                 if has_sent {
-                    slots.tx.consume(self.at);
+                    slots.tx.publish_consumed(self.at);
                 }
                 return KernelWord::Sent;
             }
             let entry = slots.tx.entry(self.at).to_vec();
-            let address = slots.tx.address(self.at);
+            let address = slots.tx.entry_address(self.at);
             let number = |at: usize| u32::from_ne_bytes(entry[at..at + 4].try_into().unwrap());
             self.at = self.at.wrapping_add(1);
             if address == NOWHERE {
@@ -63,7 +63,7 @@ impl KernelDouble {
             self.done.extend(addresses.drain(..));
             if room == 0 {
                 if has_sent {
-                    slots.tx.consume(self.at);
+                    slots.tx.publish_consumed(self.at);
                 }
                 return KernelWord::Dropped;
             }
@@ -78,7 +78,7 @@ impl KernelDouble {
             let Some(address) = self.done.pop_front() else { return };
             slots.done.entry_mut(self.told).copy_from_slice(&address.to_ne_bytes());
             self.told = self.told.wrapping_add(1);
-            slots.done.produce(self.told);
+            slots.done.publish_produced(self.told);
         }
     }
 }
@@ -88,14 +88,15 @@ const START: u32 = u32::MAX - 5;
 
 fn slots(count: usize, longest: usize, mtu: usize) -> (FrameSlots, KernelDouble) {
     let shape = SlotShape::new(count, longest);
-    let size = u32::try_from(shape.entries()).unwrap();
+    let size = u32::try_from(shape.ring_entries()).unwrap();
     let layout = RingLayout { producer: 0, consumer: 64, flags: 128, entries: 192 };
-    let ring =
-        |entry: usize| XskRing::new(SharedArea::plain(192 + entry * shape.entries()), layout, entry, size);
+    let ring = |entry: usize| {
+        XskRing::new(SharedArea::plain(192 + entry * shape.ring_entries()), layout, entry, size)
+    };
     let mut slots = FrameSlots::new(SharedArea::plain(shape.bytes()), ring(16), ring(8), shape, mtu);
     for ring in [&slots.tx, &slots.done] {
-        ring.produce(START);
-        ring.consume(START);
+        ring.publish_produced(START);
+        ring.publish_consumed(START);
     }
     (slots.reached, slots.produced, slots.consumed) = (START, START, START);
     let mut kernel = KernelDouble::new();
@@ -110,9 +111,9 @@ fn frame(number: u32, len: usize) -> Vec<u8> {
 }
 
 fn fill(slots: &mut FrameSlots, bytes: &[u8]) -> bool {
-    let Some(slot) = slots.next() else { return false };
+    let Some(slot) = slots.next_slot() else { return false };
     slot[..bytes.len()].copy_from_slice(bytes);
-    slots.commit(bytes.len());
+    slots.commit_frame(bytes.len());
     true
 }
 
@@ -141,11 +142,11 @@ fn every_frame_leaves_once_and_in_order_however_full_the_queue_is() {
                     wanted.push(bytes);
                 }
             }
-            if slots.show() && matches!(kernel.kick(&mut slots, chance(4)), KernelWord::Dropped) {
+            if slots.show_committed() && matches!(kernel.kick(&mut slots, chance(4)), KernelWord::Dropped) {
                 slots.enter_again();
             }
             kernel.tell(&mut slots, chance(20));
-            slots.reap();
+            slots.reap_slots();
         }
         assert_eq!(kernel.sent, wanted, "seed {seed}");
         assert_eq!(slots.counts, TxCounts { taken: 500, refused: 0 });
@@ -166,18 +167,18 @@ fn what_is_withdrawn_never_leaves_and_the_rest_does() {
             while entered < 200 && chance(3) > 0 && fill(&mut slots, &frame(entered, 60)) {
                 entered += 1;
             }
-            if slots.show() && matches!(kernel.kick(&mut slots, chance(3)), KernelWord::Dropped) {
+            if slots.show_committed() && matches!(kernel.kick(&mut slots, chance(3)), KernelWord::Dropped) {
                 slots.enter_again();
             }
             kernel.tell(&mut slots, chance(4));
             if chance(5) == 0 {
-                withdrawn += slots.withdraw();
+                withdrawn += slots.withdraw_unreached();
             }
         }
-        slots.show();
+        slots.show_committed();
         kernel.kick(&mut slots, 100);
         kernel.tell(&mut slots, 100);
-        slots.reap();
+        slots.reap_slots();
         assert!(withdrawn > 0 && kernel.skipped > 0);
         let numbers: Vec<_> = kernel.sent.iter().map(|frame| frame[..4].to_vec()).collect();
         assert!(numbers.is_sorted() && numbers.windows(2).all(|pair| pair[0] != pair[1]), "seed {seed}");
@@ -206,10 +207,10 @@ fn frames_that_the_interface_cannot_send_are_refused() {
     ] {
         assert!(fill(&mut slots, &bytes));
         assert_eq!(slots.counts.refused, refused, "{} B", bytes.len());
-        slots.show();
+        slots.show_committed();
         kernel.kick(&mut slots, 10);
         kernel.tell(&mut slots, 10);
-        slots.reap();
+        slots.reap_slots();
     }
     assert_eq!(slots.counts, TxCounts { taken: 3, refused: 3 });
 }
@@ -222,7 +223,7 @@ fn a_long_frame_is_written_in_pieces() {
     let entry = |at: u32| {
         let bytes = slots.tx.entry(START.wrapping_add(at));
         let number = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-        (slots.tx.address(START.wrapping_add(at)), number(8), number(12))
+        (slots.tx.entry_address(START.wrapping_add(at)), number(8), number(12))
     };
     assert_eq!([entry(0), entry(1), entry(2)], [(0, 4096, 1), (4096, 4096, 1), (8192, 808, 0)]);
 }

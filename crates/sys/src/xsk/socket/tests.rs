@@ -12,7 +12,7 @@ struct VirtualCable {
 
 impl VirtualCable {
     fn lay(mtu: u32) -> Option<Self> {
-        let netns = match NetNs::create() {
+        let netns = match NetNs::create_unnamed() {
             Ok(netns) => netns,
             Err(error) => {
                 assert!(error.is_permission(), "{error}");
@@ -23,7 +23,7 @@ impl VirtualCable {
         for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
             kernel::write_setting(&netns, key, "1").unwrap_or(());
         }
-        let mut links = NamespaceLinks::open(&netns).unwrap();
+        let mut links = NamespaceLinks::open_in(&netns).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end("a"), end("b")).unwrap();
         let [near, far] = ["a", "b"].map(|name| links.by_name(name).unwrap().index);
@@ -36,12 +36,12 @@ impl VirtualCable {
 
     fn socket(&self, longest: usize) -> XskTx {
         let options = XskOptions { slots: 8, longest, zero_copy: false };
-        XskTx::open(&self.netns, self.near, "a", options).unwrap()
+        XskTx::open_on_interface(&self.netns, self.near, "a", options).unwrap()
     }
 
     fn ring(&self) -> RxRing {
         let options = RxOptions { blocks: 8, ..RxOptions::default() };
-        RxRing::open(&self.netns, self.far, "b", options).unwrap()
+        RxRing::open_on_interface(&self.netns, self.far, "b", options).unwrap()
     }
 }
 
@@ -54,14 +54,14 @@ fn frame(number: u8, len: usize) -> Vec<u8> {
 
 fn enter(socket: &mut XskTx, bytes: &[u8]) {
     socket.next_slot().expect("a free slot")[..bytes.len()].copy_from_slice(bytes);
-    socket.commit(bytes.len());
+    socket.commit_frame(bytes.len());
 }
 
 fn send_all(socket: &mut XskTx) {
     let until = clock::monotonic_ns() + 10_000_000_000;
-    while socket.pending() > 0 {
-        assert!(clock::monotonic_ns() < until, "{} frames stand still", socket.pending());
-        socket.kick().unwrap();
+    while socket.pending_frames() > 0 {
+        assert!(clock::monotonic_ns() < until, "{} frames stand still", socket.pending_frames());
+        socket.kick_kernel().unwrap();
     }
 }
 
@@ -69,7 +69,7 @@ fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
     let until = clock::monotonic_ns() + 10_000_000_000;
     let mut frames = Vec::new();
     while frames.len() < count && clock::monotonic_ns() < until {
-        ring.receive(64, &mut |frame| frames.push(frame.bytes.to_vec()));
+        ring.receive_frames(64, &mut |frame| frames.push(frame.bytes.to_vec()));
     }
     frames
 }
@@ -82,14 +82,14 @@ fn frames_dropped_for_want_of_a_carrier_are_entered_again_in_order() {
         let frames: Vec<_> = (0..5).map(|number| frame(number, len)).collect();
         for (n, bytes) in frames.iter().enumerate() {
             enter(&mut socket, bytes);
-            socket.kick().unwrap();
-            assert_eq!((socket.pending(), socket.counts().taken), (n + 1, 0));
+            socket.kick_kernel().unwrap();
+            assert_eq!((socket.pending_frames(), socket.counts().taken), (n + 1, 0));
         }
         cable.links.set_up(cable.far, true).unwrap();
         send_all(&mut socket);
         assert_eq!(received(&mut ring, 5), frames, "{len} B");
         assert_eq!(socket.counts(), TxCounts { taken: 5, refused: 0 });
-        assert_eq!(socket.faulty(), 0);
+        assert_eq!(socket.faulty_entries(), 0);
     }
 }
 
@@ -101,9 +101,9 @@ fn what_was_withdrawn_never_leaves_and_the_next_ones_do() {
         for number in 0..5 {
             enter(&mut socket, &frame(number, len));
         }
-        socket.kick().unwrap();
-        assert_eq!(socket.withdraw(), 5);
-        assert_eq!((socket.pending(), socket.counts()), (0, TxCounts { taken: 0, refused: 5 }));
+        socket.kick_kernel().unwrap();
+        assert_eq!(socket.withdraw_untaken(), 5);
+        assert_eq!((socket.pending_frames(), socket.counts()), (0, TxCounts { taken: 0, refused: 5 }));
         cable.links.set_up(cable.far, true).unwrap();
         let frames: Vec<_> = (10..16).map(|number| frame(number, len)).collect();
         for bytes in &frames {
@@ -112,7 +112,7 @@ fn what_was_withdrawn_never_leaves_and_the_next_ones_do() {
         }
         assert_eq!(received(&mut ring, 6), frames);
         assert_eq!(socket.counts(), TxCounts { taken: 6, refused: 5 });
-        assert_eq!(socket.faulty(), 0);
+        assert_eq!(socket.faulty_entries(), 0);
     }
 }
 
@@ -128,6 +128,6 @@ fn a_queue_that_was_just_left_can_be_had_again_and_one_in_use_is_busy() {
     }
     let _holder = cable.socket(60);
     let options = XskOptions { slots: 8, longest: 60, zero_copy: true };
-    let refused = XskTx::open(&cable.netns, cable.near, "a", options).unwrap_err();
+    let refused = XskTx::open_on_interface(&cable.netns, cable.near, "a", options).unwrap_err();
     assert!(refused.to_string().contains("queue 0 of a is in use"), "{refused}");
 }

@@ -80,7 +80,7 @@ impl DeciderRig {
         if !Command::new("which").arg(program).stdout(Stdio::null()).status()?.success() {
             bail!("{program} is not installed");
         }
-        let lab = Lab::bridged(2)?;
+        let lab = Lab::with_bridge(2)?;
         for (port, number) in lab.ports().iter().zip(1..) {
             let address = format!("198.18.1.{number}/24");
             for arguments in [["addr", "add", &address, "dev"], ["link", "set", "up", "dev"]] {
@@ -114,12 +114,12 @@ impl DeciderRig {
         let place = self.place(meter);
         std::fs::create_dir_all(&place)?;
         std::fs::set_permissions(&place, std::fs::Permissions::from_mode(0o755))?;
-        private_files::write(&place.join("role"), "standby\n")?;
+        private_files::write_file(&place.join("role"), "standby\n")?;
         std::fs::set_permissions(place.join("role"), std::fs::Permissions::from_mode(0o644))?;
         for (name, role) in [("up", "active"), ("down", "standby")] {
             let file = place.join(format!("{name}.sh"));
             let [role_file, new] = ["role", "role.new"].map(|name| place.join(name).display().to_string());
-            private_files::write(
+            private_files::write_file(
                 &file,
                 format!("#!/bin/sh\necho {role} >{new}\nchmod 644 {new}\nmv {new} {role_file}\n"),
             )?;
@@ -140,7 +140,10 @@ impl DeciderRig {
             Decider::Meters(_) => return Ok(None),
             Decider::Keepalived(hundredths) => {
                 let file = self.place(meter).join("keepalived.conf");
-                private_files::write(&file, self.keepalived(meter, hundredths, port.link.name.as_str()))?;
+                private_files::write_file(
+                    &file,
+                    self.keepalived(meter, hundredths, port.link.name.as_str()),
+                )?;
                 let pid = |name: &str| self.place(meter).join(name).display().to_string();
                 command.args(["keepalived", "-n", "-l", "-P", "-f"]).arg(&file);
                 command.args(["-p", &pid("pid"), "-r", &pid("vrrp.pid")]);

@@ -32,7 +32,8 @@ pub(crate) struct RunningEcho {
 
 impl EchoTraffic {
     pub(crate) fn start(self, port: &LabPort) -> anyhow::Result<RunningEcho> {
-        let mut ring = TxRing::open(port.netns(), port.link.index, "echo", TxOptions::default())?;
+        let mut ring =
+            TxRing::open_on_interface(port.netns(), port.link.index, "echo", TxOptions::default())?;
         let is_over = Arc::<AtomicBool>::default();
         let end = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
@@ -48,8 +49,8 @@ impl EchoTraffic {
                     put(&mut ring, &[frame(flow, false), frame(flow, true)])?;
                     *sent.entry(flow).or_default() += 2;
                 }
-                while ring.pending() > 0 {
-                    ring.kick()?;
+                while ring.pending_frames() > 0 {
+                    ring.kick_kernel()?;
                 }
                 due_ns += self.every_ns;
                 clock::sleep_until_ns(due_ns);
@@ -71,11 +72,11 @@ impl RunningEcho {
 fn put(ring: &mut TxRing, frames: &[Vec<u8>]) -> anyhow::Result<()> {
     for frame in frames {
         while ring.next_slot().is_none() {
-            ring.kick()?;
+            ring.kick_kernel()?;
         }
         if let Some(slot) = ring.next_slot() {
             slot[..frame.len()].copy_from_slice(frame);
-            ring.commit(frame.len());
+            ring.commit_frame(frame.len());
         }
     }
     Ok(())

@@ -59,12 +59,12 @@ impl FailoverRig {
         let records = directory.path().join("records");
         let mut collector = start_collector(&records);
         let collects = collector_address(&mut collector)?;
-        private_files::write(&directory.path().join("key"), "00112233445566778899aabbccddeeff\n")?;
+        private_files::write_file(&directory.path().join("key"), "00112233445566778899aabbccddeeff\n")?;
         let sockets = [UdpSocket::bind("127.0.0.1:0")?, UdpSocket::bind("127.0.0.1:0")?];
         let places = [sockets[0].local_addr()?, sockets[1].local_addr()?];
         let deciders = DeciderRig::new(decider, directory.path())?;
         Ok(Self {
-            lab: Lab::bridged(3)?,
+            lab: Lab::with_bridge(3)?,
             collector,
             records,
             controls: [Relay::udp(places[1]), Relay::udp(places[0])],

@@ -79,14 +79,19 @@ impl Drop for ControlLink {
 }
 
 fn open_ring(netns: &NetNs, interface: &str) -> Result<RxRing, Error> {
-    let index = NamespaceLinks::open(netns)?.by_name(interface)?.index;
+    let index = NamespaceLinks::open_in(netns)?.by_name(interface)?.index;
     let options = RxOptions { blocks: 32, retire_ms: 1, ..RxOptions::default() };
-    RxRing::open(netns, index, interface, options)
+    RxRing::open_on_interface(netns, index, interface, options)
 }
 
 fn open_exit(netns: &NetNs, interface: &str) -> Result<FrameSocket, Error> {
-    let index = NamespaceLinks::open(netns)?.by_name(interface)?.index;
-    FrameSocket::open(netns, index, interface, FrameOptions { bypass_queue: true, ..FrameOptions::default() })
+    let index = NamespaceLinks::open_in(netns)?.by_name(interface)?.index;
+    FrameSocket::open_on_interface(
+        netns,
+        index,
+        interface,
+        FrameOptions { bypass_queue: true, ..FrameOptions::default() },
+    )
 }
 
 struct WaitingFrame {
@@ -115,7 +120,7 @@ impl Direction {
                 .front()
                 .map_or(LONGEST_WAIT_NS, |first| first.due_ns.saturating_sub(clock::monotonic_ns()));
             if until_due > 0 {
-                self.ring.wait(until_due.min(LONGEST_WAIT_NS))?;
+                self.ring.wait_for_frames(until_due.min(LONGEST_WAIT_NS))?;
             }
         }
         Ok(())
@@ -127,7 +132,7 @@ impl Direction {
         let now_ns = clock::monotonic_ns();
         let draw = &mut self.draw;
         let waiting = &mut self.waiting;
-        self.ring.receive(BATCH, &mut |frame| {
+        self.ring.receive_frames(BATCH, &mut |frame| {
             let is_lost = draw.within(0, 1000) < conditions.loss_permille;
             let extra_ns = draw.within(0, conditions.jitter_ns.max(1));
             if is_cut || is_lost || waiting.len() >= MOST_WAITING {
@@ -147,7 +152,7 @@ impl Direction {
         while self.waiting.front().is_some_and(|first| first.due_ns <= now_ns) {
             if let Some(frame) = self.waiting.pop_front() {
                 // A frame that the kernel refuses is lost, which control messages survive.
-                self.exit.send(&frame.bytes).unwrap_or(());
+                self.exit.send_frame(&frame.bytes).unwrap_or(());
             }
         }
     }

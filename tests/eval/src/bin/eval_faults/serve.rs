@@ -87,7 +87,7 @@ fn post(configuration: &Value) -> anyhow::Result<()> {
         "POST /config HTTP/1.1\r\nHost: {ADDRESS}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     );
-    let answer = NetNs::open(CONTROLLER)?.run_in(|| -> std::io::Result<String> {
+    let answer = NetNs::open_named(CONTROLLER)?.run_in(|| -> std::io::Result<String> {
         let mut stream = TcpStream::connect(ADDRESS)?;
         stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         stream.write_all(request.as_bytes())?;

@@ -79,7 +79,7 @@ impl TrafficWitness {
     pub(crate) fn start() -> anyhow::Result<Self> {
         let mut ports = Vec::new();
         for node in 0..NODES {
-            let mut links = NamespaceLinks::open(&NetNs::open(&node_name(node))?)?;
+            let mut links = NamespaceLinks::open_in(&NetNs::open_named(&node_name(node))?)?;
             let index = links.by_name(PORT)?.index;
             ports.push((links, index));
         }
@@ -179,7 +179,7 @@ fn look(ports: &mut [(NamespaceLinks, u32)], before_ns: u64, histories: &mut [Po
     for (node, (links, index)) in ports.iter_mut().enumerate() {
         let history = &mut histories[node];
         // A look that fails is made up for by the next one: counters only grow.
-        let Ok(counters) = links.counters(*index) else { continue };
+        let Ok(counters) = links.read_counters(*index) else { continue };
         let (frames, bytes) = if is_sender(node) {
             (counters.tx_frames, counters.tx_bytes)
         } else {

@@ -54,8 +54,9 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(2).collect();
     let [directory, address, count] = arguments.as_slice() else { anyhow::bail!("DIRECTORY ADDRESS COUNT") };
     let count: usize = count.parse()?;
-    let authority = (directory != "-").then(|| FleetAuthority::open(Path::new(directory))).transpose()?;
-    let fabric = NatsFabric::new(ServerAccess::to(address.clone(), None))?;
+    let authority =
+        (directory != "-").then(|| FleetAuthority::open_or_create(Path::new(directory))).transpose()?;
+    let fabric = NatsFabric::new(ServerAccess::for_server(address.clone(), None))?;
     let totals: Arc<Totals> = Arc::default();
     let admitted =
         names(count).into_iter().map(|name| Ok((access(authority.as_ref(), address, &name)?, name)));
@@ -64,7 +65,7 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     writeln!(std::io::stdout(), "admitted")?;
     std::io::stdin().lock().read_exact(&mut [0])?;
     for (started, (access, name)) in admitted.into_iter().enumerate() {
-        let (fabric, shared) = (fabric.another(access), Arc::clone(&totals));
+        let (fabric, shared) = (fabric.with_access(access), Arc::clone(&totals));
         std::thread::Builder::new().stack_size(STACK).spawn(move || member(&fabric, &name, &shared))?;
         while started.saturating_sub(come(&totals)) > AT_ONCE {
             clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
@@ -94,12 +95,12 @@ fn access(
     address: &str,
     name: &NodeName,
 ) -> anyhow::Result<ServerAccess> {
-    let Some(authority) = authority else { return Ok(ServerAccess::to(address, None)) };
+    let Some(authority) = authority else { return Ok(ServerAccess::for_server(address, None)) };
     let pair = KeyPair::generate()?;
-    let secret = authority.allow("crowd", Some(1), None)?;
-    let NodeAdmission { certificate, authority, controller, grants, user, .. } = authority.admit(
+    let secret = authority.create_secret("crowd", Some(1), None)?;
+    let NodeAdmission { certificate, authority, controller, grants, user, .. } = authority.admit_node(
         name,
-        &NodeKeys::of(&pair.serialize_pem())?,
+        &NodeKeys::from_private_key(&pair.serialize_pem())?,
         &secret.0,
         clock::wall_clock_ns() / 1_000_000_000,
     )?;
@@ -112,7 +113,7 @@ fn access(
     };
     let grants = unhex(&grants)?.try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
     let keys = SealKeys::Node { controller: unhex(&controller)?, grants };
-    Ok(ServerAccess { keys: Some(keys), ..ServerAccess::to(address, Some(credentials)) })
+    Ok(ServerAccess { keys: Some(keys), ..ServerAccess::for_server(address, Some(credentials)) })
 }
 
 fn unhex(text: &str) -> anyhow::Result<Vec<u8>> {
@@ -127,7 +128,7 @@ fn now() -> MonoTime {
 
 fn member(fabric: &NatsFabric, name: &NodeName, totals: &Totals) {
     for _ in 0..5 {
-        if let Ok(endpoint) = fabric.join(name.clone()) {
+        if let Ok(endpoint) = fabric.open_endpoint(name.clone()) {
             totals.joined.fetch_add(1, Ordering::Relaxed);
             return Member::new(endpoint).serve(totals);
         }
@@ -154,7 +155,7 @@ impl Member {
         };
         // Not all at the same moment.
         let phase = endpoint.incarnation() % EVERY.as_u64();
-        let agent = AgentMachine::leased(LeaseTerms::FLEET, past);
+        let agent = AgentMachine::new_leased(LeaseTerms::FLEET, past);
         Self { endpoint, agent, sample, sample_at: now() + Nanos::new(phase), dropped: 0 }
     }
 
@@ -166,7 +167,7 @@ impl Member {
             // A thousand that do not wait at all would leave nothing of the machine to anybody.
             let wait = until.since(now());
             let wait = if wait == Nanos::ZERO { Nanos::from_millis(20) } else { wait };
-            if let Some(letter) = self.endpoint.receive(wait) {
+            if let Some(letter) = self.endpoint.receive_message(wait) {
                 self.hear(letter.body);
             }
             self.feed(AgentEvent::Tick);
@@ -192,13 +193,13 @@ impl Member {
     }
 
     fn post(&mut self, body: MessageBody) {
-        self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
+        self.endpoint.post_message(&NodeName::controller(), body).unwrap_or(());
     }
 
     fn feed(&mut self, event: AgentEvent) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            for action in self.agent.handle(event, now()) {
+            for action in self.agent.handle_event(event, now()) {
                 events.extend(self.perform(action));
             }
         }
@@ -239,7 +240,7 @@ impl Member {
         let sample = Box::new(self.sample.clone());
         self.post(MessageBody::Telemetry(head, sample));
         totals.sent.fetch_add(1, Ordering::Relaxed);
-        let dropped = self.endpoint.dropped();
+        let dropped = self.endpoint.dropped_telemetry();
         totals.dropped.fetch_add(dropped - std::mem::replace(&mut self.dropped, dropped), Ordering::Relaxed);
     }
 }

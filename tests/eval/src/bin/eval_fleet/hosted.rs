@@ -13,10 +13,10 @@ use packetrig_fleet::hello::{ClockFacts, NodeHello};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Nonce, RunPreparation, SentTotal};
 use packetrig_fleet_io::{
-    NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, UplinkSource, serve_fleet,
+    NodeMembership, NodeSite, PlaneSource, PreparedPlane, ResultUplink, UplinkSource, serve_fleet_agent,
 };
 use packetrig_nats::NatsFabric;
-use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
+use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_with_retries};
 use packetrig_plan::{HeldStream, Plan, PlanChange, PlanGrowth};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -56,8 +56,8 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     let count: usize = count.parse()?;
     let line: JoinLine = std::fs::read_to_string(line)?.trim().parse().context("the join line")?;
     let host = Arc::new(Host {
-        fabric: NatsFabric::new(packetrig_nats::ServerAccess::to(String::new(), None))?,
-        identity: clock::state::identity().unwrap_or_default(),
+        fabric: NatsFabric::new(packetrig_nats::ServerAccess::for_server(String::new(), None))?,
+        identity: clock::state::clock_identity().unwrap_or_default(),
         directory: PathBuf::from(directory),
         line,
         come: AtomicUsize::new(0),
@@ -97,17 +97,17 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     let node = name(number);
     let home = host.directory.join(&node.0);
     std::fs::create_dir_all(&home)?;
-    let membership = enrol_patiently(&host.line, &node, &NodeKey::generate()?, &mut |_| {})?;
-    let fabric = host.fabric.another(membership.access()?);
-    let endpoint = fabric.join(node.clone())?;
+    let membership = enrol_with_retries(&host.line, &node, &NodeKey::generate()?, &mut |_| {})?;
+    let fabric = host.fabric.with_access(membership.server_access()?);
+    let endpoint = fabric.open_endpoint(node.clone())?;
     host.come.fetch_add(1, Ordering::Relaxed);
     let limits = SpoolLimits { bytes: 1 << 24, keep_free: 0 };
-    let spool = ResultSpool::open(&home.join("spool"), limits, Box::new(|_| None))?;
+    let spool = ResultSpool::open_or_create(&home.join("spool"), limits, Box::new(|_| None))?;
     let of = node.clone();
-    let open = Box::new(move || Ok(Box::new(fabric.outgoing(&of)?) as Box<dyn ResultOutlet>));
+    let open = Box::new(move || Ok(Box::new(fabric.open_outlet(&of)?) as Box<dyn ResultOutlet>));
     let captures = home.join("captures");
     let source = UplinkSource { spool, captures, capture_bytes: 1 << 20, node: node.clone() };
-    let uplink = ResultUplink::start(source, open)?;
+    let uplink = ResultUplink::start_sending(source, open)?;
     let identity = host.identity.clone();
     let site = NodeSite {
         node: node.clone(),
@@ -120,9 +120,9 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
         watch: None,
     };
     let past = AgentPast { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
-    let agent = AgentMachine::leased(LeaseTerms::FLEET, past);
-    let membership = NodeMembership::new(site, SendGate::leased(), uplink);
-    let failure = serve_fleet(endpoint, &mut Frameless { node }, agent, membership, &host.over);
+    let agent = AgentMachine::new_leased(LeaseTerms::FLEET, past);
+    let membership = NodeMembership::new(site, SendGate::under_lease(), uplink);
+    let failure = serve_fleet_agent(endpoint, &mut Frameless { node }, agent, membership, &host.over);
     failure.map_or(Ok(()), |failure| Err(failure.into()))
 }
 
@@ -132,7 +132,7 @@ struct Frameless {
 }
 
 impl PlaneSource for Frameless {
-    fn prepare(
+    fn prepare_plane(
         &mut self,
         preparation: &RunPreparation,
         plan: Arc<Plan>,
@@ -171,7 +171,7 @@ impl CountingPlane {
 }
 
 impl DataPlane for CountingPlane {
-    fn arm(&mut self) -> Result<(), EngineError> {
+    fn arm_ports(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl DataPlane for CountingPlane {
         self.started = Some(at);
     }
 
-    fn sample(&mut self) -> Result<CountSample, EngineError> {
+    fn sample_counts(&mut self) -> Result<CountSample, EngineError> {
         let frames = self.frames();
         let sent = StreamTxCounts { frames, ..StreamTxCounts::default() };
         Ok(CountSample {
@@ -194,7 +194,7 @@ impl DataPlane for CountingPlane {
         self.is_stopped || self.sends.is_empty() || self.frames() == FRAMES
     }
 
-    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+    fn sent_totals(&mut self) -> Result<Vec<SentTotal>, EngineError> {
         let frames = self.frames();
         Ok(self.sends.iter().map(|stream| SentTotal { stream: *stream, frames }).collect())
     }
@@ -203,7 +203,7 @@ impl DataPlane for CountingPlane {
         self.is_stopped = true;
     }
 
-    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+    fn finish_run(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
         let frames_of =
             |stream: usize| sent.iter().find(|total| total.stream == stream).map_or(0, |total| total.frames);
         let receives = self.receives.iter();
@@ -219,23 +219,23 @@ impl DataPlane for CountingPlane {
 }
 
 impl SteeredPlane for CountingPlane {
-    fn steer(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
+    fn apply_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<(), EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn hold(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
+    fn hold_for_change(&mut self, _: &PlanChange<PlanGrowth>) -> Result<Vec<HeldStream>, EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn announce(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn announce_change(&mut self, _: &[HeldStream], _: Option<MonoTime>) -> Result<(), EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn begin_change(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
         Err(EngineError::Bug("not steered here"))
     }
 
-    fn undo(&mut self) -> Result<(), EngineError> {
+    fn undo_change(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
 }

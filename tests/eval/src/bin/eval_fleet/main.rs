@@ -34,7 +34,7 @@ fn main() -> anyhow::Result<()> {
     }
     let effort = Effort::from_environment();
     let mut output = Output::new("fleet", &directory("fleet"), effort)?;
-    if let Err(missing) = packetrig_nats::broker::find(None) {
+    if let Err(missing) = packetrig_nats::broker::find_program(None) {
         for what in GOALS {
             output.goal(what, "nothing", "a measurement", &Goal::Unsupported(missing.to_string()));
         }

@@ -14,7 +14,7 @@ use packetrig_fleet::message::{
     RunId, RunPreparation, SentTotal, StopReason,
 };
 use packetrig_fleet::outcome::RunOutcome;
-use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble};
+use packetrig_fleet::report::{AcceptanceCriteria, RunFacts, assemble_report};
 use packetrig_fleet::{packed, places};
 use packetrig_plan::{Plan, PlanPart, PlanParts, ReadOptions};
 use packetrig_stats::result::{CountSample, NodeResult};
@@ -94,17 +94,17 @@ impl PaperRow {
         let mut figures = Vec::new();
         let document = plan(nodes);
         let reading = ReadOptions { seed: 1, fleet: true, ..ReadOptions::default() };
-        let (read, ms) = timed(|| Plan::read_with(&document, reading));
+        let (read, ms) = timed(|| Plan::from_text_with(&document, reading));
         figures.push(("read the plan", ms));
         let plan = read?;
         let mut members = FleetMembers::default();
         let ((), ms) = timed(|| {
             for node in 0..nodes {
-                members.hear(&hosted::name(node), hello(), MonoTime::default());
+                members.on_hello(&hosted::name(node), hello(), MonoTime::default());
             }
         });
         figures.push(("hear the roll call", ms));
-        let (settled, ms) = timed(|| places::settle(&plan, &members, None, MonoTime::default()));
+        let (settled, ms) = timed(|| places::assign_places(&plan, &members, None, MonoTime::default()));
         figures.push(("find the ports", ms));
         let places = settled?.places;
         let preparation = RunPreparation {
@@ -118,7 +118,7 @@ impl PaperRow {
         let results = trial.machine.into_results();
         let facts = facts(nodes, &places);
         let (report, ms) =
-            timed(|| assemble(&facts, &plan, results, RunOutcome::Complete { stopped: false }));
+            timed(|| assemble_report(&facts, &plan, results, RunOutcome::Complete { stopped: false }));
         figures.push(("assemble the report", ms));
         let (text, ms) = timed(|| serde_json::to_vec(&report));
         figures.push(("write the report", ms));
@@ -131,7 +131,7 @@ fn facts(nodes: usize, places: &[PortPlace]) -> RunFacts {
     RunFacts {
         run: RunId("r".to_owned()),
         name: "paper".to_owned(),
-        plan: PlanHash::of("paper"),
+        plan: PlanHash::from_document("paper"),
         started_wall_ns: 0,
         seed: 1,
         nodes: (0..nodes).map(hosted::name).collect(),
@@ -148,20 +148,20 @@ fn letters(
     nodes: usize,
     whole: &RunPreparation,
 ) -> anyhow::Result<()> {
-    let (parts, ms) = timed(|| PlanParts::of(whole.document.text()));
+    let (parts, ms) = timed(|| PlanParts::from_document(whole.document.text()));
     figures.push(("take the plan apart", ms));
     let parts = parts.context("it has parts")?;
     let head = MessageHead {
         run: RunId("r".to_owned()),
         attempt: 1,
         epoch: 1,
-        plan: PlanHash::of(whole.document.text()),
+        plan: PlanHash::from_document(whole.document.text()),
     };
     let mut bytes = 0;
     let (mut making, mut reading) = (0.0, 0.0);
     for node in (0..nodes).step_by(nodes.div_ceil(SOME)) {
         let (packed, ms) = timed(|| {
-            let PlanPart { document, ports } = parts.part(&[node]);
+            let PlanPart { document, ports } = parts.part_for_ports(&[node]);
             let mut places = vec![PortPlace::elsewhere(); nodes];
             for port in ports {
                 places[port] = whole.places[port].clone();
@@ -169,17 +169,17 @@ fn letters(
             let preparation =
                 RunPreparation { document: document.into(), places, ..RunPreparation::default() };
             let body = MessageBody::Command(head.clone(), NodeCommand::Prepare(Box::new(preparation)));
-            packed::pack(&MessageEnvelope { from: NodeName::controller(), body })
+            packed::pack_value(&MessageEnvelope { from: NodeName::controller(), body })
         });
         making += ms;
         let packed = packed?;
         bytes += packed.len();
         let (plan, ms) = timed(|| -> anyhow::Result<Plan> {
-            let letter: MessageEnvelope = packed::unpack(&packed)?;
+            let letter: MessageEnvelope = packed::unpack_value(&packed)?;
             let MessageBody::Command(_, NodeCommand::Prepare(wish)) = letter.body else {
                 anyhow::bail!("another letter")
             };
-            Ok(Plan::read_with(wish.document.text(), ReadOptions { seed: 1, fleet: true, part: true })?)
+            Ok(Plan::from_text_with(wish.document.text(), ReadOptions { seed: 1, fleet: true, part: true })?)
         });
         plan?;
         reading += ms;
@@ -200,12 +200,16 @@ struct PaperRun {
 
 impl PaperRun {
     fn new(nodes: usize, preparation: RunPreparation) -> Self {
-        let head =
-            MessageHead { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of("paper") };
+        let head = MessageHead {
+            run: RunId("r".to_owned()),
+            attempt: 1,
+            epoch: 1,
+            plan: PlanHash::from_document("paper"),
+        };
         let names: Vec<NodeName> = (0..nodes).map(hosted::name).collect();
         // Letters are measured apart: what the machine itself does is to be seen.
         let preparation = RunPreparation { document: "".into(), places: Vec::new(), ..preparation };
-        let limits = RunLimits::fleet(Nanos::from_millis(2), Nanos::from_millis(200));
+        let limits = RunLimits::for_fleet(Nanos::from_millis(2), Nanos::from_millis(200));
         let machine = ControllerMachine::new(head, preparation, &names, limits);
         Self { machine, nodes, now: MonoTime::from_nanos(1_000_000_000) }
     }
@@ -221,7 +225,7 @@ impl PaperRun {
             for turn in 0..RENEWALS {
                 for node in 0..self.nodes {
                     let event = ControllerEvent::Renewal(hosted::name(node), head.clone(), Nonce(turn));
-                    self.machine.handle(event, self.now);
+                    self.machine.handle_event(event, self.now);
                 }
             }
         });
@@ -229,8 +233,10 @@ impl PaperRun {
         let ((), ms) = timed(|| {
             for node in 0..self.nodes {
                 let sample = Box::new(CountSample { at: self.now, ..CountSample::default() });
-                self.machine
-                    .handle(ControllerEvent::Telemetry(hosted::name(node), head.clone(), sample), self.now);
+                self.machine.handle_event(
+                    ControllerEvent::Telemetry(hosted::name(node), head.clone(), sample),
+                    self.now,
+                );
             }
         });
         figures.push(("one sample, us", 1e3 * ms / self.nodes as f64));
@@ -258,7 +264,7 @@ impl PaperRun {
     fn answer_all(&mut self, event: ControllerEvent) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
-            for action in self.machine.handle(event, self.now) {
+            for action in self.machine.handle_event(event, self.now) {
                 if let ControllerAction::Send(to, head, command) = action
                     && let Some(event) = Self::answer(to, head, &command)
                 {

@@ -61,16 +61,16 @@ impl Hall {
     fn open() -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let keys = directory.path().join("authority");
-        let authority = FleetAuthority::open(&keys)?;
+        let authority = FleetAuthority::open_or_create(&keys)?;
         let setup = BrokerSetup {
             program: None,
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             directory: directory.path().join("broker"),
             store_room: 1 << 30,
-            security: Some(authority.server(&["127.0.0.1".to_owned()])?),
+            security: Some(authority.issue_server_certificate(&["127.0.0.1".to_owned()])?),
             nodes: Vec::new(),
         };
-        let broker = MessageServer::start(setup)?;
+        let broker = MessageServer::start_and_wait(setup)?;
         let address = broker.address().to_string();
         let mut crowd = std::process::Command::new(std::env::current_exe()?)
             .arg(crowd::WORD)
@@ -83,14 +83,15 @@ impl Hall {
         let mut line = String::new();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "admitted", "the agents were not let in: {:?}", crowd.wait());
-        broker.allow(&authority.admitted()?, authority.server_asker()?)?;
+        broker.allow_only(&authority.admitted()?, authority.server_asker()?)?;
         crowd.stdin.as_mut().context("its input")?.write_all(b".")?;
         line.clear();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "ready", "the agents did not come: {:?}", crowd.wait());
-        let (credentials, keys) = authority.controller()?;
-        let access = ServerAccess { keys: Some(keys), ..ServerAccess::to(address, Some(credentials)) };
-        let endpoint = NatsFabric::new(access)?.join(NodeName::controller())?;
+        let (credentials, keys) = authority.controller_credentials()?;
+        let access =
+            ServerAccess { keys: Some(keys), ..ServerAccess::for_server(address, Some(credentials)) };
+        let endpoint = NatsFabric::new(access)?.open_endpoint(NodeName::controller())?;
         Ok(Self { endpoint, crowd, said, broker, _directory: directory })
     }
 
@@ -116,7 +117,7 @@ fn now() -> MonoTime {
 }
 
 fn head(run: &str) -> MessageHead {
-    MessageHead { run: RunId(run.to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of(run) }
+    MessageHead { run: RunId(run.to_owned()), attempt: 1, epoch: 1, plan: PlanHash::from_document(run) }
 }
 
 /// By one publication to all, and by a sealed letter to each.
@@ -165,19 +166,21 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
 /// How long until the slowest had it.
 fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<Nanos> {
     // Nothing of an earlier question is under way.
-    while hall.endpoint.receive(Nanos::from_millis(50)).is_some() {}
+    while hall.endpoint.receive_message(Nanos::from_millis(50)).is_some() {}
     let asked = clock::monotonic_ns();
     if at_once {
         hall.endpoint.post_all(MessageBody::RollCall(Nonce(asked)))?;
     } else {
         for node in all {
-            hall.endpoint.post(node, MessageBody::Command(head(ECHO), NodeCommand::Query))?;
+            hall.endpoint.post_message(node, MessageBody::Command(head(ECHO), NodeCommand::Query))?;
         }
     }
     let (mut heard, mut last, until) = (BTreeSet::new(), asked, now() + PATIENCE);
     while heard.len() < all.len() {
         ensure!(now() < until, "only {} of {} agents answered", heard.len(), all.len());
-        if let Some(MessageEnvelope { from, body: MessageBody::Hello(hello) }) = hall.endpoint.receive(TURN) {
+        if let Some(MessageEnvelope { from, body: MessageBody::Hello(hello) }) =
+            hall.endpoint.receive_message(TURN)
+        {
             last = last.max(hello.incarnation);
             heard.insert(from);
         }
@@ -225,7 +228,7 @@ struct Conductor<'a> {
 
 impl Conductor<'_> {
     fn feed(&mut self, event: ControllerEvent) {
-        for action in self.machine.handle(event, now()) {
+        for action in self.machine.handle_event(event, now()) {
             match action {
                 ControllerAction::Send(to, head, command) => {
                     self.post(&to, MessageBody::Command(head, command));
@@ -243,14 +246,14 @@ impl Conductor<'_> {
 
     fn post(&mut self, to: &NodeName, body: MessageBody) {
         let begun = clock::monotonic_ns();
-        self.endpoint.post(to, body).unwrap_or(());
+        self.endpoint.post_message(to, body).unwrap_or(());
         self.seen.sent += 1;
         self.seen.sending_ns += clock::monotonic_ns() - begun;
     }
 
     fn turn(&mut self) {
         let wait = self.machine.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
-        let event = match self.endpoint.receive(wait) {
+        let event = match self.endpoint.receive_message(wait) {
             Some(MessageEnvelope { from, body: MessageBody::Reply(head, reply) }) => {
                 self.seen.replies += 1;
                 ControllerEvent::Reply(from, head, reply)
@@ -276,15 +279,15 @@ impl Conductor<'_> {
 }
 
 fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut Output) -> anyhow::Result<()> {
-    let head = MessageHead { plan: PlanHash::of("crowd"), ..head("crowd") };
+    let head = MessageHead { plan: PlanHash::from_document("crowd"), ..head("crowd") };
     let preparation = RunPreparation {
         document: "crowd".into(),
         terms: RunTerms { steered: true, ..RunTerms::default() },
         ..RunPreparation::default()
     };
-    let limits = RunLimits::fleet(round_trip, Nanos::ZERO);
+    let limits = RunLimits::for_fleet(round_trip, Nanos::ZERO);
     let machine = ControllerMachine::new(head, preparation, &names(AGENTS), limits);
-    let processes = [hall.broker.process(), std::process::id(), hall.crowd.id()];
+    let processes = [hall.broker.process_id(), std::process::id(), hall.crowd.id()];
     let mut conductor = Conductor { endpoint: &mut hall.endpoint, machine, seen: Seen::default() };
     conductor.feed(ControllerEvent::Begin);
     conductor.turn_until(now() + PATIENCE, |seen| seen.state == Some(RunState::Running));
@@ -299,7 +302,7 @@ fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut O
     ensure!(conductor.seen.state == Some(RunState::Running), "the run does not run: {}", why());
     // The first second has its own peaks.
     conductor.turn_until(now() + Nanos::from_secs(1), |_| false);
-    let lost_before = conductor.endpoint.dropped();
+    let lost_before = conductor.endpoint.dropped_telemetry();
     let before = processes.map(processor_time);
     (conductor.seen.came, conductor.seen.late_ms) = (0, Vec::new());
     let begun = now();
@@ -309,7 +312,7 @@ fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut O
     for (pid, before) in processes.into_iter().zip(before) {
         loads.push((100.0 * (processor_time(pid)? - before?) / took, resident_mib(pid)?));
     }
-    let dropped = conductor.endpoint.dropped() - lost_before;
+    let dropped = conductor.endpoint.dropped_telemetry() - lost_before;
     let seen = conductor.seen;
     let totals = hall.close()?;
     show(output, &loads, &seen, (took, dropped, &totals))

@@ -78,12 +78,12 @@ impl Row {
 }
 
 fn measure(rate: u32, seconds: u64) -> anyhow::Result<Row> {
-    let lab = Lab::pair()?;
+    let lab = Lab::cabled_pair()?;
     let flow = Flow::new("paced", 1).size(64).pps(rate.into()).packets(u64::from(rate) * seconds);
     let finished = run(&Document::new(&[lab.location(0), lab.location(1)]).flow(flow));
     let report = finished.report();
     let port = &lab.ports()[1];
-    let arrived = NamespaceLinks::open(port.netns())?.counters(port.link.index)?.rx_frames;
+    let arrived = NamespaceLinks::open_in(port.netns())?.read_counters(port.link.index)?.rx_frames;
     let span = report.number("paced", "/received/last") - report.number("paced", "/received/first");
     // n frames span n - 1 intervals.
     let achieved = (arrived.saturating_sub(1)) as f64 * 1e9 / span as f64;

@@ -33,7 +33,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         seed: SEED,
         classifier: FrameClassifier::SourceMac,
         rules: rules(frames),
-        ..FaultPlan::none()
+        ..FaultPlan::without_faults()
     };
     let mut lab = Lab::with_device(2, plan)?;
     let flows = (1..=STREAMS).map(|key| flow(key, frames));
@@ -46,7 +46,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     let mut table = Table::new(&["stream", "account", "injected", "found"]);
     let mut equal = 0;
     for key in 1..=STREAMS {
-        let truth = device.truth(0, key.into()).accounts();
+        let truth = device.truth(0, key.into()).expected_counts();
         for ((account, injected), found) in
             ACCOUNTS.iter().zip(list(&truth, 0)).zip(found(&report, &name(key)))
         {
@@ -72,8 +72,9 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
 fn rules(frames: u64) -> Vec<FaultRule> {
     let mut rules = Vec::new();
     for key in 1..u32::from(STREAMS) {
-        let some =
-            |kind: u64, count| RulePositions::scattered(SEED + kind * 100 + u64::from(key), count, 0..frames);
+        let some = |kind: u64, count| {
+            RulePositions::draw_exactly(SEED + kind * 100 + u64::from(key), count, 0..frames)
+        };
         let burst = 100 + u64::from(key)..100 + u64::from(key) * 4;
         let faults = [
             (some(1, frames / 100), FrameFault::Drop),

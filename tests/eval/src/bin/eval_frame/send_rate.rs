@@ -34,7 +34,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         let mut rates: [Vec<f64>; 3] = Default::default();
         for _ in 0..rounds {
             for (tool, rates) in TOOLS.into_iter().zip(&mut rates) {
-                rates.extend(peers::rate(tool, size, &Lab::pair()?, window)?);
+                rates.extend(peers::rate(tool, size, &Lab::cabled_pair()?, window)?);
             }
         }
         let medians = rates.each_ref().map(|rates| median(rates));

@@ -127,8 +127,8 @@ struct Cluster {
 }
 
 fn run(count: usize, packets: u64, kills: bool) -> anyhow::Result<Clustered> {
-    let lab = Lab::pair()?;
-    EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    let lab = Lab::cabled_pair()?;
+    EthtoolCalls::open_in(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     let mut cluster = start(&lab, count)?;
     let before = metered::settled(&lab.ports()[1])?;
     metered::send(&lab, traffic(packets / 2), "xdp");

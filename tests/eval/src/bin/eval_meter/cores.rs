@@ -106,12 +106,12 @@ impl Worker {
                 self.now += EVERY_NS;
                 let packet = &mut packets[count];
                 let read = match form {
-                    Form::Unified => unified::read(frame, traffic.length, self.now, 0, packet),
-                    _ => self.parser.parse(frame, traffic.length, self.now, 0, packet).is_ok(),
+                    Form::Unified => unified::read_record(frame, traffic.length, self.now, 0, packet),
+                    _ => self.parser.parse_frame(frame, traffic.length, self.now, 0, packet).is_ok(),
                 };
                 count += usize::from(read);
             }
-            self.table.meter(&packets[..count], self.now, &mut self.sink);
+            self.table.meter_packets(&packets[..count], self.now, &mut self.sink);
         }
     }
 

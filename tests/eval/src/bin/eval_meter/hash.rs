@@ -30,7 +30,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
         for &count in counts {
             let keys = keys(count, prefix);
             let ids = FlowIds::new([0; 2]);
-            let numbers: Vec<u64> = keys.iter().map(|key| ids.of(key)).collect();
+            let numbers: Vec<u64> = keys.iter().map(|key| ids.flow_id(key)).collect();
             let chance = (count as f64).powi(2) / 2_f64.powi(33);
             let short = met(numbers.iter().map(|number| number & 0xffff_ffff));
             let whole = met(numbers.iter().copied());
@@ -124,7 +124,7 @@ fn histogram(output: &mut Output) -> anyhow::Result<()> {
         }
         bins
     };
-    let ours = bins(&|key| ids.of(key));
+    let ours = bins(&|key| ids.flow_id(key));
     let theirs = bins(&|key| super_fast(&bytes(key)).into());
     let csv: Vec<String> = (0..BINS).map(|bin| format!("{bin},{},{}", ours[bin], theirs[bin])).collect();
     output.save("hash_histogram.csv", &format!("bin,ours,SuperFastHash\n{}\n", csv.join("\n")))?;
@@ -151,7 +151,7 @@ fn histogram(output: &mut Output) -> anyhow::Result<()> {
 fn speed(output: &mut Output) -> anyhow::Result<()> {
     let keys = keys(4096, 16);
     let ids = FlowIds::new([0; 2]);
-    let ours = millions(&keys, |key| ids.of(key))?;
+    let ours = millions(&keys, |key| ids.flow_id(key))?;
     let theirs = millions(&keys, |key| super_fast(&bytes(key)).into())?;
     output.say(&format!(
         "With ordering of addresses: {ours:.0} M numbers/s, SuperFastHash {theirs:.0} M/s.\n"

@@ -251,7 +251,7 @@ fn interfaces(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
 
 /// The device's side of a lab whose ports nothing connects is one namespace with all interfaces.
 fn meter_wide(count: usize, packets: usize) -> anyhow::Result<Wide> {
-    let lab = Lab::apart(count)?;
+    let lab = Lab::with_unconnected_ports(count)?;
     let locations: Vec<String> = (0..count).map(|port| lab.device_location(port)).collect();
     let mut arguments = vec!["meter"];
     arguments.extend(locations.iter().map(String::as_str));

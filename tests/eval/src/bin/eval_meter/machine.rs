@@ -13,7 +13,7 @@ impl MemoryHints for Machine {
     }
 
     fn large_pages<T>(memory: &mut [T]) -> bool {
-        packetrig_sys::memory::large_pages(memory)
+        packetrig_sys::memory::request_large_pages(memory)
     }
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Sink {
 }
 
 impl FlowOutlet for Sink {
-    fn record(&mut self, record: &FlowRecord) {
+    fn on_record(&mut self, record: &FlowRecord) {
         self.packets += record.packets();
     }
 }

@@ -86,7 +86,10 @@ fn measure(bits: u32) -> anyhow::Result<Found> {
     let known = fill(&mut table, bits, &mut sink)?;
     let again = resident()? - before;
     let counts = table.counts();
-    anyhow::ensure!(table.flows() == 1 << bits && counts.evicted == 0, "not every flow is there: {counts:?}");
+    anyhow::ensure!(
+        table.flow_count() == 1 << bits && counts.evicted == 0,
+        "not every flow is there: {counts:?}"
+    );
     Ok(Found { empty, full, again, opened, known })
 }
 
@@ -110,7 +113,7 @@ fn fill(table: &mut FlowTable<Machine>, bits: u32, sink: &mut Sink) -> anyhow::R
             };
             packet.destination = 0xffff_c613_0001_u128.to_be_bytes();
         }
-        table.meter(&packets, NOW, sink);
+        table.meter_packets(&packets, NOW, sink);
     }
     Ok(f64::from(1_u32 << bits) * 1e3 / (processor_ns()? - start) as f64)
 }

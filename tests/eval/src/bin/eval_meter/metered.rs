@@ -128,10 +128,10 @@ pub(crate) fn meter_with(
     load: Load,
     prepare: impl FnOnce(&mut Running) -> anyhow::Result<()>,
 ) -> anyhow::Result<Metered> {
-    let lab = Lab::pair()?;
+    let lab = Lab::cabled_pair()?;
     let port = &lab.ports()[1];
-    EthtoolCalls::open(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
-    let mut links = NamespaceLinks::open(port.netns())?;
+    EthtoolCalls::open_in(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    let mut links = NamespaceLinks::open_in(port.netns())?;
     // Nobody reads what comes to it: what the meter hands over is what matters.
     let collector = UdpSocket::bind("127.0.0.1:0")?;
     let mut running = start(&load, port, load.is_exported.then_some(&collector))?;
@@ -158,13 +158,13 @@ pub(crate) fn meter_with(
 
 /// Frames that came to an interface, whether its ring had room for them or not.
 fn came(links: &mut NamespaceLinks, index: u32) -> anyhow::Result<u64> {
-    let counters = links.counters(index)?;
+    let counters = links.read_counters(index)?;
     Ok(counters.rx_frames + counters.rx_dropped)
 }
 
 /// What came to a port, once nothing more comes.
 pub(crate) fn settled(port: &LabPort) -> anyhow::Result<u64> {
-    let mut links = NamespaceLinks::open(port.netns())?;
+    let mut links = NamespaceLinks::open_in(port.netns())?;
     let mut known = came(&mut links, port.link.index)?;
     let mut quiet = 0;
     while quiet < QUIET_LOOKS {

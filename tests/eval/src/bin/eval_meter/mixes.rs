@@ -83,7 +83,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
 fn judge(made: &MadeTraffic, effort: Effort) -> anyhow::Result<Judged> {
     let mut bench = Bench::new();
     bench.run(made)?;
-    bench.table.finish(&mut bench.records);
+    bench.table.finish_flows(&mut bench.records);
     let wrong = wrong_flows(made, &bench.records);
     let missing = program_misses(made)?;
     let mut rate = 0.0_f64;
@@ -99,8 +99,8 @@ fn judge(made: &MadeTraffic, effort: Effort) -> anyhow::Result<Judged> {
 struct Recorded(BTreeMap<FlowKey, mix::FlowTruth>);
 
 impl FlowOutlet for Recorded {
-    fn record(&mut self, record: &FlowRecord) {
-        let canonical = record.key.canonical();
+    fn on_record(&mut self, record: &FlowRecord) {
+        let canonical = record.key.to_canonical();
         let mut halves = [record.forward, record.reverse];
         if canonical != record.key {
             halves.reverse();
@@ -155,10 +155,10 @@ impl Bench {
         let mut metered = 0;
         for (frame, length) in made.frames() {
             self.now_ns += EVERY_NS;
-            let read = self.parser.parse(frame, length, self.now_ns, 0, &mut packets[filled]);
+            let read = self.parser.parse_frame(frame, length, self.now_ns, 0, &mut packets[filled]);
             filled += usize::from(read.is_ok());
             if filled == BATCH {
-                self.table.meter(&packets, self.now_ns, &mut self.records);
+                self.table.meter_packets(&packets, self.now_ns, &mut self.records);
                 metered += filled;
                 filled = 0;
                 // Frames lie further apart than memory is read ahead.
@@ -169,7 +169,7 @@ impl Bench {
                 }
             }
         }
-        self.table.meter(&packets[..filled], self.now_ns, &mut self.records);
+        self.table.meter_packets(&packets[..filled], self.now_ns, &mut self.records);
         metered += filled;
         let all = made.lengths.len();
         anyhow::ensure!(metered == all, "{metered} of {all} packets were read");

@@ -50,13 +50,13 @@ pub(crate) fn watch(
     index: u32,
     over: &AtomicBool,
 ) -> anyhow::Result<Watched> {
-    let mut known = links.counters(index)?.rx_frames;
+    let mut known = links.read_counters(index)?.rx_frames;
     let mut samples = Vec::new();
     let mut arrivals: Option<(u64, u64)> = None;
     let mut second: Option<Threads> = None;
     while !over.load(Ordering::Acquire) {
         clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
-        let count = links.counters(index)?.rx_frames;
+        let count = links.read_counters(index)?.rx_frames;
         let now_ns = clock::monotonic_ns();
         let has_more = count > known;
         known = count;

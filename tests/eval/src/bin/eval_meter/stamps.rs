@@ -117,18 +117,18 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
 }
 
 fn stamp(source: &str, packets: u64) -> anyhow::Result<StampedPackets> {
-    let lab = Lab::pair()?;
+    let lab = Lab::cabled_pair()?;
     for (port, address) in lab.ports().iter().zip(ENDS) {
-        let mut links = NamespaceLinks::open(port.netns())?;
+        let mut links = NamespaceLinks::open_in(port.netns())?;
         links.add_address(port.link.index, address.parse()?, 24)?;
-        EthtoolCalls::open(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+        EthtoolCalls::open_in(port.netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     }
     let bound = |port: usize| -> anyhow::Result<UdpSocket> {
         Ok(lab.ports()[port].netns().run_in(|| UdpSocket::bind((ENDS[port], PORT)))??)
     };
     let (sender, receiver) = (bound(0)?, bound(1)?);
     sender.connect((ENDS[1], PORT))?;
-    stamping::request(&receiver, WantedStamps { arrival: true, ..WantedStamps::default() })?;
+    stamping::request_stamps(&receiver, WantedStamps { arrival: true, ..WantedStamps::default() })?;
     let location = lab.location(1);
     let arguments =
         ["meter", &location, "--json", "--source", source, "--direction", "in", "--format", "sim"];
@@ -171,7 +171,7 @@ fn receive(socket: &UdpSocket, over: &AtomicBool) -> anyhow::Result<Vec<(u64, u6
     let mut stamps = Vec::new();
     let mut buffer = [0; LEAST + LENGTHS];
     while !over.load(Ordering::Acquire) {
-        let Some(received) = stamping::receive(socket, &mut buffer)? else {
+        let Some(received) = stamping::receive_packet(socket, &mut buffer)? else {
             process::pause(1);
             continue;
         };
@@ -190,9 +190,9 @@ fn events(file: &Path) -> anyhow::Result<Vec<(u32, u64)>> {
     let mut events = Vec::new();
     let mut ours = None;
     while rest.len() >= HEADER {
-        let length = usize::from(SimDecoder::header(rest)?.length);
+        let length = usize::from(SimDecoder::read_header(rest)?.length);
         let datagram = rest.get(..length).context("a cut datagram")?;
-        SimDecoder::decode(datagram, &mut |item| match item {
+        SimDecoder::decode_datagram(datagram, &mut |item| match item {
             SimItem::Event(SimEvent::Flow { flow_id, key, .. }) if key.source_port == PORT => {
                 ours = Some(flow_id);
             }

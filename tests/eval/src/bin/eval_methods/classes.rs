@@ -70,11 +70,11 @@ fn compare_points(
     let mut trials = LoadTrials::default();
     for (point, added) in points.iter().enumerate() {
         for (seconds, lost, sent) in added {
-            trials.add(*seconds, loss_ratio(*lost, *sent), false);
+            trials.add_trial(*seconds, loss_ratio(*lost, *sent), false);
         }
         let classes: Vec<char> = theirs["classes"][point].as_str().unwrap_or("").chars().collect();
         for (index, goal) in goals.iter().enumerate() {
-            let class = letter(trials.classify(goal));
+            let class = letter(trials.classify_for_goal(goal));
             let loss = &theirs["losses"][point][index];
             totals.classes += 1;
             *totals.by_class.entry(class).or_insert(0) += 1;

@@ -28,7 +28,7 @@ pub(super) fn evaluate(effort: Effort, _seed: u64, output: &mut Output) -> anyho
          late frames.\n",
         repetitions * 2
     ))?;
-    if let Err(missing) = packetrig_nats::broker::find(None) {
+    if let Err(missing) = packetrig_nats::broker::find_program(None) {
         output.goal(
             "overhead per trial on a fleet",
             "nothing",
@@ -117,7 +117,7 @@ struct ThreeNodes {
 
 impl ThreeNodes {
     fn start() -> anyhow::Result<Self> {
-        let lab = Lab::bridged(NODES.len())?;
+        let lab = Lab::with_bridge(NODES.len())?;
         connect_to_controller(&lab)?;
         teach_bridge(&lab)?;
         let directory = tempfile::tempdir()?;
@@ -204,7 +204,7 @@ fn connect_to_controller(lab: &Lab) -> anyhow::Result<()> {
 /// The bridge knows where each port is, so that no node hears frames for another one.
 fn teach_bridge(lab: &Lab) -> anyhow::Result<()> {
     for (number, port) in lab.ports().iter().enumerate() {
-        let link = NamespaceLinks::open(port.netns())?.by_name(INTERFACE)?;
+        let link = NamespaceLinks::open_in(port.netns())?.by_name(INTERFACE)?;
         let address = link.mac.context("a hardware address")?.map(|byte| format!("{byte:02x}")).join(":");
         let location = lab.device_location(number);
         let (space, interface) = location.split_once('/').context("a location")?;

@@ -43,7 +43,7 @@ pub(super) fn evaluate(effort: Effort, _seed: u64, output: &mut Output) -> anyho
     let result = benchmark(effort, &reference)?;
     judge(&truth, &result, effort, &mut table, output)?;
     drop(reference);
-    let bridge = Lab::bridged(2)?;
+    let bridge = Lab::with_bridge(2)?;
     limit_bridge(&bridge)?;
     let rate = forwarded_rate(&bridge)?;
     let truth = DeviceTruth { name: "kernel bridge with tbf", frames_per_second: rate, burst: None };
@@ -55,7 +55,10 @@ pub(super) fn evaluate(effort: Effort, _seed: u64, output: &mut Output) -> anyho
 
 fn limited() -> FaultPlan {
     let rate = BitRate::new(u64::from(LIMIT) * SIZE * 8);
-    FaultPlan { queue: Some(RateQueue { rate, room: QueueLimit::Frames(QUEUE) }), ..FaultPlan::none() }
+    FaultPlan {
+        queue: Some(RateQueue { rate, room: QueueLimit::Frames(QUEUE) }),
+        ..FaultPlan::without_faults()
+    }
 }
 
 /// Makes the bridge forward at most so much to the receiver.

@@ -74,7 +74,7 @@ struct MeasuredLatency {
 }
 
 fn measure(effort: Effort, rules: &str) -> anyhow::Result<MeasuredLatency> {
-    let lab = Lab::apart(2)?;
+    let lab = Lab::with_unconnected_ports(2)?;
     let judge = Judge::start(&lab, rules).context("no C compiler for the forwarder")?;
     let (time, trials) = if effort.quick { ("2s", "3") } else { ("10s", "20") };
     let more = ["--quick", "--only", "throughput,latency", "--size", "512", "--link", "1Gbit/s"];

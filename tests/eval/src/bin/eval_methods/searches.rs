@@ -105,7 +105,9 @@ fn compare_search(
             *library = ReferenceLibrary::start()?;
         }
         SearchComparison::OtherResult | SearchComparison::LibraryFailed => {
-            totals.differences.push(format!("search {index}: {:?}, library {answer}", run.search.results()));
+            totals
+                .differences
+                .push(format!("search {index}: {:?}, library {answer}", run.search.results_so_far()));
         }
     }
     *totals.by_end.entry(end).or_insert(0) += 1;
@@ -138,7 +140,7 @@ impl ComparedRun {
                 return Ok((SearchComparison::TooLong, answer));
             }
             let result = self.device.perform(load, seconds);
-            self.search.tell(&result);
+            self.search.on_result(&result);
             library
                 .send(&json!({"intended": result.intended, "sent": result.sent, "lost": result.lost.most}))?;
             self.trials.push(json!([seconds, load, result.intended, result.sent, result.lost.most]));
@@ -176,7 +178,7 @@ fn describe_search(options: &MlrOptions) -> Value {
 
 /// Compares the end of a search: its results, or that it failed fast.
 fn compare_end(answer: &Value, search: &MlrSearch, totals: &mut Totals) -> SearchComparison {
-    let results = search.results();
+    let results = search.results_so_far();
     if let Some(raised) = answer["raised"].as_str() {
         let is_fast = search.options().fail_fast && raised.starts_with("No lower bound");
         let is_same =

@@ -80,7 +80,7 @@ pub(crate) fn evaluate(effort: Effort, seed: u64, output: &mut Output) -> anyhow
     for stalls in STALLS {
         for (method, searched_by) in METHODS {
             let of_seed = |index: u64| {
-                let device = SimulatedDevice::new(LIMIT, 0).stalling(
+                let device = SimulatedDevice::new(LIMIT, 0).with_stalls(
                     stalls,
                     STALL_LOSS,
                     seed.wrapping_add(index << 20),
@@ -108,7 +108,7 @@ fn search(searched_by: SearchedBy, device: SimulatedDevice) -> anyhow::Result<Se
                 fail_fast: false,
             };
             let (search, seconds) = run(MlrSearch::new(options)?, device)?;
-            let found = search.results().first().and_then(|result| result.conditional_throughput);
+            let found = search.results_so_far().first().and_then(|result| result.conditional_throughput);
             Ok(SearchOutcome { seconds, found: found.map(Load::frames_per_second) })
         }
         SearchedBy::Bisection { tries } => {
@@ -123,7 +123,10 @@ fn search(searched_by: SearchedBy, device: SimulatedDevice) -> anyhow::Result<Se
                 size: None,
             };
             let (search, seconds) = run(BisectionMethod::new(plan)?, device)?;
-            Ok(SearchOutcome { seconds, found: search.result().lower_bound.map(Load::frames_per_second) })
+            Ok(SearchOutcome {
+                seconds,
+                found: search.result_so_far().lower_bound.map(Load::frames_per_second),
+            })
         }
     }
 }
@@ -132,8 +135,8 @@ fn run<M: TestMethod + Clone>(method: M, mut device: SimulatedDevice) -> anyhow:
     const MOST_TRIALS: u32 = 100_000;
     let mut session = MethodSession::new(method);
     while let Some(order) = session.next_order() {
-        session.tell(&device.perform(&order));
-        anyhow::ensure!(session.trials() < MOST_TRIALS, "a search does not end");
+        session.on_result(&device.perform_trial(&order));
+        anyhow::ensure!(session.trial_count() < MOST_TRIALS, "a search does not end");
     }
     Ok((session.method().clone(), device.elapsed.as_secs_f64()))
 }

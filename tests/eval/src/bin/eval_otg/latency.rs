@@ -87,7 +87,7 @@ fn series(server: &Server, flows: u16, replaces: bool, trials: u16) -> anyhow::R
         } else {
             client.set_config("{}")?;
         }
-        let ring = RxRing::open(port.netns(), port.link.index, "witness", RxOptions::default())?;
+        let ring = RxRing::open_on_interface(port.netns(), port.link.index, "witness", RxOptions::default())?;
         // The kernel switches stamping on a little later.
         pause(20);
         let trial = trial(&mut client, ring, &server.config(flows, pps, mark), mark)?;
@@ -112,8 +112,8 @@ fn trial(client: &mut Http, mut ring: RxRing, config: &str, mark: u16) -> anyhow
     let mut first = None;
     while first.is_none() {
         ensure!(clock::monotonic_ns() < deadline, "no frame of configuration {mark} arrived");
-        ring.wait(10_000_000)?;
-        ring.receive(4096, &mut |frame| {
+        ring.wait_for_frames(10_000_000)?;
+        ring.receive_frames(4096, &mut |frame| {
             if frame.bytes.starts_with(&destination) {
                 first = first.or(Some(frame.realtime_ns));
             }

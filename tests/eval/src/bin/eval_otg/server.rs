@@ -35,7 +35,7 @@ pub(crate) struct Holds {
 
 impl Server {
     pub(crate) fn start() -> anyhow::Result<Self> {
-        let lab = Lab::pair()?;
+        let lab = Lab::cabled_pair()?;
         let store = tempfile::tempdir()?;
         let mut child = Command::new(binary())
             .args(["serve", "--plain-http", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store"])

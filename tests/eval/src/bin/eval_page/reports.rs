@@ -55,7 +55,7 @@ pub(super) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
 
 /// The report and the plan of a run with so many streams.
 fn short_run(streams: u16) -> anyhow::Result<(Value, String)> {
-    let lab = Lab::pair()?;
+    let lab = Lab::cabled_pair()?;
     let flows = (0..streams).map(|n| {
         Flow::new(format!("stream {n:04}"), n)
             .pps(20_000 / u64::from(streams))

@@ -6,7 +6,7 @@ use anyhow::Context;
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_sys::clock;
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -155,7 +155,7 @@ pub(crate) fn others(socket: &UdpSocket, to: SocketAddr, bits_per_s: f64, over: 
         // Nobody listens there: an error comes back now and then.
         drop(socket.send_to(&[0; SHORT], to));
         number += 1;
-        let share = ((mix(3, number) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+        let share = ((keyed_mix(3, number) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
         let wait = -share.ln() * (SHORT + HEADERS) as f64 * 8e9 / bits_per_s;
         #[expect(
             clippy::cast_possible_truncation,

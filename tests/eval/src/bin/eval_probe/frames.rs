@@ -26,7 +26,7 @@ pub(crate) fn frame(key: Key, size: usize) -> Vec<u8> {
     let length = |from: usize| u16::try_from(size.saturating_sub(from)).unwrap_or(u16::MAX).to_be_bytes();
     let mut ip = [0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 198, 19, 0, 1, 198, 19, 0, 2];
     ip[2..4].copy_from_slice(&length(14));
-    let sum = !packetrig_wire::checksum::sum(&ip);
+    let sum = !packetrig_wire::checksum::ones_complement_sum(&ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
     frame.extend(ip);
     frame.extend(TO_PORT.to_be_bytes());

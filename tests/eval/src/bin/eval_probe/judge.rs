@@ -5,7 +5,7 @@ use crate::load::Load;
 use crate::trains::Turn;
 use packetrig_eval::output::{Goal, Output};
 use packetrig_eval::plot::{self, Titles};
-use packetrig_probe::choice::choose;
+use packetrig_probe::choice::choose_mechanism;
 use packetrig_probe::{ProbeStamp, ReleaseMechanism};
 use packetrig_probe_io::release::{DepartedFrame, ReleaseOptions};
 
@@ -93,7 +93,7 @@ impl Trains {
         };
         let default = if worst <= WITHIN { ReleaseMechanism::Spin } else { ReleaseMechanism::Gate };
         let all: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
-        let usual = choose(|_| true, None).0;
+        let usual = choose_mechanism(|_| true, None).0;
         let measured = format!(
             "p99 of spin is {} times the gate's under load, as both usually are: the default should be {default}, it is {usual}",
             all.join(", ")

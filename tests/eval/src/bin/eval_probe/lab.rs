@@ -22,17 +22,17 @@ pub(crate) struct Cable {
 impl Cable {
     /// With `merging` the far end takes live frames, and stamps later than the wire.
     pub(crate) fn new(merging: bool) -> anyhow::Result<Self> {
-        let lab = Lab::pair()?;
+        let lab = Lab::cabled_pair()?;
         prepare(&lab)?;
         if merging {
-            EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+            EthtoolCalls::open_in(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
         }
         Ok(Self { referee: Referee::open(&lab.ports()[1])?, lab })
     }
 
     /// With a bridge in the middle, whose ports are `port0` and `port1`.
     pub(crate) fn through() -> anyhow::Result<Self> {
-        let lab = Lab::bridged(2)?;
+        let lab = Lab::with_bridge(2)?;
         prepare(&lab)?;
         Ok(Self { referee: Referee::open(&lab.ports()[1])?, lab })
     }
@@ -40,10 +40,10 @@ impl Cable {
 
 fn prepare(lab: &Lab) -> anyhow::Result<()> {
     for (port, address) in lab.ports().iter().zip([NEAR, FAR]) {
-        let mut links = NamespaceLinks::open(port.netns())?;
+        let mut links = NamespaceLinks::open_in(port.netns())?;
         links.set_mtu(port.link.index, MTU)?;
         links.add_address(port.link.index, address.into(), 24)?;
-        let ethtool = EthtoolCalls::open(port.netns())?;
+        let ethtool = EthtoolCalls::open_in(port.netns())?;
         for offload in [Offload::Tso, Offload::Gso, Offload::Gro] {
             ethtool.set_offload(INTERFACE, offload, false)?;
         }

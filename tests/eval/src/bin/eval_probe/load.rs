@@ -56,7 +56,7 @@ impl Load {
         match self {
             Self::Idle => {}
             Self::Hogs => {
-                for cpu in sched::cpus()? {
+                for cpu in sched::allowed_cpus()? {
                     running.children.push(spawn(None, &[HOG, &cpu.to_string()])?);
                 }
             }
@@ -125,7 +125,7 @@ pub(crate) fn is_it() -> anyhow::Result<bool> {
 }
 
 fn hog(cpu: usize) -> anyhow::Result<()> {
-    sched::pin(cpu)?;
+    sched::pin_thread(cpu)?;
     let end = clock::monotonic_ns() + LONGEST_NS;
     while clock::monotonic_ns() < end && !is_orphan() {
         for _ in 0..1_000_000 {

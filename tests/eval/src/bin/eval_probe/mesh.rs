@@ -31,7 +31,7 @@ const OWNER: &str = "[probe]\n[[probe.target]]\nnetwork = \"198.18.0.0/24\"\npro
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
     output.say("## A mesh of twenty nodes\n")?;
-    if let Err(missing) = packetrig_nats::broker::find(None) {
+    if let Err(missing) = packetrig_nats::broker::find_program(None) {
         for what in ["mesh", "mesh_direction"] {
             output.goal(what, "nothing", "all pairs", &Goal::Unsupported(missing.to_string()));
         }
@@ -134,8 +134,8 @@ fn lay_cables() -> anyhow::Result<()> {
             ip(&line)?;
         }
         // A tap forwards frames as it gets them. Those of a cable within one kernel lack checksums that no card will write.
-        let netns = NetNs::open(&format!("m{node}"))?;
-        EthtoolCalls::open(&netns)?.set_offload("eth1", Offload::TxCsum, false)?;
+        let netns = NetNs::open_named(&format!("m{node}"))?;
+        EthtoolCalls::open_in(&netns)?.set_offload("eth1", Offload::TxCsum, false)?;
         if node != SLOW {
             ip(&format!("link set t{node} master test"))?;
         }

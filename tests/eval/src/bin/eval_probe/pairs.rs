@@ -45,8 +45,8 @@ impl Turn {
         let frames = [0, 1].map(|n| frame(Key { whose: self.whose, train: number, number: n }, size));
         match &mut self.who {
             Who::TwoCalls(socket) => {
-                socket.send(&frames[0])?;
-                socket.send(&frames[1])?;
+                socket.send_frame(&frames[0])?;
+                socket.send_frame(&frames[1])?;
             }
             Who::OneCall(socket) => {
                 let parts = frames.each_ref().map(|frame| [IoSlice::new(frame)]);
@@ -173,5 +173,5 @@ fn begin(cables: &[Cable; 2]) -> anyhow::Result<Vec<Turn>> {
 
 fn raw(port: &LabPort) -> anyhow::Result<FrameSocket> {
     let netns: &NetNs = port.netns();
-    Ok(FrameSocket::open(netns, port.link.index, INTERFACE, FrameOptions::default())?)
+    Ok(FrameSocket::open_on_interface(netns, port.link.index, INTERFACE, FrameOptions::default())?)
 }

@@ -58,7 +58,7 @@ impl Referee {
         let mut seen = Vec::with_capacity(wanted);
         let mut deadline = clock::monotonic_ns() + PATIENCE_NS;
         while seen.len() < wanted && clock::monotonic_ns() < deadline {
-            self.ring.wait(1_000_000)?;
+            self.ring.wait_for_frames(1_000_000)?;
             let took = self.take(&mut seen);
             if took > 0 {
                 deadline = clock::monotonic_ns() + PATIENCE_NS;
@@ -72,10 +72,10 @@ impl Referee {
         let mut arrivals = Vec::with_capacity(wanted);
         let mut deadline = clock::monotonic_ns() + PATIENCE_NS;
         while arrivals.len() < wanted && clock::monotonic_ns() < deadline {
-            self.ring.wait(1_000_000)?;
+            self.ring.wait_for_frames(1_000_000)?;
             let offset = clock::realtime_offset();
             let take = &mut |frame: RawFrame<'_>| arrivals.push(offset.to_monotonic(frame.realtime_ns));
-            if self.ring.receive(usize::MAX, take) > 0 {
+            if self.ring.receive_frames(usize::MAX, take) > 0 {
                 deadline = clock::monotonic_ns() + PATIENCE_NS;
             }
         }
@@ -89,7 +89,7 @@ impl Referee {
 
     fn take(&mut self, seen: &mut Vec<Seen>) -> usize {
         let offset = clock::realtime_offset();
-        self.ring.receive(usize::MAX, &mut |frame| {
+        self.ring.receive_frames(usize::MAX, &mut |frame| {
             if frame.stamp == ArrivalStamp::Software
                 && let Some(key) = frames::read(frame.bytes)
             {

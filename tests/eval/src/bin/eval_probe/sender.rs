@@ -83,7 +83,7 @@ impl Sender {
     pub(crate) fn open(from: &LabPort, way: &Way, whose: u16) -> Result<Self, Error> {
         let location =
             PortLocation { namespace: Some(from.namespace().to_owned()), interface: INTERFACE.to_owned() };
-        Ok(Self { mechanism: release::open(&location, way.mechanism, way.manner)?, whose })
+        Ok(Self { mechanism: release::open_release(&location, way.mechanism, way.manner)?, whose })
     }
 
     /// Sends a train; what became of each frame.
@@ -93,7 +93,7 @@ impl Sender {
         let due: Vec<DueFrame<'_>> =
             (0..).zip(&all).map(|(n, frame)| DueFrame { at: train.due(n), frame }).collect();
         let mut gone = Vec::with_capacity(due.len());
-        self.mechanism.release(&due, &mut gone)?;
+        self.mechanism.release_train(&due, &mut gone)?;
         Ok(gone)
     }
 }

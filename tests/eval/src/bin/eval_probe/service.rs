@@ -96,9 +96,9 @@ fn frame(ends: &FrameEnds, key: Key) -> Vec<u8> {
 /// The same from a source port, which belongs to the client that uses it first.
 fn frame_from(ends: &FrameEnds, port: u16, key: Key) -> Vec<u8> {
     let known = frames::frame(key, frames::SIZE);
-    let payload = &known[ends.headers() + UDP..];
+    let payload = &known[ends.header_bytes() + UDP..];
     let mut frame = Vec::new();
-    ends.udp(port, frames::TO_PORT, payload, &mut frame);
+    ends.write_udp(port, frames::TO_PORT, payload, &mut frame);
     frame
 }
 
@@ -189,11 +189,11 @@ fn compare(mechanism: ReleaseMechanism, load: Load, blocks: u32, trains: u32) ->
     };
     let options = ReleaseOptions { stamps: false, ..ReleaseOptions::usual_for(mechanism) };
     // Says at once if the mechanism does not work here.
-    drop(release::open(&location, mechanism, options)?);
+    drop(release::open_release(&location, mechanism, options)?);
     let running = load.begin(&[&cable.lab])?;
     let mut both = Both { sender: Series::default(), service: Series::default() };
     for _ in 0..blocks {
-        let mut sender = release::open(&location, mechanism, options)?;
+        let mut sender = release::open_release(&location, mechanism, options)?;
         for number in 0..=trains {
             let seen = send(&mut cable, sender.as_mut(), &ends, number)?;
             both.sender.extend(errors(&seen, number));
@@ -235,7 +235,7 @@ fn send(
     cable.referee.clear();
     let (start, frames) = (start(), train(ends, number));
     let dues: Vec<_> = (0..).zip(&frames).map(|(n, frame)| DueFrame { at: due(start, n), frame }).collect();
-    sender.release(&dues, &mut Vec::new())?;
+    sender.release_train(&dues, &mut Vec::new())?;
     Ok(SeenTrain { start, seen: cable.referee.collect(FRAMES.into())? })
 }
 
@@ -249,9 +249,9 @@ fn hand_over(
     let (start, frames) = (start(), train(ends, number));
     let packets = (0..).zip(frames).map(|(n, bytes)| PacketToRelease {
         kind: PacketKind::Frame,
-        ..PacketToRelease::ip(n.into(), due(start, n).as_nanos(), bytes)
+        ..PacketToRelease::ip_packet(n.into(), due(start, n).as_nanos(), bytes)
     });
-    client.submit(packets.collect())?;
+    client.submit_packets(packets.collect())?;
     let reports = reports(client, FRAMES.into())?;
     ensure!(reports.iter().all(|report| report.outcome == PacketOutcome::Sent), "{:?}", reports.first());
     Ok(SeenTrain { start, seen: cable.referee.collect(FRAMES.into())? })
@@ -325,9 +325,12 @@ fn second(served: &mut Served, ends: &FrameEnds, rate: u64, count: u64) -> anyho
         clock::sleep_until_ns(at(first) - LEAD);
         let packets = (first..count.min(first + BATCH)).map(|n| {
             let key = Key { whose: 1, train: 0, number: u16::try_from(n % 65_536).unwrap_or(0) };
-            PacketToRelease { kind: PacketKind::Frame, ..PacketToRelease::ip(n, at(n), frame(ends, key)) }
+            PacketToRelease {
+                kind: PacketKind::Frame,
+                ..PacketToRelease::ip_packet(n, at(n), frame(ends, key))
+            }
         });
-        served.client.submit(packets.collect())?;
+        served.client.submit_packets(packets.collect())?;
         while let Some(event) = served.client.next_event(Duration::ZERO)? {
             if let ReleaseEvent::Reports(reports) = event {
                 all.extend(reports);
@@ -337,7 +340,7 @@ fn second(served: &mut Served, ends: &FrameEnds, rate: u64, count: u64) -> anyho
     let waiting = usize::try_from(count)? - all.len();
     all.extend(reports(&mut served.client, waiting)?);
     let sent = all.iter().filter(|report| report.outcome == PacketOutcome::Sent);
-    let late = sent.clone().filter(|report| report.flags.has(ReportFlags::LATE)).count() as u64;
+    let late = sent.clone().filter(|report| report.flags.has_flag(ReportFlags::LATE)).count() as u64;
     Ok(RateOutcome { late, unsent: count - sent.count() as u64, cost: (cpu()? - before) / count as f64 })
 }
 
@@ -356,11 +359,14 @@ fn shares(output: &mut Output) -> anyhow::Result<()> {
         let packets: Vec<_> = (0..wanted(n))
             .map(|k| {
                 let bytes = frame_from(&ends, port, Key { whose: 2, train: 0, number: 0 });
-                PacketToRelease { kind: PacketKind::Frame, ..PacketToRelease::ip(k, begin + k * gap, bytes) }
+                PacketToRelease {
+                    kind: PacketKind::Frame,
+                    ..PacketToRelease::ip_packet(k, begin + k * gap, bytes)
+                }
             })
             .collect();
         for part in packets.chunks(200) {
-            client.submit(part.to_vec())?;
+            client.submit_packets(part.to_vec())?;
         }
     }
     let mut sent = Vec::new();

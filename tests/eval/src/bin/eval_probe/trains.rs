@@ -15,7 +15,7 @@ use packetrig_probe::ReleaseMechanism;
 use packetrig_probe_io::release::{DepartedFrame, ReleaseOptions};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::pattern::mix;
+use packetrig_wire::pattern::keyed_mix;
 use std::path::Path;
 
 /// Of a train, as in R5.
@@ -223,7 +223,7 @@ impl Turn {
     fn once(&mut self, cable: &mut Cable, number: u32, gap: Nanos, counts: bool) -> anyhow::Result<()> {
         cable.referee.clear();
         // The referee's ring is handed over at a tick of the kernel's timer: without chance every train would begin at the same distance from one.
-        let chance = Nanos::new(mix(u64::from(self.whose), number.into()) % TICK.as_u64());
+        let chance = Nanos::new(keyed_mix(u64::from(self.whose), number.into()) % TICK.as_u64());
         let start = MonoTime::from_nanos(clock::monotonic_ns()) + MARGIN + chance;
         let train = Train { number, frames: FRAMES, gap, start, size: crate::frames::SIZE };
         let gone = match &mut self.who {

@@ -30,7 +30,7 @@ impl Way {
     }
 
     fn new(address: fn(&Lab) -> anyhow::Result<()>, far: &str) -> anyhow::Result<Self> {
-        let (lab, directory) = (Lab::apart(2)?, tempfile::tempdir()?);
+        let (lab, directory) = (Lab::with_unconnected_ports(2)?, tempfile::tempdir()?);
         address(&lab)?;
         std::fs::write(directory.path().join("owner.toml"), OWNERS)?;
         Ok(Self { lab, directory, far: far.parse()? })

@@ -149,8 +149,8 @@ fn limit(tool: &str, size: u32, rates: &[u64], seconds: u64) -> anyhow::Result<O
 
 /// Two ports; the second takes live frames: a virtual cable's end does when it merges frames, or has a program.
 fn lab() -> anyhow::Result<Lab> {
-    let lab = Lab::pair()?;
-    EthtoolCalls::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+    let lab = Lab::cabled_pair()?;
+    EthtoolCalls::open_in(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
     Ok(lab)
 }
 
@@ -201,12 +201,12 @@ fn send(lab: &Lab, size: u32, rate: u64, seconds: u64) -> anyhow::Result<u64> {
         .between(0, &[])
         .with("duration", json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": seconds}}));
     let speed = json!([{"name": "layer 1", "port_names": ["port 0"], "speed": "speed_400_gbps"}]);
-    let mut links = NamespaceLinks::open(lab.ports()[1].netns())?;
+    let mut links = NamespaceLinks::open_in(lab.ports()[1].netns())?;
     let index = lab.ports()[1].link.index;
-    let before = links.counters(index)?.rx_frames;
+    let before = links.read_counters(index)?.rx_frames;
     let document = Document::new(&[lab.location(0)]).flow(flow).with("layer1", speed);
     Running::run(&document, &["--quiet", "--back-end", "xdp"]).finish();
-    Ok(links.counters(index)?.rx_frames - before)
+    Ok(links.read_counters(index)?.rx_frames - before)
 }
 
 /// Processor time of a process so far, in ns. The kernel's work in interrupts is not in it.

@@ -21,7 +21,7 @@ pub(crate) fn send(lab: &Lab, size: u32, seconds: u64) -> anyhow::Result<(u64, f
     // return bpf_redirect(index, 0)
     let index = u64::from(port.link.index);
     let code = [0xb7_u64 | 1 << 8 | index << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
-    let program = BpfProgram::load("bursts", &code, false)?;
+    let program = BpfProgram::load_xdp("bursts", &code, false)?;
     let frame = peers::frame(size);
     let bursts = seconds * 1_000_000_000 / EVERY_NS;
     let netns = NetNs::duplicate(port.netns())?;

@@ -39,7 +39,7 @@ fn document(lab: &Lab, pps: u64, duration: serde_json::Value) -> Document {
 }
 
 fn with_receiver(window: u64) -> anyhow::Result<f64> {
-    let lab = Lab::pair()?;
+    let lab = Lab::cabled_pair()?;
     let document = document(&lab, 20_000_000, json!({"choice": "continuous"}));
     let mut running = Running::run(&document, &["--quiet", "--back-end", "xdp"]);
     let rate = peers::count(&lab, window);
@@ -53,7 +53,7 @@ fn soak(effort: Effort, output: &mut Output, reached: f64) -> anyhow::Result<()>
     let seconds = if effort.quick { 3 } else { 60 };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate of millions")]
     let pps = (reached * 0.75) as u64;
-    let lab = Lab::pair()?;
+    let lab = Lab::cabled_pair()?;
     let document =
         document(&lab, pps, json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": seconds}}));
     let report = Running::run(&document, &["--quiet", "--back-end", "xdp"]).finish().report();

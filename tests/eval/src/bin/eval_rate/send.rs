@@ -21,9 +21,9 @@ const NAMES: [&str; 5] = ["xdp", "packet", "trafgen", "tcpreplay", "bare live fr
 
 /// Two ports; the second one's driver drops everything before the kernel's stack.
 pub(crate) fn dropping_lab() -> anyhow::Result<(BpfAttachment, Lab)> {
-    let lab = Lab::pair()?;
+    let lab = Lab::cabled_pair()?;
     let port = &lab.ports()[1];
-    let attachment = xdp::discard(port.netns(), port.link.index, &port.location())?;
+    let attachment = xdp::attach_discard(port.netns(), port.link.index, &port.location())?;
     Ok((attachment, lab))
 }
 

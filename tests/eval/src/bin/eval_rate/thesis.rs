@@ -50,7 +50,7 @@ fn adding_up(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
     for size in SIZES {
         let mut row = vec![format!("{size} B")];
         for rate in RATES {
-            let lab = Lab::bridged(2 * SENDERS)?;
+            let lab = Lab::with_bridge(2 * SENDERS)?;
             let flow = |n: usize| {
                 Flow::new(format!("{n}"), u16::try_from(n).unwrap_or(0) + 1)
                     .size(size)
@@ -114,7 +114,7 @@ fn asked_and_real(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
     for asked in [1_000u64, 10_000, 50_000, 100_000, 200_000, 400_000, 1_000_000] {
         let mut row = vec![asked.to_string()];
         for back_end in ["packet", "xdp"] {
-            let lab = Lab::pair()?;
+            let lab = Lab::cabled_pair()?;
             let flow = Flow::new("paced", 1).size(64).pps(asked).with("duration", seconds(time));
             let report = run(&lab, vec![flow], back_end);
             let span = report.number("paced", "/received/last") - report.number("paced", "/received/first");
@@ -153,7 +153,7 @@ fn short_series(output: &mut Output) -> anyhow::Result<()> {
         for back_end in ["packet", "xdp"] {
             let mut row = vec![format!("{size} B"), back_end.to_owned()];
             for frames in [1_000, 10_000, 100_000] {
-                let lab = Lab::pair()?;
+                let lab = Lab::cabled_pair()?;
                 let report = run(
                     &lab,
                     vec![Flow::new("short", 1).size(size).pps(20_000_000).packets(frames)],

@@ -58,7 +58,7 @@ impl Failure {
 
     /// Lets it happen; a flood lasts as long as what is returned.
     fn befall(self, rig: &mut Rig) -> anyhow::Result<Option<Bursts>> {
-        let mut links = NamespaceLinks::open(rig.middle()?)?;
+        let mut links = NamespaceLinks::open_in(rig.middle()?)?;
         let mirror = rig.mirror_index()?;
         match self {
             Self::None => {}
@@ -66,9 +66,9 @@ impl Failure {
             Self::Full => return Bursts::start(rig.middle()?, mirror, FLOOD).map(Some),
             Self::Unplugged => {
                 let far = rig.station(2);
-                NamespaceLinks::open(far.netns())?.set_up(far.link.index, false)?;
+                NamespaceLinks::open_in(far.netns())?.set_up(far.link.index, false)?;
             }
-            Self::Deleted => links.delete(mirror)?,
+            Self::Deleted => links.delete_link(mirror)?,
             Self::Small => links.set_mtu(mirror, SMALL_MTU)?,
             Self::Killed => rig.kill(),
         }

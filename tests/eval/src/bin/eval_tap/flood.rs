@@ -40,7 +40,7 @@ impl Bursts {
     pub(crate) fn start(netns: &NetNs, index: u32, plan: Plan) -> anyhow::Result<Self> {
         // return bpf_redirect(index, 0)
         let code = [0xb7_u64 | 1 << 8 | u64::from(index) << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
-        let program = BpfProgram::load("bursts", &code, false)?;
+        let program = BpfProgram::load_xdp("bursts", &code, false)?;
         let quit = Arc::new(AtomicBool::new(false));
         let (over, frame) = (Arc::clone(&quit), peers::frame(plan.size));
         let thread = netns.spawn_in("bursts".to_owned(), move || {
@@ -74,23 +74,23 @@ pub(crate) type Sender = JoinHandle<Result<u64, packetrig_sys::Error>>;
 pub(crate) fn paced(port: &LabPort, size: u32, per_ms: u64, ms: u64) -> anyhow::Result<Sender> {
     let (inside, index, frame) = (port.netns().duplicate()?, port.link.index, peers::frame(size));
     let flow = move || {
-        let mut ring = TxRing::open(&inside, index, "flow", TxOptions::default())?;
+        let mut ring = TxRing::open_on_interface(&inside, index, "flow", TxOptions::default())?;
         let start = clock::monotonic_ns();
         for burst in 0..ms {
             clock::sleep_until_ns(start + burst * 1_000_000);
             for _ in 0..per_ms {
                 while ring.next_slot().is_none() {
-                    ring.kick()?;
+                    ring.kick_kernel()?;
                 }
                 if let Some(slot) = ring.next_slot() {
                     slot[..frame.len()].copy_from_slice(&frame);
-                    ring.commit(frame.len());
+                    ring.commit_frame(frame.len());
                 }
             }
-            ring.kick()?;
+            ring.kick_kernel()?;
         }
-        while ring.pending() > 0 {
-            ring.kick()?;
+        while ring.pending_frames() > 0 {
+            ring.kick_kernel()?;
         }
         Ok(ring.counts().taken)
     };

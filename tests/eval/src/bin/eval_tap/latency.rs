@@ -131,7 +131,7 @@ fn added(ns: u64, cable: u64) -> String {
 
 fn measure((_, middle, end, mirror): Case, seconds: u64) -> anyhow::Result<Found> {
     let Some(middle) = middle else {
-        let lab = Lab::pair()?;
+        let lab = Lab::cabled_pair()?;
         let passes = lab.ports().iter().map(|port| rig::prepare(port, end, false));
         let _passes = passes.collect::<Result<Vec<_>, _>>()?;
         return Ok(probe(&lab, seconds));
@@ -142,7 +142,7 @@ fn measure((_, middle, end, mirror): Case, seconds: u64) -> anyhow::Result<Found
         Mirror::Overloaded => Some(Bursts::start(rig.middle()?, rig.mirror_index()?, OVERLOAD)?),
         Mirror::Unplugged => {
             let far = rig.station(2);
-            NamespaceLinks::open(far.netns())?.set_up(far.link.index, false)?;
+            NamespaceLinks::open_in(far.netns())?.set_up(far.link.index, false)?;
             None
         }
     };

@@ -101,7 +101,7 @@ fn measure(middle: Option<Middle>, end: End, window: u64) -> anyhow::Result<(f64
         Ok::<_, anyhow::Error>(peers::rate(Tool::BareLiveFrames, SIZE, lab, window)?.unwrap_or(0.0))
     };
     let Some(middle) = middle else {
-        let lab = Lab::pair()?;
+        let lab = Lab::cabled_pair()?;
         // A cable takes live frames only so.
         let _attachment = rig::prepare(&lab.ports()[1], end, true)?;
         return Ok((rate(&lab)?, 0.0));

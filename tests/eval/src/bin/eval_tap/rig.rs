@@ -90,7 +90,7 @@ impl Rig {
     pub(crate) fn new(middle: Middle, ends: [End; 3], is_live: bool) -> anyhow::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("eval-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut rig = Self { tap: None, name, passes: Vec::new(), lab: Lab::apart(3)? };
+        let mut rig = Self { tap: None, name, passes: Vec::new(), lab: Lab::with_unconnected_ports(3)? };
         for (port, end) in rig.lab.ports().iter().zip(ends) {
             rig.passes.extend(prepare(port, end, middle == Middle::TapXdp)?);
         }
@@ -104,7 +104,7 @@ impl Rig {
             }
             Middle::Bridge | Middle::Mirred => {
                 if is_live {
-                    EthtoolCalls::open(rig.middle()?)?.set_offload("port0", Offload::Gro, true)?;
+                    EthtoolCalls::open_in(rig.middle()?)?.set_offload("port0", Offload::Gro, true)?;
                 }
                 rig.bridge()?;
                 if middle == Middle::Mirred {
@@ -125,7 +125,7 @@ impl Rig {
 
     /// Number of the mirror's interface on the side of the tap.
     pub(crate) fn mirror_index(&self) -> anyhow::Result<u32> {
-        Ok(NamespaceLinks::open(self.middle()?)?.by_name("port2")?.index)
+        Ok(NamespaceLinks::open_in(self.middle()?)?.by_name("port2")?.index)
     }
 
     pub(crate) fn station(&self, number: usize) -> &LabPort {
@@ -135,7 +135,7 @@ impl Rig {
     /// What the kernel has counted at a station so far.
     pub(crate) fn count(&self, number: usize) -> anyhow::Result<Count> {
         let port = self.station(number);
-        let counters = NamespaceLinks::open(port.netns())?.counters(port.link.index)?;
+        let counters = NamespaceLinks::open_in(port.netns())?.read_counters(port.link.index)?;
         Ok(Count { given: counters.tx_frames + counters.tx_dropped, taken: counters.rx_frames })
     }
 
@@ -143,7 +143,7 @@ impl Rig {
     pub(crate) fn address(&self) -> anyhow::Result<[Ipv4Addr; 2]> {
         let addresses = [1, 2].map(|host| Ipv4Addr::new(198, 18, 0, host));
         for (port, address) in self.lab.ports().iter().zip(addresses) {
-            let mut links = NamespaceLinks::open(port.netns())?;
+            let mut links = NamespaceLinks::open_in(port.netns())?;
             links.set_mtu(port.link.index, 1500)?;
             links.add_address(port.link.index, address.into(), 24)?;
         }
@@ -160,7 +160,7 @@ impl Rig {
     }
 
     fn bridge(&self) -> anyhow::Result<()> {
-        let mut links = NamespaceLinks::open(self.middle()?)?;
+        let mut links = NamespaceLinks::open_in(self.middle()?)?;
         links.create_bridge(BRIDGE)?;
         let bridge = links.by_name(BRIDGE)?.index;
         for port in ["port0", "port1"] {
@@ -194,7 +194,7 @@ impl Rig {
     fn await_way(&self, from: usize, to: usize) -> anyhow::Result<()> {
         let port = self.station(from);
         let options = TxOptions { slots: 16, ..TxOptions::default() };
-        let mut ring = TxRing::open(port.netns(), port.link.index, INTERFACE, options)?;
+        let mut ring = TxRing::open_on_interface(port.netns(), port.link.index, INTERFACE, options)?;
         let before = self.count(to)?.taken;
         let deadline = clock::monotonic_ns() + PATIENCE_NS;
         while self.count(to)?.taken == before {
@@ -204,9 +204,9 @@ impl Rig {
                 slot[..6].fill(0xff);
                 slot[6] = 2;
                 slot[12..14].copy_from_slice(&[0x88, 0xb5]);
-                ring.commit(60);
+                ring.commit_frame(60);
             }
-            ring.kick()?;
+            ring.kick_kernel()?;
             pause(5);
         }
         Ok(())
@@ -256,15 +256,15 @@ pub(crate) fn prepare(
     if end == End::Virtual {
         return Ok(None);
     }
-    let ethtool = EthtoolCalls::open(port.netns())?;
+    let ethtool = EthtoolCalls::open_in(port.netns())?;
     // Checksums and segments are made by the sender, as they are on a wire.
     ethtool.set_offload(INTERFACE, Offload::TxCsum, false)?;
     let (netns, index) = (port.netns(), port.link.index);
     Ok(match end {
         End::Stack if !is_redirected => None,
         End::Virtual => None,
-        End::Stack | End::Passed => Some(xdp::pass(netns, index, &port.location())?),
-        End::Drop => Some(xdp::discard(netns, index, &port.location())?),
+        End::Stack | End::Passed => Some(xdp::attach_pass(netns, index, &port.location())?),
+        End::Drop => Some(xdp::attach_discard(netns, index, &port.location())?),
         End::Merging => {
             ethtool.set_offload(INTERFACE, Offload::Gro, true)?;
             None

@@ -40,7 +40,7 @@ fn plan([tx, rx]: [String; 2]) -> Value {
 
 fn runner(store: &tempfile::TempDir) -> MethodRunner {
     let store = Some(store.path().to_owned());
-    let rights = Arc::new(ResidentThread::start("rigs").unwrap());
+    let rights = Arc::new(ResidentThread::start_here("rigs").unwrap());
     MethodRunner::new(ServedTestTerms { store, ..ServedTestTerms::default() }, rights)
 }
 
@@ -50,14 +50,14 @@ fn nowhere() -> [String; 2] {
 
 fn refusal(request: Value) -> String {
     let store = tempfile::tempdir().unwrap();
-    runner(&store).start_test(request).unwrap_err().to_string()
+    runner(&store).launch_test(request).unwrap_err().to_string()
 }
 
 /// A lab, or `None` for a caller without rights.
 fn pair() -> Option<Lab> {
-    match Lab::pair() {
+    match Lab::cabled_pair() {
         Ok(lab) => Some(lab),
-        Err(_) if !ThreadRights::current().has("CAP_NET_ADMIN") => None,
+        Err(_) if !ThreadRights::current().has_capability("CAP_NET_ADMIN") => None,
         Err(error) => panic!("a lab cannot be made: {error}"),
     }
 }
@@ -65,7 +65,7 @@ fn pair() -> Option<Lab> {
 fn await_end(runner: &MethodRunner, id: &str) -> TestProgress {
     let deadline = clock::monotonic_ns() + LIMIT_NS;
     loop {
-        let progress = runner.test(id).unwrap().progress().clone();
+        let progress = runner.find_test(id).unwrap().lock_progress().clone();
         if progress.state.is_final() {
             return progress;
         }
@@ -80,7 +80,7 @@ fn a_plan_that_names_a_file_is_refused_and_leaves_nothing() {
     let mut replaying = plan(nowhere());
     replaying["flows"][0]["x_replay"] = json!({"file": "/etc/shadow"});
     let request = json!({"name": "", "plans": [replaying], "options": bisection()});
-    let refused = runner(&store).start_test(request).unwrap_err();
+    let refused = runner(&store).launch_test(request).unwrap_err();
     assert!(matches!(refused, TestRefusal::Invalid(_)), "{refused:?}");
     assert!(refused.to_string().contains("plans[0].flows[0].x_replay"), "{refused}");
     assert_eq!(store.path().read_dir().unwrap().count(), 0);
@@ -129,17 +129,17 @@ fn a_test_runs_to_its_end_and_its_progress_can_be_read() {
     let runner = runner(&store);
     let locations = [lab.location(0), lab.location(1)];
     let request = json!({"name": "nightly", "options": bisection(), "plans": [plan(locations)]});
-    let started = runner.start_test(request.clone()).unwrap();
+    let started = runner.launch_test(request.clone()).unwrap();
     assert_eq!((started.method, started.state), ("bisect", TestState::Running));
-    let busy = runner.start_test(request).unwrap_err().to_string();
+    let busy = runner.launch_test(request).unwrap_err().to_string();
     assert!(busy.contains(&started.id), "{busy}");
     let ended = await_end(&runner, &started.id);
     assert_eq!(ended.state, TestState::Complete, "{ended:?}");
     assert!(ended.trials >= 1 && ended.error.is_none(), "{ended:?}");
     assert!(matches!(ended.result, Some(MethodResult::Bisect(_))), "{ended:?}");
     assert!(store.path().join("methods").join(&started.id).join("result.json").exists());
-    assert_eq!(runner.list().len(), 1);
-    runner.finish();
+    assert_eq!(runner.list_methods().len(), 1);
+    runner.stop_and_wait();
 }
 
 #[test]
@@ -150,9 +150,9 @@ fn a_test_that_is_stopped_in_its_first_trial_leaves_nothing() {
     let mut options = bisection();
     options["trial_ns"] = json!(60_000_000_000_u64);
     let locations = [lab.location(0), lab.location(1)];
-    let started = runner.start_test(json!({"options": options, "plans": [plan(locations)]})).unwrap();
-    assert!(runner.stop("another").is_none());
-    runner.stop(&started.id).unwrap();
+    let started = runner.launch_test(json!({"options": options, "plans": [plan(locations)]})).unwrap();
+    assert!(runner.stop_method("another").is_none());
+    runner.stop_method(&started.id).unwrap();
     let ended = await_end(&runner, &started.id);
     assert_eq!((ended.state, ended.trials), (TestState::Stopped, 0), "{ended:?}");
     assert!(!store.path().join("methods").join(&started.id).exists());
@@ -162,8 +162,8 @@ fn a_test_that_is_stopped_in_its_first_trial_leaves_nothing() {
 fn a_test_that_panics_fails_and_says_why() {
     let options = read_options(bisection()).unwrap();
     let test = ServedTest::new(&MethodHead::new("nightly".to_owned(), options, TestSetup::default()));
-    carry_out(&test, || panic!("on purpose"));
-    let ended = test.progress().clone();
+    carry_out_guarded(&test, || panic!("on purpose"));
+    let ended = test.lock_progress().clone();
     assert_eq!(ended.state, TestState::Failed, "{ended:?}");
     assert!(ended.error.as_ref().is_some_and(|error| error.contains("on purpose")), "{ended:?}");
 }
@@ -175,7 +175,7 @@ fn a_trial_that_fails_fails_the_test_and_says_why() {
     let runner = runner(&store);
     let request = json!({"options": bisection(), "plans": [plan([lab.location(0), lab.location(1)])]});
     drop(lab);
-    match runner.start_test(request) {
+    match runner.launch_test(request) {
         // The interfaces are looked at already when the plan is read.
         Err(refusal) => assert!(!refusal.to_string().is_empty()),
         Ok(started) => {

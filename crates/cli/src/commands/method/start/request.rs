@@ -28,7 +28,7 @@ impl MethodRequest {
     }
 
     /// Size of the frames, if the method leaves it to the user and the user has named it.
-    pub(super) const fn size(&self) -> Option<SizeArg> {
+    pub(super) const fn frame_size(&self) -> Option<SizeArg> {
         match self {
             Self::Rfc2544(_) => None,
             Self::Mlrsearch(arguments) => arguments.frames.size,

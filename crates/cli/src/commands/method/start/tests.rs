@@ -53,20 +53,22 @@ fn request(line: &str) -> MethodRequest {
 fn most_on_a_wire(start: &MethodStart) -> (f64, f64) {
     let devices = [
         start.options.rehearse_most(),
-        start.options.typical_device().and_then(|it| start.options.rehearse(&it)),
+        start.options.typical_device().and_then(|it| start.options.rehearse_trials(&it)),
     ];
     let mut most = (0.0, 0.0);
     for order in devices.into_iter().flat_map(Result::unwrap) {
         let device = start.devices.get(usize::from(order.device)).unwrap_or(&start.devices[0]);
-        let plan = Plan::read(&device.traffic.document(&bench::shape(&order))).unwrap();
+        let plan =
+            Plan::from_text(&device.traffic.trial_document(&trial_runner::trial_shape(&order))).unwrap();
         let speeds = vec![Some(LINK); plan.ports.len()];
-        let bound = plan.bind(&speeds).unwrap();
+        let bound = plan.bind_to_links(&speeds).unwrap();
         for port in 0..bound.plan.ports.len() {
             // A load that follows another one comes later.
-            let first = bound.streams.iter().map(|stream| stream.timeline.due(0)).min().unwrap();
+            let first = bound.streams.iter().map(|stream| stream.timeline.due_time(0)).min().unwrap();
             let streams = bound.plan.streams.iter().zip(&bound.streams);
             let streams = streams.filter(|(stream, timed)| {
-                stream.tx == port && timed.timeline.due(0) < first + packetrig_units::Nanos::from_millis(100)
+                stream.tx == port
+                    && timed.timeline.due_time(0) < first + packetrig_units::Nanos::from_millis(100)
             });
             let rates = streams.map(|(stream, timed)| {
                 let rate = timed.timeline.rate;
@@ -107,7 +109,9 @@ fn limits_hold_in_every_method() {
         ];
         for (line, frames, bits) in limits {
             let most = most_on_a_wire(
-                &request(&line).start().unwrap_or_else(|error| panic!("{line}: {}", error.chain())),
+                &request(&line)
+                    .prepare_start()
+                    .unwrap_or_else(|error| panic!("{line}: {}", error.full_message())),
             );
             let holds = most.0 > 0.0 && most.0 <= frames * 1.002 + 1.0 && most.1 <= bits * 1.002 + 12_144.0;
             assert!(holds, "{line}: {most:?}");
@@ -136,14 +140,14 @@ fn a_load_above_the_limit_is_refused_where_the_user_wrote_it() {
         (format!("loss-share {tx} --rates 500pps,2kpps"), "--rates"),
         (with_plan("loss-share", "--rates 3kpps"), "--rates"),
     ] {
-        let error = request(&line).start().err().unwrap_or_else(|| panic!("{line}")).chain();
+        let error = request(&line).prepare_start().err().unwrap_or_else(|| panic!("{line}")).full_message();
         assert!(error.starts_with(&format!("{option} asks for ")), "{line}: {error}");
     }
 }
 
 #[test]
 fn a_plan_of_both_directions_passes_what_its_trials_must_pass() {
-    let start = request(&with_plan("rfc2544 --size 64,1518", "")).start().unwrap();
+    let start = request(&with_plan("rfc2544 --size 64,1518", "")).prepare_start().unwrap();
     check_loads(&start).unwrap();
     let MethodOptions::Rfc2544(options) = &start.options else { panic!("{:?}", start.options) };
     assert_eq!(options.line_bits_per_second, BitRate::new(2_000_000_000));
@@ -153,15 +157,16 @@ fn a_plan_of_both_directions_passes_what_its_trials_must_pass() {
 
 #[test]
 fn a_size_that_no_trial_can_send_is_refused_before_the_first_one() {
-    let start = request("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s --ipv6 --size 64,1518").start();
-    let error = start.err().unwrap().chain();
+    let start = request("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s --ipv6 --size 64,1518").prepare_start();
+    let error = start.err().unwrap().full_message();
     assert!(error.contains("cannot be run"), "{error}");
 }
 
 #[test]
 fn an_unknown_speed_is_asked_for_in_words_of_the_flags() {
     for method in ["rfc2544", "mlrsearch", "bisect"] {
-        let error = request(&format!("{method} --tx eth1 --rx eth2")).start().err().unwrap().chain();
+        let error =
+            request(&format!("{method} --tx eth1 --rx eth2")).prepare_start().err().unwrap().full_message();
         assert!(error.contains("name it with --link"), "{method}: {error}");
     }
 }
@@ -170,7 +175,8 @@ fn an_unknown_speed_is_asked_for_in_words_of_the_flags() {
 fn usual_sizes_have_room_for_headers_and_tag() {
     for (more, least) in [("", 64), ("--vlan 7", 66), ("--ipv6", 82), ("--ipv6 --vlan 7", 86)] {
         let line = format!("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s {more}");
-        let start = request(&line).start().unwrap_or_else(|error| panic!("{line}: {}", error.chain()));
+        let start =
+            request(&line).prepare_start().unwrap_or_else(|error| panic!("{line}: {}", error.full_message()));
         check_loads(&start).unwrap();
         let MethodOptions::Rfc2544(options) = &start.options else { panic!("{line}") };
         let sizes: Vec<u32> = options.frame_sizes_bytes.iter().map(|size| size.bytes()).collect();
@@ -181,7 +187,7 @@ fn usual_sizes_have_room_for_headers_and_tag() {
 #[test]
 fn comparisons_with_a_limit_have_the_pairs_that_it_needs() {
     let line = "compare --tx eth1 --rx eth2 --set-a true --set-b true --max-worse 5% --pairs";
-    let few = request(&format!("{line} 4")).start().unwrap().options.start();
+    let few = request(&format!("{line} 4")).prepare_start().unwrap().options.start_method();
     assert!(few.unwrap_err().to_string().contains("pairs must be at least 5"));
-    request(&format!("{line} 5")).start().unwrap().options.start().unwrap();
+    request(&format!("{line} 5")).prepare_start().unwrap().options.start_method().unwrap();
 }

@@ -1,6 +1,6 @@
 //! The accounts of the ledger in three columns, in the order of a frame's way.
 
-use super::super::facts::{RunFacts, known};
+use super::super::facts::{RunFacts, count_or_unmeasured};
 use super::{Theme, draw_line};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -24,18 +24,18 @@ const RECEIVER: [(&str, &str); 5] = [
     ("counted", "counted"),
 ];
 
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: Theme) {
-    let heading = Line::styled("Where frames went, and where they were lost", Theme::title());
+pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: Theme) {
+    let heading = Line::styled("Where frames went, and where they were lost", Theme::title_style());
     draw_line(frame, Rect { height: area.height.min(1), ..area }, heading);
     let width = (area.width.saturating_sub(2 * GAP) / 3).min(40);
-    let [sender, path, receiver] = run.losses.places();
+    let [sender, path, receiver] = run.losses.loss_places();
     for (index, (place, accounts)) in
         [(sender, &SENDER[..]), (path, &[][..]), (receiver, &RECEIVER[..])].into_iter().enumerate()
     {
         let mut lines = vec![place_line(place, width, theme)];
         for (account, name) in accounts {
             let count = run.ledger.get(*account).map(|count| count.0);
-            lines.push(pair(name, &known(count), width, Style::new()));
+            lines.push(name_and_count(name, &count_or_unmeasured(count), width, Style::new()));
         }
         let x = area.x + u16::try_from(index).unwrap_or(0) * (width + GAP);
         let height = area.height.saturating_sub(1);
@@ -44,11 +44,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, theme: The
 }
 
 fn place_line((place, lost): (&'static str, Option<u64>), width: u16, theme: Theme) -> Line<'static> {
-    pair(place, &known(lost), width, loss_style(lost, theme))
+    name_and_count(place, &count_or_unmeasured(lost), width, loss_style(lost, theme))
 }
 
 /// A name on the left and a count on the right.
-fn pair(name: &str, count: &str, width: u16, style: Style) -> Line<'static> {
+fn name_and_count(name: &str, count: &str, width: u16, style: Style) -> Line<'static> {
     let gap = usize::from(width).saturating_sub(name.len() + count.len());
     Line::from(vec![Span::raw(format!("{name}{}", " ".repeat(gap))), Span::styled(count.to_owned(), style)])
 }
@@ -57,6 +57,6 @@ fn pair(name: &str, count: &str, width: u16, style: Style) -> Line<'static> {
 pub(super) fn loss_style(lost: Option<u64>, theme: Theme) -> Style {
     match lost {
         None | Some(0) => Style::new(),
-        Some(_) => theme.bad(),
+        Some(_) => theme.bad_style(),
     }
 }

@@ -1,6 +1,8 @@
 //! The tables of streams and ports. If they are too wide, columns are left out by their rank, the highest first.
 
-use super::super::facts::{PortFacts, RunFacts, StreamRow, bit_rate, latency, printable, rate};
+use super::super::facts::{
+    PortFacts, RunFacts, StreamRow, bit_rate_text, latency_text, make_printable, rate_text,
+};
 use super::super::state::{Pane, WatchState};
 use super::{ScreenRows, Theme, draw_line};
 use crate::numbers;
@@ -24,39 +26,41 @@ struct TableColumn<T> {
 }
 
 const STREAM_COLUMNS: [TableColumn<StreamRow>; 13] = [
-    column("Stream", "name", 12, 0, |row, _| printable(&row.name)),
-    column("State", "state", 8, 1, |row, _| state_word(&row.state)),
-    column("Sent", "frames_tx", 11, 3, |row, width| fitting_count(Some(row.frames_tx), width)),
-    column("Received", "frames_rx", 11, 2, |row, width| fitting_count(row.frames_rx, width)),
-    column("Lost", "lost", 10, 1, |row, width| fitting_count(row.lost, width)),
-    column("Loss", "loss_percent", 9, 5, |row, _| percent(row.loss_percent)),
-    column("Frames/s", "frames_tx_rate", 9, 2, |row, _| rate(row.frames_tx_rate, "")),
-    column("Rec. f/s", "frames_rx_rate", 9, 4, |row, _| rate(row.frames_rx_rate, "")),
-    column("L2 rate", "bytes_tx_rate", 12, 6, |row, _| bit_rate(row.bytes_tx_rate)),
-    column("Latency", "latency_mean_ns", 9, 3, |row, _| latency(row.latency_mean_ns)),
-    column("Max.", "latency_max_ns", 9, 6, |row, _| latency(row.latency_max_ns)),
-    column("In flight?", "in_flight_or_lost", 10, 6, |row, width| {
+    make_column("Stream", "name", 12, 0, |row, _| make_printable(&row.name)),
+    make_column("State", "state", 8, 1, |row, _| state_word(&row.state)),
+    make_column("Sent", "frames_tx", 11, 3, |row, width| fitting_count(Some(row.frames_tx), width)),
+    make_column("Received", "frames_rx", 11, 2, |row, width| fitting_count(row.frames_rx, width)),
+    make_column("Lost", "lost", 10, 1, |row, width| fitting_count(row.lost, width)),
+    make_column("Loss", "loss_percent", 9, 5, |row, _| percent_text(row.loss_percent)),
+    make_column("Frames/s", "frames_tx_rate", 9, 2, |row, _| rate_text(row.frames_tx_rate, "")),
+    make_column("Rec. f/s", "frames_rx_rate", 9, 4, |row, _| rate_text(row.frames_rx_rate, "")),
+    make_column("L2 rate", "bytes_tx_rate", 12, 6, |row, _| bit_rate_text(row.bytes_tx_rate)),
+    make_column("Latency", "latency_mean_ns", 9, 3, |row, _| latency_text(row.latency_mean_ns)),
+    make_column("Max.", "latency_max_ns", 9, 6, |row, _| latency_text(row.latency_max_ns)),
+    make_column("In flight?", "in_flight_or_lost", 10, 6, |row, width| {
         fitting_count(row.in_flight_or_lost, width)
     }),
-    column("Ports", "port_tx", 20, 7, |row, _| printable(&row.ports)),
+    make_column("Ports", "port_tx", 20, 7, |row, _| make_printable(&row.ports)),
 ];
 
 const PORT_COLUMNS: [TableColumn<PortFacts>; 10] = [
-    column("Port", "", 10, 0, |row, _| printable(&row.name)),
-    column("Link", "", 4, 1, |row, _| link_word(row.link_up)),
-    column("Sent", "", 11, 2, |row, width| fitting_count(Some(row.frames_tx.0), width)),
-    column("Received", "", 11, 2, |row, width| fitting_count(Some(row.frames_rx.0), width)),
-    column("Dropped", "", 8, 1, |row, width| fitting_count(row.dropped(), width)),
-    column("Sent f/s", "", 9, 3, |row, _| rate(row.frames_tx_rate, "")),
-    column("Rec. f/s", "", 9, 3, |row, _| rate(row.frames_rx_rate, "")),
-    column("Back end", "", 9, 5, |row, _| row.back_end.as_deref().map_or_else(dash, printable)),
-    column("Speed", "", 11, 6, |row, _| {
-        row.speed_bits_per_second.map_or_else(dash, |bits| rate(Some(bits as f64), "bit/s"))
+    make_column("Port", "", 10, 0, |row, _| make_printable(&row.name)),
+    make_column("Link", "", 4, 1, |row, _| link_word(row.link_up)),
+    make_column("Sent", "", 11, 2, |row, width| fitting_count(Some(row.frames_tx.0), width)),
+    make_column("Received", "", 11, 2, |row, width| fitting_count(Some(row.frames_rx.0), width)),
+    make_column("Dropped", "", 8, 1, |row, width| fitting_count(row.dropped_frames(), width)),
+    make_column("Sent f/s", "", 9, 3, |row, _| rate_text(row.frames_tx_rate, "")),
+    make_column("Rec. f/s", "", 9, 3, |row, _| rate_text(row.frames_rx_rate, "")),
+    make_column("Back end", "", 9, 5, |row, _| {
+        row.back_end.as_deref().map_or_else(dash_text, make_printable)
     }),
-    column("Location", "", 20, 7, |row, _| printable(&row.location)),
+    make_column("Speed", "", 11, 6, |row, _| {
+        row.speed_bits_per_second.map_or_else(dash_text, |bits| rate_text(Some(bits as f64), "bit/s"))
+    }),
+    make_column("Location", "", 20, 7, |row, _| make_printable(&row.location)),
 ];
 
-const fn column<T>(
+const fn make_column<T>(
     title: &'static str,
     sort: &'static str,
     width: u16,
@@ -66,14 +70,14 @@ const fn column<T>(
     TableColumn { title, sort, width, rank, text }
 }
 
-fn dash() -> String {
+fn dash_text() -> String {
     "–".to_owned()
 }
 
 fn state_word(state: &str) -> String {
     match state {
         "started" => "sends".to_owned(),
-        other => printable(other),
+        other => make_printable(other),
     }
 }
 
@@ -81,17 +85,17 @@ fn link_word(is_up: Option<bool>) -> String {
     is_up.map_or("?", |is_up| if is_up { "up" } else { "DOWN" }).to_owned()
 }
 
-fn percent(value: Option<f64>) -> String {
-    value.map_or_else(dash, |value| {
+fn percent_text(value: Option<f64>) -> String {
+    value.map_or_else(dash_text, |value| {
         if value > 0.0 && value < 0.01 { "< 0.01 %".to_owned() } else { format!("{value:.2} %") }
     })
 }
 
 /// Formats a count with all digits if they fit, otherwise its magnitude.
 fn fitting_count(count: Option<u64>, width: usize) -> String {
-    let Some(count) = count else { return dash() };
-    let exact = numbers::count(count);
-    if exact.len() <= width { exact } else { rate(Some(count as f64), "") }
+    let Some(count) = count else { return dash_text() };
+    let exact = numbers::format_count(count);
+    if exact.len() <= width { exact } else { rate_text(Some(count as f64), "") }
 }
 
 pub(super) fn draw_streams(
@@ -102,22 +106,26 @@ pub(super) fn draw_streams(
     theme: Theme,
 ) {
     let streams = &run.streams;
-    let filter =
-        if state.filter.is_empty() { String::new() } else { format!(" with `{}`", printable(&state.filter)) };
+    let filter = if state.filter.is_empty() {
+        String::new()
+    } else {
+        format!(" with `{}`", make_printable(&state.filter))
+    };
     let order = format!("by {}{}", state.sort_name(), if state.is_reversed { ", reversed" } else { "" });
-    let target = if state.may_control { format!("; keys act on {}", state.target()) } else { String::new() };
+    let target =
+        if state.may_control { format!("; keys act on {}", state.target_text()) } else { String::new() };
     let heading = format!("{} of {} streams{filter}, {order}{target}", streams.matching, streams.total);
     let mut rows = ScreenRows { left: area };
-    draw_line(frame, rows.take(1), Line::styled(heading, Theme::title()));
+    draw_line(frame, rows.take_rows(1), Line::styled(heading, Theme::title_style()));
     let page = usize::from(rows.left.height.saturating_sub(1));
-    let first = first_row(state.selected(), page, streams.matching);
+    let first = first_row(state.selected_place(), page, streams.matching);
     let places = first..(first + page).min(streams.matching);
     let shown: Vec<(StreamRow, Style)> = places
         .map(|place| {
             let missing = StreamRow { name: "…".to_owned(), ..StreamRow::default() };
-            let style = if place == state.selected() { Theme::selected() } else { Style::new() };
+            let style = if place == state.selected_place() { Theme::selected_style() } else { Style::new() };
             // The server has been asked for missing rows and will send them.
-            (streams.row(place).unwrap_or(missing), style)
+            (streams.row_at(place).unwrap_or(missing), style)
         })
         .collect();
     draw_table(frame, rows.left, &STREAM_COLUMNS, &shown, state.sort_column(), theme);
@@ -131,7 +139,11 @@ pub(super) fn draw_ports(
     theme: Theme,
 ) {
     let mut rows = ScreenRows { left: area };
-    draw_line(frame, rows.take(1), Line::styled(format!("{} ports", run.ports.len()), Theme::title()));
+    draw_line(
+        frame,
+        rows.take_rows(1),
+        Line::styled(format!("{} ports", run.ports.len()), Theme::title_style()),
+    );
     let first = if state.pane == Pane::Ports { state.first_port } else { 0 };
     let page = usize::from(rows.left.height.saturating_sub(1));
     let shown: Vec<(PortFacts, Style)> =
@@ -180,7 +192,7 @@ fn draw_table<T>(
         if index == 0 { Constraint::Min(column.width) } else { Constraint::Length(column.width) }
     });
     let table =
-        Table::new(lines, widths).header(Row::new(titles).style(theme.faint())).column_spacing(SPACING);
+        Table::new(lines, widths).header(Row::new(titles).style(theme.faint_style())).column_spacing(SPACING);
     frame.render_widget(table, area);
 }
 

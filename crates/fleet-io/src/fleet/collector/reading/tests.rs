@@ -42,12 +42,12 @@ impl ResultInlet for WatchedIncoming {
         self.inside.waiting_runs()
     }
 
-    fn collect(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
-        self.inside.collect(within)
+    fn receive_segment(&mut self, within: Nanos) -> Option<SegmentDelivery<SegmentId>> {
+        self.inside.receive_segment(within)
     }
 
-    fn confirm(&mut self, token: SegmentId) -> Result<(), fabric::Error> {
-        self.inside.confirm(token)
+    fn confirm_segment(&mut self, token: SegmentId) -> Result<(), fabric::Error> {
+        self.inside.confirm_segment(token)
     }
 
     fn is_nearly_full(&self) -> bool {
@@ -65,11 +65,11 @@ impl ResultInlet for WatchedIncoming {
 struct Known(BTreeSet<RunId>);
 
 impl ResultStore for Known {
-    fn store(&mut self, _: &[ReceivedSegment]) -> StoredBatch {
+    fn store_segments(&mut self, _: &[ReceivedSegment]) -> StoredBatch {
         StoredBatch::default()
     }
 
-    fn knows(&self, run: &RunId) -> bool {
+    fn knows_run(&self, run: &RunId) -> bool {
         self.0.contains(run)
     }
 }
@@ -95,24 +95,24 @@ impl Bench {
     fn new() -> Self {
         let fabric = LocalFabric::default();
         let incoming = WatchedIncoming {
-            inside: fabric.incoming("me").unwrap(),
+            inside: fabric.open_inlet("me").unwrap(),
             asked: Arc::default(),
             broken: None,
             is_nearly_full: false,
         };
         let watch = TermWatch::new(TermTimes::default());
         let others =
-            OtherRuns { records: fabric.records().unwrap(), watch, presences: None, reads_all: false };
+            OtherRuns { records: fabric.open_records().unwrap(), watch, presences: None, reads_all: false };
         let reading = RunReading::new(incoming, others, Arc::default());
         Self { fabric, reading, wanted_runs: unbounded(), store: Known::default() }
     }
 
     /// Makes a segment of each of these runs wait.
     fn append<'a>(&self, runs: impl IntoIterator<Item = &'a RunId>) {
-        let mut outgoing = self.fabric.outgoing(&NodeName("a".into())).unwrap();
+        let mut outgoing = self.fabric.open_outlet(&NodeName("a".into())).unwrap();
         for run in runs {
             let id = SegmentId { run: run.clone(), attempt: 1, node: NodeName("a".into()), number: 0 };
-            outgoing.append(&id, b"x").unwrap();
+            outgoing.append_segment(&id, b"x").unwrap();
         }
     }
 
@@ -123,11 +123,11 @@ impl Bench {
         });
         let value = serde_json::to_vec(&record).unwrap();
         serde_json::from_slice::<RunRecord>(&value).unwrap();
-        self.fabric.records().unwrap().create(&RunRecord::key(run), &value).unwrap();
+        self.fabric.open_records().unwrap().create_record(&RunRecord::record_key(run), &value).unwrap();
     }
 
     fn turn(&mut self) {
-        self.reading.follow(&self.wanted_runs.1, &self.store);
+        self.reading.follow_wanted(&self.wanted_runs.1, &self.store);
     }
 
     /// A turn in which it looks what waits, and one in which it does not for each place of a late run.
@@ -142,8 +142,8 @@ impl Bench {
     fn take(&mut self) -> BTreeSet<RunId> {
         let incoming = &mut self.reading.incoming;
         let mut taken = BTreeSet::new();
-        while let Some(delivery) = incoming.collect(Nanos::ZERO) {
-            incoming.confirm(delivery.token).unwrap();
+        while let Some(delivery) = incoming.receive_segment(Nanos::ZERO) {
+            incoming.confirm_segment(delivery.token).unwrap();
             taken.insert(delivery.id.run);
         }
         taken
@@ -232,8 +232,8 @@ fn what_a_controller_at_work_reads_is_left_to_it() {
     let mut bench = Bench::new();
     let record = TermRecord { holder: identity("other"), since_wall_ns: 0, is_over: false };
     let value = serde_json::to_vec(&record).unwrap();
-    bench.fabric.records().unwrap().create(&TermRecord::key("other"), &value).unwrap();
-    let mut other = bench.fabric.incoming("other").unwrap();
+    bench.fabric.open_records().unwrap().create_record(&TermRecord::record_key("other"), &value).unwrap();
+    let mut other = bench.fabric.open_inlet("other").unwrap();
     for (name, reader) in [("theirs", Some(&mut other)), ("mine", None)] {
         bench.store.0.insert(run(name));
         bench.append(&[run(name)]);

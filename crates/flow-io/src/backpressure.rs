@@ -46,7 +46,7 @@ impl OutputReach {
 }
 
 #[derive(Debug)]
-struct PatienceState {
+struct BackpressureState {
     is_begun: AtomicBool,
     /// True if the packets are those of files, which can wait.
     is_of_files: AtomicBool,
@@ -58,11 +58,11 @@ struct PatienceState {
 
 /// The policy that decides whether workers wait for room. Clones share one state.
 #[derive(Clone, Debug)]
-pub struct SharedPatience(Arc<PatienceState>);
+pub struct BackpressurePolicy(Arc<BackpressureState>);
 
 /// Marks a source as open until this is dropped.
 #[derive(Debug)]
-pub(crate) struct OpenSource(Arc<PatienceState>);
+pub(crate) struct OpenSource(Arc<BackpressureState>);
 
 impl Drop for OpenSource {
     fn drop(&mut self) {
@@ -70,15 +70,15 @@ impl Drop for OpenSource {
     }
 }
 
-impl Default for SharedPatience {
+impl Default for BackpressurePolicy {
     fn default() -> Self {
         Self::with_stalls([u64::MAX, CONNECTED_STALL.as_u64(), UNREACHABLE_STALL.as_u64()])
     }
 }
 
-impl SharedPatience {
+impl BackpressurePolicy {
     pub(crate) fn with_stalls(stall_ns: [u64; 3]) -> Self {
-        Self(Arc::new(PatienceState {
+        Self(Arc::new(BackpressureState {
             is_begun: AtomicBool::new(false),
             is_of_files: AtomicBool::new(false),
             open_sources: AtomicUsize::new(0),
@@ -87,18 +87,18 @@ impl SharedPatience {
     }
 
     /// Makes workers wait from now on when a queue is full.
-    pub fn begin(&self) {
+    pub fn begin_waiting(&self) {
         self.0.is_begun.store(true, Ordering::Release);
     }
 
     /// Makes workers wait from now on, for packets of files. The outputs of files are waited for at the end, too.
-    pub fn begin_for_files(&self) {
+    pub fn begin_waiting_for_files(&self) {
         self.0.is_of_files.store(true, Ordering::Release);
-        self.begin();
+        self.begin_waiting();
     }
 
     /// Shortens all waits, because the user has asked for the end.
-    pub fn hurry(&self) {
+    pub fn shorten_waits(&self) {
         for stall_ns in &self.0.stall_ns {
             // The minimum: haste must not lengthen a limit that is shorter already.
             stall_ns.fetch_min(HURRIED_STALL.as_u64(), Ordering::AcqRel);
@@ -141,12 +141,12 @@ impl SharedPatience {
             }
             std::thread::sleep(LOOK);
         }
-        self.begin();
+        self.begin_waiting();
     }
 
     /// Puts a value into a queue whose receiver never stalls for long. Waits for room if waiting has begun; returns the value
     /// if there was none.
-    pub(crate) fn give<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
+    pub(crate) fn send_or_wait<T>(&self, queue: &Sender<T>, mut value: T) -> Result<(), T> {
         while self.is_begun() {
             // No time limit: the dispatcher at the other end gives up stalled targets itself, and then takes again.
             match queue.send_timeout(value, LOOK) {
@@ -209,7 +209,7 @@ impl OutputProgress {
         self.0.moved_ns.load(Ordering::Acquire)
     }
 
-    pub(crate) fn give_up(&self) {
+    pub(crate) fn mark_given_up(&self) {
         self.0.is_given_up.store(true, Ordering::Release);
     }
 
@@ -240,42 +240,42 @@ impl OutputProgress {
 #[derive(Debug)]
 pub struct OutputQueue<T> {
     queue: Sender<T>,
-    patience: SharedPatience,
+    backpressure: BackpressurePolicy,
     progress: OutputProgress,
 }
 
 impl<T> Clone for OutputQueue<T> {
     fn clone(&self) -> Self {
-        let Self { queue, patience, progress } = self;
-        Self { queue: queue.clone(), patience: patience.clone(), progress: progress.clone() }
+        let Self { queue, backpressure: patience, progress } = self;
+        Self { queue: queue.clone(), backpressure: patience.clone(), progress: progress.clone() }
     }
 }
 
 impl<T> OutputQueue<T> {
     /// A queue to an output on this machine that receives from `queue`.
-    pub fn new(queue: Sender<T>, patience: &SharedPatience) -> Self {
+    pub fn new(queue: Sender<T>, patience: &BackpressurePolicy) -> Self {
         Self::with_progress(queue, patience, OutputProgress::new(OutputReach::Local))
     }
 
     /// A queue to an output that notes its progress itself.
     pub(crate) fn with_progress(
         queue: Sender<T>,
-        patience: &SharedPatience,
+        backpressure: &BackpressurePolicy,
         progress: OutputProgress,
     ) -> Self {
-        Self { queue, patience: patience.clone(), progress }
+        Self { queue, backpressure: backpressure.clone(), progress }
     }
 
     fn is_waited_for(&self) -> bool {
-        self.patience.is_begun() && !self.progress.is_given_up()
+        self.backpressure.is_begun() && !self.progress.is_given_up()
     }
 
     /// Gives the output up if it has taken nothing for too long while a worker waited.
     fn give_up_if_stalled(&self, waiting_since_ns: u64) {
         // Time counts only from when this thread began to wait: an idle queue had nothing to take before.
         let moved_ns = self.progress.moved_ns().max(waiting_since_ns);
-        if self.patience.is_stalled(self.progress.reach(), moved_ns) {
-            self.progress.give_up();
+        if self.backpressure.is_stalled(self.progress.reach(), moved_ns) {
+            self.progress.mark_given_up();
         }
     }
 
@@ -285,7 +285,7 @@ impl<T> OutputQueue<T> {
     }
 
     /// Puts a value into the queue. Waits for room if waiting has begun; returns the value if there was none.
-    pub(crate) fn give(&self, mut value: T) -> Result<(), T> {
+    pub(crate) fn send_or_wait(&self, mut value: T) -> Result<(), T> {
         let since_ns = clock::monotonic_ns();
         while self.is_waited_for() {
             // Returns regularly, so that a stalled output is noticed.
@@ -297,17 +297,17 @@ impl<T> OutputQueue<T> {
                 }
                 Err(SendTimeoutError::Timeout(back)) => value = back,
                 Err(SendTimeoutError::Disconnected(back)) => {
-                    self.progress.give_up();
+                    self.progress.mark_given_up();
                     return Err(back);
                 }
             }
             self.give_up_if_stalled(since_ns);
         }
-        self.try_give(value)
+        self.try_send(value)
     }
 
     /// Puts a value into the queue without waiting.
-    pub(crate) fn try_give(&self, value: T) -> Result<(), T> {
+    pub(crate) fn try_send(&self, value: T) -> Result<(), T> {
         self.queue.try_send(value).map_err(TrySendError::into_inner)
     }
 
@@ -336,9 +336,9 @@ mod tests {
 
     const SHORT: Nanos = Nanos::from_secs(1);
 
-    fn begun() -> SharedPatience {
-        let patience = SharedPatience::with_stalls([SHORT.as_u64(); 3]);
-        patience.begin();
+    fn begun() -> BackpressurePolicy {
+        let patience = BackpressurePolicy::with_stalls([SHORT.as_u64(); 3]);
+        patience.begin_waiting();
         patience
     }
 
@@ -348,14 +348,14 @@ mod tests {
         let (first, second) = (bounded(1), bounded(1));
         let outputs = [first.0, second.0].map(|queue| OutputQueue::new(queue, &patience));
         for output in &outputs {
-            output.give(0).unwrap();
+            output.send_or_wait(0).unwrap();
         }
         (outputs, [first.1, second.1])
     }
 
     #[test]
     fn it_begins_when_the_last_source_has_ended() {
-        let patience = SharedPatience::default();
+        let patience = BackpressurePolicy::default();
         let [first, last] = [patience.add_source(), patience.add_source()];
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| patience.end_source(first));
@@ -368,13 +368,13 @@ mod tests {
 
     #[test]
     fn without_patience_a_full_queue_gives_back_at_once_and_patience_can_still_begin() {
-        let patience = SharedPatience::default();
+        let patience = BackpressurePolicy::default();
         let (queue, taken) = bounded(1);
         let output = OutputQueue::new(queue, &patience);
-        assert_eq!((output.give(1), output.give(2)), (Ok(()), Err(2)));
-        patience.begin();
+        assert_eq!((output.send_or_wait(1), output.send_or_wait(2)), (Ok(()), Err(2)));
+        patience.begin_waiting();
         std::thread::scope(|scope| {
-            let giving = scope.spawn(|| output.give(3));
+            let giving = scope.spawn(|| output.send_or_wait(3));
             assert_eq!((taken.recv(), taken.recv()), (Ok(1), Ok(3)));
             assert_eq!(giving.join().unwrap(), Ok(()));
         });
@@ -390,7 +390,7 @@ mod tests {
             let givers: Vec<_> = (0..8)
                 .map(|_| {
                     let output = output.clone();
-                    scope.spawn(move || (0..4).filter(|n| output.give(*n).is_ok()).count())
+                    scope.spawn(move || (0..4).filter(|n| output.send_or_wait(*n).is_ok()).count())
                 })
                 .collect();
             drop(output);
@@ -408,14 +408,14 @@ mod tests {
             let taking = scope.spawn(|| taken.iter().take(5).count());
             for number in 1..5 {
                 OutputQueue::await_room(&queues);
-                assert_eq!(queues[0].try_give(number), Err(number));
-                queues[1].try_give(number).unwrap();
+                assert_eq!(queues[0].try_send(number), Err(number));
+                queues[1].try_send(number).unwrap();
             }
             assert_eq!(taking.join().unwrap(), 5);
         });
-        queues[1].give(5).unwrap();
+        queues[1].send_or_wait(5).unwrap();
         assert_eq!(queues.each_ref().map(OutputQueue::is_waited_for), [false, true]);
-        assert_eq!(queues[0].give(5), Err(5));
+        assert_eq!(queues[0].send_or_wait(5), Err(5));
     }
 
     #[test]
@@ -434,12 +434,12 @@ mod tests {
     #[test]
     fn each_kind_of_output_has_its_own_limit_and_the_cause_says_which_it_was() {
         let [forever, _, short] = [u64::MAX, u64::MAX, 1];
-        let patience = SharedPatience::with_stalls([forever, forever, short]);
-        patience.begin();
+        let patience = BackpressurePolicy::with_stalls([forever, forever, short]);
+        patience.begin_waiting();
         let full = |reach| {
             let (queue, taken) = bounded(1);
             let output = OutputQueue::with_progress(queue, &patience, OutputProgress::new(reach));
-            output.give(0).unwrap();
+            output.send_or_wait(0).unwrap();
             output.give_up_if_stalled(0);
             (output, taken)
         };
@@ -460,28 +460,28 @@ mod tests {
     #[test]
     fn a_connected_collector_may_take_as_long_at_the_end_of_a_file_as_before() {
         let usual = Nanos::from_secs(3);
-        let patience = SharedPatience::default();
+        let patience = BackpressurePolicy::default();
         let wait_ns = |reach| patience.last_wait_ns(reach, usual);
         assert_eq!(wait_ns(OutputReach::Connected), usual.as_u64());
-        patience.begin_for_files();
+        patience.begin_waiting_for_files();
         assert_eq!(wait_ns(OutputReach::Connected), CONNECTED_STALL.as_u64());
         assert_eq!(wait_ns(OutputReach::Unreachable), usual.as_u64());
-        patience.hurry();
+        patience.shorten_waits();
         assert_eq!(wait_ns(OutputReach::Connected), HURRIED_STALL.as_u64());
     }
 
     #[test]
     fn haste_shortens_the_wait_and_never_makes_it_longer() {
-        let patience = SharedPatience::default();
+        let patience = BackpressurePolicy::default();
         let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
         let is_stalled = |moved_ns| OutputReach::ALL.map(|reach| patience.is_stalled(reach, moved_ns));
         assert_eq!(is_stalled(0), [false, true, true]);
         assert_eq!(is_stalled(ago(UNREACHABLE_STALL)), [false, false, true]);
         assert_eq!(is_stalled(ago(HURRIED_STALL)), [false; 3]);
-        patience.hurry();
+        patience.shorten_waits();
         assert_eq!(is_stalled(ago(HURRIED_STALL)), [true; 3]);
         let short = begun();
-        short.hurry();
+        short.shorten_waits();
         assert!(short.is_stalled(OutputReach::Local, ago(SHORT)));
     }
 }

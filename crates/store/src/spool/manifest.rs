@@ -1,6 +1,6 @@
 //! Counters and checksums of a journal, which become its manifest.
 
-use super::segment::{SegmentHash, SegmentKind, hex, link, unhex};
+use super::segment::{SegmentHash, SegmentKind, hex, next_link, unhex};
 use serde::{Deserialize, Serialize};
 
 /// Counts of the segments so far, and the chain of their checksums. `Lost` ones count, too, because each has a number.
@@ -23,7 +23,7 @@ pub struct SegmentCounts {
 
 impl SegmentCounts {
     /// Counts a segment by its kind; an End does not count.
-    pub fn add(&mut self, kind: SegmentKind) {
+    pub fn count_segment(&mut self, kind: SegmentKind) {
         let of_kind = match kind {
             SegmentKind::Interval => &mut self.interval,
             SegmentKind::Result => &mut self.result,
@@ -37,11 +37,11 @@ impl SegmentCounts {
 }
 
 impl SegmentTally {
-    pub(crate) fn add(&mut self, kind: SegmentKind, hash: &SegmentHash) {
-        self.counts.add(kind);
+    pub(crate) fn add_segment(&mut self, kind: SegmentKind, hash: &SegmentHash) {
+        self.counts.count_segment(kind);
         // The End has the chain in its content, so it cannot be part of it.
         if kind != SegmentKind::End {
-            self.chain = link(&self.chain, hash);
+            self.chain = next_link(&self.chain, hash);
         }
     }
 }
@@ -79,7 +79,7 @@ impl ReleasedSegments {
         Self { below, counts: tally.counts, chain: hex(&tally.chain), over }
     }
 
-    pub(super) fn tally(&self) -> SegmentTally {
+    pub(super) fn to_tally(&self) -> SegmentTally {
         // An unreadable chain becomes zeros: the controller then sees that it differs from its own.
         SegmentTally { counts: self.counts, chain: unhex(&self.chain).unwrap_or_default() }
     }

@@ -6,13 +6,13 @@
 use crate::capture::numbers::TapNumbers;
 use std::path::PathBuf;
 
-pub trait FileShelf: Send {
+pub trait RecordedFileKeeper: Send {
     /// Records a complete file.
-    fn ended(&mut self, part: FilePart);
+    fn on_file_complete(&mut self, part: FilePart);
     /// Decides how recording continues on a full disk.
-    fn full(&mut self) -> FullDiskPolicy;
+    fn on_disk_full(&mut self) -> FullDiskPolicy;
     /// Checks the stored files. Called now and then.
-    fn look(&mut self);
+    fn check_files(&mut self);
 }
 
 /// Reaction to a full disk.

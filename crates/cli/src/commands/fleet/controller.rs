@@ -4,13 +4,13 @@ use crate::commands::kept::RunRemarks;
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
-use crate::output::warn;
+use crate::output::print_warning;
 use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::message::ClockKey;
 use packetrig_fleet::outcome::NodeFault;
 use packetrig_fleet::term::{Identity, TermTimes};
 use packetrig_fleet_io::fleet::{
-    ChargedFleet, ControllerCharge, ControllerPresence, FleetGround, PresenceDirectory, RunShelf,
+    ControlledFleet, ControllerConfig, ControllerPresence, FleetExecutor, PresenceDirectory, RunResultStore,
 };
 use packetrig_fleet_io::served::{FleetRuns, ServedTerms};
 use packetrig_nats::NatsFabric;
@@ -30,12 +30,12 @@ pub(crate) enum LateResults {
 }
 
 /// Becomes a controller of the fleet, which stores results through its own connection `catalogue`.
-pub(crate) fn take(
+pub(crate) fn take_fleet(
     place: &FleetPlace,
     catalogue: RunCatalogue,
     policies: RunPolicies,
     late: LateResults,
-) -> Result<ChargedFleet<NatsFabric>, Error> {
+) -> Result<ControlledFleet<NatsFabric>, Error> {
     request_precedence();
     take_over(place, catalogue, policies, late)
 }
@@ -52,12 +52,12 @@ fn take_over(
     catalogue: RunCatalogue,
     policies: RunPolicies,
     late: LateResults,
-) -> Result<ChargedFleet<NatsFabric>, Error> {
-    let shelf = RunShelf::new(catalogue);
+) -> Result<ControlledFleet<NatsFabric>, Error> {
+    let store = RunResultStore::new(catalogue);
     // A fleet that is served for months outlives the certificate of its controller.
-    place.keep_certificate_valid(place.fabric()?)?;
-    let fleet = open(place, &shelf, policies, late)?;
-    Ok(ChargedFleet { fleet, shelf, operator: Arc::new(RunRemarks::on_fleet(place)) })
+    place.keep_certificate_valid(place.controller_fabric()?)?;
+    let fleet = open_controller(place, &store, policies, late)?;
+    Ok(ControlledFleet { fleet, store: store, operator: Arc::new(RunRemarks::on_fleet(place)) })
 }
 
 /// Becomes a controller that leads the nodes of a configuration as long as the configuration is set.
@@ -66,49 +66,49 @@ pub(crate) fn served_runs(
     catalogue: RunCatalogue,
     terms: ServedTerms,
 ) -> Result<FleetRuns<NatsFabric>, Error> {
-    let charged = take_over(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
+    let controlled = take_over(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
     let place = place.clone();
-    let shelf = charged.shelf.clone();
+    let store = controlled.store.clone();
     let reopen = move || {
-        let opened = open(&place, &shelf, RunPolicies::default(), LateResults::OfKnownRuns);
-        opened.map_err(|error| NodeFault { blame: Blame::World, text: error.chain() })
+        let opened = open_controller(&place, &store, RunPolicies::default(), LateResults::OfKnownRuns);
+        opened.map_err(|error| NodeFault { blame: Blame::World, text: error.full_message() })
     };
-    Ok(FleetRuns::new(charged, Box::new(reopen), terms))
+    Ok(FleetRuns::new(controlled, Box::new(reopen), terms))
 }
 
-fn open(
+fn open_controller(
     place: &FleetPlace,
-    shelf: &RunShelf,
+    shelf: &RunResultStore,
     policies: RunPolicies,
     late: LateResults,
-) -> Result<FleetGround<NatsFabric>, Error> {
+) -> Result<FleetExecutor<NatsFabric>, Error> {
     let noting = shelf.clone();
     let mut identity = own_identity();
     let presence = show_presence(place, &identity.controller);
     if let Some(presence) = &presence {
         presence.place().clone_into(&mut identity.place);
     }
-    let charge = ControllerCharge {
+    let config = ControllerConfig {
         identity,
         presence,
         times: TermTimes::default(),
-        clock: state::identity()?,
-        key: ClockKey(key()),
-        shelf: Box::new(shelf.clone()),
-        note: Box::new(move |record| noting.note(record).map_err(|error| error.to_string())),
+        clock: state::clock_identity()?,
+        key: ClockKey(random_key()),
+        store: Box::new(shelf.clone()),
+        note: Box::new(move |record| noting.note_record(record).map_err(|error| error.to_string())),
         policies,
-        roster: place.roster()?,
+        roster: place.read_roster()?,
         reads_all_runs: late == LateResults::OfAllRuns,
     };
-    Ok(shelf.open_fleet(&place.fabric()?, charge)?)
+    Ok(shelf.open_fleet(&place.controller_fabric()?, config)?)
 }
 
 /// Shows other controllers of this machine that this one is alive. If that fails, they have to watch its record.
 fn show_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPresence> {
-    let directory = PresenceDirectory::open(&place.directory().join("controllers"));
-    let presence = directory.and_then(|directory| directory.enter(controller));
+    let directory = PresenceDirectory::open_directory(&place.directory().join("controllers"));
+    let presence = directory.and_then(|directory| directory.announce_controller(controller));
     if let Err(error) = &presence {
-        warn(
+        print_warning(
             "fleet",
             format_args!(
                 "{error}: if this command is killed, others of this machine wait up to 15 s for its nodes"
@@ -120,18 +120,18 @@ fn show_presence(place: &FleetPlace, controller: &str) -> Option<ControllerPrese
 
 fn own_identity() -> Identity {
     Identity {
-        controller: format!("{:016x}", identity::entropy()),
+        controller: format!("{:016x}", identity::random_number()),
         user: identity::user_name(),
         host: kernel::host_name(),
         place: String::new(),
-        pid: process::own(),
+        pid: process::own_id(),
     }
 }
 
-fn key() -> [u8; 32] {
+fn random_key() -> [u8; 32] {
     let mut key = [0; 32];
     for piece in key.chunks_exact_mut(8) {
-        piece.copy_from_slice(&identity::entropy().to_le_bytes());
+        piece.copy_from_slice(&identity::random_number().to_le_bytes());
     }
     key
 }

@@ -1,6 +1,6 @@
 //! Counts of a port: samples while it works, and its final results.
 
-use super::{HalfState, PortBench};
+use super::{HalfState, RunningPort};
 use crate::Error;
 use crate::port::{RingRest, WorkerClock};
 use crate::rig::account::{PortPart, ReceiverResult, SenderResult};
@@ -18,7 +18,7 @@ const LAST_LOOK: Nanos = Nanos::from_millis(200);
 /// Time limit for the kernel to hand over a partly filled block, which takes 2 ms unless a processor stalls.
 const LAST_BLOCK: Nanos = Nanos::from_millis(2_000);
 
-impl PortBench {
+impl RunningPort {
     /// Adds the last counts of this port's sender; detects a worker that panicked. Returns the time of the counts,
     /// unless they are final.
     pub(in crate::rig) fn sample_sender(
@@ -28,10 +28,10 @@ impl PortBench {
         // A port without a sender is part of the sample as well.
         let mut counters = TxCounters::default();
         let mut at = None;
-        if let Some(worker) = self.tx.working() {
-            worker.check()?;
+        if let Some(worker) = self.tx.worker_mut() {
+            worker.check_alive()?;
             let is_final = worker.is_done();
-            if let Some(latest) = worker.published().pop_back() {
+            if let Some(latest) = worker.publications().pop_back() {
                 sample.tx.extend(self.sends.iter().copied().zip(latest.counts.streams));
                 counters = latest.counts.port;
                 at = Some(latest.at).filter(|_| !is_final);
@@ -48,11 +48,11 @@ impl PortBench {
         latency: &mut DelaySummary,
         by: Option<MonoTime>,
     ) -> Result<(), Error> {
-        self.host.as_mut().map_or(Ok(()), PortWorker::check)?;
-        let Some(worker) = self.rx.working() else { return Ok(()) };
-        worker.check()?;
+        self.host.as_mut().map_or(Ok(()), PortWorker::check_alive)?;
+        let Some(worker) = self.rx.worker_mut() else { return Ok(()) };
+        worker.check_alive()?;
         // A copy, so that the worker never waits for this thread.
-        let mut published = worker.published();
+        let mut published = worker.publications();
         // A worker keeps its last few publications, so that one of them is old enough: the receiver's counts must not
         // be newer than the senders'.
         while published.len() > 1 && published.back().is_some_and(|last| by.is_some_and(|by| last.at > by)) {
@@ -74,13 +74,13 @@ impl PortBench {
     /// none of its counts.
     pub(in crate::rig) fn finish_sender(&mut self, clock: &dyn WorkerClock) -> Result<SenderResult, Error> {
         let mut last_read = TxCounters::default();
-        if let Some(worker) = self.tx.working() {
-            let EndedWorker { work, fault } = worker.quit()?;
+        if let Some(worker) = self.tx.worker_mut() {
+            let EndedWorker { work, fault } = worker.quit_and_join()?;
             let (mut tx, counters) = work.into_parts();
             last_read = counters;
             self.note_fault(PortPart::Sender, fault);
-            tx.control(StreamControl::Stop);
-            let emptied = empty_sender(&mut *tx, clock);
+            tx.apply_control(StreamControl::Stop);
+            let emptied = drain_sender(&mut *tx, clock);
             self.note_error(PortPart::Sender, emptied, clock.now());
             self.tx = HalfState::Ended(tx);
         }
@@ -93,8 +93,8 @@ impl PortBench {
         };
         // After the ring is empty, and before `finish` consumes the lanes.
         let read = tx.port_counters();
-        let record = if has_sent { tx.record() } else { SendingRecord::default() };
-        let streams = if has_sent { tx.finish() } else { Vec::new() };
+        let record = if has_sent { tx.sending_record() } else { SendingRecord::default() };
+        let streams = if has_sent { tx.finish_sending() } else { Vec::new() };
         let counters = *read.as_ref().unwrap_or(&last_read);
         self.note_error(PortPart::Sender, read.map(drop), clock.now());
         let has_failed = self.faults.iter().any(|fault| fault.part == PortPart::Sender);
@@ -105,7 +105,7 @@ impl PortBench {
     /// frames that arrived since.
     pub(in crate::rig) fn begin_finish_receiver(&self) {
         if let HalfState::Working(worker) = &self.rx {
-            worker.begin_quit();
+            worker.order_quit();
         }
     }
 
@@ -117,12 +117,12 @@ impl PortBench {
         totals: &[u64],
     ) -> Result<ReceiverResult, Error> {
         let mut last_read = RxCounters::default();
-        if let Some(worker) = self.rx.working() {
-            let EndedWorker { work, fault } = worker.quit()?;
+        if let Some(worker) = self.rx.worker_mut() {
+            let EndedWorker { work, fault } = worker.quit_and_join()?;
             let (mut rx, counters) = work.into_parts();
             last_read = counters;
             self.note_fault(PortPart::Receiver, fault);
-            let emptied = empty(&mut *rx, clock);
+            let emptied = drain_receiver(&mut *rx, clock);
             self.note_error(PortPart::Receiver, emptied, clock.now());
             self.rx = HalfState::Ended(rx);
         }
@@ -131,7 +131,7 @@ impl PortBench {
                 let read = rx.port_counters();
                 let clock_bound = rx.clock_bound();
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
-                let frames = rx.finish(&sent);
+                let frames = rx.finish_receiving(&sent);
                 let counters = Some(*read.as_ref().unwrap_or(&last_read));
                 self.note_error(PortPart::Receiver, read.map(drop), clock.now());
                 Ok(ReceiverResult { frames, counters, clock_bound })
@@ -147,27 +147,27 @@ impl PortBench {
 
 /// Empties a sender's ring. On this thread, because the worker has ended; frames in the ring must leave or be counted
 /// as refused before the counters are read.
-fn empty_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Error> {
+fn drain_sender(tx: &mut dyn StreamTx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let give_up = clock.now() + EMPTYING;
-    while tx.step(clock.now())? != NextStep::Done && clock.now() < give_up {}
+    while tx.send_due(clock.now())? != NextStep::Done && clock.now() < give_up {}
     Ok(())
 }
 
 /// Counts all frames that have arrived, including those in a block that the kernel still fills: a frame left
 /// there would count as lost by the device. The limits are for a device that keeps sending, which would never
 /// let the ring run dry.
-fn empty(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
+fn drain_receiver(rx: &mut dyn StreamRx, clock: &dyn WorkerClock) -> Result<(), Error> {
     let began = clock.now();
     let mut rest = RingRest::default();
     loop {
-        let is_idle = rx.step(clock.now())? != NextStep::Busy;
+        let is_idle = rx.take_arrivals(clock.now())? != NextStep::Busy;
         let now = clock.now();
-        let is_read = rest.is_read(rx.progress()?);
+        let is_read = rest.is_read(rx.ring_progress()?);
         if (is_read && (is_idle || now >= began + LAST_LOOK)) || now >= began + LAST_BLOCK {
             return Ok(());
         }
         if is_idle {
-            rx.wait(Nanos::from_millis(1))?;
+            rx.wait_for_frames(Nanos::from_millis(1))?;
         }
     }
 }
@@ -189,13 +189,13 @@ mod tests {
     }
 
     impl StreamRx for LateBlock {
-        fn arm(&mut self, _: RxJob) -> Result<(), Error> {
+        fn arm_receiver(&mut self, _: RxJob) -> Result<(), Error> {
             Ok(())
         }
 
-        fn control(&mut self, _: StreamControl) {}
+        fn apply_control(&mut self, _: StreamControl) {}
 
-        fn step(&mut self, now: MonoTime) -> Result<NextStep, Error> {
+        fn take_arrivals(&mut self, now: MonoTime) -> Result<NextStep, Error> {
             self.progress.arrived += u64::from(self.keeps_coming);
             if now < self.handed_over || self.progress.is_read() {
                 return Ok(NextStep::IdleUntil(now));
@@ -205,16 +205,16 @@ mod tests {
             Ok(NextStep::Busy)
         }
 
-        fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        fn wait_for_frames(&mut self, within: Nanos) -> Result<(), Error> {
             self.clock.advance_to(self.clock.now() + within);
             Ok(())
         }
 
-        fn progress(&mut self) -> Result<RingProgress, Error> {
+        fn ring_progress(&mut self) -> Result<RingProgress, Error> {
             Ok(self.progress)
         }
 
-        fn counts(&self) -> Vec<StreamRxCounts> {
+        fn stream_counts(&self) -> Vec<StreamRxCounts> {
             Vec::new()
         }
 
@@ -230,7 +230,7 @@ mod tests {
             Nanos::ZERO
         }
 
-        fn finish(&mut self, _: &[u64]) -> ReceivedFrames {
+        fn finish_receiving(&mut self, _: &[u64]) -> ReceivedFrames {
             ReceivedFrames::default()
         }
     }
@@ -244,7 +244,7 @@ mod tests {
             progress: RingProgress { arrived: 10, read: 0 },
             keeps_coming,
         };
-        empty(&mut rx, &clock).unwrap();
+        drain_receiver(&mut rx, &clock).unwrap();
         (rx.progress.read, clock.now().since(MonoTime::default()))
     }
 

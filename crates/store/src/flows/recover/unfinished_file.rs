@@ -4,7 +4,7 @@
 //! checksum and the end of its footer must be right.
 
 use super::super::checksum::{continue_crc32c, crc32c};
-use super::super::row_group::{BlockHead, FileFooter, MAGIC, place_of};
+use super::super::row_group::{BlockHead, FileFooter, MAGIC, pages_range};
 use crate::convert::exact_usize;
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use std::fs::File;
@@ -19,7 +19,7 @@ const FOOTER_END: usize = 8;
 const WINDOW: usize = 1 << 18;
 
 #[derive(Debug, Default)]
-pub(super) struct FileRemains {
+pub(super) struct UnfinishedFile {
     /// Length of the part that is kept: up to the end of the last whole row group, or of damage that is left in place.
     pub(super) end: u64,
     /// Footer of the whole row groups, if there are any.
@@ -29,26 +29,26 @@ pub(super) struct FileRemains {
     pub(super) cut_bytes: u64,
 }
 
-impl FileRemains {
-    pub(super) fn read(file: &File) -> io::Result<Self> {
+impl UnfinishedFile {
+    pub(super) fn from_file(file: &File) -> io::Result<Self> {
         let length = file.metadata()?.len();
-        let mut remains = Self::default();
+        let mut unfinished = Self::default();
         let mut at = MAGIC.len() as u64;
         loop {
-            if let Some(block) = BlockOnDisk::read(file, at, length)? {
+            if let Some(block) = BlockOnDisk::read_block(file, at, length)? {
                 at = block.end;
-                remains.add(block);
+                unfinished.add_block(block);
             } else if let Some(next) = next_block(file, at, length)? {
-                remains.damaged_groups += 1;
+                unfinished.damaged_groups += 1;
                 at = next;
             } else {
-                remains.end_at(file, at, length)?;
-                return Ok(remains);
+                unfinished.end_at(file, at, length)?;
+                return Ok(unfinished);
             }
         }
     }
 
-    fn add(&mut self, block: BlockOnDisk) {
+    fn add_block(&mut self, block: BlockOnDisk) {
         // The footer was right, so the end of the block is known, and the search continues behind it.
         if !block.has_whole_pages {
             self.damaged_groups += 1;
@@ -56,7 +56,7 @@ impl FileRemains {
         }
         self.end = block.end;
         match &mut self.footer {
-            Some(footer) => footer.add(block.footer),
+            Some(footer) => footer.append_groups(block.footer),
             none => *none = Some(block.footer),
         }
     }
@@ -76,7 +76,7 @@ impl FileRemains {
         Ok(())
     }
 
-    pub(super) fn rows(&self) -> u64 {
+    pub(super) fn count_rows(&self) -> u64 {
         let groups = self.footer.iter().flat_map(FileFooter::groups);
         groups.map(|group: &RowGroupMetaData| group.num_rows().max(0).unsigned_abs()).sum()
     }
@@ -100,7 +100,7 @@ struct BlockPlace {
 
 impl BlockPlace {
     /// The block at `at` with this head; `None` if no block can have these sizes.
-    fn of(head: BlockHead, at: u64) -> Option<Self> {
+    fn from_head(head: BlockHead, at: u64) -> Option<Self> {
         // The head may be any bytes of the file, so the sums must not overflow.
         let pages_at = at + BlockHead::BYTES as u64;
         let footer_at = pages_at.checked_add(head.pages)?;
@@ -110,17 +110,17 @@ impl BlockPlace {
     }
 
     /// Reads the head at `at` of a file with `length` bytes.
-    fn read(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
+    fn read_head(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
         if at + BlockHead::BYTES as u64 > length {
             return Ok(None);
         }
         let mut head = [0; BlockHead::BYTES];
         file.read_exact_at(&mut head, at)?;
-        Ok(Self::of(BlockHead::decode(head), at))
+        Ok(Self::from_head(BlockHead::from_bytes(head), at))
     }
 
     /// The footer, if it is whole.
-    fn footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
+    fn read_footer(&self, file: &File) -> io::Result<Option<Vec<u8>>> {
         // The last bytes are read first: most bytes that look like a head are none, and this dismisses them without reading a
         // footer.
         let mut end = [0; FOOTER_END];
@@ -134,25 +134,26 @@ impl BlockPlace {
     }
 
     fn has_pages_of(&self, group: &RowGroupMetaData) -> bool {
-        let pages = place_of(group);
+        let pages = pages_range(group);
         pages.start >= self.pages_at && pages.end <= self.footer_at
     }
 }
 
 impl BlockOnDisk {
     /// Reads the block at `at`, if its footer is complete and right.
-    fn read(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
-        let place = BlockPlace::read(file, at, length)?.filter(|place| place.end <= length);
+    fn read_block(file: &File, at: u64, length: u64) -> io::Result<Option<Self>> {
+        let place = BlockPlace::read_head(file, at, length)?.filter(|place| place.end <= length);
         let Some(place) = place else { return Ok(None) };
-        let Some(footer) = place.footer(file)? else { return Ok(None) };
+        let Some(footer) = place.read_footer(file)? else { return Ok(None) };
         let metadata = ParquetMetaDataReader::decode_metadata(&footer[..footer.len() - FOOTER_END]);
         let Ok(metadata) = metadata else { return Ok(None) };
         // A footer with right checksums can still be a copy from elsewhere: its offsets must lie in this block.
         if !metadata.row_groups().iter().all(|group| place.has_pages_of(group)) {
             return Ok(None);
         }
-        let has_whole_pages = checksum(file, place.pages_at, place.head.pages)? == place.head.pages_checksum;
-        Ok(Some(Self { footer: FileFooter::of(&metadata), has_whole_pages, end: place.end }))
+        let has_whole_pages =
+            checksum_range(file, place.pages_at, place.head.pages)? == place.head.pages_checksum;
+        Ok(Some(Self { footer: FileFooter::from_metadata(&metadata), has_whole_pages, end: place.end }))
     }
 }
 
@@ -164,9 +165,9 @@ fn next_block(file: &File, at: u64, length: u64) -> io::Result<Option<u64>> {
         let wanted = window_bytes(start, length);
         file.read_exact_at(&mut window[..wanted], start)?;
         for (offset, head) in (start..).zip(window[..wanted].windows(BlockHead::BYTES)) {
-            let head = BlockHead::decode(std::array::from_fn(|byte| head[byte]));
-            let fits = BlockPlace::of(head, offset).is_some_and(|place| place.end <= length);
-            if fits && BlockOnDisk::read(file, offset, length)?.is_some() {
+            let head = BlockHead::from_bytes(std::array::from_fn(|byte| head[byte]));
+            let fits = BlockPlace::from_head(head, offset).is_some_and(|place| place.end <= length);
+            if fits && BlockOnDisk::read_block(file, offset, length)?.is_some() {
                 return Ok(Some(offset));
             }
         }
@@ -183,12 +184,12 @@ fn is_cut_block(file: &File, at: u64, length: u64) -> io::Result<bool> {
         return Ok(true);
     }
     // Zeros come from reserved space, or from a file system that extended the file before it wrote the data.
-    let is_longer = BlockPlace::read(file, at, length)?.is_some_and(|place| place.end > length);
-    Ok(is_longer || is_empty(file, at, length)?)
+    let is_longer = BlockPlace::read_head(file, at, length)?.is_some_and(|place| place.end > length);
+    Ok(is_longer || is_zeroed(file, at, length)?)
 }
 
 /// Returns whether a part of the file has only zeros.
-fn is_empty(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
+fn is_zeroed(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
     let mut window = vec![0; WINDOW];
     while at < end {
         let wanted = window_bytes(at, end);
@@ -202,7 +203,7 @@ fn is_empty(file: &File, mut at: u64, end: u64) -> io::Result<bool> {
 }
 
 /// The checksum of `bytes` bytes of a file.
-fn checksum(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
+fn checksum_range(file: &File, mut at: u64, bytes: u64) -> io::Result<u32> {
     let mut window = vec![0; WINDOW];
     let end = at + bytes;
     let mut checksum = 0;

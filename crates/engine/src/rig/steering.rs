@@ -4,35 +4,35 @@
 
 use super::TestRig;
 use crate::Error;
-use crate::take::Take;
+use crate::segment::StreamSegment;
 use packetrig_plan::{Plan, PlanProblem, PlanProblems};
 use packetrig_wire::FrameIndex;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// State of a stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct StreamCourse {
+pub(super) struct SteeredStreamState {
     /// Last segment that it was given.
-    pub(super) take: Option<Take>,
+    pub(super) segment: Option<StreamSegment>,
     /// Next frame after a pause.
     pub(super) paused: Option<FrameIndex>,
 }
 
-impl StreamCourse {
+impl SteeredStreamState {
     pub(super) const fn is_paused(&self) -> bool {
         self.paused.is_some()
     }
 }
 
 impl TestRig {
-    pub(super) fn can_be_steered(&self) -> Result<(), Error> {
-        if self.courses.is_none() || self.started.is_none() || self.interrupted {
+    pub(super) fn require_steerable(&self) -> Result<(), Error> {
+        if self.steered_streams.is_none() || self.started.is_none() || self.interrupted {
             return Err(Error::Bug("a run was steered that is not running or cannot be steered"));
         }
         Ok(())
     }
 
-    pub(super) fn capture(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
+    pub(super) fn switch_captures(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
         let captures = self.captures();
         let mut here = ports.iter().filter(|port| self.places.is_here(**port));
         // Checked first, so that an error starts or stops no capture at all.
@@ -43,72 +43,74 @@ impl TestRig {
         }
         for (_, capture) in captures.iter().filter(|(port, _)| ports.contains(port)) {
             if on {
-                capture.start()?;
+                capture.start_capture()?;
             } else {
-                capture.stop()?;
+                capture.stop_capture()?;
             }
         }
         Ok(())
     }
 
-    pub(super) fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
+    pub(super) fn switch_links(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
         for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
             if let Some(watcher) = &self.watcher {
                 // Declared before the link is switched: otherwise a look of the watcher in between would blame the
                 // device or the cable.
-                watcher.declare(port, !up);
+                watcher.declare_link(port, !up);
             }
-            let bench =
-                self.bench(port).ok_or(Error::Bug("the link of a port on another node was switched"))?;
-            bench.switch_link(up)?;
+            let running =
+                self.running(port).ok_or(Error::Bug("the link of a port on another node was switched"))?;
+            running.switch_link(up)?;
         }
         Ok(())
     }
 
-    pub(super) fn known(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
+    pub(super) fn known_streams(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
         if streams.iter().any(|stream| *stream >= self.specs.len()) {
             return Err(Error::Bug("a stream was steered that is not in the plan"));
         }
         Ok(streams.iter().copied().collect())
     }
 
-    pub(super) fn courses(&mut self) -> &mut [StreamCourse] {
-        self.courses.as_deref_mut().unwrap_or_default()
+    pub(super) fn steered_streams_mut(&mut self) -> &mut [SteeredStreamState] {
+        self.steered_streams.as_deref_mut().unwrap_or_default()
     }
 
     /// Returns those of these streams that are being sent.
-    pub(super) fn sending(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeSet<usize>, Error> {
+    pub(super) fn sending_streams(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeSet<usize>, Error> {
         let mut sending = BTreeSet::new();
-        for bench in &mut self.benches {
-            sending.extend(bench.sending(streams)?);
+        for bench in &mut self.running_ports {
+            sending.extend(bench.sending_streams(streams)?);
         }
         Ok(sending)
     }
 
     pub(super) fn hold_streams(&mut self, streams: &BTreeSet<usize>) -> Result<BTreeMap<usize, u64>, Error> {
         let mut next = BTreeMap::new();
-        for bench in &mut self.benches {
-            next.extend(bench.hold(streams)?.into_iter().map(|(stream, number)| (stream.into(), number)));
+        for bench in &mut self.running_ports {
+            next.extend(
+                bench.hold_streams(streams)?.into_iter().map(|(stream, number)| (stream.into(), number)),
+            );
         }
         Ok(next)
     }
 
-    pub(super) fn halt(&mut self, streams: &BTreeSet<usize>, pause: bool) -> Result<(), Error> {
-        let sending = self.sending(streams)?;
+    pub(super) fn halt_streams(&mut self, streams: &BTreeSet<usize>, pause: bool) -> Result<(), Error> {
+        let sending = self.sending_streams(streams)?;
         let next = self.hold_streams(&sending)?;
         for stream in streams {
             let number = next.get(stream);
-            let course = &mut self.courses()[*stream];
-            let left = number.zip(course.take.as_ref()).map(|(number, take)| take.nth(*number));
+            let state = &mut self.steered_streams_mut()[*stream];
+            let left = number.zip(state.segment.as_ref()).map(|(number, take)| take.frame_index(*number));
             // Pausing a paused stream changes nothing, and an ended one has nothing left to pause.
-            course.paused = if pause { left.or(course.paused) } else { None };
+            state.paused = if pause { left.or(state.paused) } else { None };
         }
         Ok(())
     }
 }
 
 /// Checks that all streams are made from templates: a file is read once, from its beginning to its end.
-pub(super) fn check(plan: &Plan) -> Result<(), Error> {
+pub(super) fn check_steerable(plan: &Plan) -> Result<(), Error> {
     let mut problems = Vec::new();
     for (index, stream) in plan.streams.iter().enumerate() {
         if stream.frames.recording().is_some() {

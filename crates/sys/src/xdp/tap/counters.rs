@@ -11,8 +11,10 @@ use crate::layout::tap::{failures, handed_book, inbound, outbound};
 use std::path::Path;
 
 /// Bytes of a value; all structures are of one size.
-const BOOK: usize = inbound::SIZE;
-const _: () = assert!(BOOK == outbound::SIZE && BOOK == handed_book::SIZE && BOOK == failures::SIZE);
+const VALUE_BYTES: usize = inbound::SIZE;
+const _: () = assert!(
+    VALUE_BYTES == outbound::SIZE && VALUE_BYTES == handed_book::SIZE && VALUE_BYTES == failures::SIZE
+);
 const DIRECTIONS: u32 = 2;
 const EXITS: u32 = 10;
 /// Index of the first side's first exit.
@@ -22,7 +24,7 @@ pub(super) const FAILURES: u32 = HANDED + DIRECTIONS * EXITS;
 const ALL: u32 = FAILURES + DIRECTIONS;
 
 /// Index of the counters for copies of a direction to a mirror.
-pub(super) fn outbound(direction: usize, mirror: usize) -> u32 {
+pub(super) fn outbound_index(direction: usize, mirror: usize) -> u32 {
     DIRECTIONS.saturating_add(clamp_to_u32(direction * MIRRORS + mirror))
 }
 
@@ -84,65 +86,65 @@ pub struct FailedCounts {
 pub struct TapCounts(BpfMap);
 
 impl TapCounts {
-    pub(super) fn create() -> Result<Self, Error> {
-        Ok(Self(BpfMap::create("books", MapKind::Counters, BOOK, ALL)?))
+    pub(super) fn create_map() -> Result<Self, Error> {
+        Ok(Self(BpfMap::create_zeroed("books", MapKind::Counters, VALUE_BYTES, ALL)?))
     }
 
-    pub(super) fn pinned(path: &Path) -> Result<Self, Error> {
-        Ok(Self(BpfMap::pinned(path, "books", BOOK, ALL)?))
+    pub(super) fn open_pinned(path: &Path) -> Result<Self, Error> {
+        Ok(Self(BpfMap::open_pinned(path, "books", VALUE_BYTES, ALL)?))
     }
 
-    pub(super) fn pin(&self, path: &Path) -> Result<(), Error> {
-        self.0.pin(path)
+    pub(super) fn pin_at(&self, path: &Path) -> Result<(), Error> {
+        self.0.pin_at(path)
     }
 
     pub(super) fn map(&self) -> &BpfMap {
         &self.0
     }
 
-    fn book<const N: usize>(&self, index: u32) -> Result<[u64; N], Error> {
-        let sums = self.0.sums(index)?;
+    fn read_sums<const N: usize>(&self, index: u32) -> Result<[u64; N], Error> {
+        let sums = self.0.sum_over_cpus(index)?;
         Ok(std::array::from_fn(|at| sums.get(at).copied().unwrap_or(0)))
     }
 
     /// Reads the counts of frames that arrived at a side.
-    pub fn inbound(&self, side: usize) -> Result<InboundCounts, Error> {
+    pub fn read_inbound(&self, side: usize) -> Result<InboundCounts, Error> {
         let [received, bytes, gone, own, too_long, other, wanted, unnoted] =
-            self.book(u32::from(side == 1))?;
+            self.read_sums(u32::from(side == 1))?;
         Ok(InboundCounts { received, bytes, gone, own, too_long, other, wanted, unnoted })
     }
 
     /// Reads the counts of copies that came to a mirror, made of frames that arrived at a side.
-    pub fn outbound(&self, side: usize, mirror: usize) -> Result<OutboundCounts, Error> {
-        let [passed, bytes, too_long, no_room] = self.book(outbound(side, mirror))?;
+    pub fn read_outbound(&self, side: usize, mirror: usize) -> Result<OutboundCounts, Error> {
+        let [passed, bytes, too_long, no_room] = self.read_sums(outbound_index(side, mirror))?;
         Ok(OutboundCounts { passed, bytes, too_long, no_room })
     }
 
     /// Reads the counts of frames that arrived at a side and were handed to the other.
-    pub fn handed_over(&self, side: usize) -> Result<HandedCounts, Error> {
-        self.handed(side, 1 - side.min(1))
+    pub fn read_handed_over(&self, side: usize) -> Result<HandedCounts, Error> {
+        self.read_handed(side, 1 - side.min(1))
     }
 
     /// Reads the counts of frames that arrived at a side and were handed to a mirror.
-    pub fn handed_to_mirror(&self, side: usize, mirror: usize) -> Result<HandedCounts, Error> {
-        self.handed(side, 2 + mirror)
+    pub fn read_handed_to_mirror(&self, side: usize, mirror: usize) -> Result<HandedCounts, Error> {
+        self.read_handed(side, 2 + mirror)
     }
 
-    fn handed(&self, side: usize, exit: usize) -> Result<HandedCounts, Error> {
+    fn read_handed(&self, side: usize, exit: usize) -> Result<HandedCounts, Error> {
         let exit = clamp_to_u32(exit).min(EXITS - 1);
-        let [sent, dropped] = self.book(HANDED + u32::from(side == 1) * EXITS + exit)?;
+        let [sent, dropped] = self.read_sums(HANDED + u32::from(side == 1) * EXITS + exit)?;
         Ok(HandedCounts { sent, dropped })
     }
 
     /// Reads the counts of redirects from a side that failed.
-    pub fn failed(&self, side: usize) -> Result<FailedCounts, Error> {
-        let [down, too_long, memory, other, deaf] = self.book(FAILURES + u32::from(side == 1))?;
+    pub fn read_failed(&self, side: usize) -> Result<FailedCounts, Error> {
+        let [down, too_long, memory, other, deaf] = self.read_sums(FAILURES + u32::from(side == 1))?;
         Ok(FailedCounts { down, too_long, memory, deaf, other })
     }
 }
 
 /// Numbers of all interfaces, the sides first; zero for none.
-pub(super) fn places(orders: &TapOrders) -> [u32; EXITS as usize] {
+pub(super) fn interface_numbers(orders: &TapOrders) -> [u32; EXITS as usize] {
     let mut places = [0; EXITS as usize];
     let all = orders.sides.into_iter().chain(orders.mirrors.iter().map(|mirror| mirror.index));
     for (place, index) in places.iter_mut().zip(all) {

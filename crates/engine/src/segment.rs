@@ -12,7 +12,7 @@ use packetrig_wire::{FrameIndex, FrameTemplate};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
-pub struct Take {
+pub struct StreamSegment {
     first: u64,
     index: u64,
     at: Nanos,
@@ -22,9 +22,9 @@ pub struct Take {
     timeline: StreamTimeline,
 }
 
-impl Take {
+impl StreamSegment {
     /// Creates the only segment of a stream that begins at T.
-    pub fn whole(template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
+    pub fn whole_stream(template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
         Self::new(FrameIndex { number: 0, index: 0 }, timeline.delay, template, timeline)
     }
 
@@ -33,7 +33,7 @@ impl Take {
     pub fn new(first: FrameIndex, at: Nanos, template: Arc<FrameTemplate>, timeline: StreamTimeline) -> Self {
         // Due times come from the timeline's own origin and are shifted, so a frame keeps its place in its burst and
         // the rounding of the exact schedule after a pause.
-        let shift = at.as_u64().wrapping_sub(timeline.due(first.index).as_u64());
+        let shift = at.as_u64().wrapping_sub(timeline.due_time(first.index).as_u64());
         Self { first: first.number, index: first.index, at, shift, template, timeline }
     }
 
@@ -53,23 +53,23 @@ impl Take {
     }
 
     /// Returns the number of its first frame.
-    pub const fn first(&self) -> u64 {
+    pub const fn first_number(&self) -> u64 {
         self.first
     }
 
     /// Returns the template's index of frame `number`.
-    pub const fn nth(&self, number: u64) -> FrameIndex {
+    pub const fn frame_index(&self, number: u64) -> FrameIndex {
         FrameIndex { number, index: number.wrapping_sub(self.first).wrapping_add(self.index) }
     }
 
     /// Returns when frame `number` is due, from T.
-    pub fn due(&self, number: u64) -> Nanos {
-        Nanos::new(self.timeline.due(self.nth(number).index).as_u64().wrapping_add(self.shift))
+    pub fn due_time(&self, number: u64) -> Nanos {
+        Nanos::new(self.timeline.due_time(self.frame_index(number).index).as_u64().wrapping_add(self.shift))
     }
 
     /// Returns the number after its last frame; `u64::MAX` if it has no end.
-    pub fn end(&self) -> u64 {
-        let total = self.timeline.total().map(|total| total.saturating_sub(self.index));
+    pub fn end_number(&self) -> u64 {
+        let total = self.timeline.total_frames().map(|total| total.saturating_sub(self.index));
         total.map_or(u64::MAX, |frames| self.first.saturating_add(frames))
     }
 
@@ -79,7 +79,7 @@ impl Take {
             return self.first;
         }
         // Converts the time since T to the timeline's own time.
-        let since = elapsed.saturating_sub(self.at) + self.timeline.due(self.index);
+        let since = elapsed.saturating_sub(self.at) + self.timeline.due_time(self.index);
         let index = self.timeline.due_before(since).max(self.index);
         self.first.saturating_add(index - self.index)
     }
@@ -109,37 +109,37 @@ impl Take {
 
 /// Returns the time from the first frame to frame `index`.
 fn since_first(timeline: &StreamTimeline, index: u64) -> Nanos {
-    timeline.due(index).saturating_sub(timeline.delay)
+    timeline.due_time(index).saturating_sub(timeline.delay)
 }
 
 /// Segments of a stream that its receiver knows: the last one, and earlier ones whose frames may still be in flight.
 #[derive(Clone, Debug)]
-pub(crate) struct Takes(Vec<Take>);
+pub(crate) struct StreamSegments(Vec<StreamSegment>);
 
 /// Segments that are kept: frames of older ones have long arrived.
 const KEPT: usize = 8;
 
-impl Takes {
+impl StreamSegments {
     /// Starts with the segment of the whole stream; `None` for frames that are not made from a template.
-    pub(crate) fn new(whole: Option<Take>) -> Self {
+    pub(crate) fn new(whole: Option<StreamSegment>) -> Self {
         Self(whole.into_iter().collect())
     }
 
     /// Adds the next segment. It replaces one that never had a frame.
-    pub(crate) fn push(&mut self, take: Take) {
-        self.0.retain(|earlier| earlier.first < take.first);
+    pub(crate) fn push(&mut self, segment: StreamSegment) {
+        self.0.retain(|earlier| earlier.first < segment.first);
         if self.0.len() == KEPT {
             self.0.remove(0);
         }
-        self.0.push(take);
+        self.0.push(segment);
     }
 
     /// Returns the segment of frame `number`; the oldest known one for older numbers.
-    pub(crate) fn of(&self, number: u64) -> Option<&Take> {
+    pub(crate) fn find_segment(&self, number: u64) -> Option<&StreamSegment> {
         self.0.iter().rfind(|take| take.first <= number).or_else(|| self.0.first())
     }
 
-    pub(crate) fn last(&self) -> Option<&Take> {
+    pub(crate) fn last(&self) -> Option<&StreamSegment> {
         self.0.last()
     }
 }

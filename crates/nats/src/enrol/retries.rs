@@ -14,20 +14,20 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// Attempts in total: about two minutes if nothing answers.
 const ATTEMPTS: u32 = 14;
 
-/// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `told` receives each one.
-pub fn enrol_patiently(
+/// Joins the fleet of `line` as `name`, with this key. A temporary failure is retried; `on_failure` receives each one.
+pub fn enrol_with_retries(
     line: &JoinLine,
     name: &NodeName,
     key: &NodeKey,
-    told: &mut dyn FnMut(&Error),
+    on_failure: &mut dyn FnMut(&Error),
 ) -> Result<FleetMembership, Error> {
     let mut attempt = 0;
     loop {
         attempt += 1;
         match enrol_with(line, name, key) {
             Err(error) if error.may_pass() && attempt < ATTEMPTS => {
-                told(&error);
-                std::thread::sleep(pause(attempt, draw()));
+                on_failure(&error);
+                std::thread::sleep(pause_after(attempt, random_u32()));
             }
             done => return done,
         }
@@ -35,7 +35,7 @@ pub fn enrol_patiently(
 }
 
 /// A random number; without one all nodes wait equally long.
-fn draw() -> u32 {
+fn random_u32() -> u32 {
     let mut bytes = [0; 4];
     match SystemRandom::new().fill(&mut bytes) {
         Ok(()) => u32::from_be_bytes(bytes),
@@ -44,7 +44,7 @@ fn draw() -> u32 {
 }
 
 /// The pause after this attempt: between half of its range and all of it.
-fn pause(attempt: u32, drawn: u32) -> Duration {
+fn pause_after(attempt: u32, drawn: u32) -> Duration {
     let range = LONGEST.min(FIRST.saturating_mul(2_u32.saturating_pow(attempt - 1)));
     let half = range / 2;
     half + half.mul_f64(f64::from(drawn) / f64::from(u32::MAX))
@@ -56,13 +56,13 @@ mod tests {
 
     #[test]
     fn waits_double_to_a_limit_and_differ_from_node_to_node() {
-        let ranges: Vec<Duration> = (1..=ATTEMPTS).map(|attempt| pause(attempt, u32::MAX)).collect();
+        let ranges: Vec<Duration> = (1..=ATTEMPTS).map(|attempt| pause_after(attempt, u32::MAX)).collect();
         assert_eq!(ranges[..3], [FIRST, 2 * FIRST, 4 * FIRST]);
         assert!(ranges.is_sorted() && ranges.ends_with(&[LONGEST]));
         assert!(
-            (1..=40)
-                .all(|attempt| pause(attempt, 0) * 2 <= pause(attempt, u32::MAX) + Duration::from_nanos(9))
+            (1..=40).all(|attempt| pause_after(attempt, 0) * 2
+                <= pause_after(attempt, u32::MAX) + Duration::from_nanos(9))
         );
-        assert!(pause(3, 1 << 30) < pause(3, 1 << 31));
+        assert!(pause_after(3, 1 << 30) < pause_after(3, 1 << 31));
     }
 }

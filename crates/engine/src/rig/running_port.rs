@@ -13,8 +13,8 @@ use crate::device::host::{DeviceHost, HostLatest};
 use crate::device::{DeviceMachine, PortSite};
 use crate::gate::SendGate;
 use crate::port::WorkerClock;
+use crate::segment::StreamSegment;
 use crate::stream::{ClockShift, EarlierRun, RxJob, StreamControl, StreamRx, StreamSpec, StreamTx, TxJob};
-use crate::take::Take;
 use crate::worker::{EndedWorker, PortWorker, ReceivingHalf, RxLatest, SendingHalf, TxLatest, WorkerFault};
 use packetrig_plan::Plan;
 use packetrig_plan::device::DeviceInterface;
@@ -24,7 +24,7 @@ use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::thread::Builder;
-use streams::{elsewhere, numbers, of_streams, received_by, sent_by, specs_of};
+use streams::{expected_elsewhere, received_by, segments_of_streams, sent_by, specs_of, stream_numbers};
 
 /// State of one half of a port.
 enum HalfState<T, W> {
@@ -43,7 +43,7 @@ impl<T, W> HalfState<T, W> {
         }
     }
 
-    fn working(&mut self) -> Option<&mut W> {
+    fn worker_mut(&mut self) -> Option<&mut W> {
         match self {
             Self::Working(worker) => Some(worker),
             _ => None,
@@ -52,7 +52,7 @@ impl<T, W> HalfState<T, W> {
 }
 
 /// A port of a run. Fields drop in this order: workers, files, then the interface is restored.
-pub(super) struct PortBench {
+pub(super) struct RunningPort {
     pub(super) host: Option<PortWorker<DeviceHost, HostLatest>>,
     port: usize,
     info: PortInfo,
@@ -77,24 +77,24 @@ fn closing_thread() -> Builder {
 /// Ends the workers and closes the rings of all ports in parallel: the kernel releases a ring only after a grace
 /// period, and waiting for one ring after another would take a multiple of it. The interfaces stay held. Running
 /// captures get their final names.
-pub(super) fn close(benches: &mut [PortBench]) {
+pub(super) fn close_ports(running_ports: &mut [RunningPort]) {
     std::thread::scope(|scope| {
-        for bench in &mut *benches {
-            let tx = std::mem::replace(&mut bench.tx, HalfState::Lost);
-            let rx = std::mem::replace(&mut bench.rx, HalfState::Lost);
+        for running in &mut *running_ports {
+            let tx = std::mem::replace(&mut running.tx, HalfState::Lost);
+            let rx = std::mem::replace(&mut running.rx, HalfState::Lost);
             // If no thread can be started, the half is closed right here.
             drop(closing_thread().spawn_scoped(scope, move || drop(tx)));
             drop(closing_thread().spawn_scoped(scope, move || drop(rx)));
         }
     });
-    for bench in benches {
+    for running in running_ports {
         // The captures of a completed run have ended already. Recorders come back when taps and receivers are gone.
-        bench.taps.clear();
-        bench.captures.iter().for_each(PortCapture::abandon);
+        running.taps.clear();
+        running.captures.iter().for_each(PortCapture::abandon_capture);
     }
 }
 
-impl PortBench {
+impl RunningPort {
     pub(super) fn new(port: usize, open: OpenPort, plan: &Plan) -> Self {
         Self {
             host: None,
@@ -104,7 +104,7 @@ impl PortBench {
             rx: HalfState::Unused(open.rx),
             sends: sent_by(plan, port, 0),
             receives: received_by(plan, port, 0),
-            elsewhere: elsewhere(plan, port, 0),
+            elsewhere: expected_elsewhere(plan, port, 0),
             captures: Vec::new(),
             taps: Vec::new(),
             faults: Vec::new(),
@@ -113,7 +113,7 @@ impl PortBench {
     }
 
     /// Returns its index in the plan.
-    pub(super) const fn port(&self) -> usize {
+    pub(super) const fn port_index(&self) -> usize {
         self.port
     }
 
@@ -138,11 +138,11 @@ impl PortBench {
         if here.is_empty() {
             return Ok(());
         }
-        let Some(site) = self.hold.site()? else {
+        let Some(site) = self.hold.device_site()? else {
             return Err(Error::NoDevices { port: self.info.name.clone() });
         };
-        let machine = DeviceMachine::new(options.tag_key(), here).permitted_by(permit);
-        let host = DeviceHost::open(site, machine, options.gate.clone())?;
+        let machine = DeviceMachine::new(options.tag_key(), here).with_permit(permit);
+        let host = DeviceHost::open_sockets(site, machine, options.gate.clone())?;
         let name = format!("host-{}", self.port);
         self.host = Some(PortWorker::start(name, host, Box::new(RealClock::new()))?);
         Ok(())
@@ -152,10 +152,10 @@ impl PortBench {
     pub(super) fn end_host(&mut self) -> Result<(), Error> {
         let Some(mut host) = self.host.take() else { return Ok(()) };
         // The worker first, then the machine: `end` sends what is still pending on this thread.
-        let EndedWorker { work, fault } = host.quit()?;
+        let EndedWorker { work, fault } = host.quit_and_join()?;
         self.note_fault(PortPart::Interfaces, fault);
         let now = RealClock::new().now();
-        self.note_error(PortPart::Interfaces, work.end(), now);
+        self.note_error(PortPart::Interfaces, work.go_silent(), now);
         Ok(())
     }
 
@@ -182,7 +182,7 @@ impl PortBench {
 
     /// Returns the location of its interface, if it has one.
     pub(super) fn site(&self) -> Result<Option<PortSite>, Error> {
-        self.hold.site()
+        self.hold.device_site()
     }
 
     /// Arms the receiver. In a steered run, where streams may be added later, it works from the beginning.
@@ -195,17 +195,17 @@ impl PortBench {
     ) -> Result<(), Error> {
         let mut rx = self.rx.take_unused()?;
         // Refused while arming, when nothing has been sent yet.
-        if steered && rx.steering().is_none() {
+        if steered && rx.steered_receiver().is_none() {
             return Err(self.cannot_steer());
         }
         // A frame of any stream may be misdelivered to this port, so the kernel may drop unwanted frames only where no
         // port of the plan expects a stream.
         if self.receives.is_empty() && self.elsewhere.is_empty() && !steered {
-            self.taps.iter_mut().for_each(CaptureTap::alone);
+            self.taps.iter_mut().for_each(CaptureTap::set_alone);
         }
         let streams = specs_of(specs, &self.receives);
         let elsewhere = specs_of(specs, &self.elsewhere);
-        rx.arm(RxJob {
+        rx.arm_receiver(RxJob {
             elsewhere,
             earlier_runs,
             port: self.port,
@@ -231,11 +231,11 @@ impl PortBench {
             return Ok(());
         }
         let mut tx = self.tx.take_unused()?;
-        if steered && tx.steering().is_none() {
+        if steered && tx.steered_sender().is_none() {
             return Err(self.cannot_steer());
         }
         let streams = specs_of(specs, &self.sends);
-        tx.arm(TxJob { key, streams, steered, gate })?;
+        tx.arm_sender(TxJob { key, streams, steered, gate })?;
         let name = format!("tx-{}", self.port);
         self.tx =
             HalfState::Working(PortWorker::start(name, SendingHalf::new(tx), Box::new(RealClock::new()))?);
@@ -251,46 +251,46 @@ impl PortBench {
     }
 
     /// Holds those of these streams that this port sends; returns the next number of each.
-    pub(super) fn hold(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
+    pub(super) fn hold_streams(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
         // A worker is not interrupted for streams of other ports.
-        let mine = numbers(self.sends.iter().filter(|stream| streams.contains(stream)));
-        match self.tx.working() {
+        let mine = stream_numbers(self.sends.iter().filter(|stream| streams.contains(stream)));
+        match self.tx.worker_mut() {
             Some(worker) if !mine.is_empty() => {
-                worker.ask(move |sending| Ok(sending.steering()?.hold(&mine)))?
+                worker.run_on_worker(move |sending| Ok(sending.steered_sender()?.hold_streams(&mine)))?
             }
             _ => Ok(Vec::new()),
         }
     }
 
     /// Returns those of these streams that this port is sending.
-    pub(super) fn sending(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<usize>, Error> {
+    pub(super) fn sending_streams(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<usize>, Error> {
         if !self.sends.iter().any(|stream| streams.contains(stream)) {
             return Ok(Vec::new());
         }
-        let Some(worker) = self.tx.working() else { return Ok(Vec::new()) };
-        let counts = worker.ask(|sending| sending.stream_counts())?;
+        let Some(worker) = self.tx.worker_mut() else { return Ok(Vec::new()) };
+        let counts = worker.run_on_worker(|sending| sending.stream_counts())?;
         // Counts are in the order of `sends`, which is the order of the job.
         let at_work = self.sends.iter().zip(counts).filter(|(_, counts)| counts.is_sending);
         Ok(at_work.map(|(stream, _)| *stream).filter(|stream| streams.contains(stream)).collect())
     }
 
     /// Sets how the clocks of these streams' senders relate to this node's.
-    pub(super) fn shift(&mut self, shifts: &[(u16, ClockShift)]) -> Result<(), Error> {
-        match self.rx.working() {
+    pub(super) fn set_clock_shifts(&mut self, shifts: &[(u16, ClockShift)]) -> Result<(), Error> {
+        match self.rx.worker_mut() {
             Some(worker) => {
                 let shifts = shifts.to_vec();
-                worker.ask(move |receiving| receiving.shift(&shifts))
+                worker.run_on_worker(move |receiving| receiving.set_clock_shifts(&shifts))
             }
             None => Ok(()),
         }
     }
 
     /// Announces the segments that concern this port's receiver.
-    pub(super) fn announce(&mut self, takes: &[(u16, Take)]) -> Result<(), Error> {
-        let mine = of_streams(takes, &self.receives);
-        match self.rx.working() {
-            Some(worker) if !mine.is_empty() => worker.ask(move |receiving| {
-                receiving.steering()?.announce(&mine);
+    pub(super) fn announce_segments(&mut self, segments: &[(u16, StreamSegment)]) -> Result<(), Error> {
+        let mine = segments_of_streams(segments, &self.receives);
+        match self.rx.worker_mut() {
+            Some(worker) if !mine.is_empty() => worker.run_on_worker(move |receiving| {
+                receiving.steered_receiver()?.announce_segments(&mine);
                 Ok(())
             })?,
             _ => Ok(()),
@@ -298,11 +298,11 @@ impl PortBench {
     }
 
     /// Continues the sender's streams with their new segments.
-    pub(super) fn begin(&mut self, takes: &[(u16, Take)]) -> Result<(), Error> {
-        let mine = of_streams(takes, &self.sends);
-        match self.tx.working() {
-            Some(worker) if !mine.is_empty() => worker.ask(move |sending| {
-                sending.steering()?.begin(&mine);
+    pub(super) fn begin_segments(&mut self, segments: &[(u16, StreamSegment)]) -> Result<(), Error> {
+        let mine = segments_of_streams(segments, &self.sends);
+        match self.tx.worker_mut() {
+            Some(worker) if !mine.is_empty() => worker.run_on_worker(move |sending| {
+                sending.steered_sender()?.begin_segments(&mine);
                 Ok(())
             })?,
             _ => Ok(()),
@@ -310,10 +310,15 @@ impl PortBench {
     }
 
     /// Adds the streams from `first` on that concern this port.
-    pub(super) fn add(&mut self, plan: &Plan, specs: &[Arc<StreamSpec>], first: usize) -> Result<(), Error> {
+    pub(super) fn add_streams(
+        &mut self,
+        plan: &Plan,
+        specs: &[Arc<StreamSpec>],
+        first: usize,
+    ) -> Result<(), Error> {
         let sends = sent_by(plan, self.port, first);
         let receives = received_by(plan, self.port, first);
-        let others = elsewhere(plan, self.port, first);
+        let others = expected_elsewhere(plan, self.port, first);
         let to_send = specs_of(specs, &sends);
         let to_receive = specs_of(specs, &receives);
         let elsewhere = specs_of(specs, &others);
@@ -321,29 +326,32 @@ impl PortBench {
         self.receives.extend(receives);
         self.elsewhere.extend(others);
         // Receivers before senders, as when arming: a receiver must expect a stream before its first frame arrives.
-        if let Some(worker) = self.rx.working() {
-            worker
-                .ask(move |receiving| receiving.steering().map(|half| half.add(to_receive, elsewhere)))??;
+        if let Some(worker) = self.rx.worker_mut() {
+            worker.run_on_worker(move |receiving| {
+                receiving.steered_receiver().map(|half| half.add_streams(to_receive, elsewhere))
+            })??;
         }
-        match self.tx.working().filter(|_| !to_send.is_empty()) {
-            Some(worker) => worker.ask(move |sending| sending.steering()?.add(to_send))?,
+        match self.tx.worker_mut().filter(|_| !to_send.is_empty()) {
+            Some(worker) => {
+                worker.run_on_worker(move |sending| sending.steered_sender()?.add_streams(to_send))?
+            }
             None => Ok(()),
         }
     }
 
     pub(super) fn control_sender(&self, control: StreamControl) {
         if let HalfState::Working(worker) = &self.tx {
-            worker.control(control);
+            worker.send_control(control);
         }
     }
 
     pub(super) fn control_receiver(&self, control: StreamControl) {
         if let HalfState::Working(worker) = &self.rx {
-            worker.control(control);
+            worker.send_control(control);
         }
     }
 
-    pub(super) fn sender_done(&self) -> bool {
+    pub(super) fn is_sender_done(&self) -> bool {
         !matches!(&self.tx, HalfState::Working(worker) if !worker.is_done())
     }
 }

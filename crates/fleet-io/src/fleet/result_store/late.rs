@@ -2,14 +2,14 @@
 //!
 //! However many come together, a report is written once.
 
-use super::{PartKey, ShelfSlot};
+use super::{PartKey, ResultStoreState};
 use crate::open_run::OpenRun;
 use packetrig_fleet::RunId;
 use packetrig_store::{Error, GatheredPart};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-impl ShelfSlot {
+impl ResultStoreState {
     /// Writes reports of earlier runs again that lacked one of these parts.
     pub(super) fn complete_late<'a>(
         &self,
@@ -21,7 +21,7 @@ impl ShelfSlot {
         }
         let mut completed = BTreeMap::new();
         for (run, keys) in of_runs {
-            match self.complete(run, &keys) {
+            match self.complete_report(run, &keys) {
                 Ok(told) => completed.extend(told.into_iter().map(|(key, told)| (key, Ok(told)))),
                 Err(error) => {
                     let error = Arc::new(error);
@@ -38,18 +38,18 @@ impl ShelfSlot {
     pub(super) fn complete_all(&self, run: &RunId) -> Result<Vec<String>, Error> {
         let written = self.catalogue.open_run(run)?;
         // Written by another version of packetrig.
-        let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else {
+        let Some(open) = written.and_then(|written| OpenRun::from_bytes(&written).ok()) else {
             return Ok(Vec::new());
         };
         let attempt = open.attempt();
-        let missing = open.missing().into_iter();
+        let missing = open.missing_nodes().into_iter();
         let keys: Vec<PartKey> = missing.map(|node| PartKey { run: run.clone(), attempt, node }).collect();
-        let completed = self.complete(run, &keys.iter().collect::<Vec<_>>())?;
+        let completed = self.complete_report(run, &keys.iter().collect::<Vec<_>>())?;
         Ok(completed.into_iter().map(|(_, told)| told).collect())
     }
 
     /// Writes the report of an earlier run again, with the parts that were missing and have come. Returns a sentence for each part.
-    fn complete(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
+    fn complete_report(&self, run: &RunId, parts: &[&PartKey]) -> Result<Vec<(PartKey, String)>, Error> {
         let mut whole = Vec::new();
         for key in parts {
             if self.catalogue.is_part_whole(run, key.attempt, &key.node)? {
@@ -60,10 +60,10 @@ impl ShelfSlot {
             return Ok(Vec::new());
         }
         let Some(written) = self.catalogue.open_run(run)? else { return Ok(Vec::new()) };
-        let Ok(mut open) = OpenRun::read(&written) else { return Ok(Vec::new()) };
+        let Ok(mut open) = OpenRun::from_bytes(&written) else { return Ok(Vec::new()) };
         let mut taken_in = Vec::new();
         for key in whole {
-            if !open.misses(key.attempt, &key.node) {
+            if !open.misses_node(key.attempt, &key.node) {
                 continue;
             }
             let gathered = self.catalogue.gather_late(run, key.attempt, &key.node)?;
@@ -76,9 +76,9 @@ impl ShelfSlot {
             return Ok(Vec::new());
         }
         // The plan could be read before: if it cannot be now, its file was changed, and the old report stays.
-        let Ok(report) = open.report(&self.catalogue.document(run)?) else { return Ok(Vec::new()) };
-        let written = open.written().ok().filter(|_| !open.is_whole());
-        self.catalogue.complete(&report, written.as_deref())?;
-        Ok(taken_in.into_iter().map(|key| (key.clone(), open.summary(&key.node))).collect())
+        let Ok(report) = open.build_report(&self.catalogue.read_plan(run)?) else { return Ok(Vec::new()) };
+        let written = open.to_bytes().ok().filter(|_| !open.is_whole());
+        self.catalogue.complete_report(&report, written.as_deref())?;
+        Ok(taken_in.into_iter().map(|key| (key.clone(), open.summary_for(&key.node))).collect())
     }
 }

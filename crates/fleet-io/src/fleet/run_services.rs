@@ -1,12 +1,12 @@
 //! Services of a run on a fleet beside its machine: the run's record, the collector, the clocks of its nodes.
 
 use super::collector::{CollectorEvent, KnownCounts, PartUpdate, SegmentCollector, StoredPart};
-use super::findings::ToldFindings;
+use super::findings::ReportedFindings;
 use super::leadership::FleetLeadership;
 use super::record_writer::{RecordWriter, WrittenRecord};
 use super::shares::NodeShares;
 use crate::agent::now;
-use crate::control::{RecordState, RunCrew, RunNews};
+use crate::control::{RecordState, RunNews, RunServices};
 use crate::error::Error;
 use packetrig_fleet::controller::{ControllerEvent, RunRecord};
 use packetrig_fleet::fabric;
@@ -32,7 +32,7 @@ enum Writing {
     Refused,
 }
 
-pub(super) struct FleetCrew<'a> {
+pub(super) struct FleetRunServices<'a> {
     run: RunId,
     /// The current attempt; results of other attempts do not count.
     attempt: u32,
@@ -49,7 +49,7 @@ pub(super) struct FleetCrew<'a> {
     marks: BTreeMap<NodeName, StoredWatermark>,
     is_deposed: bool,
     /// Findings that were reported already.
-    reported: ToldFindings,
+    reported: ReportedFindings,
     /// Nodes with machines that were reported to be overloaded.
     overloaded: BTreeSet<NodeName>,
     /// Segments of each node that will never be stored.
@@ -60,7 +60,7 @@ pub(super) struct FleetCrew<'a> {
     writes_no_record: bool,
 }
 
-impl<'a> FleetCrew<'a> {
+impl<'a> FleetRunServices<'a> {
     pub(super) fn new(
         run: RunId,
         writer: RecordWriter,
@@ -81,7 +81,7 @@ impl<'a> FleetCrew<'a> {
             news: VecDeque::new(),
             marks: BTreeMap::new(),
             is_deposed: false,
-            reported: ToldFindings::default(),
+            reported: ReportedFindings::default(),
             overloaded: BTreeSet::new(),
             refused: BTreeMap::new(),
             shares: None,
@@ -117,7 +117,7 @@ impl<'a> FleetCrew<'a> {
         let PartUpdate { node, mark, contents } = arrival;
         self.news.push_back(RunNews::Post(node.clone(), MessageBody::Stored(mark.clone())));
         if let Some(completed) = contents.completed {
-            self.report(completed);
+            self.report_finding(completed);
             return;
         }
         if mark.run != self.run {
@@ -129,14 +129,14 @@ impl<'a> FleetCrew<'a> {
         }
         if let Some(unfinished) = contents.cut_short {
             // The counts that it reported may be newer than those that it saved.
-            let unfinished = unfinished.with(self.counted.get(&node).copied());
-            self.report(format!("node {node} did not finish: {unfinished}"));
+            let unfinished = unfinished.with_counts(self.counted.get(&node).copied());
+            self.report_finding(format!("node {node} did not finish: {unfinished}"));
             self.news.push_back(RunNews::Event(ControllerEvent::Unfinished(node.clone())));
         } else {
             let doubts = contents.doubts.into_iter().map(|doubt| format!("node {doubt}"));
             self.news.extend(doubts.map(|doubt| RunNews::Event(ControllerEvent::Doubted(doubt))));
         }
-        contents.elsewhere.into_iter().for_each(|capture| self.report(format!("node {capture}")));
+        contents.elsewhere.into_iter().for_each(|capture| self.report_finding(format!("node {capture}")));
         // Last, because a result may end the run, and nothing is read from the news after that.
         if let Some(result) = contents.result {
             self.news.push_back(RunNews::Event(ControllerEvent::Collected(node, result)));
@@ -144,35 +144,35 @@ impl<'a> FleetCrew<'a> {
     }
 
     /// Reports refused segments at the first, the tenth, the hundredth and so on: a node can send many.
-    fn refused(&mut self, node: &NodeName, count: u64, why: &str) {
+    fn report_refused(&mut self, node: &NodeName, count: u64, why: &str) {
         let before = self.refused.get(node).copied().unwrap_or(0);
         let all = before.saturating_add(count);
         self.refused.insert(node.clone(), all);
         if before.checked_ilog10() != all.checked_ilog10() {
-            self.report(format!(
+            self.report_finding(format!(
                 "node {node}: {all} parts of the results were refused and set aside ({why})"
             ));
         }
     }
 
     /// Reports a finding once, in one line: parts of it come from nodes, and a line break in them could fake a line of packetrig's own.
-    fn report(&mut self, text: String) {
+    fn report_finding(&mut self, text: String) {
         let text = text.replace(['\n', '\r'], " ");
-        if self.reported.admit(&text) {
+        if self.reported.admit_finding(&text) {
             self.news.push_back(RunNews::Finding(text));
         }
     }
 }
 
-impl RunCrew for FleetCrew<'_> {
-    fn news(&mut self) -> Result<Option<RunNews>, Error> {
+impl RunServices for FleetRunServices<'_> {
+    fn next_news(&mut self) -> Result<Option<RunNews>, Error> {
         if self.leadership.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
             return Ok(Some(RunNews::Event(ControllerEvent::Deposed)));
         }
         match self.collector.next_event() {
             Some(CollectorEvent::Stored(arrival)) => self.on_stored(*arrival),
-            Some(CollectorEvent::Trouble(text)) => self.report(text),
-            Some(CollectorEvent::Refused { node, count, why }) => self.refused(&node, count, &why),
+            Some(CollectorEvent::Trouble(text)) => self.report_finding(text),
+            Some(CollectorEvent::Refused { node, count, why }) => self.report_refused(&node, count, &why),
             None => {}
         }
         Ok(self.news.pop_front())
@@ -181,72 +181,72 @@ impl RunCrew for FleetCrew<'_> {
     fn part_for(&self, node: &NodeName, command: NodeCommand) -> NodeCommand {
         match (&self.shares, command) {
             (Some(shares), NodeCommand::Prepare(whole)) => {
-                NodeCommand::Prepare(shares.preparation(node, whole))
+                NodeCommand::Prepare(shares.preparation_for(node, whole))
             }
             (Some(shares), NodeCommand::Finish { sent }) => {
-                NodeCommand::Finish { sent: shares.sent(node, &sent) }
+                NodeCommand::Finish { sent: shares.sent_totals_for(node, &sent) }
             }
             (_, command) => command,
         }
     }
 
-    fn hello(&mut self, from: &NodeName, hello: NodeHello) {
+    fn on_hello(&mut self, from: &NodeName, hello: NodeHello) {
         for trouble in &hello.troubles {
-            self.report(format!("node {from}: {trouble}"));
+            self.report_finding(format!("node {from}: {trouble}"));
         }
-        if let Some(overload) = hello.overload() {
+        if let Some(overload) = hello.describe_overload() {
             self.news.push_back(RunNews::Event(ControllerEvent::Starved(from.clone(), hello.starved)));
             if self.overloaded.insert(from.clone()) {
-                self.report(format!("node {from}: {overload}"));
+                self.report_finding(format!("node {from}: {overload}"));
             }
         }
-        for change in self.members.hear(from, hello, now()) {
+        for change in self.members.on_hello(from, hello, now()) {
             if matches!(change, MemberChange::Restarted { .. }) {
                 self.news.push_back(RunNews::Event(ControllerEvent::Restarted(from.clone())));
             }
         }
     }
 
-    fn counted(&mut self, from: &NodeName, sample: &CountSample) {
-        let counts = KnownCounts::of(sample);
+    fn on_sample(&mut self, from: &NodeName, sample: &CountSample) {
+        let counts = KnownCounts::from_sample(sample);
         self.counted.entry(from.clone()).and_modify(|known| *known = known.max(counts)).or_insert(counts);
     }
 
-    fn clock(&mut self, from: NodeName, record: ClockRecord) {
+    fn on_clock(&mut self, from: NodeName, record: ClockRecord) {
         self.clocks.insert(from, record.before);
     }
 
-    fn fits(&self, node: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
+    fn clock_fits(&self, node: &NodeName) -> Option<Vec<(NodeName, ClockFit)>> {
         Some(match &self.shares {
-            Some(shares) => shares.fits(node, &self.clocks),
+            Some(shares) => shares.clock_fits_for(node, &self.clocks),
             None => self.clocks.iter().map(|(node, fit)| (node.clone(), *fit)).collect(),
         })
     }
 
-    fn record(&mut self, record: RunRecord) {
+    fn save_record(&mut self, record: RunRecord) {
         self.attempt = record.head.attempt;
         self.writing = match record.state {
             // A controller that could not refresh its record for long may have been replaced: it must not start senders.
             RunState::Committed | RunState::Confirmed if !self.leadership.may_commit() => Writing::Refused,
             _ if self.writes_no_record => Writing::Nothing,
             state => {
-                self.writer.write(record);
+                self.writer.queue_record(record);
                 Writing::Record { gives_start: matches!(state, RunState::Committed | RunState::Confirmed) }
             }
         };
     }
 
-    fn recorded(&mut self, within: Nanos) -> Result<RecordState, Error> {
+    fn record_state(&mut self, within: Nanos) -> Result<RecordState, Error> {
         let gives_start = match self.writing {
             Writing::Nothing => return Ok(RecordState::Kept),
             Writing::Refused => return Ok(RecordState::Deposed),
             Writing::Record { gives_start } => gives_start,
         };
-        let Some(outcome) = self.writer.outcome(within) else { return Ok(RecordState::Pending) };
+        let Some(outcome) = self.writer.next_outcome(within) else { return Ok(RecordState::Pending) };
         match outcome {
             Ok(WrittenRecord { not_noted }) => {
                 if let Some(why) = not_noted {
-                    self.report(format!("cannot save the state of the run in the catalogue: {why}"));
+                    self.report_finding(format!("cannot save the state of the run in the catalogue: {why}"));
                 }
                 // Writing may have taken long.
                 let may_go_on = !gives_start || self.leadership.may_commit();
@@ -256,7 +256,7 @@ impl RunCrew for FleetCrew<'_> {
             Err(error) if gives_start => Err(error.into()),
             // This state starts nothing. The record is only out of date, and the run continues.
             Err(error) => {
-                self.report(format!("cannot write the record of the run: {error}"));
+                self.report_finding(format!("cannot write the record of the run: {error}"));
                 Ok(RecordState::Kept)
             }
         }

@@ -14,20 +14,22 @@ fn run() -> RunId {
 fn segments_of(result: &NodeResult) -> Vec<(SegmentId, Vec<u8>)> {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
-    let spool = ResultSpool::open(place.path(), limits, Box::new(|_| None)).unwrap();
-    let mut journal = spool.journal(&run(), 1).unwrap();
-    journal.result(result).unwrap();
-    journal.end(None).unwrap();
-    let all = spool.pending(usize::MAX);
-    all.iter().map(|one| (one.id(&NodeName("a".into())), spool.read(&one.key).unwrap())).collect()
+    let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
+    let mut journal = spool.begin_journal(&run(), 1).unwrap();
+    journal.append_result(result).unwrap();
+    journal.end_journal(None).unwrap();
+    let all = spool.pending_segments(usize::MAX);
+    all.iter()
+        .map(|one| (one.segment_id(&NodeName("a".into())), spool.read_segment(&one.key).unwrap()))
+        .collect()
 }
 
 fn segments() -> Vec<(SegmentId, Vec<u8>)> {
     segments_of(&NodeResult { node: "a".into(), ..NodeResult::default() })
 }
 
-fn shelf(place: &std::path::Path, quota: RunQuota) -> RunShelf {
-    let shelf = RunShelf::with_quota(RunCatalogue::open(place).unwrap(), quota);
+fn shelf(place: &std::path::Path, quota: RunQuota) -> RunResultStore {
+    let shelf = RunResultStore::with_quota(RunCatalogue::open_or_create(place).unwrap(), quota);
     let begun = UnfinishedRun {
         run: run(),
         attempt: 1,
@@ -37,7 +39,7 @@ fn shelf(place: &std::path::Path, quota: RunQuota) -> RunShelf {
         directory: PathBuf::new(),
         begun_at: 1,
     };
-    shelf.begin(&begun, ReportSize::default()).unwrap();
+    shelf.begin_run(&begun, ReportSize::default()).unwrap();
     shelf
 }
 
@@ -46,8 +48,8 @@ fn received((id, body): &(SegmentId, Vec<u8>)) -> ReceivedSegment {
 }
 
 /// Outcome of storing a single segment.
-fn stored(shelf: &mut RunShelf, segment: &(SegmentId, Vec<u8>)) -> StoredPart {
-    let StoredBatch { outcomes, mut parts } = shelf.store(&[received(segment)]);
+fn stored(shelf: &mut RunResultStore, segment: &(SegmentId, Vec<u8>)) -> StoredPart {
+    let StoredBatch { outcomes, mut parts } = shelf.store_segments(&[received(segment)]);
     assert_eq!((outcomes, parts.len()), (vec![Ok(())], 1));
     parts.remove(0).contents
 }
@@ -61,7 +63,7 @@ fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
     let whole = told.last().unwrap();
     assert!(whole.result.is_some() && whole.below == segments.len() as u64);
     // A second read would find nothing.
-    let files = shelf.lock().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments"));
+    let files = shelf.lock_store().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments"));
     fs::remove_dir_all(files.unwrap()).unwrap();
     assert_eq!(stored(&mut shelf, &segments[0]), *whole);
 }
@@ -97,7 +99,7 @@ fn the_report_that_is_shown_is_the_one_that_is_stored() {
     let facts = RunFacts {
         run: run(),
         name: String::new(),
-        plan: PlanHash::of(document),
+        plan: PlanHash::from_document(document),
         started_wall_ns: 1,
         seed: 1,
         nodes: vec![NodeName("a".into())],
@@ -108,14 +110,14 @@ fn the_report_that_is_shown_is_the_one_that_is_stored() {
     };
     let outcome = RunOutcome::Partial { reasons: vec!["node a: silent for 3s".into()], stopped: false };
     let open = OpenRun::without_results(facts, outcome);
-    let mut report = open.report(document).unwrap();
+    let mut report = open.build_report(document).unwrap();
     assert_eq!(report.coverage.reported, 0);
     for segment in &segments() {
         stored(&mut shelf, segment);
     }
-    shelf.commit(&mut report, document, Some(&open)).unwrap();
+    shelf.commit_report(&mut report, document, Some(&open)).unwrap();
     assert_eq!(report.coverage.reported, 1, "it is here");
-    let stored = shelf.lock().catalogue.show("r").unwrap().1;
+    let stored = shelf.lock_store().catalogue.load_report("r").unwrap().1;
     assert_eq!(report, stored);
     assert!(stored.caveats.iter().any(|caveat| caveat.text.contains("after the report was first written")));
 }
@@ -127,7 +129,7 @@ fn a_segment_that_nobody_can_read_is_refused_and_those_beside_it_are_stored() {
     let mut batch: Vec<ReceivedSegment> = segments().iter().map(received).collect();
     let late = SegmentId { run: RunId("old".into()), ..batch[0].id.clone() };
     batch.insert(1, ReceivedSegment { id: late.clone(), body: b"nonsense".to_vec() });
-    let StoredBatch { outcomes, parts } = shelf.store(&batch);
+    let StoredBatch { outcomes, parts } = shelf.store_segments(&batch);
     let is_unreadable =
         |outcome: &Result<(), ResultStoreError>| matches!(outcome, Err(ResultStoreError::Unreadable(_)));
     let refused: Vec<bool> = outcomes.iter().map(is_unreadable).collect();

@@ -4,13 +4,13 @@ use super::hook::{ArmedHook, ShellCommands};
 use crate::commands::execution::TrialFleet;
 use crate::error::Error;
 use crate::identity;
-use crate::output::remark;
+use crate::output::print_remark;
 use packetrig_fleet::RunId;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::report::{AcceptanceCriteria, CarrierLossCause, RunReport};
 use packetrig_fleet_io::trial::trial_result;
-use packetrig_fleet_io::{LocalGround, OnEvent, RunOptions, run_on};
+use packetrig_fleet_io::{LocalExecutor, OnEvent, RunOptions, run_on};
 use packetrig_method::{LoadedSender, TrialLength, TrialOrder, TrialResult, TrialWaits};
 use packetrig_plan::trial::{TrialAmount, TrialShape, TrialTraffic};
 use packetrig_stats::limit::RigLimit;
@@ -26,14 +26,14 @@ const STARTS: u32 = 3;
 const LOOK: Nanos = Nanos::from_millis(20);
 
 /// Executor of the trials: this machine or a fleet.
-pub(super) enum TrialGround {
-    Here(Box<LocalGround>),
+pub(super) enum TrialExecutor {
+    Here(Box<LocalExecutor>),
     Fleet(Box<TrialFleet>),
 }
 
 /// Makes all trials of a method, and has the options that they share.
-pub(super) struct TrialBench {
-    pub(super) ground: TrialGround,
+pub(super) struct TrialRunner {
+    pub(super) executor: TrialExecutor,
     /// The traffic for each device that is compared; one for other methods.
     pub(super) traffic: Vec<TrialTraffic>,
     pub(super) confirmed: Vec<String>,
@@ -44,36 +44,36 @@ pub(super) struct TrialBench {
     pub(super) ports: Vec<PortInfo>,
 }
 
-impl TrialBench {
+impl TrialRunner {
     /// The ports of the first device that send, and their parts of each load.
-    pub(super) fn senders(&self) -> Vec<LoadedSender> {
+    pub(super) fn loaded_senders(&self) -> Vec<LoadedSender> {
         let senders = self.traffic.first().map(TrialTraffic::senders).unwrap_or_default();
         senders.iter().map(|own| LoadedSender { name: own.name.clone(), share: own.share }).collect()
     }
 
     /// Makes a trial. Returns `None` if it was stopped: such a trial has no result.
-    pub(super) fn perform(
+    pub(super) fn make_trial(
         &mut self,
         order: &TrialOrder,
         waits: &TrialWaits,
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<TrialResult>, Error> {
-        self.commands.prepare(order.device)?;
+        self.commands.prepare_device(order.device)?;
         let begun = clock::monotonic_ns();
-        if !wait(waits.before_ns, stop) {
+        if !wait_unless_stopped(waits.before_ns, stop) {
             return Ok(None);
         }
-        let shape = shape(order);
+        let shape = trial_shape(order);
         // A client of the API may give one plan for both devices.
         let traffic = self.traffic.get(usize::from(order.device)).or_else(|| self.traffic.first());
-        let document = traffic.map(|traffic| traffic.document(&shape)).unwrap_or_default();
+        let document = traffic.map(|traffic| traffic.trial_document(&shape)).unwrap_or_default();
         let hook = order.event.and_then(|event| self.commands.arm_event(event.at));
-        let options = self.options(waits.late_frames_ns, order);
-        let ran = self.run(&document, options, hook.as_ref(), stop);
+        let options = self.run_options(waits.late_frames_ns, order);
+        let ran = self.run_trial(&document, options, hook.as_ref(), stop);
         // Before `ran?` and the returns below: the device must not stay as the event left it.
         let event_at = hook.map(|hook| self.commands.end_event(hook)).transpose()?.flatten();
         let report = ran?;
-        if stop() || !wait(waits.settle_ns, stop) {
+        if stop() || !wait_unless_stopped(waits.settle_ns, stop) {
             return Ok(None);
         }
         let took = Nanos::new(clock::monotonic_ns() - begun);
@@ -82,7 +82,7 @@ impl TrialBench {
         Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(order, &report) }))
     }
 
-    fn run(
+    fn run_trial(
         &mut self,
         document: &str,
         options: RunOptions,
@@ -91,31 +91,31 @@ impl TrialBench {
     ) -> Result<RunReport, Error> {
         let mut on_event = |event: &RunEvent| {
             if let (Some(hook), RunEventKind::StartSet { at }) = (hook, &event.kind) {
-                hook.start(*at);
+                hook.set_start(*at);
             }
         };
         let user: (&dyn Fn() -> bool, OnEvent<'_>) = (stop, &mut on_event);
-        let ran = match &mut self.ground {
-            TrialGround::Here(ground) => {
+        let ran = match &mut self.executor {
+            TrialExecutor::Here(ground) => {
                 run_on(ground.as_mut(), document, options, user).map_err(Error::from)
             }
-            TrialGround::Fleet(fleet) if hook.is_some() => fleet.run(document, options, user),
-            TrialGround::Fleet(fleet) => run_until_started(fleet, document, options, user),
+            TrialExecutor::Fleet(fleet) if hook.is_some() => fleet.run_trial(document, options, user),
+            TrialExecutor::Fleet(fleet) => run_until_started(fleet, document, options, user),
         };
         ran.map_err(without_places)
     }
 
-    fn options(&self, drain: Nanos, order: &TrialOrder) -> RunOptions {
+    fn run_options(&self, drain: Nanos, order: &TrialOrder) -> RunOptions {
         // A device that is reset or loses a link may take the carrier of the rig's port away: the trial measures that.
         let is_expected = order.event.is_some();
         let carrier_loss = if is_expected { CarrierLossCause::Device } else { CarrierLossCause::Unknown };
         let started = clock::wall_clock_ns();
         RunOptions {
-            run: RunId(identity::run_id(started, identity::entropy())),
+            run: RunId(identity::run_id(started, identity::random_number())),
             name: "trial".into(),
             started_wall_ns: started,
             terms: RunTerms {
-                tag_key: identity::entropy(),
+                tag_key: identity::random_number(),
                 seed: 1,
                 back_end: self.back_end,
                 limits: self.limits.clone(),
@@ -151,18 +151,18 @@ fn run_until_started(
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
     for _ in 1..STARTS {
-        match fleet.run(document, options.clone(), (stop, &mut *on_event)) {
+        match fleet.run_trial(document, options.clone(), (stop, &mut *on_event)) {
             Err(Error::Run(packetrig_fleet_io::Error::Failed { fault })) if fault.blame == Blame::Peer => {
-                remark(format_args!("  the trial did not start and is begun again: {}", fault.text));
-                options.run = RunId(identity::run_id(clock::wall_clock_ns(), identity::entropy()));
+                print_remark(format_args!("  the trial did not start and is begun again: {}", fault.text));
+                options.run = RunId(identity::run_id(clock::wall_clock_ns(), identity::random_number()));
             }
             ran => return ran,
         }
     }
-    fleet.run(document, options, (stop, on_event))
+    fleet.run_trial(document, options, (stop, on_event))
 }
 
-pub(super) fn shape(order: &TrialOrder) -> TrialShape {
+pub(super) fn trial_shape(order: &TrialOrder) -> TrialShape {
     TrialShape {
         size: order.size,
         frames_per_second: order.load.frames_per_second(),
@@ -186,7 +186,7 @@ fn own_time(report: &RunReport) -> Nanos {
 }
 
 /// Waits; returns false at once if the test has to stop.
-fn wait(time: Nanos, stop: &dyn Fn() -> bool) -> bool {
+fn wait_unless_stopped(time: Nanos, stop: &dyn Fn() -> bool) -> bool {
     let end = clock::monotonic_ns() + time.as_u64();
     loop {
         if stop() {

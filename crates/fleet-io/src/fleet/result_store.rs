@@ -27,9 +27,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A catalogue, and the current run. Clones share both.
 #[derive(Clone)]
-pub struct RunShelf(Arc<Mutex<ShelfSlot>>);
+pub struct RunResultStore(Arc<Mutex<ResultStoreState>>);
 
-struct ShelfSlot {
+struct ResultStoreState {
     catalogue: RunCatalogue,
     draft: Option<RunDraft>,
     /// Record of the current run from its beginning. Its member `record` holds the run's state.
@@ -63,7 +63,7 @@ struct PartKey {
 }
 
 impl PartKey {
-    fn of(id: &SegmentId) -> Self {
+    fn from_segment(id: &SegmentId) -> Self {
         Self { run: id.run.clone(), attempt: id.attempt, node: id.node.clone() }
     }
 }
@@ -75,8 +75,8 @@ struct StoredParts {
     failed: BTreeMap<PartKey, String>,
 }
 
-impl ShelfSlot {
-    fn hold(&mut self, mut draft: RunDraft, record: &str) {
+impl ResultStoreState {
+    fn hold_draft(&mut self, mut draft: RunDraft, record: &str) {
         draft.set_quota(self.quota);
         draft.set_page(self.page);
         self.draft = Some(draft);
@@ -86,13 +86,13 @@ impl ShelfSlot {
     }
 }
 
-impl std::fmt::Debug for RunShelf {
+impl std::fmt::Debug for RunResultStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RunShelf").finish_non_exhaustive()
     }
 }
 
-impl RunShelf {
+impl RunResultStore {
     /// Opens a store on a connection of its own.
     pub fn new(catalogue: RunCatalogue) -> Self {
         Self::with_quota(catalogue, RunQuota::default())
@@ -100,7 +100,7 @@ impl RunShelf {
 
     /// Opens a store with a quota for each node's part in a run.
     pub fn with_quota(catalogue: RunCatalogue, quota: RunQuota) -> Self {
-        Self(Arc::new(Mutex::new(ShelfSlot {
+        Self(Arc::new(Mutex::new(ResultStoreState {
             catalogue,
             draft: None,
             begun: Value::Null,
@@ -113,44 +113,44 @@ impl RunShelf {
 
     /// Sets whether runs that begin from now on get a page for people.
     pub fn set_page(&self, page: PageChoice) {
-        self.lock().page = page;
+        self.lock_store().page = page;
     }
 
-    fn lock(&self) -> MutexGuard<'_, ShelfSlot> {
+    fn lock_store(&self) -> MutexGuard<'_, ResultStoreState> {
         // No panic can leave it half changed: it is consistent between any two statements.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
-    pub fn begin(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<(), Error> {
-        let mut slot = self.lock();
+    pub fn begin_run(&self, unfinished: &UnfinishedRun, size: ReportSize) -> Result<(), Error> {
+        let mut slot = self.lock_store();
         let draft = slot.catalogue.begin_unfinished(unfinished, size)?;
-        slot.hold(draft, &unfinished.record);
+        slot.hold_draft(draft, &unfinished.record);
         Ok(())
     }
 
     /// Runs that have begun and have no report.
-    pub fn unfinished(&self) -> Result<Vec<UnfinishedRun>, Error> {
-        self.lock().catalogue.unfinished()
+    pub fn unfinished_runs(&self) -> Result<Vec<UnfinishedRun>, Error> {
+        self.lock_store().catalogue.unfinished_runs()
     }
 
     /// Takes up a run where another process left it.
-    pub fn resume(&self, run: &RunId) -> Result<UnfinishedRun, Error> {
-        let mut slot = self.lock();
-        let (draft, unfinished) = slot.catalogue.resume(run)?;
-        slot.hold(draft, &unfinished.record);
+    pub fn resume_run(&self, run: &RunId) -> Result<UnfinishedRun, Error> {
+        let mut slot = self.lock_store();
+        let (draft, unfinished) = slot.catalogue.resume_run(run)?;
+        slot.hold_draft(draft, &unfinished.record);
         Ok(unfinished)
     }
 
     /// Stored parts of the current run: a controller that takes it up gets no events for them.
-    pub fn on_hand(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
-        let mut slot = self.lock();
+    pub fn parts_on_hand(&self, record: &RunRecord) -> Vec<(NodeName, StoredPart)> {
+        let mut slot = self.lock_store();
         let mut on_hand = Vec::new();
         let run = &record.head.run;
         let attempt = record.head.attempt;
         for node in &record.nodes {
             let below = slot.catalogue.watermark(run, attempt, node).unwrap_or(0);
-            if let Ok(contents) = slot.part(run, attempt, node) {
+            if let Ok(contents) = slot.stored_part(run, attempt, node) {
                 on_hand.push((node.clone(), StoredPart { below, ..contents }));
             }
         }
@@ -160,13 +160,13 @@ impl RunShelf {
     /// End of the stored part of a node in an attempt of any run.
     pub fn stored_below(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
         // If the catalogue cannot be read, nothing is promised: 0 lets the node delete nothing.
-        self.lock().catalogue.watermark(run, attempt, node).unwrap_or(0)
+        self.lock_store().catalogue.watermark(run, attempt, node).unwrap_or(0)
     }
 
     /// Writes the state of the current run.
-    pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
-        let mut slot = self.lock();
-        if slot.draft.as_ref().is_none_or(|draft| *draft.run() != record.head.run) {
+    pub fn note_record(&self, record: &RunRecord) -> Result<(), Error> {
+        let mut slot = self.lock_store();
+        if slot.draft.as_ref().is_none_or(|draft| *draft.run_id() != record.head.run) {
             // A run of another catalogue.
             return Ok(());
         }
@@ -180,29 +180,29 @@ impl RunShelf {
     /// Writes the report of the current run; returns its directory. The report names captures by their final places, and is the
     /// one that is stored: results that came while it was made are in both. With `open`, results that come later are put into
     /// the stored one, with a note.
-    pub fn commit(
+    pub fn commit_report(
         &self,
         report: &mut RunReport,
         document: &str,
         open: Option<&OpenRun>,
     ) -> Result<PathBuf, Error> {
-        let mut slot = self.lock();
+        let mut slot = self.lock_store();
         let mut draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
-        if let Some(written) = open.and_then(|open| open.written().ok()) {
+        if let Some(written) = open.and_then(|open| open.to_bytes().ok()) {
             draft.keep_open(written);
         }
-        let directory = draft.commit(&slot.catalogue, report, document)?;
+        let directory = draft.commit_run(&slot.catalogue, report, document)?;
         // Results that came while the report was made are stored and will not come again: they go into the report now.
         // A report that cannot be written now is tried again when the results are collected.
         if slot.complete_all(&report.run).is_ok_and(|completed| !completed.is_empty()) {
-            *report = slot.catalogue.show(&report.run.0)?.1;
+            *report = slot.catalogue.load_report(&report.run.0)?.1;
         }
         Ok(directory)
     }
 
     /// Writes reports that lack results again, with the results that have come.
     pub fn complete_open_runs(&self) -> CompletedReports {
-        let slot = self.lock();
+        let slot = self.lock_store();
         let mut completed = CompletedReports::default();
         let open = slot.catalogue.open_runs().unwrap_or_else(|error| {
             completed.failed.push(format!("cannot list the runs whose reports lack results: {error}"));
@@ -220,30 +220,30 @@ impl RunShelf {
     }
 
     /// Ends the current run without a report. Returns the files that were kept of it, if anything was captured.
-    pub fn give_up(&self) -> Result<Option<KeptRun>, Error> {
-        let mut slot = self.lock();
+    pub fn give_up_run(&self) -> Result<Option<KeptRun>, Error> {
+        let mut slot = self.lock_store();
         let draft = slot.draft.take();
-        draft.map_or(Ok(None), |draft| draft.give_up(&slot.catalogue))
+        draft.map_or(Ok(None), |draft| draft.give_up_run(&slot.catalogue))
     }
 }
 
-impl ResultStore for RunShelf {
-    fn knows(&self, run: &RunId) -> bool {
-        self.lock().catalogue.document(run).is_ok()
+impl ResultStore for RunResultStore {
+    fn knows_run(&self, run: &RunId) -> bool {
+        self.lock_store().catalogue.read_plan(run).is_ok()
     }
 
-    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
-        self.lock().store(segments)
+    fn store_segments(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
+        self.lock_store().store_batch(segments)
     }
 }
 
-impl ShelfSlot {
+impl ResultStoreState {
     /// Returns whether the node takes part in the current run. Segments of other nodes count against their quota for late results.
     fn takes_part(&self, node: &NodeName) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(&node.0))
     }
 
-    fn store(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
+    fn store_batch(&mut self, segments: &[ReceivedSegment]) -> StoredBatch {
         let answers = self.store_segments(segments);
         let mut outcomes = Vec::with_capacity(segments.len());
         let mut parts: BTreeMap<PartKey, Vec<String>> = BTreeMap::new();
@@ -253,16 +253,16 @@ impl ShelfSlot {
             if let Err(Error::RunQuota { share, .. }) = &answer {
                 doubt = beyond_quota(&id.node, *share);
             }
-            let outcome = self.settled(id, body, answer);
+            let outcome = self.answer_segment(id, body, answer);
             if outcome.is_ok() {
-                parts.entry(PartKey::of(id)).or_default().extend(doubt);
+                parts.entry(PartKey::from_segment(id)).or_default().extend(doubt);
             }
             outcomes.push(outcome);
         }
         let stored = self.stored_parts(parts);
         // A part with an unreadable state would be confirmed without a watermark for its node: its segments have to come again.
         for (ReceivedSegment { id, .. }, outcome) in segments.iter().zip(&mut outcomes) {
-            if let Some(why) = stored.failed.get(&PartKey::of(id)).filter(|_| outcome.is_ok()) {
+            if let Some(why) = stored.failed.get(&PartKey::from_segment(id)).filter(|_| outcome.is_ok()) {
                 *outcome = Err(ResultStoreError::ForNow(why.clone()));
             }
         }
@@ -273,17 +273,17 @@ impl ShelfSlot {
         let mut batch = SegmentBatch::new(&self.catalogue, clock::wall_clock_ns());
         for ReceivedSegment { id, body } in segments {
             match self.under_way(&id.run, &id.node) {
-                Some(draft) => batch.add(draft, id, body),
-                None => batch.add_late(id, body),
+                Some(draft) => batch.add_segment(draft, id, body),
+                None => batch.add_late_segment(id, body),
             }
         }
-        batch.store()
+        batch.store_segments()
     }
 
     /// The answer to the fabric about a segment. Other bytes under a stored name come from a disk that lost its contents: the first ones
     /// count, and the node need not send them for ever. A segment beyond a quota stays with its node, which gets no higher watermark; the
     /// fabric need not hold it.
-    fn settled(
+    fn answer_segment(
         &self,
         id: &SegmentId,
         body: &[u8],
@@ -309,7 +309,7 @@ impl ShelfSlot {
         let mut failed = BTreeMap::new();
         for (key, doubts) in keys {
             let completed = completed.remove(&key).transpose();
-            match completed.and_then(|completed| self.arrival(&key, doubts, completed)) {
+            match completed.and_then(|completed| self.part_update(&key, doubts, completed)) {
                 Ok(arrival) => parts.push(arrival),
                 Err(error) => drop(failed.insert(key, error.to_string())),
             }
@@ -317,14 +317,14 @@ impl ShelfSlot {
         StoredParts { parts, failed }
     }
 
-    fn arrival(
+    fn part_update(
         &mut self,
         key: &PartKey,
         doubts: Vec<String>,
         completed: Option<String>,
     ) -> Result<PartUpdate, Error> {
         let PartKey { run, attempt, node } = key;
-        let mut contents = self.part(run, *attempt, node)?;
+        let mut contents = self.stored_part(run, *attempt, node)?;
         contents.doubts.extend(doubts);
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let mark = StoredWatermark { run: run.clone(), attempt: *attempt, below };
@@ -332,18 +332,18 @@ impl ShelfSlot {
     }
 
     fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&RunDraft> {
-        self.draft.as_ref().filter(|draft| draft.run() == run && self.takes_part(node))
+        self.draft.as_ref().filter(|draft| draft.run_id() == run && self.takes_part(node))
     }
 
     /// A node's part in the current run, once it is stored to its end. It is put together once.
-    fn part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<StoredPart, Error> {
+    fn stored_part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<StoredPart, Error> {
         let part = (attempt, node.clone());
         // A whole part does not change, and segments may come again long after: putting it together reads all of them.
         if let Some(known) = self.whole.get(&part) {
             return Ok(known.clone());
         }
         let draft = self.under_way(run, node);
-        let gathered = draft.map(|draft| draft.assemble(&self.catalogue, attempt, node)).transpose()?;
+        let gathered = draft.map(|draft| draft.assemble_part(&self.catalogue, attempt, node)).transpose()?;
         let Some(gathered) = gathered.flatten() else { return Ok(StoredPart::default()) };
         let contents = whole_part(node, gathered);
         self.whole.insert(part, contents.clone());
@@ -387,7 +387,7 @@ fn beyond_quota(node: &NodeName, share: RunShare) -> Option<String> {
 fn unfinished_part(gathered: &GatheredPart) -> UnfinishedPart {
     UnfinishedPart {
         reason: gathered.end.as_ref().and_then(|end| end.reason.clone()),
-        counted: gathered.last_sample.as_ref().map(KnownCounts::of),
+        counted: gathered.last_sample.as_ref().map(KnownCounts::from_sample),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The captures of a port: those of the plan, or one that the user requests.
 
-use super::PortBench;
+use super::RunningPort;
 use crate::Error;
-use crate::capture::{CaptureOutcome, CaptureSpec, PortCapture, file_name};
+use crate::capture::{CaptureOutcome, CaptureSpec, PortCapture, capture_file_name};
 use crate::rig::RigOptions;
 use packetrig_plan::{CaptureFormat, Plan, PlannedCapture};
 use packetrig_sys::private_files;
@@ -28,7 +28,7 @@ impl Default for WantedCapture {
 }
 
 impl WantedCapture {
-    fn of(planned: &PlannedCapture) -> Self {
+    fn from_plan(planned: &PlannedCapture) -> Self {
         Self {
             format: planned.format,
             snap_len: planned.snap_len,
@@ -38,7 +38,7 @@ impl WantedCapture {
     }
 }
 
-impl PortBench {
+impl RunningPort {
     /// Returns the captures of this port, each with the port's index.
     pub(in crate::rig) fn captures(&self) -> impl Iterator<Item = (usize, PortCapture)> {
         self.captures.iter().map(|capture| (self.port, capture.clone()))
@@ -52,7 +52,7 @@ impl PortBench {
         used: &mut Vec<PathBuf>,
     ) -> Result<(), Error> {
         let planned = plan.captures.iter().filter(|capture| capture.ports.contains(&self.port));
-        let mut wanted: Vec<WantedCapture> = planned.map(WantedCapture::of).collect();
+        let mut wanted: Vec<WantedCapture> = planned.map(WantedCapture::from_plan).collect();
         // A capture of the plan replaces the general one: its filter and limits were chosen.
         if options.terms.capture_all && wanted.is_empty() && !self.receives.is_empty() {
             wanted.push(WantedCapture::default());
@@ -65,10 +65,10 @@ impl PortBench {
             let mut again = 0;
             // Names collide with several captures of one port, and with port names that differ only in characters that
             // a file name cannot have.
-            while used.contains(&file_name(&port.name, wanted.format, again)) {
+            while used.contains(&capture_file_name(&port.name, wanted.format, again)) {
                 again += 1;
             }
-            let name = file_name(&port.name, wanted.format, again);
+            let name = capture_file_name(&port.name, wanted.format, again);
             let file = dir.join(&name);
             used.push(name);
             let (capture, tap) = PortCapture::new(CaptureSpec {
@@ -83,7 +83,7 @@ impl PortBench {
             })?;
             // A steered run starts captures on request.
             if !options.terms.steered {
-                capture.start()?;
+                capture.start_capture()?;
             }
             self.taps.push(tap);
             self.captures.push(capture);
@@ -95,7 +95,9 @@ impl PortBench {
     pub(in crate::rig) fn finish_captures(&mut self) -> Vec<(usize, CaptureOutcome)> {
         // The taps are still here if the port was never armed; their recorders come back when they are dropped.
         self.taps.clear();
-        let stop = |capture: PortCapture| capture.stop().unwrap_or_else(|error| capture.failed(&error));
+        let stop = |capture: PortCapture| {
+            capture.stop_capture().unwrap_or_else(|error| capture.failed_outcome(&error))
+        };
         self.captures().map(|(port, capture)| (port, stop(capture))).collect()
     }
 }

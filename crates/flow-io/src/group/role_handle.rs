@@ -18,7 +18,7 @@ const NO_WATERMARK: u64 = u64::MAX;
 
 /// Handle to the role of a meter in its group. Clones share one state.
 #[derive(Clone, Debug)]
-pub struct GroupSeat(Arc<SharedSeat>);
+pub struct GroupRoleHandle(Arc<SharedGroupRole>);
 
 /// The role of this meter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub struct GroupView {
 }
 
 #[derive(Debug)]
-struct SharedSeat {
+struct SharedGroupRole {
     /// Zero while this meter is a standby.
     export_until_ns: AtomicU64,
     watermark_ns: AtomicU64,
-    inputs: Mutex<SeatInputs>,
+    inputs: Mutex<RoleInputs>,
     view: Mutex<GroupView>,
     changed: Condvar,
     /// Channel that holds one item after a change.
@@ -46,7 +46,7 @@ struct SharedSeat {
 
 /// State that the export and the meter have reported to the member.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SeatInputs {
+pub(crate) struct RoleInputs {
     pub(crate) coverage: MeterCoverage,
     pub(crate) exported: Option<(GroupTerm, u64)>,
     pub(crate) can_export: bool,
@@ -57,17 +57,17 @@ pub(crate) struct SeatInputs {
 }
 
 /// Locks a mutex even if it is poisoned: no code under these locks can panic half way, so the value is whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_ignoring_poison<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl GroupSeat {
+impl GroupRoleHandle {
     pub(crate) fn new(status: GroupStatus) -> Self {
         let view = GroupView { generation: 0, role: GroupRole::Standby, replay_from_ns: 0 };
-        Self(Arc::new(SharedSeat {
+        Self(Arc::new(SharedGroupRole {
             export_until_ns: AtomicU64::new(0),
             watermark_ns: AtomicU64::new(NO_WATERMARK),
-            inputs: Mutex::new(SeatInputs {
+            inputs: Mutex::new(RoleInputs {
                 coverage: status.coverage,
                 exported: None,
                 // Assumed until the export reports a failure.
@@ -84,28 +84,28 @@ impl GroupSeat {
         }))
     }
 
-    pub fn view(&self) -> GroupView {
-        *lock(&self.0.view)
+    pub fn role_view(&self) -> GroupView {
+        *lock_ignoring_poison(&self.0.view)
     }
 
     pub fn role(&self) -> GroupRole {
-        self.view().role
+        self.role_view().role
     }
 
     /// See [`GroupView::replay_from_ns`].
     pub fn replay_from(&self) -> u64 {
-        self.view().replay_from_ns
+        self.role_view().replay_from_ns
     }
 
     /// Waits until the role is not of this generation any more, `within` at most, and returns the view of then.
     pub fn wait_for_change(&self, generation: u64, within: Duration) -> GroupView {
         let is_same = |view: &mut GroupView| view.generation == generation;
-        let waited = self.0.changed.wait_timeout_while(lock(&self.0.view), within, is_same);
+        let waited = self.0.changed.wait_timeout_while(lock_ignoring_poison(&self.0.view), within, is_same);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Returns the channel that gets an item after the role has changed. One thread should wait for it.
-    pub fn changes(&self) -> &Receiver<()> {
+    pub fn role_changes(&self) -> &Receiver<()> {
         &self.0.changes.1
     }
 
@@ -124,7 +124,7 @@ impl GroupSeat {
     /// Sets the watermark: in this term, everything that left this meter's table before `ns` (since 1970) has been exported, and
     /// acknowledged if the transport can. Calls with an earlier term change nothing.
     pub fn set_watermark(&self, term: GroupTerm, ns: u64) {
-        let mut inputs = lock(&self.0.inputs);
+        let mut inputs = lock_ignoring_poison(&self.0.inputs);
         // Compared by term first: a late call of an earlier term must not move the watermark of the current one.
         let before = inputs.exported.filter(|(before, at)| (*before, *at) >= (term, ns));
         inputs.exported = before.or(Some((term, ns)));
@@ -138,23 +138,23 @@ impl GroupSeat {
 
     /// Sets how complete this meter's records are. Set it before a watermark that is later than a loss of packets.
     pub fn set_coverage(&self, coverage: MeterCoverage) {
-        lock(&self.0.inputs).coverage = coverage;
+        lock_ignoring_poison(&self.0.inputs).coverage = coverage;
     }
 
     /// Sets whether records that are handed over reach the collector.
     pub fn set_can_export(&self, can_export: bool) {
-        lock(&self.0.inputs).can_export = can_export;
+        lock_ignoring_poison(&self.0.inputs).can_export = can_export;
     }
 
     /// Announces that no more records come. If no other meter is active, this one then takes over and exports its kept records,
     /// even if another program orders the roles.
     pub fn announce_end(&self) {
-        lock(&self.0.inputs).is_ending = true;
+        lock_ignoring_poison(&self.0.inputs).is_ending = true;
     }
 
     /// Sets the number of packets of this meter's copy of the link from its start to `counted_to`, by `CLOCK_BOOTTIME`.
     pub fn set_seen_packets(&self, packets: u64, counted_to: MonoTime) {
-        let mut inputs = lock(&self.0.inputs);
+        let mut inputs = lock_ignoring_poison(&self.0.inputs);
         inputs.seen_packets = packets;
         inputs.seen_to = counted_to;
     }
@@ -162,17 +162,17 @@ impl GroupSeat {
     /// Marks this meter as ready: it has seen all running flows from their beginning, so records that leave the table from
     /// `complete_from_ns` (since 1970) on, less the margin, are whole.
     pub fn set_ready(&self, complete_from_ns: u64) {
-        lock(&self.0.inputs).coverage.complete_from_ns = Some(complete_from_ns);
+        lock_ignoring_poison(&self.0.inputs).coverage.complete_from_ns = Some(complete_from_ns);
     }
 
     /// Sets the number of kept records that are handed over at a takeover.
     pub fn set_replayed(&self, records: u64) {
-        lock(&self.0.status).replayed = records;
+        lock_ignoring_poison(&self.0.status).replayed = records;
     }
 
     /// Returns this meter's announcement for collectors, with the packets of its copy of the link.
-    pub fn membership(&self, packets: u64) -> GroupMembership {
-        lock(&self.0.status).membership(packets)
+    pub fn group_membership(&self, packets: u64) -> GroupMembership {
+        lock_ignoring_poison(&self.0.status).group_membership(packets)
     }
 
     pub fn coverage(&self) -> MeterCoverage {
@@ -181,29 +181,34 @@ impl GroupSeat {
 
     /// See [`GroupStatus::is_blind`].
     pub fn is_blind(&self) -> bool {
-        lock(&self.0.status).is_blind
+        lock_ignoring_poison(&self.0.status).is_blind
     }
 
     pub fn status(&self) -> GroupStatus {
-        lock(&self.0.status).clone()
+        lock_ignoring_poison(&self.0.status).clone()
     }
 
-    pub(crate) fn inputs(&self) -> SeatInputs {
-        *lock(&self.0.inputs)
+    pub(crate) fn inputs(&self) -> RoleInputs {
+        *lock_ignoring_poison(&self.0.inputs)
     }
 
     pub(super) fn update_status(&self, update: impl FnOnce(&mut GroupStatus)) {
-        update(&mut lock(&self.0.status));
+        update(&mut lock_ignoring_poison(&self.0.status));
     }
 
-    pub(crate) fn publish(&self, change: Option<RoleChange>, watermark: Option<u64>, export_until: MonoTime) {
+    pub(crate) fn publish_role(
+        &self,
+        change: Option<RoleChange>,
+        watermark: Option<u64>,
+        export_until: MonoTime,
+    ) {
         self.0.watermark_ns.store(watermark.unwrap_or(NO_WATERMARK), Ordering::Release);
         // Cleared before the view changes: no thread that sees the new role may find that it may export.
         if let Some(RoleChange::BecameStandby { .. }) = change {
             self.0.export_until_ns.store(0, Ordering::Release);
         }
         if let Some(change) = change {
-            let mut view = lock(&self.0.view);
+            let mut view = lock_ignoring_poison(&self.0.view);
             view.generation += 1;
             match change {
                 RoleChange::BecameActive { term, replay_from_ns } => {
@@ -223,15 +228,15 @@ impl GroupSeat {
     }
 
     /// Ends the permission to export, because the member has ended.
-    pub(super) fn end(&self) {
+    pub(super) fn end_membership(&self) {
         let was_active = self.role().is_active();
         let change = was_active.then_some(RoleChange::BecameStandby { active: None });
-        self.publish(change, self.active_watermark(), MonoTime::default());
+        self.publish_role(change, self.active_watermark(), MonoTime::default());
     }
 
     /// Keeps the member thread from ticking, as if the process were stopped.
     #[cfg(test)]
     pub(super) fn freeze(&self) -> impl Drop + '_ {
-        lock(&self.0.inputs)
+        lock_ignoring_poison(&self.0.inputs)
     }
 }

@@ -1,12 +1,12 @@
 //! A fleet with the catalogue that its results go into. Its controller first ends the runs that earlier controllers left on the nodes that
 //! it needs (docs/decisions/0020-runs-side-by-side.md).
 
-use super::ending::{BegunRun, RunEnding, TURN, begun_of, controller_of};
-use super::{ControllerCharge, FleetGround, LeftRun, Leftover, RunShelf};
+use super::ending::{BegunRun, RunEnding, TURN, controller_of, parse_begun_run};
+use super::{ControllerConfig, FleetExecutor, LeftRun, Leftover, RunResultStore};
 use crate::control::{OnEvent, RunUser};
 use crate::error::Error;
 use crate::local::RunOptions;
-use crate::operator::{SharedOperator, patience};
+use crate::operator::{SharedOperator, waiting_policy};
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::Fabric;
@@ -17,13 +17,13 @@ use packetrig_sys::clock;
 use std::collections::BTreeSet;
 
 /// A fleet that this process controls, with the store of its results.
-pub struct ChargedFleet<F: Fabric> {
-    pub fleet: FleetGround<F>,
-    pub shelf: RunShelf,
+pub struct ControlledFleet<F: Fabric> {
+    pub fleet: FleetExecutor<F>,
+    pub store: RunResultStore,
     pub operator: SharedOperator,
 }
 
-impl<F: Fabric> std::fmt::Debug for ChargedFleet<F> {
+impl<F: Fabric> std::fmt::Debug for ControlledFleet<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ChargedFleet").field("fleet", &self.fleet).finish_non_exhaustive()
     }
@@ -31,7 +31,7 @@ impl<F: Fabric> std::fmt::Debug for ChargedFleet<F> {
 
 /// Begins a run of this controller that a later one can find.
 pub fn begin_run(
-    shelf: &RunShelf,
+    store: &RunResultStore,
     controller: &str,
     options: &RunOptions,
     document: &str,
@@ -47,54 +47,59 @@ pub fn begin_run(
         directory: std::path::PathBuf::new(),
         begun_at: clock::wall_clock_ns(),
     };
-    Ok(shelf.begin(&unfinished, size)?)
+    Ok(store.begin_run(&unfinished, size)?)
 }
 
-impl RunShelf {
+impl RunResultStore {
     /// Becomes a controller, with this store for its results.
-    pub fn open_fleet<F: Fabric>(&self, fabric: &F, charge: ControllerCharge) -> Result<FleetGround<F>, Error>
+    pub fn open_fleet<F: Fabric>(
+        &self,
+        fabric: &F,
+        config: ControllerConfig,
+    ) -> Result<FleetExecutor<F>, Error>
     where
         F::Records: 'static,
         F::Incoming: 'static,
     {
-        let mut fleet = FleetGround::open(fabric, charge)?;
+        let mut fleet = FleetExecutor::become_controller(fabric, config)?;
         // An earlier controller may have died between storing a result and confirming it: its node would keep the result for ever.
         fleet.confirm_stored(&|node, run, attempt| self.stored_below(node, run, attempt));
         Ok(fleet)
     }
 }
 
-impl<F: Fabric> ChargedFleet<F>
+impl<F: Fabric> ControlledFleet<F>
 where
     F::Records: 'static,
     F::Incoming: 'static,
 {
     /// See [`begin_run`].
-    pub fn begin(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
-        begin_run(&self.shelf, self.fleet.controller(), options, document, size)
+    pub fn begin_new_run(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
+        begin_run(&self.store, self.fleet.controller(), options, document, size)
     }
 
     /// Takes the nodes of a run, and ends the runs that earlier controllers left on them; returns the reports of those runs.
-    pub fn lead(
+    pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
         run: &RunId,
         waits: bool,
         on_event: OnEvent<'_>,
     ) -> Result<Vec<RunReport>, Error> {
-        let leftovers = self.fleet.lead(plan, run, &mut patience(self.operator.as_ref(), waits))?;
-        let reports = self.ending().end_leftovers(&leftovers, on_event)?;
+        let leftovers =
+            self.fleet.lead_run_nodes(plan, run, &mut waiting_policy(self.operator.as_ref(), waits))?;
+        let reports = self.run_ending().end_leftovers(&leftovers, on_event)?;
         self.name_what_is_left()?;
         Ok(reports)
     }
 
-    fn ending(&mut self) -> RunEnding<'_, F> {
-        RunEnding { fleet: &mut self.fleet, shelf: &self.shelf, operator: self.operator.as_ref() }
+    fn run_ending(&mut self) -> RunEnding<'_, F> {
+        RunEnding { fleet: &mut self.fleet, store: &self.store, operator: self.operator.as_ref() }
     }
 
     /// Names the other unfinished runs: nothing ends them until their nodes are needed or the user asks for it.
     fn name_what_is_left(&mut self) -> Result<(), Error> {
-        let unfinished = self.shelf.unfinished()?;
+        let unfinished = self.store.unfinished_runs()?;
         // One look is enough here: it is only a remark, and a longer one would delay the run.
         let at_work = self.at_work(&unfinished, &|| false)?;
         for left in unfinished.iter().filter(|left| !at_work.contains(&left.run)) {
@@ -122,7 +127,7 @@ where
     /// Ends every run with a dead controller; returns the reports of those in this catalogue.
     pub fn end_what_was_left(&mut self, on_event: OnEvent<'_>) -> Result<Vec<RunReport>, Error> {
         let mut reports = Vec::new();
-        let unfinished = self.shelf.unfinished()?;
+        let unfinished = self.store.unfinished_runs()?;
         let operator = SharedOperator::clone(&self.operator);
         let at_work = self.at_work(&unfinished, &|| !operator.is_interrupted())?;
         for left in &unfinished {
@@ -141,7 +146,7 @@ where
                 }
             }
         }
-        for record in self.fleet.unfinished()? {
+        for record in self.fleet.unfinished_records()? {
             // Only runs of other catalogues: those of this one keep their record until their report is written.
             if !unfinished.iter().any(|left| left.run == record.head.run) {
                 self.release_left(&record, on_event)?;
@@ -153,38 +158,39 @@ where
     fn end_left(&mut self, left: &UnfinishedRun, on_event: OnEvent<'_>) -> Result<Option<RunReport>, Error> {
         // The record on the fleet is newer than the copy in the catalogue; without either, no node has received the run.
         let found = self.fleet.unfinished_record(&left.run)?;
-        let record = found.or(begun_of(left)?.record);
-        let Some(record) = record else { return self.ending().forget(left).map(|()| None) };
-        let elsewhere = match self.fleet.lead_left(&record, &mut patience(self.operator.as_ref(), true))? {
-            Some(LeftRun::Led(elsewhere)) => elsewhere,
-            Some(LeftRun::UnderWay(_)) | None => {
-                self.operator.remark(format_args!("run {} is still in progress", left.run));
-                return Ok(None);
-            }
-        };
+        let record = found.or(parse_begun_run(left)?.record);
+        let Some(record) = record else { return self.run_ending().drop_run(left).map(|()| None) };
+        let elsewhere =
+            match self.fleet.lead_left(&record, &mut waiting_policy(self.operator.as_ref(), true))? {
+                Some(LeftRun::Led(elsewhere)) => elsewhere,
+                Some(LeftRun::UnderWay(_)) | None => {
+                    self.operator.remark(format_args!("run {} is still in progress", left.run));
+                    return Ok(None);
+                }
+            };
         self.operator
             .remark(format_args!("run {} was left unfinished by its controller: ending it", left.run));
-        let ended = self.ending().end_one(left, record, elsewhere, on_event);
-        self.fleet.give_back();
+        let ended = self.run_ending().end_one(left, record, elsewhere, on_event);
+        self.fleet.give_back_nodes();
         ended
     }
 
     /// Ends a run of another catalogue on its nodes. Its results stay on them, for the controller with that catalogue.
     fn release_left(&mut self, record: &RunRecord, on_event: OnEvent<'_>) -> Result<(), Error> {
         let run = &record.head.run;
-        let led = self.fleet.lead_left(record, &mut patience(self.operator.as_ref(), true))?;
+        let led = self.fleet.lead_left(record, &mut waiting_policy(self.operator.as_ref(), true))?;
         let Some(LeftRun::Led(elsewhere)) = led else { return Ok(()) };
         self.operator.remark(format_args!(
             "run {run} was left unfinished by a controller with another catalogue: its nodes are released"
         ));
         // Nodes that other controllers lead by now were released by those.
-        let mut nodes: BTreeSet<_> = record.members().into_iter().collect();
+        let mut nodes: BTreeSet<_> = record.all_nodes().into_iter().collect();
         nodes.retain(|node| !elsewhere.contains(node));
         let leftover = Leftover { record: record.clone(), nodes };
         let user = RunUser { wishes: &mut || None, turn: TURN, on_event };
         // Given back also if that failed: otherwise these nodes stay led by a controller that does nothing with them.
-        let is_last = self.fleet.release(&leftover, user);
-        self.fleet.give_back();
+        let is_last = self.fleet.release_nodes(&leftover, user);
+        self.fleet.give_back_nodes();
         if is_last? {
             self.fleet.close_record(run)?;
         }

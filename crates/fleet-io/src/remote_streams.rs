@@ -10,7 +10,7 @@ use packetrig_stats::clock::ClockFit;
 use packetrig_units::MonoTime;
 
 #[derive(Debug)]
-pub(crate) struct ForeignFrames {
+pub(crate) struct RemoteStreams {
     own: NodeName,
     places: Vec<PortPlace>,
     /// Indices of the streams, with the nodes that send them.
@@ -19,42 +19,42 @@ pub(crate) struct ForeignFrames {
     fits: Vec<(NodeName, ClockFit)>,
 }
 
-impl Default for ForeignFrames {
+impl Default for RemoteStreams {
     fn default() -> Self {
-        Self::of(&Plan::default(), Vec::new(), NodeName::local())
+        Self::from_plan(&Plan::default(), Vec::new(), NodeName::local())
     }
 }
 
-impl ForeignFrames {
+impl RemoteStreams {
     /// Finds the streams that come to `own`.
-    pub(crate) fn of(plan: &Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
-        let streams = streams(plan, &places, &own);
+    pub(crate) fn from_plan(plan: &Plan, places: Vec<PortPlace>, own: NodeName) -> Self {
+        let streams = streams_from_others(plan, &places, &own);
         Self { own, places, streams, fits: Vec::new() }
     }
 
     /// Takes in new comparisons of the nodes' clocks.
-    pub(crate) fn learn(&mut self, fits: Vec<(NodeName, ClockFit)>) {
+    pub(crate) fn update_fits(&mut self, fits: Vec<(NodeName, ClockFit)>) {
         self.fits = fits;
     }
 
     /// Takes in a plan that has grown.
-    pub(crate) fn follow(&mut self, plan: &Plan) {
-        self.streams = streams(plan, &self.places, &self.own);
+    pub(crate) fn follow_plan(&mut self, plan: &Plan) {
+        self.streams = streams_from_others(plan, &self.places, &self.own);
     }
 
     /// The relation of each sender's clock to this node's, at `now`.
-    pub(crate) fn shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
+    pub(crate) fn clock_shifts(&self, own: &ClockFit, now: MonoTime) -> Vec<(usize, ClockShift)> {
         let streams = self.streams.iter();
         let shifts = streams.filter_map(|(stream, node)| {
             let sender = self.fits.iter().find(|(name, _)| name == node)?;
-            Some((*stream, shift(own, &sender.1, now)))
+            Some((*stream, clock_shift(own, &sender.1, now)))
         });
         shifts.collect()
     }
 }
 
 /// Streams that come to `own` from other nodes, with those nodes.
-fn streams(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
+fn streams_from_others(plan: &Plan, places: &[PortPlace], own: &NodeName) -> Vec<(usize, NodeName)> {
     let all = plan.streams.iter().enumerate();
     all.filter_map(|(index, stream)| Some((index, sender_elsewhere(stream, places, own)?))).collect()
 }
@@ -68,7 +68,7 @@ fn sender_elsewhere(stream: &Stream, places: &[PortPlace], own: &NodeName) -> Op
 
 /// Relation of a receiver's clock to a sender's, from the comparison of each with the controller's; near `now`, which is the
 /// receiver's.
-fn shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
+fn clock_shift(receiver: &ClockFit, sender: &ClockFit, now: MonoTime) -> ClockShift {
     // Both fits relate a clock to the controller's, so their difference at one of its times relates the two clocks.
     let lead = receiver.lead_over(sender, receiver.to_controller(now));
     ClockShift { at: now, offset_ns: lead.offset_ns, rate_ppb: lead.rate_ppb }
@@ -86,22 +86,23 @@ mod tests {
         let flows: Vec<String> = flows.iter().map(flow).collect();
         let ports = "[{name: a, location: east/a}, {name: b, location: west/b}]";
         let document = format!("{{ports: {ports}, flows: [{}]}}", flows.join(", "));
-        Plan::read_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+        Plan::from_text_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
     }
 
     #[test]
     fn what_is_added_has_a_shift_once_it_is_decided() {
         let place = |node: &str| PortPlace { node: NodeName(node.into()), interface: "eth1".into() };
         let west = NodeName("west".into());
-        let mut foreign = ForeignFrames::of(&plan(&[("b", "a")]), vec![place("east"), place("west")], west);
-        let east = ClockFit { offset_ns: 5_000, ..ClockFit::same() };
-        foreign.learn(vec![(NodeName("east".into()), east)]);
-        let of = |foreign: &ForeignFrames| {
-            let shifts = foreign.shifts(&ClockFit::same(), MonoTime::from_nanos(1));
+        let mut foreign =
+            RemoteStreams::from_plan(&plan(&[("b", "a")]), vec![place("east"), place("west")], west);
+        let east = ClockFit { offset_ns: 5_000, ..ClockFit::same_clock() };
+        foreign.update_fits(vec![(NodeName("east".into()), east)]);
+        let of = |foreign: &RemoteStreams| {
+            let shifts = foreign.clock_shifts(&ClockFit::same_clock(), MonoTime::from_nanos(1));
             shifts.into_iter().map(|(stream, shift)| (stream, shift.offset_ns)).collect::<Vec<_>>()
         };
         assert_eq!(of(&foreign), []);
-        foreign.follow(&plan(&[("b", "a"), ("a", "b")]));
+        foreign.follow_plan(&plan(&[("b", "a"), ("a", "b")]));
         assert_eq!(of(&foreign), [(1, -5_000)]);
     }
 }

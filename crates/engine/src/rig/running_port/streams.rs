@@ -1,12 +1,12 @@
 //! Selects the streams of a plan that concern a port.
 
+use crate::segment::StreamSegment;
 use crate::stream::StreamSpec;
-use crate::take::Take;
 use packetrig_plan::Plan;
 use std::sync::Arc;
 
 /// Returns the streams from `first` on that the plan expects only at other ports.
-pub(super) fn elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+pub(super) fn expected_elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
     let streams = plan.streams.iter().enumerate().skip(first);
     streams
         .filter(|(_, stream)| !stream.rx.is_empty() && !stream.rx.contains(&port))
@@ -30,12 +30,15 @@ pub(super) fn specs_of(specs: &[Arc<StreamSpec>], streams: &[usize]) -> Vec<Arc<
     streams.iter().map(|stream| Arc::clone(&specs[*stream])).collect()
 }
 
-pub(super) fn numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Vec<u16> {
+pub(super) fn stream_numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Vec<u16> {
     streams.filter_map(|stream| u16::try_from(*stream).ok()).collect()
 }
 
 /// Returns the segments of these streams, which are sorted.
-pub(super) fn of_streams(takes: &[(u16, Take)], streams: &[usize]) -> Vec<(u16, Take)> {
-    let mine = takes.iter().filter(|(number, _)| streams.binary_search(&usize::from(*number)).is_ok());
+pub(super) fn segments_of_streams(
+    segments: &[(u16, StreamSegment)],
+    streams: &[usize],
+) -> Vec<(u16, StreamSegment)> {
+    let mine = segments.iter().filter(|(number, _)| streams.binary_search(&usize::from(*number)).is_ok());
     mine.cloned().collect()
 }

@@ -5,43 +5,43 @@ use std::collections::BTreeMap;
 
 /// Counters of each direction at the last look, and the remarks that were made already.
 #[derive(Default)]
-pub(super) struct TapDeafness {
-    past: BTreeMap<String, DeafPast>,
+pub(super) struct RefusingSides {
+    past: BTreeMap<String, SideCounters>,
     gone: Vec<String>,
 }
 
 #[derive(Default)]
-struct DeafPast {
+struct SideCounters {
     forwarded: u64,
     not_taken: u64,
     is_reported: bool,
 }
 
-impl TapDeafness {
+impl RefusingSides {
     /// Remarks on sides that accept nothing, after a look at the accounts.
-    pub(super) fn remarks(&mut self, accounts: &TapAccounts) -> Vec<String> {
-        accounts.directions.iter().filter_map(|direction| self.remark(direction)).collect()
+    pub(super) fn refusal_remarks(&mut self, accounts: &TapAccounts) -> Vec<String> {
+        accounts.directions.iter().filter_map(|direction| self.refusal_remark(direction)).collect()
     }
 
     /// Remarks on interfaces that have gone since the last look.
-    pub(super) fn losses(&mut self, gone: &[String]) -> Vec<String> {
+    pub(super) fn loss_remarks(&mut self, gone: &[String]) -> Vec<String> {
         let new: Vec<String> = gone.iter().filter(|name| !self.gone.contains(name)).cloned().collect();
-        let remarks = new.iter().map(|name| loss(name)).collect();
+        let remarks = new.iter().map(|name| loss_remark(name)).collect();
         self.gone.extend(new);
         remarks
     }
 
-    fn remark(&mut self, direction: &TapDirection) -> Option<String> {
+    fn refusal_remark(&mut self, direction: &TapDirection) -> Option<String> {
         let forwarded = direction.forwarded?;
-        let passed_over = dropped(direction, TapLossCause::PassedOver);
-        let not_taken = passed_over + dropped(direction, TapLossCause::Deaf);
+        let passed_over = dropped_frames(direction, TapLossCause::PassedOver);
+        let not_taken = passed_over + dropped_frames(direction, TapLossCause::Deaf);
         let past = self.past.entry(direction.to.clone()).or_default();
         let lost = not_taken.saturating_sub(past.not_taken);
         // A side that drops some frames and takes others is only overloaded.
-        let is_deaf = lost > 0 && forwarded == past.forwarded;
+        let is_refusing = lost > 0 && forwarded == past.forwarded;
         past.forwarded = forwarded;
         past.not_taken = not_taken;
-        if !is_deaf || std::mem::replace(&mut past.is_reported, true) {
+        if !is_refusing || std::mem::replace(&mut past.is_reported, true) {
             return None;
         }
         // With several exits for a frame, the kernel does not report why one of them took nothing: then all causes are named.
@@ -54,12 +54,12 @@ impl TapDeafness {
     }
 }
 
-fn dropped(direction: &TapDirection, cause: TapLossCause) -> u64 {
+fn dropped_frames(direction: &TapDirection, cause: TapLossCause) -> u64 {
     direction.dropped.get(&cause).copied().unwrap_or(0)
 }
 
 /// The remark on an interface that is gone.
-pub(super) fn loss(name: &str) -> String {
+pub(super) fn loss_remark(name: &str) -> String {
     format!("{name} is gone: frames for it are dropped; restart the tap to use a new interface of that name")
 }
 
@@ -80,34 +80,34 @@ mod tests {
 
     #[test]
     fn a_side_that_takes_nothing_is_named_once() {
-        let mut deafness = TapDeafness::default();
-        assert!(deafness.remarks(&accounts(10, 0)).is_empty());
-        assert!(deafness.remarks(&accounts(20, 5)).is_empty(), "it takes some");
-        let said = deafness.remarks(&accounts(20, 9));
+        let mut deafness = RefusingSides::default();
+        assert!(deafness.refusal_remarks(&accounts(10, 0)).is_empty());
+        assert!(deafness.refusal_remarks(&accounts(20, 5)).is_empty(), "it takes some");
+        let said = deafness.refusal_remarks(&accounts(20, 9));
         assert!(said.len() == 1 && said[0].starts_with("b refused the last 4 frames"), "{said:?}");
-        assert!(deafness.remarks(&accounts(20, 12)).is_empty(), "it is known");
+        assert!(deafness.refusal_remarks(&accounts(20, 12)).is_empty(), "it is known");
     }
 
     #[test]
     fn where_the_kernel_says_why_nothing_else_is_supposed() {
-        let said = TapDeafness::default().remarks(&not_taken(0, TapLossCause::Deaf, 7));
+        let said = RefusingSides::default().refusal_remarks(&not_taken(0, TapLossCause::Deaf, 7));
         assert!(
             said.len() == 1 && said[0].contains("refused the last 7 frames: it is a virtual"),
             "{said:?}"
         );
         assert!(
-            TapDeafness::default().remarks(&not_taken(0, TapLossCause::Down, 7)).is_empty(),
+            RefusingSides::default().refusal_remarks(&not_taken(0, TapLossCause::Down, 7)).is_empty(),
             "it is known to be down"
         );
     }
 
     #[test]
     fn an_interface_that_is_gone_is_named_once() {
-        let mut deafness = TapDeafness::default();
-        assert!(deafness.losses(&[]).is_empty());
-        let said = deafness.losses(&["m0".into()]);
+        let mut deafness = RefusingSides::default();
+        assert!(deafness.loss_remarks(&[]).is_empty());
+        let said = deafness.loss_remarks(&["m0".into()]);
         assert!(said.len() == 1 && said[0].starts_with("m0 is gone"), "{said:?}");
-        let said = deafness.losses(&["m0".into(), "b".into()]);
+        let said = deafness.loss_remarks(&["m0".into(), "b".into()]);
         assert!(said.len() == 1 && said[0].starts_with("b is gone"), "{said:?}");
     }
 }
