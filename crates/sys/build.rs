@@ -53,13 +53,13 @@ fn constants_of(header: &str) -> String {
                 modules.entry(of).or_default().push(constant_line(&field.to_uppercase(), "usize", value));
             }
             ("SIZE", [of, value]) => {
-                modules.entry(of).or_default().push(constant_line("SIZE", "usize", value))
+                modules.entry(of).or_default().push(constant_line("SIZE", "usize", value));
             }
             ("NUMBER", [name, value]) => {
-                modules.entry("").or_default().push(constant_line(name, "usize", value))
+                modules.entry("").or_default().push(constant_line(name, "usize", value));
             }
             ("NUMBER_32", [name, value]) => {
-                modules.entry("").or_default().push(constant_line(name, "u32", value))
+                modules.entry("").or_default().push(constant_line(name, "u32", value));
             }
             _ => {}
         }

@@ -165,11 +165,11 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     fn on_message(&mut self, body: MessageBody) {
         match (body, &mut self.membership) {
             (MessageBody::Command(head, command), None) => {
-                self.feed_event(AgentEvent::Command(head, command))
+                self.feed_event(AgentEvent::Command(head, command));
             }
             (MessageBody::Command(head, command), Some(member)) => {
                 // The controller's times become this node's here; the machine knows one clock only.
-                let command = member.to_local_times(command);
+                let command = member.with_local_times(command);
                 self.feed_event(AgentEvent::Command(head, command));
             }
             (MessageBody::Granted(head, grant), Some(_)) => self.feed_event(AgentEvent::Granted(head, grant)),

@@ -245,7 +245,7 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
                 }
             }
             ControllerAction::Grant(to, head, grant) => {
-                self.post_message(&to, MessageBody::Granted(head, grant))
+                self.post_message(&to, MessageBody::Granted(head, grant));
             }
             ControllerAction::Record(record) => {
                 self.services.save_record(record);

@@ -232,7 +232,7 @@ impl NodeMembership {
     }
 
     /// Converts the times of a command to this node's clock.
-    pub(crate) fn to_local_times(&mut self, command: NodeCommand) -> NodeCommand {
+    pub(crate) fn with_local_times(&mut self, command: NodeCommand) -> NodeCommand {
         match command {
             NodeCommand::Commit { start, guard } => {
                 NodeCommand::Commit { start: self.local_start(start), guard }

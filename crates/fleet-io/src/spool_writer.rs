@@ -160,7 +160,7 @@ impl WriterThread {
             let mut journal = state.journal.take();
             state.is_writing = true;
             drop(state);
-            let written = self.append_sample(journal.as_mut().map(|run| &mut run.journal), sample);
+            let written = Self::append_sample(journal.as_mut().map(|run| &mut run.journal), sample);
             let deleted = stored
                 .iter()
                 .try_for_each(|((run, attempt), below)| self.delete_segments(run, *attempt, *below));
@@ -176,11 +176,7 @@ impl WriterThread {
         }
     }
 
-    fn append_sample(
-        &self,
-        journal: Option<&mut NodeJournal>,
-        sample: Option<CountSample>,
-    ) -> Result<(), Error> {
+    fn append_sample(journal: Option<&mut NodeJournal>, sample: Option<CountSample>) -> Result<(), Error> {
         let Some((journal, sample)) = journal.zip(sample) else { return Ok(()) };
         match journal.append_interval(&sample) {
             // A full spool refuses samples. The journal's last segment counts them; the result matters more than its course.

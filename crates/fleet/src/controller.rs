@@ -183,7 +183,7 @@ impl ControllerMachine {
         match event {
             ControllerEvent::Begin if self.phase == ControllerPhase::Draft => self.begin_run(now),
             ControllerEvent::Reply(node, head, reply) if head == self.head => {
-                self.on_reply(&node, reply, now)
+                self.on_reply(&node, reply, now);
             }
             ControllerEvent::Telemetry(node, head, sample) if head == self.head => {
                 self.on_telemetry(node, sample, now);

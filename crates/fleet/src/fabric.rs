@@ -8,7 +8,7 @@
 //!   repeat them); telemetry may be dropped when the reader is slow.
 //! * [`RecordStore`]: small values that change by compare-and-set only: the leader of a node, the state of a run.
 //! * [`ResultOutlet`], [`ResultInlet`]: results. An appended segment stays until a controller confirms it; it may be
-//! delivered more than once, so the reader must recognise repetitions. Results of one run have one reader at a time.
+//!   delivered more than once, so the reader must recognise repetitions. Results of one run have one reader at a time.
 
 use crate::message::{MessageBody, MessageEnvelope, NodeName, RunId};
 use packetrig_units::Nanos;

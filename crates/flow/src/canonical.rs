@@ -38,7 +38,7 @@ impl CanonicalKey {
 
     /// Converts back to a flow key. `icmp` is the type and code of its packets, because the words always hold those of the
     /// request.
-    pub(crate) fn to_flow_key(&self, icmp: u16) -> FlowKey {
+    pub(crate) fn to_flow_key(self, icmp: u16) -> FlowKey {
         let [low_a, low_b, high_a, high_b, middle, last] = self.words;
         let [p0, p1, q0, q1, _, _, protocol, tunnel] = middle.to_be_bytes();
         let [v0, v1, i0, i1, t0, t1, t2, t3] = last.to_be_bytes();

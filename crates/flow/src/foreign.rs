@@ -221,7 +221,7 @@ fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
             append_format(text, format_args!("\"{}\"", bytes.join(":")));
         }
         (DataKind::Ipv4, &[a, b, c, d]) => {
-            append_format(text, format_args!("\"{}\"", Ipv4Addr::new(a, b, c, d)))
+            append_format(text, format_args!("\"{}\"", Ipv4Addr::new(a, b, c, d)));
         }
         (DataKind::Ipv6, value) if value.len() == 16 => {
             let address: [u8; 16] = value.try_into().unwrap_or_default();

@@ -224,7 +224,7 @@ fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found
             members.push(all.len());
             all.push(numbered);
             // The kernel may have numbered more to answer.
-            known.extend(self::known_namespaces(netns, found));
+            known.extend(known_namespaces(netns, found));
         }
     }
     for member in members {

@@ -228,7 +228,7 @@ impl ImpairSpecs {
         for (key, _, node) in &entries {
             match (key.as_str(), &node.value) {
                 ("seed", DocumentValue::Scalar(value)) => {
-                    specs.seed = Some(parse_number(value).map_err(BadSpec)?)
+                    specs.seed = Some(parse_number(value).map_err(BadSpec)?);
                 }
                 ("both", _) => specs.ways = Self::same_both_ways(&DirectionSpec::from_entry(key, node)?).ways,
                 (key, _) if key == DIRECTIONS[0] => specs.ways[0] = DirectionSpec::from_entry(key, node)?,

@@ -42,7 +42,7 @@ impl PlanProblem {
     }
 
     /// The same, cut to a readable length: texts quoted from a document can be of any length.
-    pub(crate) fn to_shortened(mut self) -> Self {
+    pub(crate) fn shorten(mut self) -> Self {
         let hint = self.hint.iter_mut();
         for text in [&mut self.path, &mut self.message].into_iter().chain(hint) {
             // Counted in characters: `truncate` panics inside a character of several bytes.

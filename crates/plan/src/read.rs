@@ -33,8 +33,7 @@ use std::collections::HashMap;
 const NOT_YET: &str = "packetrig does not do this yet";
 
 pub(crate) fn read_plan(text: &str, options: ReadOptions) -> Result<Plan, PlanProblems> {
-    let root =
-        document::parse_document(text).map_err(|problem| PlanProblems(vec![problem.to_shortened()]))?;
+    let root = document::parse_document(text).map_err(|problem| PlanProblems(vec![problem.shorten()]))?;
     let notes = ProblemNotes::default();
     // OTG's default of `auto_start_all`, which also applies without `options`.
     let mut plan = Plan { auto_start: true, ..Plan::default() };

@@ -23,7 +23,7 @@ impl ProblemNotes {
     pub(crate) fn add_problem(&self, problem: PlanProblem) {
         let mut noted = self.noted.borrow_mut();
         let is_warning = problem.severity == ProblemSeverity::Warning;
-        let problem = problem.to_shortened();
+        let problem = problem.shorten();
         if noted.len() < MOST_NOTES {
             self.warnings.set(self.warnings.get() + usize::from(is_warning));
             noted.push(problem);

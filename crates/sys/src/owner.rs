@@ -248,7 +248,7 @@ fn table_address(text: &str) -> Option<SocketAddr> {
     let bytes = words?;
     let family = if bytes.len() == 4 { FAMILY_IPV4 } else { FAMILY_IPV6 };
     let port = u16::from_str_radix(port, 16).ok()?;
-    Some(canonical_address(SocketAddr::new(self::read_address(family, &bytes)?, port)))
+    Some(canonical_address(SocketAddr::new(read_address(family, &bytes)?, port)))
 }
 
 #[cfg(test)]

@@ -218,7 +218,7 @@ fn arrivals_are_stamped_by_the_stack() {
     while by_stack < usize::from(FRAMES) - 5 {
         ring.wait_for_frames(1_000_000_000).unwrap();
         let took = ring.receive_frames(usize::MAX, &mut |frame| {
-            by_stack += usize::from(frame.stamp == ArrivalStamp::Software)
+            by_stack += usize::from(frame.stamp == ArrivalStamp::Software);
         });
         assert!(took > 0, "{by_stack} of {FRAMES} stamped by the stack");
     }

@@ -199,7 +199,7 @@ impl ProcessTx {
                 EngineReply::Note { text } => add_note(&self.doubts, &mut self.notes, &self.hello, &text),
                 EngineReply::Failed { text } => return Err(EngineFault::GaveUp(plain_text(&text))),
                 EngineReply::Counters { streams } if self.is_sending() => {
-                    self.update_counts(&streams, now)?
+                    self.update_counts(&streams, now)?;
                 }
                 EngineReply::Ledger { streams } if self.is_sending() => {
                     self.update_counts(&streams, now)?;

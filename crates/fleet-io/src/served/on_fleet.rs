@@ -94,7 +94,7 @@ where
         let executor = SharedExecutor(Arc::clone(&self.fleet));
         let sink = Arc::clone(sink);
         let opened = RunSession::open_session(executor, document.clone(), options, move |event| {
-            (lock_unpoisoned(&sink))(event)
+            (lock_unpoisoned(&sink))(event);
         });
         let keeper = FleetKeeper {
             store: self.store.clone(),

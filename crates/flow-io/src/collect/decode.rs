@@ -176,7 +176,7 @@ impl<O: RecordOutlet> MessageDecoder<O> {
                     ReceivedMessage::Record(record) => pending.keep_record(*exporter, record, sent_s),
                     ReceivedMessage::Sim(event) => {
                         gather.add_event(*exporter, event, now_ns, &mut |of, record| {
-                            pending.keep_record(of, record, None)
+                            pending.keep_record(of, record, None);
                         });
                     }
                     ReceivedMessage::Statistics(statistics) => {

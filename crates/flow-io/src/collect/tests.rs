@@ -117,7 +117,7 @@ fn export(
         match content {
             ExportContent::Records(_) => outbox.add_record(&record(n)),
             ExportContent::Sim => {
-                outbox.add_event(SimEvent::Packet { flow_id: n % 10, bytes: 100, at_ns: n })
+                outbox.add_event(SimEvent::Packet { flow_id: n % 10, bytes: 100, at_ns: n });
             }
         }
         while n % 256 == 255 && thread.total_counts().waiting.records > 2000 {

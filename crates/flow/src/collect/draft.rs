@@ -134,7 +134,7 @@ impl RecordDraft {
         let half = if field.reverse { &mut self.record.reverse } else { &mut self.record.forward };
         match field.meaning {
             FieldMeaning::Packets(rank) => {
-                replace_if_better(&mut ranks.packets, rank, &mut half.packets, value)
+                replace_if_better(&mut ranks.packets, rank, &mut half.packets, value);
             }
             FieldMeaning::Octets(rank) => replace_if_better(&mut ranks.octets, rank, &mut half.bytes, value),
             FieldMeaning::FrameOctets(rank) => {
@@ -170,7 +170,7 @@ impl RecordDraft {
             // Elements 70 to 72 are three bytes: label, traffic class and bottom of stack. The time to live comes as a field
             // of its own, before or after them.
             FieldMeaning::Mpls(at) => {
-                replace_bits(&mut record.mpls[usize::from(at)], 0xff, low_u32(value) << 8)
+                replace_bits(&mut record.mpls[usize::from(at)], 0xff, low_u32(value) << 8);
             }
             FieldMeaning::MplsTtl(at) => {
                 replace_bits(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low_u8(value)));
@@ -201,7 +201,7 @@ impl RecordDraft {
             }
             FieldMeaning::FlowId => record.flow_id = value,
             FieldMeaning::History(element) => {
-                self.history.get_or_insert_default().set_element(element, value)
+                self.history.get_or_insert_default().set_element(element, value);
             }
             FieldMeaning::Input => record.input = low_u32(value),
             _ => self.set_foreign_field(meaning, value),

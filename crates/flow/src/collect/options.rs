@@ -119,7 +119,7 @@ impl OptionsDraft {
                 }
             }
             FieldMeaning::History(id) => {
-                self.reported.membership.get_or_insert_default().set_element(id, value)
+                self.reported.membership.get_or_insert_default().set_element(id, value);
             }
             FieldMeaning::Statistic(statistic) => *self.reported.statistic_mut(statistic) = Some(value),
             _ => {}

@@ -66,7 +66,7 @@ impl SimEncoder {
     pub fn add_event(&mut self, event: &SimEvent, now_ns: u64, sink: &mut impl MessageSink) {
         match *event {
             SimEvent::Packet { flow_id, bytes, at_ns } => {
-                self.add_packet(flow_id, bytes, at_ns, now_ns, sink)
+                self.add_packet(flow_id, bytes, at_ns, now_ns, sink);
             }
             SimEvent::Flow { flow_id, key, at_ns } => self.add_flow(flow_id, &key, at_ns, now_ns, sink),
         }

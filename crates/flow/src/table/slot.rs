@@ -241,7 +241,7 @@ impl HotSlot {
         }
     }
 
-    fn to_half(&self, direction: usize, cold: &ColdSlot, rare: Option<&RareCounts>) -> FlowHalf {
+    fn to_half(self, direction: usize, cold: &ColdSlot, rare: Option<&RareCounts>) -> FlowHalf {
         if self.is_direction_empty(direction) {
             return FlowHalf::default();
         }

@@ -56,7 +56,7 @@ impl ServerKeeper {
         match walls::restrict_this_thread(&self.program, &self.setup) {
             Ok(None) => {}
             Ok(Some(missing)) => {
-                self.report_trouble(format!("nats-server can read this user's files: {missing}"))
+                self.report_trouble(format!("nats-server can read this user's files: {missing}"));
             }
             Err(error) => return ignore_closed(ready.send(Err(error))),
         }

@@ -48,7 +48,7 @@ pub fn render_method(page: MethodPage<'_>) -> String {
     let mut parts = PageParts::default();
     parts.add_section("verdict", "Verdict", "Verdict", |part| write_verdict(part, page));
     parts.add_section("charts", "Charts", "Charts", |part| {
-        method_charts::write_charts(part, page.report, page.trials)
+        method_charts::write_charts(part, page.report, page.trials);
     });
     parts.add_section("results", "Results", "Results", |part| write_results(part, page.report));
     parts.add_section("trials", "Trials", "Trials", |part| write_trials(part, page.trials));

@@ -86,7 +86,7 @@ fn read_flow(
     let shared = FlowBasis { place, flow, name, metrics };
     match (ends, source?) {
         (FlowEnds::Ports(tx, rx), FlowOrigin::File(source)) => {
-            streams.push(shared.make_stream(tx, rx, source))
+            streams.push(shared.make_stream(tx, rx, source));
         }
         (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
             let frames = make_frames(item, spec, metrics, streams.len())?;

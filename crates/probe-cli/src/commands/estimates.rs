@@ -122,7 +122,7 @@ fn available_estimator(arguments: &AvailableArgs, shape: TrainShape) -> Box<dyn 
 }
 
 fn repetition_count(arguments: &AvailableArgs, usual: usize) -> usize {
-    arguments.count.map_or(usual, |count| format_count as usize)
+    arguments.count.map_or(usual, |count| count as usize)
 }
 
 impl EstimateInquiry<'_> {

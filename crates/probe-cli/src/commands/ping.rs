@@ -148,7 +148,7 @@ fn print_event(names: &[String], event: AskEvent<'_>, output: &mut CommandOutput
     match event {
         AskEvent::Sent { .. } => {}
         AskEvent::Ended { line, end } => {
-            print_line(names, line, show::end_text(&end).unwrap_or_default(), output)
+            print_line(names, line, show::end_text(&end).unwrap_or_default(), output);
         }
         AskEvent::Answered { line, reply, meaning, answer, length } => {
             let says = match reply.says {

@@ -51,7 +51,7 @@ impl ClientView {
 }
 
 fn live_run(plan: &Plan, names: &ConfigurationNames, live: &LiveCounts, wall: WallClock<'_>) -> LiveRun {
-    let ports = (0..plan.ports.len()).map(|port| self::live_port(plan, names, live, port, wall)).collect();
+    let ports = (0..plan.ports.len()).map(|port| live_port(plan, names, live, port, wall)).collect();
     let routes = names.flows().iter().flat_map(|flow| flow.routes.iter().map(move |route| (flow, route)));
     let streams: Vec<LiveStream> = routes.map(|(flow, route)| live_stream(plan, flow, route, live)).collect();
     let mut run = LiveRun {

@@ -125,7 +125,7 @@ fn settle_value(
     };
     settled
         .map_err(|wanted| {
-            complaints.add_complaint(path, format!("must be {wanted}, not {}", describe_value(&value)))
+            complaints.add_complaint(path, format!("must be {wanted}, not {}", describe_value(&value)));
         })
         .ok()
 }

@@ -137,7 +137,7 @@ impl KafkaSink {
         while let Some(batch) = unsent.front_mut() {
             match self.send_batch(batch)? {
                 ProduceOutcome::Stored => {
-                    self.kept.count_stored(sum_carried(batch.rows.iter().map(|row| &row.record)))
+                    self.kept.count_stored(sum_carried(batch.rows.iter().map(|row| &row.record)));
                 }
                 ProduceOutcome::Never(error) => {
                     self.kept.count_lost(sum_carried(batch.rows.iter().map(|row| &row.record)));

@@ -374,7 +374,7 @@ fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
     assert!(is_below(&directory, id));
     let stranger = SegmentId { run: RunId("stranger".into()), ..id.clone() };
     let key = segment_key(&stranger);
-    let bytes = ResultSegment::from_bytes(&self::segment_key(id), bytes).unwrap().to_bytes(&key).unwrap();
+    let bytes = ResultSegment::from_bytes(&segment_key(id), bytes).unwrap().to_bytes(&key).unwrap();
     assert_eq!(catalogue.store_late(&stranger, &bytes, 5).unwrap(), StoreOutcome::New);
     assert!(is_below(&place.path().join("stray/stranger"), &stranger));
     let bad = SegmentId { run: RunId("../x".into()), ..stranger };

@@ -80,6 +80,6 @@ mod tests {
     fn the_identity_names_boot_and_namespace_and_stays() {
         let identity = clock_identity().unwrap();
         assert!(identity.starts_with(&boot_id().unwrap()) && identity.contains("time"), "{identity}");
-        assert_eq!(super::clock_identity().unwrap(), identity);
+        assert_eq!(clock_identity().unwrap(), identity);
     }
 }

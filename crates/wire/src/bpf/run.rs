@@ -43,18 +43,18 @@ impl BpfMachine {
             BpfOperation::Load(width, at) => self.a = read_field(bytes, width, at)?,
             // An index that overflows is outside the frame; it must not wrap around to its beginning.
             BpfOperation::LoadIndexed(width, at) => {
-                self.a = read_field(bytes, width, self.x.checked_add(at)?)?
+                self.a = read_field(bytes, width, self.x.checked_add(at)?)?;
             }
             BpfOperation::LoadHeaderLength(at) => {
-                self.x = (read_field(bytes, LoadWidth::Byte, at)? & 0xf) * 4
+                self.x = (read_field(bytes, LoadWidth::Byte, at)? & 0xf) * 4;
             }
             BpfOperation::Set(register, value) => {
-                *self.register_mut(register) = self.resolve_value(value, full_len)
+                *self.register_mut(register) = self.resolve_value(value, full_len);
             }
             // In bounds: `decode_program` refuses cells beyond the memory.
             BpfOperation::Store(register, cell) => self.memory[cell] = *self.register_mut(register),
             BpfOperation::Alu(alu, operand) => {
-                self.a = self.compute_alu(alu, self.resolve_operand(operand))?
+                self.a = self.compute_alu(alu, self.resolve_operand(operand))?;
             }
             BpfOperation::Negate => self.a = self.a.wrapping_neg(),
             BpfOperation::CopyAToX => self.x = self.a,

@@ -210,8 +210,8 @@ impl PcapngSection {
 }
 
 impl PcapngInterface {
-    fn to_record<'a>(&self, bytes: &'a [u8], full_len: u32, at_ns: Option<u64>) -> CaptureRecord<'a> {
-        let Self { link_type, has_fcs, .. } = *self;
+    fn to_record(self, bytes: &[u8], full_len: u32, at_ns: Option<u64>) -> CaptureRecord<'_> {
+        let Self { link_type, has_fcs, .. } = self;
         CaptureRecord { bytes, full_len, at_ns, link_type, has_fcs, merged: None }
     }
 }

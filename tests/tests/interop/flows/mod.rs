@@ -188,7 +188,7 @@ fn export(profile: Profile, target: &str) {
     for record in records() {
         outbox.add_record(&record);
     }
-    drop((outbox, open_queue));
+    drop((outbox, queue));
     let (counts, whole) = thread.join_threads();
     let unfit = if profile.format == ExportFormat::NetFlow5 { u64::from(COUNT / 2) } else { 0 };
     assert!(whole, "no thread panicked");

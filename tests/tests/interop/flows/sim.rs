@@ -49,7 +49,7 @@ fn export(target: &str) {
     for event in events() {
         outbox.add_event(event);
     }
-    drop((outbox, open_queue));
+    drop((outbox, queue));
     assert_eq!(thread.join_threads().0.sent.packets, 401);
 }
 

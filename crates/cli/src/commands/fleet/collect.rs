@@ -38,7 +38,7 @@ pub(crate) fn collect_unfinished(
     let CompletedReports { told: mut completed, failed } = controlled.store.complete_open_runs();
     let GatheredResults { left, troubles } =
         controlled.fleet.gather_results(SEGMENT_TIMEOUT, &|| !is_interrupted(), &mut |text: String| {
-            completed.push(text)
+            completed.push(text);
         })?;
     if let Err(error) = controlled.fleet.remove_dead_controllers() {
         // Such records cost space, but keep no run from starting.

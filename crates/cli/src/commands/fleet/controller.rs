@@ -57,7 +57,7 @@ fn take_over(
     // A fleet that is served for months outlives the certificate of its controller.
     place.keep_certificate_valid(place.controller_fabric()?)?;
     let fleet = open_controller(place, &store, policies, late)?;
-    Ok(ControlledFleet { fleet, store: store, operator: Arc::new(RunRemarks::on_fleet(place)) })
+    Ok(ControlledFleet { fleet, store, operator: Arc::new(RunRemarks::on_fleet(place)) })
 }
 
 /// Becomes a controller that leads the nodes of a configuration as long as the configuration is set.

@@ -183,7 +183,7 @@ fn start_parquet_thread(
         loop {
             match batches.recv_timeout(TICK) {
                 Ok(WorkerBatch::Records(records)) => {
-                    keeper.write_and_publish(|sink| sink.write_records(&records, source))
+                    keeper.write_and_publish(|sink| sink.write_records(&records, source));
                 }
                 // Packet events are for the export only.
                 Ok(WorkerBatch::Sim(_)) => {}

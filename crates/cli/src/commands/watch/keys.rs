@@ -40,7 +40,7 @@ impl KeyHandler {
 pub(super) const HANDLERS: &[KeyHandler] = &[
     view_key(&[KeyCode::Char('q')], "q", "quit", "quit; the run continues", |state| state.has_ended = true),
     view_key(&[KeyCode::Char('?')], "?", "help", "this page; any key closes it", |state| {
-        state.is_helping = true
+        state.is_helping = true;
     }),
     order_key(&[KeyCode::Char('t')], "t", "start", "start to transmit, from the first frame", |state| {
         state.make_order(OrderedChange::Start)
@@ -76,14 +76,14 @@ pub(super) const HANDLERS: &[KeyHandler] = &[
     }),
     view_key(&[KeyCode::Char('s')], "s", "sort", "sort streams by the next column", WatchState::sort_by_next),
     view_key(&[KeyCode::Char('S')], "S", "", "reverse the order", |state| {
-        state.is_reversed = !state.is_reversed
+        state.is_reversed = !state.is_reversed;
     }),
     view_key(&[KeyCode::Tab], "Tab", "ports", "streams or ports", |state| {
         state.pane = if state.pane == Pane::Streams { Pane::Ports } else { Pane::Streams };
     }),
     view_key(&[KeyCode::Up, KeyCode::Char('k')], "up, k", "", "row up", |state| state.move_selection(-1)),
     view_key(&[KeyCode::Down, KeyCode::Char('j')], "down, j", "", "row down", |state| {
-        state.move_selection(1)
+        state.move_selection(1);
     }),
     view_key(&[KeyCode::PageUp], "PgUp", "", "ten rows up", |state| state.move_selection(-PAGE)),
     view_key(&[KeyCode::PageDown], "PgDn", "", "ten rows down", |state| state.move_selection(PAGE)),

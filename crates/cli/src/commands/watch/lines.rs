@@ -28,7 +28,7 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
         }
         WatchEvent::Server(event) if event.name == "stopping" => print_remark("watch: the server stops"),
         WatchEvent::Lost(reason) => {
-            print_remark(format_args!("watch: {}; trying again", make_printable(&reason)))
+            print_remark(format_args!("watch: {}; trying again", make_printable(&reason)));
         }
         _ => {}
     })

@@ -117,7 +117,7 @@ impl SeenDirection {
     }
 
     /// Returns the history of the direction. `since_ns`: nothing is known of earlier packets.
-    pub(super) fn to_history(&self, since_ns: u64) -> DirectionHistory {
+    pub(super) fn to_history(self, since_ns: u64) -> DirectionHistory {
         let tell = |seen: SeenLandmark| match seen.at_ns {
             0 => Landmark::default(),
             at_ns => Landmark {

@@ -68,7 +68,7 @@ impl OneprobeMachine {
                 }
             }
             OneprobeState::Synchronizing { asked_at, .. } => {
-                self.on_synchronizing_segment(segment, at, asked_at)
+                self.on_synchronizing_segment(segment, at, asked_at);
             }
             OneprobeState::Ready => self.take_data(segment, at),
             OneprobeState::ProbeInFlight(probe) => self.on_probe_answer(probe, segment, at, None),
