@@ -184,7 +184,7 @@ impl TestRig {
     }
 
     /// Returns the captures of the plan, with the indices of their ports. Any thread may start, stop and fetch them
-    /// while the receivers work. [`Self::finish`] stops those that are still running.
+    /// while the receivers work. The end of the run stops those that are still running.
     pub fn captures(&self) -> Vec<(usize, PortCapture)> {
         self.running_ports.iter().flat_map(RunningPort::captures).collect()
     }

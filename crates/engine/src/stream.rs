@@ -223,7 +223,7 @@ pub trait StreamTx: Send {
     fn port_counters(&mut self) -> Result<TxCounters, crate::Error>;
     /// Returns the final results, in job order.
     fn finish_sending(&mut self) -> Vec<SendResult>;
-    /// Returns when it was behind, and how many frames it sent at once. To be called before [`Self::finish`].
+    /// Returns when it was behind, and how many frames it sent at once. To be called before [`Self::finish_sending`].
     fn sending_record(&self) -> SendingRecord {
         SendingRecord::default()
     }

@@ -1,6 +1,6 @@
 //! The report of a run: one value from which tables, files and the catalogue are made.
 //!
-//! [`assemble`] is a pure function of the plan, the node results and the outcome of the run. It measures nothing and
+//! [`assemble_report`] is a pure function of the plan, the node results and the outcome of the run. It measures nothing and
 //! invents nothing: figures that no node reported are absent.
 //!
 //! A stream has one row, even with several receivers, so that a sum over rows never counts a frame twice; the split by

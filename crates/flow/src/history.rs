@@ -206,7 +206,7 @@ impl FlowHistory {
         }
     }
 
-    /// Reads the output of [`encode`](Self::encode). Bytes that cannot be read leave an empty history.
+    /// Reads the output of [`encode_track`](Self::encode_track). Bytes that cannot be read leave an empty history.
     pub(crate) fn set_track(&mut self, track: &[u8]) {
         *self = Self::decode_track(self.mark, track)
             .unwrap_or_else(|| Self { mark: self.mark, ..Self::default() });
