@@ -43,8 +43,8 @@ pub(crate) struct WriterPlaces {
     pub(crate) spool: ResultSpool,
     /// Directory of captures until they are collected, with a directory for each run.
     pub(crate) captures: PathBuf,
-    /// Called after each write.
-    pub(crate) on_write: Box<dyn Fn() + Send>,
+    /// Called after each write, with the reason if stored segments could not be deleted.
+    pub(crate) on_write: Box<dyn Fn(Option<String>) + Send>,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ struct WriterState {
     stored: BTreeMap<(RunId, u32), u64>,
     is_writing: bool,
     waiting: Vec<WaitingSegments>,
-    /// Error of a write that no caller waited for.
+    /// Why a sample was not written. No caller waited for it.
     failure: Option<Error>,
     is_over: bool,
 }
@@ -109,6 +109,12 @@ impl SpoolWriter {
         let changed = change(&mut state.journal);
         state.waiting = waiting_segments(&self.spool);
         changed
+    }
+
+    /// Returns whether the journal is of this attempt. Waits for a write to it, but for none that is to come.
+    pub(crate) fn keeps_attempt(&self, head: &MessageHead) -> bool {
+        let state = self.shared.wait_while(|state| state.is_writing);
+        state.journal.as_ref().is_some_and(|kept| kept.is_of(head))
     }
 
     /// Orders the write of a sample. Fails with the reason why an earlier write failed.
@@ -169,10 +175,11 @@ impl WriterThread {
             state.journal = journal;
             state.waiting = waiting;
             state.is_writing = false;
-            state.failure = state.failure.take().or_else(|| written.and(deleted).err());
+            state.failure = state.failure.take().or_else(|| written.err());
             drop(state);
             self.shared.changed.notify_all();
-            (self.places.on_write)();
+            let trouble = deleted.err().map(|error| format!("cannot delete stored results: {error}"));
+            (self.places.on_write)(trouble);
         }
     }
 

@@ -81,6 +81,12 @@ impl UplinkShared {
         self.lock_uplink().fresh = true;
         self.changed.notify_all();
     }
+
+    /// Something was written, and perhaps something else could not be deleted.
+    fn note_write(&self, trouble: Option<String>) {
+        self.lock_uplink().remarks.extend(trouble);
+        self.announce_segments();
+    }
 }
 
 impl ResultUplink {
@@ -90,7 +96,7 @@ impl ResultUplink {
         let allowance = Arc::new(Mutex::new(spool.capture_allowance(capture_bytes)?));
         let shared = Arc::new(UplinkShared::default());
         let announcing = Arc::clone(&shared);
-        let on_write = Box::new(move || announcing.announce_segments());
+        let on_write = Box::new(move |trouble| announcing.note_write(trouble));
         let writer = SpoolWriter::start_writing(WriterPlaces { spool: spool.clone(), captures, on_write })?;
         let carrier = UplinkThread {
             spool: spool.clone(),
@@ -126,7 +132,7 @@ impl ResultUplink {
 
     /// Returns whether the journal is of this attempt.
     pub(crate) fn keeps_attempt(&self, head: &MessageHead) -> bool {
-        self.writer.change_journal(|kept| kept.as_ref().is_some_and(|kept| kept.is_of(head)))
+        self.writer.keeps_attempt(head)
     }
 
     /// Ends the run without a result; samples that were kept of it stay if they are worth something.
@@ -150,8 +156,11 @@ impl ResultUplink {
 
     /// Keeps captures, result and end of the run. Returns the number of segments.
     pub(crate) fn finish_run(&mut self, result: &NodeResult) -> Result<u64, Error> {
-        let kept = self.writer.change_journal(Option::take);
-        let Some(RunJournal { run, attempt, mut journal }) = kept else { return Err(Error::NoJournal) };
+        self.writer.change_journal(|kept| self.end_journal(kept.take().ok_or(Error::NoJournal)?, result))
+    }
+
+    fn end_journal(&self, kept: RunJournal, result: &NodeResult) -> Result<u64, Error> {
+        let RunJournal { run, attempt, mut journal } = kept;
         let mut left = Vec::new();
         let mut kept_files = Vec::new();
         for capture in &result.captures {
@@ -342,6 +351,23 @@ mod tests {
         }
         uplink.finish_run(&result).unwrap();
         names.iter().filter(|name| place.join(name).exists()).map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn waiting_runs_have_the_result_at_once_and_go_when_it_is_stored() {
+        let place = tempfile::tempdir().unwrap();
+        let spool = spool(place.path());
+        let mut uplink = start(&spool);
+        let head =
+            MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("") };
+        uplink.begin_run(&head).unwrap();
+        assert!(uplink.keeps_attempt(&head) && uplink.waiting_runs().is_empty());
+        let segments = uplink.finish_run(&NodeResult::default()).unwrap();
+        assert_eq!(uplink.waiting_runs(), [(head.run.clone(), 1, segments)]);
+        uplink.delete_stored(&StoredWatermark { run: head.run, attempt: 1, below: segments });
+        while !uplink.waiting_runs().is_empty() {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

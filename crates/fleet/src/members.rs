@@ -76,7 +76,8 @@ impl NodeSkew {
     /// Compares `hello` with a controller of version `ours`: majors must be equal, minors equal or one less.
     pub fn find_skew(hello: &NodeHello, ours: ProtocolVersion) -> Option<Self> {
         let node = hello.protocol;
-        let fits = node.major == ours.major && (node.minor == ours.minor || node.minor + 1 == ours.minor);
+        let fits = node.major == ours.major
+            && (node.minor == ours.minor || node.minor.checked_add(1) == Some(ours.minor));
         (!fits).then(|| Self { version: hello.version.clone(), node, ours })
     }
 }
@@ -343,7 +344,7 @@ mod tests {
             NodeSkew::find_skew(&said, ProtocolVersion { major: 2, minor: 5 })
         };
         assert_eq!((skew(2, 5), skew(2, 4)), (None, None));
-        for (major, minor) in [(2, 3), (2, 6), (1, 5), (3, 5)] {
+        for (major, minor) in [(2, 3), (2, 6), (1, 5), (3, 5), (2, u16::MAX)] {
             assert!(skew(major, minor).is_some(), "{major}.{minor}");
         }
         let text = skew(2, 6).unwrap().to_string();

@@ -12,7 +12,7 @@
 use crate::Error;
 use crate::listener::{HeardFrame, PIECE, PacketListener};
 use crate::path::ProbePath;
-use crate::release::{DueFrame, ReleaseDispatcher};
+use crate::release::{DepartedFrame, DueFrame, ReleaseDispatcher};
 use crate::{frame_length, now};
 use packetrig_probe::answer::{PathTrouble, ProbeAnswer};
 use packetrig_probe::method::{ProbeMethod, ProbeReply, ReplyMeaning};
@@ -231,8 +231,9 @@ impl AskState<'_, '_, '_> {
         let refused = asked.line.dispatcher.send_train(&[DueFrame { at, frame: &self.frame }], &mut gone)?;
         // The record says what left, not what was planned: a method may pad or shorten its frame.
         let length = frame_length(&self.frame);
-        let has_left = !gone.is_empty();
-        let gone = gone.pop().unwrap_or_default();
+        // Refused probes are recorded too, as unsent.
+        let gone = gone.pop().unwrap_or_else(DepartedFrame::new_unsent);
+        let has_left = !gone.is_unsent();
         asked.series.add_sent(gone.into_record(PlannedProbe { length, ..planned }, at));
         if has_left {
             (self.on_event)(AskEvent::Sent { line });

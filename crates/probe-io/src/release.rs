@@ -101,6 +101,11 @@ impl DepartedFrame {
         Self { flags: vec![ProbeFlag::Unsent], ..Self::default() }
     }
 
+    /// Whether the frame was never given to the kernel.
+    pub fn is_unsent(&self) -> bool {
+        self.flags == [ProbeFlag::Unsent]
+    }
+
     /// Best known departure on this node's clock, as [`ProbeRecord::left_here`].
     pub fn left_here(&self) -> Option<ProbeStamp> {
         DepartureStamp::last_here(&self.departures).or(self.released).or(self.handed_over)

@@ -135,7 +135,7 @@ fn send_batch(
         probes.iter().zip(&frames).map(|(probe, frame)| DueFrame { at: start + probe.at, frame }).collect();
     let mut gone = Vec::with_capacity(train.len());
     let refused = aim.dispatcher.send_train(&train, &mut gone)?;
-    on_sent(gone.len());
+    on_sent(gone.iter().filter(|gone| !gone.is_unsent()).count());
     records.extend(train.iter().zip(probes).zip(gone).map(|((due, probe), gone)| {
         // A frame may be padded, so the record has its real length.
         gone.into_record(PlannedProbe { length: frame_length(due.frame), ..*probe }, due.at)
@@ -236,7 +236,11 @@ mod tests {
     fn every_probe_has_a_record_whatever_ends_it() {
         let schedule = ProbeSchedule::periodic(10, Nanos::from_micros(1), 100).unwrap();
         let mut aims = [aim(TargetLimits { burst: 2, ..TargetLimits::USUAL }), aim(TargetLimits::USUAL)];
-        let sent = send_schedule(&schedule, &mut aims, &|| false).unwrap();
+        let announced = std::cell::Cell::new(0);
+        let on_sent = |probes| announced.set(announced.get() + probes);
+        let start = now() + Nanos::from_millis(1);
+        let sent = send_schedule_from(start, &schedule, &mut aims, &|| false, &on_sent).unwrap();
+        assert_eq!(announced.get(), 4, "those that left");
         assert!(sent.refused.is_some());
         let unsent: Vec<_> = sent.records.iter().map(|r| r.flags.contains(&ProbeFlag::Unsent)).collect();
         assert_eq!(unsent, [false, false, false, false, true, true, true, true, true, true]);

@@ -7,6 +7,7 @@ mod worker;
 pub(crate) use worker::KEEP_FREE;
 
 use crate::args::AgentArgs;
+use crate::commands::fleet::request_precedence;
 use crate::commands::is_interrupted;
 use crate::error::Error;
 use crate::exit::CommandExit;
@@ -15,7 +16,7 @@ use crate::sandbox;
 use packetrig_fleet::NodeName;
 use packetrig_fleet_io::supervisor::{self, SendDeadlineFile, SupervisionEnd};
 use packetrig_nats::enrol::{self, FleetMembership, JoinLine, NodeKey};
-use packetrig_sys::{clock, kernel, sched, signal};
+use packetrig_sys::{clock, kernel, signal};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,9 +56,8 @@ impl NodeHome {
 }
 
 pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
-    // Senders run before ordinary threads. What renews their lease, and what kills a worker that outlives it, must not wait
-    // behind them. Without CAP_SYS_NICE this fails, but then senders have no precedence either.
-    drop(sched::request_precedence());
+    // The supervisor as well: what kills a worker that outlives its lease must not wait behind the senders.
+    request_precedence();
     let home = NodeHome::from_arguments(arguments)?;
     if arguments.supervised {
         return worker::run_worker(arguments, &home, output);

@@ -34,7 +34,7 @@ pub(crate) fn run_fleet_command(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     match arguments {
-        FleetCommand::Up(arguments) => up::run_fleet_centre(arguments, output),
+        FleetCommand::Up(arguments) => up::run_message_server(arguments, output),
         FleetCommand::Status(arguments) => status::show_status(arguments, output),
         FleetCommand::History(arguments) => history::show_history(arguments, output),
         FleetCommand::Label(arguments) => label::label_node(arguments, output),

@@ -37,10 +37,12 @@ impl LoadFactor {
         let mut asked_milli = 0_u64;
         let mut received_milli = 0_u64;
         for ((stream, report), timeline) in measured {
-            asked_milli += stream.expected_copies(asked_of(report.sent.as_ref()?.planned, timeline)?);
+            let asked = stream.expected_copies(asked_of(report.sent.as_ref()?.planned, timeline)?);
+            asked_milli = asked_milli.saturating_add(asked);
             let received = report.received.as_ref()?;
             // A single frame, or none, has no rate; it adds nothing to the load.
-            received_milli += received.rate.map_or(0, |rate| rate.frames_milli);
+            let carried = received.rate.map_or(0, |rate| rate.frames_milli);
+            received_milli = received_milli.saturating_add(carried);
         }
         let k = received_milli as f64 / asked_milli.max(1) as f64;
         Some(Self { senders, asked_milli, received_milli, k })

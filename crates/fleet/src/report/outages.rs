@@ -180,7 +180,7 @@ impl StreamFindings<'_> {
             return all.or_least(Nanos::ZERO, BoundReason::NoArrival);
         };
         let before = outage.begin.map_or(outage.first, |_| outage.first.saturating_sub(1));
-        let after = outage.last + u64::from(outage.end.is_some());
+        let after = outage.last.saturating_add(u64::from(outage.end.is_some()));
         let between = |from: u64, to: u64| timeline.due_time(to).saturating_sub(timeline.due_time(from));
         let length = between(before, after);
         // The lost frames themselves certainly make an outage: from the due time of the first until that of the last.

@@ -61,10 +61,10 @@ impl StreamFindings<'_> {
         };
         let (end, begin) = length;
         let planned = timeline
-            .due_time(outage.last + 1)
+            .due_time(outage.last.saturating_add(1))
             .saturating_sub(timeline.due_time(outage.first.saturating_sub(1)));
         let saved = u128::from(planned.saturating_sub(end.since(begin)).as_u64());
-        let intervals = u128::from(outage.last + 2 - outage.first);
+        let intervals = u128::from(outage.last.saturating_sub(outage.first)) + 2;
         let planned = u128::from(planned.as_u64().max(1));
         // The unit is a tenth of an interval, of which one is jitter of the path; a part of a frame counts as one.
         let tenths = saved * intervals * 10 / planned;

@@ -94,7 +94,7 @@ impl ReleaseDispatcher {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_probe::{ProbeFlag, TargetLimits};
+    use packetrig_probe::TargetLimits;
 
     struct CountingRelease;
 
@@ -121,7 +121,7 @@ mod tests {
         let mut gone = Vec::new();
         let refused = dispatcher.send_train(&train, &mut gone).unwrap();
         assert_eq!(refused, Some(BudgetExceeded::Probes(limits)));
-        let unsent: Vec<_> = gone.iter().map(|gone| gone.flags == [ProbeFlag::Unsent]).collect();
+        let unsent: Vec<_> = gone.iter().map(DepartedFrame::is_unsent).collect();
         assert_eq!(unsent, [false, false, false, true, true]);
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let unsent_of = |dispatcher: &mut ReleaseDispatcher| {
             let mut gone = Vec::new();
             let refused = dispatcher.send_train(&train, &mut gone).unwrap();
-            (refused, gone.iter().filter(|gone| gone.flags == [ProbeFlag::Unsent]).count())
+            (refused, gone.iter().filter(|gone| gone.is_unsent()).count())
         };
         assert_eq!(
             unsent_of(&mut dispatcher),

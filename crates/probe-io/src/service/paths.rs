@@ -76,9 +76,9 @@ impl TargetPaths {
 
     /// Returns whether a user must leave a target alone now.
     pub(super) fn is_closed(&self, target: IpAddr, user: u32) -> bool {
-        let known = self.lock_known();
-        let closed_of_user = known.closed_of_user.get(&user).copied().unwrap_or_default();
-        closed_of_user >= MOST_CLOSED_OF_USER || known.is_closed(target.to_canonical(), user, now())
+        let now = now();
+        let mut known = self.lock_known();
+        known.has_closed_too_many(user, now) || known.is_closed(target.to_canonical(), user, now)
     }
 
     /// Returns whether a user may probe a target now.
@@ -159,6 +159,17 @@ impl KnownPaths {
             || users.values().filter(|until| is_refused(until)).count() >= REFUSED_USERS
     }
 
+    /// Returns whether as many targets are closed for a user as may be.
+    fn has_closed_too_many(&mut self, user: u32, now: MonoTime) -> bool {
+        let are_too_many =
+            |known: &Self| known.closed_of_user.get(&user).is_some_and(|count| *count >= MOST_CLOSED_OF_USER);
+        // The count includes targets that are open again until somebody looks.
+        if are_too_many(self) {
+            self.open_again(now);
+        }
+        are_too_many(self)
+    }
+
     /// Forgets targets that were left alone for long enough.
     fn open_again(&mut self, now: MonoTime) {
         let of_user = &mut self.closed_of_user;
@@ -213,5 +224,13 @@ mod tests {
         assert!(paths.close_target(target, 3) && !may(9), "three users' packets were refused");
         paths.lock_known().open_again(now() + CLOSED_FOR + Nanos::from_secs(1));
         assert!(may(1) && may(9) && paths.lock_known().closed.is_empty());
+        let mut known = paths.lock_known();
+        for number in 0..MOST_CLOSED_OF_USER {
+            let closed = std::net::Ipv4Addr::from(u32::try_from(number).unwrap());
+            known.closed.entry(closed.into()).or_default().insert(4, MonoTime::default());
+        }
+        known.closed_of_user.insert(4, MOST_CLOSED_OF_USER);
+        drop(known);
+        assert!(may(4), "as many as may be were closed, and are open again");
     }
 }

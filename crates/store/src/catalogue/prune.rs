@@ -81,8 +81,9 @@ impl RunCatalogue {
     /// Removes results with all their files, captures too. It never removes a result with a pin, an incomplete one, or late
     /// results. It also finishes an interrupted prune.
     pub fn prune_results(&self, criteria: &PruneCriteria) -> Result<PruneOutcome, Error> {
+        let interrupted = self.pending_removals()?.len() as u64;
         self.finish_removals()?;
-        let mut outcome = self.plan_prune(criteria)?;
+        let mut outcome = PruneOutcome { finished: interrupted, ..self.plan_prune(criteria)? };
         let mut removed = Vec::new();
         for pruned in outcome.removed {
             if self.remove_row(&pruned)? {

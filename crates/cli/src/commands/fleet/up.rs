@@ -14,7 +14,7 @@ use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::history::NodeEvent;
 use packetrig_nats::authority::{AdmittedNode, FleetAuthority, ServerCertificateKeeper};
 use packetrig_nats::broker::{BrokerHealth, BrokerSetup, HealthWatch, MessageServer, ServerSecurity};
-use packetrig_nats::enrol::EnrolServer;
+use packetrig_nats::enrol::{EnrolServer, JoinLine};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, signal};
@@ -32,7 +32,10 @@ const ENDING: Duration = Duration::from_millis(800);
 /// Interval between two checks of signals, the server and the nodes.
 const POLL: Duration = Duration::from_millis(100);
 
-pub(crate) fn run_fleet_centre(arguments: &UpArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+pub(crate) fn run_message_server(
+    arguments: &UpArgs,
+    output: &mut CommandOutput,
+) -> Result<CommandExit, Error> {
     // The message server inherits it.
     request_precedence();
     let place = FleetPlace::from_arguments(&arguments.place)?;
@@ -66,14 +69,11 @@ pub(crate) fn run_fleet_centre(arguments: &UpArgs, output: &mut CommandOutput) -
         addresses.servers.join(", "),
         enrolment.address()
     ));
-    let line = make_join_line(&authority, &addresses, arguments.uses, arguments.valid)?;
-    let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
-    output.write_line(format_args!(
-        "\nOn the other machine, with this line in a file (it admits {nodes} within {}):\n\n{line}\n\n  \
-         packetrig agent --name NAME --join FILE\n\n\
-         `packetrig fleet invite` prints a line for more nodes.\n",
-        arguments.valid
-    ));
+    print_first_invitation(
+        arguments,
+        &make_join_line(&authority, &addresses, arguments.uses, arguments.valid)?,
+        output,
+    );
     // The servers of `--cluster` are not ours to watch or restart.
     let health = lock_mutex(&broker).is_some().then(|| watch_health(&place)).transpose()?;
     let _presence = PresenceWatch::start_thread(&place)?;
@@ -93,6 +93,16 @@ pub(crate) fn run_fleet_centre(arguments: &UpArgs, output: &mut CommandOutput) -
     // First: threads that wait for a server that hangs get an answer when it ends.
     drop(lock_mutex(&broker).take());
     Ok(CommandExit::Ok)
+}
+
+fn print_first_invitation(arguments: &UpArgs, line: &JoinLine, output: &mut CommandOutput) {
+    let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
+    output.write_line(format_args!(
+        "\nOn the other machine, with this line in a file (it admits {nodes} within {}):\n\n{line}\n\n  \
+         packetrig agent --name NAME --join FILE\n\n\
+         `packetrig fleet invite` prints a line for more nodes.\n",
+        arguments.valid
+    ));
 }
 
 fn monotonic_now() -> MonoTime {

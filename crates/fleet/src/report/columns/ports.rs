@@ -94,7 +94,7 @@ const PORT_COLUMNS: &[PortColumn] = &[
         Some(CellValue::Count(row.rx.protocol))
     }),
     PortColumn::new("rx_of_run", Frames, "Frames of this run, misdelivered ones included.", |row| {
-        let others = row.rx.foreign + row.rx.protocol + row.rx.other_runs;
+        let others = row.rx.foreign.saturating_add(row.rx.protocol).saturating_add(row.rx.other_runs);
         Some(CellValue::Count(row.rx.seen.saturating_sub(others)))
     }),
 ];

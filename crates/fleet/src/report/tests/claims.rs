@@ -42,13 +42,22 @@ fn the_largest_counts_end_no_controller() {
         row.series.seconds = vec![(u64::MAX, u64::MAX)];
         let lost =
             StreamOutage { first: 0, last: u64::MAX, frames: u64::MAX, gaps: 1, begin: None, end: None };
-        row.outages.outages = vec![lost, lost];
+        let (begin, end) = (Some(MonoTime::from_nanos(1)), Some(MonoTime::from_nanos(2)));
+        let between = StreamOutage { begin, end, ..lost };
+        row.outages.outages = vec![lost, between, StreamOutage { first: u64::MAX, last: 0, ..between }];
         row.outages.gaps = u64::MAX;
     }
     for row in &mut hostile.ports {
         let most = Some(u64::MAX);
         row.tx = TxCounters { handed_over: u64::MAX, refused: u64::MAX, on_wire: most, dropped: most };
-        row.rx = RxCounters { arrived: most, ring_dropped: u64::MAX, ..RxCounters::default() };
+        row.rx = RxCounters {
+            arrived: most,
+            ring_dropped: u64::MAX,
+            foreign: u64::MAX,
+            protocol: u64::MAX,
+            other_runs: u64::MAX,
+            ..RxCounters::default()
+        };
         row.ledger.add_frames(LedgerAccount::Planned, u64::MAX);
         row.ledger.add_frames(LedgerAccount::Built, u64::MAX);
         row.ledger.add_frames(LedgerAccount::Unsent, u64::MAX);
@@ -61,4 +70,6 @@ fn the_largest_counts_end_no_controller() {
     hostile.misdelivered[0].numbers.ranges = vec![whole, NumberRange { first: u64::MAX, last: 0 }, whole];
     let report = report_of(vec![hostile]);
     assert_ne!(report.verdict, RunVerdict::Pass);
+    let of_run = PortTable::find_column("rx_of_run").unwrap();
+    assert!(PortTable::report_rows(&report).iter().all(|row| of_run.value_in(row).is_some()));
 }

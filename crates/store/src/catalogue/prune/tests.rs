@@ -109,7 +109,7 @@ fn a_crash_between_row_and_files_is_finished_by_the_next_prune() {
     assert!(matches!(catalogue.load_report("a"), Err(Error::Unknown(_))));
     assert!(place.path().join("runs/a/report.json").exists());
     assert_eq!(catalogue.plan_prune(&keep(9)).unwrap().finished, 2);
-    catalogue.prune_results(&keep(9)).unwrap();
+    assert_eq!(catalogue.prune_results(&keep(9)).unwrap().finished, 2);
     assert!(!place.path().join("runs/a").exists() && !place.path().join("methods/m").exists());
     assert_eq!(catalogue.plan_prune(&keep(9)).unwrap().finished, 0);
 }
