@@ -67,10 +67,10 @@ impl StreamFindings<'_> {
         let intervals = u128::from(outage.last.saturating_sub(outage.first)) + 2;
         let planned = u128::from(planned.as_u64().max(1));
         // The unit is a tenth of an interval, of which one is jitter of the path; a part of a frame counts as one.
-        let tenths = saved * intervals * 10 / planned;
+        let tenths = saved.saturating_mul(intervals * 10) / planned;
         // A sender that was held up may have sent the due frames at once, also between frames that are as far apart as planned.
         let stalled = u128::from(self.longest_stall_during(index, receiver, outage).as_u64());
-        let due = (stalled * intervals).div_ceil(planned);
+        let due = stalled.saturating_mul(intervals).div_ceil(planned);
         let too_many = clamp_to_u64(tenths.saturating_sub(1).div_ceil(10).max(due));
         // The first frame of each gap counts too: the frames around it do not show how near it was to the one before.
         too_many.saturating_add(outage.gaps).min(outage.frames)
