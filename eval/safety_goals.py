@@ -21,7 +21,7 @@ GOALS = [
     ),
     (
         "node_subjects",
-        "binary(fabric) & test(a_hostile_node_reaches_no_subject_but_its_own)",
+        "binary(fabric) & test(hostile_node_reaches_only_own_subjects)",
         r"(\d+) messages to (\d+) foreign subjects, (\d+) reached",
         "{2} of {1} foreign subjects reached by {0} messages of a node",
         "0",

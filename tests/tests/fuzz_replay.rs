@@ -45,7 +45,7 @@ fn plans_are_read_or_refused() {
 }
 
 #[test]
-fn foreign_frames_are_packets_or_ignored_for_a_cause() {
+fn frame_corpus_is_parsed_or_ignored_with_cause() {
     replay("flow_parse", fuzz::flow_parse);
 }
 
@@ -80,7 +80,7 @@ fn documents_are_configurations_or_refused() {
 }
 
 #[test]
-fn filters_of_flows_are_understood_or_refused_at_a_place() {
+fn flow_filter_corpus_parses_or_names_position() {
     replay("flow_filter", fuzz::flow_filter);
 }
 
@@ -90,12 +90,12 @@ fn stamp_packets_are_reflected_or_refused() {
 }
 
 #[test]
-fn messages_of_the_release_service_are_read_or_refused_at_a_place() {
+fn release_message_corpus_parses_or_names_position() {
     replay("release", fuzz::release);
 }
 
 #[test]
-fn messages_of_a_fleet_are_believed_once_or_refused() {
+fn fleet_messages_are_accepted_once_or_refused() {
     replay("letter", fuzz::letter);
 }
 
@@ -105,7 +105,7 @@ fn hellos_of_nodes_are_within_bounds_or_refused() {
 }
 
 #[test]
-fn what_a_tap_left_is_read_or_refused() {
+fn tap_state_corpus_is_read_or_refused() {
     replay("tap_state", fuzz::tap_state);
 }
 

@@ -35,7 +35,7 @@ fn other_users_are_refused_without_the_token() {
 }
 
 #[test]
-fn refused_bodies_from_many_addresses_keep_no_holder_of_the_token_outside() {
+fn refused_bodies_do_not_lock_out_token_holder() {
     check("refused_bodies");
 }
 

@@ -35,7 +35,7 @@ fn patterns_are_on_the_wire_as_described() {
 }
 
 #[test]
-fn sizes_and_payloads_are_on_the_wire_as_described() {
+fn otg_sizes_and_payloads_match_the_wire() {
     checks("test_sizes.py");
 }
 
@@ -60,7 +60,7 @@ fn answers_say_what_clients_expect() {
 }
 
 #[test]
-fn many_changes_and_clients_leave_the_server_as_it_was() {
+fn server_survives_configuration_and_client_churn() {
     checks("test_churn.py");
 }
 

@@ -40,7 +40,7 @@ fn result(streams: usize) -> NodeResult {
 }
 
 #[test]
-fn the_corpus_and_damaged_and_seeded_bytes_take_no_more_than_they_may() {
+fn segment_corpus_stays_within_cost_bounds() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/segment");
     let seeds: Vec<_> = std::fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     assert!(seeds.len() >= 5, "the corpus is gone");
@@ -59,7 +59,7 @@ fn the_corpus_and_damaged_and_seeded_bytes_take_no_more_than_they_may() {
 }
 
 #[test]
-fn a_distribution_takes_the_memory_of_its_text_and_four_times_as_many_four_times_as_much() {
+fn packed_distribution_memory_grows_linearly() {
     let few = value::pack_value(&result(1000)).unwrap();
     let many = value::pack_value(&result(4000)).unwrap();
     fuzz::segment(&few);
@@ -71,7 +71,7 @@ fn a_distribution_takes_the_memory_of_its_text_and_four_times_as_many_four_times
 }
 
 #[test]
-fn bytes_that_unpack_without_end_take_next_to_nothing() {
+fn decompression_bomb_uses_little_memory() {
     let text = serde_json::to_string(&result(1)).unwrap();
     // A gigabyte of spaces, and a gigabyte of rows.
     let row = serde_json::to_string(&result(1).send[0]).unwrap() + ",";
@@ -116,7 +116,7 @@ fn cost_of_storing(segments: u64) -> u64 {
 }
 
 #[test]
-fn four_times_as_many_segments_take_four_times_the_work() {
+fn segment_storage_cost_grows_linearly() {
     const FEW: u64 = 400;
     // An interrupt is charged to the thread that it stops, so the best of three counts.
     let ratios = [(); 3].map(|()| cost_of_storing(4 * FEW) as f64 / cost_of_storing(FEW) as f64);

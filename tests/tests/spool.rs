@@ -15,7 +15,7 @@ fn open(place: &Path) -> ResultSpool {
 }
 
 #[test]
-fn a_full_disk_is_told_costs_nothing_that_was_kept_and_the_end_follows() {
+fn spool_keeps_results_when_disk_is_full() {
     let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
     let (spool, run) = (open(disk.path()), RunId("full".into()));
     let mut journal = spool.begin_journal(&run, 1).unwrap();
@@ -52,7 +52,7 @@ fn a_full_disk_is_told_costs_nothing_that_was_kept_and_the_end_follows() {
 }
 
 #[test]
-fn the_counts_of_a_run_find_room_on_a_disk_that_others_have_filled() {
+fn spool_reserves_space_for_run_counts() {
     let Some(disk) = SmallDisk::mount(c"size=2m") else { return };
     let (spool, run) = (open(disk.path()), RunId("counts".into()));
     let mut journal = spool.begin_journal(&run, 1).unwrap();

@@ -90,7 +90,7 @@ fn corpus() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn records_are_what_the_parser_makes_of_the_frame() {
+fn header_records_match_frame_parser() {
     let Some(mut pair) = pair() else { return };
     for frame in corpus() {
         pair.compare(&frame);
@@ -111,7 +111,7 @@ fn records_are_what_the_parser_makes_of_the_frame() {
 }
 
 #[test]
-fn plain_frames_come_as_records_and_others_as_they_are() {
+fn only_plain_frames_become_header_records() {
     let Some(mut pair) = pair() else { return };
     let plain = ["udp", "tcp", "sctp", "icmp", "udp6", "tcp6", "icmp6", "tag", "two-tags"];
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/flow_parse");
@@ -129,7 +129,7 @@ fn plain_frames_come_as_records_and_others_as_they_are() {
 
 /// The corpus comes over a cable as it was sent, in order, each frame once; nothing is dropped.
 #[test]
-fn headers_of_a_cable_are_those_of_the_frames() {
+fn headers_from_cable_match_sent_frames() {
     const ROUNDS: usize = 20;
     const PATIENCE_NS: u64 = 10_000_000_000;
     if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {

@@ -165,7 +165,7 @@ mod tests {
     const TEXT: &str = "//! Short.\n/// This says what it is.\npub(crate) struct One<'a> {\n    // why\n    pub enum TwoWords {\nuse a::struct_like;\nunsafe trait Three: Send {\nlet f = |x| x;\nlet (a, b) = c;\nlet x = a || b;\n#[cfg(test)]\nmod tests {\n struct Four;";
 
     #[test]
-    fn lines_and_names_of_the_product_are_counted_and_those_of_tests_are_not() {
+    fn census_counts_product_code_but_not_tests() {
         let mut census = CodeCensus::default();
         census.take("a.rs", TEXT);
         assert_eq!(census.types.keys().collect::<Vec<_>>(), ["One", "Three", "TwoWords"]);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_three_files_is_shared_unless_it_is_customary() {
+    fn name_in_three_files_is_shared_unless_customary() {
         let mut census = CodeCensus::default();
         for file in ["a.rs", "b.rs", "c.rs"] {
             census.take(file, "struct Place;\nenum Error {");

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_edge_a_fenced_crate_and_an_unknown_room_are_found() {
+    fn forbidden_dependency_and_unknown_crate_are_found() {
         let check = |name, uses: &[(&str, Option<&str>)]| {
             let mut found = dependencies(short_name(name), &package(name, uses));
             found.retain(|violation| !violation.contains("does not"));
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn rooms_only_use_rooms_above_them_in_the_table() {
+    fn crates_depend_only_on_earlier_table_rows() {
         for (index, (ours, uses)) in CRATES.iter().enumerate() {
             for used in *uses {
                 let place = CRATES.iter().position(|(name, _)| name == used);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_others_could_read_are_found_outside_tests() {
+    fn publicly_readable_file_creation_is_found_outside_tests() {
         let make = "File::create(path)?; std::fs::create_dir_all(path)?; BulkFile::create(path)?;";
         assert_eq!(source("sys", "/x/crates/sys/src/bulk.rs", make).len(), 2);
         assert_eq!(source("sys", "/x/crates/sys/src/private_files.rs", make).len(), 0);

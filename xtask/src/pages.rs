@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_leads_to_a_page_and_a_heading_that_exist() {
+    fn dead_page_and_heading_links_are_found() {
         let text = "[a](b.md#two-words) [c](gone.md) ![d](../x.svg) [e](https://example.org) `[f](code)`\n[g](#here)\n# Here";
         let all = pages(&[("docs/a.md", text), ("docs/b.md", "# One\n## Two, *words*")]);
         let dead = dead_links(Path::new("/nowhere"), Path::new("docs/a.md"), text, &all);
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn prose_is_wrapped_and_tables_and_code_need_not_be() {
+    fn long_lines_are_found_outside_tables_and_code() {
         let long = "x ".repeat(60);
         let text = format!("{long}\n| {long} |\n```\n{long}\n```\n[link]({long})");
         assert_eq!(long_lines(Path::new("p.md"), &text), ["p.md:1: longer than 110 columns"]);

@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outages_take_a_tenth_of_the_time_and_have_all_lengths() {
+    fn outages_take_tenth_of_time_with_varied_lengths() {
         let mut outages = Outages { seed: 7, next_ns: 0 };
         let lengths: Vec<u64> =
             (0..1000).map(|_| outages.draw_outage()).map(|(from, until)| until - from).collect();

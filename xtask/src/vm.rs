@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_command_and_an_unknown_option_are_refused() {
+    fn missing_command_and_unknown_option_are_refused() {
         for words in [&[][..], &["--"], &["--limit", "x", "prog"], &["--quick", "prog"], &["--listen"]] {
             assert!(parse(words).is_err(), "{words:?}");
         }

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_slow_to_read_keeps_no_other_viewer_waiting() {
+    fn slow_result_read_leaves_catalogue_unlocked() {
         let store = tempfile::tempdir().expect("a directory");
         for id in ["before", "after"] {
             store_method(store.path(), id);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_method_without_a_result_is_unknown_to_a_comparison() {
+    fn comparison_refuses_method_without_result() {
         let store = tempfile::tempdir().expect("a directory");
         store_method(store.path(), "one");
         fs::remove_file(store.path().join("methods/one").join(methods::RESULT)).expect("it is there");

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_outside_the_text_or_in_a_huge_line_is_not_quoted() {
+    fn invalid_or_oversized_span_is_not_quoted() {
         assert!(rendered(TEXT, &[problem(Some((900, 901)))]).contains("ports[0]"));
         assert!(rendered("ü", &[problem(Some((1, 1)))]).contains("ports[0]"));
         let huge = "x".repeat(1_000_000);

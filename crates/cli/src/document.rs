@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_text_are_refused_with_their_place() {
+    fn invalid_utf8_plan_error_names_byte_offset() {
         let error = PlanText::from_reader("x.yaml", &b"ports\xff"[..]).unwrap_err().full_message();
         assert!(error.contains("x.yaml") && error.contains("byte 5"), "{error}");
     }
 
     #[test]
-    fn what_never_ends_is_refused() {
+    fn endless_plan_input_is_refused() {
         let error = PlanText::from_reader("zeros", io::repeat(b' ')).unwrap_err().full_message();
         assert!(error.contains("64 MiB"), "{error}");
     }

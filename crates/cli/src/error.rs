@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_port_and_missing_rights_have_codes_of_their_own() {
+    fn exit_code_distinguishes_busy_from_missing_rights() {
         let busy = packetrig_sys::Error::Busy { object: "eth1".into(), holder: Some(7) };
         assert_eq!(Error::from(busy).command_exit(), CommandExit::Busy);
         let forbidden = packetrig_sys::Error::Call {
@@ -213,7 +213,7 @@ mod tests {
 
     /// Makes the same failure twice: here, and on a node of a fleet, whose fault travels as JSON.
     #[test]
-    fn a_failure_ends_a_command_with_the_same_code_wherever_it_was() {
+    fn exit_code_matches_for_local_and_remote_failures() {
         use packetrig_engine::Error as Engine;
         use packetrig_sys::Error as Kernel;
         let cases: [(Engine, CommandExit); 8] = [
@@ -246,7 +246,7 @@ mod tests {
 
     /// A variant that nobody has thought of must not compile: so no mapping has a default.
     #[test]
-    fn every_variant_of_every_error_is_blamed_on_somebody_by_name() {
+    fn blame_mappings_have_no_default_arm() {
         let crates = [
             "engine", "fleet", "fleet-io", "flow-io", "link-io", "nats", "probe-io", "server", "store",
             "sys", "testkit",

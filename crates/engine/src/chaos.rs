@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_takes_nothing_and_a_partial_one_takes_less() {
+    fn full_chaos_ring_takes_none_partial_takes_fewer() {
         let (mut full, _) = port(ChaosLevel { full: 1_000_000, ..ChaosLevel::default() });
         assert_eq!(fill(&mut full, 64), 0);
         let (mut partial, _) = port(ChaosLevel { partial: 1_000_000, ..ChaosLevel::default() });

@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_for_the_past_or_the_very_near_returns() {
+    fn clock_wait_for_past_or_near_never_sleeps() {
         let clock = RealClock::new();
         clock.wait_until(MonoTime::from_nanos(0));
         clock.wait_until(clock.now() + Nanos::from_micros(10));

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_grows_with_the_time_since_its_instant_and_shrinks_before_it() {
+    fn clock_shift_follows_drift_before_and_after() {
         let at = MonoTime::from_nanos(10 * HOUR);
         let shift = ClockShift { at, offset_ns: 500, rate_ppb: 30_000 };
         let after = at + Nanos::from_secs(10);

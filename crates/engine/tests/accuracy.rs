@@ -35,7 +35,7 @@ fn leased() -> SendGate {
 }
 
 #[test]
-fn a_lease_that_ends_ends_every_stream_and_what_was_due_by_then_is_planned() {
+fn ended_lease_stops_streams_and_limits_planned_frames() {
     let streams = vec![
         stream(0, 128, timeline(10_000, SendPattern::Endless)),
         stream(1, 128, timeline(1_000, SendPattern::Frames(20))),
@@ -51,7 +51,7 @@ fn a_lease_that_ends_ends_every_stream_and_what_was_due_by_then_is_planned() {
 }
 
 #[test]
-fn a_lease_that_never_began_sends_nothing_and_one_that_lasts_changes_nothing() {
+fn unstarted_lease_sends_nothing_lasting_lease_sends_all() {
     let never =
         Trial { gate: SendGate::under_lease(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
     let sent = &never.send[0];
@@ -62,7 +62,7 @@ fn a_lease_that_never_began_sends_nothing_and_one_that_lasts_changes_nothing() {
 }
 
 #[test]
-fn the_first_frame_of_each_stream_is_stamped_when_it_leaves() {
+fn first_frame_of_stream_is_stamped_at_departure() {
     let late = StreamTimeline { delay: Nanos::from_millis(7), ..timeline(1_000, SendPattern::Frames(3)) };
     let streams = vec![stream(0, 128, timeline(1_000, SendPattern::Frames(3))), stream(1, 128, late)];
     let outcome = Trial::of(streams, delayed(10)).run().unwrap();
@@ -94,7 +94,7 @@ fn a_known_delay_is_the_latency_exactly() {
 }
 
 #[test]
-fn time_on_the_line_is_part_of_the_latency() {
+fn serialization_time_is_part_of_latency() {
     let rate = Some(BitRate::new(1_000_000_000));
     let outcome = Trial::of(thousand(10_000), LinkSpec { rate, ..delayed(1000) }).run().unwrap();
     let latency = outcome.receive[0].latency.as_ref().unwrap();
@@ -103,7 +103,7 @@ fn time_on_the_line_is_part_of_the_latency() {
 }
 
 #[test]
-fn jitter_of_the_link_is_what_the_histogram_spans() {
+fn latency_histogram_spans_link_jitter() {
     let link = LinkSpec { jitter: Nanos::from_micros(50), ..delayed(100_000) };
     let outcome = Trial::of(thousand(1000), link).run().unwrap();
     let latency = outcome.receive[0].latency.as_ref().unwrap();
@@ -157,7 +157,7 @@ fn damage_is_named_after_where_it_is() {
 }
 
 #[test]
-fn a_clock_that_is_off_shows_as_it_must() {
+fn clock_skew_shifts_measured_latency() {
     let skewed = |skew| Trial { skew, ..Trial::of(thousand(1000), delayed(100_000)) }.run().unwrap();
     let ahead = skewed(ClockSkew { offset_ns: 7_000, drift_ns_per_s: 0 });
     assert_eq!(ahead.receive[0].latency.as_ref().unwrap().max(), Some(Nanos::new(107_000)));
@@ -241,7 +241,7 @@ fn slow() -> LinkSpec {
 }
 
 #[test]
-fn a_sender_that_cannot_keep_up_says_so_and_does_not_stretch_its_time() {
+fn slow_sender_reports_shortfall_and_keeps_time_limit() {
     let timeline = timeline(2000, SendPattern::Within(Nanos::from_secs(2)));
     let outcome = Trial::of(vec![stream(0, 105, timeline)], slow()).run().unwrap();
     let sent = &outcome.send[0];
@@ -255,7 +255,7 @@ fn a_sender_that_cannot_keep_up_says_so_and_does_not_stretch_its_time() {
 }
 
 #[test]
-fn a_number_of_frames_is_sent_however_long_it_takes() {
+fn fixed_frame_count_is_sent_however_slowly() {
     let outcome =
         Trial::of(vec![stream(0, 105, timeline(2000, SendPattern::Frames(4000)))], slow()).run().unwrap();
     let sent = &outcome.send[0];
@@ -373,7 +373,7 @@ impl packetrig_engine::port::FrameRx for Arrivals {
 }
 
 #[test]
-fn an_impossible_number_is_damage_of_that_frame_alone() {
+fn implausible_sequence_number_damages_only_its_frame() {
     use packetrig_engine::stream::{RxJob, StreamControl, StreamRx};
     let spec = stream(0, 128, timeline(1000, SendPattern::Frames(1_000_000)));
     let template = Arc::clone(spec.source.template().unwrap());
@@ -458,7 +458,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_is_injected_is_found_whatever_the_ports_do(
+    fn injected_faults_are_counted_despite_port_chaos(
         link in any_link(), tx_mood in any_mood(), rx_mood in any_mood(), refuse in 0u32..50_000, pps in 1_000u64..1_000_000
     ) {
         let streams = vec![stream(0, 128, timeline(pps, SendPattern::Frames(2000)))];

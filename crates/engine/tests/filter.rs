@@ -231,7 +231,7 @@ fn our_interpreter_agrees_with_libpcap() {
 }
 
 #[test]
-fn translated_filters_pass_the_verifier_and_agree_with_libpcap() {
+fn translated_filters_pass_verifier_and_match_libpcap() {
     // The kernel runs tests on frames with an Ethernet header, and no longer than what fits into a page.
     let frames: Vec<_> = (0..600).map(frame).filter(|frame| frame.len() >= 14).collect();
     for (expression, program) in programs() {
@@ -275,7 +275,7 @@ fn random_program(seed: u64) -> Option<FilterProgram> {
 }
 
 #[test]
-fn translations_of_any_program_pass_the_verifier_and_agree_with_our_interpreter() {
+fn random_translations_pass_verifier_and_match_interpreter() {
     let frames: Vec<_> = (0..40).map(frame).filter(|frame| frame.len() >= 14).collect();
     let (mut programs, mut passed) = (0, 0);
     for program in (0..3000).filter_map(random_program) {

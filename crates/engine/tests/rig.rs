@@ -83,7 +83,7 @@ fn the_frame_level_meets_the_demands() {
 }
 
 #[test]
-fn a_stream_level_without_frames_meets_the_same_demands() {
+fn mock_stream_port_meets_same_demands() {
     let ports = MockPorts { lost: (9..5000).step_by(10).collect(), ..MockPorts::default() };
     let result = execute(both_ways(), &options(None), &ports).unwrap();
     demand(&result, BackEnd::Mock);
@@ -92,7 +92,7 @@ fn a_stream_level_without_frames_meets_the_same_demands() {
 }
 
 #[test]
-fn frames_that_our_own_receiver_lost_are_said_to_be_ours() {
+fn own_receiver_losses_become_caveat() {
     let ports = MockPorts { ring_dropped: 3, ..MockPorts::default() };
     let result = execute(both_ways(), &options(None), &ports).unwrap();
     let lost: Vec<_> = result.caveats.iter().filter(|c| c.doubt == CaveatKind::ReceiverLost).collect();
@@ -146,7 +146,7 @@ fn samples_grow_and_stopping_ends_an_endless_stream() {
 }
 
 #[test]
-fn what_a_sender_here_says_outweighs_what_others_claim() {
+fn local_sender_counts_outweigh_claimed_totals() {
     let mut plan = plan(&["here"]);
     plan.ports.push(Port { name: "there".into(), ..plan.ports[0].clone() });
     plan.streams = vec![plan_stream("from afar", 1, &[0], 1000, StreamAmount::Packets(10))];
@@ -205,7 +205,7 @@ fn captures_hold_every_frame_that_arrived() {
 }
 
 #[test]
-fn a_plan_with_captures_needs_a_place_for_them() {
+fn capture_without_directory_is_refused() {
     let mut capture_all = options(None);
     capture_all.terms.capture_all = true;
     let error = execute(both_ways(), &capture_all, &MockPorts::default()).unwrap_err();
@@ -213,7 +213,7 @@ fn a_plan_with_captures_needs_a_place_for_them() {
 }
 
 #[test]
-fn frames_too_large_for_a_port_are_refused_before_anything_is_sent() {
+fn oversized_frames_are_refused_before_sending() {
     let mut plan = both_ways();
     // The index is that of the flow, which differs from the stream's if flows have several streams.
     plan.streams[1].flow = 3;
@@ -223,7 +223,7 @@ fn frames_too_large_for_a_port_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn one_vlan_tag_is_beyond_what_a_port_takes() {
+fn single_vlan_tag_may_exceed_port_frame_limit() {
     use packetrig_wire::header::{HeaderKind, PacketHeader};
     use packetrig_wire::{FrameTemplate, size::SizePattern};
     let tagged = |tags: usize, size: u32, ether_type: Option<u128>| {
@@ -370,7 +370,7 @@ fn bounded(packets: u64) -> Plan {
 }
 
 #[test]
-fn a_failing_sender_ends_with_its_counts_and_is_given_back() {
+fn failing_sender_keeps_counts_and_port_is_restored() {
     let mood = ChaosLevel { fail_at: Some(50), ..ChaosLevel::default() };
     let result = run_with_failure(&Trouble { mood, ..Trouble::default() }, Trouble::endless());
     let (caveats, events) = said_of_failure(&result);
@@ -381,7 +381,7 @@ fn a_failing_sender_ends_with_its_counts_and_is_given_back() {
 }
 
 #[test]
-fn what_a_failed_sender_was_to_send_counts_as_unsent() {
+fn failed_sender_counts_rest_as_unsent() {
     let mood = ChaosLevel { fail_at: Some(50), ..ChaosLevel::default() };
     let result = run_with_failure(&Trouble { mood, ..Trouble::default() }, bounded(500));
     assert_eq!(result.send[0].planned, 500);
@@ -391,7 +391,7 @@ fn what_a_failed_sender_was_to_send_counts_as_unsent() {
 }
 
 #[test]
-fn a_failing_receiver_ends_with_its_counts_while_the_sender_goes_on() {
+fn failing_receiver_keeps_counts_while_sender_continues() {
     let rx_mood = ChaosLevel { fail_at: Some(20), ..ChaosLevel::default() };
     let result = run_with_failure(&Trouble { rx_mood, ..Trouble::default() }, bounded(300));
     let (caveats, events) = said_of_failure(&result);
@@ -405,13 +405,13 @@ fn a_failing_receiver_ends_with_its_counts_while_the_sender_goes_on() {
 }
 
 #[test]
-fn a_panicking_worker_ends_the_run_and_its_port_is_given_back() {
+fn panicking_worker_ends_run_and_restores_port() {
     let error = Trouble { panics: true, ..Trouble::default() }.failure();
     assert_eq!(error.to_string(), "worker `tx-0` panicked");
 }
 
 #[test]
-fn dropping_a_running_rig_stops_it_and_gives_the_ports_back() {
+fn dropping_running_rig_restores_ports() {
     let trouble = Trouble::default();
     let rig = begin(Trouble::endless(), &options(None), &trouble).unwrap();
     drop(rig);

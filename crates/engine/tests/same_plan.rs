@@ -45,7 +45,7 @@ fn frame(number: u64, sent: MonoTime) -> (MonoTime, Vec<u8>) {
 }
 
 #[test]
-fn a_mark_that_fits_by_chance_makes_no_copy_of_an_old_frame() {
+fn tag_collision_makes_no_copy_of_old_frame() {
     let due = |number: u64| START + Nanos::from_millis(number);
     let mut frames: Vec<_> = (0..6000).map(|number| frame(number, due(number))).collect();
     // A real copy that the network delayed.

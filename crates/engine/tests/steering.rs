@@ -126,7 +126,7 @@ fn assert_clean(received: &ReceiveResult, frames: u64) {
 }
 
 #[test]
-fn a_steered_stream_waits_and_others_do_not_notice() {
+fn held_stream_waits_without_disturbing_others() {
     let steady = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(2, steady);
     bed.run_to(10);
@@ -148,7 +148,7 @@ fn a_steered_stream_waits_and_others_do_not_notice() {
 }
 
 #[test]
-fn a_stream_whose_lease_has_ended_sends_no_more_and_is_held_as_of_then() {
+fn lease_end_stops_stream_and_fixes_held_count() {
     let steady = timeline(1_000, SendPattern::Endless);
     let gate = SendGate::under_lease();
     gate.set_deadline(packetrig_sys::clock::boottime_ns() + 3_600_000_000_000);
@@ -168,7 +168,7 @@ fn a_stream_whose_lease_has_ended_sends_no_more_and_is_held_as_of_then() {
 }
 
 #[test]
-fn a_pause_goes_on_where_it_was_and_a_start_begins_anew() {
+fn paused_stream_resumes_and_restart_counts_anew() {
     let ten = timeline(1_000, SendPattern::Frames(10));
     let mut bed = Bed::new(1, ten);
     let first = StreamSegment::new(FrameIndex::from(0), at(10), counting(100), ten);
@@ -220,7 +220,7 @@ fn rate_and_size_change_on_the_way() {
 }
 
 #[test]
-fn what_was_due_before_a_hold_and_not_sent_is_told() {
+fn frames_unsent_before_hold_count_as_planned() {
     let steady = timeline(1_000, SendPattern::Endless);
     let mut bed = Bed::new(1, steady);
     bed.begin(0, StreamSegment::new(FrameIndex::from(0), at(10), counting(100), steady));

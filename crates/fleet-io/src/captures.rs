@@ -214,7 +214,7 @@ mod tests {
     const ALL: CaptureWish = CaptureWish::Range { offset: 0, length: u32::MAX };
 
     #[test]
-    fn ranges_of_captures_are_given_and_nothing_else_of_the_disk() {
+    fn capture_ranges_expose_no_other_files() {
         let place = tempfile::tempdir().unwrap();
         let of_run = place.path().join("captures/r1");
         std::fs::create_dir_all(&of_run).unwrap();
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_owners_limit_holds_for_ranges_and_a_file_counts_once() {
+    fn capture_limit_counts_each_file_once() {
         let place = tempfile::tempdir().unwrap();
         let of_run = place.path().join("captures/r1");
         std::fs::create_dir_all(&of_run).unwrap();

@@ -24,7 +24,7 @@ mod tests {
     }
 
     #[test]
-    fn one_clock_compared_with_itself_is_found_to_be_one() {
+    fn same_clock_fit_stays_within_bound() {
         let responder = ClockResponder::start_responding(ClockKey([3; 32]), "here".into()).unwrap();
         let prober = ClockProber::start_probing(for_node(responder.server(), &node("a"))).unwrap();
         let fit = prober.current_fit(Nanos::from_secs(20)).expect("answered");
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_of_another_node_is_not_answered_nor_understood() {
+    fn clock_probe_with_foreign_key_is_unanswered() {
         let responder = ClockResponder::start_responding(ClockKey([3; 32]), "here".into()).unwrap();
         let own = for_node(responder.server(), &node("a"));
         let other = for_node(responder.server(), &node("b"));

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_has_a_shift_once_it_is_decided() {
+    fn added_remote_stream_gets_known_clock_shift() {
         let place = |node: &str| PortPlace { node: NodeName(node.into()), interface: "eth1".into() };
         let west = NodeName("west".into());
         let mut foreign =

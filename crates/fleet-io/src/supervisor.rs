@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_ends_with_success_is_not_started_again() {
+    fn successful_worker_is_not_restarted() {
         let (_place, watch) = watch();
         let ended = supervise_worker(&watch, &mut || sh("exit 0"), &|| false, &mut |_| ()).unwrap();
         assert!(matches!(ended, SupervisionEnd::Worker(status) if status.success()));
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_stood_still_proves_nothing_about_its_worker() {
+    fn supervisor_stall_extends_worker_deadline() {
         assert_eq!(killed_at((0..2000).step_by(50)), Some(1500));
         // Stopped together with its worker for ten seconds.
         assert_eq!(killed_at((0..950).step_by(50).chain((11_000..13_000).step_by(50))), Some(11_450));

@@ -202,7 +202,7 @@ fn states(events: &[RunEvent]) -> Vec<RunState> {
 }
 
 #[test]
-fn a_run_goes_through_the_machines_and_gives_a_report() {
+fn local_run_completes_with_report() {
     let mut fake = FakePlane::default();
     let (report, events) = run(&mut fake, &|| false);
     let report = report.unwrap();
@@ -215,7 +215,7 @@ fn a_run_goes_through_the_machines_and_gives_a_report() {
 }
 
 #[test]
-fn the_users_stop_ends_an_endless_run_with_its_results() {
+fn user_stop_ends_endless_run_with_results() {
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let sampled = AtomicBool::new(false);
     let mut note = |event: &RunEvent| {
@@ -237,7 +237,7 @@ fn a_stop_before_the_start_sends_nothing() {
 }
 
 #[test]
-fn what_the_data_plane_refuses_comes_back_as_its_own_error() {
+fn data_plane_refusal_returns_engine_error() {
     for step in ["prepare", "arm"] {
         let mut fake = FakePlane { fails_at: step, ..FakePlane::default() };
         let (report, events) = run(&mut fake, &|| false);
@@ -247,7 +247,7 @@ fn what_the_data_plane_refuses_comes_back_as_its_own_error() {
 }
 
 #[test]
-fn a_worker_that_dies_while_sending_makes_the_run_partial() {
+fn dead_worker_makes_run_partial() {
     let mut fake = FakePlane { endless: true, fails_at: "sample", ..FakePlane::default() };
     let report = run(&mut fake, &|| false).0.unwrap();
     let RunOutcome::Partial { reasons, .. } = &report.outcome else { panic!("{:?}", report.outcome) };
@@ -257,7 +257,7 @@ fn a_worker_that_dies_while_sending_makes_the_run_partial() {
 }
 
 #[test]
-fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
+fn second_attempt_reuses_armed_ports() {
     let (fabric, fake, over) = (LocalFabric::default(), FakePlane::default(), AtomicBool::new(false));
     let mut controller = fabric.open_endpoint(NodeName::controller()).unwrap();
     let endpoint = fabric.open_endpoint(NodeName::local()).unwrap();
@@ -292,7 +292,7 @@ fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
 }
 
 #[test]
-fn an_agent_that_panics_is_an_error_and_not_a_hang() {
+fn panicking_agent_is_reported_as_error() {
     struct PanickingPlane;
     impl PlaneSource for PanickingPlane {
         fn prepare_plane(&mut self, _: &RunPreparation, _: Arc<Plan>) -> Result<PreparedPlane, EngineError> {
@@ -334,7 +334,7 @@ fn another() -> PlanDocument {
 }
 
 #[test]
-fn a_session_is_steered_and_closed_with_its_report() {
+fn steered_session_closes_with_report() {
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let log = Arc::clone(&fake.log);
     let mut session =
@@ -348,7 +348,7 @@ fn a_session_is_steered_and_closed_with_its_report() {
 }
 
 #[test]
-fn a_change_that_fails_says_why_and_the_session_goes_on() {
+fn failed_change_leaves_session_running() {
     let fake = FakePlane { endless: true, fails_at: "steer: start", ..FakePlane::default() };
     let mut session =
         RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap();
@@ -374,7 +374,7 @@ fn a_session_that_is_dropped_closes_its_ports() {
 }
 
 #[test]
-fn a_document_that_the_user_of_a_session_has_read_is_read_nowhere_else_in_the_process() {
+fn session_plan_is_parsed_only_once() {
     let fake = FakePlane { endless: true, ..FakePlane::default() };
     let plans = Arc::clone(&fake.plans);
     let (first, newer) = (read(DOCUMENT), another());
@@ -388,7 +388,7 @@ fn a_document_that_the_user_of_a_session_has_read_is_read_nowhere_else_in_the_pr
 }
 
 #[test]
-fn the_plan_of_a_session_and_of_its_report_grows_by_changes_that_were_made() {
+fn session_plan_grows_only_by_applied_changes() {
     let fake = FakePlane { endless: true, fails_at: "steer: replan", ..FakePlane::default() };
     let mut session =
         RunSession::open_session(LocalExecutor(fake), read(DOCUMENT), options(), |_| {}).unwrap();

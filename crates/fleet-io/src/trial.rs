@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_slow_sender_are_late_beyond_half_a_percent() {
+    fn slow_sender_frames_are_late_beyond_half_percent() {
         let late = |ppm, taken_ms| frames_beyond_time(10_000, Nanos::from_millis(taken_ms), ppm);
         assert_eq!(
             [(40_000, 1000), (-5_000, 1000), (-10_000, 200)].map(|(ppm, ms)| late(ppm, ms)),
@@ -280,14 +280,14 @@ mod tests {
     }
 
     #[test]
-    fn a_rig_on_time_knows_an_outage_to_the_frame() {
+    fn punctual_rig_measures_outage_to_the_frame() {
         let row = outage(300, 301);
         assert!(silence_ms(&row).abs() < 1e-9);
         assert_eq!(least_length(&row, INTERVAL, Nanos::ZERO), Nanos::from_millis(300));
     }
 
     #[test]
-    fn a_rig_that_stood_still_inside_an_outage_knows_it_from_two_sides() {
+    fn stalled_rig_bounds_outage_from_both_sides() {
         // 316 ms, of which the rig sent nothing for 118.
         let row = outage(198, 317);
         assert!((silence_ms(&row) - 118.0).abs() < 1e-9, "{}", silence_ms(&row));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_while_the_rig_sent_nothing_loses_no_frame() {
+    fn outage_during_sender_stall_loses_no_frames() {
         let times = OutageTimes::of_outages(
             &OutageReport::default(),
             LostFrames::default(),
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_in_doubt_and_joined_gaps_make_an_outage_less_certain() {
+    fn doubtful_frames_and_gaps_shorten_least_outage() {
         let row = OutageRow { in_doubt: 100, gaps: 3, ..outage(200, 201) };
         assert_eq!(least_length(&row, INTERVAL, Nanos::from_millis(10)), Nanos::from_millis(70));
         let open = OutageRow { end: None, ..outage(200, 0) };

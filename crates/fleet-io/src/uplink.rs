@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_runs_have_the_result_at_once_and_go_when_it_is_stored() {
+    fn waiting_run_disappears_once_result_is_stored() {
         let place = tempfile::tempdir().unwrap();
         let spool = spool(place.path());
         let mut uplink = start(&spool);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn captures_beyond_the_owners_limit_stay_on_the_node_although_each_is_small() {
+    fn captures_over_total_limit_stay_on_node() {
         let place = tempfile::tempdir().unwrap();
         let spool = spool(place.path());
         let mut uplink = start(&spool);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_another_attempt_and_a_restart_give_no_second_allowance() {
+    fn capture_allowance_survives_attempt_and_restart() {
         let place = tempfile::tempdir().unwrap();
         let opened = spool(place.path());
         let mut uplink = start(&opened);

@@ -114,7 +114,7 @@ fn segments_in_hardware(lab: &Lab) -> bool {
 }
 
 #[test]
-fn runs_on_kept_ports_count_the_losses_of_each_exactly() {
+fn kept_port_runs_count_losses_exactly() {
     // Each run mostly waits for frames that may still come, so several rows of runs do so at the same time.
     std::thread::scope(|scope| {
         for row in 0..ROWS {
@@ -151,7 +151,7 @@ fn assert_row_counts_exactly(numbers: Range<u64>) {
 }
 
 #[test]
-fn a_run_after_one_that_was_stopped_counts_only_its_own_frames() {
+fn run_after_stopped_run_counts_own_frames() {
     let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let mut ground = keeping();
     for number in [1, 3] {
@@ -167,7 +167,7 @@ fn a_run_after_one_that_was_stopped_counts_only_its_own_frames() {
 }
 
 #[test]
-fn an_interface_that_changed_between_two_runs_is_opened_anew() {
+fn changed_interface_is_reopened_between_runs() {
     let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let document = document(&lab, FRAMES, None);
     let mut ground = keeping();
@@ -194,7 +194,7 @@ fn an_interface_that_changed_between_two_runs_is_opened_anew() {
 }
 
 #[test]
-fn a_kept_interface_is_locked_and_quiet_until_its_ground_is_dropped() {
+fn kept_interface_stays_locked_until_executor_drops() {
     let Some(lab) = lab(Lab::cabled_pair()) else { return };
     assert!(segments_in_hardware(&lab), "a cable has this on");
     let document = document(&lab, FRAMES, Some(1300));
@@ -213,7 +213,7 @@ fn a_kept_interface_is_locked_and_quiet_until_its_ground_is_dropped() {
 }
 
 #[test]
-fn the_lab_guard_is_asked_again_for_a_kept_port() {
+fn lab_guard_rechecks_kept_port() {
     let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let document = document(&lab, FRAMES, None);
     let mut ground = keeping();

@@ -160,7 +160,7 @@ fn two_halves_make_one_run_whose_books_balance() {
 }
 
 #[test]
-fn with_a_shift_latency_is_measured_across_nodes_too() {
+fn clock_shift_enables_latency_across_nodes() {
     // Both rigs are on one clock, so a shift of a known length shows in full; the sender's clock lags by a second.
     let at = RealClock::new().now();
     let second = 1_000_000_000;
@@ -339,7 +339,7 @@ fn demand_all(rows: &BTreeMap<usize, (u64, u64, u64, u64, u64)>) {
 }
 
 #[test]
-fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() {
+fn cross_node_flows_are_steered_without_loss() {
     let mut pair = Pair::open(&links());
     pair.wait(30);
     assert!(pair.sent().values().all(|sent| *sent == (0, 0, false)), "nothing begins by itself");
@@ -374,7 +374,7 @@ fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() 
 }
 
 #[test]
-fn what_is_undone_goes_on_as_before_on_every_node() {
+fn undone_change_restores_streams_on_every_node() {
     let mut pair = Pair::open(&links());
     pair.change(&PlanChange::Start(vec![0, 1]));
     pair.flow(&[0, 1]);
@@ -408,7 +408,7 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
 }
 
 #[test]
-fn what_concerns_another_nodes_port_is_that_nodes_business() {
+fn change_to_remote_port_is_ignored_locally() {
     let mut pair = Pair::open(&links());
     let east = &mut pair.rigs[0];
     east.apply_change(&PlanChange::Link { ports: vec![1], up: true }).unwrap();
@@ -440,7 +440,7 @@ fn one_rig_makes_the_same_changes_at_once() {
 }
 
 #[test]
-fn a_stream_that_the_plan_has_lost_is_not_started_again() {
+fn removed_stream_is_not_started_again() {
     let mut pair = Pair::open(&links());
     pair.change(&PlanChange::Replan(endless([4000, 2000], "more").into()));
     pair.change(&PlanChange::Replan(endless([4000, 2000], "").into()));
@@ -454,7 +454,7 @@ fn a_stream_that_the_plan_has_lost_is_not_started_again() {
 }
 
 #[test]
-fn what_a_node_sends_is_not_another_nodes_word() {
+fn foreign_announcement_of_own_stream_is_refused() {
     let mut pair = Pair::open(&links());
     let east = &mut pair.rigs[0];
     east.hold_for_change(&PlanChange::Start(vec![])).unwrap();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_a_hello_are_lines_and_its_lists_are_short_whatever_the_node_says() {
+    fn hello_texts_and_lists_are_bounded() {
         let bad = "a\nb\u{1b}[31m".to_owned() + &"x".repeat(1000);
         let port = OfferedPort {
             interface: bad.clone(),
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_hello_of_an_honest_node_is_within_what_readers_take() {
+    fn largest_honest_hello_fits_reader_limit() {
         let port = |number: usize| OfferedPort {
             interface: format!("namespace-{}/enp{number}s0f{}.{number}", number / 7, number % 4),
             labels: vec![format!("rack={}", number / 48), format!("port={number}")],

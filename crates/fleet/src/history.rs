@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_before_is_no_event_and_each_change_is_one() {
+    fn node_watcher_emits_one_event_per_change() {
         let (mut watcher, a) = (NodeWatcher::default(), NodeName("a".into()));
         let first = watcher.on_hello(&a, &hello(1, "0.1"), at(0));
         assert_eq!(first, [NodeEvent::Started { version: "0.1".into() }]);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_that_was_started_again_goes_on_with_what_the_earlier_one_heard() {
+    fn restarted_watcher_continues_recalled_state() {
         let (mut watcher, a) = (NodeWatcher::default(), NodeName("a".into()));
         watcher.recall_node(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
         assert_eq!(watcher.on_hello(&a, &hello(1, "0.1"), at(1)), []);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_one_line_of_json_whatever_a_node_says() {
+    fn history_entry_is_one_json_line() {
         let event = NodeEvent::PortsChanged { from: "eth0".into(), to: "eth0\n\"".into() };
         let entry = NodeEntry { at: 7, event };
         let line = serde_json::to_string(&entry).unwrap();

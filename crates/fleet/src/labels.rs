@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_takes_the_place_of_another_one_with_its_key() {
+    fn label_replaces_label_with_same_key() {
         let labels = changed(OperatorLabels::default(), "rack=2 spare room=b");
         assert_eq!(labels.to_string(), "rack=2 room=b spare");
         let labels = changed(labels, "rack=3 room- nothing-");
@@ -150,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_label_is_refused() {
+    fn invalid_labels_are_refused() {
         for text in ["", "-", "=", "a=", "=b", "a=b=c", "a b", "a.b", "a=b-", "any*", &"x".repeat(64)] {
             assert!(text.parse::<LabelChange>().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn the_owner_of_a_machine_has_the_last_word_on_a_key() {
+    fn owner_labels_overrule_operator_labels() {
         let labels = changed(OperatorLabels::default(), "rack=2 tx spare");
         let bare = NodeHello::default();
         assert_eq!(labels.in_force(&bare), ["rack=2", "spare", "tx"]);

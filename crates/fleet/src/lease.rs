@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_term_counts_from_the_sending_of_the_question() {
+    fn lease_term_counts_from_question_time() {
         let mut lease = lease();
         assert!(!lease.is_valid_at(at(0)), "a question alone is worth nothing");
         assert_eq!(lease.due_question(at(0)), Some(Nonce(100)));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_answers_nothing_for_less_than_the_term_costs_no_lease() {
+    fn lease_survives_silence_shorter_than_term() {
         let mut lease = lease();
         lease.renew_every(LeaseTerms::FLEET.renew_every(6));
         let (frozen, thawed) = (1100, 1100 + 1700);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_taken_once_only_to_a_question_and_only_in_time() {
+    fn lease_grant_counts_once_and_in_time() {
         let mut lease = lease();
         assert_eq!(lease.on_grant(yes(100), at(1)), LeaseAnswer::Nothing, "never asked");
         lease.due_question(at(0));
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_that_overtake_each_other_never_shorten_a_lease() {
+    fn reordered_grants_never_shorten_lease() {
         let mut lease = lease();
         lease.due_question(at(0));
         lease.due_question(at(500));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nonces_are_not_used_again_by_the_next_lease() {
+    fn lease_nonces_are_not_reused() {
         let mut lease = lease();
         lease.due_question(at(0));
         lease.stop_renewing();
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn certainly_stopped_leaves_room_for_drift_and_the_second_line() {
+    fn certainly_stopped_adds_drift_and_supervisor_margin() {
         let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
         assert_eq!(terms.certainly_stopped(at(1000)), at(1000 + 2002 + 700));
         let longer = LeaseTerms { grace: Nanos::from_secs(60), ..terms };

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_makes_a_node_suspect_and_then_lost_and_a_word_fresh_again() {
+    fn member_presence_follows_silence_and_recovery() {
         let (mut members, a) = (FleetMembers::default(), name("a"));
         assert_eq!(members.on_hello(&a, hello(1), at(0)), [MemberChange::Joined(a.clone())]);
         assert_eq!(members.update_presence(at(2_999)), []);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_incarnation_is_a_restart_and_a_late_word_of_the_old_one_is_nothing() {
+    fn new_incarnation_supersedes_late_old_hello() {
         let (mut members, a) = (FleetMembers::default(), name("a"));
         let head = MessageHead {
             run: RunId("r".into()),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forged_epoch_does_not_hide_those_of_honest_nodes() {
+    fn forged_epoch_does_not_raise_highest_epoch() {
         let mut members = FleetMembers::default();
         let nodes = |names: &[&str]| names.iter().map(|node| name(node)).collect::<BTreeSet<_>>();
         assert_eq!(members.highest_epoch(&nodes(&["a"])), 0);
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_major_and_at_most_one_minor_back_work_together() {
+    fn protocol_skew_allows_one_older_minor() {
         let skew = |major, minor| {
             let said = NodeHello {
                 protocol: ProtocolVersion { major, minor },
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_node_from_a_run_is_said() {
+    fn member_hindrance_names_its_cause() {
         let mut members = FleetMembers::default();
         let head = MessageHead {
             run: RunId("r1".into()),
@@ -381,7 +381,7 @@ mod tests {
     /// A controller of protocol 2 would lead the whole fleet, and a node of that version reports to nobody in which
     /// epoch it is led.
     #[test]
-    fn a_controller_of_protocol_2_and_a_fleet_of_protocol_3_refuse_each_other_by_name() {
+    fn protocol_2_and_3_refuse_each_other() {
         let (two, three) = (ProtocolVersion { major: 2, minor: 0 }, PROTOCOL);
         assert_eq!(three.major, 3);
         for (node, controller) in [(two, three), (three, two)] {

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preparation_is_one_flat_object_as_nodes_of_earlier_versions_read_it() {
+    fn preparation_encodes_as_one_flat_object() {
         let terms = RunTerms { tag_key: u64::MAX, seed: 2, steered: true, ..RunTerms::default() };
         let preparation = RunPreparation { document: "p".into(), terms, ..RunPreparation::default() };
         let value = serde_json::to_value(&preparation).expect("encodes");

@@ -22,6 +22,6 @@ fn a_faulty_fabric_without_faults_conforms() {
 }
 
 #[test]
-fn faults_over_the_local_fabric_do_what_they_say() {
+fn local_fabric_injects_configured_faults() {
     faults_do_what_they_say(local);
 }

@@ -380,7 +380,7 @@ fn outcome_of(world: World) -> RunOutcome {
 }
 
 #[test]
-fn a_calm_run_goes_through_every_state_and_is_complete() {
+fn calm_run_passes_every_state() {
     let simulation = Simulation::new(World::calm(5)).run();
     let wanted = [
         RunState::Preparing,
@@ -397,7 +397,7 @@ fn a_calm_run_goes_through_every_state_and_is_complete() {
 }
 
 #[test]
-fn a_stop_before_the_start_aborts_and_one_after_it_completes() {
+fn stop_before_start_aborts_after_start_completes() {
     let stopped = |at| outcome_of(World { stop_at_ms: Some(at), endless: true, ..World::calm(3) });
     assert_eq!(stopped(1), RunOutcome::Aborted);
     assert_eq!(stopped(1000), RunOutcome::Aborted);
@@ -405,7 +405,7 @@ fn a_stop_before_the_start_aborts_and_one_after_it_completes() {
 }
 
 #[test]
-fn a_node_that_dies_while_sending_makes_the_run_partial_and_names_it() {
+fn node_death_while_sending_makes_run_partial() {
     let mut simulation = Simulation::new(World { endless: true, ..World::calm(4) });
     simulation.nodes[2].dies = Some(simulation.now + Nanos::from_secs(4));
     let RunOutcome::Partial { reasons, stopped: false } = simulation.run().check() else {
@@ -415,7 +415,7 @@ fn a_node_that_dies_while_sending_makes_the_run_partial_and_names_it() {
 }
 
 #[test]
-fn a_node_that_cannot_prepare_fails_the_run_before_anything_is_sent() {
+fn failed_preparation_fails_run_before_sending() {
     for step in ["prepare", "arm"] {
         let mut simulation = Simulation::new(World::calm(4));
         simulation.nodes[1].fails_at = Some(step);
@@ -425,7 +425,7 @@ fn a_node_that_cannot_prepare_fails_the_run_before_anything_is_sent() {
 }
 
 #[test]
-fn a_network_slower_than_the_lead_gets_a_later_start() {
+fn slow_network_gets_later_start() {
     let slow = World { least_ms: 1000, ..World::calm(6) };
     let simulation = Simulation::new(slow).run();
     assert_eq!(simulation.starts.len(), 1, "arming showed how slow it is");
@@ -457,12 +457,12 @@ fn worlds() -> impl Strategy<Value = World> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_the_world_does_the_run_ends_and_tells_the_truth(world in worlds()) {
+    fn run_always_ends_with_true_outcome(world in worlds()) {
         outcome_of(world);
     }
 
     #[test]
-    fn a_busy_machine_gets_a_start_although_its_lead_is_short(seed in any::<u64>(), delay_ms in 1u64..200) {
+    fn busy_machine_starts_despite_short_lead(seed in any::<u64>(), delay_ms in 1u64..200) {
         let world = World { seed, delay_ms, one_process: true, ..World::calm(1) };
         prop_assert_eq!(outcome_of(world), RunOutcome::Complete { stopped: false });
     }

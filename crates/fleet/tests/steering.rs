@@ -338,7 +338,7 @@ fn in_a_calm_world_every_change_is_made() {
 }
 
 #[test]
-fn a_node_that_dies_between_the_steps_is_done_without() {
+fn node_death_between_steps_does_not_block_changes() {
     for dies_ms in (0..8_000).step_by(37) {
         let world = World { dies_ms: Some(dies_ms), delay_ms: 300, ..World::calm(3) };
         let (outcome, changes) = run(world);
@@ -362,7 +362,7 @@ fn worlds() -> impl Strategy<Value = World> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_the_world_does_no_node_begins_what_another_does_not_know(world in worlds()) {
+    fn change_begins_only_when_known_everywhere(world in worlds()) {
         run(world);
     }
 

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn without_patience_a_full_queue_gives_back_at_once_and_patience_can_still_begin() {
+    fn backpressure_waits_only_after_waiting_begins() {
         let patience = BackpressurePolicy::default();
         let (queue, taken) = bounded(1);
         let output = OutputQueue::new(queue, &patience);
@@ -382,7 +382,7 @@ mod tests {
 
     /// Most of eight waiting workers wait longer than the stall limit.
     #[test]
-    fn an_output_that_is_slow_gets_everything_from_everybody() {
+    fn slow_output_receives_items_of_all_workers() {
         let patience = begun();
         let (queue, taken) = bounded(1);
         let output = OutputQueue::new(queue, &patience);
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_takes_nothing_is_given_up_without_the_others() {
+    fn stalled_output_is_given_up_alone() {
         let (queues, [_not_taken, taken]) = full_outputs();
         std::thread::scope(|scope| {
             let taking = scope.spawn(|| taken.iter().take(5).count());
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_that_is_slow_is_not_given_up_with_one_that_is_dead() {
+    fn slow_output_is_kept_when_another_stalls() {
         let (queues, [_not_taken, taken]) = full_outputs();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_output_has_its_own_limit_and_the_cause_says_which_it_was() {
+    fn stall_limit_and_loss_cause_depend_on_reach() {
         let [forever, _, short] = [u64::MAX, u64::MAX, 1];
         let patience = BackpressurePolicy::with_stalls([forever, forever, short]);
         patience.begin_waiting();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connected_collector_may_take_as_long_at_the_end_of_a_file_as_before() {
+    fn connected_collector_keeps_stall_limit_at_file_end() {
         let usual = Nanos::from_secs(3);
         let patience = BackpressurePolicy::default();
         let wait_ns = |reach| patience.last_wait_ns(reach, usual);
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn haste_shortens_the_wait_and_never_makes_it_longer() {
+    fn shortened_wait_never_exceeds_previous_limit() {
         let patience = BackpressurePolicy::default();
         let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
         let is_stalled = |moved_ns| OutputReach::ALL.map(|reach| patience.is_stalled(reach, moved_ns));

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_is_named_by_its_subject_and_damaged_ones_have_no_name() {
+    fn certificate_name_is_subject_or_none_when_damaged() {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut wanted = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap();
         wanted.distinguished_name = rcgen::DistinguishedName::new();

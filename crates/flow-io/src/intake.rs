@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn sampling_takes_the_same_packets_whether_they_were_merged_or_not() {
+    fn sampling_is_independent_of_frame_merging() {
         let payloads: [&[usize]; 3] = [&[1000, 1000, 1000, 300], &[500, 500], &[900, 900, 900, 900, 1]];
         for sampling in 1..=13 {
             assert_eq!(taken(sampling, payloads, true), taken(sampling, payloads, false), "1 in {sampling}");
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_apart_counts_as_one_and_is_marked() {
+    fn unsplittable_frame_counts_as_one_marked_packet() {
         let mut intake = PacketIntake::new(ParseOptions::default(), 1, None);
         let frame = udp(4000);
         intake.add_merged_frame(

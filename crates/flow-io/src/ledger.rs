@@ -345,7 +345,7 @@ mod tests {
     use packetrig_flow::LossCause;
 
     #[test]
-    fn what_a_sink_was_offered_and_has_not_stored_waits() {
+    fn sink_records_not_yet_stored_are_waiting() {
         let books = MeterAccounts::new();
         let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
         let lost = |cause, records| {

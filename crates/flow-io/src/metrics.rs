@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scraper_gets_the_text_and_anybody_else_a_refusal() {
+    fn metrics_responder_serves_text_and_refuses_others() {
         let local = "127.0.0.1:0".parse().unwrap();
         let responder = MetricsResponder::start_serving(local, || "a_total 1\n".into()).unwrap();
         let address = responder.address();
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_leads_to_this_machine_is_refused_also_where_all_addresses_listen() {
+    fn metrics_wildcard_listener_refuses_foreign_host_header() {
         let responder =
             MetricsResponder::start_serving("0.0.0.0:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
         let local = SocketAddr::from(([127, 0, 0, 1], responder.address().port()));

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_loses_batches_and_says_what_they_carried() {
+    fn full_queue_counts_records_of_dropped_batches() {
         let (batches, taken) = bounded(2);
         let mut outbox = OutputQueues::new(&to(vec![batches]));
         (0..RECORDS as u64 * 5).for_each(|n| outbox.on_record(&record(n)));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_has_gone_is_a_drop_also_where_one_waits() {
+    fn closed_sink_is_given_up_despite_waiting() {
         let (batches, taken) = bounded(1);
         drop(taken);
         let channels = to(vec![batches]);

@@ -56,7 +56,7 @@ mod tests {
     use packetrig_flow::LossCause;
 
     #[test]
-    fn a_record_in_no_account_is_found_and_a_loss_has_its_reason() {
+    fn output_report_finds_imbalance_and_explains_losses() {
         let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
         let counts = ExportCounts { offered: carried(10), sent: carried(7), ..ExportCounts::default() };
         let mut report = OutputReport { to: "records".into(), counts, ..OutputReport::default() };

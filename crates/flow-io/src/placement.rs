@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_as_the_kernel_writes_it() {
+    fn cpu_list_parses_kernel_format() {
         assert_eq!(parse_cpu_list("0-2,8\n"), [0, 1, 2, 8]);
         assert_eq!(parse_cpu_list(""), [0; 0]);
     }

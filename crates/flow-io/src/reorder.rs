@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_in_order_are_held_back_at_the_beginning_only() {
+    fn reorder_buffer_holds_ordered_packets_only_at_start() {
         let mut buffer = ReorderBuffer::new();
         let mut out = 0;
         for batch in packets(0..3 * WINDOW as u64).chunks(BATCH) {
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn one_time_in_the_future_comes_last_wherever_it_was() {
+    fn future_timestamp_is_released_last() {
         for at in [0, 31, 1000, 2 * WINDOW as u64 + 31, 5 * WINDOW as u64] {
             let time = |n: u64| if n == at { u64::MAX } else { n };
             let found = times(&passed((0..=5 * WINDOW as u64).map(time)));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_within_the_window_come_out_in_order_and_equal_times_as_they_were() {
+    fn reordering_within_window_is_sorted_and_stable() {
         // Blocks turned around, after a beginning that is in order.
         let block = WINDOW as u64 / 2;
         let time = |n: u64| if n < 4 * block { n } else { n / block * block + (block - 1 - n % block) / 2 };

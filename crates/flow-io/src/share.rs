@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn every_packet_is_in_one_share_and_shares_are_alike() {
+    fn shares_are_disjoint_complete_and_even() {
         let mut counts = [0_u32; 3];
         for n in 0..30_000_u32 {
             let source = (0xffff_c612_0000_u128 + u128::from(n)).to_be_bytes();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_and_what_the_driver_read_of_it_are_in_the_same_share() {
+    fn frame_and_driver_packet_have_same_share() {
         for n in 0..200_u8 {
             let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, n, 198, 19, 0, 1];
             let frame = [&[2; 12][..], &[8, 0], &ip].concat();

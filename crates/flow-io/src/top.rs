@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn directions_are_one_flow_and_the_largest_comes_first() {
+    fn top_flows_merge_directions_and_sort_by_bytes() {
         let boards = [TopBoard::default(), TopBoard::default()];
         boards[0].note_batch(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
         boards[1].note_batch(&[packet(3, 4, 1000)]);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_and_its_answer_are_one_flow_whoever_asks() {
+    fn icmp_echo_and_reply_are_one_top_flow() {
         let echo = |from, to, destination_port| PacketInfo {
             protocol: 1,
             destination_port,

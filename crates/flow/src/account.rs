@@ -121,7 +121,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn numbers_have_no_gap_and_names_are_told_apart() {
+    fn account_ids_are_consecutive_and_names_unique() {
         for (at, account) in ACCOUNTS.iter().enumerate() {
             assert_eq!(usize::from(account.id), 100 + at);
             assert_eq!(account_by_id(account.id).unwrap().name, account.name);

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_echo_and_its_answer_are_one_flow_and_other_kinds_are_not() {
+    fn icmp_echo_and_reply_share_canonical_key() {
         let ask = FlowKey {
             source: [1; 16],
             destination: [2; 16],

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_without_a_name_has_its_numbers_and_bytes() {
+    fn unnamed_field_is_written_with_number_and_bytes() {
         assert_eq!(json(&[(9, 33002, &[0, 0x2a]), (0, 9999, &[])]), r#"{"9/33002":"0x002a","0/9999":"0x"}"#);
         // A length that does not fit the kind.
         assert_eq!(json(&[(0, 130, &[1, 2])]), r#"{"exporterIPv4Address":"0x0102"}"#);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_counted_and_what_is_small_still_fits() {
+    fn oversized_fields_are_counted_and_small_ones_kept() {
         let long = [7; 400];
         let text = json(&[(0, 95, &long), (0, 95, &long), (0, 61, &[1])]);
         assert!(text.ends_with(r#","flowDirection":1,"fieldsLeftOut":1}"#), "{text}");

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_registry_is_read_whole_and_is_in_order() {
+    fn iana_registry_parses_completely_in_order() {
         assert_eq!(ELEMENTS.len(), REGISTRY.lines().count());
         assert!(ELEMENTS.is_sorted_by_key(|element| element.id));
         assert_eq!(element_by_id(1).map(|element| element.name), Some("octetDeltaCount"));

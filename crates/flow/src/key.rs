@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_of_ipv4_if_both_its_addresses_are() {
+    fn flow_key_is_ipv4_with_two_mapped_addresses() {
         let mut mapped = [7; 16];
         mapped[..12].copy_from_slice(&MAPPED);
         let key = |source, destination| FlowKey { source, destination, ..FlowKey::default() };

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_large_is_cut_and_what_fits_is_kept() {
+    fn narrowing_clamps_large_values_and_keeps_fitting() {
         assert_eq!((clamp_to_u16(65_535), clamp_to_u16(65_536)), (u16::MAX, u16::MAX));
         assert_eq!((clamp_to_u32(7_usize), clamp_to_u32(u64::MAX)), (7, u32::MAX));
         assert_eq!((fitting_u8(255), fitting_u16(65_535), fitting_u16(0x1234)), (255, 65_535, 0x1234));

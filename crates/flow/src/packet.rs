@@ -198,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_merged_packet_is_its_first_one_and_the_others() {
+    fn merged_packet_splits_into_first_and_rest() {
         let (segments, segment_bytes) = (3, 100);
         let (bytes, frame_bytes, flags) = (240, 240 + 3 * 14, flags::MERGED);
         let merged =

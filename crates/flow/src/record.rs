@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_back_half_of_an_echo_is_its_answer_and_no_request_with_ports_swapped() {
+    fn icmp_reverse_half_is_answer_not_swapped_ports() {
         assert_eq!(back(&icmp(1, 0x0800, 0x0800)), (0, 0, 0));
         assert_eq!(back(&icmp(58, 0x8000, 0x8000)), (0, 0x8100, 0x8100));
         // The meter came late: the answer was its first packet.
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn type_and_code_that_are_not_in_the_key_do_not_come_into_it() {
+    fn reverse_key_omits_unkeyed_icmp_type() {
         assert_eq!(back(&icmp(1, 0, 0x0800)), (0, 0, 0));
         assert_eq!(back(&icmp(58, 0, 0x8100)), (0, 0, 0x8000));
     }

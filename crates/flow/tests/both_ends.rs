@@ -186,7 +186,7 @@ proptest! {
     }
 
     #[test]
-    fn what_flows_of_a_group_had_is_carried_too(
+    fn group_history_is_exported_and_read_back(
         records in prop::collection::vec(record(), 1..60),
         numbers in prop::collection::vec(any::<u64>(), 22),
         flags in any::<(bool, bool, u32, u16)>(),
@@ -258,7 +258,7 @@ proptest! {
 
     /// A channel that drops some messages, doubles some, and delays some by a few places.
     #[test]
-    fn what_is_missing_is_known_exactly(
+    fn missing_export_messages_are_accounted_for(
         records in prop::collection::vec(record(), 100..400),
         fates in prop::collection::vec((0_u8..10, 0_usize..8), 400),
     ) {

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_lease_it_is_open_whatever_is_said() {
+    fn unleased_gate_ignores_deadline_and_shutdown() {
         let gate = SendGate::without_lease();
         gate.set_deadline(1);
         gate.shut_now();
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_of_the_monotonic_clock_is_the_same_instant() {
+    fn gate_converts_monotonic_deadline_to_same_instant() {
         let gate = SendGate::under_lease();
         let until = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_secs(100);
         gate.extend_until(until, slept_so_far());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_begins_shut_and_ends_at_its_deadline() {
+    fn leased_gate_starts_shut_and_shuts_at_deadline() {
         let gate = SendGate::under_lease();
         let (start, now) = (MonoTime::from_nanos(1_000), MonoTime::from_nanos(u64::MAX));
         assert_eq!(gate.remaining_time(), Some(Nanos::ZERO));

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_without_addresses_or_with_those_for_tests_pass() {
+    fn interface_with_no_or_test_addresses_passes() {
         for addresses in [
             &[][..],
             &["198.18.0.1", "198.19.255.254"],
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sends_through_the_interface_counts_and_is_named() {
+    fn stacked_default_route_is_refused_by_name() {
         let bridge = StackedInterface {
             name: "br0".into(),
             kinship: InterfaceKinship::Stacked,
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_seen_is_refused_but_for_a_bridge_without_addresses_where_a_cable_leads() {
+    fn unseen_interface_is_refused_except_bridge_beyond_cable() {
         let unseen = |unknown, kinship| StackedInterface { unknown: Some(unknown), kinship, ..plain() };
         let refusal = |relative: StackedInterface| {
             judge_port("eth1", &[relative], false).err().map(|refusal| refusal.reason)

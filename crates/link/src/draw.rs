@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn normal_numbers_have_the_deviation_asked_for_and_the_bell_s_tails() {
+    fn normal_draws_have_requested_deviation_and_tails() {
         let drawn: Vec<i64> = (0..100_000).map(|n| draw_normal(7, n, 10_000)).collect();
         let (mean, deviation) = moments(drawn.iter().copied());
         assert!(mean.abs() < 150.0 && (deviation - 10_000.0).abs() < 100.0, "{mean} {deviation}");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn ttl_and_dscp_change_and_the_rest_does_not() {
+    fn ttl_and_dscp_edits_change_nothing_else() {
         let mut frame = ipv4();
         assert!(HeaderEdit::DecrementTtl.apply_to(&mut frame) && HeaderEdit::Dscp(46).apply_to(&mut frame));
         assert_eq!((frame[22], frame[15]), (0x3f, 46 << 2));
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_without_the_header_stays_as_it_is() {
+    fn edit_leaves_frame_without_header_unchanged() {
         for edit in [HeaderEdit::DecrementTtl, HeaderEdit::Dscp(1), HeaderEdit::PopVlan] {
             for len in [0, 5, 13, 14, 60] {
                 let mut frame = vec![0; len];

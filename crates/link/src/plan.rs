@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_come_from_the_last_bytes_of_the_source_address() {
+    fn classifier_key_is_end_of_source_mac() {
         let mut frame = [0u8; 60];
         frame[10..12].copy_from_slice(&[0x12, 0x34]);
         assert_eq!(FrameClassifier::SourceMac.read_key(&frame), 0x1234);
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn bursts_have_their_length_and_begin_as_often_as_asked() {
+    fn fault_bursts_have_requested_length_and_frequency() {
         let positions = taken(RulePositions::Bursts { millionths: 2_000, frames: 5 }, 200_000);
         let runs = runs(&positions);
         // Two may follow each other at once.
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn gilbert_losses_have_the_mean_and_the_run_length_of_the_model() {
+    fn gilbert_elliott_losses_match_model_mean_and_runs() {
         let model = GilbertElliott { into_bad: 10_000, out_of_bad: 250_000, in_bad: 1_000_000, in_good: 0 };
         let positions = taken(RulePositions::GilbertElliott(model), 400_000);
         // p / (p + r) = 3.85 %, runs of 1 / r = 4 frames.
@@ -376,7 +376,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn scattered_positions_are_as_many_as_asked_and_inside(seed: u64, count in 0u64..50, start in 0u64..100, span in 0u64..200) {
+        fn random_positions_have_requested_count_and_range(seed: u64, count in 0u64..50, start in 0u64..100, span in 0u64..200) {
             let RulePositions::At(chosen) = RulePositions::draw_exactly(seed, count, start..start + span) else { unreachable!() };
             prop_assert_eq!(chosen.len() as u64, count.min(span));
             prop_assert!(chosen.iter().all(|p| (start..start + span).contains(p)));

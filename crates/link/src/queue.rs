@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_dropped_and_room_comes_back() {
+    fn full_queue_drops_frames_until_room_returns() {
         // A frame of 125 bytes a microsecond.
         let mut queue = waiting(1_000_000_000, QueueLimit::Frames(2));
         let admitted: Vec<_> = (0..4).map(|_| queue.admit_frame(0, 121)).collect();

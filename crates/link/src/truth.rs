@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_copy_is_a_duplicate_not_a_reordering() {
+    fn late_copy_is_duplicate_not_reordering() {
         let accounts = truth(3, &[0, 1, 2, 0]);
         assert_eq!((accounts.duplicates, accounts.reordered), (1, 0));
     }

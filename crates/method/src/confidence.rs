@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_of_wilson_is_that_of_the_tables() {
+    fn wilson_interval_matches_published_tables() {
         let none = wilson_interval(0, 10).unwrap();
         assert!(none.low.abs() < 1e-12 && (none.high - 0.277_53).abs() < 1e-5, "{none:?}");
         let some = wilson_interval(2, 10).unwrap();

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_costs_least_if_the_maximum_is_carried() {
+    fn search_cost_is_least_when_maximum_passes() {
         let cost = rfc2544(&[Rfc2544Test::Throughput]).estimate_cost().unwrap();
         // One short trial, one long one, and nine seconds around each.
         assert_eq!((cost.least.trials, cost.least.sending), (2, Nanos::from_secs(70)));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latency_of_one_size_takes_the_time_that_rfc_2544_has_it_take() {
+    fn rfc2544_latency_uses_twenty_trials_of_120_s() {
         let options = rfc2544(&[Rfc2544Test::Latency]);
         let orders = options.rehearse_trials(&options.typical_device().unwrap()).unwrap();
         let latency = orders.iter().filter(|order| order.sending_time() == Nanos::from_secs(120)).count();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_includes_a_device_that_every_size_overloads() {
+    fn highest_cost_covers_device_overloaded_at_every_size() {
         let options = MethodOptions::Rfc2544(Box::new(Rfc2544Options::standard(BitRate::new(1_000_000_000))));
         // Seven sizes with twenty trials of 120 s and fifty searches for the longest burst.
         let most = options.estimate_cost().unwrap().most;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_still_to_do_shrinks_to_nothing() {
+    fn remaining_cost_shrinks_to_zero() {
         let options = rfc2544(&[Rfc2544Test::Throughput, Rfc2544Test::FrameLoss]);
         let (mut method, mut device) = (options.start_method().unwrap(), options.typical_device().unwrap());
         let mut done = 0;
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_may_waver_costs_more_than_any_steady_device() {
+    fn highest_search_cost_exceeds_steady_device_cost() {
         let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
             search: MlrOptions {
                 goals: vec![Goal::NDR],
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_go_includes_a_device_that_wavers() {
+    fn remaining_cost_covers_unstable_device() {
         let options = MethodOptions::Mlrsearch(crate::MlrsearchOptions {
             search: MlrOptions {
                 goals: vec![Goal::NDR],

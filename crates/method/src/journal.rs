@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_that_was_cut_in_its_last_line_is_read_without_it() {
+    fn journal_reading_skips_truncated_last_line() {
         let whole = [
             to_json_line(&"head").unwrap(),
             to_json_line(&entry(1)).unwrap(),

@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_inside_the_bounds_of_a_value_is_unknown() {
+    fn limit_within_value_bounds_gives_unknown() {
         let verdicts = [(8.0, 10.0), (9.0, 11.0), (10.5, 11.0)].map(|(low, high)| latency(low, high).verdict);
         assert_eq!(verdicts, [MethodVerdict::Pass, MethodVerdict::Unknown, MethodVerdict::Fail]);
     }
 
     #[test]
-    fn the_worst_criterion_decides_and_nothing_to_judge_is_no_pass() {
+    fn worst_criterion_decides_and_no_criteria_never_pass() {
         let verdict = |criteria: &[JudgedCriterion], unknown: &[&str]| {
             let unknown = unknown.iter().map(|text| (*text).to_owned()).collect();
             MethodJudgement::new(criteria.to_vec(), unknown).verdict

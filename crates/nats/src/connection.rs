@@ -293,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chain_of_causes_says_each_of_them_once() {
+    fn error_chain_drops_repeated_causes() {
         let chain = "DNS error: failed to look up: no such host: failed to look up: no such host";
         assert_eq!(without_repetition(chain), "DNS error: failed to look up: no such host");
     }

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_consumer_says_which_run_it_is_of_and_who_reads_it() {
+    fn consumer_name_encodes_run_and_reader() {
         let name = consumer_name("20261121-081407-3fa9c1", "00ff");
         assert_eq!(run_and_reader(&name), Some(("20261121-081407-3fa9c1", "00ff")));
         assert_eq!(run_and_reader(&consumer_name("a_b", "1")), Some(("a_b", "1")));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hello_that_unpacks_to_more_than_hellos_have_is_not_read() {
+    fn oversized_unpacked_hello_is_refused() {
         let spaces = |count| [vec![b' '; count], br#"{"from":"a","body":{"roll_call":1}}"#.to_vec()].concat();
         let read = |text: &[u8]| decode_of_node("hb.a", &packed::pack_text(text).expect("it is packed"));
         let long = read(&spaces(600 << 10)).expect_err("too much");
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_server_would_take_is_an_error_and_not_silence() {
+    fn oversized_message_is_an_encoding_error() {
         let mut state = 1_u64;
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

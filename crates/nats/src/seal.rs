@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_is_accepted_once_in_the_life_it_is_for() {
+    fn sealed_letter_is_accepted_once_by_its_addressee() {
         let (mut sealer, checker) = pair();
         let node = NodeName("a".into());
         for body in [MessageBody::Command(head(), packetrig_fleet::message::NodeCommand::Arm), grant()] {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_key_makes_no_commands_and_each_way_has_its_own_order() {
+    fn grants_and_commands_have_separate_keys_and_order() {
         let (mut sealer, checker) = pair();
         let node = NodeName("a".into());
         let stop = MessageBody::Command(head(), packetrig_fleet::message::NodeCommand::Stop);

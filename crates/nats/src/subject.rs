@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_would_widen_a_subject_is_none() {
+    fn subject_name_rejects_wildcards_and_separators() {
         for name in ["", "a.b", "*", ">", "a b", "A", "node_1", &"x".repeat(33)] {
             assert!(!is_name(name), "{name}");
             assert!(node_word(&NodeName(name.into())).is_err());
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn controllers_share_the_subjects_of_one_and_a_node_has_its_own() {
+    fn controllers_share_subjects_but_nodes_do_not() {
         let of = |name: &str| [presence_subject(name), inbox_prefix(name)];
         assert_eq!(of("controller-1f"), of("controller"));
         assert_eq!(of("controllers"), ["join.controllers", "_INBOX_controllers"]);
     }
 
     #[test]
-    fn a_run_is_one_word_whatever_it_is_called() {
+    fn run_subject_is_always_one_word() {
         assert_eq!(segment_subject("20261121-1.x>*", "a"), "res.20261121-1_x__.a");
         assert_eq!(segment_subject("", "a"), "res._.a");
         for word in ["", "x:y", "*", ">", "a*", "a/b", &"x".repeat(101)] {

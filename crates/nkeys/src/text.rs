@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn seed_is_read_and_a_changed_one_is_not() {
+    fn seed_is_parsed_and_altered_seed_is_refused() {
         // The seed is from the documentation of async-nats.
         let seed = "SUANQDPB2RUOE4ETUA26CNX7FUKE5ZZKFCQIIW63OX225F2CO7UEXTM7ZY";
         let key = KeyPair::from_seed(seed).expect("it is one");

@@ -168,13 +168,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_opens_a_tag_or_ends_a_value(text in any::<String>()) {
+        fn escaped_text_contains_no_markup_characters(text in any::<String>()) {
             let escaped = escape_text(&text);
             prop_assert!(!escaped.contains(['<', '>', '"', '\'']));
         }
 
         #[test]
-        fn json_in_a_script_is_still_the_same_value(text in any::<String>()) {
+        fn escaped_json_keeps_its_value_in_script(text in any::<String>()) {
             let json = serde_json::to_string(&text).unwrap();
             let safe = escape_json(&json);
             prop_assert!(!safe.contains("</"));

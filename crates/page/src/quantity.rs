@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_have_their_unit_and_are_not_rounded_to_nothing() {
+    fn formatted_numbers_have_units_and_stay_nonzero() {
         assert_eq!(format_count(1_234_567), "1\u{202f}234\u{202f}567");
         assert_eq!(count_with_unit(1, "frame"), "1 frame");
         assert_eq!(format_time(Nanos::new(1_500)), "1.5\u{202f}µs");

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_keys_second_documents_and_nothing_at_all_are_refused() {
+    fn duplicate_keys_and_extra_documents_are_refused() {
         assert!(error("a: 1\na: 2").message.contains("twice"));
         assert!(error("a: 1\n---\nb: 2").message.contains("second document"));
         assert!(error("").message.contains("empty"));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tab_in_the_indentation_is_reported_where_it_is() {
+    fn indentation_tab_is_reported_at_its_position() {
         for (text, position) in [
             ("ports:\n  - name: a\n    location: eth1\n\tspeed: x\nflows: []\n", (4, 1)),
             ("ports:\n\t- name: a\n", (2, 1)),

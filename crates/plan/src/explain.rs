@@ -284,7 +284,7 @@ mod tests {
         {udp: {src_port: {increment: {start: 5000, step: 2, count: 100}}, dst_port: {random: {min: 1, max: 9, seed: 3, count: 50}}}}]";
 
     #[test]
-    fn amounts_and_rates_of_both_layers_are_worked_out() {
+    fn explanation_computes_amounts_and_layer_rates() {
         let all =
             explained("size: {fixed: 1000}, rate: {pps: 1000}, duration: {fixed_packets: {packets: 5000}}");
         let stream = &all.streams[0];
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_the_tag_is_said() {
+    fn explanation_tells_which_tag_fits() {
         let tag = |size: &str| {
             explained(&format!("{HEADERS}, metrics: {{enable: true}}, size: {size}")).streams.remove(0).tag
         };

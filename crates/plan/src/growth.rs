@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_that_was_read_here_is_not_read_again() {
+    fn already_read_document_is_reused() {
         let reading = ReadOptions { seed: 3, ..ReadOptions::default() };
         let read = PlanDocument::read_text(document(&["x"]), reading).expect("reads");
         let sent = SentDocument::from(read.clone());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_plan_that_missed_a_growth_does_not_follow_the_next() {
+    fn bound_plan_requires_growths_in_order() {
         let bound = |flows: &[&str]| Plan::clone(&plan(flows)).bind_to_links(&[]).expect("binds");
         let mut own = GrowingPlan::new(plan(&["x"]));
         let first = own.propose_plan(&plan(&["y"]));

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn abbreviations_are_known_and_so_is_what_they_stand_for() {
+    fn nearest_name_knows_abbreviations() {
         for (typed, meant) in
             [("ttl", "time_to_live"), ("proto", "protocol"), ("source", "src"), ("id", "identification")]
         {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_suggested_for_a_word_that_is_like_none() {
+    fn nearest_name_suggests_nothing_for_unlike_words() {
         for typed in ["flaws", "x", "", "sctp_chunk"] {
             assert_eq!(nearest_name(typed, &NAMES), None, "{typed}");
         }
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_edit_is_a_letter_replaced_added_removed_or_swapped_with_its_neighbour() {
+    fn edit_distance_counts_replacements_and_swaps() {
         for (a, b, distance) in
             [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("kitten", "sitting", 3)]
         {

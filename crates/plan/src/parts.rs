@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_says_the_same_of_its_own_ports_and_keeps_all_numbers() {
+    fn plan_part_keeps_own_ports_and_numbering() {
         let document = mesh(40);
         let whole = read(&document);
         let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[7]);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_as_long_as_what_concerns_its_node() {
+    fn plan_part_length_ignores_fleet_size() {
         let length = |nodes: usize| {
             PlanParts::from_document(&mesh(nodes)).unwrap().part_for_ports(&[7]).document.len()
         };
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_the_rest_of_a_plan_names_are_in_every_part() {
+    fn capture_ports_are_in_every_plan_part() {
         let captures = "captures: [{name: c, port_names: ['p \"3\"'], format: pcapng}]\n";
         let document = format!("{captures}{}", mesh(40));
         let part = PlanParts::from_document(&document).unwrap().part_for_ports(&[20]);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_plan_with_probes_has_all_of_them() {
+    fn probes_are_complete_in_every_plan_part() {
         let port = |node: usize| format!("{{name: p{node}, location: node{node}/eth1}}");
         let address = |node: usize| format!("{{port: p{node}, address: 198.18.0.{node}}}");
         let list = |what: &dyn Fn(usize) -> String| (1..=100).map(what).collect::<Vec<_>>().join(", ");
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_node_that_is_given_a_part_reads_one() {
+    fn plan_part_is_refused_unless_expected_and_valid() {
         let part = PlanParts::from_document(&mesh(40)).unwrap().part_for_ports(&[7]).document;
         assert!(Plan::from_text_with(&part, ReadOptions { seed: 7, fleet: true, part: false }).is_err());
         for bad in [

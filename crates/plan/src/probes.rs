@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_has_to_do_with_one_line_at_a_time_if_each_is_alone() {
+    fn serial_probe_turns_use_each_port_once() {
         let ports: Vec<usize> = (0..8).collect();
         let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
         let mut lines = make_lines(&ports, &ends);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn in_each_turn_of_a_mesh_every_port_receives_one_probe() {
+    fn mesh_turn_sends_each_port_one_probe() {
         let ports: Vec<usize> = (0..7).collect();
         let ends: Vec<ProbeEnd> = ports.iter().copied().map(ProbeEnd::Port).collect();
         let lines = make_lines(&ports, &ends);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_is_named_twice_is_one_line() {
+    fn repeated_probe_pair_is_one_line() {
         let host = ProbeEnd::Host("192.0.2.1:862".parse().unwrap());
         let found = make_lines(&[3, 3], &[host, host, ProbeEnd::Port(3), ProbeEnd::Port(4)]);
         assert_eq!(found.iter().map(|line| line.to).collect::<Vec<_>>(), [ProbeEnd::Port(4), host]);

@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_hide_an_address_is_open() {
+    fn possibly_hidden_address_makes_reach_open() {
         let bytes = "{choice: custom, custom: {bytes: '4500'}}";
         let open = |packet: &str| reach(packet).open;
         assert_eq!(open(&format!("{ETHERNET}, {bytes}")), ["a header of its frames is given as bytes"]);

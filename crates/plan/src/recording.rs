@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_is_due_from_the_origin_whatever_the_pass() {
+    fn replay_due_times_count_from_origin() {
         let half = recording("0.5x", 11, 1_000);
         assert_eq!(half.due_time(0, Nanos::new(7)), Nanos::new(14));
         // A pass takes its span and one mean distance more.
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_rate_spreads_the_frames_over_the_pass() {
+    fn mean_rate_spreads_frames_over_pass() {
         let rate = recording("2x", 101, 1_000_000_000).mean_rate().unwrap();
         assert_eq!(rate.due_time(100), Nanos::from_millis(500));
         assert_eq!(recording("1x", 1, 0).mean_rate(), FrameRate::per_second(1));

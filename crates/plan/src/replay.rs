@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_flags_make_reads_back_as_it_was() {
+    fn replay_document_reads_back_unchanged() {
         for (timing, rate) in [
             (ReplayTiming::Recorded("0.25x".parse().unwrap()), None),
             (ReplayTiming::Even, Some("10kpps")),
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_files_are_replayed_at_once_than_there_are_threads_for() {
+    fn replayed_file_count_is_limited() {
         let whole = replay(ReplayTiming::Fastest, None).to_document().unwrap();
         let plan = |flows: usize| {
             let named = |n| {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_contradicts_the_file_is_refused() {
+    fn replay_contradicting_its_file_is_refused() {
         let mut document = replay(ReplayTiming::Fastest, None).to_document().unwrap();
         document["flows"][0]["size"] = json!({"fixed": 64});
         document["flows"][0]["rate"] = json!({"pps": 64});

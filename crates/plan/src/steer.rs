@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_keeps_its_place_whatever_comes_and_goes() {
+    fn stream_number_is_stable_as_plan_grows() {
         let mut own = plan(&[("x", "a", 1), ("y", "a", 2)]);
         assert_eq!(own.grow_with(&plan(&[("y", "a", 5), ("z", "a", 7)])), [1, 2]);
         let rates = |plan: &Plan| plan.streams.iter().map(|s| format!("{:?}", s.rate)).collect::<Vec<_>>();

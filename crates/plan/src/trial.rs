@@ -295,7 +295,7 @@ flows:
     }
 
     #[test]
-    fn the_highest_load_keeps_the_rates_of_the_document_and_of_each_sender() {
+    fn highest_load_respects_document_and_sender_rates() {
         let traffic = traffic(BOTH_WAYS).unwrap();
         let highest = |size: Option<u32>, rate: Option<&str>, wanted: f64| {
             let limit = rate.map(|rate| rate.parse().unwrap());
@@ -316,7 +316,7 @@ flows:
     }
 
     #[test]
-    fn problems_of_a_trial_have_no_place_in_its_document() {
+    fn trial_problems_have_no_document_position() {
         let order = TrialShape { size: Some(FrameSize::new(1518)), ..shape(1e9, TrialAmount::Frames(5)) };
         let problems = traffic(BOTH_WAYS).unwrap().check_trial(&order).unwrap_err();
         assert!(problems.0.iter().all(|problem| problem.position.is_none() && problem.span.is_none()));
@@ -324,7 +324,7 @@ flows:
     }
 
     #[test]
-    fn a_load_that_follows_begins_when_the_first_one_ends() {
+    fn following_load_begins_when_first_ends() {
         let then = Some((500.0, Nanos::from_secs(3)));
         let length = TrialAmount::Time(Nanos::from_secs(2));
         let document = quick(1).trial_document(&TrialShape { then, ..shape(2_000.0, length) });
@@ -357,7 +357,7 @@ captures: [{name: c, port_names: [b]}]
     }
 
     #[test]
-    fn flows_that_cannot_be_sent_at_another_load_are_refused_by_name() {
+    fn unscalable_flows_are_refused_by_name() {
         let flow = |more: &str| {
             format!(
                 "ports: [{{name: a, location: eth1}}, {{name: b, location: eth2}}]\nflows:\n- {{name: f, tx_rx: {{port: \
@@ -372,7 +372,7 @@ captures: [{name: c, port_names: [b]}]
 
     proptest! {
         #[test]
-        fn what_is_sent_is_what_was_ordered(load in 1.0f64..1_000_000.0, streams in 1u32..5, size in 64u32..1518, ms in 100u64..5_000) {
+        fn trial_sends_ordered_frame_count(load in 1.0f64..1_000_000.0, streams in 1u32..5, size in 64u32..1518, ms in 100u64..5_000) {
             let mut order = shape(load, TrialAmount::Time(Nanos::from_millis(ms)));
             order.size = Some(FrameSize::new(size));
             prop_assume!(load * f64::from(size + 20) * 8.0 < 0.99e9 && load / f64::from(streams) >= 2.0);

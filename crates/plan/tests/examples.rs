@@ -16,7 +16,7 @@ fn examples() -> Vec<PathBuf> {
 }
 
 #[test]
-fn every_example_is_a_plan_without_remarks_that_fits_a_gigabit_link() {
+fn examples_are_warning_free_gigabit_plans() {
     let files = examples();
     assert!(files.len() >= 6, "{files:?}");
     for file in files {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn records_without_frames_do_not_go_into_a_capture() {
+    fn frameless_records_are_refused_for_capture_files() {
         let check = |name: &str| LARGE.check_tables(&[PathBuf::from("a.jsonl"), PathBuf::from(name)]);
         assert!(check("b.parquet").is_ok());
         assert!(matches!(check("b.pcapng"), Err(RecordFileError::NoFrames(_))));

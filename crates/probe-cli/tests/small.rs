@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn it_has_the_commands_of_probe_at_its_top() {
+fn small_program_has_probe_commands_at_top_level() {
     let help = text(&Command::new(PROGRAM).arg("--help").output().unwrap().stdout);
     let commands = [
         "allowed",
@@ -40,7 +40,7 @@ fn it_has_the_commands_of_probe_at_its_top() {
 }
 
 #[test]
-fn parquet_is_refused_by_name_before_anything_is_sent() {
+fn parquet_file_is_refused_before_sending() {
     let directory = std::env::temp_dir();
     let file = directory.join(format!("small-{}.parquet", std::process::id()));
     let name = file.to_str().unwrap();

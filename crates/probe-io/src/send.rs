@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_has_number_and_attribution_where_there_is_room() {
+    fn datagram_carries_number_and_attribution_if_room() {
         let schedule = ProbeSchedule::periodic(2, Nanos::ZERO, 100).unwrap();
         let mut frame = Vec::new();
         let content = aim(TargetLimits::USUAL).content;

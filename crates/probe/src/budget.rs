@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_waits_until_it_fits_as_a_whole() {
+    fn budget_delays_train_until_it_fits() {
         let mut budget = ProbeBudget::new(LIMITS);
         let train = |of: usize| std::iter::repeat_n((Nanos::ZERO, 60), of);
         let at = MonoTime::from_nanos(1_000_000_000);

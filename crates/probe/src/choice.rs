@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_is_taken_where_spinning_was_found_more_than_twice_as_far_off() {
+    fn gate_is_chosen_if_spinning_error_exceeds_double() {
         assert_eq!(choose_mechanism(|_| true, None).0, ReleaseMechanism::Spin);
         assert_eq!(choose_mechanism(|_| false, None).0, ReleaseMechanism::Spin);
         assert_eq!(choose_mechanism(|_| true, Some(&calibration(200, 100))).0, ReleaseMechanism::Spin);

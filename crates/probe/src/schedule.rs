@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn poisson_probes_have_the_mean_that_was_asked_for() {
+    fn poisson_schedule_has_requested_mean_and_is_seeded() {
         let schedule = ProbeSchedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap();
         let mean = schedule.last_departure().as_secs_f64() / 19_999.0;
         assert!((mean / 1e-3 - 1.0).abs() < 0.03, "{mean}");

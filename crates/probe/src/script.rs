@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_csv_and_json_are_the_same_schedule() {
+    fn csv_and_json_rows_give_same_schedule() {
         let csv = "offset_ns,length,train,kind\n# a pair and one more\n0,60,0,pair\n 500 , 60 ,0,pair\n\n900,1514\n";
         let json = "{\"offset_ns\":0,\"length\":60,\"train\":0,\"kind\":\"pair\"}\n\
                     {\"offset_ns\":500,\"length\":60,\"train\":0,\"kind\":\"pair\"}\n\
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_refused_with_its_line() {
+    fn invalid_script_row_is_refused_with_line_number() {
         for (text, line) in [
             ("0,60\nx,60", 2),
             ("0", 1),

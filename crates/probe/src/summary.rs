@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_percentile_that_the_sample_cannot_give_is_absent() {
+    fn percentile_beyond_sample_size_is_absent() {
         let known = |count: i64| {
             let spread = ErrorSpread::from_values((1..=count).collect()).unwrap();
             (spread.p95, spread.p99)

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_user_that_nobody_can_tell_is_not_let_in() {
+    fn overflow_user_is_refused_by_allow_list() {
         assert!(check_allowed_users(&[0, 1000], 65534, None).is_ok());
         let refused =
             |token| check_allowed_users(&[1000, 65534], 65534, token).expect_err("it is refused").to_string();

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_sort_by_time_and_differ_within_a_second() {
+    fn run_ids_sort_by_time_and_are_unique() {
         let second = 1_000_000_000;
         assert_eq!(run_id(0, 0xabc), "19700101-000000-000abc");
         assert!(run_id(5 * second, u64::MAX) < run_id(6 * second, 0));

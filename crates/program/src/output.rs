@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_what_was_given() {
+    fn command_output_writes_text_unchanged() {
         let mut written = Vec::new();
         let mut output = CommandOutput::new(&mut written, TextStyle::PLAIN);
         output.write_text("a");

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_the_exit_code_of_a_bug_and_drops_guards() {
+    fn panic_yields_bug_exit_code_and_drops_guards() {
         struct PanicGuard<'a>(&'a std::cell::Cell<bool>);
         impl Drop for PanicGuard<'_> {
             fn drop(&mut self) {

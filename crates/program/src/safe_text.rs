@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_terminal_would_obey_is_shown_instead() {
+    fn terminal_control_characters_are_escaped() {
         let cases = [
             ("node b: \u{1b}]0;title\u{7}", "node b: \\u{1b}]0;title\\u{7}"),
             ("a\rVerdict: PASS", "a\\u{d}Verdict: PASS"),
@@ -142,7 +142,7 @@ mod tests {
     ];
 
     #[test]
-    fn every_character_of_these_categories_is_shown_as_an_escape() {
+    fn unsafe_unicode_categories_are_always_escaped() {
         for c in CONTROLS_FORMATS_AND_SEPARATORS
             .into_iter()
             .flat_map(|(first, last)| first..=last)

@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_left_out_from_the_least_important_one_on_until_the_table_fits() {
+    fn table_drops_least_important_columns_to_fit() {
         let rows = [vec!["a".to_owned(), "1".to_owned(), "22".to_owned(), "333".to_owned()]];
         let of = |width| {
             fitted_table(width, &["stream", "sent", "late", "lost"], &rows, &["late", "sent"], "--wide")
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_one_line_whatever_is_in_it() {
+    fn table_cell_stays_one_line() {
         let forged = "a  1\nb  idle\t\u{1b}[31m".to_owned();
         let text = format_table(&["node", "seen"], [vec![forged, "2".to_owned()]]);
         assert_eq!(text.lines().count(), 2, "{text}");

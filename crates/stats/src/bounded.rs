@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_of_two_is_at_least_the_larger_least() {
+    fn bounded_max_takes_larger_lower_bound() {
         let one = Bounded::exactly(100_u64).or_least(10, BoundReason::SentLate);
         let other = Bounded::exactly(50_u64).or_most(200, BoundReason::Joined);
         let both = one.max(other);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_grows_with_the_distance_on_both_sides() {
+    fn clock_bound_grows_with_distance_both_ways() {
         let fit = ClockFit { rate_ppb: 30_000, ..fit(100, 5_000, 200) };
         assert_eq!((fit.offset_at(at(160)), fit.bound_at(at(160))), (1_805_000, Nanos::new(600_200)));
         assert_eq!((fit.offset_at(at(40)), fit.bound_at(at(40))), (-1_795_000, Nanos::new(600_200)));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_fits_the_drift_counts_only_to_the_nearer_one() {
+    fn drift_counts_only_to_nearer_clock_fit() {
         let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
         let record = ClockRecord { before, after: Some(after), ..ClockRecord::same_clock() };
         let near = record.best_fit_near(at(75)).unwrap();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_stray_only_as_far_as_they_come_back_from_and_as_the_better_fit_allows() {
+    fn interpolated_fit_bound_uses_smaller_drift_between_fits() {
         let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
         let unsure = ClockFit { drift_ppb: 600_000, ..before };
         for before in [before, unsure] {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_foreseen_is_bettered_by_what_was_seen_after() {
+    fn clock_error_accounts_for_later_fit() {
         let before = fit(0, 1_000, 100);
         let record = ClockRecord { before, after: Some(fit(100, 3_000, 300)), ..ClockRecord::same_clock() };
         // The second fit shows that the node was 2 us off.
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_is_ahead_of_a_sender_by_the_difference_of_their_offsets() {
+    fn clock_lead_is_difference_of_offsets() {
         let (receiver, sender) =
             (ClockFit { rate_ppb: 700, ..fit(0, 5_000, 1) }, ClockFit { rate_ppb: 200, ..fit(0, 2_000, 1) });
         let lead = receiver.lead_over(&sender, at(10));

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_frame_that_arrived_answers_for_one_that_was_sent() {
+    fn each_received_content_matches_one_sent_frame() {
         let (mut sent, mut here) = (ContentCounts::with_room(), ContentCounts::with_room());
         for hash in [1, 1, 1, 2, 3] {
             sent.add_frame(hash);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn contents_beyond_the_room_are_counted_as_not_told_apart() {
+    fn excess_contents_are_counted_as_uncounted() {
         let mut counts = ContentCounts::with_room();
         for hash in 0..MOST_CONTENTS as u64 + 5 {
             counts.add_frame(hash);

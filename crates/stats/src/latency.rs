@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_read_takes_memory_when_something_is_added_to_it() {
+    fn deserialized_latency_allocates_histogram_on_first_addition() {
         let counted = of(&[5, 70_000, 70_000]);
         let text = serde_json::to_string(&counted).unwrap();
         let mut read: Latency = serde_json::from_str(&text).unwrap();
@@ -275,7 +275,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn quantiles_are_within_a_thousandth_of_the_sorted_list(
+        fn quantiles_match_sorted_list_within_a_thousandth(
             mut times in prop::collection::vec(1u64..50_000_000_000, 1..300), millionths in 1u32..1_000_000
         ) {
             let found = of(&times).quantile(millionths).unwrap().as_u64();

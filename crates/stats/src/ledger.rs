@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn an_account_that_one_part_could_not_measure_is_not_used() {
+    fn unmeasured_account_makes_ledger_rules_unchecked() {
         let mut all = sender(10, 0);
         all.add_measured(LedgerAccount::HandedOver, Some(10));
         all.add_measured(LedgerAccount::Refused, Some(0));

@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_arrived_when_nothing_moves_is_lost() {
+    fn missing_frames_are_lost_once_traffic_stops() {
         let ended = LiveLoss::new(1_000, 900, 60, false);
         assert_eq!(
             (ended.lost, ended.in_flight_or_lost, ended.loss_share(900)),

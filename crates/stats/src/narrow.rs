@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_too_large_becomes_the_nearest_that_fits() {
+    fn oversized_number_clamps_to_nearest_value() {
         assert_eq!((clamp_to_u64(7), clamp_to_u64(1 << 64)), (7, u64::MAX));
         assert_eq!(
             (clamp_to_i64(-7), clamp_to_i64(1 << 63), clamp_to_i64(-1 << 64)),

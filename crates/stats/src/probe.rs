@@ -228,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_offset_moves_all_times_and_widens_the_bound() {
+    fn probe_time_offset_shifts_values_and_widens_bound() {
         let times = ProbeTimes {
             samples: 3,
             min_ns: 5,

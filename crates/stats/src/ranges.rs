@@ -100,7 +100,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn a_full_set_joins_the_nearest_ranges_and_says_so() {
+    fn full_range_set_merges_nearest_and_is_inexact() {
         let mut set = NumberRanges::default();
         for number in (0..2 * MOST_RANGES as u64).map(|n| 10 * n) {
             set.add_number(number);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_has_no_percentiles_if_a_delay_comes_after_it_was_closed() {
+    fn closed_second_with_later_delay_has_no_percentiles() {
         let origin = MonoTime::from_nanos(0);
         let mut series = QualitySeries::with_room(9);
         for ms in [100, 1100, 3000, 200, 2100, 3900] {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_that_two_receivers_share_has_no_percentiles() {
+    fn shared_second_of_two_receivers_has_no_percentiles() {
         let origin = MonoTime::from_nanos(0);
         let with = |seconds: &[u64]| {
             let mut series = QualitySeries::with_room(9);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_go_into_their_second_and_none_is_lost() {
+    fn rate_series_counts_seconds_and_overflow_without_loss() {
         let origin = MonoTime::from_nanos(500);
         let mut series = RateSeries::with_room(3);
         for ms in [0, 999, 1000, 2999, 3000, 9000] {

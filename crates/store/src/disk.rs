@@ -93,7 +93,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_gets_its_name_is_there_and_what_cannot_get_it_stays() {
+    fn synced_rename_moves_file_or_leaves_it() {
         let base = tempfile::tempdir().unwrap();
         let deep = base.path().join("a/b");
         make_below(base.path(), &deep).unwrap();
@@ -107,7 +107,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_directory_that_cannot_be_opened_is_no_directory_that_was_synced() {
+    fn sync_of_missing_directory_fails() {
         let base = tempfile::tempdir().unwrap();
         sync_directory(base.path()).unwrap();
         sync_directory(&base.path().join("nowhere")).unwrap_err();

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_fills_its_history_keeps_the_newest_and_takes_none_of_another() {
+    fn full_node_history_keeps_newest_entries() {
         let place = tempfile::tempdir().unwrap();
         let history = NodeHistory::of_fleet(place.path());
         assert!(
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_short_harms_no_other() {
+    fn truncated_history_line_is_skipped() {
         let place = tempfile::tempdir().unwrap();
         let history = NodeHistory::of_fleet(place.path());
         history.add_entries(&name("a"), &[started(1)]).unwrap();

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_and_a_result_are_read_from_files() {
+    fn run_and_method_result_files_are_read() {
         let place = tempfile::tempdir().unwrap();
         let stored = report("r");
         let run =
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_result_is_an_error_that_names_the_file() {
+    fn invalid_result_error_names_the_file() {
         let place = tempfile::tempdir().unwrap();
         for (text, wanted) in
             [("{", "damaged"), ("{}", "damaged"), ("{\"schema_version\": 99}", "version 99")]

@@ -114,7 +114,7 @@ mod tests {
     use packetrig_stats::series::{QualitySecond, RateSeries};
 
     #[test]
-    fn a_report_with_the_largest_numbers_fits_into_what_is_set_aside_for_it() {
+    fn reserved_report_space_covers_largest_numbers() {
         let (seconds, streams) = (300, 40);
         let mut long = RateSeries::default();
         long.seconds = vec![(u64::MAX / 100_000, u64::MAX / 1000); seconds + 60];

@@ -62,7 +62,7 @@ mod tests {
     use packetrig_fleet::{NodeName, RunId};
 
     #[test]
-    fn a_node_has_room_for_some_and_each_is_kept_once() {
+    fn node_set_aside_room_is_bounded_and_deduplicated() {
         let place = tempfile::tempdir().unwrap();
         let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
         let id = |node: &str| SegmentId {

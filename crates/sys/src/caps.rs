@@ -76,13 +76,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_machines_own_map_is_told_from_a_private_one() {
+    fn initial_user_map_is_told_from_private_one() {
         assert!(covers_every_user("         0          0 4294967295\n"));
         assert!(!covers_every_user("         0       1000          1\n"));
     }
 
     #[test]
-    fn a_private_user_is_known_outside_by_another_number() {
+    fn namespaced_user_maps_to_outside_number() {
         assert_eq!(map_outside("         0          0 4294967295\n", 7), 7);
         assert_eq!(map_outside("0 1000 1\n", 0), 1000);
         assert_eq!(map_outside("0 1000 1\n1 100000 65536\n", 3), 100_002);

@@ -77,7 +77,7 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     #[test]
-    fn a_guarded_child_ends_with_the_thread_that_started_it() {
+    fn guarded_child_ends_with_its_starting_thread() {
         let start = || {
             let mut command = Command::new("sleep");
             command.arg("1000");
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_group_takes_what_the_child_started_with_it() {
+    fn killing_group_ends_grandchildren() {
         let mut command = Command::new("sh");
         // The shell's own child holds the pipe open: only when both are gone does reading come to an end.
         command.args(["-c", "sleep 1000 & echo started; wait"]).stdout(std::process::Stdio::piped());

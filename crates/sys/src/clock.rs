@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_between_two_others_is_bounded_by_half_their_distance() {
+    fn bracketed_clock_offset_bound_is_half_interval() {
         let offset = offset_from_bracket(1_000, 5_000_000, 1_100);
         assert_eq!(offset, RealtimeOffset { offset_ns: 4_998_950, bound_ns: 51 });
         assert_eq!(offset.to_monotonic(5_000_000), 1_050);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn converting_a_wall_clock_reading_lands_between_the_monotonic_readings_around_it() {
+    fn converted_wall_clock_lies_between_monotonic_readings() {
         let offset = realtime_offset();
         let before = monotonic_ns();
         let real = wall_clock_ns();

@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_data_home_comes_first_and_must_be_absolute() {
+    fn absolute_xdg_data_home_comes_first() {
         let place = |data: &str, home: &str| place_in(Some(data.into()), Some(home.into()));
         assert_eq!(place("/data", "/home/a").unwrap(), PathBuf::from("/data/packetrig"));
         assert_eq!(place("data", "/home/a").unwrap(), PathBuf::from("/home/a/.local/share/packetrig"));

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_that_is_set_aside_is_in_use_and_too_much_leaves_nothing() {
+    fn preallocated_file_uses_space_and_failure_leaves_none() {
         use std::os::unix::fs::MetadataExt as _;
         let base = tempfile::tempdir().unwrap();
         let path = base.path().join("room");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn room_beyond_the_end_of_a_file_is_in_use_until_it_is_cut() {
+    fn preallocation_beyond_file_end_lasts_until_truncation() {
         use std::os::unix::fs::MetadataExt as _;
         let base = tempfile::tempdir().unwrap();
         let file = private_files::create_file(&base.path().join("file")).unwrap();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cure_for_missing_rights_is_not_offered_for_other_failures() {
+    fn rights_remedy_is_not_offered_for_other_errors() {
         let error = Error::from_call("socket", "eth1", std::io::Error::from_raw_os_error(libc::ENODEV));
         assert!(!error.with_rights("run as root").to_string().contains("run as root"));
     }

@@ -346,7 +346,7 @@ mod tests {
     use crate::link::{NamespaceLinks, VethEnd};
 
     #[test]
-    fn speeds_above_65535_mbits_and_unknown_ones_are_told() {
+    fn high_and_unknown_link_speeds_are_decoded() {
         let command = |low: u16, duplex: u8, high: u16| {
             let mut command = [0u32; 11];
             let [a, b] = low.to_ne_bytes();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_virtual_cable_tells_its_driver_speed_queues_and_stamps() {
+    fn veth_reports_driver_speed_queues_and_stamps() {
         let Some((_netns, ethtool)) = cable() else { return };
         assert_eq!(ethtool.read_driver("a").unwrap().name, "veth");
         assert_eq!(
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offload_that_the_driver_has_fixed_is_unsupported() {
+    fn driver_fixed_offload_is_unsupported() {
         let Some((_netns, ethtool)) = cable() else { return };
         let error = ethtool.set_offload("a", Offload::Lro, true).unwrap_err();
         assert!(matches!(error, Error::Unsupported(_)), "{error}");

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_interface_of_the_machine_is_described_without_rights() {
+    fn all_interfaces_are_described_without_privileges() {
         let netns = NetNs::current().unwrap();
         let described = read_interface_facts(&netns).unwrap();
         let listed = NamespaceLinks::open_in(&netns).unwrap().list_links().unwrap();

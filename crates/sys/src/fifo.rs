@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_and_writers_may_come_and_go() {
+    fn fifo_lines_stay_whole_across_writers() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let mut reader = FifoReader::open_or_create(&path).unwrap();
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_was_made_again_is_opened_again() {
+    fn replaced_fifo_is_reopened() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let mut reader = FifoReader::open_or_create(&path).unwrap();

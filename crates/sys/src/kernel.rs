@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_model_of_a_processor_is_found_where_the_architecture_names_it() {
+    fn cpu_model_is_found_where_architecture_names_it() {
         let x86 = "processor\t: 0\nmodel\t\t: 106\nmodel name\t: Fast (R) 2.0\nflags\t\t: a b\n";
         assert_eq!(model_in(x86).as_deref(), Some("Fast (R) 2.0"));
         assert_eq!(
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_setting_in_a_new_namespace_is_read_back_as_written() {
+    fn setting_in_new_namespace_reads_back_as_written() {
         let netns = match NetNs::create_unnamed() {
             Ok(netns) => netns,
             Err(error) => return assert!(error.is_permission(), "{error}"),

@@ -163,7 +163,7 @@ mod tests {
     use std::os::unix::net::SocketAddr;
 
     #[test]
-    fn a_name_has_one_holder_who_is_named_and_is_free_again_afterwards() {
+    fn name_lock_is_exclusive_and_names_holder() {
         let netns = NetNs::current().unwrap();
         let name = format!("sys-lock-test-{}", std::process::id());
         let held = NameLock::take_name(&netns, &name, "eth1").unwrap();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_name_in_another_namespace_is_another_lock() {
+    fn name_lock_is_separate_per_namespace() {
         let here = NetNs::current().unwrap();
         let there = match NetNs::create_unnamed() {
             Ok(there) => there,
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_without_a_file_is_a_holder_of_ours_that_keeps_its_files_elsewhere() {
+    fn fileless_socket_counts_as_lock_holder() {
         let netns = NetNs::current().unwrap();
         let name = format!("sys-lock-elsewhere-{}", std::process::id());
         let address = SocketAddr::from_abstract_name(&name).unwrap();
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_hides_no_holder_and_keeps_nobody_waiting() {
+    fn full_queue_neither_hides_nor_blocks_lock_holder() {
         let netns = NetNs::current().unwrap();
         let name = format!("sys-lock-full-{}", std::process::id());
         // A holder that keeps its files elsewhere, whose queue somebody has filled.

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_holder_restores_in_whatever_order_they_end() {
+    fn last_loopback_holder_restores_settings_in_any_order() {
         let Some(namespace) = Namespace::new() else { return };
         assert_eq!(namespace.settings(), ["0", "0"]);
         let first = namespace.hold();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_holder_is_none_and_the_next_program_restores() {
+    fn killed_loopback_holder_is_ignored_and_next_restores() {
         let Some(namespace) = Namespace::new() else { return };
         let child = namespace.held_elsewhere();
         let here = namespace.hold();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_holder_left_is_found_and_restored() {
+    fn settings_of_killed_holder_are_found_and_restored() {
         let Some(namespace) = Namespace::new() else { return };
         let child = namespace.held_elsewhere();
         assert!(namespace.unrestored().is_none(), "it lives");
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn restoring_puts_back_what_was_there_and_leaves_what_others_changed() {
+    fn restore_keeps_original_and_foreign_settings() {
         let Some(namespace) = Namespace::new() else { return };
         let netns = NetNs::open_named(&namespace.0).unwrap();
         kernel::write_setting(&netns, SETTINGS[0], "1").unwrap();

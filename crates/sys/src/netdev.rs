@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_found_behind_others_and_garbage_is_not_followed() {
+    fn netlink_attribute_is_found_and_garbage_ignored() {
         let mut message = GenericMessage::new(1, DEV_GET, DEV_IFINDEX, &[1, 2, 3, 4, 5]);
         message.bytes.extend([&8u16.to_ne_bytes()[..], &9u16.to_ne_bytes(), &[7; 4]].concat());
         assert_eq!(message.find_attribute(DEV_IFINDEX), Some(&[1, 2, 3, 4, 5][..]));

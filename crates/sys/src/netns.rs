@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_is_found_by_its_inode_among_the_callers_and_that_of_a_process() {
+    fn namespace_is_found_by_inode() {
         let here = NetNs::current().unwrap();
         assert_eq!(here.find_name(), None);
         let found = NetNs::find_by_inode(here.inode().unwrap(), None).unwrap();
@@ -373,14 +373,14 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_there_or_is_no_name_is_missing() {
+    fn unknown_or_invalid_namespace_name_is_missing() {
         for name in ["no-such-namespace-here", "", ".", "..", "../self/ns/net", "a/b"] {
             assert!(matches!(NetNs::open_named(name), Err(Error::Missing { .. })), "{name}");
         }
     }
 
     #[test]
-    fn a_named_namespace_is_found_by_name_until_deleted() {
+    fn named_namespace_is_found_until_deleted() {
         let name = format!("sys-netns-{}", std::process::id());
         let made = match NetNs::create_named(&name) {
             Ok(made) => made,

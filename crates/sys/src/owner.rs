@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_name_the_user_who_holds_the_socket_and_nobody_once_it_is_closed() {
+    fn connection_owner_lookups_agree_until_socket_closes() {
         let own = Some(own_user());
         for listen in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
             let Ok(listener) = TcpListener::bind(listen) else { continue };

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn expressions_compile_and_nonsense_is_refused_with_the_reason() {
+    fn pcap_expression_compiles_or_is_refused_with_reason() {
         if let Err(missing) = shared_library() {
             return eprintln!("skipped: {missing}");
         }

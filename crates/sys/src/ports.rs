@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_users_of_a_port_are_those_of_its_sockets() {
+    fn port_users_are_owners_of_its_sockets() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = socket.local_addr().unwrap().port();
         let own = rustix::process::geteuid().as_raw();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_comes_to_a_held_tcp_port_is_answered() {
+    fn held_tcp_port_answers_nothing() {
         let (held, address) = held(PortProtocol::Tcp);
         let refused = |wait| TcpStream::connect_timeout(&address, wait).unwrap_err().kind();
         assert_eq!(refused(Duration::from_millis(200)), ErrorKind::TimedOut);
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_comes_to_a_held_udp_port_is_answered() {
+    fn held_udp_port_answers_nothing() {
         let (held, address) = held(PortProtocol::Udp);
         let ask = || {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_several_replace_at_once_is_always_whole() {
+    fn concurrently_replaced_file_is_always_whole() {
         let base = tempfile::tempdir().unwrap();
         let file = base.path().join("state.json");
         replace_file(&file, [b'0'; 5000]).unwrap();
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn files_and_directories_are_private_also_where_the_file_was_not() {
+    fn written_files_and_directories_become_private() {
         let base = tempfile::tempdir().unwrap();
         let deep = base.path().join("a/b");
         create_directories(&deep).unwrap();
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_version_left_open_is_closed_and_links_are_left_alone() {
+    fn tightening_removes_open_permissions_but_skips_links() {
         let base = tempfile::tempdir().unwrap();
         let (file, link) = (base.path().join("f"), base.path().join("l"));
         fs::write(&file, "").unwrap();

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fq_and_etf_were_told_is_read() {
+    fn fq_and_etf_qdisc_options_are_parsed() {
         let message = |kind: &str, options: &[(u16, &[u32])]| {
             // Attributes as a kernel sends them: inside the attribute of the options.
             let attribute = |(kind, words): &(u16, &[u32])| {

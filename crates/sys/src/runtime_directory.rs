@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_others_can_write_to_is_not_used() {
+    fn directory_writable_by_others_is_not_used() {
         let place = tempfile::tempdir().unwrap();
         let path = place.path().join("x/tap/t.json");
         write_file(&path, b"one").unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_made_through_a_link_to_a_strangers_directory() {
+    fn link_to_foreign_directory_is_never_written_through() {
         let place = tempfile::tempdir().unwrap();
         let strangers = place.path().join("strangers");
         std::fs::create_dir(&strangers).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_has_the_directory_of_their_session_if_it_is_theirs_alone() {
+    fn private_session_directory_is_preferred() {
         let place = tempfile::tempdir().unwrap();
         let session = place.path().join("1000");
         let fallback = std::env::temp_dir().join("packetrig-1000");
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn user_whose_directory_another_user_made_first_has_one_at_home() {
+    fn occupied_shared_directory_falls_back_to_home() {
         let place = tempfile::tempdir().unwrap();
         let (temporary, home) = (place.path().join("tmp"), place.path().join("home"));
         std::fs::create_dir(&temporary).unwrap();
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_another_user_made_first_names_the_way_out() {
+    fn occupied_directory_error_names_run_dir_variable() {
         let place = tempfile::tempdir().unwrap();
         let taken = place.path().join("packetrig-1000");
         std::fs::create_dir(&taken).unwrap();

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_is_granted_or_refused_for_want_of_rights() {
+    fn real_time_priority_is_granted_or_permission_error() {
         let asked = std::thread::spawn(|| request_fifo(1)).join().unwrap();
         if let Err(error) = asked {
             assert!(error.is_permission(), "{error}");

@@ -109,7 +109,7 @@ mod tests {
     const KIND: &str = "packetrig-test";
 
     #[test]
-    fn what_a_killed_process_left_is_removed_by_the_next_one() {
+    fn scratch_directory_of_killed_process_is_removed() {
         let base = tempfile::tempdir().unwrap();
         // Another process has its number.
         let left = base.path().join(format!("{KIND}-1-0"));
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_use_or_have_named_otherwise_stays() {
+    fn locked_or_foreign_scratch_directories_are_kept() {
         let base = tempfile::tempdir().unwrap();
         let locked = base.path().join(format!("{KIND}-1-1"));
         let others = [format!("{KIND}-1"), format!("{KIND}-x-1"), "other-1-1".to_owned()];

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_the_other_end_closed_is_received() {
+    fn message_sent_before_close_is_received() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_which_others_could_replace_the_socket_is_refused() {
+    fn socket_directory_writable_by_others_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         for (mode, is_fine) in [(0o777, false), (0o770, false), (0o1777, true), (0o755, true)] {
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_connection_is_noticed_without_reading_what_waits() {
+    fn closed_connection_is_noticed_without_reading_messages() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_connection_takes_nothing_and_does_not_wait() {
+    fn full_connection_refuses_message_without_blocking() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = SeqpacketListener::listen_at(&path, SocketAccess::AllUsers).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_in_use_is_busy_and_one_that_was_left_behind_is_replaced() {
+    fn used_socket_is_busy_and_stale_one_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("socket");
         let listener = SeqpacketListener::listen_at(&path, SocketAccess::OwnUser).unwrap();

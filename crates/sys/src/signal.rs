@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_signal_is_latched_and_its_number_kept() {
+    fn first_end_signal_is_latched() {
         latch_end_signals().unwrap();
         assert_eq!(first_received(), None);
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();

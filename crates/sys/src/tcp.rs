@@ -23,7 +23,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn what_the_other_end_has_no_room_for_is_not_acknowledged() {
+    fn bytes_beyond_peer_window_stay_unacknowledged() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut far, _) = listener.accept().unwrap();

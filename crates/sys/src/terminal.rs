@@ -25,7 +25,7 @@ mod tests {
     use std::os::fd::{FromRawFd, OwnedFd};
 
     #[test]
-    fn a_terminal_hangs_up_when_its_other_end_closes() {
+    fn terminal_hangs_up_when_master_closes() {
         let (mut master, mut terminal) = (-1, -1);
         let none = std::ptr::null_mut();
         // SAFETY: the kernel's wrapper writes two descriptors to live values; the other arguments may be null.
@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_terminal_has_no_columns() {
+    fn non_terminal_has_no_columns() {
         assert_eq!(columns(std::fs::File::open("/dev/null").unwrap()), None);
     }
 }

@@ -105,7 +105,7 @@ fn exchange(from: &LabPort, to: &LabPort, keys: u16, count: u64) -> Arrivals {
 }
 
 #[test]
-fn a_cable_carries_frames_and_is_gone_when_dropped() {
+fn lab_cable_carries_frames_and_vanishes_on_drop() {
     let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let mut arrivals = exchange(&lab.ports()[0], &lab.ports()[1], 1, 500);
     arrivals.await_frames(500);
@@ -117,7 +117,7 @@ fn a_cable_carries_frames_and_is_gone_when_dropped() {
 }
 
 #[test]
-fn a_bridge_floods_to_all_other_ports_and_says_nothing_itself() {
+fn lab_bridge_floods_and_sends_nothing_itself() {
     let Some(lab) = lab(Lab::with_bridge(3)) else { return };
     let third = Arrivals::listen(&lab.ports()[2]);
     let second = exchange(&lab.ports()[0], &lab.ports()[1], 1, 200);
@@ -128,7 +128,7 @@ fn a_bridge_floods_to_all_other_ports_and_says_nothing_itself() {
 }
 
 #[test]
-fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
+fn impaired_device_follows_plan_and_reports_truth() {
     let rules = vec![
         FaultRule::new(RulePositions::draw_exactly(1, 20, 0..1900), FrameFault::Drop).for_key(0),
         FaultRule::new(RulePositions::Within(100..107), FrameFault::Drop).for_key(0),
@@ -166,7 +166,7 @@ fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
 }
 
 #[test]
-fn a_second_lab_of_the_same_names_is_refused_and_leaves_the_first_alone() {
+fn duplicate_lab_name_is_refused_without_harming_first() {
     let prefix = format!("twice{}-", std::process::id());
     let build = || Lab::build_named(&prefix, &["a", "b"], packetrig_testkit::Middle::Cable);
     let Some(first) = lab(build()) else { return };

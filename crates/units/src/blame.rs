@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_and_addresses_in_use_are_told_from_other_failures() {
+    fn permission_and_busy_errors_get_own_blame() {
         let blame = |kind: io::ErrorKind| Blame::from_io(&kind.into());
         assert_eq!(blame(io::ErrorKind::PermissionDenied), Blame::Rights);
         assert_eq!(blame(io::ErrorKind::AddrInUse), Blame::Busy);

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_of_others_is_one_line_of_bounded_length() {
+    fn foreign_text_becomes_one_bounded_line() {
         let cases = [
             ("eth0 größer 日本語", "eth0 größer 日本語"),
             ("a\nb\tc\r", "a\\u{a}b\\u{9}c\\u{d}"),

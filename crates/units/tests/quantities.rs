@@ -27,7 +27,7 @@ fn nonsense_is_refused_with_an_example() {
 }
 
 #[test]
-fn line_rate_of_a_gigabit_is_1488095_frames_of_64_bytes() {
+fn gigabit_line_rate_is_1488095_minimal_frames() {
     let link = BitRate::new(1_000_000_000);
     let rate = FrameRate::from_share(link, Share::WHOLE, u64::from(FrameSize::MIN.l1_bytes()), 1).unwrap();
     assert_eq!(rate.frames_within(Nanos::from_secs(1)), 1_488_096); // 1 488 095.2: one more has begun

@@ -39,7 +39,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_nothing_else_changes(at in 0u32..60, bits in 1u32..100, value: u128, fill: u8) {
+        fn written_bits_read_back_without_changing_others(at in 0u32..60, bits in 1u32..100, value: u128, fill: u8) {
             let mut bytes = [fill; 24];
             write_bits(&mut bytes, at, bits, value);
             let wanted = value & crate::pattern::low_mask(bits);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_in_the_mask_must_match_and_one_need_not() {
+    fn zero_mask_bits_must_match_ones_are_ignored() {
         let mut filter = FrameFilter { conditions: vec![condition(FilterBase::Frame, 40, 8, 0xac)] };
         assert!(!filter.accepts_frame(&frame()));
         filter.conditions[0].mask = 0x07;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_found_behind_vlan_tags_and_missing_ones_fail() {
+    fn filter_finds_headers_behind_vlan_and_fails_missing() {
         let holds = |condition| FrameFilter { conditions: vec![condition] }.accepts_frame(&frame());
         assert!(holds(condition(FilterBase::Vlan, 4, 12, 100)));
         assert!(holds(condition(FilterBase::Ipv4, 0, 4, 4)));

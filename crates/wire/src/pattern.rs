@@ -140,7 +140,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn steps_wrap_at_the_width_of_the_field_and_start_again_after_count() {
+    fn step_pattern_wraps_at_field_width_and_repeats() {
         let up = FieldPattern::Step { start: 254, step: 1, count: 4, down: false };
         assert_eq!((0..6).map(|n| up.value_at(n, 8)).collect::<Vec<_>>(), [254, 255, 0, 1, 254, 255]);
         let down = FieldPattern::Step { start: 1, step: 2, count: 3, down: true };

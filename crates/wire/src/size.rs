@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn imix_has_seven_four_one_in_every_twelve_and_no_long_run() {
+    fn imix_keeps_seven_four_one_without_long_runs() {
         let pattern = SizePattern::Weighted(SizeMix::new(&sizes(&[(64, 7), (570, 4), (1518, 1)])).unwrap());
         let period: Vec<u32> = (24..36).map(|n| pattern.size_at(n).bytes()).collect();
         assert_eq!(period.iter().filter(|s| **s == 64).count(), 7);
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn an_increment_ends_at_the_last_step_that_fits() {
+    fn size_increment_ends_at_last_fitting_step() {
         let pattern =
             SizePattern::Increment { start: FrameSize::new(64), end: FrameSize::new(100), step: 20 };
         assert_eq!((0..3).map(|n| pattern.size_at(n).bytes()).collect::<Vec<_>>(), [64, 84, 64]);

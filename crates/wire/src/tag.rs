@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_found(stream: u16, sequence: u32, time in 0..=TIME_MASK, short: bool) {
+        fn written_tag_is_found_again(stream: u16, sequence: u32, time in 0..=TIME_MASK, short: bool) {
             let form = if short { TagForm::Short } else { TagForm::Full };
             let tag = if short {
                 FrameTag { form, stream: stream & 0xfff, sequence: sequence & 0xf_ffff, time: 0 }

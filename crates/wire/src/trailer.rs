@@ -61,7 +61,7 @@ mod tests {
         TapTrailer { direction: 1, full_len: 1514, number: 7, at_ns: 1_700_000_000_123_456_789 };
 
     #[test]
-    fn what_was_put_behind_is_found_behind() {
+    fn appended_trailer_is_split_from_frame() {
         let copy = [&[0xab; 60][..], &ONE.to_bytes()].concat();
         assert_eq!(split_trailer(&copy), Some((&[0xab; 60][..], ONE)));
         assert_eq!(split_trailer(&ONE.to_bytes()), Some((&[][..], ONE)), "of a frame cut to nothing");

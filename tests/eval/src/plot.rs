@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_box_has_a_whisker_a_rectangle_and_a_median() {
+    fn box_plot_draws_one_box_per_quartiles() {
         let titles = Titles { plot: "p", x: "x", y: "y" };
         let of = Quartiles::of(&[1.0, 2.0, 3.0]);
         let drawn = |boxes| boxes_in(&super::boxes(titles, &["one"], &[("a".to_owned(), boxes)]));

@@ -195,7 +195,7 @@ mod tests {
     const END: &str = "# kernel_drops port0 0\n# totals received=7 unsent=0 drop=1\n";
 
     #[test]
-    fn every_frame_of_the_first_port_is_counted_by_its_fates() {
+    fn judge_log_counts_first_port_frames_by_fate() {
         let log = JudgeLog::parse(&format!("{HEAD}{FRAMES}{END}"));
         assert_eq!(log.problems, Vec::<String>::new());
         let stream = log.stream(7);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_not_the_whole_truth_says_so() {
+    fn incomplete_judge_log_reports_problems() {
         let problems = |text: &str| JudgeLog::parse(&format!("{HEAD}{text}")).problems;
         assert_eq!(problems(FRAMES), ["the log has no end"]);
         let dropped = END.replace("port0 0", "port0 3");

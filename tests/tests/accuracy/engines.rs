@@ -102,13 +102,13 @@ fn tcpreplay_sends_what_the_plan_says() {
 }
 
 #[test]
-fn an_engine_written_from_the_page_alone_sends_what_the_plan_says() {
+fn engine_written_from_docs_sends_planned_frames() {
     let engine = smallest();
     sends_what_the_plan_says(engine.to_str().unwrap(), "engine smallest 1", vec![flow("plain", 1)]);
 }
 
 #[test]
-fn what_the_device_drops_is_found_exactly_whoever_sends() {
+fn device_drops_are_counted_exactly_for_every_engine() {
     for_all(&ADAPTERS, |engine| {
         if !has_engine(engine) {
             return;
@@ -134,7 +134,7 @@ fn bursts() -> Value {
 }
 
 #[test]
-fn what_an_engine_cannot_do_is_refused_by_name_and_another_one_does_it() {
+fn engine_refuses_bursts_it_cannot_send() {
     if !has_engine("trafgen") || !has_engine("tcpreplay") {
         return;
     }
@@ -160,7 +160,7 @@ fn start_endless(engine: &str) -> Option<(OwnLab, Running)> {
 }
 
 #[test]
-fn a_flow_without_an_end_goes_on_until_the_user_stops_it() {
+fn endless_flow_runs_until_interrupted() {
     for_all(&ADAPTERS, |engine| {
         if !has_engine(engine) {
             return;
@@ -185,7 +185,7 @@ fn variant(directory: &Path, name: &str, from: &str, to: &str) -> PathBuf {
 }
 
 #[test]
-fn an_engine_that_does_something_wrong_costs_the_pass_and_never_fails_the_device() {
+fn faulty_engine_makes_verdict_inconclusive() {
     if !has_engine("smallest") {
         return;
     }
@@ -256,7 +256,7 @@ fn an_engine_may_refuse_the_plan_by_itself() {
 }
 
 #[test]
-fn a_program_that_is_no_engine_is_refused_before_anything_is_sent() {
+fn program_without_engine_protocol_is_refused() {
     let Some((finished, _)) = through("/bin/true", Vec::new(), vec![flow("f", 1)]) else { return };
     finished.assert_refused(4, &["engine /bin/true", "it ended too early"]);
     let Some((finished, _)) = through("/no/such/engine", Vec::new(), vec![flow("f", 1)]) else { return };
@@ -264,7 +264,7 @@ fn a_program_that_is_no_engine_is_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn nothing_is_sent_any_more_when_packetrig_is_killed_and_the_next_run_tidies_up() {
+fn killed_run_stops_engine_and_next_cleans_up() {
     for_all(&ADAPTERS, |engine| {
         if !has_engine(engine) {
             return;

@@ -69,7 +69,7 @@ fn late_frames_are_found_with_their_extent() {
 }
 
 #[test]
-fn damaged_payloads_are_found_in_frames_with_either_form_of_the_tag() {
+fn payload_damage_is_found_with_both_tag_forms() {
     // From the end: the tag takes 16 bytes, or 6 in the smallest TCP frame, which has no payload in front of it.
     let payload = FrameFault::Corrupt { from_end: 20, mask: 0x10 };
     let rules = vec![
@@ -88,7 +88,7 @@ fn damaged_payloads_are_found_in_frames_with_either_form_of_the_tag() {
 }
 
 #[test]
-fn a_damaged_tag_makes_a_frame_unnumbered_not_foreign() {
+fn damaged_tag_counts_frame_as_unnumbered() {
     let rules = vec![FaultRule::new(
         RulePositions::draw_exactly(8, 12, 0..FRAMES),
         FrameFault::Corrupt { from_end: 11, mask: 0x40 },

@@ -55,7 +55,7 @@ fn lost_frames_are_lost_and_no_others() {
 }
 
 #[test]
-fn through_xdp_a_replay_is_verified_frame_by_frame() {
+fn replay_through_xdp_is_verified_per_frame() {
     let dropped = FaultRule::new(RulePositions::draw_exactly(3, 41, 0..FRAMES), FrameFault::Drop);
     let damage = FrameFault::Corrupt { from_end: 20, mask: 0x10 };
     let damaged = FaultRule::new(RulePositions::draw_exactly(6, 20, 0..FRAMES), damage);
@@ -91,7 +91,7 @@ fn late_frames_are_found() {
 }
 
 #[test]
-fn a_damaged_payload_is_noticed_by_the_check_in_the_tag() {
+fn tag_checksum_detects_damaged_replay_payload() {
     let rule = FaultRule::new(
         RulePositions::draw_exactly(6, 20, 0..FRAMES),
         FrameFault::Corrupt { from_end: 20, mask: 0x10 },

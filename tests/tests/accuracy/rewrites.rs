@@ -7,7 +7,7 @@ use packetrig_tests::document::{Flow, ethernet, ipv4, ipv6, udp, vlan};
 const FRAMES: u64 = 500;
 
 #[test]
-fn every_kind_of_rewriting_is_seen_and_loses_no_frame() {
+fn header_rewrites_are_detected_without_frame_loss() {
     let edits = [
         ("destination address", HeaderEdit::DestinationMac([2, 9, 9, 9, 9, 9])),
         ("source address", HeaderEdit::SourceMac([2, 8, 8, 8, 8, 8])),
@@ -50,7 +50,7 @@ fn every_kind_of_rewriting_is_seen_and_loses_no_frame() {
 }
 
 #[test]
-fn the_smallest_frames_survive_a_tag_that_comes_or_goes() {
+fn smallest_frames_survive_vlan_push_and_pop() {
     let rules = vec![
         FaultRule::new(
             RulePositions::All,

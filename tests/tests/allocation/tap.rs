@@ -55,7 +55,7 @@ impl FrameTreatment for Looking {
 }
 
 #[test]
-fn a_tap_in_its_process_forwards_and_copies_without_allocating() {
+fn process_tap_forwards_and_copies_without_allocating() {
     let Some(lab) = skip::quiet_lab(|| Lab::with_unconnected_ports(3)) else { return };
     let at = |number: usize| lab.device_location(number).parse().unwrap();
     let text = "udp or not udp".to_owned();

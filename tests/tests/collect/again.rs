@@ -31,7 +31,7 @@ fn finish(mut collector: Running) -> Value {
 /// One collector ends in order, and the meters send again what it has. Then it is killed: it loses what it had in memory, misses what
 /// is sent meanwhile, and gets both when it is back.
 #[test]
-fn a_collector_that_was_down_has_stored_the_same_afterwards() {
+fn restarted_collector_catches_up_on_missed_records() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let directory = tempfile::tempdir().unwrap();
     let places = ["one", "two"].map(|name| directory.path().join(name));
@@ -61,7 +61,7 @@ fn a_collector_that_was_down_has_stored_the_same_afterwards() {
 
 /// Without a directory nobody knows what was stored, so what comes again is passed over and counted.
 #[test]
-fn a_collector_without_a_directory_takes_nothing_that_was_sent_before_its_start() {
+fn collector_without_directory_skips_messages_before_start() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let listen = |place: &str| {
         let mut running = Running::start(&["collect", "--json", "--quiet", "--listen", place], "");

@@ -29,7 +29,7 @@ fn meter_file(target: &str, member: &str, capture: &[Recorded]) {
 }
 
 #[test]
-fn copies_of_one_capture_are_stored_once_and_who_saw_less_is_named() {
+fn group_stores_copies_once_and_counts_per_meter() {
     let collector = Collector::start("tcp", &[]);
     let whole = recorded();
     // Another clock, which does not run evenly.
@@ -56,7 +56,7 @@ fn copies_of_one_capture_are_stored_once_and_who_saw_less_is_named() {
 }
 
 #[test]
-fn what_a_group_cannot_do_is_refused() {
+fn group_refuses_incompatible_options() {
     let refused = |flags: &[&str], words: &[&str]| {
         let usual = ["meter", "eth9", "--export", "udp://127.0.0.1:9", "--group", "link", "--member", "1"];
         Running::start(&[&usual[..], flags].concat(), "").finish().assert_refused(2, words);
@@ -140,7 +140,7 @@ pub(super) fn kill(mut meter: Running) {
 /// One meter is killed, comes back, and takes the place of the other, which was frozen for a while and is killed then: nothing is
 /// missing and nothing is there twice, though no meter was there all the time.
 #[test]
-fn meters_that_are_killed_and_come_back_lose_nothing() {
+fn killed_and_restarted_meters_lose_nothing() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let collector = Collector::start("tcp", &[]);
     let mut link = MeteredLink::new(lab, collector.place.clone());

@@ -112,7 +112,7 @@ impl Said {
 }
 
 #[test]
-fn hostile_senders_cost_a_bounded_memory_and_every_loss_has_its_cause() {
+fn collector_memory_is_bounded_under_hostile_senders() {
     let Some(mut scene) = Scene::open(&[]) else { return };
     scene.attack(2_000);
     let (sent, peak_mib) = (scene.hostile + u64::from(scene.rounds) * 3, scene.running.peak_kib() / 1024);
@@ -130,7 +130,7 @@ fn hostile_senders_cost_a_bounded_memory_and_every_loss_has_its_cause() {
 
 /// What is not on the list costs nothing but its count, so that exporters on the list lose nothing that the socket has received.
 #[test]
-fn exporters_on_the_list_lose_nothing_in_a_flood_of_others() {
+fn allowed_exporters_lose_nothing_in_flood() {
     let listed = HONEST.map(|address| address.to_string());
     let flags: Vec<&str> = listed.iter().flat_map(|address| ["--allow-exporter", address]).collect();
     let Some(mut scene) = Scene::open(&flags) else { return };
@@ -151,7 +151,7 @@ fn exporters_on_the_list_lose_nothing_in_a_flood_of_others() {
 }
 
 #[test]
-fn a_password_on_the_command_line_is_refused_and_not_repeated() {
+fn command_line_password_is_refused_and_masked() {
     let refused = Running::start(&["collect", "--clickhouse", "me:s3cret@127.0.0.1:1/flows"], "").finish();
     refused.assert_refused(2, &["me:***@127.0.0.1:1", "--clickhouse-password-file"]);
     assert!(!refused.stderr.contains("s3cret"), "{}", refused.stderr);

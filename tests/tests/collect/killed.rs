@@ -64,7 +64,7 @@ fn stored(records: &Path) -> u64 {
 }
 
 #[test]
-fn the_next_collector_stores_what_a_killed_one_has_written() {
+fn next_collector_stores_records_of_killed_one() {
     let directory = tempfile::tempdir().unwrap();
     kill_one(directory.path());
     let records = directory.path().display().to_string();
@@ -84,7 +84,7 @@ fn the_next_collector_stores_what_a_killed_one_has_written() {
 
 /// The exporter goes on, and its numbers say what neither of the two collectors has.
 #[test]
-fn the_next_collector_says_what_a_killed_one_has_lost() {
+fn next_collector_reports_losses_of_killed_one() {
     let directory = tempfile::tempdir().unwrap();
     let records = directory.path().display().to_string();
     let start = |place: &str| {
@@ -135,7 +135,7 @@ fn the_next_collector_says_what_a_killed_one_has_lost() {
 }
 
 #[test]
-fn a_user_recovers_what_a_killed_collector_has_written() {
+fn flows_recover_restores_records_of_killed_collector() {
     let directory = tempfile::tempdir().unwrap();
     kill_one(directory.path());
     let records = directory.path().display().to_string();

@@ -58,7 +58,7 @@ fn account(transport: &str, format: &str) -> Collected {
 }
 
 #[test]
-fn records_of_our_meter_are_kept_whole_and_the_ledger_says_so() {
+fn own_meter_records_are_stored_with_ledger() {
     for transport in ["udp", "tcp"] {
         let collected = account(transport, "ipfix");
         assert_all(&collected, &known(|_| true));

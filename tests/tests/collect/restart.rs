@@ -46,7 +46,7 @@ fn await_records(metrics: &str, account: &str, least: u64) {
 }
 
 #[test]
-fn a_collector_that_was_killed_understands_what_comes_once_it_is_back() {
+fn collector_decodes_again_after_kill_and_restart() {
     // Of its own: until it is started again nobody listens there.
     let (mut first, place) = start(&format!("udp://{}", own_place()));
     let (_directory, file) = stored(&capture());

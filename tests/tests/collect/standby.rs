@@ -194,7 +194,7 @@ impl Outcome {
 }
 
 #[test]
-fn a_standby_that_takes_over_loses_nothing_and_exports_nothing_before() {
+fn standby_exports_only_after_takeover_without_loss() {
     let Some(mut pair) = Pair::new() else { return };
     let [one, mut two] = pair.start_both(|| {});
     pair.link.send(8);
@@ -225,7 +225,7 @@ fn a_standby_that_takes_over_loses_nothing_and_exports_nothing_before() {
 
 /// Neither hears the other, so both are active: everything is exported twice and stored once.
 #[test]
-fn two_meters_that_are_cut_off_from_each_other_lose_nothing() {
+fn partitioned_meters_lose_nothing() {
     let Some(mut pair) = Pair::new() else { return };
     let [mut one, mut two] = pair.start_settled();
     pair.controls.iter().for_each(|way| way.cut(true));
@@ -239,7 +239,7 @@ fn two_meters_that_are_cut_off_from_each_other_lose_nothing() {
 }
 
 #[test]
-fn a_way_that_is_cut_in_one_direction_loses_nothing() {
+fn one_way_cut_between_meters_loses_nothing() {
     let Some(mut pair) = Pair::new() else { return };
     let [mut one, mut two] = pair.start_settled();
     // The second does not hear the first and takes over; the first hears that.
@@ -253,7 +253,7 @@ fn a_way_that_is_cut_in_one_direction_loses_nothing() {
 }
 
 #[test]
-fn a_meter_whose_copy_of_the_link_is_cut_hands_over() {
+fn meter_with_cut_link_copy_hands_over() {
     let Some(mut pair) = Pair::new() else { return };
     let [mut one, mut two] = pair.start_settled();
     pair.link.send(5);
@@ -270,7 +270,7 @@ fn a_meter_whose_copy_of_the_link_is_cut_hands_over() {
 }
 
 #[test]
-fn a_meter_that_cannot_reach_the_collector_hands_over() {
+fn meter_without_collector_hands_over() {
     let Some(mut pair) = Pair::new() else { return };
     let [mut one, mut two] = pair.start_settled();
     pair.exports[one.number - 1].cut(true);

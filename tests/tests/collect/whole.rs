@@ -31,7 +31,7 @@ fn assert_whole(finished: &Finished) {
 }
 
 #[test]
-fn a_file_waits_for_a_sink_that_is_slower() {
+fn file_input_waits_for_slow_sink() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("a.ipfix");
     std::fs::write(&file, stream(MESSAGES)).unwrap();
@@ -42,7 +42,7 @@ fn a_file_waits_for_a_sink_that_is_slower() {
 }
 
 #[test]
-fn a_connection_is_held_back_by_a_sink_that_is_slower() {
+fn tcp_connection_is_throttled_by_slow_sink() {
     let mut collector = super::Collector::start("tcp", &[]);
     let mut connection = TcpStream::connect(collector.address()).unwrap();
     connection.write_all(&stream(MESSAGES)).unwrap();
@@ -54,7 +54,7 @@ fn a_connection_is_held_back_by_a_sink_that_is_slower() {
 }
 
 #[test]
-fn a_datagram_that_is_missing_shows_in_the_exit_code() {
+fn missing_datagram_sets_exit_code() {
     let mut collector = super::Collector::start("udp", &[]);
     let exporter = UdpSocket::bind("127.0.0.1:0").unwrap();
     exporter.connect(collector.address()).unwrap();
@@ -98,7 +98,7 @@ fn sent_earlier(mut message: Vec<u8>, seconds: u32) -> Vec<u8> {
 
 /// The first message that is heard is not the first that was sent.
 #[test]
-fn messages_numbered_before_the_first_one_heard_are_decoded() {
+fn messages_sent_before_first_received_are_decoded() {
     let mut collector = super::Collector::start("udp", &[]);
     let exporter = UdpSocket::bind("127.0.0.1:0").unwrap();
     exporter.connect(collector.address()).unwrap();

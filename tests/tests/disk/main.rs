@@ -42,7 +42,7 @@ fn assert_discarded(outcome: &Outcome) {
 }
 
 #[test]
-fn a_capture_that_fills_the_disk_leaves_room_for_its_report() {
+fn full_disk_capture_leaves_room_for_report() {
     let Some(outcome) = outcome(Point::Capture) else { return };
     let Outcome { finished, captures, .. } = &outcome;
     assert!(outcome.is_listed && outcome.is_kept(), "{} {}", outcome.unfinished, finished.stderr);
@@ -56,7 +56,7 @@ fn a_capture_that_fills_the_disk_leaves_room_for_its_report() {
 }
 
 #[test]
-fn others_that_fill_the_disk_do_not_get_the_room_of_the_report() {
+fn report_space_is_reserved_on_full_disk() {
     let Some(outcome) = outcome(Point::Report) else { return };
     // A machine that held the run up puts it in doubt.
     let in_doubt = outcome.finished.stderr.contains("stood still").then_some(7);
@@ -67,7 +67,7 @@ fn others_that_fill_the_disk_do_not_get_the_room_of_the_report() {
 }
 
 #[test]
-fn a_report_that_cannot_be_written_is_shown_and_takes_no_capture_away() {
+fn unwritable_report_is_shown_and_capture_kept() {
     let Some(outcome) = outcome(Point::Names) else { return };
     let finished = &outcome.finished;
     finished.assert_refused(WORLD, &["the report could not be stored", "was kept in", "No space left"]);
@@ -78,7 +78,7 @@ fn a_report_that_cannot_be_written_is_shown_and_takes_no_capture_away() {
 }
 
 #[test]
-fn a_row_that_cannot_be_written_takes_nothing_away() {
+fn failed_catalogue_row_keeps_report_and_capture() {
     let Some(outcome) = outcome(Point::Catalogue) else { return };
     outcome.finished.assert_refused(WORLD, &["was kept in", "catalogue.sqlite"]);
     assert_kept_without_report(&outcome);
@@ -88,7 +88,7 @@ fn a_row_that_cannot_be_written_takes_nothing_away() {
 }
 
 #[test]
-fn a_killed_process_leaves_its_capture_where_it_is_found() {
+fn killed_run_leaves_capture_listed_as_unfinished() {
     let Some(outcome) = outcome(Point::Killed) else { return };
     assert_eq!(outcome.finished.code, None);
     assert_kept_without_report(&outcome);
@@ -97,7 +97,7 @@ fn a_killed_process_leaves_its_capture_where_it_is_found() {
 }
 
 #[test]
-fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
+fn data_plane_error_keeps_capture_and_names_file() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let place = tempfile::tempdir().unwrap();
     let store = place.path().join("store");
@@ -119,7 +119,7 @@ fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
 }
 
 #[test]
-fn a_run_under_way_is_shown_with_its_process_and_cannot_be_discarded() {
+fn active_run_is_listed_and_cannot_be_discarded() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let place = tempfile::tempdir().unwrap();
     let store = place.path().join("store");
@@ -142,7 +142,7 @@ fn a_run_under_way_is_shown_with_its_process_and_cannot_be_discarded() {
 }
 
 #[test]
-fn a_run_whose_report_has_no_room_is_not_begun() {
+fn run_without_report_space_is_not_started() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
     let store = disk.path().join("store");

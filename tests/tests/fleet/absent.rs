@@ -11,7 +11,7 @@ const ALL: [&str; 8] =
 const ACCEPTED: [&str; 5] = ["--max-misdelivered", "100%", "--max-late", "5s", "--json"];
 
 #[test]
-fn all_of_a_group_means_those_who_are_absent_too() {
+fn group_selection_includes_absent_nodes() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let run = |more: &[&str]| fleet.ask_begun(&[&ALL[..], &ACCEPTED, more].concat());
     // A controller has heard all of them once.
@@ -43,7 +43,7 @@ fn all_of_a_group_means_those_who_are_absent_too() {
 }
 
 #[test]
-fn the_agent_of_a_removed_node_says_so_and_ends() {
+fn agent_of_removed_node_reports_and_exits() {
     let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
     assert_eq!(fleet.ask(&["fleet", "remove", "s3"]).0, Some(0));
     for _ in ["it runs", "it is started again"] {
@@ -56,7 +56,7 @@ fn the_agent_of_a_removed_node_says_so_and_ends() {
 
 /// A node that the run was started without has nothing of it: nobody waits until that node is taken.
 #[test]
-fn what_a_killed_controller_left_is_ended_by_the_next_run_though_a_node_was_left_out() {
+fn next_run_ends_orphan_despite_absent_node() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.begin(&["--packets", "100"]).finish();
     fleet.signal("s3", Signal::KILL);

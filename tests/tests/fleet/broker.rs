@@ -4,7 +4,7 @@ use crate::lab::{Fleet, Wish, await_that};
 use crate::run::Judged;
 
 #[test]
-fn a_server_that_is_killed_and_started_again_loses_no_result() {
+fn killed_message_server_loses_no_result() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let mut run = fleet.begin(&["--packets", "8000"]);
     run.await_frames();
@@ -38,7 +38,7 @@ fn server_line(fleet: &Fleet) -> String {
 }
 
 #[test]
-fn a_server_whose_disk_was_full_works_again_and_has_lost_no_result() {
+fn message_server_recovers_from_full_disk() {
     let wish = Wish { server_disk: Some(c"size=96m"), ..Wish::default() };
     let Some(fleet) = Fleet::up(wish) else { return };
     let shows = |what: &str| {

@@ -34,7 +34,7 @@ fn peak_memory(process: u32) -> u64 {
 }
 
 #[test]
-fn captures_that_stay_on_nodes_are_fetched_in_ranges_while_a_run_is_under_way() {
+fn capture_fetch_resumes_in_ranges_during_run() {
     let Some(fleet) = Fleet::up(Wish { arguments: &["--spool", "1"], ..Wish::default() }) else { return };
     // What three senders send reaches each receiver: tens of megabytes, far beyond the spool.
     let first =
@@ -77,7 +77,7 @@ fn captures_that_stay_on_nodes_are_fetched_in_ranges_while_a_run_is_under_way() 
 }
 
 #[test]
-fn a_fetch_takes_no_more_than_the_owner_allows() {
+fn capture_fetch_respects_owner_limit() {
     let wish = Wish { arguments: &["--spool", "1"], owner: "max_capture = \"1MB\"", ..Wish::default() };
     let Some(fleet) = Fleet::up(wish) else { return };
     let ended = fleet.begin(&["--rate", "4kpps", "--packets", "12000", "--capture"]).finish();

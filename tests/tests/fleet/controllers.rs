@@ -6,7 +6,7 @@ use packetrig_sys::clock;
 use rustix::process::{Signal, kill_process};
 
 #[test]
-fn what_a_killed_controller_left_is_stopped_and_collected_once() {
+fn orphaned_run_is_stopped_and_collected_once() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.leave_run(&[]);
     let ended = fleet.catalogue().len();
@@ -31,7 +31,7 @@ fn what_a_killed_controller_left_is_stopped_and_collected_once() {
 }
 
 #[test]
-fn the_next_run_ends_what_a_killed_controller_left() {
+fn next_run_ends_orphaned_run() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.leave_run(&[]);
     let next = fleet.begin(&["--packets", "500"]).finish();
@@ -43,7 +43,7 @@ fn the_next_run_ends_what_a_killed_controller_left() {
 
 /// Whatever the run was doing: the ports of its nodes belong to the next one, all of them, as soon as that has the fleet.
 #[test]
-fn the_next_run_on_all_nodes_needs_not_wait_for_those_of_a_killed_one() {
+fn next_run_takes_orphaned_nodes_without_waiting() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let all = ["--tx", "any-tx*all", "--rx", "any-rx*all", "--pattern", "n-to-n", "--json"];
     let accepted = ["--max-misdelivered", "100%", "--max-late", "5s", "--packets", "300"];
@@ -59,7 +59,7 @@ fn the_next_run_on_all_nodes_needs_not_wait_for_those_of_a_killed_one() {
 
 /// Somebody else's results are somewhere else. The nodes are needed here all the same.
 #[test]
-fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one() {
+fn next_run_stops_run_of_another_catalogue() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let other = fleet.place().join("other").display().to_string();
     fleet.leave_run(&["--store", &other]);
@@ -79,7 +79,7 @@ fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one() {
 }
 
 #[test]
-fn a_run_that_needs_a_busy_node_is_refused_by_name_or_waits() {
+fn run_on_busy_node_is_refused_or_waits() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     // Until the user stops it, it is longer than everything here takes.
     let mut first = fleet.begin(&["--packets", "60000"]);
@@ -114,7 +114,7 @@ fn a_run_that_needs_a_busy_node_is_refused_by_name_or_waits() {
 
 /// Nothing is known of the process of a controller that had its host under another boot: only in time is it clear that it is dead.
 #[test]
-fn what_a_controller_left_whose_host_was_started_again_is_collected() {
+fn orphaned_run_is_collected_after_host_reboot() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.leave_run(&[]);
     let ended = fleet.catalogue().len();
@@ -129,7 +129,7 @@ fn what_a_controller_left_whose_host_was_started_again_is_collected() {
 
 /// They share the boot of a kernel and not the numbers of processes.
 #[test]
-fn a_controller_in_another_container_of_the_host_is_not_taken_for_dead() {
+fn controller_in_another_container_counts_as_alive() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let mut first = fleet.begin(&["--packets", "600000"]);
     first.await_frames();
@@ -145,7 +145,7 @@ fn a_controller_in_another_container_of_the_host_is_not_taken_for_dead() {
 
 /// Stopped for longer than a lease, the controller and the message server are what the nodes have in common.
 #[test]
-fn a_controller_or_message_server_that_stood_still_is_not_blamed_on_the_nodes() {
+fn stalled_controller_or_server_blames_no_node() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let hold = |stop: &dyn Fn(Signal)| {
         stop(Signal::STOP);

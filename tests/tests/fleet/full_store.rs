@@ -9,7 +9,7 @@ const SIZE: &std::ffi::CStr = c"size=160m";
 
 /// What nodes delete must be in the report.
 #[test]
-fn results_that_found_no_room_until_the_run_had_ended_come_into_its_report() {
+fn results_after_full_store_reach_the_report() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let place = fleet.place().join("store");
     std::fs::create_dir(&place).expect("there is room for a directory");

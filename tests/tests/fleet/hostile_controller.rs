@@ -380,7 +380,7 @@ fn outcomes(fleet: &Fleet, is_honest: bool) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_controller_with_the_keys_sends_nothing_that_the_owner_does_not_allow() {
+fn hostile_controller_cannot_exceed_owner_permit() {
     let Some(fleet) = Fleet::up(Wish { owner: OWNER, port: PORT, ..Wish::default() }) else { return };
     let before = fleet.sent_by(VICTIM);
     let outcomes = outcomes(&fleet, false);

@@ -47,7 +47,7 @@ fn poison(line: &str) {
 }
 
 #[test]
-fn a_hostile_hello_and_unreadable_results_neither_brick_nor_slow_the_fleet() {
+fn hostile_node_neither_blocks_nor_slows_fleet() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     // A controller makes the stream of results.
     assert_eq!(fleet.begin(&["--packets", "100"]).finish().code, Some(0));
@@ -127,7 +127,7 @@ fn peak_memory_kib(process: u32) -> u64 {
 }
 
 #[test]
-fn a_flood_of_costly_hellos_of_one_node_harms_no_other_and_ends_with_its_removal() {
+fn node_hello_flood_is_contained_and_removable() {
     let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
     let (line, hello, is_removed) = (fleet.line().to_owned(), costly_hello(), AtomicBool::new(false));
     assert!((800_000..900_000).contains(&hello.len()), "{}", hello.len());

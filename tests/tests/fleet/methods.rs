@@ -4,7 +4,7 @@ use crate::lab::{Fleet, Wish};
 use serde_json::Value;
 
 #[test]
-fn a_search_between_two_nodes_is_made_of_runs_of_the_fleet() {
+fn bisection_between_two_nodes_uses_fleet_runs() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.teach_the_bridge();
     let (code, printed, said) = fleet.ask(&[

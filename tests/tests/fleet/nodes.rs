@@ -43,7 +43,7 @@ fn assert_five_of_six(ended: &Ended) {
 }
 
 #[test]
-fn an_agent_that_is_killed_makes_the_run_partial_and_stops_the_others() {
+fn killed_agent_makes_run_partial_and_stops_others() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let mut run = fleet.begin(&["--packets", "30000"]);
     run.await_frames();
@@ -71,7 +71,7 @@ fn an_agent_that_is_killed_makes_the_run_partial_and_stops_the_others() {
 }
 
 #[test]
-fn a_node_that_is_frozen_beyond_its_lease_sends_nothing_when_it_goes_on() {
+fn node_frozen_beyond_lease_stays_silent() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let mut run = fleet.begin(&["--packets", "30000", "--capture"]);
     run.await_frames();
@@ -90,7 +90,7 @@ fn a_node_that_is_frozen_beyond_its_lease_sends_nothing_when_it_goes_on() {
 }
 
 #[test]
-fn a_sender_whose_control_link_is_cut_stops_by_itself_and_its_results_come_later() {
+fn sender_without_control_link_stops_and_reports_later() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let mut run = fleet.begin(&["--packets", "60000"]);
     run.await_frames();
@@ -118,7 +118,7 @@ fn a_sender_whose_control_link_is_cut_stops_by_itself_and_its_results_come_later
 }
 
 #[test]
-fn a_spool_that_is_too_small_costs_captures_and_no_counts() {
+fn full_spool_drops_captures_but_keeps_counts() {
     let Some(fleet) = Fleet::up(Wish { arguments: &["--spool", "1"], ..Wish::default() }) else { return };
     // Three times 12 000 frames of 128 bytes reach each receiver.
     let ended = fleet.begin(&["--rate", "4kpps", "--packets", "12000", "--capture"]).finish();
@@ -152,7 +152,7 @@ fn a_receiver_that_stood_still_says_so() {
 }
 
 #[test]
-fn results_that_come_after_the_report_are_put_into_it() {
+fn late_results_are_merged_into_report() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let mut run = fleet.begin(&["--packets", "8000"]);
     run.await_frames();
@@ -183,7 +183,7 @@ fn results_that_come_after_the_report_are_put_into_it() {
 }
 
 #[test]
-fn a_node_that_has_joined_starts_again_whatever_its_line_says_by_then() {
+fn joined_node_restart_ignores_join_line() {
     let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
     let used_up = JoinLine { secret: JoinSecret("00".into()), ..fleet.line().parse().expect("a line") };
     let starts = |fleet: &Fleet| fleet.said("s1").matches("Node s1 of the fleet").count();
@@ -214,7 +214,7 @@ fn kill_supervisor_at(fleet: &mut Fleet, state: &str) -> Result<Ended, String> {
 
 /// The agent of s1 ends with its supervisor, whatever the run is doing: it is the one that is named, and nobody else.
 #[test]
-fn a_supervisor_that_is_killed_is_not_blamed_on_another_node() {
+fn killed_supervisor_blames_only_its_own_node() {
     let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
     for state in ["opening ports", "ports are ready", "sending"] {
         let ended = begin_again(|| kill_supervisor_at(&mut fleet, state));

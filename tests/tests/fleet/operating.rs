@@ -21,7 +21,7 @@ fn cell<'a>(table: &'a [Vec<String>], row: usize, column: &str) -> &'a str {
 }
 
 #[test]
-fn tables_of_ports_name_the_node_of_each_port() {
+fn port_tables_name_each_node() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let ended = fleet.begin(&["--packets", "2500"]).finish();
     assert!(ended.complaints.contains("(s1/eth0): back end"), "{}", ended.complaints);
@@ -69,7 +69,7 @@ fn rows(fleet: &Fleet) -> Vec<Value> {
 
 /// It needs no round trip: it answers while the message server does not.
 #[test]
-fn status_needs_no_answer_of_anybody_and_claims_nothing_that_was_not_heard() {
+fn fleet_status_answers_while_server_is_stopped() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let fresh = |rows: &[Value]| rows.iter().filter(|row| row["presence"] == "fresh").count();
     await_that("all were heard", || fresh(&rows(&fleet)) == 6, || format!("{:?}", rows(&fleet)));
@@ -108,7 +108,7 @@ fn run_between(fleet: &Fleet, tx: &str, rx: &str) -> (Option<i32>, Vec<String>, 
 }
 
 #[test]
-fn labels_of_the_operator_choose_ports_and_the_owner_has_the_last_word() {
+fn operator_labels_select_ports_within_owner_limits() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let ask = |arguments: &[&str]| {
         let (code, printed, complaints) = fleet.ask(arguments);
@@ -148,7 +148,7 @@ fn events(fleet: &Fleet, node: &str) -> Vec<Value> {
 }
 
 #[test]
-fn the_history_of_a_node_has_its_starts_its_losses_and_its_runs() {
+fn node_history_lists_starts_losses_and_runs() {
     let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
     let count = |fleet: &Fleet, node: &str, kind: &str| {
         events(fleet, node).iter().filter(|entry| entry["event"] == kind).count()

@@ -63,7 +63,7 @@ fn pairs() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 #[test]
-fn one_command_measures_all_pairs_and_shows_a_slow_direction() {
+fn mesh_probe_measures_pairs_and_slow_direction() {
     let Some(fleet) = permitted() else { return };
     let mesh = Mesh::of(&fleet, &["--count", "10"]);
     assert_eq!(mesh.code, Some(0), "{} {}", mesh.said, mesh.report.0["verdict"]);
@@ -98,7 +98,7 @@ fn one_command_measures_all_pairs_and_shows_a_slow_direction() {
 
 /// A node of another machine has a clock of its own. Here all have one, and do not take that for granted.
 #[test]
-fn clocks_that_are_compared_over_the_network_show_the_slow_direction_too() {
+fn compared_clocks_reveal_the_slow_direction() {
     let wish = Wish { owner: PERMITTED, arguments: &["--compare-clocks"], ..Wish::default() };
     let Some(fleet) = Fleet::up(wish) else { return };
     fleet.give_addresses();
@@ -118,7 +118,7 @@ fn clocks_that_are_compared_over_the_network_show_the_slow_direction_too() {
 }
 
 #[test]
-fn people_read_a_matrix_and_can_probe_other_hosts() {
+fn fleet_probe_prints_matrix_and_reaches_other_hosts() {
     let Some(fleet) = permitted() else { return };
     let quick = ["--count", "3", "--interval", "50ms"];
     let ask = |command: &[&str]| fleet.ask_begun(&[&["fleet", "probe"], command, &quick].concat());
@@ -162,7 +162,7 @@ fn capacities(fleet: &Fleet) -> (Mesh, String) {
 }
 
 #[test]
-fn one_command_measures_the_narrowest_link_between_all_pairs() {
+fn mesh_capacity_finds_narrowest_links() {
     let wish = Wish { owner: TRAINS_PERMITTED, ..Wish::default() };
     let Some(fleet) = Fleet::up(wish) else { return };
     fleet.give_addresses();
@@ -190,7 +190,7 @@ fn one_command_measures_the_narrowest_link_between_all_pairs() {
 }
 
 #[test]
-fn a_node_whose_owner_does_not_permit_probes_is_named_and_sends_none() {
+fn node_without_probe_permit_sends_no_probes() {
     let Some(mut fleet) = permitted() else { return };
     // This owner says nothing of probes, so they go to the node itself only.
     fleet.restart_agent("r3", fleet.line().to_owned());
@@ -220,7 +220,7 @@ fn a_node_whose_owner_does_not_permit_probes_is_named_and_sends_none() {
 }
 
 #[test]
-fn a_node_that_dies_leaves_the_pairs_of_the_others_as_they_are() {
+fn dead_node_leaves_other_probe_pairs_intact() {
     let Some(fleet) = permitted() else { return };
     let mesh = long_mesh(&fleet, |fleet| fleet.signal("s3", Signal::KILL));
     assert_eq!(mesh.code, Some(7), "{}", mesh.said);
@@ -237,7 +237,7 @@ fn a_node_that_dies_leaves_the_pairs_of_the_others_as_they_are() {
 }
 
 #[test]
-fn a_lease_that_ends_stops_probes_and_reflector_and_the_report_says_so() {
+fn expired_lease_stops_probes_and_reflector() {
     let Some(fleet) = permitted() else { return };
     let mesh = long_mesh(&fleet, |fleet| {
         fleet.cable("s1", false);
@@ -253,7 +253,7 @@ fn a_lease_that_ends_stops_probes_and_reflector_and_the_report_says_so() {
 
 /// The estimate takes longer than the lease, whose end is no end of its time.
 #[test]
-fn a_lease_that_ends_stops_a_capacity_and_the_report_says_so() {
+fn expired_lease_stops_capacity_estimate() {
     let wish = Wish { owner: TRAINS_PERMITTED, ..Wish::default() };
     let Some(fleet) = Fleet::up(wish) else { return };
     fleet.give_addresses();

@@ -28,7 +28,7 @@ fn run(fleet: &Fleet, node: &str, address: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn what_cannot_be_or_may_not_be_is_refused_by_name_before_anything_is_sent() {
+fn fleet_refuses_absent_node_and_unpermitted_address() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let (code, said) = run(&fleet, "r9", "198.18.0.2");
     assert_eq!(code, Some(4), "{said}");

@@ -38,7 +38,7 @@ fn configuration_between([sender, receiver]: [&str; 2]) -> Value {
 }
 
 #[test]
-fn a_served_run_counts_what_all_its_nodes_count() {
+fn served_run_sums_counts_of_all_nodes() {
     if !skip::has_tool("curl") {
         return;
     }
@@ -67,7 +67,7 @@ fn led(fleet: &Fleet) -> Vec<String> {
 }
 
 #[test]
-fn a_configuration_has_its_nodes_until_another_one_is_set() {
+fn served_configuration_holds_nodes_until_replaced() {
     if !skip::has_tool("curl") {
         return;
     }
@@ -94,7 +94,7 @@ fn a_configuration_has_its_nodes_until_another_one_is_set() {
 
 /// It looks at their records in threads that its sandbox lets send no signal.
 #[test]
-fn serve_goes_on_beside_other_controllers_and_after_a_killed_one() {
+fn serve_survives_concurrent_and_killed_controllers() {
     if !skip::has_tool("curl") {
         return;
     }
@@ -113,7 +113,7 @@ fn serve_goes_on_beside_other_controllers_and_after_a_killed_one() {
 
 /// As a machine does that sleeps: somebody else needs its nodes meanwhile.
 #[test]
-fn serve_that_stood_still_until_it_lost_its_nodes_has_the_next_configuration_all_the_same() {
+fn stalled_server_accepts_configuration_after_node_loss() {
     if !skip::has_tool("curl") {
         return;
     }

@@ -21,7 +21,7 @@ fn sent(runs: &[Value]) -> Vec<u64> {
 }
 
 #[test]
-fn two_runs_on_disjoint_nodes_overlap_and_each_has_its_own_results() {
+fn runs_on_disjoint_nodes_overlap_with_separate_results() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.teach_the_bridge();
     let (of_one, of_two) = (store(&fleet, "one"), store(&fleet, "two"));
@@ -54,7 +54,7 @@ fn two_runs_on_disjoint_nodes_overlap_and_each_has_its_own_results() {
 }
 
 #[test]
-fn a_killed_controller_blocks_only_its_own_nodes_and_not_even_those_for_long() {
+fn killed_controller_blocks_only_its_nodes_briefly() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.teach_the_bridge();
     let of_two = store(&fleet, "two");
@@ -82,7 +82,7 @@ fn a_killed_controller_blocks_only_its_own_nodes_and_not_even_those_for_long() {
 
 /// Of three pairs one is needed by the next run. The others are left to whoever needs them, or collects.
 #[test]
-fn a_run_takes_over_the_nodes_it_needs_and_collecting_ends_the_rest() {
+fn run_takes_needed_nodes_and_collect_ends_rest() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     fleet.teach_the_bridge();
     fleet.leave_run(&[]);

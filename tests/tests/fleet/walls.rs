@@ -5,7 +5,7 @@ use packetrig_sys::sandbox::{ProcessCapabilities, threads_of};
 use packetrig_tests::walls::{Holding, RIG};
 
 #[test]
-fn a_node_keeps_what_runs_need_away_from_the_network() {
+fn node_confines_capabilities_from_network_threads() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let node = crate::lab::SENDERS[0];
     let held = Holding::of("agent", fleet.worker(node), &fleet.said(node));

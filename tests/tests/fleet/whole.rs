@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 const EACH: u64 = 3000;
 
 #[test]
-fn three_send_to_three_from_one_instant_and_everything_is_collected() {
+fn three_to_three_run_starts_together_and_completes() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let ended = fleet.begin(&["--packets", "3000", "--capture"]).finish();
     assert_eq!(ended.code, Some(0), "{}", ended.complaints);
@@ -52,7 +52,7 @@ fn three_send_to_three_from_one_instant_and_everything_is_collected() {
 
 /// All nodes have one clock here, so the true offset is nothing.
 #[test]
-fn clocks_that_are_compared_over_the_network_agree_within_their_bound() {
+fn compared_clocks_agree_within_their_bound() {
     let Some(fleet) = Fleet::up(Wish { arguments: &["--compare-clocks"], ..Wish::default() }) else { return };
     let ended = fleet.begin(&["--packets", "2000", "--max-skew", "1ns"]).finish();
     let report = ended.report();
@@ -78,7 +78,7 @@ fn clocks_that_are_compared_over_the_network_agree_within_their_bound() {
 
 /// More than fits into one message of the server as it is written.
 #[test]
-fn a_plan_of_more_than_a_megabyte_runs_like_any_other() {
+fn plan_over_one_megabyte_runs_normally() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let all = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--streams", "500"];
     let (code, document, complaints) = fleet.ask(&[&all[..], &["--packets", "2", "--print-plan"]].concat());

@@ -91,7 +91,7 @@ fn clickhouse_holds_what_was_sent() {
 
 /// It has the narrow flags of an earlier version, and the user may not change it.
 #[test]
-fn clickhouse_takes_rows_into_a_table_that_may_not_be_changed() {
+fn clickhouse_sink_writes_into_existing_narrow_table() {
     let Some(python) = skip::client("readers") else { return };
     let (mut first, port) = Judge::start(&python, "clickhouse.py", &[]);
     let made = Made::new(1000);

@@ -26,7 +26,7 @@ fn files_below(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_full_disk_holds_no_half_file_and_costs_nothing_once_there_is_room() {
+fn full_disk_leaves_no_partial_file_or_loss() {
     let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
     let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![1; BALLAST]).unwrap();
@@ -48,7 +48,7 @@ fn a_full_disk_holds_no_half_file_and_costs_nothing_once_there_is_room() {
 
 /// Row groups that were written before the disk was full are readable without any room for them.
 #[test]
-fn a_disk_that_fills_up_keeps_the_row_groups_that_it_has() {
+fn full_disk_keeps_written_row_groups() {
     let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
     let mut options = ParquetOptions::new(disk.path());
     options.group_rows = 2000;

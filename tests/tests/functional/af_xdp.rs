@@ -70,7 +70,7 @@ fn the_same_bytes_leave_as_through_rings() {
 }
 
 #[test]
-fn frames_too_long_for_live_ones_go_through_af_xdp() {
+fn long_frames_fall_back_to_af_xdp() {
     for_all(&[3304, 3305, 4100, 9000], |&size| {
         let Some(lab) = lab(Lab::cabled_pair) else { return };
         let report = run(&lab, Flow::new("f", 1).size(size).pps(5000).packets(2000), "xdp");
@@ -85,7 +85,7 @@ fn frames_too_long_for_live_ones_go_through_af_xdp() {
 }
 
 #[test]
-fn a_far_end_that_takes_no_live_frames_gets_them_through_af_xdp() {
+fn peer_refusing_live_frames_gets_af_xdp() {
     let Some(lab) = lab(|| Lab::with_bridge(2)) else { return };
     let report = run(&lab, Flow::new("f", 1).size(500).pps(5000).packets(2000), "xdp");
     report.assert_clean();
@@ -107,7 +107,7 @@ fn a_full_queue_loses_nothing() {
 }
 
 #[test]
-fn a_run_can_follow_at_once_also_on_one_that_was_stopped() {
+fn af_xdp_run_follows_stopped_run_immediately() {
     for_all(&[(); 3], |()| {
         let Some(lab) = lab(Lab::cabled_pair) else { return };
         let endless = Flow::new("f", 1).pps(50_000).with("duration", json!({"choice": "continuous"}));
@@ -124,7 +124,7 @@ fn a_run_can_follow_at_once_also_on_one_that_was_stopped() {
 }
 
 #[test]
-fn where_the_far_end_takes_live_frames_they_are_live() {
+fn live_frames_are_used_where_peer_accepts() {
     let Some(mut lab) = lab(|| Lab::with_bridge(2)) else { return };
     lab.take_live_frames().unwrap();
     let report = run(&lab, Flow::new("f", 1).size(500).pps(5000).packets(2000), "xdp");
@@ -134,7 +134,7 @@ fn where_the_far_end_takes_live_frames_they_are_live() {
 
 /// A bridge has no XDP of its own: programs run in the kernel's generic path, and no live frame leaves through it.
 #[test]
-fn an_interface_without_native_xdp_sends_and_receives_in_the_generic_path() {
+fn interface_without_native_xdp_uses_generic_path() {
     let Some(lab) = lab(Lab::cabled_pair) else { return };
     let port = &lab.ports()[1];
     let mut links = NamespaceLinks::open_in(port.netns()).unwrap();

@@ -100,7 +100,7 @@ fn a_calibration_decides_where_there_is_one() {
 }
 
 #[test]
-fn what_calibrate_finds_is_what_decides() {
+fn calibration_result_decides_back_end() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;

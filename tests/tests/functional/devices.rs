@@ -35,7 +35,7 @@ fn flow(name: &str, from: &str, to: &str, header: &str) -> Value {
 }
 
 #[test]
-fn interfaces_find_each_other_through_vlan_tags_and_send_both_ways() {
+fn emulated_interfaces_resolve_and_send_through_vlans() {
     for vlans in [0, 2] {
         let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
         let tags = |name: &str| {
@@ -119,7 +119,7 @@ fn kernel_pings(port: &LabPort, to: IpAddr, attempts: u32, wait: Duration) -> bo
 }
 
 #[test]
-fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
+fn kernel_and_emulated_interface_resolve_and_ping() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let [ours, theirs] = lab.ports() else { panic!("two ports") };
     kernel_side(theirs);

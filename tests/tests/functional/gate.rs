@@ -44,7 +44,7 @@ fn slow_down(lab: &Lab) {
 }
 
 #[test]
-fn the_gate_lets_a_good_device_pass_and_stops_a_slow_one() {
+fn gate_passes_good_device_and_fails_slow_one() {
     let Some(lab) = skip::quiet_lab(|| Lab::with_bridge(2)) else { return };
     let place = tempfile::tempdir().unwrap();
     let read = |name: &str| std::fs::read_to_string(place.path().join("results").join(name)).unwrap();
@@ -79,7 +79,7 @@ fn the_gate_lets_a_good_device_pass_and_stops_a_slow_one() {
 }
 
 #[test]
-fn the_gate_judges_the_throughput_that_a_test_method_finds() {
+fn gate_judges_throughput_from_test_method() {
     let Some(lab) = skip::quiet_lab(|| Lab::with_bridge(2)) else { return };
     let place = tempfile::tempdir().unwrap();
     let [tx, rx] = [lab.location(0), lab.location(1)];

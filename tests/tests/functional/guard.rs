@@ -16,7 +16,7 @@ fn give_address(lab: &Lab, port: usize, address: &str, prefix: u8) {
 }
 
 #[test]
-fn a_foreign_address_is_refused_until_that_interface_is_confirmed() {
+fn foreign_address_is_refused_until_confirmed() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     give_address(&lab, 0, "192.0.2.1", 24);
     let document = document(&lab).flow(Flow::new("f", 1));
@@ -45,7 +45,7 @@ fn benchmark_addresses_are_welcome() {
 }
 
 #[test]
-fn a_second_run_on_a_busy_port_is_refused_and_the_first_is_not_disturbed() {
+fn second_run_on_busy_port_is_refused() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let endless = serde_json::json!({"choice": "continuous"});
     let mut first =

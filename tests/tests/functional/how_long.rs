@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 #[test]
-fn every_kind_of_duration_sends_its_number_of_frames() {
+fn duration_kinds_send_their_frame_counts() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let between =
         |gap| json!({"choice": "burst", "burst": {"bursts": 5, "packets": 40, "inter_burst_gap": gap}});
@@ -73,7 +73,7 @@ fn was_behind(finished: &Finished) -> bool {
 }
 
 #[test]
-fn a_plan_without_end_is_ended_by_ctrl_c_and_reported() {
+fn endless_plan_is_reported_after_ctrl_c() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let finished = (0..10).map(|_| interrupted(&lab)).find(|finished| !was_behind(finished));
     let finished = finished.expect("a machine that is in time once in ten runs");
@@ -88,7 +88,7 @@ fn a_plan_without_end_is_ended_by_ctrl_c_and_reported() {
 }
 
 #[test]
-fn a_run_cut_short_is_reported_with_what_was_not_sent() {
+fn interrupted_run_is_reported_and_does_not_pass() {
     for signal in [Signal::INT, Signal::TERM] {
         let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
         let flow = Flow::new("long", 1).packets(1_000_000);

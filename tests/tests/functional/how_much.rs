@@ -74,7 +74,7 @@ fn sizes() -> Vec<(&'static str, Value, Option<u64>)> {
 }
 
 #[test]
-fn every_kind_of_size_adds_up_at_both_ends() {
+fn size_kinds_add_up_at_both_ends() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let flows = (1u16..)
         .zip(sizes())

@@ -31,7 +31,7 @@ fn numbers(finished: &Finished, paths: &[&str]) -> Vec<u64> {
 }
 
 #[test]
-fn every_byte_arrives_as_it_is_in_the_file_without_tags() {
+fn untagged_replay_delivers_file_bytes_unchanged() {
     let frames = mixture(1200, 100_000);
     let Some(finished) = replayed(&frames, &["--no-tag"]) else { return };
     // Nothing was measured, so nothing is proven.
@@ -41,7 +41,7 @@ fn every_byte_arrives_as_it_is_in_the_file_without_tags() {
 }
 
 #[test]
-fn without_a_receiver_a_warning_comes_first_and_the_verdict_is_inconclusive() {
+fn replay_without_receiver_warns_and_is_inconclusive() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&mixture(12, 100_000));
     let (file, tx) = (file.display().to_string(), lab.location(0));
@@ -53,7 +53,7 @@ fn without_a_receiver_a_warning_comes_first_and_the_verdict_is_inconclusive() {
 }
 
 #[test]
-fn with_tags_every_frame_that_has_room_is_verified() {
+fn tagged_replay_verifies_frames_with_room() {
     let frames = mixture(1200, 100_000);
     let Some(finished) = replayed(&frames, &[]) else { return };
     finished.report().assert_clean();
@@ -92,7 +92,7 @@ fn no_frame_leaves_before_its_scaled_time() {
 }
 
 #[test]
-fn the_top_speed_and_a_fixed_rate_need_no_times() {
+fn replay_at_top_or_fixed_speed_ignores_timestamps() {
     let frames = mixture(6000, 1_000_000_000);
     for flags in [["--speed", "max"], ["--rate", "20kpps"], ["--rate", "100Mbit/s"]] {
         let Some(finished) = replayed(&frames, &flags) else { return };
@@ -105,7 +105,7 @@ fn the_top_speed_and_a_fixed_rate_need_no_times() {
 }
 
 #[test]
-fn a_loop_sends_the_file_again_and_numbers_go_on() {
+fn looped_replay_repeats_file_and_continues_numbers() {
     let frames = mixture(100, 1_000_000);
     let Some(finished) = replayed(&frames, &["--loop", "7", "--speed", "10x", "--no-tag"]) else { return };
     let again: Vec<_> = std::iter::repeat_n(bytes_of(&frames), 7).flatten().collect();
@@ -116,7 +116,7 @@ fn a_loop_sends_the_file_again_and_numbers_go_on() {
 }
 
 #[test]
-fn an_endless_loop_ends_with_ctrl_c_and_is_judged() {
+fn endless_replay_loop_ends_with_ctrl_c() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&mixture(100, 100_000));
     let flags = ["--tx", &lab.location(0), "--rx", &lab.location(1), "--loop", "0"];
@@ -135,7 +135,7 @@ fn an_endless_loop_ends_with_ctrl_c_and_is_judged() {
 
 /// What the kernel says of a frame is more than a test of ours can: a tag beyond the MTU is taken, nothing else is.
 #[test]
-fn frames_of_full_size_are_sent_with_a_tag() {
+fn full_size_replay_accepts_pushed_vlan_tag() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     for port in lab.ports() {
         NamespaceLinks::open_in(port.netns()).unwrap().set_mtu(port.link.index, 1500).unwrap();
@@ -166,7 +166,7 @@ fn frames_of_full_size_are_sent_with_a_tag() {
 }
 
 #[test]
-fn a_cut_file_is_replayed_to_the_cut_and_the_report_says_so() {
+fn truncated_file_is_replayed_to_the_cut() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&mixture(100, 100_000));
     let whole = std::fs::read(&file).unwrap();
@@ -179,7 +179,7 @@ fn a_cut_file_is_replayed_to_the_cut_and_the_report_says_so() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_refused_with_the_reason() {
+fn replay_refuses_unusable_files_and_flags() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let (_directory, file) = stored(&[]);
     let (tx, rx) = (lab.location(0), lab.location(1));

@@ -115,7 +115,7 @@ fn doctor(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn after_sigkill_doctor_names_the_interfaces_and_the_next_run_restores_them() {
+fn next_run_restores_interfaces_of_killed_run() {
     let Some((lab, before)) = killed_run() else { return };
     for location in [lab.location(0), lab.location(1)] {
         let advice = format!("packetrig doctor --restore {location}");
@@ -136,7 +136,7 @@ fn after_sigkill_doctor_names_the_interfaces_and_the_next_run_restores_them() {
 }
 
 #[test]
-fn after_sigkill_doctor_restores_the_interfaces_that_it_is_told_to() {
+fn doctor_restores_only_named_interfaces() {
     let Some((lab, before)) = killed_run() else { return };
     let text = doctor(&["--restore", &lab.location(0)]);
     assert!(text.contains(&format!("{} is restored", lab.location(0))), "{text}");
@@ -147,7 +147,7 @@ fn after_sigkill_doctor_restores_the_interfaces_that_it_is_told_to() {
 }
 
 #[test]
-fn doctor_does_not_restore_what_a_living_run_has_changed() {
+fn doctor_leaves_interfaces_of_active_run() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     lab.ports().iter().for_each(unquiet);
     let before: Vec<State> = lab.ports().iter().map(state).collect();

@@ -71,7 +71,7 @@ fn ring_pages(maps: &str) -> Vec<BTreeMap<u32, u64>> {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn workers_and_rings_of_two_cards_are_on_the_nodes_of_their_cards() {
+fn workers_and_rings_follow_numa_node_of_card() {
     let cards = cards();
     let [near, far] =
         [0, 1].map(|node| cards.get(&node).unwrap_or_else(|| panic!("none on {node}: {cards:?}")));
@@ -91,7 +91,7 @@ fn workers_and_rings_of_two_cards_are_on_the_nodes_of_their_cards() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn a_worker_of_the_far_card_alone_is_on_the_far_node() {
+fn worker_of_far_card_runs_on_far_node() {
     let cards = cards();
     let placed = placed(&[cards[&1].as_str()]);
     assert_eq!(placed.processors, ["1"]);

@@ -174,7 +174,7 @@ fn several_streams_share_a_port() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn a_stream_with_a_time_limit_ends_by_itself() {
+fn timed_pktgen_stream_ends_by_itself() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let second = json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": 1}});
     let directory = tempfile::tempdir().unwrap();
@@ -205,7 +205,7 @@ fn an_endless_stream_ends_when_it_is_stopped() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
+fn abandoned_pktgen_run_stops_and_cleans_up() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let before = offloads(&lab);
     let directory = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn what_it_cannot_send_is_refused_by_name_and_leaves_no_trace() {
+fn pktgen_refuses_unsupported_flows_by_name() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let before = offloads(&lab);
     let directory = tempfile::tempdir().unwrap();

@@ -137,7 +137,7 @@ fn fq_releases_in_order_and_never_early() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn etf_releases_within_its_delta_and_reports_what_is_past() {
+fn etf_releases_within_delta_and_reports_late_packets() {
     let Some(lab) = cable(&format!("etf clockid CLOCK_TAI delta {}", DELTA.as_u64())) else { return };
     let mut ring = far(&lab);
     let (gone, due) = release(&near(&lab), ReleaseMechanism::Etf, 300).unwrap();

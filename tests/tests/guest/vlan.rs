@@ -26,7 +26,7 @@ fn location(port: &LabPort) -> String {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
+fn tagged_frames_reach_peer_and_its_vlan_device() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let far = &lab.ports()[1];
     with_device(far);
@@ -42,7 +42,7 @@ fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn a_vlan_device_is_a_port_like_any_other() {
+fn vlan_device_works_as_a_port() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     lab.ports().iter().for_each(with_device);
     let ends: Vec<String> = lab.ports().iter().map(location).collect();
@@ -54,7 +54,7 @@ fn a_vlan_device_is_a_port_like_any_other() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn what_leaves_a_vlan_device_is_tagged_on_the_cable() {
+fn frames_from_vlan_device_are_tagged_on_cable() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     with_device(&lab.ports()[0]);
     let ends = [location(&lab.ports()[0]), lab.location(1)];
@@ -70,7 +70,7 @@ fn what_leaves_a_vlan_device_is_tagged_on_the_cable() {
 
 #[test]
 #[ignore = "runs in the guest: make test-vm"]
-fn vlans_on_the_card_with_the_default_route_are_refused_through_every_layer() {
+fn vlan_over_default_route_card_is_refused() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let port = &lab.ports()[0];
     with_device(port);

@@ -83,7 +83,7 @@ fn flow() -> Flow {
 }
 
 #[test]
-fn what_a_run_finds_is_what_the_truth_log_says() {
+fn run_findings_match_impairment_truth_log() {
     let Some(bench) = bench() else { return };
     let passed = through(&bench, &["--impair", FULL, "--seed", "7"], vec![flow()]);
     let (dropped, copied, held) =
@@ -105,7 +105,7 @@ fn what_a_run_finds_is_what_the_truth_log_says() {
 }
 
 #[test]
-fn the_same_seed_does_the_same_to_the_same_frames_and_another_does_not() {
+fn impairments_repeat_only_with_the_same_seed() {
     let spec = "loss=gilbert:1%/25%,duplicate=burst:0.3%x4,corrupt=1%,reorder=every:300";
     let deeds = for_all(&["3", "3", "4"], |seed| {
         let passed = through(&bench()?, &["--impair", spec, "--seed", seed], vec![flow()]);
@@ -119,7 +119,7 @@ fn the_same_seed_does_the_same_to_the_same_frames_and_another_does_not() {
 }
 
 #[test]
-fn a_delay_is_in_the_latency_of_its_direction_only() {
+fn impairment_delay_affects_one_direction_only() {
     let Some(bench) = bench() else { return };
     const DELAY: u64 = 20_000_000;
     let back = Flow::new("back", 2).between(1, &[0]).pps(1000).packets(500);
@@ -135,7 +135,7 @@ fn a_delay_is_in_the_latency_of_its_direction_only() {
 
 /// How late a frame leaves is measured for that frame, however many others were read from the ring together with it.
 #[test]
-fn a_frame_that_waited_in_the_ring_was_late_by_that() {
+fn frame_lateness_includes_time_in_ring() {
     const WAITING: u64 = 400;
     const EVERY_NS: u64 = 1_000_000;
     const PATIENCE_NS: u64 = 30_000_000_000;
@@ -174,7 +174,7 @@ fn a_frame_that_waited_in_the_ring_was_late_by_that() {
 }
 
 #[test]
-fn a_rate_with_a_queue_drops_what_finds_no_room_and_says_which() {
+fn rate_limit_queue_drops_overflow_and_logs_it() {
     let Some(bench) = bench() else { return };
     // 40 Mbit/s into 10: three of four frames are too many.
     let flows = vec![flow().size(1000)];
@@ -214,7 +214,7 @@ fn a_document_impairs_each_direction_in_its_way() {
 }
 
 #[test]
-fn what_cannot_be_impaired_like_that_is_refused_with_the_reason() {
+fn impossible_impairments_are_refused_with_reason() {
     let refused =
         |flags: &[&str]| -> Finished { Running::start(&[&["tap", "a0", "b0"], flags].concat(), "").finish() };
     refused(&["--impair", "burn=1%"]).assert_refused(2, &["`burn`", "use one of delay"]);

@@ -146,7 +146,7 @@ fn snapped_frames_keep_their_length() {
 }
 
 #[test]
-fn a_ring_of_files_keeps_the_newest_and_each_is_whole() {
+fn capture_ring_keeps_newest_complete_files() {
     let Some(lab) = lab() else { return };
     let frames = vec![udp(0, 53, 1000); 500];
     let flags = ["-w", "r.pcapng", "--ring-size", "100kB", "--ring-files", "3"];
@@ -170,7 +170,7 @@ fn a_ring_of_files_keeps_the_newest_and_each_is_whole() {
 }
 
 #[test]
-fn a_count_ends_it_and_counting_alone_writes_nothing() {
+fn count_ends_capture_and_count_only_writes_nothing() {
     let Some(lab) = lab() else { return };
     let finished = capture(&lab, &["-w", "c.pcapng", "--count", "7"], &mixture());
     let read = tools::tshark(&finished.directory.path().join("c.pcapng"), &["frame.number"]);
@@ -184,7 +184,7 @@ fn a_count_ends_it_and_counting_alone_writes_nothing() {
 }
 
 #[test]
-fn capinfos_finds_who_captured_what_and_how_much_was_dropped() {
+fn capinfos_reads_capture_origin_and_statistics() {
     if !skip::has_tool("capinfos") {
         return;
     }
@@ -219,7 +219,7 @@ fn capturing_leaves_the_interface_as_it_is() {
 }
 
 #[test]
-fn a_nonsense_filter_and_a_directory_that_is_not_there_are_refused_at_once() {
+fn invalid_filter_and_missing_directory_are_refused() {
     let Some(lab) = lab() else { return };
     let location = lab.location(1);
     let refused = Running::start(&["capture", &location, "-w", "x", "udp and and"], "").finish();

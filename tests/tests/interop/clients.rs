@@ -33,7 +33,7 @@ fn snappi_drives_the_server_over_http() {
 }
 
 #[test]
-fn snappi_drives_the_server_over_https_with_a_certificate_made_at_start() {
+fn snappi_drives_server_over_self_signed_https() {
     drive(&Served::start(ServerOptions { http_tls: true, ..plain() }), "https");
 }
 
@@ -48,7 +48,7 @@ fn snappi_drives_the_server_over_grpc_in_slices() {
 }
 
 #[test]
-fn our_part_of_the_model_is_the_public_one() {
+fn otg_model_subset_matches_public_model() {
     let directory = tempfile::tempdir().unwrap();
     let descriptor = directory.path().join("otg.bin");
     std::fs::write(&descriptor, packetrig_server::DESCRIPTOR).unwrap();

@@ -56,7 +56,7 @@ fn untagged(receivers: &[usize]) -> Flow {
 }
 
 #[test]
-fn a_filter_of_the_plan_keeps_what_a_display_filter_shows_with_or_without_streams_at_the_port() {
+fn plan_capture_filter_matches_display_filter() {
     if !skip::has_tool("tshark") {
         return;
     }

@@ -30,7 +30,7 @@ fn one_value_and_a_list_of_values() {
 }
 
 #[test]
-fn steps_up_and_down_start_again_after_their_count_and_wrap_at_the_width() {
+fn increment_and_decrement_patterns_repeat_and_wrap() {
     let step = |start, step, count| json!({"start": start, "step": step, "count": count});
     let Some(up) = ports(json!({"choice": "increment", "increment": step(65_530, 3, 4)})) else { return };
     assert_eq!(up, [65_530, 65_533, 0, 3].repeat(15));
@@ -39,7 +39,7 @@ fn steps_up_and_down_start_again_after_their_count_and_wrap_at_the_width() {
 }
 
 #[test]
-fn random_values_lie_in_their_range_and_repeat_after_their_count() {
+fn random_pattern_stays_in_range_and_repeats() {
     let random = json!({"choice": "random", "random": {"min": 1000, "max": 1999, "seed": 5, "count": 20}});
     let Some(found) = ports(random) else { return };
     assert!(found.iter().all(|port| (1000..2000).contains(port)));
@@ -48,7 +48,7 @@ fn random_values_lie_in_their_range_and_repeat_after_their_count() {
 }
 
 #[test]
-fn what_a_plan_leaves_to_chance_comes_from_the_seed_of_the_run() {
+fn random_pattern_uses_the_run_seed() {
     let by_chance =
         || json!({"choice": "random", "random": {"min": 0, "max": 65_535, "seed": 0, "count": 60}});
     let Some(found) = ports_with(by_chance(), &["--seed", "7"]) else { return };

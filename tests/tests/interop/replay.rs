@@ -6,7 +6,7 @@ use packetrig_tests::recording::{mixture, stored};
 use packetrig_tests::{skip, tools};
 
 #[test]
-fn rewritten_frames_have_the_new_addresses_and_right_checksums() {
+fn rewritten_frames_have_new_addresses_and_checksums() {
     if !skip::has_tool("tshark") {
         return;
     }

@@ -10,7 +10,7 @@ fn number(value: &Value, pointer: &str) -> u64 {
 }
 
 #[test]
-fn a_script_follows_a_run_sees_where_frames_are_lost_and_finds_the_result() {
+fn live_api_client_follows_run_and_its_losses() {
     let Some(rig) = ServedLab::start(18_911) else { return };
     let mut events = rig.follow("?rate=10&sort=-frames_tx");
     assert_eq!(rig.get("/api/v1/state")["may"]["control"], true);
@@ -63,7 +63,7 @@ fn a_script_follows_a_run_sees_where_frames_are_lost_and_finds_the_result() {
 }
 
 #[test]
-fn a_catalogue_alone_is_shown_and_nothing_can_be_started() {
+fn catalogue_only_page_cannot_start_runs() {
     let arguments = ["page", "--listen", "127.0.0.1:18912", "--store", "{out}"];
     let mut server = Running::start(&arguments, "");
     server.await_printed("Page: http://127.0.0.1:18912/ui/");

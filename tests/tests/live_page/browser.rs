@@ -32,7 +32,7 @@ fn demand_clean(rig: &ServedLab, browser: &Browser) {
 }
 
 #[test]
-fn a_run_is_loaded_started_cut_and_stopped_from_the_page() {
+fn page_controls_run_from_load_to_stop() {
     let Some((rig, mut browser)) = open(18_913) else { return };
     browser.await_true("document.querySelector('#link').textContent.includes('Connected')");
     assert!(browser.text("main").contains("This server has no configuration"));
@@ -78,7 +78,7 @@ fn a_run_is_loaded_started_cut_and_stopped_from_the_page() {
 }
 
 #[test]
-fn a_reload_and_a_restart_of_the_server_during_a_run_leave_the_page_with_the_truth() {
+fn page_stays_correct_after_reload_and_restart() {
     let Some((mut rig, mut browser)) = open(18_914) else { return };
     rig.post("/config", &rig.configuration());
     rig.post("/api/v1/streams", &serde_json::json!({ "change": "start" }));
@@ -101,7 +101,7 @@ fn a_reload_and_a_restart_of_the_server_during_a_run_leave_the_page_with_the_tru
 }
 
 #[test]
-fn the_page_fits_phones_and_walls_and_every_control_has_a_name() {
+fn page_fits_all_widths_and_labels_controls() {
     let Some((rig, mut browser)) = open(18_915) else { return };
     rig.post("/config", &rig.configuration());
     rig.post("/api/v1/streams", &serde_json::json!({ "change": "start" }));
@@ -127,7 +127,7 @@ fn the_page_fits_phones_and_walls_and_every_control_has_a_name() {
 }
 
 #[test]
-fn axe_finds_nothing_on_the_run_and_on_the_results() {
+fn axe_finds_no_violations_on_run_and_results() {
     let Some(axe) = skip::client("axe") else { return };
     let axe = std::fs::read_to_string(axe).expect("a client that was installed");
     let Some((rig, mut browser)) = open(18_920) else { return };

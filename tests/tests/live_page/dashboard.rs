@@ -48,7 +48,7 @@ fn asked(dashboard: &Value) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_query_of_the_dashboard_names_a_metric_that_is_served() {
+fn dashboard_queries_name_served_metrics() {
     let Some(rig) = ServedLab::start(18_916) else { return };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the project");
     let text = std::fs::read_to_string(root.join(DASHBOARD)).expect("the dashboard is there");

@@ -56,7 +56,7 @@ fn meter(into: &Path) {
 }
 
 #[test]
-fn flows_on_the_page_are_those_of_the_command_line() {
+fn page_flows_match_the_command_line() {
     let stored = tempfile::tempdir().expect("there is room");
     meter(&stored.path().join("flows"));
     let place = stored.path().join("flows").display().to_string();
@@ -89,7 +89,7 @@ fn flows_on_the_page_are_those_of_the_command_line() {
 }
 
 #[test]
-fn a_directory_without_records_has_no_flows_and_one_that_is_not_there_is_refused() {
+fn empty_flow_directory_is_shown_and_missing_refused() {
     let empty = tempfile::tempdir().expect("there is room");
     let place = empty.path().display().to_string();
     let page = PageServer::start(18_932, &["--flows", &place]);
@@ -152,7 +152,7 @@ fn named<'a>(taps: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn a_tap_and_its_log_are_shown_while_they_work_and_when_they_have_ended() {
+fn page_follows_tap_and_log_until_they_end() {
     let stored = tempfile::tempdir().expect("there is room");
     let into = stored.path().join("log");
     let name = format!("shown-{}", std::process::id());
@@ -185,7 +185,7 @@ fn a_tap_and_its_log_are_shown_while_they_work_and_when_they_have_ended() {
 }
 
 #[test]
-fn the_pages_of_flows_logs_taps_and_calibration_are_drawn_and_axe_finds_nothing() {
+fn flow_log_tap_and_calibration_pages_pass_axe() {
     let Some(axe) = skip::client("axe") else { return };
     let axe = std::fs::read_to_string(axe).expect("a client that was installed");
     let stored = tempfile::tempdir().expect("there is room");

@@ -35,7 +35,7 @@ fn open(screen: &str) -> u64 {
 }
 
 #[test]
-fn a_run_is_started_changed_cut_and_stopped_by_keys() {
+fn terminal_keys_start_change_and_stop_run() {
     let Some(mut rig) = ServedLab::start(18_921) else { return };
     let Some(mut terminal) = WatchedTerminal::start(&["watch", &rig.origin()]) else { return };
     terminal.await_screen("no configuration", |screen| screen.contains("No configuration"));
@@ -75,7 +75,7 @@ fn a_run_is_started_changed_cut_and_stopped_by_keys() {
 }
 
 #[test]
-fn a_signal_ends_the_screen_and_restores_the_terminal() {
+fn signal_ends_watch_and_restores_terminal() {
     let Some(rig) = ServedLab::start(18_922) else { return };
     let Some(mut terminal) = WatchedTerminal::start(&["watch", &rig.origin()]) else { return };
     terminal.await_screen("a connection", |screen| screen.contains("connected"));
@@ -122,7 +122,7 @@ fn without_a_terminal_there_are_lines_and_json() {
 }
 
 #[test]
-fn a_token_for_viewers_and_a_self_made_certificate_are_said() {
+fn watch_names_missing_token_and_certificate_flags() {
     if skip::lab(|| packetrig_testkit::Lab::with_bridge(2)).is_none() {
         return;
     }

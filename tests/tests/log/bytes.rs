@@ -18,7 +18,7 @@ fn shown(directory: &Path) -> String {
 }
 
 #[test]
-fn a_changed_byte_is_found_and_its_file_is_named() {
+fn changed_log_byte_is_found_in_its_file() {
     let Some(lab) = lab() else { return };
     for flags in [&[][..], &["--zstd"]] {
         let directory = tempfile::tempdir().unwrap();

@@ -22,7 +22,7 @@ fn on_a_small_disk(flags: &[&str]) -> Option<(i32, serde_json::Value, (i32, serd
 }
 
 #[test]
-fn the_oldest_files_make_room_and_nothing_new_is_lost() {
+fn log_on_full_disk_removes_oldest_files() {
     let Some((code, result, (checked_code, checked))) = on_a_small_disk(&[]) else { return };
     assert_eq!((code, number(&result, "/written")), (0, FRAMES), "{result}");
     assert_eq!(number(&result, "/dropped/disk"), 0);
@@ -34,7 +34,7 @@ fn the_oldest_files_make_room_and_nothing_new_is_lost() {
 }
 
 #[test]
-fn a_log_that_stops_writing_counts_and_keeps_the_oldest() {
+fn log_with_stop_policy_keeps_oldest_files() {
     let Some((code, result, (checked_code, checked))) = on_a_small_disk(&["--when-full", "stop"]) else {
         return;
     };
@@ -51,7 +51,7 @@ fn a_log_that_stops_writing_counts_and_keeps_the_oldest() {
 }
 
 #[test]
-fn a_log_that_refuses_ends_and_does_not_begin_without_room() {
+fn log_with_refuse_policy_ends_when_full() {
     let Some((code, result, (checked_code, checked))) = on_a_small_disk(&["--when-full", "refuse"]) else {
         return;
     };
@@ -85,7 +85,7 @@ fn retention_keeps_the_newest_within_its_size() {
 }
 
 #[test]
-fn a_directory_has_one_log_and_a_size_that_holds_no_two_files_is_refused() {
+fn second_log_and_too_small_keep_are_refused() {
     let Some(lab) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
     let running = start(&lab, directory.path(), &[]);

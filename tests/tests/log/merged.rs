@@ -62,7 +62,7 @@ fn end(mut log: Running, signal: Signal) {
 }
 
 #[test]
-fn what_either_of_two_logs_has_is_in_the_series_once() {
+fn merged_logs_contain_each_frame_once() {
     let Some(lab) = lab().filter(|_| skip::has_tool("tshark")) else { return };
     let directory = tempfile::tempdir().unwrap();
     let (left, right) = (directory.path().join("left"), directory.path().join("right"));
@@ -94,7 +94,7 @@ fn what_either_of_two_logs_has_is_in_the_series_once() {
 
 /// Files by another program, one of which has another clock, lacks packets and keeps less of each.
 #[test]
-fn any_two_captures_of_a_link_are_merged_and_their_clocks_compared() {
+fn merge_aligns_clocks_of_foreign_captures() {
     let tools = ["tshark", "editcap"].into_iter().all(skip::has_tool);
     let Some(lab) = lab().filter(|_| tools) else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn any_two_captures_of_a_link_are_merged_and_their_clocks_compared() {
 }
 
 #[test]
-fn what_cannot_be_merged_is_refused_and_leaves_no_file() {
+fn merge_refuses_unusable_captures_without_output() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
     let capture = |name: &str, first: u8| {
@@ -199,7 +199,7 @@ fn write_pcap(path: &Path, packets: impl IntoIterator<Item = (u64, u64)>) {
 
 /// Captures before and after a device with 1 ms of jitter: one clock, which was not set and does not drift.
 #[test]
-fn jitter_of_a_path_is_no_step_and_no_drift_of_a_clock() {
+fn path_jitter_is_no_clock_step_or_drift() {
     const BEGIN: u64 = 1_790_000_000_000_000_000;
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);

@@ -23,7 +23,7 @@ fn names(directory: &Path) -> Vec<String> {
 }
 
 #[test]
-fn files_and_frames_are_numbered_on_and_other_programs_read_them() {
+fn log_restart_continues_file_and_frame_numbers() {
     let Some(lab) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
     for run in 0..2u64 {
@@ -83,7 +83,7 @@ fn await_files(directory: &Path, count: usize) {
 }
 
 #[test]
-fn a_log_killed_is_mended_and_what_was_not_written_is_known_by_its_numbers() {
+fn killed_log_is_repaired_with_known_gaps() {
     let Some(lab) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut running = start(&lab, directory.path(), &["--rotate-size", "1MB"]);
@@ -109,7 +109,7 @@ fn a_log_killed_is_mended_and_what_was_not_written_is_known_by_its_numbers() {
 }
 
 #[test]
-fn what_the_tap_mirrored_and_the_log_lacks_is_known_to_the_frame() {
+fn frames_mirrored_but_not_logged_are_counted() {
     let Some(lab) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut running = start(&lab, directory.path(), &[]);
@@ -132,7 +132,7 @@ fn what_the_tap_mirrored_and_the_log_lacks_is_known_to_the_frame() {
 }
 
 #[test]
-fn a_status_that_is_older_than_the_log_is_called_that_and_no_loss() {
+fn stale_tap_status_is_doubt_not_loss() {
     let Some(lab) = lab() else { return };
     let directory = tempfile::tempdir().unwrap();
     let mut running = start(&lab, directory.path(), &[]);
@@ -157,7 +157,7 @@ fn a_status_that_is_older_than_the_log_is_called_that_and_no_loss() {
 }
 
 #[test]
-fn a_log_by_xdp_has_every_frame_or_says_that_its_ring_was_full() {
+fn xdp_log_has_every_frame_or_reports_drops() {
     if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }

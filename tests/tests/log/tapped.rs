@@ -90,17 +90,17 @@ fn assert_all_there(way: &str) {
 }
 
 #[test]
-fn every_copy_of_a_tap_in_a_process_is_in_the_log() {
+fn log_contains_every_copy_of_process_tap() {
     assert_all_there("packet");
 }
 
 #[test]
-fn every_copy_of_a_tap_in_the_kernel_is_in_the_log() {
+fn log_contains_every_copy_of_kernel_tap() {
     assert_all_there("xdp");
 }
 
 #[test]
-fn copies_from_before_the_log_began_are_known_to_be_missing() {
+fn copies_before_log_start_count_as_missing() {
     let directory = tempfile::tempdir().unwrap();
     let Some((code, checked)) = tapped("packet", directory.path(), &["--trailer"], true) else { return };
     let lost = FRAMES.cast_signed();

@@ -18,7 +18,7 @@ fn meter(file: &Path, flags: &[&str]) -> Finished {
 const KNOWN: [(&str, u64); 2] = [("17", 300), ("6", 200)];
 
 #[test]
-fn known_frames_are_known_flows_for_any_number_of_workers() {
+fn file_flows_match_known_frames_for_any_workers() {
     if !skip::has_tool("tshark") {
         return;
     }
@@ -46,7 +46,7 @@ fn known_frames_are_known_flows_for_any_number_of_workers() {
 }
 
 #[test]
-fn compressed_and_cut_files_are_metered_as_far_as_they_go() {
+fn compressed_and_truncated_files_are_metered() {
     let (directory, file) = recording::stored(&recording::mixture(600, 2_000));
     let bytes = std::fs::read(&file).unwrap();
     let cut = directory.path().join("cut.pcap");
@@ -71,7 +71,7 @@ fn sampling_passes_packets_over_and_says_so() {
 }
 
 #[test]
-fn a_file_at_its_own_pace_has_the_same_flows() {
+fn paced_file_has_the_same_flows() {
     // A tenth of a second of it, twice as fast.
     let (_directory, file) = recording::stored(&recording::mixture(600, 160_000));
     let result = ledger(&meter(&file, &["--pace", "2x", "--workers", "2"]));
@@ -89,7 +89,7 @@ fn records_are_kept_as_parquet_too() {
 }
 
 #[test]
-fn a_damaged_file_is_metered_up_to_the_damage_and_is_an_error() {
+fn damaged_capture_file_ends_with_error() {
     let (directory, file) = recording::stored(&recording::mixture(600, 2_000));
     let mut bytes = std::fs::read(&file).unwrap();
     // After the header of the file, the captured length is the third number of a record.
@@ -106,7 +106,7 @@ fn a_damaged_file_is_metered_up_to_the_damage_and_is_an_error() {
 }
 
 #[test]
-fn what_cannot_be_metered_is_refused_with_a_reason() {
+fn meter_refuses_invalid_inputs_with_reason() {
     let refused = |arguments: &[&str], code, words: &[&str]| {
         let arguments = [&["meter"], arguments].concat();
         Running::start(&arguments, "").finish().assert_refused(code, words);
@@ -123,7 +123,7 @@ fn what_cannot_be_metered_is_refused_with_a_reason() {
 }
 
 #[test]
-fn an_interrupted_reading_says_so_and_a_limited_one_is_done() {
+fn interrupted_or_limited_file_meter_reports_stop() {
     // Two seconds of it, a thousand times as slow.
     let (_directory, file) = recording::stored(&recording::mixture(1_000, 2_000_000));
     let file = file.display().to_string();
@@ -144,7 +144,7 @@ fn an_interrupted_reading_says_so_and_a_limited_one_is_done() {
 }
 
 #[test]
-fn what_several_outputs_refuse_is_no_more_than_all_and_a_directory_has_a_size() {
+fn meter_summary_has_valid_shares_and_sizes() {
     let (_directory, file) = recording::stored(&recording::mixture(600, 2_000));
     let file = file.display().to_string();
     let full = ["--export", "file:/dev/full", "--export", "file:/dev/full"];
@@ -159,7 +159,7 @@ fn what_several_outputs_refuse_is_no_more_than_all_and_a_directory_has_a_size() 
 }
 
 #[test]
-fn a_link_type_that_is_not_read_is_named() {
+fn unsupported_link_type_is_named() {
     let (_directory, file) = recording::stored(&recording::mixture(6, 2_000));
     let mut bytes = std::fs::read(&file).unwrap();
     bytes[20..24].copy_from_slice(&195_u32.to_be_bytes());

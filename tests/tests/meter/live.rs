@@ -43,17 +43,17 @@ fn assert_exact(flags: &[&str]) {
 }
 
 #[test]
-fn packet_rings_lose_no_packet_of_what_was_sent() {
+fn packet_rings_meter_every_sent_packet() {
     assert_exact(&["--source", "packet"]);
 }
 
 #[test]
-fn rings_that_share_the_traffic_have_all_of_it_and_each_flow_once() {
+fn shared_rings_meter_each_flow_once() {
     assert_exact(&["--source", "packet", "--workers", "3"]);
 }
 
 #[test]
-fn trimmed_frames_lose_no_packet_of_what_was_sent() {
+fn trimmed_xdp_frames_meter_every_sent_packet() {
     assert_exact(&["--source", "xdp", "--snap", "64"]);
 }
 
@@ -63,7 +63,7 @@ fn headers_lose_no_packet_of_what_was_sent() {
 }
 
 #[test]
-fn a_flow_ends_by_time_when_nothing_arrives_any_more() {
+fn idle_flow_ends_without_further_traffic() {
     let Some(lab) = lab("packet") else { return };
     let location = lab.location(1);
     let flags = ["--idle", "200ms", "--metrics", "127.0.0.1:0", "--json", "--direction", "in"];
@@ -97,7 +97,7 @@ fn scrape(address: &str) -> String {
 }
 
 #[test]
-fn of_an_interface_that_is_down_the_meter_says_so() {
+fn meter_reports_interface_that_is_down() {
     let Some(lab) = lab("packet") else { return };
     // Nobody has brought it up in a namespace that is new.
     let place = format!("{}/lo", lab.ports()[1].namespace());

@@ -53,17 +53,17 @@ fn send_from_one_processor(port: &LabPort, frames: usize) {
 }
 
 #[test]
-fn what_a_full_packet_ring_drops_is_counted() {
+fn packet_ring_drops_are_counted() {
     overload(&["--source", "packet", "--ring", RING], FRAMES);
 }
 
 #[test]
-fn what_full_shared_rings_drop_is_counted() {
+fn shared_ring_drops_are_counted() {
     overload(&["--source", "packet", "--ring", RING, "--workers", "2"], FRAMES);
 }
 
 #[test]
-fn what_full_rings_of_the_driver_drop_is_counted() {
+fn driver_ring_drops_are_counted() {
     overload(&["--source", "xdp"], 6 * FRAMES);
     overload(&["--source", "headers"], 6 * FRAMES);
 }
@@ -79,7 +79,7 @@ fn target_at(closed: &ReservedPort) -> String {
 }
 
 #[test]
-fn a_collector_that_is_gone_costs_counted_records_and_nothing_else() {
+fn unreachable_collector_costs_only_counted_records() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let closed = closed_port();
@@ -98,7 +98,7 @@ fn a_collector_that_is_gone_costs_counted_records_and_nothing_else() {
 }
 
 #[test]
-fn a_table_that_is_full_ends_flows_early_and_loses_none() {
+fn full_flow_table_evicts_early_without_loss() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let flags = ["--flows", "16", "--direction", "in", "--json"];
@@ -129,7 +129,7 @@ fn fate(result: &Value, output: usize) -> [u64; 3] {
 }
 
 #[test]
-fn flows_that_are_left_at_the_end_are_exported_whole() {
+fn remaining_flows_are_exported_at_shutdown() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let flows: u64 = 100_000;
@@ -165,7 +165,7 @@ fn read_slowly(listener: &TcpListener) -> usize {
 
 /// It takes several times as long as an output may take nothing.
 #[test]
-fn a_collector_that_is_slow_gets_all_that_is_left_after_a_signal() {
+fn slow_collector_gets_remaining_flows_after_signal() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -184,7 +184,7 @@ fn a_collector_that_is_slow_gets_all_that_is_left_after_a_signal() {
 }
 
 #[test]
-fn an_output_that_takes_nothing_costs_the_others_nothing_at_the_end() {
+fn dead_output_costs_other_outputs_nothing() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = lab.location(1);
     let closed = closed_port();

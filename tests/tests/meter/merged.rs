@@ -105,7 +105,7 @@ fn assert_balanced(result: &Value, what: &str) {
 }
 
 #[test]
-fn packets_count_as_on_the_wire_whoever_cuts_and_merges_them() {
+fn meter_counts_wire_packets_despite_offloads() {
     let Some(lab) = hosts() else { return };
     for (cuts, merges) in [("on", "on"), ("on", "off"), ("off", "on"), ("off", "off")] {
         let what = format!("sender's offloads {cuts}, merging {merges}");
@@ -131,7 +131,7 @@ fn packets_count_as_on_the_wire_whoever_cuts_and_merges_them() {
 }
 
 #[test]
-fn programs_in_the_driver_see_packets_as_on_the_wire() {
+fn xdp_meter_sees_packets_as_on_wire() {
     if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
         return;
     }
@@ -148,7 +148,7 @@ fn programs_in_the_driver_see_packets_as_on_the_wire() {
 }
 
 #[test]
-fn a_tap_has_merged_packets_of_its_guest_and_marks_what_cannot_be_taken_apart() {
+fn tap_device_meter_splits_or_marks_merged_packets() {
     let Some(lab) = hosts() else { return };
     let mut tap = python(&lab, 0, &["tap", "tap0"]);
     tap.await_printed("ready");
@@ -174,7 +174,7 @@ fn a_tap_has_merged_packets_of_its_guest_and_marks_what_cannot_be_taken_apart() 
 }
 
 #[test]
-fn a_capture_says_what_is_merged_and_its_readers_heed_it() {
+fn capture_marks_merged_packets_for_its_readers() {
     let Some(lab) = hosts() else { return };
     switch(&lab, "on", "on");
     let location = lab.location(1);

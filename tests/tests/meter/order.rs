@@ -69,7 +69,7 @@ fn shuffled(mut frames: Vec<Recorded>) -> Vec<Recorded> {
 }
 
 #[test]
-fn a_shuffled_capture_has_the_flows_of_the_sorted_one() {
+fn shuffled_capture_has_flows_of_sorted_one() {
     let frames = capture(2000);
     let (_, wanted) = metered(&frames, &["--idle", "5s"]);
     assert!(wanted.len() > 20, "some flows end by silence: {}", wanted.len());
@@ -99,7 +99,7 @@ fn one_time_in_the_future_stops_no_timers() {
 }
 
 #[test]
-fn flows_of_a_short_capture_end_as_they_did() {
+fn short_capture_flows_keep_their_end_reasons() {
     let fin = |at: u64, flags: u8| {
         let mut bytes = packetrig_tests::recording::tcp(1, 1, 10);
         bytes[47] = flags;

@@ -45,7 +45,7 @@ fn lost(finished: &Finished, cause: &str, records: u64) -> Value {
 
 /// Longer than a collector that is gone is waited for.
 #[test]
-fn a_disk_that_stands_still_costs_a_meter_of_files_time_and_no_record() {
+fn frozen_disk_delays_file_meter_without_loss() {
     let Some(mut disk) = StillDisk::mount() else { return };
     // More than its queue holds.
     let (_directory, file) = file_of(200_000);
@@ -61,7 +61,7 @@ fn a_disk_that_stands_still_costs_a_meter_of_files_time_and_no_record() {
 }
 
 #[test]
-fn a_file_for_nobody_is_a_failure_with_its_reason() {
+fn unreachable_target_fails_file_meter_with_reason() {
     let (_directory, file) = file_of(300);
     let closed =
         ReservedPort::reserve_any_tcp(&NetNs::current().unwrap(), Ipv4Addr::LOCALHOST.into()).unwrap();
@@ -96,7 +96,7 @@ fn certify(directory: &Path, name: &str) -> [String; 2] {
 }
 
 #[test]
-fn a_named_certificate_is_accepted_and_one_that_is_not_is_named_on_both_sides() {
+fn tls_export_accepts_only_the_trusted_certificate() {
     let directory = tempfile::tempdir().unwrap();
     let [certificate, key] = certify(directory.path(), "collector-7");
     let [other, _] = certify(directory.path(), "somebody");

@@ -22,7 +22,7 @@ fn hosts() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn shares_of_a_file_have_each_flow_once_with_any_number_of_workers() {
+fn file_shares_meter_each_flow_once() {
     let recorded = |(n, bytes): (usize, Vec<u8>)| recording::Recorded {
         at: 1_700_000_000_000_000_000 + n as u64,
         bytes,
@@ -71,7 +71,7 @@ fn of_mixed_links(frames: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_not_read_is_of_the_first_share_too() {
+fn unread_packets_belong_to_first_share() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("mixed.pcapng");
     std::fs::write(&file, of_mixed_links(&hosts())).unwrap();
@@ -137,7 +137,7 @@ impl Cluster {
 }
 
 #[test]
-fn a_collector_of_several_meters_has_every_packet_once() {
+fn cluster_collector_has_every_packet_once() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let cluster = Cluster::start(&lab);
     send(&lab.ports()[0], &hosts(), 6000);
@@ -150,7 +150,7 @@ fn a_collector_of_several_meters_has_every_packet_once() {
 }
 
 #[test]
-fn a_meter_that_is_killed_takes_its_own_share_and_no_more() {
+fn killed_meter_loses_only_its_share() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let mut cluster = Cluster::start(&lab);
     send(&lab.ports()[0], &hosts(), 6000);

@@ -102,7 +102,7 @@ fn await_state(port: u16, id: &str, states: &[&str]) -> Value {
 }
 
 #[test]
-fn a_client_starts_a_search_follows_it_and_reads_its_result() {
+fn api_client_runs_search_and_reads_result() {
     let port = PORTS[0];
     if !skip::has_tool("curl") {
         return;
@@ -132,7 +132,7 @@ fn a_client_starts_a_search_follows_it_and_reads_its_result() {
 }
 
 #[test]
-fn the_losses_of_all_trials_are_those_of_the_device() {
+fn trial_losses_match_the_device_truth() {
     let port = PORTS[1];
     if !skip::has_tool("curl") {
         return;
@@ -161,7 +161,7 @@ fn the_losses_of_all_trials_are_those_of_the_device() {
 }
 
 #[test]
-fn a_client_stops_a_search_and_sees_what_it_found_until_then() {
+fn stopped_search_reports_findings_so_far() {
     let port = PORTS[2];
     if !skip::has_tool("curl") {
         return;
@@ -194,7 +194,7 @@ fn a_client_stops_a_search_and_sees_what_it_found_until_then() {
 }
 
 #[test]
-fn a_request_with_an_unknown_member_is_refused_by_name() {
+fn unknown_request_member_is_refused_by_name() {
     let port = PORTS[3];
     if !skip::has_tool("curl") {
         return;

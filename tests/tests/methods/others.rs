@@ -40,7 +40,7 @@ fn sent_at_most(finished: &Finished) -> u64 {
 }
 
 #[test]
-fn both_directions_of_a_plan_carry_its_rates_and_no_more() {
+fn both_directions_carry_only_planned_rates() {
     let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let plan = plan_of_both_directions(&lab);
     let bisect = ["test", "bisect", "{plan}", "--time", "300ms", "--resolution", "20%"];
@@ -144,7 +144,7 @@ fn converge(lab: &Lab, event: impl Fn(&str, &str) -> String, more: &[&str]) -> R
 }
 
 #[test]
-fn a_device_that_takes_the_carrier_away_is_measured() {
+fn carrier_loss_of_device_is_measured() {
     let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let flap = |space: &str, interface: &str| {
         let link = format!("ip -n {space} link set {interface}");
@@ -162,7 +162,7 @@ fn a_device_that_takes_the_carrier_away_is_measured() {
 }
 
 #[test]
-fn a_rig_that_stood_still_inside_an_outage_does_not_make_it_shorter() {
+fn rig_stall_does_not_shorten_measured_outage() {
     let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let block = |space: &str, interface: &str| {
         let state = |state: u8| format!("bridge -n {space} link set dev {interface} state {state}");
@@ -180,7 +180,7 @@ fn a_rig_that_stood_still_inside_an_outage_does_not_make_it_shorter() {
 }
 
 #[test]
-fn a_change_that_makes_the_device_slower_is_found() {
+fn compare_method_finds_slower_device_setting() {
     let Some(lab) = skip::lab(|| Lab::with_bridge(2)) else { return };
     let device = lab.device_location(1);
     let (space, interface) = device.split_once('/').unwrap();
@@ -210,7 +210,7 @@ fn a_change_that_makes_the_device_slower_is_found() {
 }
 
 #[test]
-fn every_run_beyond_the_limit_loses_frames_and_none_below() {
+fn loss_share_counts_only_runs_beyond_limit() {
     let Some(lab) = limited_alone(10_000, 128) else { return };
     let finished = test(
         &lab,

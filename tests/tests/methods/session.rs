@@ -7,7 +7,7 @@ use rustix::process::Signal;
 const BISECT: [&str; 8] = ["--size", "128", "--max-rate", "20kpps", "--time", "300ms", "--resolution", "2%"];
 
 #[test]
-fn a_test_that_was_killed_is_resumed_to_the_same_result() {
+fn killed_test_resumes_to_the_same_result() {
     let Some(lab) = limited_alone(10_000, 128) else { return };
     let store = tempfile::tempdir().unwrap();
     let store = store.path().display().to_string();
@@ -34,7 +34,7 @@ fn a_test_that_was_killed_is_resumed_to_the_same_result() {
 }
 
 #[test]
-fn ctrl_c_leaves_a_test_that_can_be_resumed() {
+fn interrupted_test_can_be_resumed() {
     let Some(lab) = limited(10_000, 128) else { return };
     let mut running = start(&lab, "bisect", &BISECT);
     running.await_remark("trial 2:");
@@ -59,7 +59,7 @@ fn every_form_of_a_result_is_written() {
 }
 
 #[test]
-fn a_dry_run_says_how_long_a_test_takes_and_sends_nothing() {
+fn dry_run_estimates_time_without_sending() {
     let planned = Running::start(
         &[
             "test",

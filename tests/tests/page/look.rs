@@ -35,7 +35,7 @@ fn nothing_sticks_out_at_any_width() {
 }
 
 #[test]
-fn a_page_prints_on_a_few_sheets_with_the_verdict_on_the_first() {
+fn printed_page_is_compact_with_verdict_first() {
     let Some(mut browser) = Browser::start() else { return };
     let page = sample::page(6, 60);
     browser.prefer("dark");
@@ -52,7 +52,7 @@ fn a_page_prints_on_a_few_sheets_with_the_verdict_on_the_first() {
 }
 
 #[test]
-fn ten_minutes_of_64_streams_are_less_than_a_megabyte() {
+fn ten_minute_page_stays_below_one_megabyte() {
     let page = sample::page(64, 600);
     assert!(page.bytes < MOST_BYTES, "{} bytes", page.bytes);
 }

@@ -26,7 +26,7 @@ fn store_runs(place: &Path) -> RunReport {
 }
 
 #[test]
-fn probes_of_the_same_plan_are_shown_for_all_pairs_and_over_time() {
+fn probe_page_shows_pairs_and_history() {
     let store = tempfile::tempdir().unwrap();
     let newest = store_runs(store.path());
     let place = store.path().display().to_string();

@@ -17,7 +17,7 @@ fn run(lab: &Lab, store: &Path, more: &[&str]) -> Finished {
 }
 
 #[test]
-fn a_run_has_a_page_unless_it_is_left_out_and_report_makes_it_again() {
+fn run_page_is_optional_and_can_be_recreated() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let store = tempfile::tempdir().unwrap();
     let with = run(&lab, store.path(), &[]);
@@ -48,7 +48,7 @@ fn a_run_has_a_page_unless_it_is_left_out_and_report_makes_it_again() {
 }
 
 #[test]
-fn open_gives_the_page_to_the_desktop_and_is_refused_without_one() {
+fn report_open_needs_a_desktop_opener() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let store = tempfile::tempdir().unwrap();
     run(&lab, store.path(), &[]);

@@ -46,7 +46,7 @@ fn search(browser: &mut Browser, words: &str) {
 }
 
 #[test]
-fn a_page_opens_from_disk_and_asks_for_nothing() {
+fn page_opens_from_disk_without_requests() {
     let Some(mut browser) = Browser::start() else { return };
     let page = sample::page(3, 20);
     browser.open(&page.file, 1280);
@@ -60,7 +60,7 @@ fn a_page_opens_from_disk_and_asks_for_nothing() {
 }
 
 #[test]
-fn the_numbers_on_the_page_are_those_of_the_report() {
+fn page_numbers_match_the_report() {
     let Some(mut browser) = Browser::start() else { return };
     let SamplePage { report, file, .. } = &sample::page(12, 20);
     browser.open(file, 1280);
@@ -110,7 +110,7 @@ fn expected_values(stream: &StreamReport) -> Value {
 }
 
 #[test]
-fn the_grid_of_probes_has_each_pair_at_its_place() {
+fn probe_grid_shows_pairs_in_their_cells() {
     let Some(mut browser) = Browser::start() else { return };
     let page = sample::page_of_probes(4);
     browser.open(&page.file, 1280);
@@ -157,7 +157,7 @@ fn a_reader_sorts_and_searches_streams() {
 }
 
 #[test]
-fn pointer_and_keys_show_the_values_of_a_chart() {
+fn chart_values_show_for_pointer_and_keys() {
     let Some(mut browser) = Browser::start() else { return };
     let page = sample::page(1, 20);
     browser.open(&page.file, 1280);

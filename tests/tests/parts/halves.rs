@@ -156,7 +156,7 @@ fn prepare_and_drop(planes: &mut EnginePlane, wanted: &RunPreparation) {
 }
 
 #[test]
-fn a_node_keeps_its_ports_for_the_next_run_as_long_as_that_asked_for() {
+fn node_keeps_ports_for_requested_time() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let captures = tempfile::tempdir().unwrap();
     let (document, run) = (document(&lab).into(), "halves".to_owned());
@@ -184,7 +184,7 @@ fn a_node_keeps_its_ports_for_the_next_run_as_long_as_that_asked_for() {
 }
 
 #[test]
-fn one_interface_is_not_two_ports_of_a_node() {
+fn interface_used_for_two_ports_is_refused() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let mut places = places(&lab);
     places[1] = places[0].clone();

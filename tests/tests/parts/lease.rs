@@ -132,7 +132,7 @@ fn nothing_is_sent_after_the_lease() {
 }
 
 #[test]
-fn a_process_that_slept_through_the_end_of_its_lease_sends_one_batch_at_most() {
+fn expired_lease_limits_stalled_sender_to_batch() {
     for_all(&BACK_ENDS, |back_end| {
         // As much as to say whether it can be run here; the child makes its own.
         if lab(*back_end).is_none() {
@@ -174,7 +174,7 @@ fn child() {
 }
 
 #[test]
-fn what_cannot_be_stopped_without_a_message_is_refused() {
+fn lease_refuses_back_ends_it_cannot_stop() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let plan = || Plan::from_text(&document(&[lab.location(0), lab.location(1)])).unwrap();
     for back_end in [BackEnd::Pktgen, BackEnd::Process] {
@@ -188,7 +188,7 @@ fn what_cannot_be_stopped_without_a_message_is_refused() {
 }
 
 #[test]
-fn a_message_that_asks_for_an_engine_starts_none() {
+fn process_back_end_without_engine_is_refused() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let plan = Plan::from_text(&document(&[lab.location(0), lab.location(1)])).unwrap();
     let error = TestRig::prepare(plan, &options(BackEnd::Process, SendGate::without_lease())).unwrap_err();
@@ -212,7 +212,7 @@ fn devices(lab: &Lab) -> Plan {
 }
 
 #[test]
-fn emulated_interfaces_fall_silent_with_the_lease_and_speak_with_the_next() {
+fn emulated_interfaces_send_only_under_lease() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let gate = SendGate::under_lease();
     let mut rig = TestRig::prepare(devices(&lab), &options(BackEnd::Packet, gate.clone())).unwrap();

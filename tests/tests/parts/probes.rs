@@ -118,7 +118,7 @@ fn two_planes_probe_each_other_over_a_cable() {
 }
 
 #[test]
-fn a_plane_whose_lease_has_ended_neither_probes_nor_answers() {
+fn expired_lease_stops_probes_and_answers() {
     let Some(lab) = cable() else { return };
     let preparation = preparation(&lab, "method: oneway, count: 260, interval: 5ms, wait: 100ms");
     let leased = SendGate::under_lease();

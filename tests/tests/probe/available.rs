@@ -171,7 +171,7 @@ fn every_method_finds_what_others_leave() {
 }
 
 #[test]
-fn a_bucket_hides_it_from_chirps_and_from_nobody_else() {
+fn token_bucket_hides_available_bandwidth_only_from_chirps() {
     let Some(bench) = routed() else { return };
     USUAL.shape(&bench, 9_000);
     let _reflector = reflector(&bench);
@@ -189,7 +189,7 @@ fn a_bucket_hides_it_from_chirps_and_from_nobody_else() {
 
 /// Trains of long frames do not show a bucket of one of them, but it holds five short probes of a stream.
 #[test]
-fn a_bucket_of_one_frame_makes_no_link_faster() {
+fn one_frame_bucket_does_not_inflate_rate() {
     let Some(bench) = routed() else { return };
     shape(&bench, "tbf rate 5mbit burst 1600 limit 200000");
     let _reflector = reflector(&bench);
@@ -202,7 +202,7 @@ fn a_bucket_of_one_frame_makes_no_link_faster() {
 }
 
 #[test]
-fn a_reflector_without_a_burst_answers_no_train_and_that_is_no_rate() {
+fn reflector_without_burst_gives_no_rate() {
     let Some(bench) = routed() else { return };
     USUAL.shape(&bench, 1_600);
     let netns = bench.lab.ports()[1].namespace().to_owned();
@@ -215,7 +215,7 @@ fn a_reflector_without_a_burst_answers_no_train_and_that_is_no_rate() {
 }
 
 #[test]
-fn capacity_of_the_way_there_is_a_reflectors_word() {
+fn forward_capacity_comes_from_reflector() {
     let Some(bench) = routed() else { return };
     USUAL.shape(&bench, 5_000);
     let _reflector = reflector(&bench);

@@ -108,7 +108,7 @@ fn is_measured((words, frames): (&str, usize), method: &str) {
 
 /// A timer of the kernel is late by more than a frame takes on this link: pairs and trains may not agree, but nothing that is said is wrong.
 #[test]
-fn a_fast_link_with_late_timers_has_a_true_figure_or_none() {
+fn late_timers_give_true_capacity_or_none() {
     const RATE: f64 = 5e8;
     let Some(bench) = routed() else { return };
     shape(&bench, "tbf rate 500mbit burst 15000 limit 800000");
@@ -147,7 +147,7 @@ fn echo(bench: &Bench) -> (Arc<AtomicBool>, JoinHandle<()>) {
 }
 
 #[test]
-fn a_udp_echo_service_is_as_good_as_echo_requests() {
+fn udp_echo_capacity_matches_the_oracle() {
     let Some(bench) = routed() else { return };
     shape(&bench, "tbf rate 10mbit burst 5000 limit 200000");
     let oracle = oracle(&bench, 300);
@@ -167,7 +167,7 @@ fn a_udp_echo_service_is_as_good_as_echo_requests() {
 }
 
 #[test]
-fn a_busy_link_of_the_other_kind_is_as_fast_as_an_idle_one() {
+fn capacity_of_busy_htb_link_matches_idle() {
     let Some(bench) = routed() else { return };
     shape(&bench, "handle 1: htb default 1");
     bench.tc("class add dev port1 parent 1: classid 1:1 htb rate 10mbit burst 2000 cburst 2000");
@@ -200,7 +200,7 @@ fn a_link_without_a_bound_has_no_number() {
 }
 
 #[test]
-fn what_is_free_cannot_be_seen_without_a_reflector() {
+fn available_bandwidth_needs_a_reflector() {
     let Some(bench) = routed() else { return };
     bench.probe(&["available", "198.18.2.2"]).assert_refused(2, &["probe reflect", "--reflector"]);
 }

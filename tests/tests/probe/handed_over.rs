@@ -203,7 +203,7 @@ with ReleaseClient(name="refusals") as client:
 "#;
 
 #[test]
-fn clients_in_c_and_python_learn_their_limits_and_what_was_wrong() {
+fn release_clients_report_limits_and_errors() {
     let Some(released) = Released::new() else { return };
     let wanted = "welcome burst 1000 train 256\nlimits permitted 1 packets_per_s 200000\n\
         malformed packet 1 byte 42\n\
@@ -217,7 +217,7 @@ fn clients_in_c_and_python_learn_their_limits_and_what_was_wrong() {
 }
 
 #[test]
-fn the_examples_in_c_and_python_send_a_pair() {
+fn release_client_examples_send_a_pair() {
     let Some(mut released) = Released::new() else { return };
     let c = Released::client("example");
     let python = clients().join("python/example.py").display().to_string();
@@ -263,7 +263,7 @@ fn libc_returns_the_same_with_the_preload_library() {
 }
 
 #[test]
-fn libc_returns_the_same_when_the_service_is_absent_or_refuses() {
+fn preload_library_is_transparent_without_service() {
     let Some(mut released) = Released::new() else { return };
     let calls = Released::client("calls");
     let without = released.run(&calls, &[FAR], &[]);

@@ -63,7 +63,7 @@ impl Through {
 }
 
 #[test]
-fn loss_of_both_directions_is_what_the_truth_log_says() {
+fn oneprobe_loss_matches_the_truth_log() {
     let Some(mut bench) = apart() else { return };
     served(&mut bench, &["busybox", "httpd", "-f", "-p", "198.18.0.2:8080", "-h", "."]);
     let told = through(&bench, &["--impair-ab", "loss=4%", "--impair-ba", "loss=7%"], "250");
@@ -75,7 +75,7 @@ fn loss_of_both_directions_is_what_the_truth_log_says() {
 }
 
 #[test]
-fn a_clean_path_to_another_server_loses_nothing_and_has_the_delay_in_its_round_trips() {
+fn oneprobe_clean_path_has_delay_without_loss() {
     let Some(mut bench) = apart() else { return };
     served(&mut bench, &["python3", "-m", "http.server", "--bind", "198.18.0.2", "8080"]);
     let told = through(&bench, &["--impair-ba", "delay=15ms"], "60");
@@ -99,7 +99,7 @@ fn overtaken_answers_are_told_from_overtaken_probes() {
 }
 
 #[test]
-fn nobody_is_probed_without_a_word_and_what_is_no_server_is_said_so() {
+fn oneprobe_without_permission_is_refused() {
     let Some(bench) = apart() else { return };
     let through = bench.lab.location(0);
     let refused = Running::start(&["probe", "oneprobe", "198.18.0.2", "--through", &through], "").finish();

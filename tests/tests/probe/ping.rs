@@ -20,7 +20,7 @@ fn six(counts: &Value) -> [u64; 6] {
 }
 
 #[test]
-fn every_probe_to_a_kernel_is_accounted_and_timed() {
+fn ping_accounts_and_times_every_probe() {
     let Some(stations) = Stations::cabled() else { return };
     let (finished, said) = stations.probe(&["ping", FAR, "-c", "20", "-i", "50ms"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -34,7 +34,7 @@ fn every_probe_to_a_kernel_is_accounted_and_timed() {
 }
 
 #[test]
-fn a_target_can_be_named_and_the_report_has_its_address() {
+fn ping_report_has_address_of_named_target() {
     let Some(stations) = Stations::cabled() else { return };
     let arguments = ["probe", "ping", "localhost", "-c", "3", "-i", "50ms", "--json"];
     let allow = ["--allow", "127.0.0.0/8", "--allow", "::1/128"];
@@ -48,7 +48,7 @@ fn a_target_can_be_named_and_the_report_has_its_address() {
 }
 
 #[test]
-fn ports_that_are_open_closed_or_echo_are_told_apart() {
+fn ping_distinguishes_open_closed_and_echo_ports() {
     let Some(stations) = Stations::cabled() else { return };
     let far = stations.netns(1);
     let open = far.run_in(|| TcpListener::bind((FAR, 0)).unwrap()).unwrap();
@@ -74,7 +74,7 @@ fn ports_that_are_open_closed_or_echo_are_told_apart() {
 }
 
 #[test]
-fn what_a_device_does_to_probes_and_answers_is_found() {
+fn ping_counts_match_device_faults() {
     const PROBES: u64 = 60;
     let there = |select, fault| FaultRule::new(select, fault).for_key(0);
     let back = |select, fault| FaultRule::new(select, fault).for_key(1);
@@ -104,7 +104,7 @@ fn what_a_device_does_to_probes_and_answers_is_found() {
 }
 
 #[test]
-fn one_way_delay_by_one_clock_is_found_with_its_bound() {
+fn one_way_delay_on_one_clock_has_bound() {
     let Some(stations) = Stations::cabled() else { return };
     let to = stations.lab.location(1);
     stations.start(&["oneway", &to, "--clock-bound", "1us"]).finish().assert_refused(2, &["--clock-bound"]);
@@ -119,7 +119,7 @@ fn one_way_delay_by_one_clock_is_found_with_its_bound() {
 
 /// Nothing is said of either clock; what one direction adds to every other probe has to be found in that direction.
 #[test]
-fn one_way_delay_to_another_node_is_found_by_comparing_clocks() {
+fn one_way_delay_between_nodes_compares_clocks() {
     const ADDED: i64 = 20_000_000;
     let added = FrameFault::Delay(Nanos::from_millis(20));
     let plan = FaultPlan {
@@ -153,7 +153,7 @@ fn one_way_delay_to_another_node_is_found_by_comparing_clocks() {
 }
 
 #[test]
-fn nobody_is_probed_who_is_not_allowed_nor_faster_than_that() {
+fn ping_refuses_unpermitted_targets_and_rates() {
     let Some(stations) = Stations::cabled() else { return };
     let through = stations.lab.location(0);
     let ping = |words: &[&str]| {
@@ -166,7 +166,7 @@ fn nobody_is_probed_who_is_not_allowed_nor_faster_than_that() {
 }
 
 #[test]
-fn a_target_that_loses_too_much_is_left_alone() {
+fn lossy_target_is_no_longer_probed() {
     let plan = FaultPlan {
         rules: vec![FaultRule::new(RulePositions::Every { nth: 4 }, FrameFault::Drop).for_key(0)],
         classifier: FrameClassifier::SourceMac,

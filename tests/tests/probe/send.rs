@@ -78,7 +78,7 @@ fn assert_done(finished: &Finished) {
 }
 
 #[test]
-fn probes_arrive_numbered_attributed_and_recorded_with_their_departures() {
+fn sent_probes_are_numbered_and_recorded() {
     let Some(mut bench) = Bench::new() else { return };
     for mechanism in ["sleep", "spin", "ring"] {
         let schedule = ["--train", "10", "--gap", "20us", "--count", "5", "--every", "20ms"];
@@ -129,7 +129,7 @@ fn packets(mut file: &[u8]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn who_is_not_allowed_gets_nothing_and_limits_end_a_series() {
+fn probe_send_enforces_permission_and_limits() {
     let Some(mut bench) = Bench::new() else { return };
     let near = bench.lab.location(0);
     let send = |more: &[&str]| {
@@ -149,7 +149,7 @@ fn who_is_not_allowed_gets_nothing_and_limits_end_a_series() {
 }
 
 #[test]
-fn nobody_elses_name_is_used_and_no_queue_is_trusted_blindly() {
+fn probe_send_refuses_foreign_source_and_missing_qdisc() {
     let Some(mut bench) = Bench::new() else { return };
     let foreign =
         "020000000002020000000001 0800 45000020 00004000 4011 0000 c0000263 c0000202 0007000900040000";
@@ -183,7 +183,7 @@ fn a_schedule_of_a_file_is_kept() {
 }
 
 #[test]
-fn mechanisms_are_listed_and_calibrated_and_the_choice_is_kept() {
+fn release_mechanisms_are_listed_and_calibrated() {
     let Some(bench) = Bench::new() else { return };
     let near = bench.lab.location(0);
     let caps = Running::start(&["probe", "caps", &near, "--json"], "").finish();
@@ -206,7 +206,7 @@ fn mechanisms_are_listed_and_calibrated_and_the_choice_is_kept() {
 }
 
 #[test]
-fn a_sender_that_slept_warms_up_over_the_loopback_interface_unless_told_not_to() {
+fn sender_warms_up_on_loopback_unless_disabled() {
     let Some(mut bench) = Bench::new() else { return };
     let port = &bench.lab.ports()[0];
     let mut links = NamespaceLinks::open_in(port.netns()).unwrap();

@@ -92,7 +92,7 @@ pub(crate) fn reports(
 }
 
 #[test]
-fn packets_of_another_program_leave_on_time_and_both_ends_of_a_round_trip_are_of_one_clock() {
+fn released_packets_leave_on_time_with_kernel_stamps() {
     let Some(service) = Service::start(&[]) else { return };
     let mut client = service.client("echo", 0);
     client.listen_for_answers(Some(AnswerFilter::default())).unwrap();
@@ -157,7 +157,7 @@ fn answers_to_others_are_nobodys_business() {
 }
 
 #[test]
-fn ten_programs_stay_inside_their_shares_although_one_of_them_wants_all() {
+fn clients_keep_their_share_beside_greedy_one() {
     let Some(service) = Service::start(&[]) else { return };
     let begin = clock::monotonic_ns() + 1_000 * MILLISECOND;
     // The target may get 1000 packets a second. Nine want half of their share of it, and one wants three times the whole. A burst of each
@@ -194,7 +194,7 @@ fn departures(reports: &[PacketReport]) -> impl Iterator<Item = u64> {
 }
 
 #[test]
-fn a_program_that_is_killed_leaves_nothing_behind_and_the_service_goes_on() {
+fn release_service_drops_packets_of_killed_client() {
     let Some(service) = Service::start(&[]) else { return };
     let (dying, begin) = killed_in_time(&service);
     let mut other = service.client("other", 0);
@@ -236,7 +236,7 @@ fn killed_in_time(service: &Service) -> (String, u64) {
 }
 
 #[test]
-fn a_source_port_is_reserved_in_the_sandbox_too() {
+fn source_port_is_reserved_in_sandbox() {
     let Some(service) = Service::start(&[]) else { return };
     let (mut first, mut second) = (service.client("first", 0), service.client("second", 0));
     let begin = clock::monotonic_ns() + 50 * MILLISECOND;

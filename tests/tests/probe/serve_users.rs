@@ -48,7 +48,7 @@ fn all_clients_of(service: &Service, user: u32) -> Vec<ReleaseClient> {
 }
 
 #[test]
-fn users_with_all_their_programs_leave_places_to_others() {
+fn connection_quota_leaves_slots_to_other_users() {
     let Some(service) = start() else { return };
     let clients = USERS.map(|user| all_clients_of(&service, user));
     let counts = clients.each_ref().map(Vec::len);
@@ -83,7 +83,7 @@ fn payloads(client: &mut ReleaseClient, count: Option<usize>) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn a_user_who_sends_with_the_identifier_of_another_takes_none_of_its_answers() {
+fn copied_identifier_receives_no_foreign_answers() {
     let Some(service) = start() else { return };
     let [mut spy, mut honest] = [USERS[0], USERS[1]].map(|user| client_of(&service, user));
     for client in [&mut spy, &mut honest] {
@@ -107,7 +107,7 @@ fn a_user_who_sends_with_the_identifier_of_another_takes_none_of_its_answers() {
 }
 
 #[test]
-fn one_user_with_many_programs_leaves_source_ports_to_others() {
+fn port_quota_leaves_source_ports_to_others() {
     let Some(service) = start() else { return };
     // As far ahead as packets may be due, from all programs that a user may have.
     let far_ahead = clock::monotonic_ns() + 590_000 * MILLISECOND;
@@ -146,7 +146,7 @@ fn pause() -> bool {
 }
 
 #[test]
-fn a_target_that_refuses_a_user_closes_for_that_user_and_for_all_after_several() {
+fn refusing_target_closes_per_user_then_for_all() {
     let Some(service) = start() else { return };
     let ip = |index: usize, words: &[&str]| {
         let run = || Command::new("ip").args(words).status().unwrap().success();

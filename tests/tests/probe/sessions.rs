@@ -61,7 +61,7 @@ fn answer_shortly(stations: &Stations, bytes: usize) -> (Arc<AtomicBool>, JoinHa
 }
 
 #[test]
-fn reflections_of_another_protocol_are_lost_with_a_reason() {
+fn foreign_protocol_reflections_are_lost_with_reason() {
     let Some(stations) = Stations::cabled() else { return };
     let (is_over, thread) = answer_shortly(&stations, 38);
     let target = format!("{FAR}:8622");
@@ -76,7 +76,7 @@ fn reflections_of_another_protocol_are_lost_with_a_reason() {
 }
 
 #[test]
-fn a_session_between_our_two_ends_accounts_for_both_directions() {
+fn stamp_session_accounts_for_both_directions() {
     let Some(stations) = Stations::cabled() else { return };
     let files = Files::new();
     let key = files.key(KEY);
@@ -105,7 +105,7 @@ fn a_session_between_our_two_ends_accounts_for_both_directions() {
 }
 
 #[test]
-fn requests_to_a_port_without_a_reflector_are_refused_and_not_answered() {
+fn stamp_without_reflector_counts_refused_requests() {
     let Some(stations) = Stations::cabled() else { return };
     let target = format!("{FAR}:8629");
     let (finished, said) = stations.probe(&["stamp", &target, "-c", "3", "-i", "50ms"]);
@@ -117,7 +117,7 @@ fn requests_to_a_port_without_a_reflector_are_refused_and_not_answered() {
 }
 
 #[test]
-fn without_a_bound_of_the_clocks_there_are_no_one_way_delays() {
+fn one_way_delay_needs_clock_bounds() {
     let Some(stations) = Stations::cabled() else { return };
     let reflector = reflect(&stations, 8622, &[]);
     let target = format!("{FAR}:8622");
@@ -132,7 +132,7 @@ fn without_a_bound_of_the_clocks_there_are_no_one_way_delays() {
 }
 
 #[test]
-fn a_wrong_key_and_a_sender_that_is_not_allowed_get_nothing() {
+fn reflector_ignores_wrong_key_and_unpermitted_sender() {
     let Some(stations) = Stations::cabled() else { return };
     let files = Files::new();
     let (key, wrong) = (files.key(KEY), files.key(&KEY.replace('0', "f")));
@@ -170,7 +170,7 @@ fn await_datagrams(stations: &Stations, count: u64) {
 }
 
 #[test]
-fn a_reflector_names_the_address_its_reflections_leave_from() {
+fn reflector_refuses_wildcard_address() {
     for address in ["0.0.0.0:862", "[::]:862"] {
         Running::start(&["probe", "reflect", address], "")
             .finish()
@@ -179,7 +179,7 @@ fn a_reflector_names_the_address_its_reflections_leave_from() {
 }
 
 #[test]
-fn a_reflector_reads_the_permit_file_that_it_is_given_wherever_it_is() {
+fn reflector_reads_permit_file_from_any_path() {
     let Some(stations) = Stations::cabled() else { return };
     let files = Files::new();
     let permit = files.0.path().join("permit.toml");

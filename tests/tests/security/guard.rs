@@ -105,7 +105,7 @@ impl Drop for Machines {
 }
 
 #[test]
-fn what_sends_through_the_card_with_the_default_route_is_refused() {
+fn interfaces_over_default_route_card_are_refused() {
     let Some(machines) = Machines::new("up") else { return };
     for (name, kind) in [
         ("macvlan0", "macvlan mode bridge"),
@@ -130,7 +130,7 @@ fn what_sends_through_the_card_with_the_default_route_is_refused() {
 }
 
 #[test]
-fn what_shares_a_bridge_or_bond_with_the_card_is_refused() {
+fn port_bridged_to_default_route_card_is_refused() {
     let Some(machines) = Machines::new("across") else { return };
     // `port` and `far` are a cable between the machines.
     assert!(machines.ip("link add port type veth peer name far netns TWO"));
@@ -150,7 +150,7 @@ fn what_shares_a_bridge_or_bond_with_the_card_is_refused() {
 }
 
 #[test]
-fn a_bridge_over_a_bond_over_the_card_is_refused() {
+fn bridge_over_bonded_card_is_refused() {
     let Some(machines) = Machines::new("bond") else { return };
     if !machines.ip("link add bond0 type bond") {
         return;
@@ -180,14 +180,14 @@ fn both_ends_of_a_cable_here_count() {
 }
 
 #[test]
-fn a_device_under_test_may_have_its_default_route_to_the_port() {
+fn device_default_route_to_port_is_allowed() {
     let Some(machines) = Machines::new("dut") else { return };
     // `wire` is the far end of the card.
     assert_eq!(machines.refusal_on(1, "wire"), None);
 }
 
 #[test]
-fn a_server_in_its_sandbox_refuses_what_leads_to_a_default_route_in_a_namespace_without_a_name() {
+fn sandboxed_server_refuses_hidden_default_route() {
     let Some(machines) = Machines::new("walls") else { return };
     if !skip::has_tool("curl") {
         return;

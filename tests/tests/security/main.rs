@@ -24,7 +24,7 @@ fn check(text: &str) -> Finished {
 }
 
 #[test]
-fn what_is_wrong_in_a_document_is_named_with_its_place() {
+fn invalid_document_errors_name_their_location() {
     let flow = || Flow::new("f", 1);
     let cases = [
         ("an unknown field", flow().with("colour", json!("red")), "flows[0].colour"),
@@ -71,7 +71,7 @@ fn all_problems_are_reported_at_once() {
 }
 
 #[test]
-fn a_port_asked_for_more_than_its_speed_is_refused() {
+fn rates_above_port_speed_are_refused() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let speed = json!([{"name": "l1", "port_names": ["port 0", "port 1"], "speed": "speed_10_fd_mbps"}]);
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
@@ -81,7 +81,7 @@ fn a_port_asked_for_more_than_its_speed_is_refused() {
 }
 
 #[test]
-fn a_frame_longer_than_the_port_takes_is_refused() {
+fn frame_above_port_maximum_is_refused() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let finished = run(&Document::new(&locations).flow(Flow::new("f", 1).size(13_000)));
@@ -137,7 +137,7 @@ fn a_billion_laughs_are_not_laughed() {
 }
 
 #[test]
-fn a_file_that_is_not_there_and_a_command_line_that_makes_no_sense() {
+fn missing_plan_file_and_bad_arguments_are_refused() {
     Running::start(&["run", "/no/such/plan.yaml"], "").finish().assert_refused(PLAN, &["/no/such/plan.yaml"]);
     for arguments in [
         &["run"][..],

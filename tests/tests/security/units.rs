@@ -51,7 +51,7 @@ fn every_unit_is_walled_as_the_program_is() {
 }
 
 #[test]
-fn units_listen_to_this_machine_only_and_each_has_a_user_of_its_own() {
+fn units_listen_locally_with_own_users() {
     for (unit, _) in MOST_EXPOSED {
         let text = text(unit);
         let start = settings(&text, "ExecStart").join(" ");
@@ -65,7 +65,7 @@ fn units_listen_to_this_machine_only_and_each_has_a_user_of_its_own() {
 }
 
 #[test]
-fn systemd_understands_the_units_and_finds_them_little_exposed() {
+fn units_pass_systemd_security_analysis() {
     if !skip::has_tool("systemd-analyze") {
         return;
     }

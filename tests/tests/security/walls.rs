@@ -40,7 +40,7 @@ fn a_collector_holds_nothing_and_is_nobody() {
 }
 
 #[test]
-fn a_collector_that_writes_is_the_owner_of_its_directory() {
+fn collector_runs_as_owner_of_its_directory() {
     if !is_root() || ProcessUser::find_by_name("nobody").is_err() {
         return;
     }
@@ -65,7 +65,7 @@ fn a_collector_that_writes_is_the_owner_of_its_directory() {
 }
 
 #[test]
-fn a_meter_holds_nothing_by_whichever_way_it_listens() {
+fn meter_keeps_no_capabilities_for_any_source() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     let location = LabPort::location(&lab.ports()[0]);
     let has_bpf = skip::may_use_bpf(packetrig_sys::xdp::bpf_obstacle().map_or(Ok(()), Err));
@@ -92,7 +92,7 @@ fn a_reflector_holds_nothing() {
 }
 
 #[test]
-fn a_server_keeps_what_runs_need_away_from_requests() {
+fn server_confines_capabilities_from_requests() {
     let Some(_lab) = skip::lab(Lab::cabled_pair) else { return };
     let mut running = start(&["serve", "--plain-http", "--http", "127.0.0.1:0", "--no-grpc"]);
     // By then the threads that read requests are there.
@@ -111,7 +111,7 @@ fn a_page_of_results_holds_nothing() {
 }
 
 #[test]
-fn a_run_in_another_namespace_needs_no_right_to_enter_it() {
+fn run_in_namespace_needs_no_extra_capability() {
     let Some(lab) = skip::lab(Lab::cabled_pair) else { return };
     if !skip::has_tool("curl") {
         return;
@@ -139,7 +139,7 @@ fn without_a_sandbox_the_first_lines_say_so() {
 }
 
 #[test]
-fn an_unknown_user_is_named_before_anything_is_opened() {
+fn unknown_user_is_refused_before_opening() {
     let finished = start(&["collect", "--user", "no-such-user", "--time", "1s"]).finish();
     if is_root() {
         finished.assert_refused(super::USAGE, &["no-such-user", "--user"]);
@@ -147,7 +147,7 @@ fn an_unknown_user_is_named_before_anything_is_opened() {
 }
 
 #[test]
-fn root_that_cannot_become_another_user_stays_root_and_says_so() {
+fn root_without_setuid_stays_root_and_warns() {
     if !is_root() || !skip::has_tool("setpriv") {
         return;
     }

@@ -12,7 +12,7 @@ const FRAMES: u64 = 40_000;
 const BYTES: u32 = 1400;
 
 #[test]
-fn frames_that_a_tap_lost_in_its_ring_are_not_blamed_on_the_device() {
+fn tap_ring_losses_are_not_blamed_on_device() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     // Of its own, so that runs of other tests do not hear of this tap.
     let directory = tempfile::tempdir().unwrap();

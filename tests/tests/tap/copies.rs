@@ -105,7 +105,7 @@ fn trailed_where_a_side_is_deaf(snap: usize) {
 }
 
 #[test]
-fn a_trailer_has_its_room_where_a_side_takes_nothing() {
+fn copy_trailer_fits_where_side_refuses_frames() {
     // Whole, so that a copy takes 24 bytes more, and cut, so that some take fewer.
     trailed_where_a_side_is_deaf(9000);
     trailed_where_a_side_is_deaf(650);
@@ -145,7 +145,7 @@ fn own_copies(way: &str) {
 }
 
 #[test]
-fn a_copy_that_comes_back_is_not_copied_again() {
+fn returning_copy_is_not_copied_again() {
     own_copies("xdp");
     own_copies("packet");
 }

@@ -21,7 +21,7 @@ fn kill(mut tap: Running) {
 }
 
 #[test]
-fn killed_under_load_it_forwards_on_and_is_found_and_ended() {
+fn killed_tap_keeps_forwarding_and_can_be_ended() {
     let Some(bench) = Bench::new("xdp", 3) else { return };
     let before = (bench.side_link(0), bench.side_link(1), bench.side_link(2));
     let (mut b, mut m) = (bench.listen(1), bench.listen(2));
@@ -88,7 +88,7 @@ fn in_the_process_it_dies_with_it() {
 }
 
 #[test]
-fn a_tap_that_is_dead_does_not_keep_another_from_its_place() {
+fn dead_tap_does_not_block_its_successor() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let name = name();
     kill(bench.tap("packet", &["--name", &name]));
@@ -100,7 +100,7 @@ fn a_tap_that_is_dead_does_not_keep_another_from_its_place() {
 }
 
 #[test]
-fn left_to_the_kernel_it_goes_on_until_stopped() {
+fn detached_tap_runs_until_stopped() {
     let Some(bench) = Bench::new("xdp", 2) else { return };
     let before = (bench.side_link(0), bench.side_link(1));
     let (a_side, b_side, name) = (bench.side(0), bench.side(1), name());
@@ -119,7 +119,7 @@ fn left_to_the_kernel_it_goes_on_until_stopped() {
 }
 
 #[test]
-fn left_behind_and_without_a_side_it_forwards_no_more_and_can_be_ended() {
+fn orphaned_tap_without_side_stops_forwarding() {
     let Some(bench) = Bench::new("xdp", 2) else { return };
     let (side, name) = (bench.side(1), name());
     let before = bench.side_link(0);
@@ -143,7 +143,7 @@ fn left_behind_and_without_a_side_it_forwards_no_more_and_can_be_ended() {
 }
 
 #[test]
-fn what_needs_a_process_cannot_be_left_alone() {
+fn detach_is_refused_for_process_back_end() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let (a, b) = (bench.side(0), bench.side(1));
     let refused = command(&["tap", &a, &b, "--detach", "--back-end", "packet"]);
@@ -151,7 +151,7 @@ fn what_needs_a_process_cannot_be_left_alone() {
 }
 
 #[test]
-fn one_with_a_process_is_shown_live_and_can_be_stopped_from_elsewhere() {
+fn tap_with_process_shows_status_and_stops() {
     for way in ["xdp", "packet"] {
         let Some(bench) = Bench::new(way, 2) else { continue };
         let name = name();
@@ -186,7 +186,7 @@ fn tap_inside(bench: &Bench, way: &str, name: &str) -> Running {
 }
 
 #[test]
-fn started_inside_another_namespace_it_is_seen_to_live_and_is_stopped_from_outside() {
+fn tap_in_namespace_is_managed_from_outside() {
     for way in ["xdp", "packet"] {
         let Some(bench) = Bench::new(way, 2) else { continue };
         let before = (bench.side_link(0), bench.side_link(1));
@@ -208,7 +208,7 @@ fn started_inside_another_namespace_it_is_seen_to_live_and_is_stopped_from_outsi
 }
 
 #[test]
-fn killed_inside_another_namespace_its_interfaces_are_restored_from_outside() {
+fn killed_namespace_tap_is_restored_from_outside() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let before = (bench.side_link(0), bench.side_link(1));
     let name = name();

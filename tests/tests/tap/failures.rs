@@ -121,7 +121,7 @@ fn a_mirror_whose_mtu_becomes_too_small() {
 }
 
 #[test]
-fn a_mirror_made_anew_is_said_not_to_be_taken_up() {
+fn recreated_mirror_is_reported_as_gone() {
     for way in WAYS {
         let Some(bench) = Bench::new(way, 3) else { continue };
         let (mirror, name, link) = (bench.side(2), name(), bench.side_link(2));
@@ -142,7 +142,7 @@ fn a_mirror_made_anew_is_said_not_to_be_taken_up() {
 
 /// The mirror's far end takes nothing: its interface has a full queue from the first frames on.
 #[test]
-fn a_mirror_that_takes_less_than_it_is_given() {
+fn slow_mirror_losses_are_counted() {
     for way in WAYS {
         // Its own traffic fills the mirror's way while copies come.
         let flood = |bench: &Bench| bench.send(2, &many(3000, 1500));
@@ -153,7 +153,7 @@ fn a_mirror_that_takes_less_than_it_is_given() {
 }
 
 #[test]
-fn a_peer_that_is_down_is_the_cause_of_what_is_dropped() {
+fn down_peer_is_named_as_drop_cause() {
     for way in WAYS {
         let Some(bench) = Bench::new(way, 2) else { continue };
         let tap = bench.tap(way, &["--no-link-state"]);
@@ -172,7 +172,7 @@ fn a_peer_that_is_down_is_the_cause_of_what_is_dropped() {
 }
 
 #[test]
-fn a_side_that_takes_no_redirected_frames_any_more_is_named() {
+fn side_refusing_redirected_frames_is_named() {
     // With several exits the kernel does not say which of its reasons it was.
     for (is_copied, cause) in [(false, "deaf"), (true, "passed-over")] {
         let Some(mut bench) = Bench::new("xdp", 3) else { return };

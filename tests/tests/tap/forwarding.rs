@@ -76,12 +76,12 @@ fn counted_under_load(way: &str) {
 }
 
 #[test]
-fn what_was_forwarded_is_what_arrived_in_the_kernel() {
+fn kernel_tap_counts_match_arrivals() {
     counted_under_load("xdp");
 }
 
 #[test]
-fn what_was_forwarded_is_what_arrived_in_the_process() {
+fn process_tap_counts_match_arrivals() {
     counted_under_load("packet");
 }
 
@@ -103,7 +103,7 @@ fn passes_link_state(way: &str) {
 }
 
 #[test]
-fn a_cable_that_is_pulled_is_seen_at_the_other_end() {
+fn link_loss_is_passed_to_other_side() {
     passes_link_state("xdp");
     passes_link_state("packet");
 }

@@ -7,7 +7,7 @@ use packetrig_tests::skip;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn an_interface_of_a_real_network_is_refused_until_confirmed() {
+fn tap_on_addressed_interface_needs_confirmation() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let link = bench.side_link(0);
     NamespaceLinks::open_in(bench.netns())
@@ -22,7 +22,7 @@ fn an_interface_of_a_real_network_is_refused_until_confirmed() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_by_name() {
+fn tap_refuses_invalid_arguments_by_name() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let (a, b) = (bench.side(0), bench.side(1));
     command(&["tap", &a, &a]).assert_refused(2, &[&a]);
@@ -45,7 +45,7 @@ fn interfaces_in_use_are_refused() {
 }
 
 #[test]
-fn a_mirror_that_takes_no_redirected_frames_decides_the_way() {
+fn mirror_without_redirect_selects_packet_back_end() {
     // Stations without a program: their cables take none.
     let Some(bench) = Bench::new("packet", 3) else { return };
     if !may_use_bpf() {
@@ -69,7 +69,7 @@ fn may_use_bpf() -> bool {
 
 /// Bridges have no XDP in their drivers.
 #[test]
-fn without_xdp_in_a_driver_the_generic_path_forwards_and_says_what_it_does_not_know() {
+fn generic_xdp_tap_forwards_with_unknown_counts() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     if !may_use_bpf() {
         return;
@@ -113,7 +113,7 @@ fn without_xdp_in_a_driver_the_generic_path_forwards_and_says_what_it_does_not_k
 
 /// A station that sends without pause never lets the ring run empty.
 #[test]
-fn a_flooded_tap_ends_when_it_is_told_to() {
+fn flooded_tap_ends_on_signal() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let tap = bench.tap("packet", &[]);
     let frames = many(100_000, 60);

@@ -13,7 +13,7 @@ fn begin(bench: &Bench, way: &str) -> Running {
 }
 
 #[test]
-fn what_is_sent_right_after_the_ready_line_passes() {
+fn frames_sent_after_ready_line_pass() {
     for way in ["xdp", "packet"] {
         for _ in 0..3 {
             let Some(bench) = Bench::new(way, 2) else { continue };
@@ -35,7 +35,7 @@ fn what_is_sent_right_after_the_ready_line_passes() {
 }
 
 #[test]
-fn a_tap_whose_cable_is_not_connected_is_not_ready_until_it_is() {
+fn tap_without_carrier_is_not_ready() {
     for way in ["xdp", "packet"] {
         let Some(bench) = Bench::new(way, 2) else { continue };
         bench.set_up(1, false);

@@ -37,11 +37,11 @@ fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
 }
 
 #[test]
-fn a_receiver_that_goes_down_between_two_bursts_is_the_rigs_fault() {
+fn receiver_down_between_bursts_is_rig_fault() {
     check_on_all(|back_end| down_between_bursts(back_end, RigFault::RxDown));
 }
 
 #[test]
-fn a_carrier_lost_between_two_bursts_is_nobodys_proven_fault() {
+fn carrier_loss_between_bursts_has_unknown_cause() {
     check_on_all(|back_end| down_between_bursts(back_end, RigFault::RxCarrierLost));
 }

@@ -13,7 +13,7 @@ use packetrig_tests::small_disk::SmallDisk;
 const KEY: u16 = 33_000;
 
 #[test]
-fn a_device_that_drops_the_frames_without_a_tag_fails() {
+fn dropped_untagged_frames_fail_the_device() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
         let Some(judge) = Judge::start(&lab, "arp_drop") else { return Vec::new() };
@@ -37,7 +37,7 @@ fn a_device_that_drops_the_frames_without_a_tag_fails() {
 
 /// 6 MB of frames, and room for 2.
 #[test]
-fn a_capture_that_does_not_fit_its_disk_is_no_pass() {
+fn capture_exceeding_disk_is_inconclusive() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
         let Some(judge) = Judge::start(&lab, "") else { return Vec::new() };
@@ -75,7 +75,7 @@ fn a_capture_that_does_not_fit_its_disk_is_no_pass() {
 }
 
 #[test]
-fn other_addresses_fail_only_where_the_user_says_so() {
+fn address_rewrites_fail_only_with_altered_limit() {
     check_on_all(|back_end| {
         std::thread::scope(|scope| {
             let strict = scope.spawn(|| rewritten(back_end, &["--max-altered", "0%"], FAIL));

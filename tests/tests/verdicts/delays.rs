@@ -28,7 +28,7 @@ fn stream(pps: u64, packets: u64) -> Flow {
 
 /// The drain is shorter than the delay, and goes on while late frames come. Both are longer than a busy machine holds the judge up.
 #[test]
-fn frames_that_take_longer_than_the_drain_are_waited_for() {
+fn frames_later_than_drain_are_awaited() {
     check_on_all(|back_end| {
         let run = JudgedRun {
             back_end,
@@ -57,7 +57,7 @@ fn start_into(lab: &Lab, store: &Path, packets: u64, flags: &[&str]) -> Running 
 
 /// The frames of the last 0.7 s are on their way when the rig stops listening, and it has measured how long that takes.
 #[test]
-fn frames_on_their_way_at_the_end_are_no_loss_of_the_device() {
+fn frames_in_flight_at_end_are_inconclusive() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
         let Some(judge) = Judge::start(&lab, "delay ms=800") else { return Vec::new() };
@@ -72,7 +72,7 @@ fn frames_on_their_way_at_the_end_are_no_loss_of_the_device() {
 }
 
 #[test]
-fn frames_of_an_earlier_run_are_named_and_damage_nothing() {
+fn earlier_run_frames_are_recognized_and_ignored() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
         let Some(judge) = Judge::start(&lab, "") else { return Vec::new() };
@@ -109,7 +109,7 @@ fn second_of_two(first: &Report, finished: &Finished) -> Vec<String> {
 
 /// A sender that was stopped must not catch up in a burst that a device with room for twice the rate cannot take.
 #[test]
-fn a_sender_that_catches_up_stays_below_a_policer_of_twice_the_rate() {
+fn catching_up_sender_stays_below_policer_rate() {
     check_on_all(|back_end| {
         let Some(Judged { finished, log, .. }) = policed(back_end) else { return Vec::new() };
         let (report, truth) = (finished.report(), log.stream(KEY));

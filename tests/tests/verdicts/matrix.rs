@@ -177,7 +177,7 @@ fn the_sending_interface_is_down_for_a_while() {
 }
 
 #[test]
-fn the_mtu_of_the_sending_interface_is_too_small_for_a_while() {
+fn lowered_sender_mtu_is_attributed_to_rig() {
     check(RigFault::TxMtuLowered, &BACK_ENDS);
 }
 
@@ -202,7 +202,7 @@ fn the_receiving_interface_is_down_for_a_while() {
 }
 
 #[test]
-fn the_receiving_interface_has_no_carrier_for_a_while() {
+fn receiver_carrier_loss_has_unknown_cause() {
     check(RigFault::RxCarrierLost, &BACK_ENDS);
 }
 

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_aligned_and_the_archive_ends_with_its_trailer() {
+    fn archive_entries_are_aligned_and_end_with_trailer() {
         let mut bytes = Vec::new();
         let mut image = Image::new(&mut bytes);
         image.directory("dev").expect("memory takes it");

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_needed_comes_first_and_once() {
+    fn kernel_module_dependencies_come_first_and_once() {
         let files = ["a", "b", "c"].map(|name| (name.to_owned(), PathBuf::from(name))).into();
         let needs = |path: &Path| {
             let needed: &[&str] = match path.to_str()? {

@@ -71,7 +71,7 @@ fn every_description_is_one_line_of_a_terminal() {
 }
 
 #[test]
-fn no_option_is_explained_in_more_than_two_sentences() {
+fn option_help_has_at_most_two_sentences() {
     for (name, page) in pages("packetrig", &CommandLine::command()) {
         for argument in page.get_arguments().filter(|argument| !argument.is_hide_set()) {
             let text = argument.get_help().map(ToString::to_string).unwrap_or_default();

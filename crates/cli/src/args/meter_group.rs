@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_have_the_usual_port_unless_they_name_one() {
+    fn peer_address_without_port_gets_default() {
         let parsed = |text: &str| text.parse::<PeerAddress>().map(|address| address.0.to_string());
         assert_eq!(parsed("198.18.0.2").unwrap(), "198.18.0.2:4741");
         assert_eq!(parsed("198.18.0.2:5").unwrap(), "198.18.0.2:5");

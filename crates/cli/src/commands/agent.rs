@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_without_a_name_is_called_like_its_host_without_the_domain() {
+    fn node_name_defaults_to_short_hostname() {
         assert_eq!(name_from_host("Rack2.lab.example"), "rack2");
         assert_eq!(name_from_host("rack2"), "rack2");
     }

@@ -299,7 +299,7 @@ mod tests {
     use packetrig_plan::{Plan, ReadOptions};
 
     #[test]
-    fn the_first_trial_of_every_size_is_a_plan_its_link_can_carry() {
+    fn first_trial_plan_fits_link_at_every_size() {
         for size in [64, 128, 512, 1500, 1518, 4096, 9000] {
             let text =
                 trial_document("a/eth0", "b/eth0", size, fastest_plan_rate(size), Nanos::from_millis(100));

@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_plan_is_one_that_can_run_for_any_time() {
+    fn demo_plan_is_valid_for_any_duration() {
         for time in [Nanos::from_secs(10), Nanos::from_millis(1_500), Nanos::new(1)] {
             let document = demo_document(time);
             let plan = Plan::from_text(&document.text).unwrap_or_else(|problems| panic!("{problems}"));

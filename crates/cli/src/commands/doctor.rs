@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_is_shown_when_asked_for_and_not_otherwise() {
+    fn loopback_interface_is_listed_only_on_request() {
         let here = |names: &[&str]| {
             let names: Vec<PortLocation> = names.iter().map(|name| name.parse().unwrap()).collect();
             examine_machine(&group_by_namespace(&names)).unwrap().interfaces

@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_hears_at_a_path_and_at_an_abstract_name() {
+    fn notify_socket_may_be_path_or_abstract() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let socket = UnixDatagram::bind(&path).unwrap();

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_usual() {
+    fn quick_plan_uses_defaults_for_missing_flags() {
         let quick = make_quick_plan(&flags("--tx eth1 --rx eth2"), None).unwrap();
         assert_eq!((quick.size, quick.length), (QuickSize::Fixed(SIZE), QuickLength::Time(TIME)));
         assert_eq!(quick.rate, "1kpps".parse().unwrap());
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_need_a_fleet_and_a_pattern_that_fits() {
+    fn quick_groups_need_fleet_and_fitting_pattern() {
         let three: HowMany<'_> = &|_| Some(3);
         let grouped = |line: &str| make_quick_plan(&flags(line), Some(three));
         let mesh = grouped("--tx any-tx*2,node7/eth1 --rx any-rx*all --pattern mesh").unwrap();

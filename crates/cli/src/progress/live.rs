@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_a_second_apart_and_none_is_due_where_none_is_wanted() {
+    fn live_line_is_due_each_second_unless_disabled() {
         let mut live = LiveLine { view: LiveView::Lines, last_due: Nanos::ZERO };
         assert!(!live.is_due(Nanos::from_millis(999)));
         assert!(live.is_due(Nanos::from_millis(1_300)));

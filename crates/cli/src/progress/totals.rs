@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_add_up_and_a_repeated_sample_changes_nothing() {
+    fn totals_sum_nodes_and_ignore_repeated_samples() {
         let mut totals = ProgressTotals::default();
         totals.take_sample("a", at(0), &sample(10, 0, 0));
         totals.take_sample("b", at(1), &sample(0, 8, 2));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_stays_when_a_node_does_not_measure_it() {
+    fn latency_survives_sample_without_latency() {
         let mut totals = ProgressTotals::default();
         let times = (Nanos::from_micros(1), Nanos::from_micros(2), Nanos::from_micros(3));
         totals.take_sample("rx", at(0), &CountSample { latency: Some(times), ..CountSample::default() });
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_is_that_of_all_nodes_and_not_of_the_one_that_reported_last() {
+    fn latency_total_combines_all_nodes() {
         let mut totals = ProgressTotals::default();
         let times = |least, mean, most| Some((Nanos::new(least), Nanos::new(mean), Nanos::new(most)));
         totals.take_sample("a", at(0), &CountSample { latency: times(10, 20, 90), ..sample(0, 300, 0) });

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_of_one_kind_if_only_their_numbers_differ() {
+    fn remark_kind_ignores_numbers() {
         let late = "120 frames (1.2 %) left more than 1ms late";
         assert_eq!(remark_kind(late), remark_kind("7 frames (< 0.0001 %) left more than 1ms late"));
         assert_ne!(remark_kind(late), remark_kind("120 frames (1.2 %) seem to arrive before they were sent"));

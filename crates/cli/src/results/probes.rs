@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_has_a_reason_where_it_has_no_number() {
+    fn probe_matrix_shows_reason_for_missing_values() {
         let mesh = mesh();
         let text = [one_way_tables(&ProbeMatrix::from_report(&mesh)), missing_lines(&mesh)].concat();
         let wanted = "

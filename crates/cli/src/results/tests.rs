@@ -209,7 +209,7 @@ fn nodes_are_shown_when_there_are_several() {
 }
 
 #[test]
-fn tables_are_as_wide_as_the_terminal_and_whole_where_there_is_none() {
+fn tables_fit_terminal_or_show_all_columns() {
     let mut report = report();
     report.streams.push(stream("a name of thirty-two characters!"));
     report.nodes = vec![node("alpha", None), node("beta", None)];
@@ -235,7 +235,7 @@ fn late(stream: &str, frames: u64) -> Caveat {
 }
 
 #[test]
-fn caveats_of_one_kind_about_many_streams_are_one_line_with_the_total_and_the_worst() {
+fn many_similar_caveats_merge_with_total_and_worst() {
     let mut report = report();
     report.streams = (0..38).map(|number| stream(&format!("s{number}"))).collect();
     report.caveats.extend((0..38).map(|number| late(&format!("s{number}"), 100 + number)));
@@ -247,7 +247,7 @@ fn caveats_of_one_kind_about_many_streams_are_one_line_with_the_total_and_the_wo
 }
 
 #[test]
-fn caveats_of_one_kind_about_few_streams_stay_lines_of_their_own() {
+fn few_similar_caveats_stay_separate() {
     let mut report = report();
     report.caveats.extend([late("a", 1), late("b", 2)]);
     let text = rendered(&report);
@@ -255,7 +255,7 @@ fn caveats_of_one_kind_about_few_streams_stay_lines_of_their_own() {
 }
 
 #[test]
-fn caveats_with_the_same_text_are_merged_and_it_is_said_once() {
+fn identical_caveats_merge_into_one_line() {
     let mut report = report();
     report.streams = (0..5).map(|number| stream(&format!("s{number}"))).collect();
     let no_time = |number| Caveat {
@@ -270,7 +270,7 @@ fn caveats_with_the_same_text_are_merged_and_it_is_said_once() {
 }
 
 #[test]
-fn reasons_about_many_streams_are_merged_and_the_others_are_kept() {
+fn similar_verdict_reasons_are_merged() {
     let mut report = report();
     report.streams = (0..9).map(|number| stream(&format!("s{number}"))).collect();
     let lost = |number| format!("stream s{number}: {number} of 1000 frames lost ({number} %)");
@@ -283,7 +283,7 @@ fn reasons_about_many_streams_are_merged_and_the_others_are_kept() {
 }
 
 #[test]
-fn what_is_not_known_is_a_dash_and_never_zero() {
+fn unknown_values_render_as_dash() {
     let mut report = report();
     let stream = &mut report.streams[0];
     (stream.sent, stream.received, stream.loss) = (None, None, None);
@@ -303,13 +303,13 @@ fn thousands_of_streams_are_cut_short_and_counted() {
 }
 
 #[test]
-fn long_names_are_shortened_whole_characters_at_a_time() {
+fn long_names_are_shortened_at_character_boundary() {
     assert_eq!(shorten_name("short"), "short");
     assert_eq!(shorten_name(&"ü".repeat(50)).chars().count(), LONGEST_NAME);
 }
 
 #[test]
-fn nothing_was_sent_is_said_only_when_every_node_has_said_so() {
+fn nothing_sent_line_requires_all_reports() {
     let silent = RunReport { sending: None, ..report() };
     assert!(rendered(&silent).contains("nothing was sent"));
     let missing = RunReport { coverage: ReportCoverage { reported: 0, expected: 4 }, ..silent };

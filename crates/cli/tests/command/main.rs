@@ -139,7 +139,7 @@ fn wrong_use_is_a_remark_with_code_2() {
 }
 
 #[test]
-fn a_key_on_the_command_line_is_refused_with_a_way_out() {
+fn flow_key_must_come_from_private_file() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("key");
     let meter = |key: &str| {
@@ -164,7 +164,7 @@ fn version_is_one_line() {
 }
 
 #[test]
-fn a_closed_pipe_ends_the_printing_and_nothing_else() {
+fn closed_pipe_ends_printing_without_error() {
     let ended = runner::packetrig_into_closed_pipe(&["doctor", "lo"]);
     assert_eq!((ended.code, ended.remarks.as_str()), (0, ""));
 }
@@ -206,7 +206,7 @@ fn a_plan_comes_through_standard_input_too() {
 }
 
 #[test]
-fn every_problem_is_shown_with_its_line_and_path() {
+fn plan_check_lists_every_problem_with_path() {
     let text = SMALL_PLAN.replace("rx_names: [rx]", "rx_names: [nowhere]").replace("pps: 1000", "ppps: 1000");
     let ended = check(text.as_bytes());
     assert_eq!(ended.code, 3);
@@ -226,7 +226,7 @@ fn problems_come_as_json_when_asked() {
 }
 
 #[test]
-fn hostile_input_of_every_kind_is_refused_and_nothing_panics() {
+fn hostile_plan_input_is_refused_without_panic() {
     let mut bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned();
     for (last, this) in ('a'..'l').zip('b'..='l') {
         let ten = vec![format!("*{last}"); 10].join(",");
@@ -281,7 +281,7 @@ fn flags_make_a_plan_that_passes_the_check() {
 }
 
 #[test]
-fn a_run_on_an_interface_that_is_not_there_leaves_nothing_behind() {
+fn run_on_missing_interface_stores_nothing() {
     let store = tempfile::tempdir().unwrap();
     let place = store.path().to_str().unwrap();
     let ended = packetrig(&["run", "--tx", "nosuch0", "--rx", "nosuch1", "--store", place, "--quiet"]);
@@ -297,7 +297,7 @@ fn a_run_on_an_interface_that_is_not_there_leaves_nothing_behind() {
 const READ_ONLY_HOME: &str = "/proc";
 
 #[test]
-fn a_home_that_cannot_be_written_is_an_error_that_names_the_flag_for_another_place() {
+fn unwritable_home_error_names_store_flag() {
     let ended = packetrig_at_home(READ_ONLY_HOME, &["run", "--tx", "nosuch0", "--quiet"]);
     assert_eq!(ended.code, 4, "{}", ended.remarks);
     for part in ["cannot create /proc/packetrig", "--store"] {
@@ -342,7 +342,7 @@ fn a_plan_that_cannot_run_is_not_printed() {
 }
 
 #[test]
-fn the_target_of_probes_can_be_a_name_whose_address_is_told_and_judged() {
+fn probe_target_name_is_resolved_and_checked() {
     let allowed = packetrig(&["probe", "allowed", "localhost"]);
     assert_eq!(allowed.code, 0, "{}", allowed.remarks);
     let address = allowed.remarks.trim().strip_prefix("probe: localhost is ").unwrap();
@@ -356,7 +356,7 @@ fn the_target_of_probes_can_be_a_name_whose_address_is_told_and_judged() {
 }
 
 #[test]
-fn a_name_without_an_address_is_a_users_mistake() {
+fn unresolvable_probe_target_is_usage_error() {
     for command in ["allowed", "ping", "stamp", "oneprobe", "capacity", "available"] {
         let ended = packetrig(&["probe", command, "nosuch.invalid"]);
         assert_eq!((ended.code, ended.results.as_str()), (2, ""), "{command}: {}", ended.remarks);
@@ -366,7 +366,7 @@ fn a_name_without_an_address_is_a_users_mistake() {
 }
 
 #[test]
-fn a_node_without_a_fleet_is_not_mistaken_for_a_namespace() {
+fn fleet_locations_without_fleet_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let place = home.path().to_str().unwrap();
     let ended = packetrig_at_home(place, &["run", "--tx", "rack2/eth1", "--rx", "rack2/eth2", "--quiet"]);
@@ -378,7 +378,7 @@ fn a_node_without_a_fleet_is_not_mistaken_for_a_namespace() {
 }
 
 #[test]
-fn a_directory_without_a_catalogue_is_a_users_mistake() {
+fn missing_catalogue_is_usage_error() {
     let store = tempfile::tempdir().unwrap();
     let place = store.path().to_str().unwrap();
     for action in [&["list"][..], &["unfinished"], &["late"], &["show", "last"], &["path", "20200101"]] {
@@ -390,7 +390,7 @@ fn a_directory_without_a_catalogue_is_a_users_mistake() {
 }
 
 #[test]
-fn a_fleet_whose_servers_cannot_be_reached_leaves_none_behind() {
+fn fleet_up_without_server_creates_no_fleet() {
     let fleet = tempfile::tempdir().unwrap();
     let place = fleet.path().to_str().unwrap();
     let flags = ["--address", "127.0.0.1", "--listen", "127.0.0.1:0", "--enrol", "127.0.0.1:0"];
@@ -421,7 +421,7 @@ fn faults_cannot_be_ordered_from_a_kernel_bridge() {
 }
 
 #[test]
-fn a_fleet_that_was_never_made_is_said_so_by_every_command() {
+fn missing_fleet_is_reported_by_every_command() {
     let run: &[&str] = &["run", "--tx", "one/eth1", "--rx", "two/eth1"];
     let fleet: [&[&str]; 4] =
         [&["fleet", "invite"], &["fleet", "status"], &["fleet", "history"], &["fleet", "collect"]];

@@ -57,7 +57,7 @@ impl Store {
 }
 
 #[test]
-fn the_exit_code_of_a_comparison_says_whether_it_became_worse() {
+fn comparison_exit_code_tells_regression() {
     let store = Store::of(&[1000.0, 970.0]);
     let code = |arguments: &[&str]| store.report(&[&["diff"], arguments].concat()).code;
     assert_eq!(code(&["m1", "last"]), 0, "nothing is judged");
@@ -117,7 +117,7 @@ fn a_comparison_has_the_forms_of_build_servers() {
 }
 
 #[test]
-fn a_trend_shows_each_result_and_judges_the_newest() {
+fn trend_shows_results_and_judges_newest() {
     let store = Store::of(&[1000.0, 1010.0, 990.0, 900.0]);
     let ended = store.report(&["trend", "nightly", "--max-worse", "5%"]);
     assert_eq!(ended.code, 1, "{}", ended.remarks);
@@ -137,7 +137,7 @@ fn a_trend_shows_each_result_and_judges_the_newest() {
 }
 
 #[test]
-fn prune_removes_what_it_says_and_nothing_that_is_pinned_or_unfinished() {
+fn prune_keeps_pinned_and_unfinished_results() {
     let store = Store::of(&[1.0, 2.0, 3.0, 4.0]);
     crate::report::store(store.0.path(), "m0", 9, MethodState::Stopped, &result(None, &[64]));
     assert_eq!(store.report(&["pin", "m1"]).code, 0);
@@ -159,7 +159,7 @@ fn prune_removes_what_it_says_and_nothing_that_is_pinned_or_unfinished() {
 }
 
 #[test]
-fn methods_are_listed_shown_and_named_with_the_command_that_resumes_them() {
+fn methods_are_listed_and_shown_with_resume_command() {
     let store = Store::of(&[1000.0]);
     crate::report::store(store.0.path(), "m2", 2, MethodState::Stopped, &result(None, &[64]));
     let listed = store.report(&["list"]).results;

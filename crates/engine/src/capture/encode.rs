@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merged_frame_has_a_comment_in_pcapng_and_none_in_pcap() {
+    fn merged_frame_comment_only_in_pcapng() {
         for kept in 60..64 {
             let bytes = vec![7; kept];
             let record = FrameRecord { at_ns: 1, kept, full_len: 9000, interface: 0, merged: Some(1448) };

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_appended_stays_where_it_is() {
+    fn failed_join_keeps_unappended_parts() {
         let place = tempfile::tempdir().unwrap();
         let path = |name: &str| place.path().join(name);
         let parts = ["1", "2", "missing", "4"].map(path);

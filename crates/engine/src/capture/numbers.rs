@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_between_two_runs_of_the_log_is_absent_and_not_missing() {
+    fn gap_between_log_runs_counts_as_absent() {
         let first = after([None; 2], SECOND, 1..=100);
         let known = after(first, 5 * SECOND, [121, 122, 124])[1].unwrap();
         assert_eq!((known.first, known.seen, known.missing, known.absent, known.anew), (1, 103, 1, 20, 0));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_that_begins_anew_is_no_gap_and_no_duplicate() {
+    fn restarted_tap_counts_no_gap_or_duplicate() {
         let first = after([None; 2], SECOND, 1..=100);
         let known = after(first, 9 * SECOND, [1, 2, 4])[1].unwrap();
         assert_eq!((known.first, known.last, known.seen, known.missing), (1, 4, 103, 1));

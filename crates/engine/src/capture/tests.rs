@@ -77,7 +77,7 @@ fn stop(capture: &PortCapture, tap: &mut CaptureTap) -> CaptureOutcome {
 }
 
 #[test]
-fn frames_get_an_fcs_and_every_one_is_accounted() {
+fn captured_frames_get_fcs_and_all_are_accounted() {
     let dir = tempfile::tempdir().unwrap();
     let condition =
         FieldCondition { base: FilterBase::Frame, bit_offset: 31, bits: 1, value: 1, mask: 0, negate: false };
@@ -98,7 +98,7 @@ fn frames_get_an_fcs_and_every_one_is_accounted() {
 }
 
 #[test]
-fn a_snap_length_counts_the_fcs_and_keeps_the_length_on_the_wire() {
+fn snap_length_includes_fcs_and_keeps_wire_length() {
     for (snap, kept) in [(62, 62), (64, 64), (30, 30), (1000, 64)] {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { snap_len: Some(snap), ..spec(dir.path()) };
@@ -114,7 +114,7 @@ fn a_snap_length_counts_the_fcs_and_keeps_the_length_on_the_wire() {
 }
 
 #[test]
-fn a_full_budget_ends_the_file_and_the_rest_is_counted() {
+fn exhausted_budget_ends_file_and_counts_rest() {
     let dir = tempfile::tempdir().unwrap();
     let (capture, mut tap) = PortCapture::new(CaptureSpec { budget: 1500, ..spec(dir.path()) }).unwrap();
     capture.start_capture().unwrap();
@@ -129,7 +129,7 @@ fn a_full_budget_ends_the_file_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_capture_that_overwrites_is_one_file_of_the_newest_in_order() {
+fn overwriting_capture_keeps_newest_frames_in_order() {
     for format in [CaptureFileFormat::Pcap, CaptureFileFormat::Pcapng] {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { format, budget: 2 << 20, overwrite: true, ..spec(dir.path()) };
@@ -152,7 +152,7 @@ fn a_capture_that_overwrites_is_one_file_of_the_newest_in_order() {
 }
 
 #[test]
-fn a_capture_stops_and_begins_afresh_while_frames_keep_coming() {
+fn capture_restarts_while_frames_keep_coming() {
     let dir = tempfile::tempdir().unwrap();
     let (capture, mut tap) = PortCapture::new(spec(dir.path())).unwrap();
     offer(&mut tap, 0..10);
@@ -173,7 +173,7 @@ fn a_capture_stops_and_begins_afresh_while_frames_keep_coming() {
 }
 
 #[test]
-fn frames_on_their_way_when_it_stops_are_in_it_and_later_ones_are_not() {
+fn stopping_capture_includes_only_frames_before_stop() {
     let dir = tempfile::tempdir().unwrap();
     let (capture, mut tap) = PortCapture::new(spec(dir.path())).unwrap();
     capture.start_capture().unwrap();
@@ -199,7 +199,7 @@ fn frames_on_their_way_when_it_stops_are_in_it_and_later_ones_are_not() {
 }
 
 #[test]
-fn a_capture_without_frames_is_a_file_all_the_same() {
+fn empty_capture_still_writes_file() {
     for begins in [false, true] {
         let dir = tempfile::tempdir().unwrap();
         let (capture, tap) = PortCapture::new(spec(dir.path())).unwrap();
@@ -216,7 +216,7 @@ fn a_capture_without_frames_is_a_file_all_the_same() {
 }
 
 #[test]
-fn pcapng_ends_with_what_was_dropped_where_that_is_known() {
+fn pcapng_statistics_give_drops_where_known() {
     for (filter, osdrop) in [(FrameFilter::default(), true), (one_condition(), false)] {
         let dir = tempfile::tempdir().unwrap();
         let spec = CaptureSpec { format: CaptureFileFormat::Pcapng, filter, ..spec(dir.path()) };
@@ -250,7 +250,7 @@ fn one_condition() -> FrameFilter {
 }
 
 #[test]
-fn a_disk_that_fails_is_told_and_its_frames_are_counted() {
+fn failed_disk_is_reported_with_lost_frames() {
     let dir = tempfile::tempdir().unwrap();
     std::os::unix::fs::symlink("/dev/full", dir.path().join("a.pcap.part")).unwrap();
     let (capture, mut tap) = PortCapture::new(spec(dir.path())).unwrap();

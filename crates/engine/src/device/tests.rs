@@ -87,7 +87,7 @@ fn echo(of: &DeviceInterface, mac: Mac, ends: [&str; 2], reply: bool, data: &[u8
 }
 
 #[test]
-fn an_address_is_told_to_who_asks_on_its_vlan_only() {
+fn device_answers_address_queries_on_its_vlan_only() {
     let asks = |tags: &[u16], target: &str| {
         let asker = interface(B, tags, &[]);
         match ip(target) {
@@ -113,7 +113,7 @@ fn an_address_is_told_to_who_asks_on_its_vlan_only() {
 }
 
 #[test]
-fn what_is_off_says_nothing_and_forgets() {
+fn disabled_interface_stays_silent_and_forgets_neighbours() {
     let (mut a, mut b) = (side(A, 1, 2), side(B, 2, 1));
     join(&mut a, &mut b, 1, 0, 0..300);
     assert_eq!((macs(&a), macs(&b)), (vec![Some(B); 2], vec![Some(A); 2]));
@@ -128,7 +128,7 @@ fn what_is_off_says_nothing_and_forgets() {
 }
 
 #[test]
-fn unanswered_questions_come_more_and_more_seldom_and_never_end() {
+fn neighbour_requests_back_off_but_never_end() {
     let mut lonely = side(A, 1, 2);
     let asked: Vec<u64> = (0..20_000)
         .filter(|ms| {
@@ -237,7 +237,7 @@ fn passes(frame: &[u8]) -> bool {
 }
 
 #[test]
-fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
+fn kernel_filter_passes_device_protocols_not_udp() {
     for tags in [&[][..], &[7], &[7, 8], &[1, 2, 3, 4]] {
         let of = interface(A, tags, &[("198.18.0.1", "198.18.0.2"), ("2001:2::1", "2001:2::2")]);
         let neighbour = |address, text| DeviceNeighbour { interface: 0, address, ip: ip(text) };
@@ -256,7 +256,7 @@ fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
 
 proptest! {
     #[test]
-    fn any_bytes_are_fine_and_only_what_is_ours_is_answered(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..4, flip in any::<usize>()) {
+    fn device_answers_only_own_queries_in_garbage(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..4, flip in any::<usize>()) {
         // Mutations of valid frames reach deeper into the parsers than noise.
         let asker = interface(B, &[7, 8], &[]);
         let seed = match kind {
@@ -284,7 +284,7 @@ proptest! {
     }
 
     #[test]
-    fn neighbours_find_each_other_over_a_wire_that_loses_half(seed: u64) {
+    fn neighbours_resolve_over_half_lossy_wire(seed: u64) {
         let (mut a, mut b) = (side(A, 1, 2), side(B, 2, 1));
         join(&mut a, &mut b, seed, 128, 0..400_000);
         prop_assert_eq!((macs(&a), macs(&b)), (vec![Some(B); 2], vec![Some(A); 2]));

@@ -21,7 +21,7 @@ fn machine() -> MachineFacts {
 }
 
 #[test]
-fn the_sandbox_is_described_and_a_missing_part_is_named() {
+fn sandbox_finding_names_missing_part() {
     let what = |machine: &MachineFacts| {
         let findings = judge_all(machine, &[], &BTreeMap::new())
             .into_iter()
@@ -117,7 +117,7 @@ fn a_missing_engine_is_named_with_its_package() {
 }
 
 #[test]
-fn missing_rights_are_named_with_the_way_to_get_them() {
+fn missing_capability_finding_offers_remedy() {
     let mut machine = machine();
     machine.rights.capabilities = vec!["CAP_NET_ADMIN"];
     let findings = judge_all(&machine, &[], &BTreeMap::new());
@@ -128,7 +128,7 @@ fn missing_rights_are_named_with_the_way_to_get_them() {
 }
 
 #[test]
-fn an_old_kernel_a_lone_processor_and_a_forbidden_lab_are_noted() {
+fn old_kernel_single_cpu_forbidden_lab_are_noted() {
     let machine = MachineFacts {
         kernel: "4.19.0".into(),
         version: (4, 19),
@@ -143,7 +143,7 @@ fn an_old_kernel_a_lone_processor_and_a_forbidden_lab_are_noted() {
 }
 
 #[test]
-fn what_the_guard_refuses_is_told_beforehand() {
+fn guard_refusal_becomes_doctor_problem() {
     let reason = "br0, which is in the same stack of interfaces, carries the default route".to_owned();
     let refusal = GuardRefusal { port: "eth1".into(), reason };
     let findings = judge_all(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));

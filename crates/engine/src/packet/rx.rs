@@ -137,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drifting_or_stepped_wall_clock_widens_the_bound_for_good() {
+    fn wall_clock_drift_or_step_widens_stamp_bound() {
         let mut converter = StampConverter::new(RealtimeOffset { offset_ns: 1_000_000, bound_ns: 50 });
         assert_eq!(converter.bound_ns, 50);
         converter.update_offset(RealtimeOffset { offset_ns: 1_000_030, bound_ns: 40 });

@@ -108,7 +108,7 @@ fn receive(rx: &mut PacketRx, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_frame_arrives_once_in_order_and_every_counter_agrees() {
+fn frames_arrive_once_in_order_and_counters_agree() {
     let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let frames: Vec<_> = (0..20_000u32).map(|n| frame(n, 60 + n as usize % 1_400)).collect();
@@ -121,7 +121,7 @@ fn every_frame_arrives_once_in_order_and_every_counter_agrees() {
 }
 
 #[test]
-fn arrival_is_after_sending_and_before_reading_within_the_bound() {
+fn arrival_stamp_lies_within_clock_bound() {
     let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     for number in 0..50 {
@@ -159,7 +159,7 @@ fn tags_of_both_kinds_survive_the_way() {
 }
 
 #[test]
-fn a_frame_too_long_for_the_interface_is_counted_as_refused_alone() {
+fn oversized_frame_alone_is_counted_as_refused() {
     let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let frames = [frame(1, 60), frame(2, 1518), frame(3, 60)];
@@ -170,7 +170,7 @@ fn a_frame_too_long_for_the_interface_is_counted_as_refused_alone() {
 }
 
 #[test]
-fn frames_that_nobody_takes_are_given_up_and_counted() {
+fn frames_without_peer_are_counted_as_refused() {
     let Some(lab) = CableLab::new() else { return };
     let (mut a, b) = lab.open_both();
     drop(b);
@@ -219,7 +219,7 @@ fn settings(lab: &CableLab) -> (Link, Vec<bool>, String) {
 }
 
 #[test]
-fn an_open_port_is_quiet_and_a_closed_one_as_before() {
+fn open_port_is_quiet_and_close_restores_settings() {
     let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let before = settings(&lab);
@@ -240,7 +240,7 @@ fn an_open_port_is_quiet_and_a_closed_one_as_before() {
 }
 
 #[test]
-fn a_cable_between_two_ports_has_a_carrier_once_both_are_open() {
+fn cable_carrier_needs_both_ports_open() {
     let Some(lab) = CableLab::new() else { return };
     let mut a = open_port(&lab.port("a"), OpenOptions::default()).unwrap();
     let mut b = open_port(&lab.port("b"), OpenOptions::default()).unwrap();
@@ -253,7 +253,7 @@ fn a_cable_between_two_ports_has_a_carrier_once_both_are_open() {
 }
 
 #[test]
-fn an_interface_that_goes_down_and_up_again_ends_neither_half() {
+fn receiver_survives_interface_down_and_up() {
     let Some(lab) = CableLab::new() else { return };
     let (mut a, mut b) = lab.open_both();
     let mut links = lab.links();
@@ -269,7 +269,7 @@ fn an_interface_that_goes_down_and_up_again_ends_neither_half() {
 }
 
 #[test]
-fn an_mtu_that_cannot_be_had_is_an_error_and_changes_nothing() {
+fn impossible_mtu_is_error_and_changes_nothing() {
     let Some(lab) = CableLab::new() else { return };
     let before = settings(&lab);
     let port = Port { mtu: Some(1_000_000), ..lab.port("a") };
@@ -292,7 +292,7 @@ fn a_panic_restores_the_interface() {
 }
 
 #[test]
-fn a_port_in_use_names_its_holder_and_is_not_touched() {
+fn busy_port_names_holder_and_stays_unchanged() {
     let Some(lab) = CableLab::new() else { return };
     let (a, _b) = lab.open_both();
     let during = settings(&lab);
@@ -305,7 +305,7 @@ fn a_port_in_use_names_its_holder_and_is_not_touched() {
 }
 
 #[test]
-fn an_interface_with_a_foreign_address_is_refused_untouched_until_confirmed() {
+fn foreign_address_needs_confirmation_to_open_port() {
     let Some(lab) = CableLab::new() else { return };
     lab.up("b");
     let mut links = lab.links();

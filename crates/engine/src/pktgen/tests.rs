@@ -51,7 +51,7 @@ fn options(changes: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_plain_flow_is_every_option_that_it_takes() {
+fn plain_flow_yields_complete_pktgen_options() {
     let expected = [
         "dst_mac 02:00:00:00:00:02",
         "src_mac 02:00:00:00:00:01",
@@ -106,7 +106,7 @@ fn ranges_tags_and_service_classes_are_options() {
 }
 
 #[test]
-fn addresses_count_up_and_ipv6_is_its_own_option() {
+fn pktgen_addresses_count_up_and_ipv6_has_options() {
     let found = options(&[(
         "ip",
         r#"{"choice": "ipv4", "ipv4": {"dst": {"choice": "increment",
@@ -194,7 +194,7 @@ fn all_problems_come_at_once() {
 }
 
 #[test]
-fn what_is_not_quite_as_planned_is_said() {
+fn pktgen_deviations_from_plan_become_doubts() {
     let doubts = |changes: &[(&str, &str)]| read(changes).unwrap().doubts;
     assert_eq!(doubts(&[]), ["flows[0]: pktgen sets the hop limit of its packets to 32"]);
     let third = doubts(&[
@@ -205,7 +205,7 @@ fn what_is_not_quite_as_planned_is_said() {
 }
 
 #[test]
-fn a_machine_without_the_generator_says_what_it_needs() {
+fn missing_pktgen_module_names_unsupported_feature() {
     if std::path::Path::new("/proc/net/pktgen").exists() {
         return;
     }

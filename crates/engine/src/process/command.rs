@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_an_adapter_and_a_path_is_a_program() {
+    fn engine_command_name_is_adapter_path_is_program() {
         let read = str::parse::<EngineCommand>;
         assert_eq!(read("trafgen").unwrap(), EngineCommand::Adapter(&ADAPTERS[0]));
         assert_eq!(read("./mine.pl").unwrap(), EngineCommand::Program("./mine.pl".into()));

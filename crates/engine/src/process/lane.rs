@@ -209,7 +209,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frames_are_spread_over_the_seconds_and_none_is_lost(
+        fn spread_frames_cover_seconds_without_loss(
             from in 0u64..5_000_000_000, length in 0u64..5_000_000_000, frames in 0u64..10_000_000, size in 60u64..1500,
         ) {
             let origin = MonoTime::from_nanos(7);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_messages_in_a_second_are_a_flood() {
+    fn message_flood_in_one_second_is_fault() {
         let line = br#"{"type":"ready"}"#;
         let flood = [line.as_slice(), b"\n"].concat().repeat(3 * MOST_MESSAGES);
         let mut reader = MessageReader::new(&flood[..]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_message_is_shown() {
+    fn invalid_message_error_shows_escaped_text() {
         let error = MessageReader::new(&b"hello, I am \x1b an engine\n"[..])
             .next_message(NOW)
             .unwrap_err()

@@ -133,7 +133,7 @@ fn an_engine_that_behaves_is_believed() {
 }
 
 #[test]
-fn an_engine_that_dies_keeps_what_it_said_and_is_a_fault() {
+fn crashed_engine_keeps_its_counts_and_is_fault() {
     let script = [count("counters", 40, 40 * 124).as_str(), "echo out of memory >&2; exit 1\n"].concat();
     let (frames, record) = run(&script);
     assert_eq!(frames, 40);
@@ -181,7 +181,7 @@ fn a_flood_ends_the_engine() {
 }
 
 #[test]
-fn a_silent_engine_and_one_that_does_not_stop_are_ended() {
+fn silent_unstoppable_engine_and_children_are_killed() {
     let engine = ShellEngine::new(
         &[HELLO, READY, "trap '' TERM INT; sleep 1000 & echo $! > pid; mv pid \"$0.pid\"; wait\n"].concat(),
     );
@@ -207,7 +207,7 @@ fn a_silent_engine_and_one_that_does_not_stop_are_ended() {
 }
 
 #[test]
-fn an_engine_that_never_finishes_is_stopped_after_the_end_of_the_plan() {
+fn unfinished_engine_is_stopped_after_plan_end() {
     let script = ["read stop; ", &count("ledger", 60, 60 * 124)].concat();
     let engine = ShellEngine::new(&[HELLO, READY, &script].concat());
     let mut tx = engine.arm();
@@ -227,7 +227,7 @@ fn a_stop_before_the_start_sends_nothing() {
 }
 
 #[test]
-fn what_is_no_engine_is_said_to_be_none() {
+fn start_error_says_why_program_is_no_engine() {
     for (script, why) in [
         ("exit 3\n", "it ended too early"),
         ("echo usage: tool FILE >&2; exit 1\n", "usage: tool FILE"),
@@ -244,7 +244,7 @@ fn what_is_no_engine_is_said_to_be_none() {
 }
 
 #[test]
-fn what_an_engine_cannot_do_is_refused_by_name_and_path() {
+fn unsupported_engine_ability_is_refused_with_path() {
     let bursts = r#"{"choice": "burst", "burst": {"bursts": 2, "packets": 5, "inter_burst_gap": {"choice": "microseconds", "microseconds": 100}}}"#;
     let endless = r#"{"choice": "continuous"}"#;
     let many = r#"{"choice": "fixed_packets", "fixed_packets": {"packets": 2000000}}"#;
@@ -332,7 +332,7 @@ fn rendered(changes: &[(&str, &str)]) -> (messages::EngineCapture, Vec<(u64, Vec
 }
 
 #[test]
-fn tagged_frames_are_written_one_by_one_with_their_due_times() {
+fn tagged_frames_are_rendered_with_due_times() {
     let (capture, frames) = rendered(&[]);
     assert_eq!((capture.frames, capture.repeat, frames.len()), (100, false, 100));
     for (number, (at, frame)) in (0..).zip(&frames) {

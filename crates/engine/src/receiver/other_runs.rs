@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_before_the_start_is_of_another_run_even_if_nobody_knows_which() {
+    fn frame_sent_before_start_belongs_to_other_run() {
         let at = MonoTime::from_nanos;
         let mut runs = OtherRuns::new(Vec::new());
         assert!(runs.count_frame(&frame(900), None, at(1000)), "the start is not set yet");

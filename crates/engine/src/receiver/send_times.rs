@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_number_that_was_sent_after_the_next_block_is_of_another_run() {
+    fn stale_number_after_next_block_is_other_run() {
         // Also where the times wrap.
         for from_ns in [0, SECOND, (1 << 48) - 2 * SECOND] {
             let times = times(from_ns, 6000);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_ago_and_what_was_skipped_is_bounded_by_what_came_later() {
+    fn skipped_or_forgotten_blocks_use_later_send_times() {
         let mut times = times(0, 100 * BLOCK);
         let seconds_of = |number: u64| number * 1_000_000;
         assert!(!times.forbid_copy(3, sent(seconds_of(30 * BLOCK))), "forgotten");

@@ -69,7 +69,7 @@ fn played(player: &mut ReplayPlayer) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn frames_come_in_order_at_scaled_times_pass_after_pass() {
+fn replay_passes_keep_order_at_scaled_times() {
     // The third is out of order, and the last pass ends a mean distance before the next would begin.
     let packets = [packet(1_000, 1, 60), packet(1_400, 2, 1500), packet(1_300, 3, 20), packet(1_900, 4, 60)];
     let (_directory, path) = stored(&file(1, &packets));
@@ -97,7 +97,7 @@ fn many_batches_go_round() {
 }
 
 #[test]
-fn what_cannot_be_replayed_is_counted_by_its_reason() {
+fn skipped_packets_are_counted_by_reason() {
     let packets = [packet(0, 1, 60), (1, vec![2; 60], 1500), packet(2, 3, 9), packet(3, 4, 60)];
     let (_directory, path) = stored(&file(1, &packets));
     let survey = survey_file(&path, &FrameRewrite::default()).unwrap();
@@ -109,7 +109,7 @@ fn what_cannot_be_replayed_is_counted_by_its_reason() {
 }
 
 #[test]
-fn a_cut_file_is_replayed_up_to_the_cut() {
+fn truncated_file_is_replayed_up_to_cut() {
     let whole = file(1, &[packet(0, 1, 60), packet(1, 2, 60), packet(2, 3, 60)]);
     for cut in [whole.len() - 1, whole.len() - 60, whole.len() - 70] {
         let (_directory, path) = stored(&whole[..cut]);
@@ -137,7 +137,7 @@ fn files_without_frames_are_refused_with_the_reason() {
 }
 
 #[test]
-fn a_file_that_changed_is_refused_or_said_to_have() {
+fn changed_file_is_refused_or_remarked() {
     let (_directory, path) = stored(&file(1, &[packet(0, 1, 60), packet(1, 2, 60)]));
     let facts = survey_file(&path, &FrameRewrite::default()).unwrap().facts;
     let other = RecordingFacts { file_size: 1, ..facts };
@@ -162,7 +162,7 @@ fn an_fcs_in_the_file_is_taken_off() {
 }
 
 #[test]
-fn what_our_capture_writes_is_replayed_as_it_came() {
+fn own_capture_is_replayed_unchanged() {
     use crate::capture::{CaptureSpec, PortCapture, record::CaptureFileFormat};
     use crate::clock::RealClock;
     use crate::port::{RxFrame, WorkerClock};
@@ -192,7 +192,7 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
 }
 
 #[test]
-fn a_compressed_file_is_replayed_as_what_is_in_it_and_one_that_is_cut_is_refused() {
+fn compressed_file_replays_content_and_refuses_truncation() {
     let record = |at: u32| [words(&[1, at, 60, 60]), vec![u8::try_from(at).unwrap(); 60]].concat();
     let head = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
     let bytes: Vec<u8> = [head].into_iter().chain((0..9).map(record)).collect::<Vec<_>>().concat();
@@ -216,7 +216,7 @@ fn words(words: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn a_block_of_gigabytes_is_skipped_without_reading_it() {
+fn huge_pcapng_block_is_skipped_without_reading() {
     use std::os::unix::fs::FileExt;
     const HUGE: u32 = 0xf000_0000;
     let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();

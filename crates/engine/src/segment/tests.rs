@@ -43,7 +43,7 @@ fn after_a_pause_the_rest_follows() {
 }
 
 #[test]
-fn a_pause_does_not_use_up_a_time_limit() {
+fn time_limit_is_extended_by_pause() {
     let limited = timeline(1_000, SendPattern::Within(Nanos::from_secs(1)));
     let take = take(FrameIndex { number: 400, index: 400 }, Nanos::from_secs(50), limited);
     assert_eq!(take.time_limit(), Some(Nanos::from_millis(50_600)));
@@ -51,7 +51,7 @@ fn a_pause_does_not_use_up_a_time_limit() {
 }
 
 #[test]
-fn a_new_rate_keeps_the_time_limit_and_not_the_number_of_frames() {
+fn new_rate_keeps_time_limit_not_frame_count() {
     let limited = |pps| timeline(pps, SendPattern::Within(Nanos::from_secs(1)));
     let slow = StreamSegment::whole_stream(template(), limited(100));
     // After 400 ms at 100 frames/s, 600 ms remain at 1000 frames/s.

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_up_for_is_ahead() {
+    fn caught_up_frames_count_as_ahead() {
         // A frame each 200 us; 50 ms are lost and made up for at 5/4 of the rate.
         let left = |n: u64| if n < 100 { n * 200 } else { (n * 200).max(70_000 + (n - 100) * 160) };
         let departures: Vec<_> = (0..3_000).map(|n| (n * 200, left(n))).collect();

@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_is_woken_late_has_not_stalled() {
+    fn late_wakeup_is_not_a_stall() {
         let sent = departures(2, 500, &[(200, 210)]);
         assert_eq!(sent.iter().filter(|at| **at == 210).count(), 6);
         assert_eq!(sent[499], 998);
     }
 
     #[test]
-    fn after_a_stall_the_rate_is_a_quarter_more_until_the_sender_is_on_time() {
+    fn stalled_sender_catches_up_at_five_quarters_rate() {
         let sent = departures(200, 10_000, &[(100_000, 300_000)]);
         let within = |from: u64, until: u64| sent.iter().filter(|at| (from..until).contains(*at)).count();
         assert!((3_124..=3_126).contains(&within(300_000, 800_000)), "{}", within(300_000, 800_000));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_without_its_processor_for_a_third_of_the_time_is_not_later_and_later() {
+    fn repeatedly_stalled_sender_lag_stays_bounded() {
         let held_up: Vec<_> = (0..600).map(|n| (n * 10_000, n * 10_000 + 3_000)).collect();
         let sent = departures(200, 30_000, &held_up);
         let late = |n: usize| sent[n] - 200 * n as u64;
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_is_told_from_the_first_frame_it_held_up_until_the_sender_is_on_time() {
+    fn stall_event_lasts_until_sender_is_on_time() {
         use packetrig_stats::port_event::PortEventKind;
         let mut catch_up = CatchUp::default();
         catch_up.update_lag(at(100_000), at(300_000));
@@ -158,7 +158,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(24))]
         #[test]
-        fn no_millisecond_holds_a_quarter_more_than_the_plan(
+        fn catch_up_rate_is_bounded_in_every_millisecond(
             gap in 5u64..400, stalls in prop::collection::vec((0u64..200_000, 1u64..50_000), 0..6)
         ) {
             let stalls: Vec<_> = stalls.iter().map(|(from, length)| (*from, from + length)).collect();

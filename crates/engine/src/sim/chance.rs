@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chance_is_as_often_as_it_says_and_repeatable() {
+    fn fault_chance_matches_its_rate_and_is_repeatable() {
         let strikes = |seed| {
             let mut dice = SeededDice::new(seed);
             let chance = FaultChance::per_million(100_000);

@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_has_room_again_when_the_line_has_moved_on() {
+    fn full_link_queue_drains_at_line_rate() {
         let rate = Some(BitRate::new(1_000_000_000));
         let mut link = SimulatedLink::new(LinkSpec { rate, queue: Nanos::new(1000), ..LinkSpec::default() });
         let mut entered = 0;
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_held_frame_that_nobody_follows_is_let_go() {
+    fn held_frame_without_follower_is_released() {
         let (out, _) = carry(LinkSpec { hold: FaultChance::at_positions([2]), ..LinkSpec::default() }, 3);
         assert_eq!(out.last(), Some(&(2, 2000 + HOLD_AT_MOST.as_u64())));
     }

@@ -23,7 +23,7 @@ fn found(place: &Place, from: u64, until: u64) -> Vec<(u64, u64, Option<u64>)> {
 }
 
 #[test]
-fn losses_of_a_tap_are_found_by_runs_of_that_time_only() {
+fn tap_losses_are_found_only_within_run_time() {
     let place = place();
     let mut log = TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap();
     log.report_losses(at(1100), at(1100), 0).unwrap();
@@ -50,7 +50,7 @@ fn a_tap_without_losses_leaves_nothing() {
 }
 
 #[test]
-fn a_tap_that_does_not_tell_is_in_doubt_since_it_told_last() {
+fn silent_tap_is_doubtful_since_last_report() {
     let place = place();
     let mut log = TapLossLog::begin_in(&place.directory, "t", at(1000)).unwrap();
     log.report_losses(at(2000), at(2000), 0).unwrap();
@@ -62,7 +62,7 @@ fn a_tap_that_does_not_tell_is_in_doubt_since_it_told_last() {
 }
 
 #[test]
-fn of_many_losses_the_oldest_are_joined_and_none_is_forgotten() {
+fn oldest_tap_losses_are_merged_without_losing_frames() {
     let place = place();
     let mut log = TapLossLog::begin_in(&place.directory, "t", at(0)).unwrap();
     (1..=1000).for_each(|n| log.report_losses(at(10 * n), at(10 * n), n).unwrap());
@@ -73,7 +73,7 @@ fn of_many_losses_the_oldest_are_joined_and_none_is_forgotten() {
 }
 
 #[test]
-fn files_of_taps_that_ended_long_ago_are_removed() {
+fn files_of_long_ended_taps_are_removed() {
     let place = place();
     let log = TapLossLog::begin_in(&place.directory, "old", at(1000)).unwrap();
     log.end_log(at(2000), 5).unwrap();
@@ -88,7 +88,7 @@ fn files_of_taps_that_ended_long_ago_are_removed() {
 }
 
 #[test]
-fn a_loss_becomes_an_event_and_a_caveat_that_names_the_tap() {
+fn tap_loss_becomes_event_and_caveat_naming_tap() {
     let mut result = NodeResult { started: at(1000), ended: at(3000), ..NodeResult::default() };
     let times = [Some(12), None].map(|frames| DoubtfulTapTime {
         tap: "eth1-eth2".into(),

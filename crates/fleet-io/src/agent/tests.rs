@@ -22,7 +22,7 @@ impl PlaneSource for NoPlane {
 }
 
 #[test]
-fn the_end_of_a_short_run_is_looked_for_more_often() {
+fn short_run_end_is_polled_more_often() {
     let after = |ms| look_after(Nanos::from_millis(ms));
     assert_eq!(after(0), Nanos::from_millis(1));
     assert_eq!(after(128), Nanos::from_millis(2));
@@ -30,7 +30,7 @@ fn the_end_of_a_short_run_is_looked_for_more_often() {
 }
 
 #[test]
-fn an_order_without_a_data_plane_is_a_failure_and_not_silence() {
+fn order_without_data_plane_fails() {
     let endpoint = LocalFabric::default().open_endpoint(NodeName::local()).expect("the name is free");
     let mut planes = NoPlane;
     let mut shell = AgentShell::new(endpoint, &mut planes, AgentMachine::new(Nanos::from_secs(1)), None);

@@ -36,7 +36,7 @@ mod tests {
     use packetrig_fleet::message::ClockKey;
 
     #[test]
-    fn a_clock_is_asked_at_one_machine_however_its_address_is_written() {
+    fn clock_server_must_be_unicast_in_any_notation() {
         let asked = |at: &str| {
             let at = vec![at.parse().unwrap()];
             may_be_asked(&ClockServer { at, key: ClockKey([0; 32]), identity: String::new(), key_number: 0 })

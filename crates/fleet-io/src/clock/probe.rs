@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sealed_with_the_key_says_nothing() {
+    fn clock_probe_with_wrong_seal_is_ignored() {
         let bytes = ClockProbe::Question { number: 1, key_number: 0 }.to_sealed_bytes(&KEY);
         assert_eq!(ClockProbe::from_sealed_bytes(&bytes, &ClockKey([8; 32])), None);
         assert_eq!(ClockProbe::from_sealed_bytes(&bytes[..47], &KEY), None);

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_follows_the_slowest_of_the_latest_commits() {
+    fn start_lead_follows_slowest_recent_commit() {
         assert_eq!(lead_after(&[]), limits().lead, "80 ms");
         assert_eq!(lead_after(&[&[2], &[3]]), Nanos::from_millis(30 + 15));
         assert_eq!(lead_after(&[&[2], &[6], &[3]]), Nanos::from_millis(30 + 24));
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_came_too_late_brings_the_usual_lead_back() {
+    fn late_start_restores_default_lead() {
         assert_eq!(lead_after(&[&[2], &[50, 3]]), limits().lead);
         assert_eq!(lead_after(&[&[2], &[50, 3], &[3]]), Nanos::from_millis(45));
     }

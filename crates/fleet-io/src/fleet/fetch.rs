@@ -336,7 +336,7 @@ mod tests {
     const PIECES: u32 = 20;
 
     #[test]
-    fn a_fetch_that_broke_off_goes_on_where_it_was() {
+    fn interrupted_fetch_resumes_at_its_offset() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("a-rx.pcapng");
         let whole = bytes(RANGE * PIECES + 77);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_lost_is_asked_for_again() {
+    fn lost_capture_answer_is_requested_again() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("x");
         let mut node = CaptureNode { loses: Some(5), ..CaptureNode::with(bytes(RANGE * PIECES)) };
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn another_capture_under_the_name_is_fetched_from_its_beginning_and_a_wrong_byte_is_found() {
+    fn changed_capture_is_refetched_and_corruption_detected() {
         let place = tempfile::tempdir().unwrap();
         let target = place.path().join("x");
         let mut cut = CaptureNode { breaks_at: 12, ..CaptureNode::with(bytes(RANGE * PIECES)) };

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_told_once_and_no_node_takes_the_room_of_another() {
+    fn finding_is_reported_once_within_node_limit() {
         let mut told = ReportedFindings::default();
         let of_one = (0..5000).filter(|number| told.admit_finding(&format!("node a: trouble {number}")));
         assert_eq!(of_one.count(), MOST);

@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn refreshing_costs_one_write_however_many_nodes_are_led() {
+    fn leadership_refresh_costs_one_write() {
         for nodes in [100, 400] {
             let written = writes(nodes);
             assert!(written.iter().all(|key| key == "term.c"), "{nodes} nodes: {written:?}");

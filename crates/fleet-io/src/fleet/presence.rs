@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn controllers_are_there_until_they_are_dropped_and_those_elsewhere_are_unknown() {
+    fn controller_presence_lasts_until_drop() {
         let made = tempfile::tempdir().unwrap();
         let directory = PresenceDirectory::open_directory(&made.path().join("controllers")).unwrap();
         let identity = |name: &str, place: &str| Identity {

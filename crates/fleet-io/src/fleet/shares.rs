@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_what_it_has_a_part_in_and_no_more() {
+    fn node_preparation_contains_only_its_share() {
         let (text, plan, places) = pairs(1000);
         let mut whole =
             RunPreparation { document: text.into(), places: places.clone(), ..RunPreparation::default() };

@@ -428,7 +428,7 @@ fn run(
 }
 
 #[test]
-fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves() {
+fn two_node_run_starts_together_and_delivers_results() {
     for compare in [false, true] {
         let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
         let nodes =
@@ -456,7 +456,7 @@ fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves()
 }
 
 #[test]
-fn the_users_stop_ends_a_run_on_a_fleet() {
+fn user_stop_ends_fleet_run() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), true, false));
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
@@ -471,7 +471,7 @@ fn the_users_stop_ends_a_run_on_a_fleet() {
 }
 
 #[test]
-fn a_node_that_is_not_there_is_a_problem_of_the_plan() {
+fn missing_node_is_plan_problem() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _node = TestNode::start(&fabric, "north", place.path(), false, false);
     let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
@@ -480,7 +480,7 @@ fn a_node_that_is_not_there_is_a_problem_of_the_plan() {
 }
 
 #[test]
-fn the_nodes_of_a_large_fleet_say_less_often_what_they_count() {
+fn sample_interval_grows_with_node_count() {
     let drain = Nanos::from_secs(1);
     let every = |nodes| super::say_every(nodes, drain).as_u64() / 1_000_000;
     assert_eq!([2, 500, 1000, 2000, 50_000].map(every), [0, 100, 200, 400, 500], "milliseconds");

@@ -24,7 +24,7 @@ fn refusals(probes: &ProbePlan, port: usize, permit: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_node_asks_its_permit_about_each_target_and_each_asker() {
+fn probe_permit_covers_targets_and_askers() {
     let mesh = probes("method: oneway, from: [a, b], to: [a, b]");
     let both = refusals(&mesh, 0, "");
     let not_allowed = |what: &str| format!("{what} 198.18.0.2 is not allowed by the permit for probes");
@@ -47,7 +47,7 @@ fn a_node_asks_its_permit_about_each_target_and_each_asker() {
 }
 
 #[test]
-fn a_node_answers_the_ports_that_the_plan_names_and_no_others() {
+fn node_answers_only_ports_named_in_plan() {
     let one_way = probes("method: oneway, from: [a], to: [b]");
     let (lines, askers) =
         permitted_peers(&one_way, 1, &loan("[[target]]\nnetwork = \"0.0.0.0/0\"\n"), &mut Vec::new());
@@ -59,7 +59,7 @@ fn a_node_answers_the_ports_that_the_plan_names_and_no_others() {
 }
 
 #[test]
-fn without_a_date_a_permission_with_a_last_day_is_over() {
+fn permission_with_end_date_needs_current_date() {
     let permit =
         ProbePermit::from_text("[[target]]\nnetwork = \"198.18.0.0/24\"\nuntil = \"2999-12-31\"").unwrap();
     let loan = ProbePolicy { permit, ..ProbePolicy::default() };

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_location_that_is_not_here_is_a_mistake_at_its_path() {
+    fn unknown_location_is_problem_at_its_path() {
         let plan = |locations: [&str; 2]| {
             let [a, b] = locations;
             let text = format!("ports: [{{name: a, location: {a}}}, {{name: b, location: {b}}}]");

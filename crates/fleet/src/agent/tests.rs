@@ -49,7 +49,7 @@ fn commit(start: u64) -> NodeCommand {
 }
 
 #[test]
-fn a_repeated_command_is_answered_again_and_does_nothing_twice() {
+fn repeated_command_is_answered_without_repeating() {
     let head = head("r", 1, 1);
     let mut agent = armed(&head);
     for command in [preparation(), NodeCommand::Arm, NodeCommand::Query] {
@@ -81,7 +81,7 @@ fn lower_epochs_and_attempts_are_refused() {
 }
 
 #[test]
-fn a_late_preparation_of_an_ended_attempt_opens_nothing() {
+fn late_preparation_of_ended_attempt_is_refused() {
     let head_1 = head("r", 1, 1);
     let mut agent = armed(&head_1);
     tell(&mut agent, &head_1, NodeCommand::Abort, 4);
@@ -109,7 +109,7 @@ fn a_new_attempt_uses_the_open_ports() {
 }
 
 #[test]
-fn a_node_that_was_not_told_to_start_reports_what_it_received() {
+fn node_without_start_reports_received_frames() {
     let head = head("r", 1, 1);
     for is_past in [false, true] {
         let mut agent = armed(&head);
@@ -160,7 +160,7 @@ fn another_text_than_the_announced_one_is_refused() {
 }
 
 #[test]
-fn a_failure_closes_the_ports_and_is_told_as_often_as_asked() {
+fn failure_releases_ports_and_is_repeated_on_query() {
     let head = head("r", 1, 1);
     let mut agent = armed(&head);
     let fault = NodeFault { blame: Blame::World, text: "gone".into() };
@@ -218,7 +218,7 @@ fn done(agent: &mut AgentMachine, lease_ended: bool, ms: u64) -> Option<StopReas
 }
 
 #[test]
-fn senders_of_a_fleet_stop_when_their_lease_is_over_and_say_so() {
+fn senders_stop_and_report_when_lease_expires() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
     assert!(matches!(agent.handle_event(AgentEvent::Tick, at(503))[..], [AgentAction::Renew(_, Nonce(71))]));
@@ -233,7 +233,7 @@ fn senders_of_a_fleet_stop_when_their_lease_is_over_and_say_so() {
 }
 
 #[test]
-fn an_answer_that_says_stop_stops_senders_or_closes_the_ports() {
+fn lease_denial_stops_senders_or_releases_ports() {
     let head = head("r", 1, 1);
     let mut running = sending(&head, None);
     running.handle_event(AgentEvent::Tick, at(503));
@@ -266,7 +266,7 @@ fn the_owner_s_longest_duration_ends_the_senders() {
 }
 
 #[test]
-fn emulated_interfaces_keep_the_lease_until_the_run_is_over_or_the_owners_time_is() {
+fn emulated_interfaces_keep_lease_until_run_ends() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, Some(Nanos::from_secs(10)));
     done(&mut agent, false, 200);
@@ -284,7 +284,7 @@ fn emulated_interfaces_keep_the_lease_until_the_run_is_over_or_the_owners_time_i
 }
 
 #[test]
-fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
+fn spooled_result_does_not_delay_next_run() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
     done(&mut agent, false, 200);
@@ -312,7 +312,7 @@ fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
 }
 
 #[test]
-fn an_orphan_closes_its_accounts_by_itself_and_keeps_them() {
+fn orphaned_agent_finishes_and_spools_result() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
     agent.handle_event(AgentEvent::Tick, at(2003));
@@ -333,7 +333,7 @@ fn an_orphan_closes_its_accounts_by_itself_and_keeps_them() {
 }
 
 #[test]
-fn a_later_controller_may_end_what_an_earlier_one_began_and_nothing_else() {
+fn later_controller_may_only_end_earlier_run() {
     let old = head("r", 1, 1);
     let new = head("r", 1, 2);
     let mut agent = sending(&old, None);
@@ -352,7 +352,7 @@ fn a_later_controller_may_end_what_an_earlier_one_began_and_nothing_else() {
 }
 
 #[test]
-fn an_epoch_from_before_the_start_of_the_agent_counts() {
+fn stored_epoch_holds_after_agent_restart() {
     let terms = LeaseTerms::with_ttl(Nanos::from_secs(2));
     let mut agent = AgentMachine::new_leased(terms, AgentPast { epoch: 5, nonce: Nonce(0), longest: None });
     let actions = tell(&mut agent, &head("r", 1, 4), preparation(), 0);
@@ -361,7 +361,7 @@ fn an_epoch_from_before_the_start_of_the_agent_counts() {
 }
 
 #[test]
-fn who_asks_late_for_a_result_that_is_kept_hears_so_and_not_that_the_attempt_is_over() {
+fn late_query_of_spooled_result_is_answered() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
     agent.handle_event(AgentEvent::SendersDone { sent: vec![], lease_ended: true }, at(3000));

@@ -3,7 +3,7 @@ use super::*;
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn the_narrower_bound_is_used_and_the_other_one_kept() {
+fn clock_choice_prefers_narrower_bound() {
     let fit = |bound| ClockFit { bound: Nanos::new(bound), ..ClockFit::same_clock() };
     let ntp = |bound| Some((FitSource::Ntp, fit(bound)));
     let at = MonoTime::default();

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_those_of_the_nodes_whatever_is_done_to_them() {
+    fn peer_counts_match_nodes_after_any_update() {
         const STEPS: [PeerProgress; 4] =
             [PeerProgress::Armed, PeerProgress::Started, PeerProgress::Done, PeerProgress::Reported];
         let mut peers = ControllerPeers::new(&(0..20).map(name).collect::<Vec<_>>());

@@ -87,7 +87,7 @@ fn running(names: &[&str]) -> ControllerMachine {
 }
 
 #[test]
-fn a_start_is_given_out_only_when_all_are_armed() {
+fn start_is_committed_only_when_all_are_armed() {
     let mut controller = controller(&["a", "b"]);
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 1);
     let arm = say(&mut controller, "b", NodeReply::Prepared { ports: vec![] }, 2);
@@ -112,7 +112,7 @@ fn a_start_is_given_out_only_when_all_are_armed() {
 }
 
 #[test]
-fn receivers_are_told_to_finish_when_every_sender_is_done_and_the_path_has_drained() {
+fn receivers_finish_after_senders_and_drain() {
     let mut controller = running(&["a", "b"]);
     let done = |stream| NodeReply::SendersDone {
         sent: vec![SentTotal { stream, frames: 5 }],
@@ -135,7 +135,7 @@ fn receivers_are_told_to_finish_when_every_sender_is_done_and_the_path_has_drain
 }
 
 #[test]
-fn what_belongs_to_another_attempt_or_node_is_ignored() {
+fn replies_from_other_attempts_or_nodes_are_ignored() {
     let mut controller = controller(&["a"]);
     let mut old = controller.head().clone();
     old.attempt = 0;
@@ -162,7 +162,7 @@ fn older_samples_are_not_shown() {
 }
 
 #[test]
-fn unanswered_commands_are_repeated_to_those_who_did_not_answer() {
+fn unanswered_command_is_repeated_to_silent_nodes() {
     let mut controller = controller(&["a", "b"]);
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 1);
     assert_eq!(commands(&controller.handle_event(ControllerEvent::Tick, at(999))), []);
@@ -171,7 +171,7 @@ fn unanswered_commands_are_repeated_to_those_who_did_not_answer() {
 }
 
 #[test]
-fn a_result_is_taken_once_and_each_copy_is_acknowledged() {
+fn result_is_stored_once_and_always_acknowledged() {
     let mut controller = running(&["a"]);
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Done }, 200);
     controller.handle_event(ControllerEvent::Tick, at(400));
@@ -184,7 +184,7 @@ fn a_result_is_taken_once_and_each_copy_is_acknowledged() {
 }
 
 #[test]
-fn nodes_that_never_get_ready_fail_the_run_by_name() {
+fn unready_nodes_fail_run_by_name() {
     let mut controller = controller(&["a", "b"]);
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 1);
     let abort = controller.handle_event(ControllerEvent::Tick, at(30_000));

@@ -66,7 +66,7 @@ fn lead_of(records: &mut LocalRecords, name: &str) -> NodeLead {
 }
 
 #[test]
-fn the_epoch_is_above_that_of_every_lead_and_of_every_node() {
+fn claim_epoch_exceeds_all_leads_and_nodes() {
     let mut records = LocalFabric::default().open_records().expect("memory");
     begin(&mut records, "x");
     let (epoch, leads) = taken(&mut claim("x", &["a"], 0), &mut records, at(0));
@@ -81,7 +81,7 @@ fn the_epoch_is_above_that_of_every_lead_and_of_every_node() {
 }
 
 #[test]
-fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
+fn blocked_claim_holds_nothing_and_names_holder() {
     let mut records = LocalFabric::default().open_records().expect("memory");
     for name in ["x", "y"] {
         begin(&mut records, name);
@@ -100,7 +100,7 @@ fn who_is_blocked_holds_nothing_and_is_told_by_whom() {
 
 /// A claim takes over only the wanted nodes, and the dead controller has lost altogether: its next refresh is refused.
 #[test]
-fn a_dead_term_is_ended_once_and_the_rest_of_its_nodes_is_left() {
+fn dead_term_is_ended_once_for_wanted_nodes() {
     let mut records = LocalFabric::default().open_records().expect("memory");
     let revision = begin(&mut records, "x");
     taken(&mut claim("x", &["a", "b"], 0), &mut records, at(0));
@@ -294,7 +294,7 @@ fn leads_of(records: &mut LocalRecords, name: &str) -> Vec<String> {
 
 /// Controllers want overlapping sets of nodes, in any order of their steps, while processes stop and answers are lost.
 #[test]
-fn each_gets_its_turn_nobody_holds_while_it_waits_and_one_commands_each_node() {
+fn contending_claims_all_get_exclusive_turns() {
     const WANTED: [(&str, &[&str]); 3] = [("x", &["a", "b"]), ("y", &["b", "c"]), ("z", &["c", "a"])];
     let mut turns = 0;
     let mut lost = 0;

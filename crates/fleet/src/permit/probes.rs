@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_and_answers_go_only_to_addresses_that_the_owner_allows() {
+    fn probes_and_answers_need_permitted_addresses() {
         let permit = LendingPermit::default();
         for probes in ["method: oneway, from: [a], to: [b]", "method: oneway, from: [b], to: [a]"] {
             let found = refusals(&permit, probes);
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn the_section_about_probes_is_kept_as_it_is() {
+    fn probe_permit_section_is_preserved() {
         let permit =
             LendingPermit::from_toml("[probe]\nabout = \"x\"\n[[probe.target]]\nnetwork = \"10.0.0.0/8\"\n")
                 .unwrap();

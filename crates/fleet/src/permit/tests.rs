@@ -55,7 +55,7 @@ fn addressed(permit: &LendingPermit, dst: &str) -> Vec<String> {
 }
 
 #[test]
-fn without_a_file_only_test_networks_can_be_sent_to() {
+fn default_permit_allows_only_test_networks() {
     let permit = LendingPermit::default();
     assert_eq!(addressed(&permit, "{choice: value, value: 198.19.255.254}"), Vec::<String>::new());
     let plain = bound(ETHERNET, SLOW, "");
@@ -79,7 +79,7 @@ fn without_a_file_only_test_networks_can_be_sent_to() {
 }
 
 #[test]
-fn what_cannot_be_bounded_needs_everything_allowed() {
+fn unbounded_destination_needs_unrestricted_permit() {
     let bytes = format!("{ETHERNET}, {{choice: custom, custom: {{bytes: '4500'}}}}");
     let plan = bound(&bytes, SLOW, "");
     let said = refusals(&LendingPermit::default(), &plan);
@@ -105,7 +105,7 @@ fn only_listed_mac_addresses_are_sent_to() {
 }
 
 #[test]
-fn a_port_has_its_limits_and_others_are_not_lent() {
+fn port_permit_enforces_limits_and_listed_ports() {
     let permit = LendingPermit::from_toml(
         "[[port]]\ninterface = 'eth1'\nlabels = ['tx']\nmax_rate = '1Mbit/s'\nmax_frames_per_second = 400\nmax_mtu = 1500",
     )
@@ -133,7 +133,7 @@ fn a_port_has_its_limits_and_others_are_not_lent() {
 }
 
 #[test]
-fn a_stream_may_not_take_longer_than_allowed_and_an_endless_one_is_cut() {
+fn duration_limit_refuses_long_but_not_endless_stream() {
     let permit = LendingPermit::from_toml("max_duration = '10s'").unwrap();
     let seconds = |seconds: u64| {
         let duration = format!("choice: fixed_seconds, fixed_seconds: {{seconds: {seconds}}}");
@@ -175,7 +175,7 @@ fn captures_and_back_ends_can_be_forbidden() {
 }
 
 #[test]
-fn captures_that_only_the_controller_wants_can_be_forbidden() {
+fn controller_captures_can_be_forbidden() {
     let permit = LendingPermit::from_toml("max_capture = 0").unwrap();
     let terms = RunTerms { capture_all: true, ..RunTerms::default() };
     let wish = PermitWish { terms: &terms, ..PLAIN };
@@ -193,7 +193,7 @@ flows:
 ";
 
 #[test]
-fn the_speed_of_a_link_is_what_the_link_says() {
+fn rate_limit_uses_reported_link_speed() {
     let everything = "[destinations]\nip = ['0.0.0.0/0', '::/0']\n[[port]]\ninterface = 'eth2'\n[[port]]\ninterface = 'eth1'";
     let permit =
         LendingPermit::from_toml(&format!("replays = '/captures'\n{everything}\nmax_rate = '1Gbit/s'"))
@@ -237,7 +237,7 @@ fn without_a_file_no_other_namespace_is_lent() {
 }
 
 #[test]
-fn without_a_file_a_port_with_the_default_route_is_not_lent() {
+fn default_route_port_is_not_lent_by_default() {
     let permit = LendingPermit::default();
     assert_eq!((permit.lent_port("eth0", true), permit.lent_port("eth1", false).is_some()), (None, true));
     assert_eq!(LendingPermit::from_toml("").unwrap(), permit, "an empty file says nothing else");
@@ -262,7 +262,7 @@ fn a_whole_file_is_read() {
 }
 
 #[test]
-fn what_a_file_means_is_never_guessed() {
+fn malformed_permit_is_refused_with_reason() {
     for (text, says) in [
         ("max_durations = '1h'", "unknown field"),
         ("max_duration = '1 fortnight'", "is not a time"),

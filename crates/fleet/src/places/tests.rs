@@ -62,7 +62,7 @@ fn a_named_interface_is_the_place() {
 }
 
 #[test]
-fn every_problem_is_told_at_once_by_the_ports_path() {
+fn placement_reports_every_problem_with_path() {
     let skewed =
         NodeHello { protocol: ProtocolVersion { major: 99, minor: 0 }, ..node(&[], vec![offered("e", &[])]) };
     let busy = node(&[], vec![offered("e", &[])]);
@@ -114,7 +114,7 @@ fn led_for(run: &str, nodes: &[&str], members: &mut FleetMembers) {
 }
 
 #[test]
-fn a_run_may_have_the_nodes_that_are_led_for_it_and_those_that_only_have_something_left_to_do() {
+fn run_may_use_own_or_unled_nodes() {
     let head =
         MessageHead { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("") };
     let busy = NodeHello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) };
@@ -129,7 +129,7 @@ fn a_run_may_have_the_nodes_that_are_led_for_it_and_those_that_only_have_somethi
 }
 
 #[test]
-fn ports_by_label_are_on_free_nodes_and_all_of_a_group_includes_the_others() {
+fn labelled_ports_use_free_nodes_but_count_all() {
     let one = || node(&["tx"], vec![offered("e", &[])]);
     let mut members = fleet(vec![("a", one()), ("b", one()), ("c", one())]);
     led_for("r9", &["a"], &mut members);
@@ -144,7 +144,7 @@ fn ports_by_label_are_on_free_nodes_and_all_of_a_group_includes_the_others() {
 }
 
 #[test]
-fn ports_by_label_are_spread_over_nodes_before_one_gets_two() {
+fn labelled_ports_spread_over_nodes_first() {
     let two = || vec![offered("e0", &[]), offered("e1", &[])];
     let members =
         fleet(vec![("c", node(&["tx"], two())), ("a", node(&["tx"], two())), ("b", node(&["tx"], two()))]);
@@ -160,7 +160,7 @@ fn ports_by_label_are_spread_over_nodes_before_one_gets_two() {
 }
 
 #[test]
-fn named_ports_are_not_given_to_others_and_count_for_the_spread() {
+fn named_ports_are_reserved_and_counted_in_spread() {
     let two = || vec![offered("e0", &["x"]), offered("e1", &["x"])];
     let members = fleet(vec![("a", node(&[], two())), ("b", node(&[], two()))]);
     assert_eq!(settled(&["any-x", "a/e0"], &members), ["b/e0", "a/e0"]);
@@ -168,7 +168,7 @@ fn named_ports_are_not_given_to_others_and_count_for_the_spread() {
 }
 
 #[test]
-fn a_port_moves_when_another_has_no_other_choice() {
+fn port_moves_for_one_with_fewer_choices() {
     // Only a/e0 can receive, and it comes first for the sender as well.
     let members = fleet(vec![
         ("a", node(&[], vec![offered("e0", &["tx", "rx"])])),
@@ -180,7 +180,7 @@ fn a_port_moves_when_another_has_no_other_choice() {
 }
 
 #[test]
-fn lost_nodes_and_dark_links_are_no_choice_and_are_named() {
+fn lost_nodes_and_down_links_are_named() {
     let dark = OfferedPort { up: false, ..offered("e0", &["x"]) };
     let mut members = fleet(vec![("a", node(&[], vec![dark]))]);
     members.on_hello(
@@ -203,7 +203,7 @@ fn lost_nodes_and_dark_links_are_no_choice_and_are_named() {
 }
 
 #[test]
-fn a_node_that_is_only_remembered_is_missed_by_name_or_taken_as_absent() {
+fn remembered_node_is_named_or_taken_as_absent() {
     let mut members = fleet(vec![("a", node(&["x"], vec![offered("e0", &[])]))]);
     let hello = node(&["x"], vec![offered("e0", &[])]);
     let known = KnownNode::from_hello(&hello, 5_000_000_000);

@@ -230,7 +230,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_column_has_a_name_of_its_own_and_a_sentence() {
+    fn report_columns_have_unique_names_and_sentences() {
         for table in TableDescription::all_tables() {
             let names: BTreeSet<_> = table.columns.iter().map(|column| column.name).collect();
             assert_eq!(names.len(), table.columns.len(), "{}", table.file);

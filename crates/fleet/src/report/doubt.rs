@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_lost_before_the_event_is_certain() {
+    fn loss_is_certain_only_before_event() {
         // A frame each millisecond.
         let gone_before = |time: Nanos| time.as_u64() / 1_000_000;
         let doubtful =
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_carrier_is_the_devices_only_if_that_is_expected() {
+    fn carrier_loss_blames_device_only_if_expected() {
         let cause = |what, carrier_loss| {
             let event = PortEvent { what, from: MonoTime::default(), until: None, only_sending: false };
             let report = EventReport::from_event(&event, MonoTime::default(), carrier_loss);

@@ -55,7 +55,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn neighbours_share_a_bucket_and_small_times_have_their_own() {
+    fn histogram_merges_neighbours_but_not_small_times() {
         let mut times = Latency::with_digits(3);
         for ns in [3, 4, 1000, 1001, 1030] {
             times.record_time(Nanos::new(ns));
@@ -66,7 +66,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_frame_is_lost_and_buckets_do_not_overlap(ns in prop::collection::vec(0u64..100_000_000_000, 1..200)) {
+        fn histogram_keeps_frames_and_disjoint_buckets(ns in prop::collection::vec(0u64..100_000_000_000, 1..200)) {
             let mut times = Latency::with_digits(2);
             for ns in &ns {
                 times.record_time(Nanos::new(*ns));

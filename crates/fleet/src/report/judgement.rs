@@ -203,7 +203,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn faults_of_the_rig_never_fail_and_faults_of_the_device_never_pass(
+        fn judgement_never_fails_rig_nor_passes_device_fault(
             lost in 0u64..100, doubtful in 0u64..100, limit in 0u64..100, by_rig in 0u64..100, by_device in 0u64..100,
         ) {
             let judge = |lost: u64, doubtful: u64| {

@@ -389,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_report_repeats_no_long_text_of_a_node() {
+    fn machine_texts_are_cleaned_and_truncated() {
         let long = MachineInfo {
             kernel: "6\n".repeat(500),
             processor: Some("é".repeat(500)),

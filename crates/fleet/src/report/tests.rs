@@ -191,7 +191,7 @@ fn the_figures_of_a_stream_are_exact() {
 }
 
 #[test]
-fn frames_of_an_earlier_run_are_not_shown_as_received() {
+fn frames_of_earlier_run_are_not_counted() {
     let mut node = node(&[1001]);
     node.ports[1].rx =
         RxCounters { seen: 1011, foreign: 5, protocol: 3, other_runs: 2, ..RxCounters::default() };
@@ -201,7 +201,7 @@ fn frames_of_an_earlier_run_are_not_shown_as_received() {
 }
 
 #[test]
-fn a_sender_that_took_longer_shows_a_negative_rate_error() {
+fn slow_sender_shows_negative_rate_error() {
     let mut node = node(&[1001]);
     node.send[0].counts.last = Some(at(1010));
     let error = report_of(vec![node]).streams[0].sent.as_ref().unwrap().rate_error_ppm;
@@ -226,7 +226,7 @@ fn a_loss_fails_unless_the_user_accepts_it() {
 }
 
 #[test]
-fn what_our_own_receiver_lost_is_no_fault_of_the_device() {
+fn receiver_drops_are_not_blamed_on_device() {
     let mut node = node(&[999]);
     node.ports[1] = port(1, "rx0", 2);
     let report = report_of(vec![node]);
@@ -250,7 +250,7 @@ fn a_place_that_was_not_measured_is_absent() {
 }
 
 #[test]
-fn duplicates_and_damage_fail_reordering_and_rewriting_do_not() {
+fn duplicates_and_damage_fail_but_reordering_passes() {
     let judged = |change: fn(&mut StreamRxCounts)| {
         let mut node = node(&[1001]);
         change(&mut node.receive[0].counts);
@@ -297,7 +297,7 @@ fn doubts_forbid_pass() {
 }
 
 #[test]
-fn a_missing_node_is_never_zero_loss_and_never_pass() {
+fn missing_node_is_never_zero_loss_or_pass() {
     let report = report_of(vec![]);
     assert_eq!(report.coverage, ReportCoverage { reported: 0, expected: 1 });
     assert_eq!(report.streams[0].loss, None);
@@ -309,7 +309,7 @@ fn a_missing_node_is_never_zero_loss_and_never_pass() {
 }
 
 #[test]
-fn sender_and_receiver_on_two_nodes_make_one_row() {
+fn sender_and_receiver_nodes_share_one_row() {
     let (mut sender, mut receiver) = (node(&[1001]), node(&[1001]));
     sender.node = "a".into();
     sender.receive.clear();
@@ -328,7 +328,7 @@ fn sender_and_receiver_on_two_nodes_make_one_row() {
 }
 
 #[test]
-fn receivers_that_share_a_stream_are_judged_by_their_sum() {
+fn receivers_sharing_stream_are_judged_by_sum() {
     let plan = plan(&["rx0", "rx1"], "");
     let report = assemble_report(&facts(), &plan, vec![node(&[600, 401])], complete());
     assert_eq!(report.verdict, RunVerdict::Pass, "{:?}", report.verdict);
@@ -344,7 +344,7 @@ fn receivers_that_share_a_stream_are_judged_by_their_sum() {
 }
 
 #[test]
-fn a_stream_for_all_receivers_is_judged_at_each() {
+fn rx_count_stream_is_judged_at_each_receiver() {
     let ratio = "rx_tx_ratio: {choice: rx_count, rx_count: {}}, ";
     let report =
         assemble_report(&facts(), &plan(&["rx0", "rx1"], ratio), vec![node(&[1001, 1000])], complete());
@@ -355,7 +355,7 @@ fn a_stream_for_all_receivers_is_judged_at_each() {
 }
 
 #[test]
-fn a_plan_cut_short_is_interrupted_a_finished_one_is_not() {
+fn plan_cut_short_is_marked_interrupted() {
     let stopped = || RunOutcome::Complete { stopped: true };
     let mut short = node(&[500]);
     short.send[0] = sent(500);
@@ -375,7 +375,7 @@ fn a_report_survives_json() {
 }
 
 #[test]
-fn rows_about_nothing_in_the_plan_end_no_controller_and_forbid_pass() {
+fn rows_outside_plan_are_dropped_and_forbid_pass() {
     let whole = report_of(vec![node(&[1001])]);
     let mut hostile = NodeResult { node: "hostile".into(), ..NodeResult::default() };
     hostile.ports.push(port(usize::MAX, "far", 0));
@@ -390,7 +390,7 @@ fn rows_about_nothing_in_the_plan_end_no_controller_and_forbid_pass() {
 }
 
 #[test]
-fn many_rows_about_one_stream_are_not_looked_through() {
+fn excess_rows_about_one_stream_are_dropped() {
     let mut hostile = NodeResult { node: "hostile".into(), ..NodeResult::default() };
     hostile.receive = vec![received(1, 0); 10_000];
     hostile.caveats = (0..20_000)
@@ -408,7 +408,7 @@ fn many_rows_about_one_stream_are_not_looked_through() {
 }
 
 #[test]
-fn a_node_has_nothing_to_say_of_ports_of_another() {
+fn node_rows_about_foreign_ports_are_ignored() {
     let place = |node: &str| PortPlace { node: NodeName(node.into()), interface: "eth0".into() };
     let plan = plan(&["rx0"], "");
     let facts = RunFacts { places: vec![place("local"), place("local")], ..facts() };

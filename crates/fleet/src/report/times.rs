@@ -42,7 +42,7 @@ mod tests {
     use crate::message::RunId;
 
     #[test]
-    fn states_and_the_last_start_count_from_the_first_event() {
+    fn run_times_count_from_first_event() {
         let mut times = RunTimes::default();
         let set = |ms| RunEventKind::StartSet { at: MonoTime::default() + Nanos::from_millis(ms) };
         for (ms, kind) in [

@@ -21,7 +21,7 @@ fn term() -> ControllerTerm {
 }
 
 #[test]
-fn a_term_that_changes_is_alive_and_one_that_does_not_is_dead_in_the_end() {
+fn unchanging_term_is_eventually_dead() {
     let (mut watch, other) = (watch(), record());
     let mut look = |revision, ms| watch.observe_record("other", Some((&other, revision)), &|_| None, at(ms));
     assert_eq!(look(1, 0), TermState::Unclear(at(15_000)));
@@ -32,7 +32,7 @@ fn a_term_that_changes_is_alive_and_one_that_does_not_is_dead_in_the_end() {
 }
 
 #[test]
-fn a_controller_that_is_gone_from_this_machine_needs_no_waiting() {
+fn controller_gone_from_host_is_dead_at_once() {
     let look = |record: Option<&TermRecord>, is_there| {
         watch().observe_record("other", record.map(|record| (record, 1)), &|_| is_there, at(1))
     };
@@ -47,7 +47,7 @@ fn a_controller_that_is_gone_from_this_machine_needs_no_waiting() {
 
 /// A process that exists may be ended as well, if it was stopped for long enough.
 #[test]
-fn a_process_that_is_there_and_refreshes_nothing_is_dead_in_the_end() {
+fn process_without_refresh_is_eventually_dead() {
     let (mut watch, here) = (watch(), record());
     assert_eq!(watch.observe_record("other", Some((&here, 1)), &|_| Some(true), at(0)), TermState::Alive);
     assert_eq!(
@@ -57,7 +57,7 @@ fn a_process_that_is_there_and_refreshes_nothing_is_dead_in_the_end() {
 }
 
 #[test]
-fn a_term_that_cannot_refresh_commits_nothing_and_one_that_is_refused_is_over() {
+fn term_without_refresh_commits_nothing() {
     let mut term = term();
     assert_eq!(term.due_refresh(at(1_999)), None);
     assert!(matches!(term.due_refresh(at(2_000)), Some((5, _))));

@@ -28,7 +28,7 @@ fn reasons(ended: &Ended, controller: usize) -> &[String] {
 const DONE: RunOutcome = RunOutcome::Complete { stopped: false };
 
 /// Many worlds, in five tests so that they run side by side.
-fn whatever_the_world_does_the_run_ends_and_tells_the_truth(seeds: Range<u64>) {
+fn run_always_ends_with_true_outcome(seeds: Range<u64>) {
     let (mut complete, mut refused, mut redelivered) = (0, 0, 0);
     let worlds = seeds.end - seeds.start;
     for seed in seeds {
@@ -45,27 +45,27 @@ fn whatever_the_world_does_the_run_ends_and_tells_the_truth(seeds: Range<u64>) {
 
 #[test]
 fn wild_worlds_1() {
-    whatever_the_world_does_the_run_ends_and_tells_the_truth(0..1000);
+    run_always_ends_with_true_outcome(0..1000);
 }
 
 #[test]
 fn wild_worlds_2() {
-    whatever_the_world_does_the_run_ends_and_tells_the_truth(1000..2000);
+    run_always_ends_with_true_outcome(1000..2000);
 }
 
 #[test]
 fn wild_worlds_3() {
-    whatever_the_world_does_the_run_ends_and_tells_the_truth(2000..3000);
+    run_always_ends_with_true_outcome(2000..3000);
 }
 
 #[test]
 fn wild_worlds_4() {
-    whatever_the_world_does_the_run_ends_and_tells_the_truth(3000..4000);
+    run_always_ends_with_true_outcome(3000..4000);
 }
 
 #[test]
 fn wild_worlds_5() {
-    whatever_the_world_does_the_run_ends_and_tells_the_truth(4000..5000);
+    run_always_ends_with_true_outcome(4000..5000);
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn whatever_the_world_does_to_hundreds_of_nodes() {
 }
 
 #[test]
-fn a_calm_fleet_of_hundreds_goes_through_every_state() {
+fn calm_fleet_passes_every_run_state() {
     let wanted = [
         RunState::Preparing,
         RunState::Armed,
@@ -93,7 +93,7 @@ fn a_calm_fleet_of_hundreds_goes_through_every_state() {
 }
 
 #[test]
-fn a_cut_link_stops_the_senders_by_itself_and_the_result_comes_when_it_is_mended() {
+fn cut_link_stops_senders_and_delays_result() {
     let world = World { cuts: vec![(1, 1500, 9000, true, true)], length: 20_000, ..World::calm(2, 4) };
     let ended = run(world);
     assert_eq!(reasons(&ended, 0), ["node node001: silent for 3s"]);
@@ -102,7 +102,7 @@ fn a_cut_link_stops_the_senders_by_itself_and_the_result_comes_when_it_is_mended
 }
 
 #[test]
-fn a_frozen_node_is_given_up_and_does_not_send_when_it_goes_on() {
+fn frozen_node_is_abandoned_and_stays_silent() {
     let world = World { freezes: vec![(0, 1500, 30_000)], length: 20_000, ..World::calm(3, 3) };
     let ended = run(world);
     assert_eq!(reasons(&ended, 0), ["node node000: silent for 3s"]);
@@ -110,13 +110,13 @@ fn a_frozen_node_is_given_up_and_does_not_send_when_it_goes_on() {
 }
 
 #[test]
-fn a_node_that_is_started_again_has_lost_its_part() {
+fn restarted_node_loses_its_part() {
     let world = World { crashes: vec![(2, 2000, Some(300))], ..World::calm(4, 3) };
     assert_eq!(reasons(&run(world), 0), ["node node002: its agent was started again"]);
 }
 
 #[test]
-fn the_others_go_on_if_the_user_says_so() {
+fn remaining_nodes_continue_if_policy_allows() {
     let policies = RunPolicies { on_loss: OnLoss::Continue, ..RunPolicies::default() };
     let world = World { crashes: vec![(2, 2000, Some(300))], policies, ..World::calm(4, 3) };
     let ended = run(world);
@@ -125,7 +125,7 @@ fn the_others_go_on_if_the_user_says_so() {
 }
 
 #[test]
-fn a_later_controller_collects_what_an_earlier_one_left() {
+fn later_controller_collects_abandoned_run() {
     for back in [2200, 5000, 20_000, 60_000] {
         let world = World { controller_dies: Some((2000, back)), length: 10_000, ..World::calm(5, 3) };
         let ended = run(world);
@@ -135,7 +135,7 @@ fn a_later_controller_collects_what_an_earlier_one_left() {
 }
 
 #[test]
-fn the_one_of_two_controllers_that_was_away_gives_way() {
+fn absent_controller_yields_to_successor() {
     let world = World { controller_frozen: Some((2000, 18_000)), length: 60_000, ..World::calm(6, 3) };
     let ended = run(world);
     assert_eq!(reasons(&ended, 0), ["another controller has taken over this run"]);
@@ -144,7 +144,7 @@ fn the_one_of_two_controllers_that_was_away_gives_way() {
 }
 
 #[test]
-fn an_epoch_outlives_the_agent_that_has_seen_it() {
+fn epoch_survives_agent_restart() {
     // The node gets messages of the second controller only, is restarted, and then the first one comes back.
     let world = World {
         cuts: vec![(1, 0, 15_200, true, true)],
@@ -156,7 +156,7 @@ fn an_epoch_outlives_the_agent_that_has_seen_it() {
 }
 
 #[test]
-fn stragglers_are_left_out_only_if_the_user_accepts_that() {
+fn stragglers_are_left_out_only_by_quorum() {
     let frozen = |start| {
         let policies = RunPolicies { start, ..RunPolicies::default() };
         run(World { freezes: vec![(1, 0, 100_000)], policies, ..World::calm(7, 4) })
@@ -168,7 +168,7 @@ fn stragglers_are_left_out_only_if_the_user_accepts_that() {
 }
 
 #[test]
-fn a_confirmation_that_is_lost_splits_the_start_and_stops_it() {
+fn lost_confirmation_splits_and_stops_start() {
     let mut seen = 0;
     for seed in 0..300 {
         // The way to one node, or from it, is cut somewhere between arming and T. In the second case it may be sending.

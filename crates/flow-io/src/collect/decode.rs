@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_message_is_in_its_header() {
+    fn message_export_time_comes_from_header() {
         assert_eq!(sent_s(&[0, 10, 0, 20, 0, 0, 1, 2, 9]), Some(258));
         assert_eq!(sent_s(&[0, 9, 0, 20, 0, 0, 1, 2, 9]), None);
         assert_eq!(sent_s(&[0, 10, 0, 20, 0]), None);

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_whole_one_that_is_cut_a_stop_and_a_failure_are_told_apart() {
+    fn file_end_tells_whole_cut_stopped_and_failed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a");
         let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wall_clock_that_is_set_makes_nothing_old() {
+    fn message_block_time_uses_monotonic_clock() {
         let before = clock::monotonic_ns();
         let came = MessageBlock::new().at_ns;
         assert!(before <= came && came <= clock::monotonic_ns(), "{came} is of another clock");

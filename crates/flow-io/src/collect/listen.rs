@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn listen_address_round_trips_as_text() {
         for text in ["udp://0.0.0.0:4739", "tcp://[::1]:4739", "tls://127.0.0.1:0"] {
             assert_eq!(text.parse::<ListenAddress>().unwrap().to_string(), text);
         }

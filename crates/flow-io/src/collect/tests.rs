@@ -218,7 +218,7 @@ fn relay(to: SocketAddr, every: usize) -> (SocketAddr, JoinHandle<(u64, u64)>) {
 }
 
 #[test]
-fn what_a_network_loses_is_known_exactly() {
+fn udp_loss_is_counted_exactly() {
     for (content, every) in [(IPFIX, 9), (ExportContent::Sim, 7)] {
         let collecting = start(&[format!("udp://{LOCAL}")], &[], None);
         let (between, thread) = relay(collecting.bound_addresses()[0].address, every);
@@ -304,7 +304,7 @@ fn memory_is_divided_between_exporters_and_flows() {
 }
 
 #[test]
-fn addresses_that_are_not_allowed_leave_nothing_but_a_count() {
+fn disallowed_exporter_is_only_counted() {
     let allowed = ["192.0.2.1".parse().unwrap()].into_iter().collect();
     let options = CollectOptions {
         listen: ["udp://127.0.0.1:0", "tcp://127.0.0.1:0"].map(|text| text.parse().unwrap()).into(),
@@ -325,7 +325,7 @@ fn addresses_that_are_not_allowed_leave_nothing_but_a_count() {
 }
 
 #[test]
-fn what_cannot_be_listened_to_is_refused() {
+fn collector_refuses_unusable_inputs() {
     let listen =
         |text: &str| CollectOptions { listen: vec![text.parse().unwrap()], ..CollectOptions::default() };
     let refused =
@@ -343,7 +343,7 @@ fn what_cannot_be_listened_to_is_refused() {
 
 /// The listener accepts at intervals; most of these connections arrive in between.
 #[test]
-fn a_connection_that_waits_to_be_let_in_at_the_end_is_heard() {
+fn pending_connection_is_read_at_stop() {
     let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();
     for _ in 0..10 {
         let collecting = start(&["tcp://127.0.0.1:0".to_owned()], &[], None);
@@ -368,7 +368,7 @@ impl RecordOutlet for WrongOutlet {
 }
 
 #[test]
-fn a_collector_is_done_when_nobody_decodes_any_more() {
+fn collector_is_done_after_decoder_panic() {
     let options =
         CollectOptions { listen: vec!["udp://127.0.0.1:0".parse().unwrap()], ..CollectOptions::default() };
     let collecting = RunningCollector::start_listening(&options, WrongOutlet).unwrap();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_was_given_up_at_its_queue_is_not_waited_for_at_the_end() {
+    fn stalled_target_is_not_awaited_at_end() {
         let (last_offer, patience) = (LastOffer::not_yet_made(), BackpressurePolicy::with_stalls([1; 3]));
         let dead = deadline(&last_offer, &patience);
         let (queue, _not_taken) = bounded(1);

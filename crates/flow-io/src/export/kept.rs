@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_leave_first_and_the_memory_is_known() {
+    fn kept_batches_pop_oldest_and_track_memory() {
         let batch = |records| WorkerBatch::Records(vec![FlowRecord::default(); records]);
         let mut kept = KeptBatches::new(3 * RECORD_BYTES);
         for (at_ns, records) in [(10, 1), (20, 2)] {

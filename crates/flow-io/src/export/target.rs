@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn export_target_round_trips_as_text() {
         let texts = [
             "udp://198.18.0.1:4739",
             "tcp://[2001:2::1]:4739",
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_its_reason() {
+    fn invalid_export_target_is_refused_with_reason() {
         for (text, reason) in [
             ("udp://198.18.0.1", "port is missing"),
             ("udp://198.18.0.1:0", "1 to 65535"),

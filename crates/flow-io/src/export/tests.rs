@@ -136,7 +136,7 @@ fn datagrams_have_all_that_was_sent() {
 }
 
 #[test]
-fn a_file_is_one_stream_and_several_targets_get_the_same() {
+fn file_targets_get_same_records_with_templates_once() {
     let directory = tempfile::tempdir().unwrap();
     let paths = ["a.ipfix", "b.ipfix"].map(|name| directory.path().join(name));
     let targets = paths.clone().map(|path| (format!("file:{}", path.display()), IPFIX));
@@ -153,7 +153,7 @@ fn a_file_is_one_stream_and_several_targets_get_the_same() {
 }
 
 #[test]
-fn a_full_disk_costs_the_file_its_records_and_nobody_else() {
+fn full_disk_fails_only_its_own_target() {
     let directory = tempfile::tempdir().unwrap();
     let good = directory.path().join("good.ipfix");
     let targets = [("/dev/full".to_owned(), IPFIX), (format!("file:{}", good.display()), IPFIX)];
@@ -258,7 +258,7 @@ fn closed_port() -> ReservedPort {
 }
 
 #[test]
-fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
+fn dead_collector_backlog_is_bounded_and_drops_counted() {
     let closed = closed_port();
     let target = format!("tcp://127.0.0.1:{}", closed.port());
     let options = MeterExport {
@@ -294,7 +294,7 @@ fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
 
 /// The kernel takes a datagram before it learns that there is no listener.
 #[test]
-fn a_datagram_that_nobody_listened_for_is_not_sent() {
+fn udp_datagram_without_listener_counts_as_refused() {
     let closed = UdpSocket::bind("127.0.0.1:0").unwrap();
     let target = format!("udp://{}", closed.local_addr().unwrap());
     drop(closed);
@@ -304,7 +304,7 @@ fn a_datagram_that_nobody_listened_for_is_not_sent() {
 
 /// A collector that accepts and reads nothing.
 #[test]
-fn a_slow_collector_is_not_waited_for_at_the_end() {
+fn stalled_collector_is_given_up_after_linger() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
     let options = MeterExport {
@@ -330,7 +330,7 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
 
 /// This collector reads for longer than the export waits at its end for one that takes nothing.
 #[test]
-fn a_slow_collector_is_waited_for_while_it_takes_something() {
+fn slow_collector_is_awaited_while_it_reads() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
     let options = MeterExport { linger: Nanos::from_secs(3), ..to(&[(target, IPFIX)]) };
@@ -358,7 +358,7 @@ fn a_slow_collector_is_waited_for_while_it_takes_something() {
 
 /// Many batches of one record take as much memory as many full ones, so they wait as messages.
 #[test]
-fn records_of_a_group_wait_for_their_collector_in_little_memory() {
+fn group_records_wait_as_encoded_messages() {
     let closed = closed_port();
     let place = (Ipv4Addr::LOCALHOST, closed.port());
     let patience = BackpressurePolicy::default();
@@ -435,7 +435,7 @@ fn every_packet_of_sim_arrives_also_the_last() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_before_anything_starts() {
+fn invalid_export_option_is_refused_before_start() {
     let refusal = |target: &str, content| {
         let (_queue, incoming) = open_queue(QUEUE, &BackpressurePolicy::default());
         spawn_export(&to(&[(target.to_owned(), content)]), incoming, MeterLedger::default)

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_connection_gives_back_everything_that_may_be_missing() {
+    fn broken_connection_returns_possibly_missing_messages() {
         let mut written = WrittenMessages::new(1 << 20, AGAIN);
         for (end, records) in [(100, 1), (200, 0), (300, 2), (400, 3)] {
             written.push_message(end, message(records));
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_long_ago_or_finds_no_room_is_forgotten() {
+    fn acknowledged_messages_expire_or_are_evicted() {
         let mut written = WrittenMessages::new(250, AGAIN);
         for (end, records) in [(100, 1), (200, 2), (300, 3)] {
             written.push_message(end, message(records));
@@ -157,7 +157,7 @@ mod tests {
 
     /// Packets of SIM, for example: their collector cannot recognise repeated ones.
     #[test]
-    fn what_must_not_come_twice_is_sent_again_only_if_it_was_not_acknowledged() {
+    fn unrepeatable_message_is_resent_only_if_unacknowledged() {
         let mut written = WrittenMessages::new(1 << 20, Nanos::ZERO);
         for (end, records) in [(100, 1), (200, 2)] {
             written.push_message(end, message(records));

@@ -100,7 +100,7 @@ mod tests {
 
     /// The clock of both machines was set forward, and this process was started before.
     #[test]
-    fn times_of_a_clock_that_was_set_are_those_of_before() {
+    fn clock_step_leaves_advertised_times_unchanged() {
         let mut own = HeldOffset::default();
         assert_eq!(own.update_offset(5 * HOUR, 5 * HOUR + 7, TOLERANCE), 0);
         let offset = own.update_offset(5 * HOUR, 6 * HOUR + 7, TOLERANCE);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_stays() {
+    fn unset_times_are_not_shifted() {
         let nothing = Advertisement { watermark_ns: 0, whole_from_ns: NEVER_WHOLE, ..example() };
         let there = shift_times(&nothing, -5);
         assert_eq!((there.watermark_ns, there.whole_from_ns), (0, NEVER_WHOLE));

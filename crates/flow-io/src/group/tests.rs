@@ -74,7 +74,7 @@ fn export(member: &GroupMember, ns: u64) {
 }
 
 #[test]
-fn a_standby_takes_over_where_a_killed_member_stopped() {
+fn standby_resumes_at_killed_members_watermark() {
     let mut members = group(3);
     let first = await_active(&members);
     assert!(members[first].role_handle().may_export());
@@ -103,7 +103,7 @@ fn a_standby_takes_over_where_a_killed_member_stopped() {
 }
 
 #[test]
-fn a_member_that_stops_hands_over_its_final_watermark() {
+fn leaving_member_hands_over_final_watermark() {
     let mut members = group(2);
     let first = await_active(&members);
     let generation = members[1 - first].role_handle().role_view().generation;
@@ -118,7 +118,7 @@ fn a_member_that_stops_hands_over_its_final_watermark() {
 }
 
 #[test]
-fn a_member_that_stood_still_may_not_export_and_is_replaced() {
+fn frozen_member_loses_export_right_and_is_replaced() {
     let members = group(2);
     let first = await_active(&members);
     let frozen = members[first].role_handle().freeze();
@@ -132,7 +132,7 @@ fn a_member_that_stood_still_may_not_export_and_is_replaced() {
 }
 
 #[test]
-fn what_is_not_of_the_group_is_counted_and_changes_nothing() {
+fn foreign_group_datagrams_are_counted_and_ignored() {
     let addresses = addresses(2);
     let own = GroupMember::join_group(options(&addresses, 0), FULL).unwrap();
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -278,7 +278,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_not_for_this_member_is_dropped_with_its_reason() {
+    fn invalid_advertisement_is_dropped_with_reason() {
         let own = codec("g", 1);
         let bytes = own.encode_advertisement(&example(), NOW);
         assert_eq!(own.decode_advertisement(&bytes, NOW), Ok((example(), NOW)));

@@ -96,7 +96,7 @@ mod tests {
     use packetrig_flow::{CaptureCounts, CarriedRecords, ExportCounts};
 
     #[test]
-    fn no_loss_is_more_than_what_it_is_a_part_of() {
+    fn loss_line_never_exceeds_its_total() {
         let carried = |packets| CarriedRecords { records: 1, packets, bytes: 1 };
         // Two outputs that refuse everything, and a driver that counts what it dropped as not arrived.
         let export = ExportCounts { offered: carried(200), refused: carried(200), ..Default::default() };

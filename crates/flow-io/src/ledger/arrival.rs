@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_may_count_merged_packets_as_one_or_as_all() {
+    fn arrival_check_allows_merged_or_split_frame_counts() {
         for frames in [10, 55, 100] {
             let (check, capture) = settled(ledger(0, 0), exactly(frames, 0));
             assert!(check.holds, "{frames}");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn single_packets_must_agree_but_for_what_came_while_the_ring_was_opened_and_shut() {
+    fn single_packet_counts_must_match_interface_range() {
         let mut single = ledger(0, 0);
         single.packets = PacketCounts { seen: 100, ..PacketCounts::default() };
         for (least, most, holds) in [(98, 103, true), (100, 100, true), (101, 103, false), (90, 99, false)] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn drops_of_the_driver_may_be_among_what_arrived_or_not() {
+    fn driver_drops_may_count_as_arrived_or_not() {
         for frames in [100, 103] {
             let (check, capture) = settled(ledger(0, 0), exactly(frames, 3));
             assert_eq!((check.holds, capture.arrived, capture.driver_dropped), (true, Some(103), Some(3)));
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_machine_sent_did_not_arrive() {
+    fn sent_packets_are_not_counted_as_arrived() {
         let mut both = ledger(30, 0);
         both.packets = PacketCounts { seen: 100, ..PacketCounts::default() };
         let (check, capture) = settled(both, exactly(70, 0));
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_merged_packets_are_as_many_as_the_interface_says() {
+    fn merged_ring_drops_follow_interface_count() {
         let (check, capture) = settled(ledger(0, 2), exactly(140, 0));
         assert_eq!((check.holds, capture.arrived, capture.ring_dropped), (true, Some(140), 40));
         // An interface that counts them as one gives the least number: one packet for each frame.

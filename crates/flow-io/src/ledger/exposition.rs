@@ -182,7 +182,7 @@ mod tests {
     use crate::ledger::MeterAccounts;
 
     #[test]
-    fn what_is_not_known_is_not_exposed() {
+    fn unknown_metric_is_not_exposed() {
         let books = MeterAccounts::new();
         let text = prometheus_text(&books.build_report(false));
         assert!(text.contains("packetrig_meter_delivered_packets_total 0\n"), "{text}");

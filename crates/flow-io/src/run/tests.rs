@@ -76,7 +76,7 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
 }
 
 #[test]
-fn a_meter_is_over_when_one_of_its_workers_has_panicked() {
+fn meter_is_over_after_worker_panic() {
     let (meter, ended) = launch(&[false, true]);
     // The test would run into its time limit if the meter were never over.
     while !meter.is_over() {
@@ -126,7 +126,7 @@ impl PacketSource for Failing {
 }
 
 #[test]
-fn a_worker_whose_source_has_failed_waits_for_its_outputs_all_the_same() {
+fn worker_flushes_outputs_after_source_failure() {
     const FLOWS: u32 = 64 * 32;
     let books = MeterAccounts::new();
     let (queue, taken) = bounded(1);
@@ -157,7 +157,7 @@ fn a_meter_that_is_stopped_is_over() {
 }
 
 #[test]
-fn where_no_source_can_be_opened_all_workers_have_left() {
+fn failed_source_opening_stops_all_workers() {
     let (queue, taken) = bounded(1);
     let sinks = vec![OutputQueue::new(queue, &BackpressurePolicy::default())];
     let channels = OutputChannels { sinks, ..OutputChannels::default() };
@@ -170,7 +170,7 @@ fn where_no_source_can_be_opened_all_workers_have_left() {
 }
 
 #[test]
-fn an_interface_with_a_large_number_is_refused_by_name() {
+fn large_interface_index_is_refused_by_name() {
     assert_eq!(to_record_index("eth1", 65_535).unwrap(), 65_535);
     let refused = to_record_index("eth1", 65_536).unwrap_err().to_string();
     assert!(refused.starts_with("eth1 has interface index 65536, and flow records have room"), "{refused}");

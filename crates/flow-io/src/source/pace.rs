@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn twice_as_fast_is_due_after_half_the_time() {
+    fn double_speed_replay_is_due_in_half_time() {
         let pace = ReplayPace::new(2_000_000);
         let start = pace.due_ns(5_000_000_000);
         assert_eq!(pace.due_ns(7_000_000_000) - start, 1_000_000_000);

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_frame_begins_with_does_not_matter() {
+    fn frame_spreading_ignores_link_header() {
         let ethernet = frame(&[8, 0], 7, 250);
         let ip = &ethernet[14..];
         let cooked = [&[0; 14][..], &[8, 0], ip].concat();

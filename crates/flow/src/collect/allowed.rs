@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_read_as_written_and_hold_what_begins_alike() {
+    fn exporter_networks_parse_and_match_by_prefix() {
         let allows = |list: &[&str], address: &str| {
             let list: ExporterList =
                 list.iter().map(|text| text.parse::<ExporterNetwork>().unwrap()).collect();

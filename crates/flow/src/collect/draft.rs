@@ -367,7 +367,7 @@ mod tests {
 
     /// An uptime is worthless unless it is known when the exporter began.
     #[test]
-    fn a_time_that_cannot_be_read_does_not_replace_one_that_can() {
+    fn unreadable_uptime_does_not_replace_known_time() {
         let field = |meaning| TemplateField { length: 4, reverse: false, meaning };
         let mut draft = RecordDraft::default();
         for (meaning, value) in [

@@ -212,7 +212,7 @@ mod tests {
 
     /// The first part begins also if all of the former flow was reported before.
     #[test]
-    fn a_new_flow_of_the_same_number_begins_with_its_first_part() {
+    fn reused_flow_id_starts_again_at_part_zero() {
         let options = GatherOptions { active: Nanos::from_secs(10), ..GatherOptions::default() };
         let mut gather = FlowGatherer::new(options);
         let mut parts = Vec::new();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_no_packet_is_lost_for_it() {
+    fn gatherer_bounds_flows_without_losing_packets() {
         let mut gather = FlowGatherer::new(GatherOptions { flows: 10, ..GatherOptions::default() });
         let mut packets = 0;
         for n in 0..1_000 {

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_skipped_has_a_name() {
+    fn skipped_field_label_is_name_or_number() {
         assert_eq!(field_label(FieldName { enterprise: 0, id: 14 }), "egressInterface");
         assert_eq!(field_label(FieldName { enterprise: 0, id: 9999 }), "element 9999");
         assert_eq!(field_label(FieldName { enterprise: 9, id: 14 }), "element 14 of enterprise 9");

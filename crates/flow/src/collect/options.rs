@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_later_record_does_not_say_is_kept() {
+    fn omitted_loss_values_keep_previous_report() {
         let mut known =
             ReportedLosses { at_ns: 1, packets: Some(5), flows: Some(2), ..ReportedLosses::default() };
         known.update_from(&ReportedLosses { at_ns: 2, packets: Some(9), ..ReportedLosses::default() });

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_said_to_be_there_is_among_the_other_fields() {
+    fn field_place_decides_membership_in_other_fields() {
         for (enterprise, id) in registered() {
             let place = field_place(enterprise, id);
             let others = [&[1; 1][..], &[1; 4], &[1; 8], &[1; 16]]

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn templates_that_were_not_repeated_expire_and_those_of_a_kind_are_withdrawn() {
+    fn templates_expire_and_are_withdrawn_by_kind() {
         let mut templates = SessionTemplates::default();
         for id in 256..266 {
             templates.keep_template(

@@ -130,7 +130,7 @@ fn ipfix_records_are_read() {
 }
 
 #[test]
-fn a_field_of_the_other_direction_without_a_place_is_named() {
+fn unmapped_reverse_field_is_listed_as_skipped() {
     let fields = [(8_u16, 4_u16), (12, 4), (2, 4), (0x8002, 4), (0x8007, 2), (0x8088, 1)];
     let head = MessageBytes::default().u16(300).u16(6);
     let template = fields.into_iter().fold(head, |bytes, (id, length)| {
@@ -175,7 +175,7 @@ fn data_waits_only_so_long_and_so_much() {
 }
 
 #[test]
-fn templates_expire_on_udp_and_are_withdrawn_on_connections() {
+fn udp_templates_expire_and_tcp_templates_are_withdrawn() {
     let data = |number| ipfix(number, MessageBytes::default().set(256, record(1)));
     let mut heard = heard(&[ipfix(0, MessageBytes::default().set(2, template(256))), data(0)]);
     let withdrawal = ipfix(1, MessageBytes::default().set(2, MessageBytes::default().u16(256).u16(0)));
@@ -231,7 +231,7 @@ fn an_exporter_that_begins_anew_has_lost_nothing() {
 
 /// A template of the new life says nothing of the former one's data, nor of its numbers.
 #[test]
-fn what_waited_when_an_exporter_began_anew_is_dropped_and_counted() {
+fn exporter_restart_drops_and_counts_pending_sets() {
     let data = |number| ipfix(number, MessageBytes::default().set(256, record(1)));
     let mut heard = heard(&[data(5_000), data(5_001)]);
     let waited = 2 * record(1).0.len() as u64;
@@ -341,7 +341,7 @@ fn tcp_flags_beyond_the_eighth_are_kept() {
 }
 
 #[test]
-fn what_is_malformed_is_said() {
+fn malformed_message_is_reported_with_cause() {
     let mut heard = HeardRecords::new(CollectorOptions::default());
     let take = |heard: &mut HeardRecords, bytes: &[u8]| heard.take(bytes).expect_err("is malformed");
     assert_eq!(take(&mut heard, &[0]), MalformedMessage::Short { found: 1, needed: 2 });

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sets_are_given_out_by_template_and_the_last_of_a_message_is_known() {
+    fn waiting_sets_are_returned_by_template_in_order() {
         let mut waiting = WaitingSets::default();
         for (template, bytes, number) in [(256, [1; 3], 1), (257, [2; 3], 1), (256, [3; 3], 2)] {
             assert_eq!(waiting.keep_set(template, &bytes, message(number), usize::MAX), 0);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_old_is_given_up() {
+    fn expired_waiting_sets_are_given_up() {
         let mut waiting = WaitingSets::default();
         for number in 0..9 {
             waiting.keep_set(256, &[1], message(number), usize::MAX);

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sections_write_as_many_bytes_as_their_fields_say() {
+    fn encoded_record_length_matches_template() {
         for (format, biflow) in
             [(ExportFormat::Ipfix, false), (ExportFormat::Ipfix, true), (ExportFormat::NetFlow9, true)]
         {

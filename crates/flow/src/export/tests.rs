@@ -85,7 +85,7 @@ fn exporter(format: ExportFormat) -> MessageExporter {
 }
 
 #[test]
-fn ipfix_numbers_count_data_records_and_options_but_no_templates() {
+fn ipfix_sequence_counts_data_and_options_not_templates() {
     let mut exporter = exporter(ExportFormat::Ipfix);
     let mut wire = ExportWire::default();
     for n in 0..1000 {
@@ -112,7 +112,7 @@ fn ipfix_numbers_count_data_records_and_options_but_no_templates() {
 }
 
 #[test]
-fn netflow_9_counts_messages_and_its_sets_end_on_multiples_of_four() {
+fn netflow9_counts_messages_and_pads_sets() {
     let mut exporter = exporter(ExportFormat::NetFlow9);
     let mut wire = ExportWire::default();
     for _ in 0..100 {
@@ -132,7 +132,7 @@ fn netflow_9_counts_messages_and_its_sets_end_on_multiples_of_four() {
 }
 
 #[test]
-fn netflow_9_has_one_beginning_also_when_templates_go_first() {
+fn netflow9_uptime_starts_with_first_template_message() {
     let mut exporter = exporter(ExportFormat::NetFlow9);
     let mut wire = ExportWire::default();
     exporter.announce_first(NOW, &mut wire);
@@ -143,7 +143,7 @@ fn netflow_9_has_one_beginning_also_when_templates_go_first() {
 }
 
 #[test]
-fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
+fn templates_repeat_over_udp_but_once_in_streams() {
     let refresh = TemplateRefresh::Every { time: Nanos::from_secs(60), messages: 1000 };
     let by = |refresh, step_ns: u64| {
         let mut exporter = MessageExporter::new(ExportOptions { refresh, ..ExportOptions::default() });
@@ -169,7 +169,7 @@ fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
 }
 
 #[test]
-fn a_message_waits_for_others_no_longer_than_it_may() {
+fn buffered_message_is_sent_within_its_deadline() {
     for format in [ExportFormat::Ipfix, ExportFormat::NetFlow9, ExportFormat::NetFlow5] {
         let mut exporter = exporter(format);
         let mut wire = ExportWire::default();
@@ -185,7 +185,7 @@ fn a_message_waits_for_others_no_longer_than_it_may() {
 }
 
 #[test]
-fn a_new_connection_has_templates_first_and_numbers_of_its_own() {
+fn new_connection_sends_templates_first_and_renumbers() {
     let options = ExportOptions { refresh: TemplateRefresh::OnConnection, ..ExportOptions::default() };
     let mut exporter = MessageExporter::new(options);
     let mut first = ExportWire::default();
@@ -215,7 +215,7 @@ fn a_new_connection_has_templates_first_and_numbers_of_its_own() {
 }
 
 #[test]
-fn netflow_5_says_what_it_can_and_counts_the_rest() {
+fn netflow5_splits_large_counts_and_counts_unfit() {
     let mut exporter = exporter(ExportFormat::NetFlow5);
     let mut wire = ExportWire::default();
     let v6 =

@@ -66,7 +66,7 @@ fn a_member_alone_listens_and_then_takes_over() {
 }
 
 #[test]
-fn a_standby_takes_over_from_a_silent_member_at_its_last_watermark() {
+fn standby_takes_over_at_silent_peers_watermark() {
     let mut member = member(options(1));
     for n in 0..20 {
         assert_eq!(member.on_advertisement(&active(2, 5, n, 100 + n), at(n * 10)), HeardOutcome::Accepted);
@@ -89,7 +89,7 @@ fn detection_uses_the_interval_of_the_active_member() {
 }
 
 #[test]
-fn a_member_that_leaves_is_succeeded_at_its_final_watermark() {
+fn successor_starts_at_leavers_final_watermark() {
     let mut successor = member(options(1));
     let (mut leaving, ms, term) = leader(options(2));
     leaving.set_watermark(term, 50);
@@ -111,7 +111,7 @@ fn a_member_that_leaves_is_succeeded_at_its_final_watermark() {
 }
 
 #[test]
-fn of_several_standbys_the_one_of_highest_priority_moves_first() {
+fn highest_priority_standby_takes_over_first() {
     let moved_at = |priority: u8, meter: u32| {
         let mut member = member(ElectionOptions { priority, ..options(meter) });
         for n in 0..10 {
@@ -158,7 +158,7 @@ fn of_two_active_members_the_later_term_stays() {
 }
 
 #[test]
-fn with_preemption_the_higher_priority_stays_whatever_the_term() {
+fn preempting_priority_wins_over_newer_term() {
     let preempting = ElectionOptions { preempt: true, priority: 150, ..options(5) };
     let (mut member, ms, _) = leader(preempting);
     member.on_advertisement(&active(6, 9, 1, 0), at(ms));
@@ -188,7 +188,7 @@ fn a_preempting_member_waits_until_it_is_ready() {
 }
 
 #[test]
-fn a_member_that_is_not_ready_waits_longer_and_gives_way_to_a_ready_one() {
+fn unready_member_waits_longer_and_yields() {
     let mut fresh = member(options(1));
     fresh.set_coverage(MeterCoverage::seen_since(200));
     fresh.on_advertisement(&active(2, 5, 1, 50), at(100));
@@ -242,7 +242,7 @@ fn a_watermark_is_not_trusted_across_a_gap() {
 /// Found by the simulator: a member that catches up advertises a watermark from before it was complete. Taken as it is, the mark
 /// would lie before the time from which that member is trusted, and the role would go back and forth.
 #[test]
-fn a_watermark_does_not_go_back_while_the_new_member_catches_up() {
+fn watermark_ignores_successor_until_caught_up() {
     let mut standby = member(options(1));
     standby.on_advertisement(&active(2, 5, 1, 100), at(0));
     let catching_up = Advertisement { seen_since_ns: 50, whole_from_ns: 90, ..active(3, 6, 1, 60) };
@@ -256,7 +256,7 @@ fn a_watermark_does_not_go_back_while_the_new_member_catches_up() {
 }
 
 #[test]
-fn a_loss_of_packets_while_active_hands_over_to_a_whole_standby() {
+fn packet_loss_hands_role_to_complete_standby() {
     let (mut leaky, ms, term) = leader(options(2));
     let mut whole = GroupElection::new(options(1), 9, FULL, at(ms));
     let advertise = |leaky: &mut GroupElection, whole: &mut GroupElection, ms: u64| {
@@ -274,7 +274,7 @@ fn a_loss_of_packets_while_active_hands_over_to_a_whole_standby() {
 }
 
 #[test]
-fn a_member_that_was_stopped_becomes_a_standby_before_it_does_anything_else() {
+fn paused_active_member_becomes_standby_first() {
     let (mut member, ms, term) = leader(options(1));
     member.set_watermark(term, 500);
     assert_eq!(member.export_until(), at(ms + 30));
@@ -293,7 +293,7 @@ fn a_member_that_was_stopped_becomes_a_standby_before_it_does_anything_else() {
 }
 
 #[test]
-fn a_member_that_was_stopped_stays_a_standby_of_its_successor() {
+fn paused_member_stays_standby_of_its_successor() {
     let (mut member, ms, _) = leader(options(1));
     assert!(member.tick(at(ms + 100)).change.is_some());
     for n in 0..50 {
@@ -303,7 +303,7 @@ fn a_member_that_was_stopped_stays_a_standby_of_its_successor() {
 }
 
 #[test]
-fn a_standby_that_was_stopped_listens_before_it_takes_over() {
+fn paused_standby_listens_before_takeover() {
     let mut member = member(options(1));
     member.on_advertisement(&active(2, 5, 1, 0), at(0));
     assert!(member.tick(at(10)).change.is_none());
@@ -331,7 +331,7 @@ fn watermarks_do_not_run_ahead_after_two_takeovers() {
 }
 
 #[test]
-fn repeated_reordered_and_replayed_advertisements_change_nothing() {
+fn replayed_advertisements_change_nothing() {
     let mut member = member(options(1));
     let old: Vec<_> = (0..5).map(|n| active(2, 5, n, 100 + n)).collect();
     for advertisement in &old {
@@ -358,7 +358,7 @@ fn repeated_reordered_and_replayed_advertisements_change_nothing() {
 
 /// Found by the simulator: a meter that started twice within the network's delay was never accepted again.
 #[test]
-fn a_second_start_is_heard_though_its_first_advertisement_came_too_early() {
+fn reordered_restart_advertisements_are_accepted() {
     let mut member = member(options(1));
     let [first, second] = [61, 62].map(|boot| Advertisement { boot, ..standby(2, 1) });
     assert_eq!(member.on_advertisement(&second, at(0)), HeardOutcome::Accepted);
@@ -414,7 +414,7 @@ fn ordered_members_do_as_they_are_told() {
 
 /// Its group may have ended before it.
 #[test]
-fn an_ordered_standby_takes_over_at_its_end_if_no_member_is_active() {
+fn ordered_standby_takes_over_at_end_without_active() {
     let mut member = member(ElectionOptions { role_source: RoleSource::Ordered, ..options(1) });
     member.on_advertisement(&active(2, 5, 1, 70), at(1000));
     member.set_ending(true);
@@ -447,7 +447,7 @@ fn options_are_checked() {
 }
 
 #[test]
-fn a_member_that_cannot_export_hands_over_to_one_that_can() {
+fn member_unable_to_export_hands_over() {
     let (mut stuck, ms, _) = leader(options(2));
     let mut fit = GroupElection::new(options(1), 9, FULL, at(ms));
     let mut stands_by = |stuck: &mut GroupElection, ms: u64| {

@@ -25,7 +25,7 @@ fn avalanche(bits: u32, hash: impl Fn(u64, Option<u32>) -> u64) -> (f64, f64) {
 }
 
 #[test]
-fn every_bit_of_two_words_turns_half_of_the_hash() {
+fn two_word_hash_flips_half_its_bits() {
     let hasher = WordHasher::new([1, 2]);
     let (least, most) = avalanche(128, |sample, bit| {
         let mut words = [random(sample), random(!sample)];
@@ -38,7 +38,7 @@ fn every_bit_of_two_words_turns_half_of_the_hash() {
 }
 
 #[test]
-fn every_bit_of_six_words_turns_half_of_both_hashes() {
+fn six_word_hash_flips_half_its_bits() {
     let hasher = WordHasher::new([3, 4]);
     for half in 0..2 {
         let (least, most) = avalanche(384, |sample, bit| {
@@ -54,7 +54,7 @@ fn every_bit_of_six_words_turns_half_of_both_hashes() {
 
 /// Addresses that count up, as real ones do, are spread as chance would: chi-square over 1024 bins.
 #[test]
-fn keys_in_a_row_are_spread_as_chance_would() {
+fn sequential_keys_hash_uniformly() {
     const BINS: usize = 1024;
     const KEYS: u64 = 1 << 18;
     let hasher = WordHasher::new([5, 6]);
@@ -88,7 +88,7 @@ fn keys_chosen_against_another_secret_do_not_meet() {
 }
 
 #[test]
-fn a_flow_has_one_number_for_both_directions_and_another_under_another_key() {
+fn flow_id_ignores_direction_but_depends_on_key() {
     let key = FlowKey {
         source: [1; 16],
         destination: [2; 16],

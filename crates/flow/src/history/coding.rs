@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read(numbers: [u64; 10], flags: [bool; 3], there in 0..=LANDMARKS) {
+        fn flow_history_track_round_trips(numbers: [u64; 10], flags: [bool; 3], there in 0..=LANDMARKS) {
             let history = history(&numbers, flags, there);
             prop_assert_eq!(FlowHistory::decode_track(history.mark, &history.encode_track()), Some(history));
         }
@@ -163,7 +163,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_cut_is_none(numbers: [u64; 10], at in 0_usize..100) {
+        fn truncated_track_is_not_decoded(numbers: [u64; 10], at in 0_usize..100) {
             let whole = history(&numbers, [true; 3], LANDMARKS).encode_track();
             let cut = &whole[..at.min(whole.len() - 1)];
             prop_assert_eq!(FlowHistory::decode_track(GroupMark::default(), cut), None);

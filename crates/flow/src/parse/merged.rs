@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_counted_once_for_each_segment_and_payload_once() {
+    fn merged_headers_count_per_segment_and_payload_once() {
         // Frame, bytes of link headers, bytes of IP and transport headers.
         let frames = [
             (ethernet(0x0800, &v4(TCP, &tcp(3500))), 14, 52),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_equal_length_have_no_shorter_last_one() {
+    fn equal_segments_have_no_shorter_last_one() {
         let frame = ethernet(0x0800, &v4(UDP, &udp(53, &[7; 3000])));
         let (packet, _) = metered(&frame, 128, 2, MAX);
         assert_eq!(packet.packet_lengths().collect::<Vec<_>>(), [1028; 3]);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_tunnel_each_segment_has_outer_and_inner_headers() {
+    fn tunnel_segments_carry_outer_and_inner_headers() {
         let inner = ethernet(0x0800, &v4(TCP, &tcp(3500)));
         let frame = ethernet(0x0800, &v4(UDP, &vxlan(&inner)));
         let outer = 14 + 20 + 8 + 8;
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_a_tunnel_that_were_merged_by_its_outer_header_are_marked() {
+    fn tunnel_packets_merged_by_outer_header_are_marked() {
         // Three datagrams, each with an inner packet of its own: only that of the first one can be read.
         let inner = ethernet(0x0800, &v4(UDP, &udp(53, &[7; 942])));
         let each = [&[8, 0, 0, 0, 0, 0, 5, 0][..], &inner].concat();
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_not_taken_apart() {
+    fn unsupported_merged_frame_is_not_split() {
         let frame = ethernet(0x0800, &v4(TCP, &tcp(3500)));
         let none = |frame: &[u8], note| PacketSegments::from_frame(frame, 3566, note);
         assert_eq!(none(&frame, MergeNote { segment_bytes: 0, ..MAX }), None);
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_beyond_64_kib_has_no_jumbo_option_on_the_wire() {
+    fn packet_over_64_kib_excludes_jumbo_option() {
         let segment = tcp(100_000);
         let option = [6, 0, 0xc2, 4, 0, 1, 0x86, 0xc8];
         let head = [&[0x60, 0, 0, 0, 0, 0, 0, 64][..], &[0x20; 32], &option, &segment].concat();

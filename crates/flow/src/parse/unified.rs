@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_read_where_the_program_writes_it() {
+    fn unified_record_fields_match_program_layout() {
         let at = layout();
         assert_eq!([at["HEADER_V4"], at["HEADER_V6"]], LENGTHS);
         assert_eq!(at["addresses"], HEAD);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_is_refused() {
+    fn malformed_unified_record_is_refused() {
         let at = layout();
         let mut packet = PacketInfo::default();
         for (version, length) in [(6, LENGTHS[0]), (4, LENGTHS[1]), (5, LENGTHS[0]), (4, 31), (4, 41)] {

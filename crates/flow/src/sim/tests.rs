@@ -87,7 +87,7 @@ fn encoded(events: &[SimEvent], options: SimOptions) -> SimulatedWireTest {
 
 /// The first release of R1's meter closed a full datagram with the packet that no longer fitted, and lost it: of 98, one.
 #[test]
-fn the_packet_that_no_longer_fits_is_in_the_next_datagram() {
+fn overflowing_packet_starts_next_sim_datagram() {
     let per_datagram = (PAYLOAD_V4 - HEADER) / item::PACKET.length;
     let events: Vec<_> = (0..10_000).map(packet).collect();
     let wire = encoded(&events, SimOptions::default());
@@ -103,7 +103,7 @@ fn the_packet_that_no_longer_fits_is_in_the_next_datagram() {
 
 /// It also forgot the datagram that was not full when it was stopped.
 #[test]
-fn the_last_datagram_is_handed_out_at_the_end_and_after_a_while() {
+fn partial_sim_datagram_flushes_at_deadline_and_end() {
     for count in [1, 89, 90, 91] {
         let events: Vec<_> = (0..count).map(packet).collect();
         assert_eq!(encoded(&events, SimOptions::default()).events(), events, "{count}");
@@ -121,7 +121,7 @@ fn the_last_datagram_is_handed_out_at_the_end_and_after_a_while() {
 }
 
 #[test]
-fn times_and_lengths_that_the_short_form_cannot_say_are_said() {
+fn large_sim_times_and_lengths_use_long_form() {
     let event = |bytes, at_ns| SimEvent::Packet { flow_id: 7, bytes, at_ns };
     let events = [
         event(46, NOW),
@@ -159,7 +159,7 @@ fn a_ledger_is_an_item_and_no_event() {
 }
 
 #[test]
-fn what_is_cut_or_foreign_is_refused_by_name() {
+fn truncated_or_foreign_sim_datagram_is_refused() {
     let wire = encoded(&[packet(0), flow(true, 1), flow(false, 2)], SimOptions::default());
     let whole = &wire.datagrams[0];
     let mut ignore = |_| ();

@@ -95,7 +95,7 @@ impl<H: MemoryHints> FlowTable<H> {
 }
 
 #[test]
-fn both_directions_are_one_flow_seen_from_its_first_packet() {
+fn flow_joins_both_directions_from_first_packet() {
     let packets = [packet(2, 1, 5), packet(1, 2, 6), packet(2, 1, 8)];
     let records = all(&small(), &packets);
     assert_eq!(records.len(), 1);
@@ -131,7 +131,7 @@ fn a_silent_flow_ends_when_nothing_arrives() {
 
 /// A live source that has read nothing yet knows no time.
 #[test]
-fn a_table_that_is_asked_before_anybody_knows_the_time_begins_with_the_first_packet() {
+fn flow_table_without_time_starts_at_first_packet() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
     table.advance_to(0, &mut records);
@@ -144,7 +144,7 @@ fn a_table_that_is_asked_before_anybody_knows_the_time_begins_with_the_first_pac
 }
 
 #[test]
-fn a_packet_after_the_idle_timeout_opens_a_flow_even_if_no_timer_rang() {
+fn packet_after_idle_timeout_opens_new_flow() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
     // The clock stands still: only the packets have times.
@@ -156,7 +156,7 @@ fn a_packet_after_the_idle_timeout_opens_a_flow_even_if_no_timer_rang() {
 }
 
 #[test]
-fn a_long_flow_is_reported_in_parts_and_the_packet_at_the_border_is_of_the_next() {
+fn long_flow_is_split_at_active_timeout() {
     let packets: Vec<_> = (0..=130).map(|second| packet(1, 2, second * SECOND)).collect();
     let records = all(&small(), &packets);
     let parts: Vec<_> = records.iter().map(|record| (record.part, record.packets(), record.end)).collect();
@@ -165,7 +165,7 @@ fn a_long_flow_is_reported_in_parts_and_the_packet_at_the_border_is_of_the_next(
 }
 
 #[test]
-fn a_part_is_reported_on_time_when_nothing_arrives_and_the_flow_stays() {
+fn part_is_reported_on_time_without_traffic() {
     let options = TableOptions { active: Nanos::from_secs(5), ..small() };
     let mut table = FlowTable::<()>::new(&options);
     let mut records = metered(&mut table, &[packet(1, 2, 0), packet(2, 1, SECOND)]);
@@ -184,7 +184,7 @@ fn a_part_is_reported_on_time_when_nothing_arrives_and_the_flow_stays() {
 }
 
 #[test]
-fn tcp_ends_after_both_fins_and_takes_what_is_late() {
+fn both_fins_end_tcp_flow_after_late_packets() {
     let mut table = FlowTable::<()>::new(&small());
     let talk =
         [tcp(1, 2, 0, SYN), tcp(2, 1, 10, SYN), tcp(1, 2, 20, FIN), tcp(2, 1, 30, FIN), tcp(1, 2, 40, 0)];
@@ -199,7 +199,7 @@ fn tcp_ends_after_both_fins_and_takes_what_is_late() {
 }
 
 #[test]
-fn tcp_does_not_end_by_one_fin_unless_there_is_one_direction_only() {
+fn single_fin_ends_only_one_way_tcp_flow() {
     let talk = [tcp(1, 2, 0, SYN), tcp(1, 2, 20, FIN)];
     for (biflow, end) in [(true, EndReason::Idle), (false, EndReason::EndOfFlow)] {
         let mut table = FlowTable::<()>::new(&TableOptions { biflow, ..small() });
@@ -226,7 +226,7 @@ fn flags_of_other_protocols_end_nothing() {
 }
 
 #[test]
-fn time_that_goes_back_is_counted_and_moves_nothing() {
+fn backward_times_are_counted_without_effect() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records =
         metered(&mut table, &[packet(1, 2, 5 * SECOND), packet(1, 2, 3 * SECOND), packet(2, 1, 4 * SECOND)]);
@@ -236,7 +236,7 @@ fn time_that_goes_back_is_counted_and_moves_nothing() {
 }
 
 #[test]
-fn a_full_table_ends_the_flow_that_was_silent_longest() {
+fn full_table_evicts_longest_idle_flow() {
     let options = TableOptions { capacity: 4, ..small() };
     let mut table = FlowTable::<()>::new(&options);
     let opened: Vec<_> = (1..=4).map(|host| packet(host, 100, u64::from(host) * SECOND)).collect();
@@ -250,7 +250,7 @@ fn a_full_table_ends_the_flow_that_was_silent_longest() {
 
 /// Their timers expire first, for their parts: they are not the ones that are silent.
 #[test]
-fn busy_flows_whose_parts_end_soon_stay_when_the_table_is_full() {
+fn full_table_keeps_busy_flows_near_active_timeout() {
     const BUSY: u8 = 40;
     let mut table = FlowTable::<()>::new(&TableOptions { active: Nanos::from_secs(65), ..small() });
     let mut records = Vec::new();
@@ -276,7 +276,7 @@ fn busy_flows_whose_parts_end_soon_stay_when_the_table_is_full() {
 
 /// No flow is silent, so only timers of parts expire.
 #[test]
-fn a_full_table_of_busy_flows_ends_one_all_the_same() {
+fn full_table_of_busy_flows_still_evicts_one() {
     let options = TableOptions { capacity: 4, active: Nanos::from_secs(5), ..small() };
     let mut table = FlowTable::<()>::new(&options);
     let opened: Vec<_> = (1..=4).map(|host| packet(host, 100, u64::from(host))).collect();
@@ -286,7 +286,7 @@ fn a_full_table_of_busy_flows_ends_one_all_the_same() {
 }
 
 #[test]
-fn a_full_table_that_refuses_counts_what_it_does_not_track() {
+fn refusing_full_table_counts_untracked_packets() {
     let options = TableOptions { capacity: 2, when_full: WhenFull::Refuse, ..small() };
     let mut table = FlowTable::<()>::new(&options);
     let packets: Vec<_> = (1..=5).map(|host| packet(host, 100, SECOND)).collect();
@@ -296,7 +296,7 @@ fn a_full_table_that_refuses_counts_what_it_does_not_track() {
 
 /// All flows in one bucket pair: the 17th has no place, though the table has room.
 #[test]
-fn a_flood_of_one_bucket_costs_evictions_and_loses_nothing() {
+fn bucket_flood_evicts_without_losing_packets() {
     let mut table = FlowTable::<()>::new(&small());
     let look = |host| table.keys.make_lookup(&packet(host, 100, 0)).hash;
     let mut by_bucket: Vec<(u64, u8)> = (0..200).map(|host| (look(host) >> 60, host)).collect();
@@ -308,7 +308,7 @@ fn a_flood_of_one_bucket_costs_evictions_and_loses_nothing() {
 }
 
 #[test]
-fn a_loss_marks_what_lived_then_and_nothing_later() {
+fn loss_marks_only_flows_open_at_the_time() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = metered(&mut table, &[packet(1, 2, 0)]);
     table.mark_loss();
@@ -338,7 +338,7 @@ fn counts_do_not_overflow() {
 }
 
 #[test]
-fn an_echo_and_its_answer_are_one_flow_with_or_without_type_and_code() {
+fn icmp_echo_and_reply_share_one_biflow() {
     let icmp = |from, to, destination_port| PacketInfo {
         protocol: 1,
         source_port: 0,
@@ -364,7 +364,7 @@ fn an_echo_and_its_answer_are_one_flow_with_or_without_type_and_code() {
 }
 
 #[test]
-fn what_is_in_the_key_is_the_users_choice() {
+fn flow_key_fields_are_configurable() {
     let plain = packet(1, 2, 0);
     let tagged = PacketInfo { vlan: 5, ..plain };
     let stacked = PacketInfo { inner_vlan: 7, ..tagged };
@@ -413,7 +413,7 @@ fn many_ends_at_once_are_all_reported() {
 }
 
 #[test]
-fn slots_are_made_when_flows_need_them_and_nothing_moves() {
+fn flow_slots_are_touched_on_demand_without_moving() {
     let mut table =
         FlowTable::<()>::new(&TableOptions { capacity: 1000, group: Some(GroupMark::default()), ..small() });
     let places = |table: &FlowTable<()>| {
@@ -436,7 +436,7 @@ fn slots_are_made_when_flows_need_them_and_nothing_moves() {
 }
 
 #[test]
-fn what_is_due_is_done_in_parts_if_wanted() {
+fn due_timers_can_be_processed_in_parts() {
     let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1000, ..small() });
     let mut records = Vec::new();
     for n in 0..500 {
@@ -453,7 +453,7 @@ fn what_is_due_is_done_in_parts_if_wanted() {
 }
 
 #[test]
-fn a_packet_that_comes_late_may_be_the_first_of_its_flow() {
+fn late_packet_may_set_first_time_of_flow() {
     let times = [5, 3, 9, 4].map(|second| second * SECOND);
     let [ref record] = all(&small(), &times.map(|at_ns| packet(1, 2, at_ns)))[..] else {
         panic!("one record")
@@ -463,7 +463,7 @@ fn a_packet_that_comes_late_may_be_the_first_of_its_flow() {
 }
 
 #[test]
-fn a_clock_that_is_set_back_sets_all_timers_anew() {
+fn clock_set_back_rearms_all_timers() {
     let mut table = FlowTable::<()>::new(&small());
     let mut records = Vec::new();
     let wrong = 1_000_000 * SECOND;

@@ -27,7 +27,7 @@ fn is_noticed(
 }
 
 #[test]
-fn no_record_is_lost_and_terms_are_unique_whatever_fails() {
+fn group_loses_no_record_and_terms_are_unique() {
     for seed in 0..SEEDS {
         let outcome = run(World::wild(seed));
         assert_eq!(outcome.lost, [], "seed {seed}: a ready meter stayed up");
@@ -39,7 +39,7 @@ fn no_record_is_lost_and_terms_are_unique_whatever_fails() {
 }
 
 #[test]
-fn without_faults_no_role_changes_and_nothing_is_sent_twice() {
+fn faultless_group_keeps_roles_and_loses_nothing() {
     for seed in 0..SEEDS {
         let outcome = run(World::calm(seed));
         assert_eq!((outcome.changes_after_start, outcome.lost), (0, vec![]), "seed {seed}");
@@ -50,7 +50,7 @@ fn without_faults_no_role_changes_and_nothing_is_sent_twice() {
 /// Records come twice from the margin, from the time between two advertisements, and from messages on their way to the
 /// collector.
 #[test]
-fn a_failure_repeats_only_what_was_exported_since_the_last_watermark() {
+fn failover_duplicates_stay_within_watermark_interval() {
     for seed in 0..SEEDS / 3 {
         let mut world = World::calm_without_preemption(seed);
         world.kills = (0..world.meters).map(|meter| (meter, 300, None)).collect();
@@ -78,7 +78,7 @@ fn without_cuts_a_watermark_from_sending_loses_nothing() {
 }
 
 #[test]
-fn a_watermark_from_sending_loses_what_a_broken_way_swallows() {
+fn watermark_at_sending_loses_records_on_broken_path() {
     let worlds = (0..200).map(|seed| World { watermark: WatermarkFrom::Sending, ..World::wild(seed) });
     assert!(is_noticed(Breakage::None, worlds, |outcome| !outcome.lost.is_empty()));
 }
@@ -92,7 +92,7 @@ fn with_a_cut_copy(seed: u64) -> World {
 }
 
 #[test]
-fn a_copy_of_the_link_that_is_cut_loses_nothing() {
+fn cut_link_copy_loses_no_record() {
     for seed in 0..SEEDS / 3 {
         let outcome = run(with_a_cut_copy(seed));
         assert_eq!(outcome.lost, [], "seed {seed}");
@@ -104,7 +104,7 @@ fn a_copy_of_the_link_that_is_cut_loses_nothing() {
 
 /// Under load, the counting thread waits for a processor for a while, and the receiving thread does not.
 #[test]
-fn a_meter_that_counts_rarely_is_not_taken_for_one_whose_copy_is_cut() {
+fn rarely_counting_meter_is_not_considered_blind() {
     let worlds = || (0..300).map(|seed| World { count_every_us: 1000 * (seed + 1), ..World::calm(seed) });
     for world in worlds() {
         let outcome = run(world.clone());

@@ -36,7 +36,7 @@ fn faults_of(seeds: std::ops::Range<u64>) -> Vec<String> {
 }
 
 #[test]
-fn every_packet_is_stored_once_whatever_fails_and_returns() {
+fn packets_are_stored_exactly_once_despite_failures() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let seeds = match number("SEED") {
         Some(seed) => seed..seed + 1,

@@ -46,7 +46,7 @@ fn stack(links: &[StackLink], index: u32) -> Vec<u32> {
 }
 
 #[test]
-fn a_stack_is_followed_up_and_down_and_to_its_siblings() {
+fn stack_includes_upper_lower_and_sibling_interfaces() {
     // A card in a bond in a bridge, a VLAN on the bridge, a macvlan on the VLAN; a second card in the bridge.
     let all = [
         link(1, "", Some(2), None),
@@ -65,7 +65,7 @@ fn a_stack_is_followed_up_and_down_and_to_its_siblings() {
 }
 
 #[test]
-fn a_cable_ends_the_stack_unless_its_far_end_is_plugged_in() {
+fn cable_ends_stack_unless_far_end_is_bridged() {
     let plain = [
         link(1, "veth", None, Some(2)),
         routed(link(2, "veth", None, Some(1))),
@@ -112,7 +112,7 @@ fn other_namespaces_are_looked_into_both_ways() {
 }
 
 #[test]
-fn a_switch_is_one_and_routers_keep_their_members_apart() {
+fn stack_spans_switch_but_not_vrf_members() {
     let switch = [
         link(1, "", Some(2), None),
         link(2, SWITCH, None, None),
@@ -125,7 +125,7 @@ fn a_switch_is_one_and_routers_keep_their_members_apart() {
 }
 
 #[test]
-fn a_tunnel_without_an_interface_goes_where_the_routes_go() {
+fn tunnel_without_lower_interface_follows_routes() {
     let all = [link(1, "gretap", None, None), routed(link(2, "", None, None)), link(3, "", None, None)];
     assert_eq!(stack(&all, 1), [1, 2]);
     assert_eq!(stack(&all, 3), [3]);

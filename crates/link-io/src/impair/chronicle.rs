@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_says_of_each_frame_what_the_counts_say_of_all() {
+    fn impairment_log_agrees_with_counts() {
         let (lines, counts) = told("loss=2%,duplicate=3%,reorder=1%,corrupt=2%,delay=5us", 4);
         let count = |key: &str| lines.iter().filter(|line| !line[key].is_null()).count() as u64;
         assert_eq!(lines.len(), 2000, "every frame is delayed or dropped");
@@ -289,14 +289,14 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_log_and_another_one_another() {
+    fn impairment_log_is_determined_by_seed() {
         let spec = "loss=gilbert:1%/30%,duplicate=burst:0.5%x3,corrupt=1%,delay=20us,jitter=10us:normal";
         assert_eq!(told(spec, 1), told(spec, 1));
         assert_ne!(told(spec, 1).0, told(spec, 2).0);
     }
 
     #[test]
-    fn frames_that_suffered_nothing_are_not_in_the_log() {
+    fn untouched_frames_are_absent_from_impairment_log() {
         let (lines, counts) = told("loss=every:100", 1);
         assert_eq!((lines.len(), counts.dropped, counts.left), (20, 20, 1980));
         assert!(

@@ -164,7 +164,7 @@ mod tests {
     use packetrig_link::ImpairSpecs;
 
     #[test]
-    fn both_directions_are_treated_each_in_its_way_and_their_books_balance() {
+    fn impaired_directions_are_separate_and_accounts_balance() {
         let specs =
             ImpairSpecs::parse_document("both: loss=5%,duplicate=5%,reorder=2%\nb->a: {delay: 1ms}\n")
                 .unwrap();

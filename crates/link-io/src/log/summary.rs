@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_files_are_counted_and_only_the_newest_log_counts_as_begun() {
+    fn summary_counts_removed_files_and_newest_log_start() {
         let directory = tempfile::tempdir().unwrap();
         let why = RemovalReason::Size;
         let removed = IndexEntry::Removed { at_ns: 7, file: 3, frames: 30, why };
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn each_look_has_what_was_added_and_a_new_index_is_read_from_its_beginning() {
+    fn log_follower_reads_additions_and_follows_new_index() {
         let directory = tempfile::tempdir().unwrap();
         let mut index = LogIndex::create_with_entries(directory.path(), &[began(1), file(1)]).unwrap();
         let mut follower = LogFollower::new(directory.path());

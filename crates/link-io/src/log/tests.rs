@@ -86,7 +86,7 @@ fn entries(directory: &Path) -> Vec<FileEntry> {
 }
 
 #[test]
-fn files_and_frames_are_numbered_on_over_restarts_and_the_index_says_what_is_in_each() {
+fn log_numbering_continues_over_restarts_with_index() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);
@@ -115,7 +115,7 @@ fn files_and_frames_are_numbered_on_over_restarts_and_the_index_says_what_is_in_
 }
 
 #[test]
-fn what_is_lost_between_tap_and_log_and_between_two_runs_is_told_apart() {
+fn log_check_separates_missing_copies_from_absent_ones() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames((1..=50).filter(|number| number % 10 != 0));
@@ -147,7 +147,7 @@ fn held_against(directory: &Path, books: &str) -> LogCheck {
 }
 
 #[test]
-fn books_of_a_tap_that_are_older_than_the_log_tell_of_no_loss() {
+fn tap_accounts_older_than_log_report_no_loss() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=70);
@@ -166,7 +166,7 @@ fn books_of_a_tap_that_are_older_than_the_log_tell_of_no_loss() {
 }
 
 #[test]
-fn a_direction_of_which_nothing_came_lacks_all_of_it() {
+fn empty_direction_counts_all_copies_as_lost() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=70);
@@ -177,7 +177,7 @@ fn a_direction_of_which_nothing_came_lacks_all_of_it() {
 }
 
 #[test]
-fn books_of_a_tap_that_began_anew_tell_of_no_loss() {
+fn restarted_tap_accounts_report_no_loss() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=40);
@@ -190,7 +190,7 @@ fn books_of_a_tap_that_began_anew_tell_of_no_loss() {
 }
 
 #[test]
-fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
+fn log_retention_keeps_newest_and_index_counts_removed() {
     let directory = tempfile::tempdir().unwrap();
     let keep = LogRetention { bytes: Some(3 * FILE), ..retention() };
     let mut log = TestLog::begin(directory.path(), keep, 0);
@@ -232,7 +232,7 @@ fn files_that_are_too_old_go() {
 }
 
 #[test]
-fn files_go_as_long_as_the_disk_has_too_little_room() {
+fn log_files_are_removed_until_disk_has_room() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), LogRetention { free: Some(0), ..retention() }, 0);
     log.frames(1..=150);
@@ -252,7 +252,7 @@ fn files_go_as_long_as_the_disk_has_too_little_room() {
 }
 
 #[test]
-fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
+fn killed_log_is_repaired_and_numbering_continues() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);
@@ -301,7 +301,7 @@ fn a_check_finds_what_somebody_changed() {
 }
 
 #[test]
-fn two_logs_do_not_share_a_directory_and_a_log_without_room_is_refused() {
+fn log_directory_is_exclusive_and_must_have_room() {
     let directory = tempfile::tempdir().unwrap();
     let log = TestLog::begin(directory.path(), retention(), 0);
     assert!(matches!(LogKeeper::open_directory(directory.path(), "m0", retention()), Err(Error::InUse(_))));
@@ -312,7 +312,7 @@ fn two_logs_do_not_share_a_directory_and_a_log_without_room_is_refused() {
 }
 
 #[test]
-fn compressed_files_are_numbered_counted_and_mended_like_others() {
+fn compressed_log_is_numbered_counted_and_repaired() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::squeezed(directory.path(), retention(), 0, Some(3));
     log.frames(1..=150);
@@ -376,7 +376,7 @@ fn one_byte_that_changed_anywhere_is_found() {
 }
 
 #[test]
-fn one_byte_of_the_index_that_changed_anywhere_is_found() {
+fn index_check_detects_any_changed_byte() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=3);
@@ -388,7 +388,7 @@ fn one_byte_of_the_index_that_changed_anywhere_is_found() {
 }
 
 #[test]
-fn a_log_of_an_older_version_has_no_checksums_and_gets_those_of_its_new_files() {
+fn checksumless_old_log_gains_checksums_for_new_files() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=150);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_adds_up_breaks_no_rule_and_each_frame_too_many_or_too_few_does() {
+    fn frame_imbalance_breaks_account_rules() {
         assert_eq!(broken(direction()), 0);
         assert_eq!(broken(TapDirection { received: 11, ..direction() }), 2);
         assert_eq!(broken(TapDirection { made: 1, ..direction() }), 1);
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_breaks_no_rule_and_nothing_is_checked_on_the_way() {
+    fn unknown_counts_and_running_taps_break_no_rule() {
         assert_eq!(broken(TapDirection { forwarded: None, ..direction() }), 0);
         let one = TapDirection { received: 99, ..direction() };
         assert!(TapAccounts { directions: vec![one], ..TapAccounts::default() }.find_imbalances().is_empty());

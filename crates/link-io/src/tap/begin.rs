@@ -297,7 +297,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mirror_has_to_take_the_longest_copy_and_in_the_kernel_the_frame_too() {
+    fn mirror_mtu_fits_longest_copy_or_xdp_frame() {
         let of = |way, largest, cut, more| mtu_for_copies(way, largest, cut, more);
         assert_eq!(of(TapMethod::Packet, 1500, u32::MAX, 0), 1500);
         assert_eq!(of(TapMethod::Packet, 1500, u32::MAX, 24), 1524);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lacking_is_named() {
+    fn tap_method_choice_names_missing_feature() {
         let none = XdpFeatures::default();
         let deaf = XdpFeatures { transmit: false, ..ALL };
         assert_eq!(chosen(None, 1, &abilities(&[ALL, ALL, deaf])), Ok((TapMethod::Packet, false)));

@@ -46,7 +46,7 @@ mod tests {
     const TRAILER: TapTrailer = TapTrailer { direction: 0, full_len: 200, number: 3, at_ns: 4 };
 
     #[test]
-    fn a_copy_is_cut_readdressed_and_followed_by_its_trailer() {
+    fn frame_copy_is_cut_readdressed_and_gets_trailer() {
         let shape = CopyShape { snap: 100, to: Some([2; 6]), longest: 1514 };
         let mut slot = [0; 300];
         let len = shape.write_copy(&[7; 200], Some(TRAILER), &mut slot).unwrap();

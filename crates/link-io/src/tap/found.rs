@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_has_a_process_for_as_long_as_that_holds_its_lock() {
+    fn tap_process_runs_while_lock_is_held() {
         let directory = tempfile::tempdir().unwrap();
         let files = || files(directory.path());
         let side = |index| TapInterface {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_is_forgotten_when_its_interfaces_are_restored() {
+    fn restoring_interfaces_removes_tap_state() {
         let Some(lab) = CableLab::new("forgotten") else { return };
         let directory = tempfile::tempdir().unwrap();
         let before = (lab.settings("a"), lab.settings("b"));
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_tap_is_kept_until_its_interfaces_can_be_restored() {
+    fn dead_tap_state_is_kept_until_restored() {
         let Some(lab) = CableLab::new("kept") else { return };
         let directory = tempfile::tempdir().unwrap();
         let before = (lab.settings("a"), lab.settings("b"));

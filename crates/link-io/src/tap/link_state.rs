@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_goes_to_the_other_side_and_comes_back() {
+    fn carrier_loss_passes_to_other_side_and_recovers() {
         let mut passing = LinkPassing::new(at(0));
         assert_eq!(passing.decide_order(at(1), [true, true]), None);
         assert_eq!(passing.decide_order(at(2), [false, true]), Some(LinkOrder::Down(1)));
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_side_that_comes_back_without_carrier_tells_so_in_turn() {
+    fn recovered_side_without_carrier_takes_other_down() {
         let mut passing = LinkPassing::new(at(0));
         passing.decide_order(at(1), [true, true]);
         assert_eq!(passing.decide_order(at(2), [false, true]), Some(LinkOrder::Down(1)));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn links_have_time_to_come_up_at_the_beginning() {
+    fn links_get_grace_time_to_come_up_initially() {
         let mut passing = LinkPassing::new(at(0));
         assert_eq!(passing.decide_order(at(4999), [false, true]), None);
         assert_eq!(passing.decide_order(at(5000), [false, true]), Some(LinkOrder::Down(1)));

@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_safe_as_files_and_given_ones_are_kept_or_refused() {
+    fn tap_names_are_safe_for_files_or_refused() {
         let name = |name, a, b| tap_name(&spec(name, a, b)).map_err(|error| error.to_string());
         assert_eq!(name("", "eth1", "eth2").unwrap(), "eth1-eth2");
         assert_eq!(name("", "lab/eth1.7", "lab/eth2").unwrap(), "lab_eth1_7-lab_eth2");
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_found_until_it_is_forgotten() {
+    fn tap_files_are_found_until_removed() {
         let directory = tempfile::tempdir().unwrap();
         let files =
             || TapFiles::below_directory(directory.path().join("x/tap"), &directory.path().join("pins"), "t");

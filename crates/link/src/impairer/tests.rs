@@ -142,7 +142,7 @@ fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, KeyTr
 }
 
 #[test]
-fn the_queue_of_a_limited_rate_spaces_frames_and_drops_its_tail() {
+fn rate_queue_spaces_frames_and_drops_tail() {
     // 64 bytes with FCS in 4 us; three frames have room.
     let queue = RateQueue { rate: BitRate::new(128_000_000), room: QueueLimit::Frames(3) };
     let plan = FaultPlan { queue: Some(queue), ..FaultPlan::without_faults() };
@@ -162,7 +162,7 @@ fn copies_take_room_like_frames() {
 }
 
 #[test]
-fn jitter_varies_the_delay_within_its_spread_and_order_is_kept_if_asked() {
+fn jitter_stays_within_spread_and_can_keep_order() {
     let jitter = DelayJitter { spread: Nanos::from_micros(40), shape: DelayDistribution::Uniform };
     let rules = || {
         vec![
@@ -183,7 +183,7 @@ fn jitter_varies_the_delay_within_its_spread_and_order_is_kept_if_asked() {
 }
 
 #[test]
-fn who_waits_for_later_frames_that_never_come_leaves_when_patience_ends() {
+fn held_back_frame_leaves_after_maximum_hold() {
     let plan = FaultPlan {
         rules: vec![
             at(&[1], FrameFault::HoldBack { frames: 3 }),
@@ -198,7 +198,7 @@ fn who_waits_for_later_frames_that_never_come_leaves_when_patience_ends() {
 }
 
 #[test]
-fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
+fn corruption_flips_one_reported_bit_after_ethernet_header() {
     struct LastFrame(Option<(u32, u8)>);
     impl FrameWitness for LastFrame {
         fn on_arrival(&mut self, _: FramePosition, deeds: &FrameDeeds, _: &[u8]) {
@@ -227,7 +227,7 @@ fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
 }
 
 #[test]
-fn what_arrived_has_left_or_has_an_account_at_every_moment() {
+fn impairer_accounts_balance_at_every_moment() {
     let queue = RateQueue { rate: BitRate::new(100_000_000), room: QueueLimit::Bytes(2_000) };
     let rules = vec![
         FaultRule::new(RulePositions::Random { millionths: 50_000 }, FrameFault::Drop),

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_capture_added_does_not_count() {
+    fn packet_identity_ignores_capture_additions() {
         let frame = [7; 60];
         let plain = PacketContent::from_record(&record(&frame, 60, None)).compute_identity(None);
         let with_fcs = [&frame[..], &[1, 2, 3, 4]].concat();
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn of_packets_that_were_cut_the_common_part_and_the_length_count() {
+    fn cut_packet_identity_uses_common_part_and_length() {
         let whole = [9; 200];
         let (long, short) = (record(&whole, 200, None), record(&whole[..96], 200, None));
         let (long, short) = (PacketContent::from_record(&long), PacketContent::from_record(&short));

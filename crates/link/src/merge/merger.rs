@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn one_packet_has_the_time_of_the_first_capture_and_the_most_bytes() {
+    fn merged_packet_takes_first_time_and_most_bytes() {
         let mut merger = PacketMerger::new(Nanos::new(10));
         merger.offer_packet(1, 100, PacketIdentity(5), packet(60));
         merger.offer_packet(0, 104, PacketIdentity(5), packet(40));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_tolerance_and_within_a_capture_equal_packets_stay_apart() {
+    fn equal_packets_merge_only_across_captures_within_tolerance() {
         let mut merger = PacketMerger::new(Nanos::new(10));
         for (capture, at_ns) in [(0, 100), (0, 101), (1, 112), (1, 102)] {
             merger.offer_packet(capture, at_ns, PacketIdentity(5), packet(60));

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_that_a_capture_has_twice_says_nothing() {
+    fn duplicated_content_is_no_common_packet() {
         let ours = sample([1, 2, 3, 2].into_iter(), 9);
         assert_eq!(ours.common_packets(&sample(1..4, 9)).len(), 2);
         assert_eq!(sample(1..4, 9).common_packets(&ours).len(), 2);

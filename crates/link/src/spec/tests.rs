@@ -28,7 +28,7 @@ fn every_key_lands_in_its_place() {
 }
 
 #[test]
-fn what_is_shown_reads_back_as_the_same() {
+fn displayed_impair_spec_parses_back_equal() {
     for text in [
         "delay=10ms,jitter=1ms:normal,overtake,loss=1%,duplicate=every:100,reorder=0.5%,reorder-by=5",
         "corrupt=burst:0.1%x5,corrupt-at=17,rate=10Mbit/s,queue=64KiB",
@@ -40,7 +40,7 @@ fn what_is_shown_reads_back_as_the_same() {
 }
 
 #[test]
-fn a_wrong_spec_says_what_is_wrong_and_how_to_write_it() {
+fn invalid_impair_spec_error_shows_right_syntax() {
     for (text, hint) in [
         ("delay", "delay=10ms"),
         ("burn=1%", "use one of delay, jitter"),

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_is_found_with_two_tries_and_with_one() {
+    fn bisection_finds_load_with_one_or_two_tries() {
         let mut device = SimulatedDevice::new(5.37e6, 0);
         let (verified, trials) = search(plan(), &mut device);
         assert_eq!(device.elapsed, Nanos::from_secs(60 * u64::from(trials)));
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_search_stays_below_what_the_rig_could_send() {
+    fn bisection_search_stays_below_rig_limit() {
         let mut device = SimulatedDevice { rig_limit: 316_000.0, ..SimulatedDevice::new(1e9, 0) };
         let (found, trials) = search(plan(), &mut device);
         let carried = found.lower_bound.unwrap().frames_per_second();
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_load_that_was_sent_too_slowly_is_not_carried() {
+    fn slowly_sent_load_counts_as_not_carried() {
         let mut device = SimulatedDevice::new(5.37e6, 0);
         let mut session = MethodSession::new(BisectionMethod::new(plan()).unwrap());
         while let Some(order) = session.next_order() {
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resolution_is_a_share_or_frames_per_second() {
+    fn resolution_parses_as_percent_or_frame_rate() {
         assert_eq!("0.5%".parse(), Ok(SearchResolution::ShareOfRange(0.005)));
         assert_eq!("1000".parse(), Ok(SearchResolution::FramesPerSecond(1000.0)));
         for text in ["", "0", "-1%", "x", "inf"] {

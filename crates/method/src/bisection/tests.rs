@@ -18,7 +18,7 @@ fn frames(max: u64) -> BisectionOptions<u64> {
 }
 
 #[test]
-fn the_maximum_is_tried_first_and_ends_the_search_when_it_passes() {
+fn maximum_is_tried_first_and_passing_ends_bisection() {
     let mut bisection = Bisection::new(frames(1000));
     assert_eq!(bisection.next_value(), Some(1000));
     assert_eq!(bisection.final_bounds(), None);
@@ -47,7 +47,7 @@ fn the_minimum_is_tried_last_if_nothing_passed() {
 }
 
 #[test]
-fn a_value_fails_only_when_all_its_tries_lost_frames() {
+fn value_fails_only_after_all_tries_lose_frames() {
     let mut bisection = Bisection::new(frames(1000).with_tries(2));
     bisection.on_loss(0.1, false);
     assert_eq!(bisection.next_value(), Some(1000));
@@ -70,7 +70,7 @@ fn a_hopeless_loss_is_not_tried_again() {
 }
 
 #[test]
-fn a_bound_of_the_rig_is_not_the_devices() {
+fn rig_caused_bound_is_not_attributed_to_device() {
     let cause = |trials: &[(f64, bool)]| {
         let mut bisection =
             Bisection::new(BisectionOptions { hopeless_loss: 0.5, ..frames(1000).with_tries(2) });
@@ -92,7 +92,7 @@ fn repeated(max: u64) -> BisectionOptions<u64> {
 }
 
 #[test]
-fn a_value_that_must_pass_three_times_fails_once() {
+fn value_needing_three_passes_fails_on_one_loss() {
     let mut bisection = Bisection::new(repeated(100));
     for loss in [0.0, 0.0, 0.1] {
         assert_eq!(bisection.next_value(), Some(100));
@@ -107,7 +107,7 @@ fn a_value_that_must_pass_three_times_fails_once() {
 
 proptest! {
     #[test]
-    fn a_limit_is_found_within_a_share_of_itself(limit in 1u64..5_000_000, above in 0u64..5_000_000) {
+    fn bisection_finds_limit_within_relative_resolution(limit in 1u64..5_000_000, above in 0u64..5_000_000) {
         let found = search(repeated(limit + above), limit);
         let lower = found.lower.unwrap_or(0);
         let upper = found.upper.unwrap_or(lower);
@@ -116,7 +116,7 @@ proptest! {
     }
 
     #[test]
-    fn the_bounds_hold_a_sharp_limit_within_the_resolution(
+    fn bisection_bounds_enclose_limit_within_resolution(
         max in 2u64..2_000_000, limit in 0u64..2_000_000, resolution in 1u64..1000, tries in 1u32..4,
     ) {
         let options = BisectionOptions::without_retries(1, max, resolution).with_tries(tries);

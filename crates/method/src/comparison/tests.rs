@@ -33,7 +33,7 @@ fn finding(method: &Comparison, load: usize, measure: ComparedMeasure) -> Differ
 }
 
 #[test]
-fn a_device_that_loses_more_is_found_and_equal_ones_are_not() {
+fn comparison_finds_difference_only_for_lossier_device() {
     let mut devices = [SimulatedDevice::new(90_000.0, 0), SimulatedDevice::new(80_000.0, 0)];
     let method = run(&options(6, 3), &mut devices);
     assert_eq!(finding(&method, 0, ComparedMeasure::LossPercent), DifferenceFinding::Differs);
@@ -72,7 +72,7 @@ fn a_worsening_is_judged_by_its_whole_interval() {
 }
 
 #[test]
-fn a_share_of_nothing_is_nothing_and_the_reason_says_so() {
+fn percent_limit_of_zero_loss_allows_no_loss() {
     let mut options = options(5, 1);
     let limit = WorseningLimit::PercentOfFirst(10.0);
     options.maximum_worsening = vec![MaximumWorsening { measure: ComparedMeasure::LossPercent, limit }];
@@ -101,7 +101,7 @@ fn a_comparison_that_was_interrupted_does_not_pass() {
 }
 
 #[test]
-fn pairs_that_the_rig_could_not_hold_do_not_count() {
+fn pairs_beyond_rig_limit_do_not_count() {
     let rig = SimulatedDevice { rig_limit: 70_000.0, ..SimulatedDevice::new(1e6, 0) };
     let mut options = options(6, 1);
     let limit = WorseningLimit::Absolute(0.1);
@@ -115,7 +115,7 @@ fn pairs_that_the_rig_could_not_hold_do_not_count() {
 
 proptest! {
     #[test]
-    fn each_load_gets_both_devices_in_a_balanced_order(pairs in 1u32..30, seed in any::<u64>()) {
+    fn device_order_is_balanced_for_each_load(pairs in 1u32..30, seed in any::<u64>()) {
         let devices = || [SimulatedDevice::new(1e6, 0), SimulatedDevice::new(1e6, 0)];
         let method = run(&options(pairs, seed), &mut devices());
         for load in method.result_so_far().loads {
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_a_pair_is_drawn_from_the_seed(seed in any::<u64>()) {
+    fn pair_order_is_balanced_and_depends_on_seed(seed in any::<u64>()) {
         let orders = schedule::draw_orders(64, seed);
         prop_assert!(orders.chunks(2).all(|pair| pair[0] != pair[1]));
         prop_assert!(orders != schedule::draw_orders(64, seed.wrapping_add(1)));
@@ -135,7 +135,7 @@ proptest! {
 }
 
 #[test]
-fn equal_devices_with_stalls_are_rarely_said_to_differ() {
+fn equal_stalling_devices_rarely_show_difference() {
     let claimed = (0..400).filter(|seed| {
         let stalling = |seed| SimulatedDevice::new(1e6, 0).with_stalls(0.5, 100, seed);
         let method = run(&options(20, *seed), &mut [stalling(2 * seed), stalling(2 * seed + 1)]);

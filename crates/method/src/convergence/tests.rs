@@ -41,7 +41,7 @@ fn run(trials: &[TrialResult]) -> Convergence {
 }
 
 #[test]
-fn the_loss_of_connectivity_is_lost_frames_by_rate() {
+fn connectivity_loss_is_lost_frames_over_rate() {
     let method = run(&[trial([30, 0]), trial([10, 0]), trial([20, 0])]);
     assert_eq!(method.next_order(), None);
     let result = method.result_so_far();
@@ -59,7 +59,7 @@ fn the_loss_of_connectivity_is_lost_frames_by_rate() {
 }
 
 #[test]
-fn a_trial_without_loss_is_told_apart_from_one_without_its_event() {
+fn lossless_trial_differs_from_trial_without_event() {
     let no_event = TrialResult { event_at: None, ..trial([0, 0]) };
     let method = run(&[trial([0, 0]), no_event, trial([4, 0])]);
     let outcomes: Vec<_> = method.result_so_far().trials.iter().map(|trial| trial.outcome).collect();
@@ -74,7 +74,7 @@ fn a_trial_without_loss_is_told_apart_from_one_without_its_event() {
 }
 
 #[test]
-fn a_fault_of_the_rig_is_no_convergence_time() {
+fn rig_fault_gives_no_convergence_time() {
     let faulty = TrialResult { rig_fault: Some("frames were not sent".to_owned()), ..trial([900, 0]) };
     // The session repeats the trial twice before the method receives its result.
     let method = run(&[faulty.clone(), faulty.clone(), faulty, trial([5, 0]), trial([5, 0])]);
@@ -93,7 +93,7 @@ fn uncertain(least: u64, most: u64) -> TrialResult {
 }
 
 #[test]
-fn a_limit_between_least_and_most_is_neither_kept_nor_broken() {
+fn limit_within_uncertainty_gives_unknown_verdict() {
     let quick = || trial([5, 0]);
     // The trial is made again twice, then the limit stays open.
     let open = [uncertain(10, 60), uncertain(10, 60), uncertain(10, 60), quick(), quick()];
@@ -106,14 +106,14 @@ fn a_limit_between_least_and_most_is_neither_kept_nor_broken() {
 }
 
 #[test]
-fn a_repetition_that_left_the_limit_open_is_made_again() {
+fn inconclusive_repetition_is_measured_again() {
     let method = run(&[uncertain(10, 60), trial([30, 0]), trial([5, 0]), trial([5, 0])]);
     assert_eq!((method.next_order(), method.judge_result().verdict), (None, Some(MethodVerdict::Pass)));
     assert_eq!(method.result_so_far().trials.len(), 3);
 }
 
 #[test]
-fn what_the_rig_may_have_lost_leaves_the_limit_open() {
+fn possible_rig_loss_makes_verdict_unknown() {
     let mut doubtful = trial([60, 0]);
     doubtful.streams[0].lost.least = 40;
     let method = run(&[doubtful.clone(), doubtful.clone(), doubtful, trial([5, 0]), trial([5, 0])]);

@@ -17,7 +17,7 @@ fn options(rates: &[f64]) -> LossShareOptions {
 }
 
 #[test]
-fn rates_below_the_limit_never_lose_and_rates_above_it_always() {
+fn loss_occurs_only_above_the_device_limit() {
     let device = SimulatedDevice::new(55_000.0, 0);
     let mut options = options(&[40_000.0, 50_000.0, 60_000.0, 70_000.0]);
     options.minimum_lossless_frames_per_second = Some(Load::new(50_000.0));
@@ -35,7 +35,7 @@ fn rates_below_the_limit_never_lose_and_rates_above_it_always() {
 }
 
 #[test]
-fn a_device_that_stalls_now_and_then_loses_in_a_share_of_the_runs() {
+fn stalling_device_loses_in_expected_share_of_runs() {
     let mut options = options(&[100_000.0]);
     options.runs_per_rate = 1000;
     // Each run takes ten seconds.
@@ -45,7 +45,7 @@ fn a_device_that_stalls_now_and_then_loses_in_a_share_of_the_runs() {
 }
 
 #[test]
-fn runs_that_the_rig_could_not_hold_do_not_count() {
+fn runs_beyond_rig_limit_do_not_count() {
     let device = SimulatedDevice { rig_limit: 55_000.0, ..SimulatedDevice::new(1e9, 0) };
     let mut options = options(&[50_000.0, 60_000.0]);
     options.minimum_lossless_frames_per_second = Some(Load::new(60_000.0));

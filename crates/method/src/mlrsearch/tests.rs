@@ -74,7 +74,7 @@ fn run(method: MlrSearch, mut device: SimulatedDevice) -> (MlrSearch, Vec<journa
 }
 
 #[test]
-fn a_search_for_ndr_and_pdr_takes_35_seconds() {
+fn ndr_and_pdr_search_takes_35_trials() {
     let (found, trials) = run(search(&[Goal::NDR, Goal::PDR], 9e3, 14.88e6), SimulatedDevice::new(5.37e6, 0));
     assert_eq!(trials.len(), 35);
     let [ndr, pdr] = &found.results_so_far()[..] else { panic!("two goals") };
@@ -104,7 +104,7 @@ fn irregular_results_say_which_bound_is_missing() {
 }
 
 #[test]
-fn fail_fast_ends_the_search_at_the_first_goal_without_a_lower_bound() {
+fn fail_fast_search_ends_at_first_unreached_goal() {
     let options =
         MlrOptions { fail_fast: true, ..search(&[Goal::NDR, Goal::PDR], 1e3, 1e6).options().clone() };
     let (found, trials) = run(MlrSearch::new(options).unwrap(), SimulatedDevice::new(998.0, 0));
@@ -126,7 +126,7 @@ fn a_warm_up_trial_does_not_count() {
 }
 
 #[test]
-fn an_upper_bound_that_needs_the_rigs_bad_trials_is_the_rigs() {
+fn upper_bound_needing_rig_trials_is_rig_caused() {
     let cause = |rig: f64, device: f64| {
         let mut method = search(&[Goal::RFC2544], 1e3, 1e6);
         while let Some((load, _)) = method.next_trial() {
@@ -215,7 +215,7 @@ proptest! {
     }
 
     #[test]
-    fn a_search_goes_on_from_any_cut_of_its_journal(limit in 1.1e3f64..2e7, seed: u64, cut in 0.0f64..1.0) {
+    fn search_resumes_from_any_journal_cut(limit in 1.1e3f64..2e7, seed: u64, cut in 0.0f64..1.0) {
         let method = || search(&[Goal::NDR, Goal { width: 0.02, ..Goal::RFC2544 }], 1e3, 1e7);
         let (found, trials) = run(method(), SimulatedDevice::new(limit, 10).with_stalls(0.05, 100, seed));
         let trials = reread(&trials);

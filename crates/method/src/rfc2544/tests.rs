@@ -65,7 +65,7 @@ fn longest_burst(load: f64, limit: f64, buffer: u64) -> f64 {
 
 /// On virtual links the speed of the line says nothing about what the rig can send.
 #[test]
-fn a_search_stays_below_what_the_rig_could_send() {
+fn rfc2544_search_stays_below_rig_limit() {
     let line = BitRate::new(10_000_000_000);
     let options = Rfc2544Options {
         tests: [Rfc2544Test::Throughput].into(),
@@ -92,7 +92,7 @@ fn a_search_stays_below_what_the_rig_could_send() {
 }
 
 #[test]
-fn the_throughput_of_every_size_is_within_the_resolution_of_the_limit() {
+fn throughput_is_within_resolution_for_every_size() {
     let options =
         Rfc2544Options { tests: [Rfc2544Test::Throughput].into(), ..Rfc2544Options::standard(GIGABIT) };
     // A device of 400 Mbit/s at layer 1: another limit for each size.
@@ -117,7 +117,7 @@ fn the_throughput_of_every_size_is_within_the_resolution_of_the_limit() {
 }
 
 #[test]
-fn a_load_that_only_short_trials_carry_is_no_throughput() {
+fn load_carried_only_briefly_is_not_throughput() {
     let options = Rfc2544Options { tests: [Rfc2544Test::Throughput].into(), ..quick(&[], &[64]) };
     // The buffer hides an overload of 100 000 frames per second in a trial of one second, not in one of two.
     let method = run_device(&options, &SimulatedDevice::new(500_000.0, 100_000));
@@ -161,7 +161,7 @@ fn tests_that_need_the_throughput_measure_it_first() {
 }
 
 #[test]
-fn the_latency_is_measured_at_the_throughput_and_by_its_definition() {
+fn latency_is_measured_at_throughput_by_chosen_definition() {
     let mut device =
         SimulatedDevice { latency: Some(Nanos::from_micros(50)), ..SimulatedDevice::new(2e5, 0) };
     let options = Rfc2544Options {
@@ -188,7 +188,7 @@ fn the_latency_is_measured_at_the_throughput_and_by_its_definition() {
 }
 
 #[test]
-fn the_loss_curve_ends_after_two_trials_without_loss() {
+fn loss_curve_ends_after_two_lossless_trials() {
     let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &SimulatedDevice::new(1_000_000.0, 0));
     let row = &method.result_so_far().sizes[0];
     assert_eq!(row.throughput, None);
@@ -204,7 +204,7 @@ fn the_loss_curve_ends_after_two_trials_without_loss() {
 }
 
 #[test]
-fn a_curve_that_never_comes_to_rest_is_partial() {
+fn unsettled_loss_curve_is_partial() {
     let device = SimulatedDevice::new(1e9, 0).with_stalls(1.0, 5, 1);
     let method = run_device(&quick(&[Rfc2544Test::FrameLoss], &[64]), &device);
     let curve = method.result_so_far().sizes[0].frame_loss.as_ref().unwrap();
@@ -212,7 +212,7 @@ fn a_curve_that_never_comes_to_rest_is_partial() {
 }
 
 #[test]
-fn bursts_do_not_fill_a_device_that_carries_the_line() {
+fn burst_tests_are_inapplicable_at_line_rate() {
     let options = quick(&[Rfc2544Test::BackToBack, Rfc2544Test::Recovery], &[64]);
     let method = run_device(&options, &SimulatedDevice::new(1e9, 0));
     let row = &method.result_so_far().sizes[0];
@@ -222,7 +222,7 @@ fn bursts_do_not_fill_a_device_that_carries_the_line() {
 }
 
 #[test]
-fn a_buffer_beyond_the_longest_burst_has_no_valid_result() {
+fn buffer_beyond_longest_burst_invalidates_result() {
     let method =
         run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(1e6, 10_000_000));
     // The buffer is larger than a trial of the throughput fills.
@@ -240,7 +240,7 @@ fn a_buffer_beyond_the_longest_burst_has_no_valid_result() {
 }
 
 #[test]
-fn the_corrected_buffer_time_is_that_of_rfc_9004() {
+fn corrected_buffer_time_follows_rfc_9004() {
     let method =
         run_device(&quick(&[Rfc2544Test::BackToBack], &[64]), &SimulatedDevice::new(744_047.619, 1000));
     let row = &method.result_so_far().sizes[0];
@@ -254,7 +254,7 @@ fn the_corrected_buffer_time_is_that_of_rfc_9004() {
 }
 
 #[test]
-fn the_recovery_is_the_time_of_the_last_loss_after_the_overload() {
+fn recovery_ends_at_last_loss_after_overload() {
     let device = SimulatedDevice { recovery: Nanos::from_millis(120), ..SimulatedDevice::new(5e5, 0) };
     let mut options = quick(&[Rfc2544Test::Recovery], &[64]);
     options.criteria.maximum_recovery_ns = Some(Nanos::from_millis(100));
@@ -299,7 +299,7 @@ fn the_reset_is_measured_with_the_smallest_size() {
 }
 
 #[test]
-fn a_wanted_load_between_the_bounds_is_tried_itself() {
+fn wanted_throughput_between_bounds_is_tried_itself() {
     let mut options = quick(&[Rfc2544Test::Throughput], &[64]);
     let floor = ThroughputFloor::FramesPerSecond(Load::new(500_000.0));
     options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
@@ -309,7 +309,7 @@ fn a_wanted_load_between_the_bounds_is_tried_itself() {
 }
 
 #[test]
-fn a_device_that_carries_nothing_fails_and_leaves_no_base_for_other_tests() {
+fn zero_throughput_fails_and_leaves_latency_unmeasured() {
     let mut options = quick(&Rfc2544Test::ALL, &[64]);
     let floor = ThroughputFloor::PercentOfLine(1.0);
     options.criteria.minimum_throughput = vec![MinimumThroughput { frame_size_bytes: None, floor }];
@@ -332,7 +332,7 @@ fn everything() -> Rfc2544Options {
 }
 
 #[test]
-fn a_rig_in_the_way_is_unknown_and_named_with_its_load() {
+fn rig_limited_result_is_unknown_and_names_load() {
     let device = SimulatedDevice {
         rig_limit: 50_000.0,
         latency: Some(Nanos::from_micros(10)),
@@ -387,7 +387,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn the_longest_burst_is_within_two_frames_of_the_buffer(
+    fn longest_burst_is_within_two_frames_of_buffer(
         limit in 1e4..1.4e6f64, buffer in 0u64..20_000, size in prop::sample::select(Rfc2544Options::SIZES.to_vec()),
     ) {
         let options = quick(&[Rfc2544Test::BackToBack], &[size.bytes()]);
@@ -402,7 +402,7 @@ proptest! {
     }
 
     #[test]
-    fn a_journal_that_is_cut_anywhere_resumes_to_the_same_result(
+    fn rfc2544_run_resumes_from_any_journal_cut(
         limit in 1e3..2e6f64, buffer in 0u64..5000, cut_percent in 0usize..=100, rig_limit in 1e4..3e6f64,
     ) {
         let options = everything();
@@ -445,7 +445,7 @@ proptest! {
     }
 
     #[test]
-    fn a_rig_that_is_the_only_limit_never_makes_a_device_fail(rig_limit in 1e3..1.2e6f64, buffer in 0u64..1000) {
+    fn rig_limit_alone_never_fails_a_device(rig_limit in 1e3..1.2e6f64, buffer in 0u64..1000) {
         let mut options = everything();
         options.criteria.maximum_reset_ns = None;
         let device = SimulatedDevice { rig_limit, ..SimulatedDevice::new(1e9, buffer) };

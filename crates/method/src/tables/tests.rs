@@ -94,7 +94,7 @@ fn all_methods() -> Vec<MethodOptions> {
 }
 
 #[test]
-fn loads_of_several_senders_are_shown_for_each_and_in_sum() {
+fn sender_loads_are_shown_individually_and_summed() {
     let sender = |name: &str, share: f64| crate::LoadedSender { name: name.to_owned(), share };
     let senders = [sender("left", 0.25), sender("right", 0.75)];
     for options in all_methods() {
@@ -128,7 +128,7 @@ fn every_row_has_a_cell_for_each_column() {
 }
 
 #[test]
-fn the_throughput_is_shown_in_the_units_of_the_rfc() {
+fn throughput_table_uses_rfc_2544_units() {
     let tables = report(&all_methods()[0]).to_tables();
     let names: Vec<_> = tables.iter().map(|table| table.name).collect();
     let wanted =
@@ -176,7 +176,7 @@ fn trials_are_logged_with_what_became_of_them() {
 }
 
 #[test]
-fn options_that_no_trial_can_be_made_with_are_refused() {
+fn options_without_possible_trials_are_refused() {
     let mut options = LossShareOptions::new(Vec::new());
     options.runs_per_rate = 0;
     let error = MethodOptions::LossShare(options).start_method().unwrap_err();
@@ -201,7 +201,7 @@ fn searches_are_judged_by_their_bounds() {
 }
 
 #[test]
-fn a_rig_in_the_way_of_a_search_is_unknown() {
+fn rig_limited_search_verdict_is_unknown() {
     for mut options in all_methods().split_off(4) {
         match &mut options {
             MethodOptions::Mlrsearch(options) => options.required_frames_per_second = Some(Load::new(1e6)),
@@ -249,7 +249,7 @@ fn list_fields(path: &str, value: &serde_json::Value, fields: &mut BTreeSet<Stri
 }
 
 #[test]
-fn the_fields_of_reports_are_those_that_were_published() {
+fn report_fields_match_the_published_list() {
     let mut text = String::new();
     for options in all_methods() {
         let mut fields = BTreeSet::new();

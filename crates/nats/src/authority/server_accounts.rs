@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn each_life_of_a_name_has_its_own_account_and_claims_do_not_change() {
+    fn server_account_is_stable_per_node_generation() {
         let accounts = ServerAccounts::new(&[1; 32]);
         let made = [node("1"), node("2"), node("1")].map(|node| accounts.account_of(&node).expect("made"));
         assert_eq!(made[0], made[2]);

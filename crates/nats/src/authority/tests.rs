@@ -12,7 +12,7 @@ fn keys() -> NodeKeys {
 }
 
 #[test]
-fn its_files_are_its_owners_only_and_it_is_the_same_when_opened_again() {
+fn authority_files_are_private_and_reopened_unchanged() {
     let (place, authority) = authority();
     authority.issue_server_certificate(&["127.0.0.1".into()]).expect("a certificate");
     let directory = place.path().join("fleet");
@@ -32,7 +32,7 @@ fn admit(authority: &FleetAuthority, name: &str, key: &NodeKeys) -> Result<NodeA
 }
 
 #[test]
-fn a_name_belongs_to_the_key_that_came_first() {
+fn node_name_belongs_to_first_key() {
     let (_place, authority) = authority();
     let (name, key) = (NodeName("a".into()), keys());
     let first = admit(&authority, "a", &key).expect("it is free");
@@ -61,7 +61,7 @@ fn whoever_has_no_good_secret_reserves_no_name() {
 }
 
 #[test]
-fn names_are_told_only_to_those_with_a_good_secret() {
+fn admission_without_valid_secret_reveals_no_names() {
     let (_place, authority) = authority();
     let (name, own) = (NodeName("a".into()), keys());
     let once = authority.create_secret("bench", Some(1), None).expect("made");
@@ -76,7 +76,7 @@ fn names_are_told_only_to_those_with_a_good_secret() {
 }
 
 #[test]
-fn renewal_binds_the_claims_of_a_node_that_an_earlier_version_let_in() {
+fn renewal_binds_claims_of_older_membership() {
     let (_place, authority) = authority();
     let (name, own) = (NodeName("a".into()), keys());
     let earlier = NodeKeys { user: String::new(), ..own.clone() };
@@ -91,7 +91,7 @@ fn renewal_binds_the_claims_of_a_node_that_an_earlier_version_let_in() {
 }
 
 #[test]
-fn processes_that_open_a_new_directory_at_once_found_one_authority() {
+fn concurrent_opens_create_one_authority() {
     let place = tempfile::TempDir::new().expect("a place");
     let directory = &place.path().join("fleet");
     let all: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
@@ -111,7 +111,7 @@ fn processes_that_open_a_new_directory_at_once_found_one_authority() {
 }
 
 #[test]
-fn one_use_lets_one_in_however_many_ask_at_once() {
+fn single_use_secret_admits_one_node() {
     let (place, authority) = authority();
     let once = authority.create_secret("bench", Some(1), None).expect("made");
     // Two authorities, as two processes would hold the directory.
@@ -129,7 +129,7 @@ fn one_use_lets_one_in_however_many_ask_at_once() {
 }
 
 #[test]
-fn a_namesake_of_a_removed_node_has_another_generation() {
+fn readmitted_name_gets_new_generation() {
     let (_place, authority) = authority();
     let (name, key) = (NodeName("a".into()), keys());
     let generation = || authority.admitted().expect("listed").remove(0).common_name();
@@ -149,7 +149,7 @@ fn a_namesake_of_a_removed_node_has_another_generation() {
 }
 
 #[test]
-fn a_secret_is_good_as_often_and_as_long_as_it_says() {
+fn secret_respects_use_count_expiry_and_revocation() {
     let (_place, authority) = authority();
     let once = authority.create_secret("bench", Some(1), Some(100)).expect("made");
     assert!(matches!(authority.use_secret_once(&once.0, 100), Err(Error::Secret)), "too late");
@@ -163,7 +163,7 @@ fn a_secret_is_good_as_often_and_as_long_as_it_says() {
 }
 
 #[test]
-fn whoever_lost_the_answer_asks_again_without_another_use_and_what_is_undone_leaves_nothing() {
+fn repeated_admission_is_free_and_undo_is_complete() {
     let (_place, authority) = authority();
     let (name, key) = (NodeName("a".into()), keys());
     let once = authority.create_secret("bench", Some(1), None).expect("made");

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_disk_is_synced_and_dead_peers_are_noticed() {
+    fn broker_configuration_syncs_disk_and_pings_peers() {
         let setup = BrokerSetup {
             program: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 4222)),

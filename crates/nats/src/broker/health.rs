@@ -177,7 +177,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
 
     #[test]
-    fn a_store_that_was_full_is_started_again_once_there_is_room() {
+    fn full_store_is_restarted_once_there_is_room() {
         let mut rule = RepairRule::default();
         assert!(!rule.needs_restart(true, Some(1 << 30), 0));
         assert!(!rule.needs_restart(true, Some(0), 0), "writes may still find room in a block");
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_fails_without_a_reason_is_started_again_more_and_more_rarely() {
+    fn failing_store_is_restarted_with_backoff() {
         let mut rule = RepairRule::default();
         let starts: Vec<u64> =
             (0..600).filter(|second| rule.needs_restart(false, None, second * SECOND)).collect();

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_the_server_says_how_to_get_it() {
+    fn wrong_server_program_error_explains_installation() {
         let error = find_program(Some(Path::new("/bin/echo"))).expect_err("it is not the server");
         assert!(error.to_string().contains(INSTALL), "{error}");
     }

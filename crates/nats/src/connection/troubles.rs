@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_ends_with_the_connection_that_carried_it() {
+    fn request_fails_when_its_connection_is_lost() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let troubles = ConnectionTroubles::default();
         troubles.on_event(&Event::Disconnected);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn troubles_are_kept_once_in_a_row_and_not_without_bound() {
+    fn connection_troubles_are_deduplicated_and_bounded() {
         let troubles = ConnectionTroubles::default();
         for number in 0..1000 {
             troubles.add_trouble(Error::TooLarge(number));

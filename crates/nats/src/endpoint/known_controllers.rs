@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roll_call_is_answered_to_who_called_and_changes_nothing_for_who_leads() {
+    fn roll_call_answer_goes_to_caller_only() {
         let mut known = KnownControllers::default();
         known.on_message(1, &MessageBody::RollCall(Nonce(7)));
         assert_eq!(known.addressee_session(&hello(None)), 1, "nobody leads it yet");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_of_an_earlier_epoch_is_answered_and_leads_nothing() {
+    fn older_epoch_controller_is_answered_but_leads_nothing() {
         let mut known = KnownControllers::default();
         known.on_message(2, &command("r", 5));
         known.on_message(1, &command("old", 4));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn known_controllers_are_bounded() {
         let mut known = KnownControllers::default();
         for number in 0..10_000 {
             known.on_message(number, &MessageBody::RollCall(Nonce(number)));

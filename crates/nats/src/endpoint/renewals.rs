@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_that_renews_steadily_is_always_heard_and_a_flood_is_not() {
+    fn renewal_budget_allows_steady_and_refuses_flood() {
         let mut steady = RenewalBudget::full_at(0);
         assert!((0..10_000).all(|number| steady.try_spend(400, number * SECOND_NS / 20)));
         let mut flood = RenewalBudget::full_at(0);

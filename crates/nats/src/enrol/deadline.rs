@@ -59,7 +59,7 @@ mod tests {
     use std::net::TcpListener;
 
     #[test]
-    fn a_byte_now_and_then_does_not_keep_it_open() {
+    fn deadline_stream_ends_despite_slow_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let mut slow = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
         let (stream, _) = listener.accept().expect("it came");

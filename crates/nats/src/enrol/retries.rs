@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_to_a_limit_and_differ_from_node_to_node() {
+    fn retry_pause_doubles_to_limit_with_jitter() {
         let ranges: Vec<Duration> = (1..=ATTEMPTS).map(|attempt| pause_after(attempt, u32::MAX)).collect();
         assert_eq!(ranges[..3], [FIRST, 2 * FIRST, 4 * FIRST]);
         assert!(ranges.is_sorted() && ranges.ends_with(&[LONGEST]));

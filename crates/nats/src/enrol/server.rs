@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn proof_holds_for_its_own_question_in_its_own_connection() {
+    fn proof_is_bound_to_question_and_connection() {
         let pair = KeyPair::generate().expect("a key");
         let keys = NodeKeys::from_private_key(&pair.serialize_pem()).expect("derived");
         let asked = || question(&pair, keys.user.clone(), &[1; 32]);

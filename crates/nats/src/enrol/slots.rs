@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_connections_make_room_the_oldest_first_and_others_do_not() {
+    fn oldest_silent_connection_is_evicted_first() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let room = ConnectionSlots::default();
         let here: IpAddr = [192, 0, 2, 1].into();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_holds_most_makes_room_for_a_new_address() {
+    fn largest_holder_is_evicted_for_new_address() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let room = ConnectionSlots::default();
         let enter = |last: u8| {
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_ipv6_is_one_address_and_a_mapped_one_is_what_it_maps() {
+    fn ipv6_addresses_count_by_network_or_mapped_ipv4() {
         let network = |text: &str| network_of(text.parse().expect("an address"));
         assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1:2"));
         assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));

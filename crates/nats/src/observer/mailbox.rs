@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_node_the_newest_hello_waits_and_nodes_take_turns() {
+    fn mailbox_keeps_newest_hello_per_node_in_turn() {
         let mailbox = HelloMailbox::default();
         let put =
             |node: &str, number| mailbox.put_hello(&hello(node, number), MonoTime::from_nanos(number.into()));

@@ -47,7 +47,7 @@ mod tests {
     use ring::signature::{Ed25519KeyPair, KeyPair as _};
 
     #[test]
-    fn a_question_counts_for_the_node_it_was_signed_for_and_an_answer_with_its_own_bytes() {
+    fn capture_seals_bind_addressee_and_bytes() {
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
         let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing.as_ref()).expect("it is good");
         let public = pair.public_key().as_ref();

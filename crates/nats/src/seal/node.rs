@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_of_a_node_is_accepted_once_and_only_as_it_was_sealed() {
+    fn node_letter_is_accepted_once_as_sealed() {
         let mut sealer = NodeSealer::new(&KEY, 9);
         let seal = sealer.seal_letter("rep.a", b"bytes");
         let check = |from: &str, life, subject, bytes| {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_subjects_may_overtake_each_other_and_lives_may_not_come_back() {
+    fn letters_reorder_across_subjects_not_across_instances() {
         let (mut old, mut new, mut own) = (NodeSealer::new(&KEY, 1), NodeSealer::new(&KEY, 2), checker());
         let (reply, renewal) = (old.seal_letter("rep.a", b"r"), old.seal_letter("lease.a", b"l"));
         assert_eq!(own.check_letter(&node(), 1, "lease.a", Some(&renewal), b"l"), Ok(()));
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_counts_for_the_controller_that_its_node_has_heard_and_for_no_other() {
+    fn node_letter_counts_only_for_its_controller() {
         let mut sealer = NodeSealer::new(&KEY, 9);
         let check = |session, seal: &str| {
             let keys: MacKeys = Arc::new(|_| Ok(Some(KEY)));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_cannot_be_read_now_is_no_forgery() {
+    fn unreadable_key_is_not_reported_as_forgery() {
         let seal = NodeSealer::new(&KEY, 9).seal_letter("rep.a", b"armed");
         let keys: MacKeys = Arc::new(|_| Err("the disk is broken".to_owned()));
         let refused =
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_is_genuine_where_and_as_what_it_was_sealed() {
+    fn segment_seal_binds_subject_header_and_body() {
         let seal = segment_seal(&KEY, "res.r.a", "{1}", b"body");
         assert!(is_segment_genuine(&KEY, "res.r.a", "{1}", b"body", &seal));
         assert!(!is_segment_genuine(&KEY, "res.r.b", "{1}", b"body", &seal));

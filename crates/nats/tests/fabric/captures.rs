@@ -18,7 +18,7 @@ fn capture() -> CaptureName {
 }
 
 #[test]
-fn only_the_operators_questions_are_answered_each_once_and_only_the_nodes_answers_count() {
+fn capture_questions_and_answers_must_be_genuine() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, witness) = (fleet.member("a"), fleet.member("witness"));

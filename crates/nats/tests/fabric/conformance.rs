@@ -34,7 +34,7 @@ fn the_networked_fabric_conforms() {
 }
 
 #[test]
-fn faults_over_the_networked_fabric_do_what_they_say() {
+fn networked_fabric_injects_configured_faults() {
     if let Some(program) = program() {
         check_with_servers(&program, |make| faults_do_what_they_say(make));
     }

@@ -47,7 +47,7 @@ fn door_that_fails(fleet: &Fleet, times: usize) -> (EnrolServer, Arc<AtomicUsize
 }
 
 #[test]
-fn a_node_that_the_server_was_not_told_of_has_taken_no_name_and_used_no_secret() {
+fn failed_enrolment_takes_no_name_or_secret() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (door, _) = door_that_fails(&fleet, 1);
@@ -63,7 +63,7 @@ fn a_node_that_the_server_was_not_told_of_has_taken_no_name_and_used_no_secret()
 }
 
 #[test]
-fn a_node_asks_again_by_itself_with_the_key_that_it_keeps() {
+fn enrolment_retries_with_stored_key() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (door, asked) = door_that_fails(&fleet, 2);
@@ -105,7 +105,7 @@ fn join_at_once(fleet: &Fleet, count: usize) -> usize {
 }
 
 #[test]
-fn machines_that_are_switched_on_together_all_join_and_work_while_others_still_join() {
+fn simultaneous_joins_all_enrol_and_work() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let again = join_at_once(&fleet, BURST);
@@ -116,7 +116,7 @@ fn machines_that_are_switched_on_together_all_join_and_work_while_others_still_j
 
 /// The server's certificate is renewed while many machines are switched on.
 #[test]
-fn a_server_that_reads_its_configuration_again_while_nodes_join_goes_on() {
+fn server_survives_reloads_while_nodes_join() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let reloads = std::thread::scope(|scope| {
@@ -133,7 +133,7 @@ fn a_server_that_reads_its_configuration_again_while_nodes_join_goes_on() {
 }
 
 #[test]
-fn a_server_that_runs_for_months_has_a_valid_certificate() {
+fn server_certificate_is_renewed_when_due() {
     let Some(program) = program() else { return };
     // The certificate looks as if the server had been started then.
     let issued = seconds() - 100 * DAY;
@@ -150,7 +150,7 @@ fn a_server_that_runs_for_months_has_a_valid_certificate() {
 }
 
 #[test]
-fn a_controller_that_works_for_months_has_a_valid_certificate() {
+fn controller_certificate_is_renewed_when_due() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let issued = seconds() - 100 * DAY;

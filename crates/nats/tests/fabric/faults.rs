@@ -30,7 +30,7 @@ fn kill_after(server: &Server, killed: u64) {
 
 /// Words that distinguish a port that was taken meanwhile from other troubles.
 #[test]
-fn a_port_that_another_program_has_is_named_in_the_servers_own_words() {
+fn port_in_use_error_quotes_server() {
     let Some(program) = program() else { return };
     let place = tempfile::TempDir::new().expect("a place for the server");
     let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -41,7 +41,7 @@ fn a_port_that_another_program_has_is_named_in_the_servers_own_words() {
 }
 
 #[test]
-fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
+fn accepted_segments_survive_server_kills() {
     let Some(program) = program() else { return };
     let server = Server::open(program);
     let fabric = server.fabric();
@@ -76,7 +76,7 @@ fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
 }
 
 #[test]
-fn an_endpoint_works_again_after_the_server_came_back_and_tells_that_it_was_gone() {
+fn endpoint_recovers_from_server_restart_and_reports_it() {
     let Some(program) = program() else { return };
     let server = Server::open(program);
     let fabric = server.fabric();

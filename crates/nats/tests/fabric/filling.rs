@@ -24,7 +24,7 @@ fn kept(witness: &Stranger) -> u64 {
 }
 
 #[test]
-fn what_is_appended_to_no_run_is_removed_and_counted() {
+fn segments_for_invalid_runs_are_removed_and_counted() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
@@ -53,7 +53,7 @@ fn what_is_appended_to_no_run_is_removed_and_counted() {
 }
 
 #[test]
-fn a_node_that_appends_to_more_runs_than_there_can_be_loses_what_it_has() {
+fn node_exceeding_run_limit_loses_its_segments() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
@@ -74,7 +74,7 @@ fn a_node_that_appends_to_more_runs_than_there_can_be_loses_what_it_has() {
 }
 
 #[test]
-fn a_stream_filled_with_results_of_an_old_run_has_room_again() {
+fn discarding_old_run_frees_full_stream() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, c) = (fleet.member("a"), fleet.member("b"), fleet.member("c"));

@@ -155,7 +155,7 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
 }
 
 #[test]
-fn a_node_that_floods_with_letters_takes_no_lease_of_another() {
+fn letter_flood_costs_other_nodes_no_lease() {
     if let Some((refused, troubles)) = flooded(["rep.a", "hb.a"], 64 << 10) {
         assert!(refused > 0, "what it says is counted");
         let lines = troubles.iter().filter(|error| error.to_string().contains("refused message")).count();
@@ -164,7 +164,7 @@ fn a_node_that_floods_with_letters_takes_no_lease_of_another() {
 }
 
 #[test]
-fn a_node_that_floods_with_renewals_is_named_and_takes_no_lease_of_another() {
+fn renewal_flood_names_node_and_costs_no_lease() {
     if let Some((_, troubles)) = flooded(["lease.a"; 2], 4 << 10) {
         let is_named =
             |error: &Error| matches!(error, Error::NotPermitted(why) if why.contains("node a sent"));
@@ -200,7 +200,7 @@ fn take_and_give_back(records: &mut NatsRecords, nodes: usize) {
 }
 
 #[test]
-fn a_lease_holds_while_another_controller_takes_and_gives_back_leads() {
+fn lease_holds_while_other_controller_cycles_leads() {
     const LEADS: usize = 1000;
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);

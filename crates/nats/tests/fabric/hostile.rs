@@ -79,7 +79,7 @@ fn try_everything(hostile: &Stranger) -> usize {
 }
 
 #[test]
-fn a_hostile_node_reaches_no_subject_but_its_own() {
+fn hostile_node_reaches_only_own_subjects() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
@@ -152,7 +152,7 @@ fn believed(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint, epoch: u64)
 }
 
 #[test]
-fn an_epoch_counts_only_with_the_signature_of_its_controller() {
+fn epoch_counts_only_with_controller_signature() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let member = fleet.member("a");
@@ -179,7 +179,7 @@ fn an_epoch_counts_only_with_the_signature_of_its_controller() {
 }
 
 #[test]
-fn what_a_node_says_without_its_seal_is_nobodys_word() {
+fn unsealed_node_messages_are_refused() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, b) = (fleet.member("a"), fleet.member("b"));
@@ -221,7 +221,7 @@ fn what_a_node_says_without_its_seal_is_nobodys_word() {
 
 /// A compromised server records the messages of nodes and replays them to the next controller.
 #[test]
-fn a_letter_to_an_earlier_controller_is_nobodys_word() {
+fn letter_replayed_to_next_controller_is_refused() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, witness) = (fleet.member("a"), fleet.member("witness"));
@@ -254,7 +254,7 @@ fn a_letter_to_an_earlier_controller_is_nobodys_word() {
 }
 
 #[test]
-fn a_segment_waits_while_the_key_of_its_node_cannot_be_read() {
+fn segment_waits_while_node_key_is_unreadable() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let a = fleet.member("a");

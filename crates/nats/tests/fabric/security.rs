@@ -51,7 +51,7 @@ fn troubles(of: &mut NatsEndpoint) -> Vec<Error> {
 }
 
 #[test]
-fn a_fleet_works_as_one_with_certificates_and_seals() {
+fn fleet_works_with_certificates_and_seals() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let (a, own) = (fleet.member("a"), fleet.controller());
@@ -83,7 +83,7 @@ fn a_fleet_works_as_one_with_certificates_and_seals() {
 }
 
 #[test]
-fn the_controllers_rights_are_enough_for_its_records_and_results() {
+fn controller_rights_cover_records_and_results() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let own = fleet.controller();
@@ -137,7 +137,7 @@ fn assert_refuses_stores(a: &NatsFabric, member: &FleetMembership) {
 }
 
 #[test]
-fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
+fn node_cannot_impersonate_or_overhear_another() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let member = fleet.member("a");
@@ -169,7 +169,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
 }
 
 #[test]
-fn without_a_certificate_of_the_fleet_nobody_comes_in() {
+fn connection_without_fleet_certificate_is_refused() {
     let Some(program) = program() else { return };
     let (fleet, stranger) = (Fleet::new(program.clone()), Fleet::new(program));
     let open = roomy(ServerAccess::for_server(fleet.address(), None));
@@ -209,7 +209,7 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
 }
 
 #[test]
-fn neither_a_certificate_without_a_user_nor_a_user_of_another_account_lets_anybody_in() {
+fn certificate_and_user_must_match_to_connect() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program.clone());
     let member = fleet.member("a");
@@ -235,7 +235,7 @@ fn neither_a_certificate_without_a_user_nor_a_user_of_another_account_lets_anybo
 }
 
 #[test]
-fn a_certificate_is_renewed_without_a_line_as_long_as_its_node_is_in_the_fleet() {
+fn certificate_renewal_requires_fleet_membership() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let member = fleet.member("a");
@@ -253,7 +253,7 @@ fn a_certificate_is_renewed_without_a_line_as_long_as_its_node_is_in_the_fleet()
 /// An attacker that holds the server can publish anything: here a client with the controller's certificate and no key,
 /// and one that records the controller's messages.
 #[test]
-fn what_is_forged_or_replayed_changes_nothing() {
+fn forged_or_replayed_messages_change_nothing() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let a = fleet.member("a");
@@ -293,7 +293,7 @@ fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
 }
 
 #[test]
-fn a_door_opens_for_a_good_secret_and_the_right_authority_only() {
+fn enrolment_requires_good_secret_and_right_authority() {
     let Some(program) = program() else { return };
     let (fleet, stranger) = (Fleet::new(program.clone()), Fleet::new(program));
     let line = fleet.line();

@@ -59,7 +59,7 @@ fn say(agent: &mut NatsEndpoint, bodies: &[MessageBody]) {
 }
 
 #[test]
-fn a_roll_call_of_a_second_controller_changes_no_letter_of_the_first_ones_nodes() {
+fn second_roll_call_does_not_redirect_leader_messages() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let own = [fleet.controller(), fleet.controller()];
@@ -136,7 +136,7 @@ fn controllers_lead_disjoint_nodes_at_the_same_time() {
 }
 
 #[test]
-fn consumers_of_two_runs_read_disjoint_segments_and_late_ones_of_a_third_stay() {
+fn run_consumers_read_disjoint_segments() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let own = [fleet.controller(), fleet.controller(), fleet.controller()];
@@ -175,7 +175,7 @@ fn consumers_of_two_runs_read_disjoint_segments_and_late_ones_of_a_third_stay() 
 
 /// A reader that was paused for long does not regain a run that another one took over.
 #[test]
-fn a_reader_that_was_replaced_confirms_and_reads_nothing_more() {
+fn replaced_reader_confirms_and_reads_nothing() {
     let Some(program) = program() else { return };
     let fleet = Fleet::new(program);
     let own = [fleet.controller(), fleet.controller()];

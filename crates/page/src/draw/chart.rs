@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_series_is_steps_with_gaps_where_nothing_was_measured() {
+    fn chart_series_has_steps_and_gaps() {
         let mut chart = chart();
         let columns = Columns::from_samples(&[Some(1000), Some(1000), None, Some(0)], 10);
         chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn the_extremes_of_a_column_are_drawn_and_listed() {
+    fn column_extremes_are_drawn_and_listed() {
         let mut chart = chart();
         let columns = Columns::from_samples(&[Some(0), Some(1000), Some(500), Some(500)], 2);
         chart.lines.push(ChartLine::Series { name: "sent".into(), style: 1, columns });

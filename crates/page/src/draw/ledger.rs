@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_not_zero() {
+    fn unmeasured_account_is_not_drawn_as_zero() {
         let flow = flow();
         let wire = &flow.stations[3];
         assert_eq!((wire.account, wire.frames), (LedgerAccount::OnWire, None));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_rule_is_at_its_place_and_an_unmeasured_one_is_not_checked() {
+    fn broken_balance_is_located_and_unmeasured_one_unchecked() {
         let flow = flow();
         let states: Vec<_> = flow.stations.iter().map(|station| &station.balance).collect();
         assert_eq!(states[0], &FlowBalance::Balanced);
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_that_is_wrong_at_the_end_is_seen_in_both_drawings() {
+    fn wrong_final_sum_shows_in_both_drawings() {
         let mut ledger = FrameLedger::default();
         let counts =
             [(LedgerAccount::Counted, 985), (LedgerAccount::Expected, 1000), (LedgerAccount::Lost, 10)];

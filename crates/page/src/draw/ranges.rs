@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_at_its_times_on_the_axis() {
+    fn time_range_is_drawn_at_its_axis_position() {
         let svg = draw_ranges("", &[range("a → b", [1_000, 10_000, 100_000, 1_000_000])]).into_string();
         // Three powers of ten on 264 units from 118 on.
         assert!(svg.contains("class=\"range-whole\" d=\"M118 15H382\""), "{svg}");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_small_and_a_long_name_is_cut_but_whole_in_its_title() {
+    fn range_row_is_small_and_truncates_long_name() {
         let name = "<b> of a long name → another long name";
         let one = draw_ranges("", &[range(name, [1, 2, 3, 4])]).into_string();
         assert!(one.contains("<title>&lt;b&gt; of a long name → another long name: min"), "{one}");

@@ -141,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_rise_with_values_and_stay_on_the_axis(a in 0f64..1e12, b in 0f64..1e12, high in 1f64..1e12) {
+        fn scale_positions_are_monotonic_and_stay_on_axis(a in 0f64..1e12, b in 0f64..1e12, high in 1f64..1e12) {
             for scale in [Scale::from_zero(high), Scale::log_from_decades(high / 1e3, high)] {
                 let (low, other) = (scale.position_of(a.min(b)), scale.position_of(a.max(b)));
                 prop_assert!((0.0..=1.0).contains(&low) && low <= other && other <= 1.0);

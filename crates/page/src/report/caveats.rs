@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_doubts_are_one_row_and_those_that_matter_come_first() {
+    fn equal_caveats_are_grouped_with_important_ones_first() {
         let caveats = [caveat("a", false), caveat("b", false), caveat("c", true)];
         let groups = group_caveats(&caveats);
         let subjects: Vec<_> = groups.iter().map(|group| group.subjects.clone()).collect();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_names_some_subjects_and_counts_the_others() {
+    fn caveat_row_names_some_subjects_and_counts_rest() {
         let caveats: Vec<Caveat> = (0..10).map(|n| caveat(&format!("s{n}"), false)).collect();
         assert!(group_caveats(&caveats)[0].subjects_in_words().ends_with("s7 and 2 more"));
     }

@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_in_tables_are_grouped_and_keep_their_fraction() {
+    fn table_numbers_are_grouped_and_keep_fraction() {
         assert_eq!(group_digits("1488095.24"), "1\u{202f}488\u{202f}095.24");
         assert_eq!(group_digits("-3"), "-3");
     }

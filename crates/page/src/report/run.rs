@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_with_probes_has_their_section_in_place_of_empty_streams() {
+    fn run_with_probes_shows_probe_section_not_streams() {
         let line = json!({"from": "a", "from_node": "a", "to": "b", "target": "", "missing": "node a did not report"});
         let probes = json!({"method": "ping", "count": 1, "interval": 1, "size": 64, "lines": [line]});
         let page = page(&probes);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_without_probes_has_no_section_of_them() {
+    fn run_without_probes_has_no_probe_section() {
         let page = page(&Value::Null);
         assert!(page.contains("<section id=\"streams\"") && !page.contains("id=\"probes\""));
         assert!(!page.contains("href=\"probes.csv\""));

@@ -506,7 +506,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_drawn_as_soon_as_one_second_has_no_percentiles() {
+    fn mean_is_drawn_if_percentiles_are_incomplete() {
         let means = [Some(5), None, Some(7)];
         assert!(KnownPercentiles::from_seconds(&means, &[]) == KnownPercentiles::None);
         assert!(KnownPercentiles::from_seconds(&means, &[Some(5)]) == KnownPercentiles::Some);
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn series_of_different_lengths_have_columns_of_the_same_seconds() {
+    fn series_of_different_lengths_share_column_seconds() {
         let time = StreamTime { seconds: 61, most: 60, is_cut: false, partial: None };
         let [sent, received] = [60, 61].map(|seconds| time.to_columns(&vec![Some(1); seconds]));
         assert_eq!(sent.step, received.step);

@@ -38,7 +38,7 @@ fn any_quick() -> impl Strategy<Value = QuickPlan> {
 }
 
 #[test]
-fn the_smallest_frames_of_a_mix_have_room_for_headers_and_tag() {
+fn imix_smallest_frame_fits_headers_and_tag() {
     for (vlan, ipv6, least) in
         [(None, false, 64), (Some(7), false, 66), (None, true, 82), (Some(7), true, 86)]
     {
@@ -64,7 +64,7 @@ fn the_smallest_frames_of_a_mix_have_room_for_headers_and_tag() {
 
 proptest! {
     #[test]
-    fn what_flags_make_is_a_plan(quick in any_quick()) {
+    fn quick_plan_reads_back_from_yaml_and_json(quick in any_quick()) {
         let plan = Plan::from_text(&quick.to_yaml()).map_err(|problems| TestCaseError::fail(format!("{problems}\n{}", quick.to_yaml())))?;
         prop_assert_eq!(plan.streams.len(), quick.streams as usize);
         // A VLAN tag or IPv6 leaves no room for the full test tag in the smallest frames; nothing else is worth a warning.
@@ -109,7 +109,7 @@ fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::S
 }
 
 #[test]
-fn rates_below_a_frame_per_second_and_between_are_kept() {
+fn fractional_frame_rates_are_kept() {
     let one = slow("0.1pps", 1, QuickLength::Time(Nanos::from_secs(60)))[0];
     assert_eq!((one.total_frames(), one.due_time(3)), (Some(6), Nanos::from_secs(30)));
     let one = slow("2.5pps", 1, QuickLength::Packets(7))[0];
@@ -153,7 +153,7 @@ fn rows(rows: &[(&str, &str, &str, u64)]) -> Vec<(String, String, String, u64)> 
 }
 
 #[test]
-fn groups_send_in_pairs_to_one_or_each_to_each() {
+fn group_patterns_create_expected_port_pairs() {
     let pairs = group("any-tx*3", "any-rx*3", QuickPattern::NToN, 1);
     let wanted = [
         ("tx1 to rx1", "tx1", "rx1", 1000),
@@ -177,7 +177,7 @@ fn groups_send_in_pairs_to_one_or_each_to_each() {
 }
 
 #[test]
-fn how_many_a_group_has_is_said_or_asked() {
+fn group_size_is_given_or_looked_up() {
     let known = |location: &str| (location == "any-tx").then_some(5);
     assert_eq!(expand_copies("any-tx*all", known).unwrap().len(), 5);
     assert_eq!(expand_copies("any-tx*2", known).unwrap(), ["any-tx", "any-tx"]);

@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_document_says_what_a_run_has_to_keep() {
+    fn criteria_are_read_from_document() {
         let text = document(
             "{max_loss: 0.1%, max_outage: 50ms, min_rate: 99.5, max_latency: {p99.9: 2ms, max: 10ms}}",
         );
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_criterion_is_named_with_its_path() {
+    fn invalid_criteria_are_named_with_paths() {
         let problems =
             Plan::from_text(&document("{max_loss: a lot, max_los: 1, max_latency: {p98: 1ms}}")).unwrap_err();
         let paths: Vec<_> = problems.0.iter().map(|problem| problem.path.as_str()).collect();

@@ -56,7 +56,7 @@ fn value(stream: &Stream, kind: HeaderKind, field: &str) -> Option<u128> {
 }
 
 #[test]
-fn what_a_device_flow_leaves_open_comes_from_its_interfaces() {
+fn device_flow_defaults_come_from_its_interfaces() {
     let all = streams(
         "tx_rx: {device: {tx_names: [v4a], rx_names: [e2]}}, packet: [{ethernet: {}}, {ipv4: {}}, {udp: {}}]",
     );
@@ -77,7 +77,7 @@ fn what_a_device_flow_leaves_open_comes_from_its_interfaces() {
 }
 
 #[test]
-fn the_next_hop_is_the_destination_within_a_network_and_a_given_mac_is_not_asked_for() {
+fn next_hop_is_resolved_unless_mac_is_given() {
     let direct =
         streams("tx_rx: {device: {tx_names: [e1], rx_names: [v4c]}}, packet: [{ethernet: {}}, {ipv4: {}}]");
     assert_eq!(direct[0].awaits.unwrap().ip.to_string(), "198.18.0.9");
@@ -109,7 +109,7 @@ fn the_next_hop_is_the_destination_within_a_network_and_a_given_mac_is_not_asked
 }
 
 #[test]
-fn a_mesh_deals_frames_values_and_times_to_its_pairs_in_turn() {
+fn device_mesh_distributes_frames_values_and_times() {
     let text = with(
         "tx_rx: {device: {tx_names: [v4a, e1], rx_names: [v4c, v6b]}}, rate: {pps: 1000}, \
          duration: {fixed_packets: {packets: 10}}, packet: [{ethernet: {dst: {value: '02:00:00:00:00:77'}}}, \
@@ -166,7 +166,7 @@ fn the_way_back_turns_addresses_and_ports_round() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_path() {
+fn impossible_device_flows_are_refused_by_path() {
     let cases = [
         (
             "tx_rx: {device: {tx_names: [d1], rx_names: [e2]}}",

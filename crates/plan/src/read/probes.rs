@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_probed_is_refused_with_its_path() {
+    fn invalid_probes_are_refused_with_path() {
         assert!(problems("method: oneway, from: [a], to: [c]").contains("needs its IP address"));
         assert!(problems("method: oneway, from: [a], to: [a]").contains("does not probe itself"));
         assert!(problems("method: oneway, from: [a], to: [d]").contains("there is no port `d`"));
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_and_flows_are_not_mixed_and_need_a_fleet() {
+    fn probes_need_fleet_and_exclude_flows() {
         let text =
             "{ports: [{name: a, location: eth1}], x_probes: {method: ping, from: [a], targets: [192.0.2.1]}}";
         let problems = Plan::from_text(text).unwrap_err();

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_fleet_a_location_names_its_node_or_a_label() {
+    fn fleet_location_names_node_or_label() {
         let ports = read(true, &["node7/eth1", "node7/ns/eth1", "node8/eth1", "any-tx", "any-tx"]).unwrap();
         let sites: Vec<PortHost> = ports.iter().map(|(site, _)| site.clone()).collect();
         let node = |name: &str| PortHost::Node(name.to_owned());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nowhere_in_the_fleet_is_refused_with_a_hint() {
+    fn invalid_fleet_location_is_refused_with_hint() {
         let lone = read(true, &["eth1"]).unwrap_err();
         assert!(lone.contains("does not say on which node") && lone.contains("NODE/eth1"), "{lone}");
         for wrong in ["no.de/eth1", "/eth1", "node/", "node/a/b/c", "any-", "any-a.b", "node/eth:1"] {

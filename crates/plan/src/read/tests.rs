@@ -42,7 +42,7 @@ const SNAPPI: &str = r#"{"ports":[{"name":"p1","location":"veth-a"},{"name":"p2"
   "duration":{"choice":"fixed_packets","fixed_packets":{"packets":100,"gap":12}}, "metrics":{"enable":true,"loss":false,"timestamps":false}}]}"#;
 
 #[test]
-fn the_request_of_a_real_client_is_a_plan_without_warnings() {
+fn snappi_request_reads_without_warnings() {
     let plan = Plan::from_text(SNAPPI).unwrap();
     assert_eq!(plan.warnings, []);
     assert_eq!(plan.streams[0].rate, Rate::Frames(FrameRate::per_second(50).unwrap()));
@@ -51,7 +51,7 @@ fn the_request_of_a_real_client_is_a_plan_without_warnings() {
 }
 
 #[test]
-fn an_empty_flow_has_the_defaults_of_the_model() {
+fn empty_flow_gets_model_defaults() {
     let plan = plan("");
     let stream = &plan.streams[0];
     assert_eq!(stream.frames.template().unwrap().spec().headers[0].kind(), HeaderKind::Ethernet);
@@ -61,7 +61,7 @@ fn an_empty_flow_has_the_defaults_of_the_model() {
 }
 
 #[test]
-fn all_problems_come_at_once_each_with_its_path_and_line() {
+fn all_problems_are_reported_with_path_and_line() {
     let text = "ports:\n- {name: a, location: eth1}\n- {name: a, location: 'host:5555'}\nflows:\n- name: f\n  tx_rx: {port: {tx_name: c}}\n  siez: {fixed: 64}\n  rate: {pps: -1}\n";
     let found: Vec<(String, usize)> =
         errors(text).into_iter().map(|p| (p.path, p.position.unwrap().0)).collect();
@@ -104,7 +104,7 @@ fn advice_names_nothing_that_is_refused() {
 }
 
 #[test]
-fn what_otg_has_and_packetrig_has_not_is_refused_by_path() {
+fn unsupported_otg_members_are_refused_by_path() {
     let path = |members| error(members).path;
     assert_eq!(path("packet: [{gtpv1: {}}]"), "flows[0].packet[0]");
     assert_eq!(path("egress_packet: [{ethernet: {}}]"), "flows[0].egress_packet");
@@ -134,7 +134,7 @@ fn every_pattern_kind_is_read() {
 }
 
 #[test]
-fn seed_zero_is_drawn_from_the_seed_of_the_run() {
+fn seed_zero_derives_from_run_seed() {
     let members = "size: {fixed: 128}\npacket: [{ipv4: {src: {random: {seed: 0, count: 9}}}}]";
     let of = |seed| {
         let plan = Plan::from_text_with(
@@ -158,14 +158,14 @@ fn placeholders_mean_work_it_out() {
 }
 
 #[test]
-fn a_missing_choice_is_inferred_and_a_contradiction_refused() {
+fn missing_choice_is_inferred_and_contradiction_refused() {
     assert_eq!(rate("rate: {mbps: 1}\nsize: {fixed: 125}"), FrameRate::per_second(1000).unwrap());
     assert_eq!(error("rate: {choice: pps, mbps: 1}").path, "flows[0].rate.mbps");
     assert_eq!(error("rate: {choice: fps}").path, "flows[0].rate.choice");
 }
 
 #[test]
-fn bits_are_layer_2_with_fcs_and_a_percentage_is_layer_1() {
+fn bit_rate_is_layer_2_percentage_layer_1() {
     assert_eq!(rate("rate: {kbps: 512}\nsize: {fixed: 64}"), FrameRate::per_second(1000).unwrap());
     assert_eq!(
         rate("rate: {percentage: 100}\nsize: {fixed: 64}").l1_bit_rate(FrameSize::MIN).bits_per_second(),
@@ -270,7 +270,7 @@ proptest! {
 }
 
 #[test]
-fn a_rate_without_a_number_has_the_default_of_its_unit() {
+fn rate_without_number_gets_unit_default() {
     let unit = |unit: &str| plan(&format!("rate: {{choice: {unit}}}")).streams[0].rate;
     assert_eq!(unit("pps"), Rate::Frames(FrameRate::per_second(1000).unwrap()));
     assert_eq!(unit("percentage"), Rate::Share(packetrig_units::Share::WHOLE));
@@ -280,7 +280,7 @@ fn a_rate_without_a_number_has_the_default_of_its_unit() {
 }
 
 #[test]
-fn null_is_absence_and_alone_it_is_an_empty_member() {
+fn null_member_is_absent_or_empty() {
     let rate = plan("rate: {choice: pps, pps: 5, bps: null}").streams[0].rate;
     assert_eq!(rate, Rate::Frames(FrameRate::per_second(5).unwrap()));
     let plan = plan("packet:\n- ethernet:\n- ipv4:\n- udp:");
@@ -296,7 +296,7 @@ fn numbers_may_be_hexadecimal_and_need_no_sign() {
 }
 
 #[test]
-fn unknown_fields_without_a_likely_meaning_get_the_list_of_known_ones() {
+fn unknown_field_hint_lists_known_fields() {
     let hint = error("size: {fixed: 128, zzzzzzzz: 1}").hint.unwrap();
     assert_eq!(hint, "known here: fixed, increment, random, weight_pairs, choice");
 }
@@ -315,7 +315,7 @@ fn a_flood_of_problems_is_cut_and_counted() {
 }
 
 #[test]
-fn an_overload_names_the_flows_and_where_the_first_asks_for_its_rate() {
+fn overload_problem_names_flows_and_rate_position() {
     let text = with("rate: {mbps: 900}\nsize: {fixed: 64}");
     let problem = Plan::from_text(&text)
         .unwrap()
@@ -332,7 +332,7 @@ fn an_overload_names_the_flows_and_where_the_first_asks_for_its_rate() {
 }
 
 #[test]
-fn pauses_in_bytes_and_percentages_need_a_link_speed() {
+fn byte_pauses_and_percentages_need_link_speed() {
     for members in ["rate: {percentage: 5}", "duration: {fixed_packets: {delay: {bytes: 100}}}"] {
         let problem = plan(members).bind_to_links(&[None, None]).unwrap_err().0.remove(0);
         assert!(problem.hint.unwrap().contains("layer1"), "{members}");
@@ -372,7 +372,7 @@ fn the_predefined_mixes_are_exact() {
 }
 
 #[test]
-fn layer_1_is_taken_over_and_what_it_cannot_do_is_a_warning() {
+fn layer_1_options_apply_or_warn() {
     let text = with("")
         + "layer1: [{name: l, port_names: [a], speed: speed_25_gbps, mtu: 9000, promiscuous: false, media: fiber}]\n";
     let plan = Plan::from_text(&text).unwrap();
@@ -402,7 +402,7 @@ fn locations_are_interfaces_and_nothing_else() {
 }
 
 #[test]
-fn filter_masks_with_zero_must_match_and_padding_is_on_the_left() {
+fn filter_matches_zero_mask_bits_and_pads_left() {
     let filter = |field: &str| {
         let text = with("") + "captures: [{name: c, port_names: [b], filters: [{" + field + "}]}]\n";
         Plan::from_text(&text).unwrap_or_else(|problems| panic!("{problems}")).captures.remove(0).filter
@@ -420,7 +420,7 @@ fn filter_masks_with_zero_must_match_and_padding_is_on_the_left() {
 }
 
 #[test]
-fn more_flows_than_tags_can_name_are_refused_and_the_short_tag_has_its_own_limit() {
+fn flow_count_is_limited_by_tag_size() {
     let flow = |n: u32| {
         let packet = "[{ethernet: {}}, {ipv4: {}}, {tcp: {}}]";
         let metrics = n >= 4095;
@@ -440,7 +440,7 @@ fn more_flows_than_tags_can_name_are_refused_and_the_short_tag_has_its_own_limit
 }
 
 #[test]
-fn what_is_quoted_from_a_document_is_cut() {
+fn quoted_document_text_is_truncated() {
     let huge = "x".repeat(1_000_000);
     for text in
         [with(&format!("size: {{fixed: {huge}}}")), format!("{huge}: 1\n"), format!("{huge}: 1\n{huge}: 2\n")]

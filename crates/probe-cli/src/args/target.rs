@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_a_name_is_not_looked_up() {
+    fn invalid_target_name_is_refused_before_lookup() {
         for text in ["", "10.0.0.0/8", "a b", "über.example", &"a".repeat(300)] {
             assert!(text.parse::<ProbeTarget>().unwrap_err().contains("neither an address"), "{text}");
         }

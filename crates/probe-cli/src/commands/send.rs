@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn every_probe_of_a_train_has_the_turn_of_its_train() {
+    fn probes_of_one_train_share_turn_number() {
         assert_eq!(train_turns(&[7, 7, 8, 8, 8, 20]), [0, 0, 1, 1, 1, 2]);
     }
 }

@@ -34,7 +34,7 @@ fn way(lab: &ProbeLab, ip: &str) -> ProbePath {
 }
 
 #[test]
-fn every_probe_is_answered_once_and_instants_are_exactly_apart() {
+fn probes_are_answered_once_at_exact_intervals() {
     let Some(lab) = ProbeLab::new() else { return };
     let (four, six) = (way(&lab, "192.0.2.2"), way(&lab, "2001:db8::2"));
     let mut lines = [
@@ -96,7 +96,7 @@ fn closed_and_open_ports_are_told_apart() {
 }
 
 #[test]
-fn a_series_ends_when_too_much_is_lost_unless_the_owner_allows_it() {
+fn lossy_probe_series_ends_early() {
     let Some(lab) = ProbeLab::new() else { return };
     // The far end has the address on its cable and drops echo requests.
     let far = NetNs::open_named(&lab.far).unwrap();
@@ -111,7 +111,7 @@ fn a_series_ends_when_too_much_is_lost_unless_the_owner_allows_it() {
 
 /// The state after ten seconds without a processor: all probes are overdue, their answers lie in the ring, and none of them is late.
 #[test]
-fn probes_that_leave_long_after_their_times_are_not_lost() {
+fn probes_sent_late_are_not_counted_as_lost() {
     let Some(lab) = ProbeLab::new() else { return };
     let permit = "[[target]]\nnetwork = \"192.0.2.0/24\"\nprobes_per_s = 1000\nburst = 100\n";
     let permitted =

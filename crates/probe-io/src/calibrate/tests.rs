@@ -2,7 +2,7 @@ use super::*;
 use crate::lab::LabCable;
 
 #[test]
-fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
+fn calibration_delivers_all_probes_with_ordered_stamps() {
     let Some(lab) = LabCable::new() else { return };
     let extent = CalibrationExtent { count: 200, gap: Nanos::from_micros(50), train: 50 };
     let (near, far) = (lab.at("a"), lab.at("b"));
@@ -31,7 +31,7 @@ fn every_probe_of_every_mechanism_arrives_and_stamps_are_in_order() {
 }
 
 #[test]
-fn an_interface_with_an_address_of_others_is_refused() {
+fn calibration_refuses_interface_with_foreign_address() {
     let Some(lab) = LabCable::new() else { return };
     let mut links = NamespaceLinks::open_in(&lab.netns).unwrap();
     links.add_address(lab.index("b"), "10.1.2.3".parse().unwrap(), 24).unwrap();

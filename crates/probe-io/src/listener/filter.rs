@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn only_icmp_and_what_comes_to_the_port_of_an_own_address_passes() {
+    fn listener_filter_passes_icmp_and_own_port_only() {
         for port in [Some(4000), None] {
             let program = program(&["192.0.2.1", "2001:db8::1", "192.0.2.2"], port);
             for own in ["192.0.2.1", "192.0.2.2", "2001:db8::1"] {
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ports_of_own_addresses_pass_and_no_other_address() {
+    fn all_ports_filter_passes_own_addresses_only() {
         let addresses = ["192.0.2.1", "2001:db8::1"].map(|ip| ip.parse().unwrap()).to_vec();
         let program = loaded(&compile_all_ports(&PacketsToAllPorts { addresses }));
         for own in ["192.0.2.1", "2001:db8::1"] {

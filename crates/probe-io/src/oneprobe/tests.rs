@@ -114,7 +114,7 @@ fn the_kernels_own_tcp_answers_as_probes_expect() {
 }
 
 #[test]
-fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers() {
+fn oneprobe_forward_loss_and_order_match_actual_faults() {
     let Some(lab) = ProbeLab::new() else { return };
     let port = serve(&lab, 100_000);
     let (end, report) = run(&lab, port, true);
@@ -139,7 +139,7 @@ fn what_is_lost_and_overtaken_on_the_way_there_is_told_from_the_kernels_answers(
 }
 
 #[test]
-fn what_is_no_web_server_is_said_to_be_none() {
+fn oneprobe_reports_refused_or_too_short_web_server() {
     let Some(lab) = ProbeLab::new() else { return };
     assert_eq!(run(&lab, 1, false).0, OneprobeEnd::Failed(OneprobeFailure::Refused));
     let port = serve(&lab, 50);

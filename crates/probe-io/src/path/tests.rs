@@ -43,7 +43,7 @@ fn echoes(way: &ProbePath) {
 }
 
 #[test]
-fn the_way_to_a_neighbour_and_back_is_found_for_both_families() {
+fn path_to_neighbour_is_found_for_both_families() {
     let Some(lab) = ProbeLab::new() else { return };
     for (ip, source) in [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")] {
         let way = find_path(Some(&lab.near), permitted(ip), None).unwrap();
@@ -54,7 +54,7 @@ fn the_way_to_a_neighbour_and_back_is_found_for_both_families() {
 }
 
 #[test]
-fn own_addresses_are_reached_through_the_loopback_interface_and_its_settings_come_back() {
+fn own_address_uses_loopback_and_restores_its_setting() {
     let Some(lab) = ProbeLab::new() else { return };
     let netns = NetNs::open_named(&lab.near).unwrap();
     let setting = || kernel::read_setting(&netns, "net/ipv4/conf/lo/route_localnet").unwrap();
@@ -72,7 +72,7 @@ fn own_addresses_are_reached_through_the_loopback_interface_and_its_settings_com
 }
 
 #[test]
-fn where_there_is_no_way_it_is_said_so() {
+fn missing_path_error_names_its_cause() {
     let Some(lab) = ProbeLab::new() else { return };
     let way = |ip, through| find_path(Some(&lab.near), permitted(ip), through);
     assert!(matches!(way("198.51.100.1", None), Err(Error::NoRoute(_, None))));
@@ -82,7 +82,7 @@ fn where_there_is_no_way_it_is_said_so() {
 }
 
 #[test]
-fn what_comes_to_a_hushed_port_is_heard_and_not_answered() {
+fn silenced_port_receives_answers_but_sends_no_reset() {
     let Some(lab) = ProbeLab::new() else { return };
     let far = NetNs::open_named(&lab.far).unwrap();
     let listener = far.run_in(|| std::net::TcpListener::bind("192.0.2.2:0").unwrap()).unwrap();

@@ -13,7 +13,7 @@ use packetrig_units::Nanos;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
-fn a_session_between_two_namespaces_gives_both_far_stamps_in_order() {
+fn reflect_session_returns_ordered_far_stamps() {
     let Some(lab) = ProbeLab::new() else { return };
     for key in [None, SessionKey::new(vec![7; 32])] {
         session(&lab, key);

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn late_early_and_contradicting_are_told_only_for_certain() {
+    fn late_early_and_contradictory_flags_need_certainty() {
         assert_eq!(judged((1_000, 1_050), (1_010, 1_040)), []);
         assert_eq!(judged((1_100, 1_300), (1_110, 1_140)), []);
         assert_eq!(judged((1_101, 1_300), (1_110, 1_140)), [ProbeFlag::Late]);
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_the_wall_clock_widens_the_stamp() {
+    fn wall_clock_step_widens_stamp() {
         let offset = |offset_ns| RealtimeOffset { offset_ns, bound_ns: 10 };
         assert_eq!(convert_stamp(offset(100), offset(100), 1_100), stamp(990, 1_010));
         assert_eq!(convert_stamp(offset(100), offset(-400), 1_100), stamp(990, 1_510));
     }
 
     #[test]
-    fn a_drop_is_found_by_its_release_time_once() {
+    fn dropped_frame_is_flagged_once_by_release_time() {
         let mut gone = vec![DepartedFrame::default(); 3];
         let times = [5, 7, 7];
         assert!(flag_dropped(&times, 7, &mut gone) && flag_dropped(&times, 7, &mut gone));

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_budget_refuses_is_not_released_and_told_so() {
+    fn over_budget_frames_are_not_released_and_flagged() {
         let limits = TargetLimits { burst: 3, ..TargetLimits::USUAL };
         let mut dispatcher = ReleaseDispatcher::new(Box::new(CountingRelease), ProbeBudget::new(limits));
         let train = [DueFrame { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 5];
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_has_ended_lets_no_train_out() {
+    fn ended_lease_releases_no_train() {
         let gate = SendGate::under_lease();
         let budget = ProbeBudget::new(TargetLimits::NONE);
         let mut dispatcher =

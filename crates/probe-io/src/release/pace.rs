@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn who_spins_half_a_second_rests_for_the_rest_of_it() {
+    fn spin_budget_forces_rest_after_half_second() {
         let at = |ms: u64| MonoTime::from_nanos(5_000_000_000 + ms * 1_000_000);
         let mut duty = SpinBudget::default();
         assert_eq!(duty.class_change(at(0)), None);

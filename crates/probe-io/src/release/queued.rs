@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tai_is_ahead_of_the_monotonic_clock_as_it_says() {
+    fn tai_offset_matches_monotonic_clock() {
         let ahead = tai_ahead();
         let before = clock::monotonic_ns() + ahead;
         let tai = clock::tai_ns();

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ring_at_the_loopback_interface_does_not_take_the_memory_of_a_small_machine() {
+    fn loopback_ring_slots_are_limited_by_memory() {
         assert_eq!(slots_for(1_518), SLOTS);
         assert_eq!(slots_for(9_018), SLOTS);
         let at_loopback = slots_for(65_554);

@@ -122,7 +122,7 @@ fn are_stamped(gone: &[DepartedFrame], stages: &[DepartureStage]) {
 const GAP: Nanos = Nanos::from_micros(100);
 
 #[test]
-fn a_sleeping_sender_is_never_early_and_stamped_twice() {
+fn sleeping_sender_is_never_early_and_stamped_twice() {
     let Some(mut lab) = Lab::new() else { return };
     let gone =
         holds(&mut lab, ReleaseMechanism::Sleep, ReleaseOptions::usual_for(ReleaseMechanism::Sleep), GAP);
@@ -131,7 +131,7 @@ fn a_sleeping_sender_is_never_early_and_stamped_twice() {
 }
 
 #[test]
-fn a_spinning_sender_is_never_early_and_without_stamps_if_none_were_asked_for() {
+fn spinning_sender_is_never_early_with_stamps_disabled() {
     let Some(mut lab) = Lab::new() else { return };
     let manner = ReleaseOptions { stamps: false, ..ReleaseOptions::usual() };
     let gone = holds(&mut lab, ReleaseMechanism::Spin, manner, Nanos::from_micros(10));
@@ -139,7 +139,7 @@ fn a_spinning_sender_is_never_early_and_without_stamps_if_none_were_asked_for() 
 }
 
 #[test]
-fn a_ring_hands_a_whole_train_over_at_its_first_instant() {
+fn ring_releases_whole_train_at_first_departure_time() {
     let Some(mut lab) = Lab::new() else { return };
     let gone = holds(&mut lab, ReleaseMechanism::Ring, ReleaseOptions::usual(), Nanos::ZERO);
     are_stamped(&gone, &[DepartureStage::Driver]);
@@ -157,7 +157,7 @@ fn a_ring_hands_a_whole_train_over_at_its_first_instant() {
 }
 
 #[test]
-fn a_gate_holds_back_what_was_handed_over_ahead() {
+fn gate_delays_frames_handed_over_ahead() {
     let Some(mut lab) = Lab::new() else { return };
     if let Some(error) = xdp::bpf_obstacle().filter(packetrig_sys::Error::is_permission) {
         return println!("skipped: {error}");
@@ -171,7 +171,7 @@ fn a_gate_holds_back_what_was_handed_over_ahead() {
 }
 
 #[test]
-fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
+fn live_frames_leave_on_time_if_peer_accepts() {
     let Some(mut lab) = Lab::new() else { return };
     let refused = open_release(&lab.location(), ReleaseMechanism::Live, ReleaseOptions::usual()).err();
     assert!(
@@ -193,7 +193,7 @@ fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
 }
 
 #[test]
-fn release_times_are_refused_where_no_queue_honours_them() {
+fn release_times_are_refused_without_supporting_qdisc() {
     let Some(lab) = Lab::new() else { return };
     for mechanism in [ReleaseMechanism::Fq, ReleaseMechanism::Etf, ReleaseMechanism::Launch] {
         let error = open_release(&lab.location(), mechanism, ReleaseOptions::usual()).err().unwrap();

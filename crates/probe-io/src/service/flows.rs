@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_belongs_to_the_user_who_sent_the_very_request_not_to_the_first_with_its_identifier() {
+    fn answer_belongs_to_user_of_exact_request() {
         let flows = SentFlows::default();
         flows.note_packet(sender(10), &echo(1, 100), at(10));
         flows.note_packet(sender(20), &echo(1, 200), at(11));
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_that_answers_cannot_tell_apart_are_of_one_user() {
+    fn indistinguishable_packets_belong_to_one_user() {
         let flows = SentFlows::default();
         for ends in [echo(1, 100), datagram(7)] {
             flows.note_packet(sender(10), &ends, at(10));
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_of_one_user_share_the_answers_to_a_flow() {
+    fn programs_of_one_user_share_flow_answers() {
         let flows = SentFlows::default();
         flows.note_packet(sender(10), &datagram(7), at(10));
         flows.note_packet(sender(11), &datagram(7), at(20));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn no_user_makes_the_packets_of_another_be_forgotten() {
+    fn user_cannot_evict_packets_of_another() {
         let flows = SentFlows::default();
         flows.note_packet(sender(10), &echo(1, 100), at(10));
         flows.note_packet(sender(10), &datagram(7), at(10));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_no_longer_be_answered_is_forgotten() {
+    fn unanswerable_packets_are_forgotten() {
         let flows = SentFlows::default();
         for n in 0..1_000 {
             flows.note_packet(sender(10), &echo(n, 100), at(10));

@@ -192,7 +192,7 @@ mod tests {
     use packetrig_probe::{ProbePermit, ReleaseMechanism};
 
     #[test]
-    fn paths_of_a_user_are_forgotten_for_that_user_alone() {
+    fn known_paths_are_evicted_per_user() {
         let mut known = KnownPaths::default();
         let path = KnownPath { found: Err(PacketRefusal::NoRoute), until: now() };
         known.note_path(IpAddr::from([10, 0, 0, 1]), 1, path.clone());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_closes_for_whose_packet_was_refused_and_for_all_after_several() {
+    fn target_closes_per_user_then_for_all() {
         let interface = ServiceInterface {
             location: packetrig_plan::PortLocation { namespace: None, interface: "lo".into() },
             index: 1,

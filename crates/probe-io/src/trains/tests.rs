@@ -30,7 +30,7 @@ fn ask(of: u32) -> TrainRequest {
 }
 
 #[test]
-fn every_probe_of_a_train_has_left_and_come_in_order() {
+fn train_probes_leave_and_arrive_in_order() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         for _ in 0..3 {
@@ -45,7 +45,7 @@ fn every_probe_of_a_train_has_left_and_come_in_order() {
 }
 
 #[test]
-fn a_train_longer_than_a_burst_is_not_begun() {
+fn train_longer_than_burst_is_refused() {
     let Some(lab) = ProbeLab::new() else { return };
     with(&lab, OWNERS, |trains| {
         let refused = trains.pass_train(&ask(101), &|| false);

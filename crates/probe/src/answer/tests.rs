@@ -17,7 +17,7 @@ fn both() -> [FrameEnds; 2] {
 }
 
 #[test]
-fn what_is_written_is_read_and_its_checksums_are_right() {
+fn written_frame_is_read_with_valid_checksums() {
     let mut frame = vec![9; 100];
     for ends in both() {
         for length in [0, 1, 17, 1400] {

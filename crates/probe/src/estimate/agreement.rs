@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn a_third_in_one_place_is_an_agreement_and_a_smooth_spread_is_none() {
+    fn agreement_needs_clear_mode_not_smooth_spread() {
         let wide = (0..40).map(|n| 6e6 + 2e5 * f64::from(n));
         let clear: Vec<_> = (0..30).map(|n| 1e7 + 1e3 * f64::from(n)).chain(wide.clone()).collect();
         let found = agreed(&clear).unwrap();

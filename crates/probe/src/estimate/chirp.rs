@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_link_is_free_to_within_a_step() {
+    fn chirp_estimate_of_idle_link_covers_its_rate() {
         let mut method = ChirpEstimator::new(20, SHAPE);
         SimulatedPath::new(vec![QueuedLink::new_wire(1e8)]).run_estimator(&mut method);
         let estimate = method.estimate_rate().unwrap();
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_that_hides_the_queue_is_no_number() {
+    fn chirp_gives_no_rate_for_large_token_bucket() {
         let mut method = ChirpEstimator::new(20, SHAPE);
         SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 5_000)]).run_estimator(&mut method);
         assert_eq!(method.estimate_rate(), Err(NoAnswer::Bucket { frames: 4 }));
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn an_excursion_ends_when_most_of_the_wait_is_over() {
+    fn excursion_ends_when_most_waiting_is_over() {
         let waits = [0.0, 0.0, 5.0, 9.0, 8.0, 7.0, 1.0, 0.0, 3.0, 6.0, 9.0];
         let ended = WaitExcursion { from: 1, end: Some(6) };
         let lasting = WaitExcursion { from: 7, end: None };

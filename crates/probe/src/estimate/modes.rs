@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_samples_are_one_mode_and_none_has_none() {
+    fn equal_samples_form_one_mode() {
         let found = find_modes(&[5.0; 10], 0.0);
         assert_eq!(found, [SampleMode { center: 5.0, low: 5.0, high: 5.0, share: 1.0, core: 1.0 }]);
         assert!(find_modes(&[], 1.0).is_empty());

@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bucket_lets_its_content_pass_at_once_and_then_keeps_the_rate() {
+    fn token_bucket_passes_burst_then_keeps_rate() {
         let mut link = QueuedLink::new_bucket(1e9, 3_000);
         let through: Vec<_> = (0..4).map(|_| link.pass_frame(0.0, 1_000).unwrap() - link.delay_ns).collect();
         assert_eq!(through, [0.0, 0.0, 0.0, 8_000.0]);

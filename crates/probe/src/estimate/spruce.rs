@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn pairs_keep_their_distance_behind_primers_that_leave_slowly() {
+    fn spruce_pairs_keep_gap_behind_slow_primers() {
         let mut method = SpruceEstimator::new(Some(1e8), 40, SHAPE, 5);
         SimulatedPath::new(vec![QueuedLink::new_bucket(1e8, 3_200)]).run_estimator(&mut method);
         let estimate = method.estimate_rate().unwrap();
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_hides_nothing_and_an_unknown_capacity_is_measured() {
+    fn spruce_sees_through_bucket_with_or_without_capacity() {
         let cross = CrossTraffic::Poisson { bits_per_s: 5e6, length: 700 };
         for known in [None, Some(1e7)] {
             let mut method = SpruceEstimator::new(known, 300, SHAPE, 5);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_capacity_the_reason_is_that_of_the_pairs() {
+    fn spruce_without_capacity_returns_pair_failure_reason() {
         let mut method = SpruceEstimator::new(None, 300, SHAPE, 5);
         SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 1_000_000)]).run_estimator(&mut method);
         assert!(
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_cannot_keep_the_distance_gives_no_rate() {
+    fn spruce_with_unkept_gap_gives_no_rate() {
         let mut method = SpruceEstimator::new(Some(1e10), 50, SHAPE, 1);
         SimulatedPath::new(vec![QueuedLink::new_wire(1e9)]).run_estimator(&mut method);
         let unlike = DiscardedTrains { unlike: 150, ..DiscardedTrains::default() };

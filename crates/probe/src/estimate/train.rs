@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_links_are_measured_in_spite_of_doubtful_stamps() {
+    fn train_measures_fast_link_despite_doubtful_stamps() {
         let mut doubtful = SimulatedPath::new(vec![QueuedLink::new_wire(5e9)]);
         (doubtful.least_gap_ns, doubtful.jitter_ns, doubtful.doubt_ns) = (500.0, 100.0, 1_500);
         let estimate = measured(doubtful).unwrap();

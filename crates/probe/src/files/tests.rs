@@ -14,7 +14,7 @@ fn json_lines_read_back() {
 }
 
 #[test]
-fn pcapng_has_frames_at_their_departures_and_records_beside_them() {
+fn pcapng_holds_departed_frames_with_record_comments() {
     let bytes = encode_pcapng(&sample_header(), &sample_records(), &mut |record, out| {
         out.clear();
         out.resize(61, u8::try_from(record.number).unwrap());

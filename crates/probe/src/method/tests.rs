@@ -26,7 +26,7 @@ fn read(method: &mut dyn ProbeMethod, frame: &[u8]) -> Option<ProbeReply> {
 }
 
 #[test]
-fn a_datagram_that_comes_back_is_known_by_its_number_and_damage_is_seen() {
+fn returned_datagram_matches_number_and_shows_damage() {
     for ends in there() {
         let mut method = DatagramMethod::new(ends, 4_000, 7, Some("https://lab.example/probes".into()));
         for number in [0, 70_000] {
@@ -85,7 +85,7 @@ fn errors_about_probes_of_every_kind_are_known() {
 }
 
 #[test]
-fn an_offer_and_a_refusal_of_a_connection_are_told_apart() {
+fn syn_method_tells_open_from_closed_port() {
     for ends in there() {
         let mut method = SynMethod::new(ends, 4_000, 80, 3);
         for (number, flags, says) in [
@@ -114,7 +114,7 @@ fn an_offer_and_a_refusal_of_a_connection_are_told_apart() {
 }
 
 #[test]
-fn a_probe_is_never_too_short_for_its_name() {
+fn probe_is_padded_to_fit_its_identification() {
     let mut method = EchoMethod::new(there()[1], 1, None);
     assert_eq!(written(&mut method, 0, 0).len(), 70);
     let mut method = EchoMethod::new(there()[0], 1, None);

@@ -339,7 +339,7 @@ fn a_clean_path_has_only_round_trips() {
 }
 
 #[test]
-fn what_is_told_is_the_truth_in_both_directions() {
+fn oneprobe_verdicts_match_simulated_faults_both_ways() {
     let faults = |there_lost, there_late, back_lost, back_late| PathFaults {
         there_lost,
         there_late,
@@ -374,7 +374,7 @@ fn what_is_told_is_the_truth_in_both_directions() {
 }
 
 #[test]
-fn an_object_that_is_over_costs_a_probe_and_a_connection() {
+fn exhausted_object_costs_one_probe_and_connection() {
     let mut world = TestWorld::new(PathFaults::default(), 2);
     world.object = 20_000;
     let (report, failure) = measured(&mut world, OneprobeOptions { count: 200, ..MANNER });
@@ -409,7 +409,7 @@ fn servers_that_are_none_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_forgets_a_connection_costs_a_probe_at_most() {
+fn forgetful_server_costs_at_most_one_probe() {
     let mut world = TestWorld::new(PathFaults { forgets: 10, ..PathFaults::default() }, 6);
     let (report, failure) = measured(&mut world, MANNER);
     assert_eq!((failure, report.probes), (None, 2_000));
@@ -451,7 +451,7 @@ fn probes_that_were_not_sent_are_accounted_for() {
 }
 
 #[test]
-fn answers_that_were_joined_on_the_way_are_two() {
+fn coalesced_answers_count_as_two() {
     let mut evidence = evidence::ProbeEvidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
     evidence.add_data_segment(5_000, 1_072, 100, 7, true);
     assert_eq!(evidence.verdict_at_once(), None);

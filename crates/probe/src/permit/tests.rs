@@ -31,7 +31,7 @@ fn nobody_is_probed_unasked() {
 }
 
 #[test]
-fn every_permitted_target_has_the_least_limits_or_more() {
+fn least_limits_never_exceed_any_permitted_target() {
     assert_eq!(ProbePermit::default().least_limits(), TargetLimits::USUAL);
     let one = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5000\nmost = 7";
     let mut permit = ProbePermit::from_text(one).unwrap();
@@ -59,7 +59,7 @@ fn the_owner_allows_more_and_forbids() {
 }
 
 #[test]
-fn what_is_typed_neither_narrows_nor_widens_what_the_owner_says() {
+fn command_line_target_keeps_permit_file_limits() {
     let text = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5\n[[target]]\nnetwork = \"10.2.0.0/16\"\nburst = 900";
     let mut permit = ProbePermit::from_text(text).unwrap();
     permit.allow_network("10.9.9.9/32".parse().unwrap());
@@ -89,7 +89,7 @@ fn another_file_only_narrows_what_the_owner_says() {
 }
 
 #[test]
-fn what_has_ended_does_not_hold() {
+fn expired_permit_entry_refuses_target() {
     let permit = ProbePermit::from_text(FILE).unwrap();
     assert!(limits(&permit, "203.0.113.9").is_ok());
     let ip = "203.0.113.9".parse().unwrap();
@@ -143,7 +143,7 @@ fn may_be_sent(never: bool, wide: Entry, narrow: Entry, is_typed: bool) -> bool 
 }
 
 #[test]
-fn what_may_be_sent_is_the_same_for_every_combination_of_never_end_and_typed() {
+fn permit_rule_combinations_decide_consistently() {
     let address = "10.1.2.3";
     let mapped = "::ffff:10.1.2.3";
     let nevers = [None, Some("10.1.0.0/16"), Some("::ffff:10.1.2.3/128"), Some("192.0.2.0/24")];
@@ -185,7 +185,7 @@ fn what_may_be_sent_is_the_same_for_every_combination_of_never_end_and_typed() {
 }
 
 #[test]
-fn what_is_typed_does_not_prolong_what_the_file_has_ended() {
+fn command_line_target_cannot_extend_expired_permit() {
     let mut permit = ProbePermit::from_text(FILE).unwrap();
     permit.allow_network("203.0.113.0/24".parse().unwrap());
     let ip = "203.0.113.9".parse().unwrap();

@@ -34,7 +34,7 @@ fn reply(number: u32, says: ReplyMeaning, is_sound: bool) -> ProbeReply {
 }
 
 #[test]
-fn a_cards_own_stamp_does_not_take_the_round_trip_away() {
+fn hardware_stamp_keeps_round_trip_available() {
     use crate::{DepartureStage, DepartureStamp, StampClock};
     let planned = PlannedProbe { number: 0, train: 0, kind: ProbeKind::Single, at: Nanos::ZERO, length: 60 };
     let mut record = ProbeRecord::from_planned(planned, MonoTime::from_nanos(0));

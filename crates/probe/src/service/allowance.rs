@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_modest_client_is_not_slowed_by_others_of_its_user() {
+    fn modest_client_is_not_slowed_by_same_user() {
         let forever = Nanos::from_secs(1_000);
         let mut client = ClientAllowance::default();
         for ms in 0..10_000 {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_gets_a_burst_and_then_the_rate_whatever_a_message_costs() {
+    fn flood_is_limited_to_burst_then_rate() {
         for cost in [1, 33, 1_025] {
             let done = done(cost, 0);
             let most = 10_000 + 10 * 5_000 + cost;
@@ -160,12 +160,12 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_sends_what_it_hands_over_is_never_slowed() {
+    fn client_that_sends_its_packets_is_never_slowed() {
         assert_eq!(done(1, 1), 32 * 10_000);
     }
 
     #[test]
-    fn what_is_given_back_is_not_saved_for_later() {
+    fn returned_allowance_is_not_saved_up() {
         let mut allowance = WorkAllowance::for_client();
         allowance.give_back(1_000_000);
         allowance.spend_units(10_001, at(0));

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_leaves_as_soon_as_there_is_room_for_all_of_it() {
+    fn second_train_leaves_in_first_sufficient_gap() {
         let mut calendar = ReleaseCalendar::new();
         // The gap from 115 to 140 has room for one frame of 15 us and not for a pair that takes 30.
         assert_eq!(later(&mut calendar, &[&[100], &[140], &[101, 116]]), [Some(0), Some(0), Some(54)]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn others_leave_in_the_pauses_of_a_train_and_not_within_its_bursts() {
+    fn other_frames_fit_into_train_pauses_not_bursts() {
         let sparse: Vec<u64> = (0..10).map(|n| n * 1_000).collect();
         let dense: Vec<u64> = (0..10).map(|n| n * 100).collect();
         assert_eq!(later(&mut ReleaseCalendar::new(), &[&sparse, &[500]]), [Some(0), Some(0)]);
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_that_would_be_later_than_allowed_takes_no_time() {
+    fn refused_late_train_reserves_no_time() {
         let mut calendar = ReleaseCalendar::new();
         calendar.reserve_train(&[at(100)], at(0), None).unwrap();
         assert_eq!(calendar.reserve_train(&[at(100)], at(0), Some(Nanos::from_micros(14))), None);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_forgotten() {
+    fn past_reservations_are_forgotten() {
         let mut calendar = ReleaseCalendar::new();
         calendar.reserve_train(&[at(100)], at(0), None).unwrap();
         calendar.forget_before(at(114));

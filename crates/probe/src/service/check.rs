@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_has_the_mark_of_its_request_and_of_no_other() {
+    fn reply_mark_matches_only_its_request() {
         for ends in [ends("10.0.0.1", "10.0.0.2"), ends("2001:db8::1", "2001:db8::2")] {
             let mark_of = |sequence, payload: &[u8]| {
                 let mut frame = Vec::new();

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn trains_come_out_in_the_order_of_time_and_none_is_cut() {
+    fn queued_trains_leave_whole_in_time_order() {
         let mut queue = queue(100);
         queue.push_train(train(ONE, 1, 7, &[500, 600, 2_000])).unwrap();
         queue.push_train(train(OTHER, 1, 0, &[550])).unwrap();
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_holds_and_is_free_again_after_release() {
+    fn client_quota_holds_and_frees_after_release() {
         let mut queue = queue(3);
         queue.push_train(train(ONE, 1, 0, &[10])).unwrap();
         let refused = queue.push_train(train(ONE, 2, 1, &[20, 30, 40])).unwrap_err();
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_has_sent_more_lately_has_the_lower_rank() {
+    fn recent_usage_lowers_client_rank() {
         let usage = |wait| {
             let mut queue = queue(100);
             let now = at(10_000_000);

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_clients_stay_inside_their_shares_whatever_one_of_them_wants() {
+    fn ten_clients_keep_shares_despite_greedy_one() {
         // Nine want exactly their share, one wants a hundred times as much.
         let mut wanted = vec![10_000; 9];
         wanted.push(100);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_programs_of_a_user_get_no_more_than_one_of_another() {
+    fn sixteen_programs_of_user_get_one_user_share() {
         // The first is a user's only one, the others are another's.
         let of_two = |number| ProbingClient { id: ClientId(number), user: number.min(1) };
         let got = second_of(&[2_000; 17], of_two);
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_of_a_user_use_up_no_room_of_another() {
+    fn user_targets_leave_room_for_other_users() {
         let all = ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"").unwrap();
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn what_others_do_not_use_can_be_used() {
+    fn unused_share_is_available_to_others() {
         let got = second(&[100, 20_000]);
         assert_eq!(got[1], 50);
         assert!((940..=995).contains(&got[0]), "{got:?}");
     }
 
     #[test]
-    fn a_train_is_taken_whole_or_not_at_all() {
+    fn train_is_admitted_whole_or_not_at_all() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         assert!(shares.take_train(client(1), usual(), &[60; 41], at).is_err());
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_probes_in_all_is_bounded_for_each_user_also_if_a_client_connects_again() {
+    fn total_probe_limit_survives_client_reconnect() {
         let few = target("[[target]]\nnetwork = \"10.0.0.0/8\"\nmost = 3\nburst = 9");
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_that_is_taken_ahead_of_time_keeps_nobody_from_the_target() {
+    fn early_reserved_train_does_not_block_target() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         shares.take_train(client(1), usual(), &[60; 2], at + Nanos::from_millis(5)).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_with_many_targets_does_not_use_up_the_room_of_others() {
+    fn client_targets_leave_room_for_other_clients() {
         let all = ProbePermit::from_text("[[target]]\nnetwork = \"10.0.0.0/8\"").unwrap();
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn coming_back_with_another_number_gives_no_more_than_the_limits() {
+    fn new_client_ids_gain_no_extra_probes() {
         let mut shares = TargetShares::default();
         let at = MonoTime::from_nanos(5_000_000_000);
         let mut got = 0;

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn with_both_clocks_set_there_are_delays_with_all_errors_in_their_bound() {
+    fn one_way_delays_bound_includes_all_clock_errors() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: Some(20) };
         let found = compute_delays(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
         let there = found.there.delay.unwrap();
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_relation_there_is_variation_only_and_the_reason_is_said() {
+    fn unknown_clock_relation_gives_variation_and_reason() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
         let found = compute_delays(&records(), &follow_ups(), &told(true), &ClockRelation::Utc(clock));
         assert_eq!((found.there.delay, found.back.delay), (None, None));
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_without_the_reflectors_time_needs_no_relation() {
+    fn round_trip_without_reflector_time_needs_no_relation() {
         let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
         let found = compute_delays(&records(), &follow_ups(), &told(false), &ClockRelation::Utc(clock));
         let path = found.path.unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sessions_own_exchanges_are_a_relation_as_wide_as_the_quickest_of_them() {
+    fn session_exchanges_bound_clock_relation_by_quickest() {
         let relation = compare_clocks(&records(), &follow_ups());
         let found = compute_delays(&records(), &follow_ups(), &told(false), &relation);
         let (there, back) = (found.there.delay.unwrap(), found.back.delay.unwrap());

@@ -50,7 +50,7 @@ fn reflect(reflector: &mut StampReflector, bytes: &[u8], at: u64) -> Result<Vec<
 }
 
 #[test]
-fn the_digest_is_that_of_the_published_test_case() {
+fn session_digest_matches_rfc4231_vectors() {
     // RFC 4231, test case 2 would need a key of four bytes; test case 1 has twenty.
     let key = SessionKey::new(vec![0x0b; 20]).unwrap();
     let expected =
@@ -103,7 +103,7 @@ fn a_request_is_reflected_with_all_it_said() {
 }
 
 #[test]
-fn what_is_asked_for_behind_a_packet_is_filled_in() {
+fn requested_tlvs_are_filled_in_by_reflector() {
     let mut reflector = StampReflector::new(settings(Some(key())));
     let mut back = Vec::new();
     for sequence in 0..2 {
@@ -148,7 +148,7 @@ fn what_is_asked_for_behind_a_packet_is_filled_in() {
 }
 
 #[test]
-fn a_tampered_request_and_a_repeated_one_get_nothing() {
+fn tampered_or_repeated_request_is_refused() {
     let mut reflector = StampReflector::new(settings(Some(key())));
     let mut packet = Vec::new();
     request(1, TimeFormat::Ptp).write_packet(Some(&key()), &mut packet);
@@ -232,7 +232,7 @@ fn heard(sender: &mut StampSender, payload: &[u8]) -> Option<ProbeReply> {
 }
 
 #[test]
-fn both_ends_agree_on_what_was_lost_in_which_direction() {
+fn sender_and_reflector_agree_on_directional_loss() {
     for key in [None, Some(key())] {
         let mut reflector = StampReflector::new(settings(key.clone()));
         let mut sender = sender(key);
@@ -265,7 +265,7 @@ fn both_ends_agree_on_what_was_lost_in_which_direction() {
 }
 
 #[test]
-fn order_copies_and_the_end_of_a_session_are_in_the_loss_of_no_wrong_direction() {
+fn reordering_and_copies_distort_no_directional_loss() {
     let mut reflector = StampReflector::new(settings(None));
     let mut sender = sender(None);
     let mut requests: Vec<Vec<u8>> = Vec::new();
@@ -300,7 +300,7 @@ fn a_reflector_that_begins_anew_does_no_harm() {
 }
 
 #[test]
-fn a_reflector_that_knows_no_session_numbers_is_understood() {
+fn reply_with_zero_session_number_is_accepted() {
     let mut reflector = StampReflector::new(settings(None));
     let mut sender = sender(None);
     let mut frame = Vec::new();
@@ -314,7 +314,7 @@ fn a_reflector_that_knows_no_session_numbers_is_understood() {
 }
 
 #[test]
-fn who_forbids_a_session_or_does_not_listen_is_heard() {
+fn prohibited_or_unreachable_session_error_is_matched() {
     let (ends, mut sender) = (ends(), sender(None));
     let mut frame = Vec::new();
     for number in 0..3 {
@@ -406,7 +406,7 @@ proptest! {
 }
 
 #[test]
-fn strangers_are_forgotten_many_at_once_so_that_each_costs_little() {
+fn forgotten_sessions_are_removed_in_batches() {
     let interval = Nanos::from_millis(1);
     let mut reflector = StampReflector::new(ReflectorSettings { interval, ..settings(None) });
     let mut bytes = Vec::new();

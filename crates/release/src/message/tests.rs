@@ -51,7 +51,7 @@ fn the_layout_is_that_of_the_page() {
 }
 
 #[test]
-fn what_the_service_says_is_read_as_it_was_written() {
+fn service_message_survives_round_trip() {
     let facts = ServiceFacts {
         version: 1,
         mechanism: 3,
@@ -108,7 +108,7 @@ fn what_the_service_says_is_read_as_it_was_written() {
 }
 
 #[test]
-fn reports_of_all_outcomes_are_read_as_they_were_written() {
+fn reports_of_all_outcomes_survive_round_trip() {
     for outcome in PacketOutcome::ALL {
         let fault = Some(PacketFault { packet: 7, byte: Some(42) });
         let whole = PacketReport::new_unsent(1, 2, 3, 4, *outcome);
@@ -191,7 +191,7 @@ fn client_messages() -> impl Strategy<Value = ClientMessage> {
 
 proptest! {
     #[test]
-    fn what_a_client_says_is_read_as_it_was_written(message in client_messages()) {
+    fn client_message_survives_round_trip(message in client_messages()) {
         let bytes = message.to_bytes();
         prop_assert_eq!(bytes.len() % 8, 0);
         prop_assert_eq!(ClientMessage::from_bytes(&bytes), Ok(message));

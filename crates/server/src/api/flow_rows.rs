@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn message_and_json_say_the_same_by_the_model() {
+    fn flow_rows_encode_equally_as_message_and_json() {
         let of = shape::message_descriptor("MetricsResponse");
         for (named, newest) in [(&[][..], true), (&[][..], false), (&["frames_rx", "tx_rate_kbps"][..], true)]
         {
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_refused_by_name() {
+    fn flow_row_with_nan_is_refused_by_name() {
         let columns = || WantedColumns { named: Vec::new(), knows_new_members: false };
         let bad = FlowRow { loss: Some(f64::NAN), ..row() };
         let refusal = FlowRows::new(vec![row(), bad], columns()).expect_err("refused");

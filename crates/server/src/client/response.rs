@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_have_the_words_of_the_server_and_what_to_do() {
+    fn client_errors_quote_server_and_advise() {
         let refused = |answer: &str| parse_answer(&address(), answer.as_bytes()).expect_err("refused");
         let body = "{\"code\":401,\"kind\":\"validation\",\"errors\":[\"send the token\"]}";
         let error = refused(&format!("HTTP/1.1 401 Unauthorized\r\nA: b\r\n\r\n{body}"));

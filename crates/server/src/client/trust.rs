@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_and_another_machine_need_a_known_certificate() {
+    fn token_or_remote_address_requires_known_certificate() {
         let configure = |trust: CertificateTrust, address: &str, has_token| {
             trust
                 .build_config(&address.parse().expect("an address"), has_token)

@@ -82,7 +82,7 @@ mod tests {
     use packetrig_stats::counts::StreamTxCounts;
 
     #[test]
-    fn a_long_run_keeps_its_whole_course_in_bounded_memory() {
+    fn totals_history_covers_long_run_in_bounded_memory() {
         let mut history = TotalsHistory::default();
         assert!(history.points().is_empty());
         for tick in 0..10_000_u64 {

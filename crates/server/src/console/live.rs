@@ -301,7 +301,7 @@ mod tests {
     use packetrig_fleet::RunId;
 
     #[test]
-    fn what_several_nodes_counted_is_put_together_by_the_clock_of_the_controller() {
+    fn node_counts_are_merged_by_controller_clock() {
         let mut live = LiveCounts::default();
         let at = |seconds: u64| MonoTime::from_nanos(seconds * 1_000_000_000);
         let mut tell = |node: &str, when: u64, sample: CountSample| {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_whose_receiver_has_not_told_of_late_has_not_stopped_yet() {
+    fn flow_stays_active_until_receiver_reports_catch_up() {
         let mut live = LiveCounts::default();
         let mut tell = |ms: u64, behind_ms: u64| {
             let counts = StreamTxCounts { frames: 9, is_sending: ms == 0, ..StreamTxCounts::default() };

@@ -153,7 +153,7 @@ fn log(fake: &FakeRun) -> Vec<String> {
 }
 
 #[test]
-fn a_configuration_is_a_run_and_an_empty_one_its_end() {
+fn config_starts_run_and_empty_config_ends_it() {
     let (console, fake) = console();
     assert_eq!(console.current_config(), json!({}));
     assert_eq!((console.flow_rows(&[]).unwrap().len(), console.port_rows(&[]).unwrap().len()), (0, 0));
@@ -168,7 +168,7 @@ fn a_configuration_is_a_run_and_an_empty_one_its_end() {
 }
 
 #[test]
-fn what_is_no_plan_leaves_the_run_and_what_has_no_ports_leaves_none() {
+fn invalid_config_keeps_run_unless_port_is_missing() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     let mut bad = config("va");
@@ -184,7 +184,7 @@ fn what_is_no_plan_leaves_the_run_and_what_has_no_ports_leaves_none() {
 }
 
 #[test]
-fn flows_come_go_and_change_while_the_run_goes_on() {
+fn flows_are_added_removed_and_updated_during_run() {
     let (console, fake) = console();
     assert!(console.append_config(json!({"config_append_list": []})).is_err(), "nothing to append to");
     console.set_config(config("va")).unwrap();
@@ -203,7 +203,7 @@ fn flows_come_go_and_change_while_the_run_goes_on() {
 }
 
 #[test]
-fn a_flow_under_a_name_that_had_gone_shows_nothing_until_it_starts() {
+fn readded_flow_shows_zero_until_it_starts() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     fake.tell(100, (10, 10), false, false);
@@ -219,7 +219,7 @@ fn a_flow_under_a_name_that_had_gone_shows_nothing_until_it_starts() {
 }
 
 #[test]
-fn a_flow_has_stopped_when_all_has_arrived_or_enough_time_has_passed() {
+fn flow_is_stopped_after_full_arrival_or_timeout() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     let row = || console.flow_rows(&[]).unwrap().remove(0);
@@ -256,7 +256,7 @@ fn rates_are_those_of_the_last_second() {
 }
 
 #[test]
-fn counters_of_ports_begin_anew_with_traffic_that_begins_when_there_is_none() {
+fn port_counters_reset_when_idle_traffic_starts() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     let sent = || console.port_rows(&["p1".into()]).unwrap()[0].frames_tx;
@@ -273,7 +273,7 @@ fn counters_of_ports_begin_anew_with_traffic_that_begins_when_there_is_none() {
 }
 
 #[test]
-fn a_run_that_ended_by_itself_is_no_longer_reported_as_if_it_went_on() {
+fn self_ended_run_refuses_metrics_until_new_config() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     fake.tell(100, (10, 10), true, false);
@@ -301,7 +301,7 @@ fn a_start_that_fails_clears_no_counters() {
 }
 
 #[test]
-fn a_change_need_not_wait_for_the_answers_to_echo_requests() {
+fn config_change_does_not_wait_for_pings() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();
     std::thread::scope(|scope| {

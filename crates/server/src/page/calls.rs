@@ -113,7 +113,7 @@ mod tests {
         [(MethodFilter::GET, "get"), (MethodFilter::POST, "post"), (MethodFilter::DELETE, "delete")];
 
     #[test]
-    fn the_description_has_exactly_the_calls_that_are_served() {
+    fn openapi_describes_exactly_the_served_calls() {
         let served: BTreeSet<String> = PageCall::ALL
             .into_iter()
             .map(|call| {

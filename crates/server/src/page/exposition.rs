@@ -180,7 +180,7 @@ mod tests {
     use packetrig_stats::ledger::LedgerAccount;
 
     #[test]
-    fn what_is_not_known_is_absent_and_names_are_escaped() {
+    fn unknown_metric_is_absent_and_labels_are_escaped() {
         let port = PortRow { name: "a\"b\\".to_owned(), frames_tx: 7, ..PortRow::default() };
         let mut run =
             LiveRun { ports: vec![LivePort { row: port, ..LivePort::default() }], ..LiveRun::default() };

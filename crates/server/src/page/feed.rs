@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_for_the_state_while_nobody_looks_and_the_next_viewer_gets_the_latest() {
+    fn idle_feed_stops_polling_and_resumes_with_latest() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let source = Arc::<CountingSource>::default();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn viewers_of_the_same_rows_share_what_is_written_once() {
+    fn viewers_of_same_rows_share_one_serialization() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {
             let shown = Arc::new(ShownState::new(LiveState { revision: 1, configuration: 1, run: None }));

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_sorted_filtered_and_cut_on_the_server() {
+    fn live_rows_are_sorted_filtered_and_paged() {
         assert_eq!(names(""), ["video", "Voice", "data"]);
         assert_eq!(names("sort=name"), ["data", "video", "Voice"]);
         assert_eq!(names("sort=-lost"), ["data", "video", "Voice"], "absent is not 0 and not the largest");

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_decoded_and_unknown_ones_are_refused_by_name() {
+    fn query_parameters_are_decoded_and_unknown_refused() {
         let mut query =
             QueryParameters::parse_query(Some("filter=a%20b%26c+d&from=7&anyway=true")).expect("reads");
         assert_eq!(query.take_text("filter"), "a b&c d");

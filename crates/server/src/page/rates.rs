@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_as_people_write_it_becomes_that_of_otg() {
+    fn human_rate_text_becomes_otg_rate() {
         for (text, rate) in [
             ("2kpps", json!({"choice": "pps", "pps": "2000"})),
             ("1.5Mbit/s", json!({"choice": "bps", "bps": "1500000"})),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_scales_each_rate_in_its_unit_and_always_moves() {
+    fn percent_scales_every_rate_in_its_own_unit() {
         assert_eq!(
             rates("{\"percent\":110}"),
             [

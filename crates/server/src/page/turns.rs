@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_beyond_those_that_may_wait_are_refused_and_their_places_are_given_back() {
+    fn excess_waiting_calls_are_refused_and_slots_freed() {
         static CALLS: HeavyCalls = HeavyCalls::new(1);
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
         runtime.block_on(async {

@@ -42,12 +42,12 @@ fn usual() -> Value {
 }
 
 #[test]
-fn what_snappi_sends_is_settled_already_and_survives_the_wire() {
+fn snappi_config_is_settled_and_survives_wire() {
     assert_eq!(over_the_wire("Config", usual()), usual());
 }
 
 #[test]
-fn integers_of_64_bits_are_text_and_may_come_as_numbers() {
+fn u64_fields_print_as_text_and_accept_numbers() {
     for pps in [json!("50"), json!(50), json!(50.0)] {
         let settled = settled("FlowRate", json!({ "pps": pps }));
         assert_eq!(settled, Ok(json!({"choice": "pps", "pps": "50"})));
@@ -125,7 +125,7 @@ fn refused_values_are_named_by_both_transports() {
 }
 
 #[test]
-fn what_no_table_knows_is_refused_by_number() {
+fn unknown_field_number_is_refused() {
     let mut complaints = ShapeComplaints::default();
     // Field 300 with value 1; Flow.name is there and sound.
     decode_message(&[0xe0, 0x12, 1, 0x3a, 1, b'f'], &message_descriptor("Flow"), &mut complaints);
@@ -156,7 +156,7 @@ fn the_table_of_refused_members_fits_the_model() {
 }
 
 #[test]
-fn metric_tags_of_any_pattern_are_refused_by_name() {
+fn metric_tags_are_refused_by_name() {
     let mut complaints = ShapeComplaints::default();
     // FlowIpv4.src (13) { metric_tags (7) { } }
     decode_message(&[13 << 3 | 2, 2, 7 << 3 | 2, 0], &message_descriptor("FlowIpv4"), &mut complaints);
@@ -167,7 +167,7 @@ fn metric_tags_of_any_pattern_are_refused_by_name() {
 
 /// snappi fills in the defaults of every object that a script touches.
 #[test]
-fn a_refused_member_that_is_false_asks_for_nothing() {
+fn false_unsupported_member_is_accepted() {
     let options = json!({"location_preemption": true, "data_integrity": false});
     assert_eq!(settled("PortOptions", options), Ok(json!({"location_preemption": true})));
     assert!(settled("PortOptions", json!({"data_integrity": true})).is_err());
@@ -255,7 +255,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_printed_reads_back(document in any_json()) {
+    fn printed_json_reads_back_unchanged(document in any_json()) {
         let read: Value = serde_json::from_str(&print_json(&document)).expect("JSON");
         // Whether a float is whole does not change what it is, and nothing else may change.
         prop_assert_eq!(print_json(&read), print_json(&document));

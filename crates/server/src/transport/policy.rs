@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_as_long_as_documented_and_no_longer() {
+    fn request_head_length_limit_is_as_documented() {
         let head = |length: usize| {
             let long = "x".repeat(length);
             check(CallProtocol::Http, "/config", &[("host", "localhost"), JSON, ("x-long", &long)])

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn one_stranger_has_a_part_and_closes_only_its_own() {
+    fn peer_over_its_share_closes_only_own_connections() {
         let slots = ConnectionSlots::new(8);
         let other = admitted(&slots, stranger(7));
         let held = [busy(&slots, stranger(9)), admitted(&slots, stranger(9))];
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_had_the_token_is_not_kept_outside_by_strangers() {
+    fn token_holder_is_admitted_despite_busy_strangers() {
         let slots = ConnectionSlots::new(8);
         slots.note_token(&stranger(100));
         let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();

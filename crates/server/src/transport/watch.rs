@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn between_requests_known_clients_have_minutes_and_strangers_seconds() {
+    fn idle_timeout_is_longer_for_known_clients() {
         let idle = |is_known| {
             move |_| ConnectionProgress {
                 requests: 1,
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_may_take_long_and_a_response_may_not() {
+    fn long_call_is_kept_but_slow_reader_closed() {
         let busy = |_| ConnectionProgress { requests: 1, is_busy: true, ..Default::default() };
         assert_eq!(closed(CallProtocol::Http, busy), None);
         let reading = |rate: u64| {

@@ -27,7 +27,7 @@ fn client(served: &Served, scheme: &str, token: Option<&str>, trust: &Certificat
 }
 
 #[test]
-fn events_and_changes_go_over_plain_http_and_tls() {
+fn events_and_updates_work_over_http_and_tls() {
     let directory = tempfile::tempdir().unwrap();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let files = IdentityFiles {
@@ -60,7 +60,7 @@ fn events_and_changes_go_over_plain_http_and_tls() {
 
 /// A server that ends has taken connections that it does not answer any more.
 #[test]
-fn a_server_that_ends_before_it_answers_is_asked_again() {
+fn unanswered_request_error_is_retryable() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
     let client = ApiClient::new(address.parse().unwrap(), None, &CertificateTrust::Anything).unwrap();

@@ -93,7 +93,7 @@ fn config() -> Vec<u8> {
 }
 
 #[test]
-fn a_configuration_is_set_and_comes_back_over_either_transport() {
+fn config_round_trips_over_http_and_grpc() {
     let served = Served::start(plain());
     let set = call(&served, "SetConfig", vec![field(1, &config())]).unwrap();
     // SetConfigResponse { warning { } }: the inner message is there although it is empty.
@@ -135,7 +135,7 @@ fn states_and_actions_may_come_in_slices() {
 }
 
 #[test]
-fn an_empty_answer_in_slices_is_one_empty_slice() {
+fn empty_streamed_answer_is_one_empty_slice() {
     let served = Served::start(plain());
     assert_eq!(
         call(&served, "streamGetConfig", vec![vec![]]).unwrap(),
@@ -144,7 +144,7 @@ fn an_empty_answer_in_slices_is_one_empty_slice() {
 }
 
 #[test]
-fn refusals_carry_the_same_json_and_the_right_code() {
+fn grpc_refusals_carry_same_json_and_status_code() {
     let served = Served::start(plain());
     // devices (5) [ { bgp (5) { } } ], and a port without a location.
     let config = [field(5, &field(5, b"")), field(1, &field(2, b"p1"))].concat();
@@ -180,7 +180,7 @@ fn thousands_of_errors_fit_a_status() {
 }
 
 #[test]
-fn unknown_members_of_wrappers_slices_and_empty_requests_are_refused() {
+fn unknown_wrapper_members_are_refused() {
     let served = Served::start(plain());
     for (rpc, message) in
         [("SetConfig", vec![0x50, 1]), ("streamSetConfig", vec![0x50, 1]), ("GetVersion", vec![0x50, 1])]
@@ -220,7 +220,7 @@ fn captures_come_in_slices_that_clients_take() {
 }
 
 #[test]
-fn requests_larger_than_tonics_own_limit_are_taken_up_to_ours() {
+fn grpc_requests_are_accepted_up_to_configured_limit() {
     let served = Served::start(ServerOptions { most_request_bytes: 8 << 20, ..plain() });
     let ports = |count: usize| -> Vec<u8> {
         let name = "n".repeat(10_000);
@@ -237,7 +237,7 @@ fn requests_larger_than_tonics_own_limit_are_taken_up_to_ours() {
 }
 
 #[test]
-fn a_token_is_asked_of_clients_that_are_not_known() {
+fn grpc_client_without_token_is_refused() {
     let served = Served::start(ServerOptions { token: Some("secret".into()), ..strict() });
     let get = |token: &str| runtime().block_on(exchange(&served, "GetVersion", vec![vec![]], token));
     assert_eq!(get("").unwrap_err().code(), Code::Unauthenticated);

@@ -89,7 +89,7 @@ fn configured() -> Served {
 }
 
 #[test]
-fn success_is_200_with_exactly_an_empty_list_of_warnings() {
+fn successful_config_returns_200_and_warnings_list() {
     let served = Served::start(plain());
     let set = call(served.bound.http, "POST", "/config", &config().to_string());
     assert_eq!((set.status, set.text()), (200, r#"{"warnings":[]}"#));
@@ -127,7 +127,7 @@ fn flows_are_appended_and_deleted() {
 }
 
 #[test]
-fn errors_have_their_form_and_name_all_paths_at_once() {
+fn http_errors_list_all_invalid_paths_at_once() {
     let served = Served::start(plain());
     // One that only the shape sees, one that only the plan sees, one that both see.
     let mut config = config();
@@ -154,7 +154,7 @@ fn errors_have_their_form_and_name_all_paths_at_once() {
 }
 
 #[test]
-fn what_is_no_call_is_told_in_the_same_form() {
+fn unknown_call_returns_standard_error_form() {
     let served = Served::start(plain());
     let http = served.bound.http;
     assert_eq!(call(http, "GET", "/nothing", "").errors(), ["nothing is served at /nothing; see /docs"]);
@@ -165,7 +165,7 @@ fn what_is_no_call_is_told_in_the_same_form() {
 }
 
 #[test]
-fn a_web_page_of_somebody_cannot_call_by_any_name_or_form() {
+fn cross_site_web_page_cannot_call_api() {
     let served = Served::start(plain());
     let set = |headers: &str| {
         send(served.bound.http, &bare_request("POST", "/config", headers, &config().to_string())).status
@@ -210,7 +210,7 @@ fn before_any_configuration_nothing_is_an_error() {
 }
 
 #[test]
-fn an_empty_filter_gives_every_scalar_of_the_first_version_and_no_newer_one() {
+fn empty_filter_returns_all_first_version_scalars() {
     let served = configured();
     let http = served.bound.http;
     assert_eq!(
@@ -244,7 +244,7 @@ fn filters_give_exactly_what_they_name() {
 }
 
 #[test]
-fn what_is_measured_has_no_exponent() {
+fn metric_numbers_are_printed_without_exponent() {
     let served = configured();
     let http = served.bound.http;
     call(http, "POST", "/control/state", r#"{"traffic":{"flow_transmit":{"state":"start"}}}"#);
@@ -255,7 +255,7 @@ fn what_is_measured_has_no_exponent() {
 }
 
 #[test]
-fn a_count_that_is_no_number_is_an_internal_error() {
+fn nan_metric_is_an_internal_error() {
     let served = Served::start(plain());
     let body = r#"{"port":{"port_names":["not-a-number"]}}"#;
     let refused = call(served.bound.http, "POST", "/monitor/metrics", body);
@@ -379,7 +379,7 @@ fn docs_name_every_route() {
 }
 
 #[test]
-fn requests_beyond_the_limit_are_refused_and_large_ones_within_it_are_taken() {
+fn request_over_size_limit_is_refused() {
     let served = Served::start(ServerOptions { most_request_bytes: 5 << 20, ..plain() });
     let spaces = " ".repeat(4 << 20);
     assert_eq!(call(served.bound.http, "POST", "/config", &format!("{spaces}{{}}")).status, 200);
@@ -394,7 +394,7 @@ fn requests_beyond_the_limit_are_refused_and_large_ones_within_it_are_taken() {
 }
 
 #[test]
-fn a_token_is_asked_of_clients_that_are_not_known() {
+fn http_client_without_token_is_refused() {
     let served = Served::start(ServerOptions { token: Some("secret".into()), ..strict() });
     let get = |header: &str| send(served.bound.http, &request("GET", "/config", header, ""));
     let without = get("");

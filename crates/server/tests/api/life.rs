@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn reads_are_answered_while_a_change_is_under_way_and_changes_have_their_turn() {
+fn reads_are_answered_during_a_serialized_change() {
     let served = Served::start(plain());
     let http = served.bound.http;
     let (began, end) = served.mock.hold();
@@ -30,7 +30,7 @@ fn reads_are_answered_while_a_change_is_under_way_and_changes_have_their_turn() 
 }
 
 #[test]
-fn a_change_goes_on_to_its_end_if_the_client_goes() {
+fn change_completes_after_client_disconnects() {
     let served = Served::start(plain());
     let (began, end) = served.mock.hold();
     let mut client = TcpStream::connect(served.bound.http.unwrap()).unwrap();
@@ -45,7 +45,7 @@ fn a_change_goes_on_to_its_end_if_the_client_goes() {
 }
 
 #[test]
-fn a_stop_lets_calls_under_way_end_and_takes_no_more() {
+fn stopping_server_finishes_current_calls_only() {
     let mut served = Served::start(plain());
     let http = served.bound.http;
     let (began, end) = served.mock.hold();
@@ -62,7 +62,7 @@ fn a_stop_lets_calls_under_way_end_and_takes_no_more() {
 }
 
 #[test]
-fn a_stop_ends_idle_connections_and_after_the_grace_busy_ones() {
+fn stopping_server_closes_idle_then_busy_connections() {
     let served = Served::start(ServerOptions { grace: Duration::from_millis(100), ..plain() });
     let mut idle = TcpStream::connect(served.bound.http.unwrap()).unwrap();
     let (began, end) = served.mock.hold();
@@ -79,7 +79,7 @@ fn a_stop_ends_idle_connections_and_after_the_grace_busy_ones() {
 }
 
 #[test]
-fn an_idle_connection_makes_room_and_a_busy_one_keeps_its_place() {
+fn idle_connection_is_evicted_and_busy_one_kept() {
     let served = Served::start(ServerOptions { most_connections: 1, ..plain() });
     let http = served.bound.http;
     let mut idle = TcpStream::connect(http.unwrap()).unwrap();
@@ -94,7 +94,7 @@ fn an_idle_connection_makes_room_and_a_busy_one_keeps_its_place() {
 }
 
 #[test]
-fn the_default_is_loopback_only_with_https_and_the_usual_ports() {
+fn default_options_listen_on_loopback_with_https() {
     let options = ServerOptions::default();
     let addresses = [options.http.unwrap(), options.grpc.unwrap()];
     assert!(addresses.iter().all(|address| address.ip().is_loopback()));
@@ -104,7 +104,7 @@ fn the_default_is_loopback_only_with_https_and_the_usual_ports() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_before_it_starts() {
+fn unservable_options_are_refused_before_start() {
     let run = |options| {
         packetrig_server::run_server(
             options,

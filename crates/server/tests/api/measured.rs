@@ -88,7 +88,7 @@ fn start(flows: &Arc<MockFlows>) -> Served {
 }
 
 #[test]
-fn questions_about_flows_reach_the_archive_and_wrong_ones_are_refused_by_name() {
+fn flow_queries_reach_archive_and_invalid_are_refused() {
     let flows = Arc::<MockFlows>::default();
     let served = start(&flows);
     let get = |path: &str| call(served.bound.http, "GET", path, "");
@@ -123,7 +123,7 @@ fn questions_about_flows_reach_the_archive_and_wrong_ones_are_refused_by_name() 
 }
 
 #[test]
-fn many_viewers_of_flows_cost_the_rig_one_query_at_a_time() {
+fn concurrent_flow_queries_run_one_at_a_time() {
     let flows = Arc::<MockFlows>::default();
     let served = start(&flows);
     std::thread::scope(|scope| {
@@ -136,7 +136,7 @@ fn many_viewers_of_flows_cost_the_rig_one_query_at_a_time() {
 }
 
 #[test]
-fn a_query_ends_when_its_viewer_goes_and_others_have_their_turn() {
+fn flow_query_ends_when_viewer_disconnects() {
     let flows = Arc::<MockFlows>::default();
     let served = start(&flows);
     let request = request("GET", "/api/v1/flows/top?filter=endless", "", "");
@@ -153,7 +153,7 @@ fn a_query_ends_when_its_viewer_goes_and_others_have_their_turn() {
 }
 
 #[test]
-fn a_server_says_which_of_these_parts_it_has() {
+fn state_lists_the_parts_that_server_has() {
     let served = start(&Arc::default());
     let has = call(served.bound.http, "GET", "/api/v1/state", "").json()["has"].clone();
     for part in ["flows", "logs", "taps", "calibration"] {

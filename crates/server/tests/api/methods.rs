@@ -39,7 +39,7 @@ impl MethodService for MockMethods {
 }
 
 #[test]
-fn test_methods_are_started_followed_and_stopped_by_those_who_may() {
+fn test_methods_are_controlled_by_owner_only() {
     let page = ServedPage::start_with_tokens();
     let status =
         |token: &str, method: &str, path: &str, body: &str| page.call_with(token, method, path, body).status;

@@ -158,7 +158,7 @@ impl Viewer {
 }
 
 #[test]
-fn a_viewer_gets_history_and_then_states_that_move() {
+fn viewer_receives_history_then_live_states() {
     let page = ServedPage::start(plain());
     let mut viewer = Viewer::connect(page.served.bound.http, "?filter=f&rows=1&sort=-name");
     let (event, history) = viewer.next().unwrap();
@@ -181,7 +181,7 @@ fn a_viewer_gets_history_and_then_states_that_move() {
 }
 
 #[test]
-fn viewers_are_limited_and_a_stop_ends_their_events() {
+fn viewers_are_limited_and_notified_of_stop() {
     let page = ServedPage::start(plain());
     let most = page.get("/api/v1/state").json()["most_viewers"].as_u64().unwrap();
     let mut viewers: Vec<Viewer> = (0..most).map(|_| Viewer::connect(page.served.bound.http, "")).collect();
@@ -199,7 +199,7 @@ fn viewers_are_limited_and_a_stop_ends_their_events() {
 }
 
 #[test]
-fn streams_are_steered_by_name_and_wrong_requests_are_refused_by_name() {
+fn streams_are_controlled_by_name_or_refused() {
     let page = ServedPage::start(plain());
     let http = page.served.bound.http;
     assert_eq!(call(http, "POST", "/config", &config().to_string()).status, 200);
@@ -242,7 +242,7 @@ fn streams_are_steered_by_name_and_wrong_requests_are_refused_by_name() {
 }
 
 #[test]
-fn rates_of_streams_change_as_an_update_of_flows() {
+fn stream_rate_change_becomes_flow_update() {
     let page = ServedPage::start(plain());
     let http = page.served.bound.http;
     let change = |body: &str| call(http, "POST", "/api/v1/rates", body);
@@ -296,7 +296,7 @@ fn past_results_are_filtered_paged_shown_and_compared() {
 }
 
 #[test]
-fn the_files_of_the_page_are_public_and_everything_else_is_not() {
+fn page_files_are_public_and_api_is_not() {
     let page = ServedPage::start(strict());
     let http = page.served.bound.http;
     let index = page.get("/ui/");
@@ -333,7 +333,7 @@ fn the_files_of_the_page_are_public_and_everything_else_is_not() {
 }
 
 #[test]
-fn the_token_for_viewers_shows_everything_and_changes_nothing() {
+fn viewer_token_is_read_only() {
     let page = ServedPage::start_with_tokens();
     for path in ["/api/v1/live", "/api/v1/runs", "/metrics"] {
         assert_eq!(page.call_with(VIEWER, "GET", path, "").status, 200, "{path}");
@@ -379,7 +379,7 @@ fn metrics_have_the_run_and_no_stream() {
 
 /// Every call of the description answers, with the members that it requires. That it has every call is tested in `page::calls`.
 #[test]
-fn the_description_of_the_api_is_that_of_the_server() {
+fn api_responses_match_the_openapi_description() {
     let page = ServedPage::start(plain());
     // Without a configuration, no stream has a rate.
     assert_eq!(call(page.served.bound.http, "POST", "/config", &config().to_string()).status, 200);

@@ -81,7 +81,7 @@ fn grpc_is_served_encrypted_as_http2() {
 }
 
 #[test]
-fn clients_show_a_certificate_of_the_authority_or_stay_outside() {
+fn client_certificate_from_authority_is_required() {
     let directory = tempfile::tempdir().unwrap();
     let (files, certificate) = identity(&directory);
     let (known, stranger) = (

@@ -118,7 +118,7 @@ fn the_true_offset_is_always_inside_the_bound() {
 }
 
 #[test]
-fn between_fits_before_and_after_the_true_offset_is_inside_the_bound_too() {
+fn interpolated_fit_bound_covers_true_offset() {
     let inputs = (any::<u64>(), -150_000i64..150_000, 0i64..5_000, way(), way());
     let mut runner = TestRunner::new(Config::with_cases(200));
     runner
@@ -183,7 +183,7 @@ fn errors(there: WayDelay, back: WayDelay) -> [Vec<u64>; 3] {
 }
 
 #[test]
-fn the_quickest_exchange_is_far_better_than_the_mean_when_one_way_is_loaded() {
+fn quickest_exchange_beats_mean_under_one_way_load() {
     let us = |least: u64, wait: u64| WayDelay { least: least * 1_000, wait: wait * 1_000 };
     let [quickest, mean, bound] = errors(us(0, 1500), us(0, 20));
     assert!(quickest[30] * 20 < mean[30], "{} {}", quickest[30], mean[30]);
@@ -198,7 +198,7 @@ fn the_quickest_exchange_is_far_better_than_the_mean_when_one_way_is_loaded() {
 }
 
 #[test]
-fn no_filter_sees_a_fixed_asymmetry_but_the_bound_covers_it() {
+fn clock_bound_covers_undetectable_fixed_asymmetry() {
     let way = |least| WayDelay { least, wait: 0 };
     let [quickest, _, bound] = errors(way(2_000_000), way(500_000));
     assert_eq!(quickest[0], 750_000);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_stand_side_by_side_with_what_became_of_them() {
+    fn compared_figures_show_difference_and_change() {
         let sent =
             |rate| ReportFigure::new("sent-rate", "run", Some(rate), "frames/s", BetterDirection::Neither);
         let before = [throughput(Some(1000.0)), loss(0.0), sent(9.0)];
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_worse_than_allowed_fails() {
+    fn change_worse_than_limit_fails() {
         let of = |value| throughput(Some(value));
         assert_eq!(verdict(&of(1000.0), &of(980.0), "2%"), FigureVerdict::Pass);
         assert_eq!(verdict(&of(1000.0), &of(979.0), "2%"), FigureVerdict::Fail);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_doubt_explains_is_unknown_and_not_worse() {
+    fn difference_within_uncertainty_is_unknown() {
         let of = |value| throughput(Some(value)).with_uncertainty(Some(5.0));
         let compared = compare_figures(&[of(1000.0)], &[of(975.0)], &limits(&["2%"]));
         assert_eq!((compared.verdict, compared.figures[0].uncertainty), (FigureVerdict::Unknown, Some(10.0)));
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_unknown_and_what_is_new_is_not_judged() {
+    fn missing_figure_is_unknown_and_new_one_unjudged() {
         let known = [throughput(Some(1000.0))];
         for after in [
             vec![],
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_a_time_is_for_times() {
+    fn time_limit_applies_only_to_time_figures() {
         let latency =
             |value| ReportFigure::new("latency-p99", "s", Some(value), "ns", BetterDirection::Lower);
         assert_eq!(verdict(&latency(1000.0), &latency(21_000.0), "latency-p99=20us"), FigureVerdict::Pass);
@@ -344,7 +344,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn doubt_never_makes_a_fail_and_a_worse_value_never_makes_a_pass(
+        fn doubt_never_causes_fail_nor_worse_value_pass(
             before in 1.0f64..1e6, after in 0.0f64..1e6, doubt in 0.0f64..1e3, more in 0.0f64..1e3, share in 0.0f64..50.0,
         ) {
             let limit = format!("{share}%");

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_has_its_own_limit_before_the_common_one() {
+    fn figure_specific_limit_overrides_common_one() {
         let limits = FigureLimits::new(["5%", "loss=1", "jitter=any", "loss=2"].map(limit).to_vec());
         let of = |name: &str, better| limits.allowed_for(&ReportFigure::new(name, "", None, "", better));
         assert_eq!(of("loss", BetterDirection::Lower), Some(AllowedChange::Amount(2.0)));

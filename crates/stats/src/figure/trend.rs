@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_has_the_known_values_in_order_and_their_middle() {
+    fn trend_keeps_known_values_and_their_median() {
         let of = |value| vec![figure("throughput", value)];
         let results = [
             of(Some(7.0)),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_is_between_the_middle_two() {
+    fn even_count_median_lies_between_middle_two() {
         assert_eq!(
             (sorted_median(&[]), sorted_median(&[3.0]), sorted_median(&[1.0, 2.0, 4.0, 9.0])),
             (None, Some(3.0), Some(3.0))

@@ -130,7 +130,7 @@ mod tests {
 
     /// A cable that takes 5 us. One frame in a thousand was stamped 20 ms before it left.
     #[test]
-    fn one_frame_that_left_late_does_not_make_a_long_cable() {
+    fn late_departure_does_not_raise_least_latency() {
         let times = of((0..1000).map(|n| if n == 500 { 20_005_000 } else { 5_000 }));
         let leaving = of((0..1000).map(|n| if n == 500 { 20_000_000 } else { 100 }));
         let bounded = BoundedLatency::new(&times, errors(&leaving));
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_of_stamps_leaves_everything_open() {
+    fn unknown_stamp_error_leaves_lower_bound_open() {
         let times = of([7_000; 10]);
         let errors = StampErrors { leaving: None, arriving: Some(Nanos::ZERO), clocks: Nanos::new(50) };
         let max = BoundedLatency::new(&times, errors).max().unwrap();

@@ -17,7 +17,7 @@ fn outage(first: u64, last: u64, begin: u64, end: u64) -> StreamOutage {
 }
 
 #[test]
-fn a_full_list_joins_neighbours_and_keeps_the_longest_gap() {
+fn full_outage_list_merges_and_keeps_longest_gap() {
     let mut list = OutageList::with_room(4);
     for n in 0..9 {
         let length = if n == 1 { 7 } else { 2 };
@@ -30,7 +30,7 @@ fn a_full_list_joins_neighbours_and_keeps_the_longest_gap() {
 }
 
 #[test]
-fn a_run_within_a_gap_that_late_frames_filled_keeps_the_arrivals_around_the_gap() {
+fn late_filled_gap_keeps_its_surrounding_arrivals() {
     let mut gaps = OpenGaps::new();
     gaps.open_gap(10, 20, Some(at(9)), at(20));
     gaps.open_gap(30, 31, Some(at(29)), at(31));
@@ -42,7 +42,7 @@ fn a_run_within_a_gap_that_late_frames_filled_keeps_the_arrivals_around_the_gap(
 
 /// A device that drops every other frame has more gaps than can be kept.
 #[test]
-fn the_longest_of_very_many_gaps_keeps_its_arrivals() {
+fn longest_of_many_gaps_keeps_its_arrivals() {
     const GAPS: u64 = 1500;
     let mut gaps = OpenGaps::new();
     let mut list = OutageList::with_room(4);

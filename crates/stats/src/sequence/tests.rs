@@ -78,7 +78,7 @@ fn a_stream_in_order_has_nothing_to_report() {
 }
 
 #[test]
-fn a_frame_at_the_edge_of_the_window_is_late_and_one_behind_it_stale() {
+fn window_edge_frame_is_late_and_older_stale() {
     let mut window = SequenceWindow::new();
     for number in (0..WINDOW + 2).filter(|n| ![1, 2].contains(n)) {
         window.on_arrival(number, arrival(number), second_of);
@@ -91,7 +91,7 @@ fn a_frame_at_the_edge_of_the_window_is_late_and_one_behind_it_stale() {
 }
 
 #[test]
-fn a_long_outage_is_one_burst_over_all_its_seconds() {
+fn long_outage_is_one_burst_over_its_seconds() {
     let arrivals: Vec<u64> = (0..100).chain(1_000_000..1_000_100).collect();
     let counts = window_of(&arrivals, 1_000_100);
     assert_eq!((counts.loss_bursts, counts.longest_burst, counts.loss_seconds), (1, 999_900, 99_990));
@@ -145,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn outages_have_their_numbers_and_the_arrivals_around_them() {
+fn outages_have_sequence_numbers_and_surrounding_arrivals() {
     let mut window = SequenceWindow::new();
     for number in (5..100).chain(110..120).filter(|number| *number != 50) {
         window.on_arrival(number, arrival(number), second_of);

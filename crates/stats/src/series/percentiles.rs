@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_delay_is_in_a_bucket_that_ends_at_most_a_sixteenth_above_it() {
+    fn delay_bucket_ends_within_a_sixteenth_above() {
         for ns in (0..5000).chain((0..64).flat_map(|power| [1 << power, (1 << power) + 1, u64::MAX >> power]))
         {
             let end = longest_in(bucket_of(ns));
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_those_of_a_sorted_list_and_survive_a_file() {
+    fn percentiles_match_sorted_list_and_survive_file() {
         let mut state = 1_u64;
         let mut delays = Vec::new();
         let mut second = SecondDelays::new();

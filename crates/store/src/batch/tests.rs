@@ -62,7 +62,7 @@ fn are_new(answers: &[Result<StoreOutcome, Error>]) -> bool {
 
 /// The disk works for a batch, not for each node of it.
 #[test]
-fn a_batch_of_eight_times_the_nodes_waits_for_the_disk_as_often() {
+fn batch_syncs_do_not_grow_with_node_count() {
     let syncs = |nodes: usize| {
         let place = tempfile::tempdir().unwrap();
         let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
@@ -78,7 +78,7 @@ fn a_batch_of_eight_times_the_nodes_waits_for_the_disk_as_often() {
 }
 
 #[test]
-fn a_segment_that_is_wrong_harms_no_other_of_its_batch() {
+fn bad_segment_does_not_affect_its_batch() {
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let mut draft = begin(&catalogue);
@@ -105,7 +105,7 @@ fn a_segment_that_is_wrong_harms_no_other_of_its_batch() {
 }
 
 #[test]
-fn a_batch_without_a_row_is_not_stored_and_leaves_no_file() {
+fn failed_batch_commit_leaves_no_file() {
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = begin(&catalogue);
@@ -120,7 +120,7 @@ fn a_batch_without_a_row_is_not_stored_and_leaves_no_file() {
 }
 
 #[test]
-fn a_pack_that_cannot_be_written_is_told_of_each_and_other_runs_are_stored() {
+fn pack_write_failure_fails_only_its_own_segments() {
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = begin(&catalogue);
@@ -143,7 +143,7 @@ fn a_pack_that_cannot_be_written_is_told_of_each_and_other_runs_are_stored() {
 
 /// A run that began with an earlier version, and is ended by this one.
 #[test]
-fn segments_with_files_of_their_own_are_read_beside_packs() {
+fn unpacked_segments_are_read_beside_packs() {
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = begin(&catalogue);

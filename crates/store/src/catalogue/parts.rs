@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_has_its_quota_and_leaves_room_for_the_others() {
+    fn node_quota_leaves_room_for_other_nodes() {
         use SegmentAdmission::{Admitted, BeyondShare, NoRoom};
         let quota = RunQuota { bytes: 10 * GIB, segments: 100 };
         let plenty = 1 << 50;

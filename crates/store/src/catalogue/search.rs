@@ -123,7 +123,7 @@ mod tests {
     use crate::sample::report;
 
     #[test]
-    fn filters_and_pages_find_what_they_name_and_count_the_rest() {
+    fn catalogue_search_filters_pages_and_counts() {
         let place = tempfile::tempdir().unwrap();
         let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
         for (index, name) in ["nightly 100%", "Nightly", "other"].into_iter().enumerate() {

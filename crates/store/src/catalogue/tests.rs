@@ -14,7 +14,7 @@ fn ids(catalogue: &RunCatalogue) -> Vec<String> {
 }
 
 #[test]
-fn a_recorded_run_is_listed_and_shown_as_it_was() {
+fn stored_run_is_listed_and_loaded_unchanged() {
     let (_place, catalogue) = store();
     let stored = report("20261121-080000-aaaaaa");
     let directory = catalogue.store_finished_run(&stored, "flows: []").unwrap();
@@ -57,7 +57,7 @@ fn a_prefix_must_fit_one_run() {
 }
 
 #[test]
-fn an_id_is_used_once_and_stays_inside_the_store() {
+fn run_id_is_unique_and_path_safe() {
     let (_place, catalogue) = store();
     catalogue.store_finished_run(&report("same"), "").unwrap();
     assert!(matches!(catalogue.store_finished_run(&report("same"), ""), Err(Error::Taken(_))));
@@ -97,7 +97,7 @@ fn a_run_without_a_report_leaves_nothing() {
 }
 
 #[test]
-fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
+fn crash_before_row_leaves_unlisted_directory() {
     let (place, catalogue) = store();
     catalogue.store_finished_run(&report("before"), "").unwrap();
     // The process dies while files are written, and just before the row is.
@@ -148,7 +148,7 @@ fn locks_on(path: &Path) -> usize {
 
 /// A server keeps the catalogue open for those who look while its runs open it for themselves.
 #[test]
-fn a_second_connection_leaves_the_locks_of_the_first_one() {
+fn second_connection_keeps_locks_of_first() {
     let (_directory, first) = store();
     assert_eq!(ids(&first), Vec::<String>::new());
     let path = first.place.join("catalogue.sqlite");
@@ -178,7 +178,7 @@ fn many_open_a_new_catalogue_at_once() {
 }
 
 #[test]
-fn what_a_newer_packetrig_wrote_is_refused_by_version() {
+fn newer_schema_version_is_refused() {
     let (place, catalogue) = store();
     let mut newer = report("r");
     newer.schema_version = SCHEMA_VERSION + 1;
@@ -191,7 +191,7 @@ fn what_a_newer_packetrig_wrote_is_refused_by_version() {
 }
 
 #[test]
-fn a_damaged_report_is_an_error_that_names_the_file() {
+fn damaged_report_error_names_the_file() {
     let (_place, catalogue) = store();
     let directory = catalogue.store_finished_run(&report("r"), "").unwrap();
     fs::write(directory.join(REPORT), "{").unwrap();
@@ -211,7 +211,7 @@ fn a_place_that_cannot_be_made_is_named() {
 }
 
 #[test]
-fn the_wait_for_the_first_turn_is_ours_alone() {
+fn wal_retries_wait_without_sqlite_busy_timeout() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("catalogue.sqlite");
     let holder = Connection::open(&path).unwrap();

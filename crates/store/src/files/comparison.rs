@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_is_a_table_a_suite_and_a_page() {
+    fn comparison_is_written_as_csv_junit_and_markdown() {
         let report = compared();
         let csv = comparison_csv(&report);
         let rows: Vec<&str> = csv.lines().collect();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn different_plans_are_unknown_unless_the_user_wants_it_anyway() {
+    fn comparison_of_different_plans_is_unknown_unless_forced() {
         let [before, after] = ["p", "q"].map(|plan| result("x", plan, 1000.0, Some(0.0)));
         let report = ComparisonReport::from_results(&before, &after, &limits(), false);
         assert_eq!(report.comparison.verdict, FigureVerdict::Unknown);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trend_judges_the_newest_by_the_median_of_those_before() {
+    fn trend_compares_newest_with_median_of_earlier() {
         let verdict = |rates: &[f64]| trend(rates).comparison.map(|compared| compared.verdict);
         assert_eq!(verdict(&[1000.0, 10.0, 1010.0, 960.0]), Some(FigureVerdict::Pass));
         assert_eq!(verdict(&[1000.0, 10.0, 1010.0, 940.0]), Some(FigureVerdict::Fail));

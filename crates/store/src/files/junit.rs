@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_escaped_and_what_xml_cannot_hold_is_replaced() {
+    fn xml_text_is_escaped_and_invalid_characters_replaced() {
         assert_eq!(escape_xml("a<b>&\"'c"), "a&lt;b&gt;&amp;&quot;&apos;c");
         assert_eq!(escape_xml("a\nb\u{0}\u{1b}"), "a&#10;b\u{fffd}\u{fffd}");
     }

@@ -55,7 +55,7 @@ mod tests {
     use crate::sample::report;
 
     #[test]
-    fn a_run_is_a_page_with_its_reasons_and_streams() {
+    fn markdown_report_shows_reasons_and_streams() {
         let text = report_markdown(&report("r"));
         assert!(
             text.starts_with("## FAIL: run r \"a &amp; b\"\n\n* stream x: 2 of 10 frames lost\n\n"),

@@ -151,7 +151,7 @@ fn tags_of_junit_are_balanced() {
 }
 
 #[test]
-fn a_page_that_was_left_out_is_not_written_later_either() {
+fn omitted_page_stays_omitted_later() {
     let directory = tempfile::tempdir().unwrap();
     write_run(directory.path(), &report("r1"), "flows: []", PageChoice::LeaveOut).unwrap();
     assert!(directory.path().join(REPORT).exists() && !directory.path().join(PAGE).exists());
@@ -187,7 +187,7 @@ fn all_files_are_written_and_nothing_else() {
 }
 
 #[test]
-fn the_description_of_the_tables_names_those_that_are_written_and_every_column_of_theirs() {
+fn csv_metadata_describes_every_table_and_column() {
     let directory = tempfile::tempdir().unwrap();
     write_run(directory.path(), &report("r1"), "", PageChoice::Write).unwrap();
     let metadata = fs::read(directory.path().join("csv-metadata.json")).unwrap();

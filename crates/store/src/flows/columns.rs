@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_counterpart_of_a_counterpart_is_the_column_itself_and_of_its_kind() {
+    fn counterpart_column_is_symmetric_and_same_kind() {
         let kind = |name: &str| flow_columns().iter().find(|column| column.name == name).unwrap().kind;
         for column in flow_columns() {
             let other = counterpart_column(column.name);

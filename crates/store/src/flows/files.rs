@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_in_use_or_claimed_is_passed_over() {
+    fn file_claim_skips_used_and_claimed_numbers() {
         let directory = tempfile::tempdir().unwrap();
         let claim =
             || claim_next_file(directory.path(), WritableTable::Flows, HourPartition::from_time(0)).unwrap();
@@ -234,7 +234,7 @@ mod tests {
 
     /// Two processes make files, and a recovery removes what the first has made before it is locked.
     #[test]
-    fn a_name_that_is_another_process_s_by_now_is_left_to_it() {
+    fn file_claim_yields_to_another_process() {
         let directory = tempfile::tempdir().unwrap();
         let hidden = directory.path().join(".flows-000000.parquet.partial");
         let made = || private_files::create_new(&hidden).unwrap();
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_taken_once_and_by_the_name_it_has() {
+    fn existing_file_is_claimed_once_by_current_name() {
         let directory = tempfile::tempdir().unwrap();
         let claimed =
             claim_next_file(directory.path(), WritableTable::Flows, HourPartition::from_time(0)).unwrap();

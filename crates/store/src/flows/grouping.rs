@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts_are_named_as_columns_are_and_as_nfdump_has_them() {
+    fn grouping_accepts_column_and_nfdump_names() {
         let names = |text: &str| {
             let grouping: FlowGrouping = text.parse().unwrap();
             grouping.parts().iter().map(GroupPart::name).collect::<Vec<_>>().join(" ")

@@ -71,7 +71,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn keys_that_differ_in_little_have_other_hashes_and_spread() {
+    fn similar_keys_hash_differently_and_evenly() {
         let hashes = KeyHashes::default();
         let mut seen = HashSet::new();
         let mut low = [0_u32; 256];

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_records_are_those_of_the_sorted_whole() {
+    fn first_records_match_the_fully_sorted_order() {
         let directory = tempfile::tempdir().unwrap();
         let mut options = ParquetOptions::new(directory.path());
         options.group_rows = 300;
@@ -276,7 +276,7 @@ mod tests {
 
     /// Ten records of many: showing them costs little beside finding them, even with many columns.
     #[test]
-    fn columns_are_read_of_the_records_that_are_shown() {
+    fn columns_are_read_only_for_shown_records() {
         let directory = tempfile::tempdir().unwrap();
         let mut options = ParquetOptions::new(directory.path());
         options.group_rows = 1 << 14;
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_order_is_refused_by_name() {
+    fn unknown_record_order_is_refused_by_name() {
         for wrong in ["", "colour", "packets:x", "packets:", ":d"] {
             let said = wrong.parse::<RecordOrder>().unwrap_err().to_string();
             assert!(said.contains(&format!("`{wrong}`")) && said.contains("src-ip"), "{said}");

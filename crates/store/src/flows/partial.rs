@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_renamed_and_not_synced_is_finished_by_the_next_attempt() {
+    fn renamed_file_is_finished_by_next_attempt() {
         let directory = tempfile::tempdir().unwrap();
         let file = partial(directory.path());
         let first = file.try_finish().unwrap();
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_gone_is_not_tried_for_ever_and_takes_no_name_of_another() {
+    fn removed_partial_file_is_not_retried() {
         let directory = tempfile::tempdir().unwrap();
         let file = partial(directory.path());
         fs::remove_file(&file.claimed.hidden).unwrap();

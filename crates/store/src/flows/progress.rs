@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_stored_before_and_after_the_last_note_is_counted_once() {
+    fn progress_note_counts_stored_records_once() {
         let directory = tempfile::tempdir().unwrap();
         store(directory.path(), 100);
         let progress = |records| {

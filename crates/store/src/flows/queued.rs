@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_sink_costs_counted_records_and_never_the_writers_time() {
+    fn slow_sink_drops_are_counted_without_blocking_writer() {
         let (gate, open) = mpsc::channel();
         let mut sink =
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_can_wait_loses_nothing_to_a_slow_sink() {
+    fn waiting_source_loses_nothing_to_slow_sink() {
         let (gate, open) = mpsc::channel();
         let mut sink =
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_note_is_called_after_everything_before_it_and_knows_whether_that_is_stored() {
+    fn sink_note_is_called_after_earlier_records() {
         let (gate, open) = mpsc::channel();
         let mut sink =
             QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_collector_that_is_started_again_takes_only_what_it_has_not_stored() {
+    fn restarted_collector_stores_only_new_records() {
         let directory = tempfile::tempdir().unwrap();
         let mut before = GroupedFlows::new(GroupOptions::default(), THIRTEEN - SECOND);
         let stored: Vec<_> = (0..50).filter_map(|n| before.filter_new(of_group(n, 1, 10), 1)).collect();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_directory_has_no_records_and_old_files_are_left_out() {
+    fn recent_records_skip_old_files_and_empty_directory() {
         let directory = tempfile::tempdir().unwrap();
         assert!(RecentRecords::find_in(directory.path(), Nanos::from_secs(1)).unwrap().is_none());
         store(directory.path(), &records(10));

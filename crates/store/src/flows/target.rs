@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_password_in_a_target_is_refused_and_not_repeated() {
+    fn password_in_target_is_refused_and_masked() {
         for text in
             ["clickhouse://me:s3cret@db/flows", "clickhouse://me:s3:cr@et@db", "http://me:s3cret@db/flows"]
         {

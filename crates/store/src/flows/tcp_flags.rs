@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_is_understood() {
+    fn tcp_flag_letters_round_trip() {
         for bits in 1..1 << LETTERS.len() {
             assert_eq!(flag_mask(&flag_letters(bits)), Some(bits));
             assert_eq!(flag_mask(&flag_letters(bits).to_lowercase()), Some(bits));

@@ -88,7 +88,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn tables_may_be_links_and_nothing_is_found_twice() {
+    fn table_walk_follows_links_without_duplicates() {
         let directory = tempfile::tempdir().unwrap();
         let at = |path: &str| directory.path().join(path);
         fs::create_dir_all(at("disk/date=a/hour=1")).unwrap();
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_meanwhile_is_passed_over() {
+    fn directory_removed_during_walk_is_skipped() {
         let directory = tempfile::tempdir().unwrap();
         let partition = |name: &str| directory.path().join(name);
         for name in ["a", "b"] {

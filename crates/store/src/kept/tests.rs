@@ -20,7 +20,7 @@ fn captured(catalogue: &RunCatalogue) -> (RunDraft, PathBuf) {
 }
 
 #[test]
-fn captures_of_a_run_without_a_report_stay_and_are_shown_until_they_are_discarded() {
+fn captures_without_report_stay_until_discarded() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
     let kept = draft.end_without_report().unwrap();
@@ -52,7 +52,7 @@ fn empty_files_are_no_captures() {
 }
 
 #[test]
-fn a_run_under_way_is_shown_with_its_process_and_not_discarded() {
+fn active_run_is_listed_and_cannot_be_discarded() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
     let [shown] = &catalogue.kept_runs().unwrap()[..] else { panic!("one is under way") };
@@ -68,7 +68,7 @@ fn a_run_under_way_is_shown_with_its_process_and_not_discarded() {
 }
 
 #[test]
-fn a_row_that_cannot_be_written_leaves_everything_and_says_where() {
+fn failed_commit_keeps_run_and_names_its_directory() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
     let mut report = report("r");
@@ -84,7 +84,7 @@ fn a_row_that_cannot_be_written_leaves_everything_and_says_where() {
 }
 
 #[test]
-fn captures_are_on_the_disk_before_the_row_that_promises_them() {
+fn captures_are_synced_before_their_row() {
     let (_place, catalogue) = store();
     let (draft, file) = captured(&catalogue);
     let elsewhere = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ fn a_report_that_cannot_be_written_leaves_everything() {
 }
 
 #[test]
-fn a_crash_between_the_name_and_the_row_is_shown() {
+fn crash_before_row_lists_run_as_kept() {
     let (place, catalogue) = store();
     let directory = place.path().join("runs/whole");
     fs::create_dir(&directory).unwrap();

@@ -30,7 +30,7 @@ const COMPLETE: MethodOutcome<'_> = MethodOutcome {
 };
 
 #[test]
-fn a_method_is_listed_from_its_beginning_and_complete_with_its_files() {
+fn method_is_listed_while_running_and_when_complete() {
     let (place, catalogue) = store();
     let mut draft = begin(&catalogue, "20261126-a", 5);
     draft.append_trial(&entry(1)).unwrap();
@@ -76,7 +76,7 @@ fn a_killed_method_is_resumed_where_it_was() {
 }
 
 #[test]
-fn a_stopped_method_has_a_result_and_can_be_resumed() {
+fn stopped_method_has_result_and_can_resume() {
     let (_place, catalogue) = store();
     let draft = begin(&catalogue, "a", 5);
     let stopped = MethodOutcome { state: MethodState::Stopped, verdict: "INCONCLUSIVE", ..COMPLETE };
@@ -113,7 +113,7 @@ fn the_last_unfinished_method_is_the_newest() {
 }
 
 #[test]
-fn a_method_without_trials_leaves_nothing_and_one_with_trials_stays() {
+fn method_without_trials_leaves_no_trace() {
     let (place, catalogue) = store();
     assert!(!begin(&catalogue, "a", 5).end_without_result(&catalogue).unwrap());
     assert_eq!(fs::read_dir(place.path().join("methods")).unwrap().count(), 0);
@@ -126,7 +126,7 @@ fn a_method_without_trials_leaves_nothing_and_one_with_trials_stays() {
 }
 
 #[test]
-fn an_id_of_a_method_is_used_once_and_stays_inside_the_store() {
+fn method_id_is_unique_and_path_safe() {
     let (place, catalogue) = store();
     let _draft = begin(&catalogue, "same", 5);
     let head = Value::Null;
@@ -142,7 +142,7 @@ fn an_id_of_a_method_is_used_once_and_stays_inside_the_store() {
 }
 
 #[test]
-fn a_row_that_cannot_be_written_leaves_the_method_resumable() {
+fn failed_row_write_leaves_method_resumable() {
     let (place, catalogue) = store();
     let mut draft = begin(&catalogue, "a", 5);
     draft.append_trial(&entry(1)).unwrap();
@@ -171,7 +171,7 @@ fn files_of_a_result_stay_in_its_directory() {
 }
 
 #[test]
-fn everything_of_a_method_is_its_owners_alone_and_on_the_disk_before_its_row() {
+fn method_files_are_private_and_synced() {
     let (place, catalogue) = store();
     disk::tests::synced();
     let mut draft = begin(&catalogue, "a", 5);
@@ -188,7 +188,7 @@ fn everything_of_a_method_is_its_owners_alone_and_on_the_disk_before_its_row() {
 }
 
 #[test]
-fn a_catalogue_of_an_earlier_version_has_no_methods_and_gets_the_tables() {
+fn older_catalogue_gains_the_method_tables() {
     let (place, catalogue) = store();
     drop(catalogue);
     let path = place.path().join("catalogue.sqlite");

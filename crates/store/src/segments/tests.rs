@@ -83,7 +83,7 @@ impl SegmentBench {
 }
 
 #[test]
-fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
+fn large_result_and_capture_are_reassembled_unchanged() {
     let bench = bench();
     let (capture, result) = (noise(3 * PAYLOAD_ROOM + 7), node_result(160, 20_000));
     let file = bench.place.path().join("rx.pcapng");
@@ -125,7 +125,7 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
 }
 
 #[test]
-fn the_same_again_is_answered_the_same_and_other_bytes_are_refused() {
+fn repeated_segment_is_accepted_and_different_bytes_refused() {
     let bench = bench();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     assert_eq!(bench.store(&sent[0]), StoreOutcome::New);
@@ -139,7 +139,7 @@ fn the_same_again_is_answered_the_same_and_other_bytes_are_refused() {
 }
 
 #[test]
-fn what_is_no_segment_of_that_name_is_refused() {
+fn invalid_or_foreign_segment_is_refused() {
     let bench = bench();
     let (id, bytes) = sent("a", |_| ()).remove(0);
     let store = |id: &SegmentId, bytes: &[u8]| bench.draft.store_segment(&bench.catalogue, id, bytes, 5);
@@ -157,7 +157,7 @@ fn what_is_no_segment_of_that_name_is_refused() {
 }
 
 #[test]
-fn the_watermark_is_the_first_number_that_is_not_stored() {
+fn watermark_is_first_missing_segment_number() {
     let bench = bench();
     let sent = sent("a", |journal| (0..4).for_each(|second| drop(journal.append_interval(&sample(second)))));
     for (number, below) in [(1, 0), (0, 2), (4, 2), (3, 2), (2, 5)] {
@@ -168,7 +168,7 @@ fn the_watermark_is_the_first_number_that_is_not_stored() {
 }
 
 #[test]
-fn a_controller_that_was_killed_goes_on_where_it_was() {
+fn restarted_controller_resumes_unfinished_run() {
     let SegmentBench { place, catalogue, draft } = bench();
     let sent = sent("a", |journal| drop(journal.append_result(&node_result(1, 10))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
@@ -199,7 +199,7 @@ fn a_controller_that_was_killed_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
+fn crash_before_run_row_is_repaired_on_resume() {
     let SegmentBench { place, catalogue, draft } = bench();
     let sent = sent("a", |_| ());
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
@@ -221,7 +221,7 @@ fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
 }
 
 #[test]
-fn a_crash_between_a_segments_file_and_its_row_is_mended_by_the_repeat() {
+fn crash_before_segment_row_is_repaired_by_resend() {
     let bench = bench();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let run = bench.draft.partial_directory();
@@ -254,7 +254,7 @@ fn a_run_that_is_given_up_leaves_nothing() {
 }
 
 #[test]
-fn captures_of_a_run_that_is_given_up_are_put_together_and_kept() {
+fn captures_of_abandoned_run_are_assembled_and_kept() {
     let SegmentBench { place, catalogue, draft } = bench();
     let capture = JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true };
     let sent = sent("a", |journal| drop(journal.append_entry(capture, &[7; 500])));
@@ -270,7 +270,7 @@ fn captures_of_a_run_that_is_given_up_are_put_together_and_kept() {
 }
 
 #[test]
-fn of_a_node_that_never_finishes_there_is_what_came() {
+fn unfinished_node_yields_its_partial_results() {
     let bench = bench();
     let sent = sent("a", |journal| {
         journal.append_interval(&sample(1)).unwrap();
@@ -299,7 +299,7 @@ fn of_a_node_that_never_finishes_there_is_what_came() {
 }
 
 #[test]
-fn an_agent_that_was_killed_and_one_whose_disk_lost_something_are_doubted() {
+fn killed_agent_and_lost_segments_raise_doubts() {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 0 };
     let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
@@ -339,7 +339,7 @@ fn captures_of_two_nodes_never_share_a_file() {
 }
 
 #[test]
-fn a_capture_that_did_not_come_is_named_with_its_node() {
+fn missing_capture_is_named_with_its_node() {
     let bench = bench();
     let mut result = node_result(1, 1);
     result.captures =
@@ -354,7 +354,7 @@ fn a_capture_that_did_not_come_is_named_with_its_node() {
 }
 
 #[test]
-fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
+fn late_segments_join_their_run_or_stray_directory() {
     let SegmentBench { place, catalogue, draft } = bench();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let (early, bytes) = &sent[1];
@@ -384,7 +384,7 @@ fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
-    fn two_nodes_in_any_order_with_repeats_come_to_what_each_said(order in prop::collection::vec(any::<prop::sample::Index>(), 40..60)) {
+    fn reordered_segments_of_two_nodes_assemble_correctly(order in prop::collection::vec(any::<prop::sample::Index>(), 40..60)) {
         let bench = bench();
         let of = |name: &str, seconds: u64| sent(name, |journal| {
             (0..=seconds).for_each(|second| drop(journal.append_interval(&sample(second)).unwrap().to_string()));
@@ -406,7 +406,7 @@ proptest! {
 }
 
 #[test]
-fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
+fn late_results_have_node_and_total_quotas() {
     use crate::{MOST_LATE, MOST_LATE_OF_NODE};
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
@@ -456,7 +456,7 @@ fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
 }
 
 #[test]
-fn a_node_whose_captures_are_none_is_doubted_and_no_other() {
+fn excess_capture_pieces_raise_doubt_for_node() {
     let bench = bench();
     let sent = sent("a", |journal| {
         let piece = |name: &str, offset| {
@@ -481,7 +481,7 @@ fn a_node_whose_captures_are_none_is_doubted_and_no_other() {
 }
 
 #[test]
-fn a_node_of_the_run_has_a_share_and_what_is_beyond_stays_with_it() {
+fn node_segment_quota_holds_across_attempts() {
     let mut bench = bench();
     let many = sent("a", |journal| {
         for at in 1..=9 {

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_has_one_allowance_whatever_comes_between_and_over_restarts() {
+    fn run_capture_allowance_survives_interleaving_and_restarts() {
         let place = tempfile::tempdir().unwrap();
         let open = || CaptureAllowance::open_in(place.path(), 100).unwrap();
         let mut allowance = open();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_down_does_not_leave_and_a_damaged_count_is_no_empty_one() {
+    fn allowance_refuses_unrecorded_bytes_and_damaged_file() {
         let place = tempfile::tempdir().unwrap();
         let spool = place.path().join("spool");
         fs::create_dir(&spool).unwrap();

@@ -294,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_read_as_it_was_and_never_when_touched(
+        fn segment_round_trips_and_detects_any_change(
             payload in prop::collection::vec(any::<u8>(), 0..300), at in any::<prop::sample::Index>(), flip in 1..=255_u8,
         ) {
             let segment = segment(payload);

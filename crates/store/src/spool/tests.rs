@@ -54,7 +54,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
+fn journal_entries_wait_in_order_until_manifest() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     let mut journal = spool.begin_journal(&run(), 1).unwrap();
@@ -104,7 +104,7 @@ fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
 }
 
 #[test]
-fn a_spool_has_one_process_and_a_run_one_journal() {
+fn second_process_or_journal_on_spool_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     assert!(matches!(ResultSpool::open_or_create(place.path(), ROOMY, plenty()), Err(Error::InUse(_))));
@@ -122,7 +122,7 @@ fn a_spool_has_one_process_and_a_run_one_journal() {
 }
 
 #[test]
-fn only_so_many_runs_that_are_over_are_remembered() {
+fn finished_runs_are_remembered_up_to_limit() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     let name = |number: usize| RunId(format!("r{number:04}"));
@@ -145,7 +145,7 @@ fn a_journal_that_is_dropped_ends_cut_short() {
 }
 
 #[test]
-fn a_run_nobody_wants_to_hear_of_leaves_nothing_that_waits() {
+fn discarded_journal_leaves_no_pending_segments() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     let mut journal = spool.begin_journal(&run(), 1).unwrap();
@@ -159,7 +159,7 @@ fn a_run_nobody_wants_to_hear_of_leaves_nothing_that_waits() {
 }
 
 #[test]
-fn release_deletes_what_is_stored_and_numbers_go_on() {
+fn release_deletes_segments_and_numbering_continues() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     let mut journal = spool.begin_journal(&run(), 1).unwrap();
@@ -217,7 +217,7 @@ fn one_thread_writes_while_another_reads() {
 }
 
 #[test]
-fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the_end() {
+fn full_spool_refuses_captures_then_intervals_then_results() {
     let place = tempfile::tempdir().unwrap();
     let limits = SpoolLimits { bytes: 80_000, keep_free: 0 };
     let spool = ResultSpool::open_or_create(place.path(), limits, plenty()).unwrap();
@@ -252,7 +252,7 @@ fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the
 }
 
 #[test]
-fn captures_and_intervals_leave_the_disk_room_that_results_may_use() {
+fn captures_and_intervals_respect_free_disk_reserve() {
     let place = tempfile::tempdir().unwrap();
     static FREE: AtomicU64 = AtomicU64::new(1 << 20);
     let limits = SpoolLimits { bytes: 1 << 30, keep_free: 100_000 };
@@ -276,7 +276,7 @@ fn captures_and_intervals_leave_the_disk_room_that_results_may_use() {
 }
 
 #[test]
-fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
+fn torn_and_missing_segments_keep_their_numbers() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     let mut journal = spool.begin_journal(&run(), 1).unwrap();
@@ -307,7 +307,7 @@ fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
 }
 
 #[test]
-fn a_segment_of_another_version_is_not_thrown_away() {
+fn unknown_segment_version_refuses_to_open_spool() {
     let place = tempfile::tempdir().unwrap();
     let spool = open(place.path());
     spool.begin_journal(&run(), 1).unwrap().append_interval(&sample(1)).unwrap();
@@ -374,7 +374,7 @@ fn check(stored: &StoredSegments) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn whatever_the_order_of_crashes_nothing_acknowledged_is_lost(steps in steps()) {
+    fn acknowledged_segments_survive_any_crash_sequence(steps in steps()) {
         let mut place = tempfile::tempdir().unwrap();
         let mut spool = open(place.path());
         let (mut stored, mut attempt, mut appended) = (StoredSegments::new(), 1, BTreeSet::new());
@@ -418,7 +418,7 @@ proptest! {
     }
 
     #[test]
-    fn a_crash_at_any_step_of_the_last_write_or_of_a_release_is_mended(
+    fn crash_during_write_or_release_is_recovered(
         taken in 1..6_u64, cut in any::<prop::sample::Index>(), below in 0..6_u64, deleted in 0..6_u64,
     ) {
         let place = tempfile::tempdir().unwrap();

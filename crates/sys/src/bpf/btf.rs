@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_of_an_interface_and_the_namespace_are_found() {
+    fn btf_finds_interface_and_namespace_members() {
         let Ok(types) = KernelTypes::read_btf() else {
             assert!(!std::path::Path::new(FILE).exists(), "it is there and cannot be read");
             return;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_type_information_is_refused() {
+    fn invalid_btf_is_refused() {
         for bytes in [vec![], vec![0; 64], [&MAGIC.to_ne_bytes()[..], &[0xff; 40]].concat()] {
             assert!(KernelTypes::parse_btf(bytes).is_none());
         }

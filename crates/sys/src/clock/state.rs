@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_state_is_that_of_the_kernel_and_says_no_more_than_it_knows() {
+    fn clock_state_is_consistent_with_kernel() {
         let state = ClockState::read_current().unwrap();
         assert_eq!(state.synchronised, state.max_error_ns.is_some());
         let devices = fs::read_dir("/sys/class/ptp").map_or(0, Iterator::count);

@@ -91,7 +91,7 @@ fn send_until_twenty_were_held(socket: &FrameSocket, gate: &KernelGate) -> Vec<V
 }
 
 #[test]
-fn the_gate_holds_frames_of_one_socket_until_their_times() {
+fn gate_holds_one_socket_until_departure_times() {
     let Some((netns, index, mut ring, _pass)) = cable() else { return };
     let stamps = WantedStamps { queued: true, sent: true, ..WantedStamps::default() };
     let options = FrameOptions { release: Some(ReleaseClock::Monotonic), stamps, ..FrameOptions::default() };
@@ -120,7 +120,7 @@ fn the_gate_holds_frames_of_one_socket_until_their_times() {
 }
 
 #[test]
-fn a_train_of_live_frames_leaves_in_one_call_each_at_its_time() {
+fn live_train_sends_frames_at_their_departure_times() {
     let Some((netns, index, mut ring, _pass)) = cable() else { return };
     let mut train = LiveTrain::open_for_interface(index).unwrap();
     let sent: Vec<_> = (0..100).map(|n| frame(n, 60 + usize::from(n) * 14)).collect();

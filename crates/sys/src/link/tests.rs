@@ -25,7 +25,7 @@ fn loopback_is_listed_and_found_without_any_rights() {
 }
 
 #[test]
-fn a_name_that_is_not_there_is_missing_not_failed() {
+fn absent_interface_name_is_missing_not_failed() {
     let mut links = NamespaceLinks::open_in(&NetNs::current().unwrap()).unwrap();
     for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
         let error = links.by_name(name).unwrap_err();
@@ -35,7 +35,7 @@ fn a_name_that_is_not_there_is_missing_not_failed() {
 }
 
 #[test]
-fn a_cable_between_two_namespaces_is_made_changed_and_removed() {
+fn veth_across_namespaces_is_created_changed_and_removed() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
     let (mut here, mut there) =
         (NamespaceLinks::open_in(&left).unwrap(), NamespaceLinks::open_in(&right).unwrap());
@@ -95,7 +95,7 @@ fn an_interface_moves_to_another_namespace() {
 }
 
 #[test]
-fn addresses_and_default_routes_are_those_of_the_interface() {
+fn addresses_and_default_routes_belong_to_their_interface() {
     let Some(netns) = namespace() else { return };
     let mut links = NamespaceLinks::open_in(&netns).unwrap();
     let end = |name| VethEnd { name, netns: None, mac: None };
@@ -124,7 +124,7 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
 }
 
 #[test]
-fn the_way_to_a_neighbour_is_asked_for_and_found() {
+fn route_and_neighbour_are_requested_and_found() {
     let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
     let (mut here, mut there) =
         (NamespaceLinks::open_in(&left).unwrap(), NamespaceLinks::open_in(&right).unwrap());

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_another_user_made_first_is_refused_and_left_as_it_is() {
+    fn file_created_by_another_user_is_refused_unchanged() {
         let place = shared_directory();
         let file = place.path().join("x.pcap");
         std::fs::write(&file, "theirs").unwrap();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_or_pipe_of_another_user_in_a_shared_directory_is_refused() {
+    fn foreign_link_or_pipe_in_shared_directory_refused() {
         let place = shared_directory();
         let own = tempfile::tempdir().unwrap();
         let target = own.path().join("target");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn links_of_this_user_are_followed_also_to_files_that_are_to_be_made() {
+    fn own_links_are_followed_even_to_new_files() {
         let place = shared_directory();
         let directory = tempfile::tempdir().unwrap();
         symlink(directory.path().join("new"), place.path().join("a")).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_further_name_of_a_file_counts_where_others_may_write() {
+    fn hard_link_in_shared_directory_is_refused() {
         let place = shared_directory();
         let own = tempfile::tempdir().unwrap();
         let file = own.path().join("secret");
@@ -331,7 +331,7 @@ mod tests {
 
     /// The kernel refuses every change of mode there, as a file system without modes does.
     #[test]
-    fn a_file_whose_mode_cannot_be_changed_is_written_and_told_once() {
+    fn unchangeable_file_mode_is_tolerated_and_reported_once() {
         static TOLD: AtomicBool = AtomicBool::new(false);
         on_exposed(|path, _| assert!(path.ends_with("comm") && !TOLD.swap(true, Ordering::Relaxed)));
         let comm = Path::new("/proc/thread-self/comm");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn without_modes_new_files_and_those_of_one_writer_are_used() {
+    fn missing_mode_support_is_accepted_without_other_writers() {
         let error = |number| io::Error::from_raw_os_error(number);
         assert!(may_stay_exposed(&error(libc::EPERM), 0o777, true));
         assert!(may_stay_exposed(&error(libc::ENOTSUP), 0o755, false));

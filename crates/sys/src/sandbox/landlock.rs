@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_version_knows_the_rights_of_the_one_before() {
+    fn landlock_versions_extend_known_file_rights() {
         assert_eq!(known_file_rights(1), (1 << 13) - 1);
         assert_eq!(known_file_rights(2) & REFER, REFER);
         assert_eq!(known_file_rights(3) & TRUNCATE, TRUNCATE);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_kernel_is_named_and_a_new_one_is_whole() {
+    fn old_landlock_names_missing_part_new_has_none() {
         assert!(missing_part(1).is_some_and(|missing| missing.to_string().contains("TCP ports")));
         assert_eq!(missing_part(7), None);
     }

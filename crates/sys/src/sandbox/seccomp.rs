@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn no_class_makes_a_file_that_lends_its_owners_rights() {
+    fn seccomp_refuses_creating_setuid_and_setgid_files() {
         let make = (libc::O_CREAT | libc::O_WRONLY).cast_unsigned();
         let unnamed = libc::O_TMPFILE.cast_unsigned();
         let refused = refuse_with(libc::EPERM);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rig_may_do_what_a_parser_must_not() {
+    fn rig_class_permits_calls_denied_to_parser() {
         let program = assemble_filter(ThreadClass::Rig).unwrap();
         for call in [libc::SYS_bpf, libc::SYS_setns, libc::SYS_mlock, libc::SYS_ioctl] {
             assert_eq!(decide(&program, call, &[]), ALLOW, "{call}");

@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kernel_does_not_say_is_unknown() {
+    fn missing_kernel_status_fields_are_unknown() {
         let text = "Name:\tx\nPid:\t7\nUid:\t0\t5\t0\t0\nGid:\t7\t8\t7\t7\nGroups:\t4 20 \nCapPrm:\t0\nCapEff:\t2000\nCapBnd:\tff\nSeccomp:\t2\n";
         let thread = parse_status(text).unwrap();
         assert_eq!((thread.thread, thread.user, thread.effective), (7, 5, 0x2000));

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn home_of_a_user_is_the_one_that_the_machine_knows() {
+    fn home_directory_comes_from_passwd_entry() {
         assert_eq!(home_in(TEXT, 0), Some("/root".into()));
         assert_eq!(home_in(TEXT, 5000), None);
         assert_eq!(home_in("a:x:7:7::relative:/bin/sh\n", 7), None);

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_no_card_refuses() {
+    fn interface_without_card_refuses_hardware_stamping() {
         let refused = CardStamping::enable_on(&NetNs::current().unwrap(), "lo");
         assert!(refused.is_err(), "{refused:?}");
     }

@@ -18,7 +18,7 @@ fn wait_for<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
 }
 
 #[test]
-fn departures_and_arrivals_of_datagrams_are_stamped_in_order() {
+fn datagram_departure_and_arrival_stamps_are_ordered() {
     let (one, other) = (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
     request_stamps(&one, ALL).unwrap();
     request_stamps(&other, ALL).unwrap();
@@ -103,7 +103,7 @@ fn drops_for_a_release_time_name_it() {
 }
 
 #[test]
-fn a_stamp_of_the_device_is_the_third_of_three_times() {
+fn hardware_stamp_is_third_timestamp() {
     let times: Vec<u8> = [0_i64, 0, 0, 0, 3, 500].iter().flat_map(|number| number.to_ne_bytes()).collect();
     let mut bytes = control(libc::SOL_SOCKET, libc::SCM_TIMESTAMPING, &times);
     bytes.extend(failure(4, 0, 0, 7));
@@ -113,7 +113,7 @@ fn a_stamp_of_the_device_is_the_third_of_three_times() {
 }
 
 #[test]
-fn what_is_cut_off_is_no_report() {
+fn truncated_kernel_message_is_no_report() {
     let whole = failure(4, 0, 0, 7);
     for length in 0..whole.len() {
         assert_eq!(of_bytes(&whole[..length]), None, "{length}");

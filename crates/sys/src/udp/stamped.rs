@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_datagram_to_where_nobody_listens_does_no_harm() {
+    fn datagram_to_closed_port_does_no_harm() {
         let mut socket = StampedSocket::bind_to("127.0.0.1:0".parse().unwrap()).unwrap();
         let gone = StampedSocket::bind_to("127.0.0.1:0".parse().unwrap()).unwrap().address().unwrap();
         socket.send_datagram(b"anybody?", gone).unwrap();

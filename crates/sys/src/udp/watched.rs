@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_and_goes_is_told_with_its_stamps() {
+    fn sent_and_received_datagrams_are_reported_with_stamps() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let here = NetNs::current().unwrap();
             let mut one = WatchedSocket::bind_in(&here, address.parse().unwrap()).unwrap();

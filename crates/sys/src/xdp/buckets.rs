@@ -26,7 +26,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_is_in_the_bucket_that_ends_at_or_above_it() {
+    fn bucket_end_is_smallest_at_or_above_value() {
         for value in (0..2_000).chain([4_095, 4_096, 1 << 20, (1 << 30) + 12_345, 1 << 40]) {
             let bucket = bucket_of(value);
             assert!(value <= largest_value(bucket), "{value} in {bucket}");

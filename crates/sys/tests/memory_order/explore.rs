@@ -79,7 +79,7 @@ fn explore(model: fn(), weakened: Option<Site>) -> Result<BTreeSet<Site>, String
 
 #[test]
 #[should_panic(expected = "a store is seen")]
-fn an_access_behind_one_of_the_same_thread_is_explored_in_every_order() {
+fn relaxed_accesses_are_explored_in_every_order() {
     check(|| {
         let memory = crate::area::SharedArea::new(&[0], &[], &[]);
         let other = memory.share();

@@ -24,7 +24,7 @@ fn table() -> SharedArea {
 }
 
 #[test]
-fn what_a_program_noted_of_a_frame_is_there_once_its_counter_has_passed_it() {
+fn frame_notes_are_visible_after_passed_counter() {
     for source in [include_str!("../../bpf/gate.bpf.c"), include_str!("../../bpf/train.bpf.c")] {
         crate::assert_plays(source, &["slot->left = bpf_ktime_get_ns();\n\tPUBLISH("]);
     }

@@ -17,7 +17,7 @@ const SHAPE: slots::TxRingShape = slots::TxRingShape { slot: 128, block: 256, pe
 const FRAME: usize = 60;
 
 #[test]
-fn a_frame_is_whole_when_it_is_requested_and_its_slot_is_written_again_only_when_it_was_sent() {
+fn tx_slot_is_complete_and_reused_after_sending() {
     check(|| {
         let area = SharedArea::new(&[0, 128], &[], &[(4, 124), (132, 124)]);
         let kernel = area.share();
@@ -64,7 +64,7 @@ fn fill_block(kernel: &mut SharedArea, byte: u8) {
 }
 
 #[test]
-fn a_block_is_read_whole_and_the_kernel_writes_it_again_only_then() {
+fn rx_block_is_read_completely_before_reuse() {
     check(|| {
         let area = SharedArea::new(&[blocks::BLOCK_STATUS], &[], &[(12, BLOCK - 12)]);
         let mut kernel = area.share();

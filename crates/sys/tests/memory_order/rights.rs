@@ -11,7 +11,7 @@ mod request;
 use request::{RightsRequest, SAME, WantedRights};
 
 #[test]
-fn a_thread_that_follows_late_never_mixes_two_requests_in_a_way_that_keeps_a_group() {
+fn late_handler_never_reads_user_without_its_group() {
     check(|| {
         let request = Arc::new(RightsRequest {
             kept: AtomicU64::new(u64::MAX),
@@ -30,7 +30,7 @@ fn a_thread_that_follows_late_never_mixes_two_requests_in_a_way_that_keeps_a_gro
 }
 
 #[test]
-fn a_handler_makes_no_call_once_all_handlers_are_over() {
+fn handler_makes_no_call_after_handlers_close() {
     check(|| {
         let request = Arc::new(RightsRequest {
             kept: AtomicU64::new(0),

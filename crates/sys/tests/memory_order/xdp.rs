@@ -41,7 +41,7 @@ fn put_frame(area: &mut SharedArea, time: u64) {
 }
 
 #[test]
-fn a_frame_is_read_whole_and_its_place_is_written_again_only_then() {
+fn ring_record_is_read_completely_before_reuse() {
     let source = include_str!("../../bpf/rings.h");
     let lines = ["READ_ONCE(ring->read) > RING_BYTES", "PUBLISH(ring->written, sizeof(struct record)"];
     crate::assert_plays(source, &lines);
@@ -92,7 +92,7 @@ fn run(number: u64) -> runs::FrameRun {
 }
 
 #[test]
-fn a_run_is_taken_whole_its_slot_is_used_again_only_then_and_nothing_is_drained_too_soon() {
+fn run_queue_never_reuses_or_drains_too_soon() {
     let source = include_str!("../../bpf/send.bpf.c");
     let lines = [
         "popped == OBSERVE(c->pushed))\n\t\treturn 0;\n\tc->now = c->runs",

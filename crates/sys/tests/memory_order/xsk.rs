@@ -21,7 +21,7 @@ fn one_entry() -> (ring::XskRing, SharedArea) {
 }
 
 #[test]
-fn the_kernel_reads_whole_entries_and_they_are_written_again_only_then() {
+fn xsk_entry_is_read_completely_before_reuse() {
     check(|| {
         let (mut ring, kernel) = one_entry();
         let thread = loom::thread::spawn(move || {
@@ -46,7 +46,7 @@ fn the_kernel_reads_whole_entries_and_they_are_written_again_only_then() {
 }
 
 #[test]
-fn completions_are_read_whole_and_the_kernel_writes_them_again_only_then() {
+fn xsk_completion_is_read_completely_before_reuse() {
     check(|| {
         let (ring, mut kernel) = one_entry();
         let thread = loom::thread::spawn(move || {

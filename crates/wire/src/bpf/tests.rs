@@ -27,7 +27,7 @@ fn unsound_programs_are_refused_by_name() {
 }
 
 #[test]
-fn a_load_outside_the_frame_and_a_division_by_zero_are_no_match() {
+fn invalid_load_or_division_by_zero_never_matches() {
     let one = program(&[(0x30, 0, 0, 4), (0x16, 0, 0, 0)]);
     assert!(one.matches_frame(&[0, 0, 0, 0, 1]));
     assert!(!one.matches_frame(&[1, 1, 1, 1]));

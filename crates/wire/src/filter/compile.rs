@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_without_conditions_needs_no_program_and_too_many_are_refused() {
+    fn empty_filter_compiles_to_none_huge_is_refused() {
         assert_eq!(FrameFilter::default().compile_program(), Ok(None));
         let one = FieldCondition {
             base: FilterBase::Frame,

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_addresses_and_vlan_tags_are_left_out_and_the_rest_is_not() {
+    fn content_hash_ignores_padding_addresses_and_vlan_tags() {
         let plain = content_hash(&arp());
         let mut padded = arp();
         padded.resize(60, 0);
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_routers_change_is_left_out() {
+    fn content_hash_ignores_fields_changed_by_routers() {
         let mut frame = vec![2; 12];
         frame.extend([0x08, 0x00, 0x45, 0, 0, 40, 0, 1, 0, 0, 64, 89, 0xab, 0xcd, 10, 0, 0, 1, 10, 0, 0, 2]);
         frame.extend(7..27);

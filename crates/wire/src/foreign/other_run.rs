@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_a_known_run_are_named_and_those_of_an_unknown_one_are_not_taken_for_damage() {
+    fn other_run_frame_is_not_taken_for_damage() {
         let full = frame(60, THEIRS, 7, BEGAN - 500);
         let look = |frame: &[u8], known: &[TagKey]| {
             let known: Vec<KnownRun> = known.iter().map(|key| (*key, 0)).collect();
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_that_fits_two_runs_by_chance_is_of_the_one_that_has_frames() {
+    fn ambiguous_tag_belongs_to_run_with_frames() {
         let other = TagKey(9);
         let fits_both = (0..1 << 20)
             .map(|number| frame(60, THEIRS, number, BEGAN - 500))
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_of_this_run_with_a_damaged_tag_stays_one_of_this_run() {
+    fn damaged_tag_of_this_run_stays_own() {
         let whole = frame(60, OURS, 7, BEGAN + 500);
         let tag_at = whole.len() - 16;
         // Mark, stream, number; not the time.
@@ -117,7 +117,7 @@ mod tests {
 
     /// Checks the number in docs/book/tag.md: about 1 in 65 536 short tags of another run has a mark of this run.
     #[test]
-    fn one_in_65536_short_tags_of_another_run_has_the_mark_of_this_one() {
+    fn short_tag_false_match_is_one_in_65536() {
         let frames = 400_000u64;
         let is_false = |number: &u64| {
             let frame = frame(10, TagKey(keyed_mix(3, *number)), *number, 0);

@@ -114,7 +114,7 @@ fn vlan_tags_are_pushed_set_and_popped() {
 }
 
 #[test]
-fn what_cannot_be_meant_is_refused() {
+fn meaningless_vlan_edit_or_address_map_is_refused() {
     for text in ["push", "push:4096", "set:", "drop", ""] {
         assert!(text.parse::<VlanEdit>().is_err(), "{text}");
     }
@@ -153,7 +153,7 @@ fn a_wrong_checksum_stays_wrong_by_as_much() {
 }
 
 #[test]
-fn no_tag_goes_into_fragments_neighbour_discovery_or_small_payloads() {
+fn tag_skips_fragments_neighbour_discovery_and_small_payloads() {
     let whole = frame(false, TestProtocol::Udp, false, &[1; 20]);
     for fragment in [[0x20, 0], [0, 5]] {
         let mut frame = whole.clone();

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_has_its_length_on_both_sides_and_options_end_at_words() {
+    fn pcapng_block_repeats_length_and_pads_options() {
         let mut out = vec![7; 3];
         write_block(&mut out, 5, |body| write_option(body, 1, b"12345"));
         let expected =

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_says_the_number_it_was_made_of() {
+    fn merge_comment_gives_segment_payload_size() {
         for bytes in [0, 7, 1448, u16::MAX] {
             assert_eq!(read_comment(MergeComment::new(bytes).as_bytes()), Some(bytes));
         }

@@ -147,7 +147,7 @@ fn interfaces_have_their_own_units_and_offsets() {
 }
 
 #[test]
-fn a_section_begins_with_its_own_byte_order_and_interfaces() {
+fn pcapng_section_resets_byte_order_and_interfaces() {
     let mut file = NumberWriter(false).section();
     file.extend(NumberWriter(false).interface(1, 0, &[]));
     file.extend(NumberWriter(false).enhanced(0, 5, b"a", 1));
@@ -162,7 +162,7 @@ fn a_section_begins_with_its_own_byte_order_and_interfaces() {
 }
 
 #[test]
-fn what_a_file_says_of_the_check_sequence_is_known() {
+fn file_declaration_of_fcs_is_read() {
     let fcs = |file: &[u8]| {
         let mut decoder = CaptureDecoder::new();
         let mut at = 0;

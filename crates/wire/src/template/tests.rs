@@ -93,7 +93,7 @@ fn judge(frame: &[u8]) {
 }
 
 #[test]
-fn a_64_byte_udp_frame_holds_the_full_tag_and_a_tcp_frame_the_short_one() {
+fn minimum_udp_frame_fits_full_tag_tcp_short() {
     let udp =
         FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Udp)], 64)).unwrap();
     let tcp =
@@ -107,7 +107,7 @@ fn a_64_byte_udp_frame_holds_the_full_tag_and_a_tcp_frame_the_short_one() {
 }
 
 #[test]
-fn total_length_is_size_less_18_and_types_follow_the_next_header() {
+fn ipv4_total_length_and_types_follow_headers() {
     let vlan = PacketHeader::new(HeaderKind::Vlan).with_field("id", 100);
     let template =
         FrameTemplate::new(spec(vec![ethernet(), vlan, ipv4(), PacketHeader::new(HeaderKind::Udp)], 128))
@@ -121,7 +121,7 @@ fn total_length_is_size_less_18_and_types_follow_the_next_header() {
 }
 
 #[test]
-fn the_inner_packet_of_a_vxlan_frame_ends_before_the_inner_fcs() {
+fn vxlan_inner_packet_ends_before_inner_fcs() {
     let headers = vec![
         ethernet(),
         PacketHeader::new(HeaderKind::Ipv6).with_field("src", 1u128 << 96).with_field("dst", 2u128 << 96),
@@ -159,7 +159,7 @@ fn gre_checksum_and_mpls_stack() {
 }
 
 #[test]
-fn a_bad_checksum_is_bad_and_a_given_one_is_as_given() {
+fn bad_checksum_is_wrong_given_one_is_kept() {
     let mut udp = PacketHeader::new(HeaderKind::Udp);
     udp.set_field("checksum", FieldSetting::BadChecksum);
     let bytes = frame(&FrameTemplate::new(spec(vec![ethernet(), ipv4(), udp], 100)).unwrap(), 0);
@@ -189,7 +189,7 @@ fn without_a_tag_the_payload_is_as_asked() {
 }
 
 #[test]
-fn four_thousand_streams_with_the_same_headers_are_told_apart() {
+fn identical_header_streams_are_told_apart_by_tag() {
     let template =
         FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Tcp)], 64)).unwrap();
     for stream in 0..4096 {
@@ -203,7 +203,7 @@ fn four_thousand_streams_with_the_same_headers_are_told_apart() {
 }
 
 #[test]
-fn devices_that_rewrite_push_pop_or_pad_are_noticed_but_do_not_hide_the_frame() {
+fn altered_frames_are_noticed_but_still_recognised() {
     let template =
         FrameTemplate::new(spec(vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Udp)], 100)).unwrap();
     let sent = frame(&template, 4);

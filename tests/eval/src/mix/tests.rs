@@ -5,7 +5,7 @@ use packetrig_flow::PacketInfo;
 use packetrig_flow::parse::{FrameParser, ParseOptions};
 
 #[test]
-fn the_same_seed_makes_the_same_and_another_one_something_else() {
+fn mix_is_determined_by_its_seed() {
     let [imix, ..] = Mix::PUBLISHED;
     let [one, same, other] = [7, 7, 8].map(|seed| make(&imix, seed, 3000));
     assert_eq!(one.bytes, same.bytes);
@@ -14,7 +14,7 @@ fn the_same_seed_makes_the_same_and_another_one_something_else() {
 }
 
 #[test]
-fn the_truth_is_what_the_frames_are_and_has_every_stack() {
+fn mix_truth_matches_frames_and_covers_stacks() {
     for mix in Mix::PUBLISHED {
         let made = make(&mix, 3, 20_000);
         let packets: u64 = made.truth.values().map(|flow| flow.packets[0] + flow.packets[1]).sum();

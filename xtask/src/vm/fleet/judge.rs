@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_may_be_early_within_the_bound_of_the_clocks() {
+    fn frame_may_be_early_within_clock_bound() {
         let mut report = report(-80_000_000);
         report["streams"][0]["latency"] =
             json!({"min": 0, "max": 7, "early": 400_000, "error": {"clock": 500_000}});

@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_counter_of_the_json_is_in_the_tables_and_in_the_metrics() {
+    fn json_counters_appear_in_tables_and_metrics() {
         let mut given = Vec::new();
         let mut next = 1_000_000_007;
         let mut all = ledger();

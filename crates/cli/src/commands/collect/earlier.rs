@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_meter_s_ledger_says_what_neither_collector_has() {
+    fn tcp_sent_count_yields_missing_packets() {
         let before = ExporterProgress { packets: 300, lacking_packets: 50, ..ExporterProgress::default() };
         // 1000 were sent: 50 before anybody listened, 300 were stored, 520 came now and 20 more since the ledger.
         let now = session(MessageTransport::Tcp, 540, 20, Some(1000));
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_over_udp_say_how_many_records_were_sent_in_between() {
+    fn udp_sequence_numbers_yield_missing_records() {
         let number = |port| ProgressNumber { port, protocol: "ipfix".into(), next: 900, records: 400 };
         let before =
             |port| ExporterProgress { records: 430, numbers: Some(number(port)), ..Default::default() };
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_group_and_of_exporters_that_nobody_was_killed_for_nothing_is_said() {
+    fn exporter_losses_omit_groups_and_complete_exporters() {
         let ledger = |exporters| CollectLedger {
             elapsed_ns: 1,
             intake: vec![],

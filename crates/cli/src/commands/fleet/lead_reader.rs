@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn leads_of_nodes_that_changed_are_read_and_the_last_ones_are_kept_while_none_can_be() {
+    fn lead_reader_reads_changes_and_survives_outage() {
         let store = Store::default();
         let opened = Cell::new(0);
         let nodes: Vec<NodeName> = (0..100).map(|number| NodeName(format!("n{number}"))).collect();

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_probed_at_its_only_port_with_an_address_or_at_the_one_that_is_named() {
+    fn probed_port_must_be_unique_or_named() {
         let two =
             || vec![port("e1", &["lab"], &["2001:db8::1", "198.18.0.1"]), port("e2", &[], &["10.0.0.1"])];
         let of = |ports, through| {

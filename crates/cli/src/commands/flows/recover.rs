@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_is_said_with_what_is_saved() {
+    fn recovery_lines_report_losses() {
         let whole = RecoveredFiles { files: 2, records: 81_920, ..RecoveredFiles::default() };
         assert_eq!(recovery_lines(&whole).len(), 1);
         let failures = vec!["cannot write x: No space left on device".to_owned()];

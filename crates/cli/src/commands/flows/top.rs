@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_a_comma_is_one_field_of_csv() {
+    fn csv_name_with_comma_is_quoted() {
         let by: FlowGrouping = "exporter,protocol".parse().unwrap();
         let expected = "\"this machine, domain 7\",tcp,1,4,1000,0,500000000,500000000,8,16000,250";
         assert_eq!(group_csv(by.parts(), &group()), expected);

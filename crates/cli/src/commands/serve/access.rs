@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_made_once_for_its_owner_alone() {
+    fn token_file_is_created_once_and_private() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("token");
         let made = read_or_create_token(&file).expect("one is made");
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_that_others_can_read_or_guess_is_refused() {
+    fn readable_or_weak_token_is_refused() {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("token");
         for (text, mode) in [

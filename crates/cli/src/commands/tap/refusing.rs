@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_says_why_nothing_else_is_supposed() {
+    fn refusal_remark_follows_kernel_loss_cause() {
         let said = RefusingSides::default().refusal_remarks(&not_taken(0, TapLossCause::Deaf, 7));
         assert!(
             said.len() == 1 && said[0].contains("refused the last 7 frames: it is a virtual"),

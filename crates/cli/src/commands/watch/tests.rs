@@ -123,7 +123,7 @@ fn the_book_shows_the_screen_as_it_is() {
 }
 
 #[test]
-fn no_size_of_a_screen_is_too_small_or_too_large() {
+fn watch_screen_renders_at_any_size() {
     let mut state = watched();
     for keys in ["", "\t", "?", "?/vi"] {
         press(&mut state, keys);
@@ -152,7 +152,7 @@ fn names_never_reach_the_terminal_as_controls() {
 }
 
 #[test]
-fn keys_order_changes_of_the_selected_stream_or_of_all() {
+fn keys_change_selected_or_all_streams() {
     let mut state = watched();
     let order = |change, streams: &[&str]| {
         let streams = streams.iter().map(|name| (*name).to_owned()).collect();
@@ -188,7 +188,7 @@ fn whoever_may_only_look_orders_nothing() {
 }
 
 #[test]
-fn a_frozen_view_stays_and_the_facts_go_on() {
+fn frozen_view_stays_while_state_updates() {
     let mut state = watched();
     press(&mut state, " ");
     let mut later = live();
@@ -201,7 +201,7 @@ fn a_frozen_view_stays_and_the_facts_go_on() {
 }
 
 #[test]
-fn the_selection_stays_with_its_stream_when_rows_move() {
+fn selection_follows_its_stream_when_rows_move() {
     let mut state = watched();
     press(&mut state, "j");
     assert_eq!(state.selected_place(), 1);
@@ -224,7 +224,7 @@ fn change_columns(live: &mut Value, change: fn(&mut Vec<Value>)) {
 }
 
 #[test]
-fn a_stream_that_vanishes_leaves_the_selection_to_the_one_under_the_highlight() {
+fn vanished_stream_passes_selection_to_next_row() {
     let mut state = watched();
     assert_eq!(state.target_text(), "video");
     let mut changed = live();
@@ -240,7 +240,7 @@ fn a_stream_that_vanishes_leaves_the_selection_to_the_one_under_the_highlight() 
 }
 
 #[test]
-fn the_selection_passes_the_rows_of_a_flow_with_several_routes() {
+fn selection_moves_between_routes_of_one_flow() {
     let mut state = watched();
     let mut routes = live();
     routes["run"]["streams"]["columns"]["name"][1] = json!("video");
@@ -265,7 +265,7 @@ fn curves_of_an_earlier_configuration_do_not_stay() {
 }
 
 #[test]
-fn sorting_filtering_and_scrolling_ask_the_server_for_rows() {
+fn stream_window_follows_sort_filter_and_scroll() {
     let mut state = watched();
     press(&mut state, "sss");
     assert_eq!(state.stream_window().sort, "-frames_tx");
@@ -285,7 +285,7 @@ fn sorting_filtering_and_scrolling_ask_the_server_for_rows() {
 }
 
 #[test]
-fn a_lost_connection_is_said_and_the_last_state_stays() {
+fn lost_connection_is_shown_with_last_state() {
     let mut state = watched();
     state.on_event(WatchEvent::Lost("the connection is lost".to_owned()));
     let shown = screen(&state, 100, 24);
@@ -298,7 +298,7 @@ fn a_lost_connection_is_said_and_the_last_state_stays() {
 }
 
 #[test]
-fn every_key_has_one_meaning_and_is_on_the_help_page() {
+fn keys_are_unique_and_on_help_page() {
     let mut state = watched();
     let mut keys = BTreeSet::new();
     press(&mut state, "?");

@@ -162,7 +162,7 @@ mod tests {
     use crossbeam_channel::unbounded;
 
     #[test]
-    fn bytes_come_out_as_they_went_in_and_full_blocks_are_aligned() {
+    fn disk_feed_keeps_bytes_and_aligns_full_blocks() {
         let (free_in, free) = unbounded();
         let (orders, written) = unbounded();
         for _ in 0..3 {

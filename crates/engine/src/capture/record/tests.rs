@@ -129,7 +129,7 @@ fn size(path: &Path) -> u64 {
 }
 
 #[test]
-fn frames_beyond_the_limit_are_not_taken_and_what_the_kernel_lost_is_told() {
+fn recording_honours_frame_limit_and_reports_kernel_drops() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.pcapng");
     let summary = run(spec(path.clone()), frames(700));
@@ -142,7 +142,7 @@ fn frames_beyond_the_limit_are_not_taken_and_what_the_kernel_lost_is_told() {
 }
 
 #[test]
-fn counting_alone_tells_the_frames_of_every_second_by_their_arrival() {
+fn counting_without_file_fills_series_by_arrival() {
     let clock = TickingClock::default();
     let mut rx = ScriptedFrames { sent: 0, lost: 3 };
     let summary = record_frames(&mut rx, &clock, None, (frames(2500), &|| false), &mut |_, _| {}).unwrap();
@@ -153,7 +153,7 @@ fn counting_alone_tells_the_frames_of_every_second_by_their_arrival() {
 }
 
 #[test]
-fn what_arrives_after_the_end_does_not_count() {
+fn frames_after_time_limit_are_not_counted() {
     let dir = tempfile::tempdir().unwrap();
     let limits = RecordLimits { time: Some(Nanos::from_millis(100)), ..RecordLimits::default() };
     let summary = run(spec(dir.path().join("a.pcap")), limits);
@@ -163,7 +163,7 @@ fn what_arrives_after_the_end_does_not_count() {
 }
 
 #[test]
-fn a_file_spans_no_more_than_its_time_and_the_oldest_go() {
+fn timed_rotation_bounds_files_and_removes_oldest() {
     let dir = tempfile::tempdir().unwrap();
     let rotation =
         FileRotation { every: Some(Nanos::from_millis(100)), keep: Some(2), ..FileRotation::default() };
@@ -178,7 +178,7 @@ fn a_file_spans_no_more_than_its_time_and_the_oldest_go() {
 }
 
 #[test]
-fn a_disk_that_is_full_ends_it_and_every_frame_has_an_account() {
+fn full_disk_ends_recording_with_all_frames_accounted() {
     let summary = run(spec("/dev/full".into()), frames(1_000_000));
     let recorded = assert_all_accounted(&summary);
     assert_eq!(recorded.written, 0);
@@ -200,7 +200,7 @@ fn a_slow_disk_costs_frames_and_not_time() {
 }
 
 #[test]
-fn compressed_files_hold_the_same_bytes_block_by_block() {
+fn compressed_files_decode_to_plain_capture() {
     let dir = tempfile::tempdir().unwrap();
     let rotation = FileRotation { bytes: Some(3 << 20), ..FileRotation::default() };
     let base = |name: &str| RecordSpec { rotation, queue: 64 << 20, ..spec(dir.path().join(name)) };
@@ -219,7 +219,7 @@ fn compressed_files_hold_the_same_bytes_block_by_block() {
 }
 
 #[test]
-fn a_recording_has_what_arrived_before_its_end_however_late_the_kernel_hands_it_over() {
+fn late_kernel_block_counts_frames_before_deadline() {
     let clock = TickingClock::default();
     let limits = RecordLimits { time: Some(Nanos::from_millis(100)), ..RecordLimits::default() };
     let mut rx = LateBlock { given: 0, looks: 0 };

@@ -58,7 +58,7 @@ fn the_choice_over_the_cases() {
 }
 
 #[test]
-fn the_calibration_of_the_nearest_size_decides_and_equals_stay_on_rings() {
+fn nearest_calibrated_size_decides_and_ties_prefer_rings() {
     let limits = [
         limit(BackEnd::Packet, 64, 300_000),
         limit(BackEnd::Xdp, 64, 900_000),

@@ -48,7 +48,7 @@ fn part(places: &[Option<&str>]) -> RigOptions {
 }
 
 #[test]
-fn a_plan_for_this_machine_has_every_port_here_where_it_says() {
+fn local_plan_keeps_its_port_locations() {
     let mut plan = plan(&["a", "b"]);
     let places = PortPlaces::from_options(&plan, &options(RigSite::EveryPortHere)).unwrap();
     places.set_locations(&mut plan);
@@ -57,7 +57,7 @@ fn a_plan_for_this_machine_has_every_port_here_where_it_says() {
 }
 
 #[test]
-fn only_ports_with_a_place_are_here_and_there() {
+fn port_is_here_only_if_placed() {
     let mut plan = plan(&["a", "b"]);
     let places = PortPlaces::from_options(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
     places.set_locations(&mut plan);
@@ -67,7 +67,7 @@ fn only_ports_with_a_place_are_here_and_there() {
 }
 
 #[test]
-fn one_interface_is_not_two_ports_and_no_port_is_forgotten() {
+fn shared_interface_and_missing_place_are_refused() {
     let places = part(&[Some("eth0"), None, Some("eth0")]);
     let error = PortPlaces::from_options(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
     assert!(error.contains("ports[2].location") && error.contains("port `a` already"), "{error}");
@@ -80,7 +80,7 @@ fn one_interface_is_not_two_ports_and_no_port_is_forgotten() {
 }
 
 #[test]
-fn the_owner_is_asked_about_exactly_the_ports_that_are_opened() {
+fn permit_judges_exactly_the_opened_interfaces() {
     let mut plan = plan(&["a", "secret"]);
     let places = PortPlaces::from_options(&plan, &part(&[Some("eth7"), None])).unwrap();
     places.set_locations(&mut plan);

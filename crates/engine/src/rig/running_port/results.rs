@@ -249,12 +249,12 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_reads_what_arrived_however_late_the_kernel_hands_it_over() {
+    fn receiver_reads_late_kernel_block_to_end() {
         assert_eq!(emptied(Nanos::from_millis(700), false), (10, Nanos::from_millis(710)));
     }
 
     #[test]
-    fn a_receiver_ends_although_frames_keep_coming_or_a_block_never_does() {
+    fn receiver_ends_despite_constant_frames_or_missing_block() {
         let (read, took) = emptied(Nanos::ZERO, true);
         assert!(read >= 10 && took <= Nanos::from_millis(210), "{read} {took}");
         assert_eq!(emptied(Nanos::from_secs(3600), false), (0, LAST_BLOCK));

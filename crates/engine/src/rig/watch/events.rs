@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_lasts_from_the_last_good_look_to_the_first_good_one() {
+    fn port_event_spans_last_good_to_next_good() {
         let good = LinkObservation::Present(GOOD);
         let dark = LinkObservation::Present(PortState { has_carrier: false, carrier_changes: 3, ..GOOD });
         let back = LinkObservation::Present(PortState { carrier_changes: 4, ..GOOD });
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_this_machine_did_explains_a_lost_carrier() {
+    fn local_action_explains_lost_carrier() {
         let dark = LinkObservation::Present(PortState { has_carrier: false, ..GOOD });
         let down = LinkObservation::Present(PortState { has_carrier: false, is_up: false, ..GOOD });
         assert_eq!(events_of(&[dark, down]), [event(PortEventKind::SwitchedDown, 0, None)]);
@@ -220,14 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn a_flap_between_two_looks_is_seen_by_the_count_of_carrier_changes() {
+    fn short_flap_is_seen_by_carrier_change_count() {
         let flapped = LinkObservation::Present(PortState { carrier_changes: 4, ..GOOD });
         let events = events_of(&[LinkObservation::Present(GOOD), flapped, flapped]);
         assert_eq!(events, [event(PortEventKind::CarrierLost, 20, Some(41))]);
     }
 
     #[test]
-    fn a_link_that_the_plan_switches_down_is_declared_until_it_is_back() {
+    fn planned_link_down_is_declared_until_recovery() {
         let mut log = EventLog::new(GOOD, at(0));
         log.declare_link(true);
         log.on_observation(
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_smallest_mtu_and_all_drops_of_the_driver_are_told() {
+    fn events_report_smallest_mtu_and_all_driver_drops() {
         let mtu = |mtu| LinkObservation::Present(PortState { mtu, ..GOOD });
         let wanted = PortEventKind::MtuLowered { from: 1500, to: 600 };
         assert_eq!(events_of(&[mtu(900), mtu(600), mtu(1500)]), [event(wanted, 0, Some(61))]);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn many_events_stay_bounded_and_cover_the_same_time() {
+    fn event_count_stays_bounded_and_covers_same_time() {
         let dark = LinkObservation::Present(PortState { has_carrier: false, ..GOOD });
         let states: Vec<_> =
             (0..2000).map(|n| if n % 2 == 0 { dark } else { LinkObservation::Present(GOOD) }).collect();

@@ -63,7 +63,7 @@ fn flows() -> Vec<(&'static str, &'static str)> {
 }
 
 #[test]
-fn the_program_makes_the_frames_of_the_template_byte_for_byte() {
+fn xdp_program_renders_template_byte_for_byte() {
     let streams = streams(&flows());
     let compiled = compile_tables(&streams).unwrap();
     let options = LiveOptions { key: KEY.0, late_after_ns: 0, batch: 64, pace: crate::xdp::tx::PACE };
@@ -92,7 +92,7 @@ fn the_program_makes_the_frames_of_the_template_byte_for_byte() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_by_name() {
+fn oversized_frame_is_refused_by_flow_name() {
     let jumbo = compile_tables(&streams(&[("[{choice: ethernet}]", "{choice: fixed, fixed: 9000}")]));
     let refused = jumbo.unwrap_err().to_string();
     assert!(refused.contains("flows[0]") && refused.contains("8996 bytes in a frame"), "{refused}");

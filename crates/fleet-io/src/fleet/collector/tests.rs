@@ -39,7 +39,7 @@ fn append(fabric: &LocalFabric, nodes: &[String]) {
 }
 
 #[test]
-fn what_waits_is_stored_together_and_no_more_than_so_much_of_it() {
+fn waiting_segments_are_stored_in_bounded_batches() {
     let fabric = LocalFabric::default();
     let mut incoming = fabric.open_inlet("me").unwrap();
     incoming.read_run(&RunId("r".into()), &BTreeSet::new()).unwrap();
@@ -57,7 +57,7 @@ fn what_waits_is_stored_together_and_no_more_than_so_much_of_it() {
 }
 
 #[test]
-fn only_what_is_stored_or_never_will_be_is_confirmed() {
+fn segments_are_confirmed_once_stored_or_refused() {
     let fabric = LocalFabric::default();
     let run = RunId("r".into());
     let mut incoming = fabric.open_inlet("me").unwrap();
@@ -119,7 +119,7 @@ impl ResultInlet for FailingInlet {
 }
 
 #[test]
-fn results_that_cannot_be_read_are_a_trouble_and_not_silence() {
+fn unreadable_results_are_reported_as_trouble() {
     let events = refused_segments(&mut FailingInlet);
     let [CollectorEvent::Trouble(text)] = &events[..] else { panic!("{events:?}") };
     assert!(text.contains("not permitted: the results of r"), "{text}");

@@ -55,7 +55,7 @@ fn stored(shelf: &mut RunResultStore, segment: &(SegmentId, Vec<u8>)) -> StoredP
 }
 
 #[test]
-fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
+fn complete_part_is_assembled_once() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota::default());
     let segments = segments();
@@ -69,7 +69,7 @@ fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
 }
 
 #[test]
-fn a_result_counts_as_that_of_the_node_that_sealed_it() {
+fn result_belongs_to_node_that_sealed_it() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota::default());
     let forged = segments_of(&NodeResult { node: "b".into(), ..NodeResult::default() });
@@ -79,7 +79,7 @@ fn a_result_counts_as_that_of_the_node_that_sealed_it() {
 }
 
 #[test]
-fn a_node_beyond_its_share_of_a_run_is_named_once() {
+fn node_over_quota_is_reported_once() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota { bytes: 1 << 30, segments: 1 });
     let segments = segments();
@@ -92,7 +92,7 @@ fn a_node_beyond_its_share_of_a_run_is_named_once() {
 
 /// A result that came when the run had ended and its report was not written yet.
 #[test]
-fn the_report_that_is_shown_is_the_one_that_is_stored() {
+fn shown_report_equals_stored_report() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota::default());
     let document = "ports: [{name: a, location: a/eth0}]";
@@ -123,7 +123,7 @@ fn the_report_that_is_shown_is_the_one_that_is_stored() {
 }
 
 #[test]
-fn a_segment_that_nobody_can_read_is_refused_and_those_beside_it_are_stored() {
+fn unreadable_segment_leaves_rest_of_batch_stored() {
     let place = tempfile::tempdir().unwrap();
     let mut shelf = shelf(place.path(), RunQuota::default());
     let mut batch: Vec<ReceivedSegment> = segments().iter().map(received).collect();

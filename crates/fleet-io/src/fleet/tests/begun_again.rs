@@ -73,7 +73,7 @@ impl LateService {
 }
 
 #[test]
-fn a_served_run_begins_again_by_itself_and_its_report_says_so() {
+fn served_run_restarts_after_late_start_with_caveat() {
     let service = LateService::start(true);
     let states = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&states);
@@ -95,7 +95,7 @@ fn a_served_run_begins_again_by_itself_and_its_report_says_so() {
 }
 
 #[test]
-fn a_node_that_never_hears_the_start_is_named_after_three_starts() {
+fn unstarted_node_is_named_after_three_starts() {
     let service = LateService::start(false);
     let Err(OpenFailure::Fault(fault)) = service.runs.open_steered_run(read(DOCUMENT), Box::new(|_| {}))
     else {

@@ -68,7 +68,7 @@ fn led(records: &mut impl RecordStore) -> Vec<NodeName> {
 }
 
 #[test]
-fn a_second_controller_is_told_who_leads_a_node_and_has_it_when_it_is_given_back() {
+fn busy_node_names_leader_until_released() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let plan = plan_of(DOCUMENT);
@@ -140,7 +140,7 @@ fn release_whole(fabric: &LocalFabric, two: &mut FleetExecutor<LocalFabric>, lef
 
 /// Its process is gone from this host: it is dead at once.
 #[test]
-fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_leads_its_nodes_next() {
+fn run_of_dead_local_controller_ends_immediately() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), true);
     let mut dead = charge("dead", MemoryShelf::default());
@@ -153,7 +153,7 @@ fn what_a_controller_of_this_host_left_when_it_died_is_ended_at_once_by_who_lead
 
 /// Its host is another: nothing is known of its process, only that its record does not change.
 #[test]
-fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_changed_for_as_long_as_it_takes() {
+fn run_of_stale_remote_controller_is_ended() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes_with_short_leases(&fabric, place.path());
     // By then the leases of the dead one have ended.
@@ -182,7 +182,7 @@ fn what_a_controller_of_another_host_left_is_ended_when_its_record_has_not_chang
 
 /// The end of the run is written, and a node has missed it.
 #[test]
-fn the_record_of_a_run_that_has_ended_is_never_written_over() {
+fn ended_run_record_is_never_overwritten() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), true);
     let mut dead = charge("dead", MemoryShelf::default());
@@ -206,7 +206,7 @@ fn the_record_of_a_run_that_has_ended_is_never_written_over() {
 
 /// A label is any of its nodes: whichever is given back first will do.
 #[test]
-fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
+fn label_wait_takes_first_free_node() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let mut labels = OperatorLabels::default();
@@ -237,7 +237,7 @@ fn who_waits_for_a_label_has_whichever_of_its_nodes_is_free_first() {
 }
 
 #[test]
-fn who_accepts_fewer_nodes_and_waits_waits_for_nodes_that_others_lead() {
+fn quorum_start_can_wait_for_busy_nodes() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let mut records = fabric.open_records().unwrap();
@@ -266,7 +266,7 @@ fn who_accepts_fewer_nodes_and_waits_waits_for_nodes_that_others_lead() {
 }
 
 #[test]
-fn a_controller_that_was_ended_begins_nothing_and_says_so() {
+fn ended_controller_refuses_new_runs() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = start_nodes(&fabric, place.path(), false);
     let times = TermTimes { refresh: Nanos::from_millis(20), ..TermTimes::default() };
@@ -357,7 +357,7 @@ impl Fabric for Silent {
 
 /// The process continues, as a service does. Nodes that it took in vain are free for others all the same.
 #[test]
-fn nodes_that_were_taken_in_vain_are_given_back() {
+fn failed_claim_releases_its_nodes() {
     // Either what was left on a node cannot be read, or a lead is written and no answer comes.
     for silent in ["run.", "lead.south"] {
         let (fabric, place) = (Silent::default(), tempfile::tempdir().unwrap());

@@ -7,7 +7,7 @@ use packetrig_fleet::term::{ControllerTerm, TermRecord};
 use std::collections::BTreeSet;
 
 #[test]
-fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
+fn term_records_of_dead_controllers_are_removed() {
     let fabric = LocalFabric::default();
     let mut records = fabric.open_records().unwrap();
     let own = charge("own", MemoryShelf::default()).identity;
@@ -34,7 +34,7 @@ fn records_of_dead_controllers_are_removed_and_those_of_living_ones_are_not() {
 
 /// One look at a controller of another host proves nothing.
 #[test]
-fn a_controller_of_another_host_is_looked_at_until_it_is_clear_whether_it_is_at_work() {
+fn remote_controller_is_polled_until_liveness_is_clear() {
     let fabric = LocalFabric::default();
     let mut records = fabric.open_records().unwrap();
     let me = Identity {

@@ -74,7 +74,7 @@ impl Endpoint for SlowEndpoint {
 }
 
 #[test]
-fn a_node_that_answers_after_most_of_a_second_takes_part_like_any_other() {
+fn slow_node_takes_part_in_run() {
     // Mostly they wait, so they do it at the same time.
     std::thread::scope(|scope| {
         for delay in [200, 900].map(Nanos::from_millis) {
@@ -97,7 +97,7 @@ fn assert_completes_with_delay(delay: Nanos) {
 }
 
 #[test]
-fn leases_go_on_while_the_record_of_the_run_is_written() {
+fn leases_continue_while_run_record_is_written() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = NODES.map(|name| {
         let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
@@ -120,7 +120,7 @@ fn leases_go_on_while_the_record_of_the_run_is_written() {
 }
 
 #[test]
-fn leases_are_renewed_while_a_node_writes_its_samples() {
+fn leases_renew_while_node_writes_samples() {
     static WRITTEN: AtomicBool = AtomicBool::new(false);
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _nodes = NODES.map(|name| {
@@ -138,7 +138,7 @@ fn leases_are_renewed_while_a_node_writes_its_samples() {
 }
 
 #[test]
-fn what_was_said_for_an_earlier_call_does_not_make_the_way_shorter() {
+fn round_trip_ignores_answers_to_earlier_call() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _near = TestNode::start(&fabric, "north", place.path(), false, false);
     let half = HalfPlane { node: "south".into(), ..HalfPlane::default() };

@@ -16,7 +16,7 @@ fn open(fabric: &LocalFabric, document: &str, note: impl FnMut(&RunEvent) + Send
 }
 
 #[test]
-fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
+fn steering_steps_reach_all_nodes_or_are_undone() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let nodes = ["north", "south"].map(|name| TestNode::start(&fabric, name, place.path(), true, false));
     let mut session = open(&fabric, DOCUMENT, |_| {});
@@ -122,7 +122,7 @@ fn flow(seen: &SeenFrames, streams: &[usize], more: u64) {
 }
 
 #[test]
-fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
+fn two_node_rigs_steer_without_loss() {
     let cables = SimPorts::default().add_wire("a", "b", LinkSpec::default());
     let cables = Arc::new(cables.add_wire("b", "a", LinkSpec::default()));
     let (fabric, place, seen) = (LocalFabric::default(), tempfile::tempdir().unwrap(), SeenFrames::default());

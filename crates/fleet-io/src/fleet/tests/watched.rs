@@ -57,7 +57,7 @@ fn watched(place: &Path) -> u64 {
 }
 
 #[test]
-fn only_a_node_that_may_be_sending_is_watched() {
+fn supervisor_watches_only_nodes_that_may_send() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
     let _node = TestNode::start(&fabric, "north", place.path(), true, false);
     let endpoint = fabric.open_endpoint(NodeName::controller()).unwrap();

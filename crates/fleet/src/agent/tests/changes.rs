@@ -93,7 +93,7 @@ fn each_change_is_made_once_and_answered_again() {
 }
 
 #[test]
-fn each_step_is_taken_once_and_answered_again_until_it_is_overtaken() {
+fn change_step_is_performed_once_and_reanswered() {
     let mut agent = under_way();
     assert_eq!(hear(&mut agent, announce(1)), [], "what is not held is not announced");
     let held = perform(&mut agent, hold(1));
@@ -117,7 +117,7 @@ fn each_step_is_taken_once_and_answered_again_until_it_is_overtaken() {
 }
 
 #[test]
-fn a_change_is_undone_once_wherever_it_got_to() {
+fn change_is_undone_exactly_once() {
     let mut agent = under_way();
     perform(&mut agent, hold(1));
     let done = |number| NodeReply::Steered { number, fault: None, sample: Box::default() };
@@ -137,7 +137,7 @@ fn a_change_is_undone_once_wherever_it_got_to() {
 }
 
 #[test]
-fn when_the_senders_have_stopped_every_step_has_an_answer() {
+fn change_steps_are_refused_after_senders_stop() {
     let stop = |agent: &mut AgentMachine| {
         agent.handle_event(AgentEvent::SendersDone { sent: vec![], lease_ended: false }, at(6));
     };

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_sent_is_recorded_before() {
+fn commit_is_recorded_before_commands_are_sent() {
     let mut controller = controller_with(&["a"], fleet_limits());
     say(&mut controller, "a", NodeReply::Prepared { ports: vec![] }, 1);
     let actions = say(&mut controller, "a", NodeReply::Armed, 2);
@@ -20,7 +20,7 @@ fn what_is_sent_is_recorded_before() {
 }
 
 #[test]
-fn a_run_that_was_left_behind_is_stopped_and_collected() {
+fn inherited_run_is_stopped_and_collected() {
     let head =
         MessageHead { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::from_document("p") };
     let record = |state| RunRecord {
@@ -58,7 +58,7 @@ fn a_controller_that_was_deposed_says_nothing_more() {
 
 /// The record of this run still has the nodes that released it, and those that were never in it, for the next controller.
 #[test]
-fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
+fn inherited_run_keeps_members_and_released_nodes() {
     let head =
         MessageHead { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::from_document("p") };
     let inherited = RunRecord {
@@ -92,7 +92,7 @@ fn an_inherited_run_keeps_its_members_and_those_that_have_let_go() {
 
 /// A later run has two of the four nodes, and ended this run there. The other two are led now.
 #[test]
-fn a_run_that_was_left_behind_is_ended_without_a_word_to_nodes_that_others_lead() {
+fn inherited_run_sends_nothing_to_nodes_led_elsewhere() {
     let head =
         MessageHead { run: RunId("r".into()), attempt: 1, epoch: 4, plan: PlanHash::from_document("p") };
     let nodes: Vec<NodeName> = ["a", "b", "c", "d"].map(node).into();

@@ -22,18 +22,18 @@ fn armed_after(ms: u64) -> Vec<ControllerAction> {
 }
 
 #[test]
-fn a_fleet_that_arms_at_once_starts_after_the_shortest_lead() {
+fn quickly_armed_fleet_starts_after_shortest_lead() {
     assert_eq!(start_of(&armed_after(1)), at(3 + 150));
 }
 
 #[test]
-fn a_fleet_that_is_slow_to_arm_gets_a_later_start() {
+fn slowly_armed_fleet_starts_later() {
     assert_eq!(start_of(&armed_after(400)), at(402 + 3 * 400));
     assert_eq!(start_of(&armed_after(20_000)), at(20_002 + 10_000), "but not for ever later");
 }
 
 #[test]
-fn nodes_have_their_time_to_prepare_although_the_controller_stood_still() {
+fn controller_stall_extends_prepare_deadline() {
     let mut controller = controller(&["a", "b"]);
     let stood = Nanos::from_secs(35);
     controller.handle_event(ControllerEvent::StoodStill(stood), at(35_000));
@@ -56,13 +56,13 @@ fn only_node_committed() -> (ControllerMachine, MonoTime) {
 }
 
 #[test]
-fn one_machine_starts_soon_however_long_its_kernel_took_to_arm() {
+fn single_machine_start_ignores_arming_time() {
     let (_, start) = only_node_committed();
     assert_eq!(start, at(60 + 20));
 }
 
 #[test]
-fn a_confirmation_that_came_too_late_on_one_machine_is_no_failed_start() {
+fn late_confirmation_on_one_machine_retries_start() {
     for late in [75, 95] {
         let (mut controller, _) = only_node_committed();
         controller.handle_event(ControllerEvent::Tick, at(late));

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
+fn fleet_lead_follows_round_trip() {
     let near = fleet_limits();
     assert_eq!((near.guard, near.lead), (Nanos::from_millis(30), Nanos::from_millis(80)));
     let far = RunLimits::for_fleet(Nanos::from_millis(50), Nanos::ZERO);
@@ -14,7 +14,7 @@ fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
 }
 
 #[test]
-fn a_renewal_is_granted_to_the_attempt_under_way_while_it_sends_and_to_nobody_else() {
+fn lease_is_renewed_only_for_current_attempt() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     let head = controller.head().clone();
     assert_eq!(may_go_on(&mut controller, "a", &head, 100), Some(true));
@@ -31,7 +31,7 @@ fn a_renewal_is_granted_to_the_attempt_under_way_while_it_sends_and_to_nobody_el
 }
 
 #[test]
-fn a_node_that_cannot_be_heard_is_waited_for_until_its_lease_has_certainly_ended() {
+fn unreachable_node_is_awaited_until_lease_ends() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     let head = controller.head().clone();
     may_go_on(&mut controller, "b", &head, 1000);
@@ -51,7 +51,7 @@ fn a_node_that_cannot_be_heard_is_waited_for_until_its_lease_has_certainly_ended
 }
 
 #[test]
-fn a_confirmation_that_is_not_acknowledged_counts_as_not_started() {
+fn unacknowledged_confirmation_counts_as_not_started() {
     let mut controller = controller_with(&["a", "b"], fleet_limits());
     for reply in [NodeReply::Prepared { ports: vec![] }, NodeReply::Armed, NodeReply::Committed] {
         for name in ["a", "b"] {
@@ -73,7 +73,7 @@ fn a_confirmation_that_is_not_acknowledged_counts_as_not_started() {
 }
 
 #[test]
-fn a_start_is_not_confirmed_when_confirmations_may_come_too_late() {
+fn start_is_postponed_when_confirmations_may_be_late() {
     let mut controller = controller(&["a", "b"]);
     for reply in [NodeReply::Prepared { ports: vec![] }, NodeReply::Armed] {
         for name in ["a", "b"] {

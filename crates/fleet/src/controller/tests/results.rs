@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn results_come_by_their_own_way_and_late_ones_count() {
+fn collected_results_count_even_when_late() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     controller.handle_event(ControllerEvent::Restarted(node("b")), at(100));
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 110);
@@ -22,7 +22,7 @@ fn results_come_by_their_own_way_and_late_ones_count() {
 }
 
 #[test]
-fn a_node_that_kept_no_result_is_not_waited_for_when_all_it_kept_is_here() {
+fn node_without_result_is_not_awaited() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     controller.handle_event(ControllerEvent::Restarted(node("b")), at(100));
     say(&mut controller, "a", NodeReply::SendersDone { sent: vec![], why: StopReason::Told }, 110);
@@ -35,7 +35,7 @@ fn a_node_that_kept_no_result_is_not_waited_for_when_all_it_kept_is_here() {
 }
 
 #[test]
-fn the_user_need_not_wait_for_as_long_as_frames_arrive() {
+fn user_stop_limits_drain_to_planned_time() {
     let far = || {
         Box::new(CountSample {
             latency: Some((Nanos::ZERO, Nanos::ZERO, Nanos::from_millis(800))),
@@ -61,7 +61,7 @@ fn the_user_need_not_wait_for_as_long_as_frames_arrive() {
 }
 
 #[test]
-fn an_overloaded_machine_is_named_with_what_came_of_it() {
+fn overloaded_machine_is_named_in_findings() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     for (node_name, waited) in [("a", 3200), ("a", 1100), ("b", 900)] {
         controller
@@ -90,7 +90,7 @@ fn the_owner_s_limit_makes_a_run_partial() {
 }
 
 #[test]
-fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
+fn absent_nodes_are_reported_as_left_out() {
     let head =
         MessageHead { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::from_document("p") };
     let preparation = RunPreparation { document: "p".into(), ..RunPreparation::default() };
@@ -119,7 +119,7 @@ fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
 }
 
 #[test]
-fn a_node_that_comes_back_with_its_result_is_waited_for() {
+fn returning_node_with_result_is_awaited() {
     let mut controller = fleet(&["a", "b"], RunPolicies::default());
     // B is cut off, and given up; the others stop.
     for ms in (200..8000).step_by(500) {
@@ -142,7 +142,7 @@ fn a_node_that_comes_back_with_its_result_is_waited_for() {
 }
 
 #[test]
-fn what_all_nodes_have_in_common_is_named_and_not_each_of_them() {
+fn silence_of_all_nodes_is_named_as_common() {
     let silent = |names: &[&str], talking: Option<&str>| {
         let mut controller = fleet(names, RunPolicies::default());
         let head = controller.head().clone();

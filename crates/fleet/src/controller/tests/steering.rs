@@ -88,7 +88,7 @@ fn a_steered_run_waits_for_no_instant() {
 }
 
 #[test]
-fn a_steered_run_begins_when_all_nodes_have_confirmed_and_fails_if_one_does_not() {
+fn steered_run_requires_confirmation_from_all_nodes() {
     let is_running = |actions: &[ControllerAction]| {
         actions.contains(&ControllerAction::Emit(RunEventKind::StateChanged(RunState::Running)))
     };
@@ -110,7 +110,7 @@ fn a_steered_run_begins_when_all_nodes_have_confirmed_and_fails_if_one_does_not(
 }
 
 #[test]
-fn changes_are_made_one_after_another_by_every_node() {
+fn changes_are_applied_one_at_a_time() {
     let mut controller = steered(&["a", "b"]);
     let first = controller.handle_event(ControllerEvent::Steer(PlanChange::Pause(vec![0])), at(10));
     assert!(matches!(commands(&first)[..], [("a", NodeCommand::Steer(_)), ("b", NodeCommand::Steer(_))]));
@@ -143,7 +143,7 @@ fn one_node_makes_a_change_at_once() {
 }
 
 #[test]
-fn all_hold_before_any_is_told_and_all_are_told_before_any_begins() {
+fn change_steps_wait_for_every_node() {
     let mut controller = steered(&["a", "b"]);
     let hold = controller.handle_event(start(), at(10));
     assert!(matches!(steps(&hold)[..], [("a", 1, ChangeStep::Hold(_)), ("b", 1, ChangeStep::Hold(_))]));
@@ -168,7 +168,7 @@ fn all_hold_before_any_is_told_and_all_are_told_before_any_begins() {
 }
 
 #[test]
-fn a_start_is_later_for_all_if_telling_took_long_and_a_step_is_said_again_where_it_was_lost() {
+fn slow_change_delays_start_and_repeats_steps() {
     let mut controller = steered(&["a", "b"]);
     controller.handle_event(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
@@ -197,7 +197,7 @@ fn a_start_is_later_for_all_if_telling_took_long_and_a_step_is_said_again_where_
 }
 
 #[test]
-fn what_one_node_cannot_hold_is_undone_by_all() {
+fn failed_hold_is_undone_on_all_nodes() {
     let mut controller = steered(&["a", "b"]);
     controller.handle_event(start(), at(10));
     let no = NodeReply::Held { number: 1, fault: Some(fault("nobody answers")), held: vec![] };
@@ -217,7 +217,7 @@ fn what_one_node_cannot_hold_is_undone_by_all() {
 }
 
 #[test]
-fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
+fn node_loss_undoes_change_only_during_hold() {
     let mut controller = steady(&["a", "b", "c"]);
     controller.handle_event(start(), at(10));
     say(&mut controller, "a", held(1, 0), 11);
@@ -242,7 +242,7 @@ fn a_node_lost_while_all_hold_undoes_it_and_one_lost_later_does_not() {
 }
 
 #[test]
-fn a_change_is_not_done_by_a_node_that_is_lost() {
+fn change_fails_when_node_is_lost() {
     let mut controller = steered(&["a", "b"]);
     controller.handle_event(ControllerEvent::Steer(PlanChange::Stop(vec![0])), at(10));
     say(&mut controller, "a", done(1), 11);
@@ -250,7 +250,7 @@ fn a_change_is_not_done_by_a_node_that_is_lost() {
 }
 
 #[test]
-fn when_nobody_is_left_a_change_ends() {
+fn change_ends_when_no_node_is_left() {
     let mut controller = steady(&["a", "b"]);
     controller.handle_event(start(), at(10));
     say(&mut controller, "a", NodeReply::Failed(fault("cable")), 11);
@@ -258,7 +258,7 @@ fn when_nobody_is_left_a_change_ends() {
 }
 
 #[test]
-fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
+fn stop_cancels_undecided_change() {
     let mut controller = steered(&["a", "b"]);
     controller.handle_event(start(), at(10));
     let stop = controller.handle_event(ControllerEvent::Stop, at(11));
@@ -281,7 +281,7 @@ fn a_stop_does_not_wait_for_a_change_and_ends_one_that_is_not_decided() {
 }
 
 #[test]
-fn what_cannot_be_steered_says_so_and_a_stop_is_the_end() {
+fn unsteerable_run_refuses_changes() {
     let mut plain = running(&["a"]);
     assert_eq!(
         outcomes(&plain.handle_event(ControllerEvent::Steer(PlanChange::Start(vec![0])), at(200))),

@@ -119,7 +119,7 @@ fn a_whole_mesh_has_all_pairs_and_passes() {
 }
 
 #[test]
-fn pairs_of_a_node_that_is_missing_are_named_and_never_zero() {
+fn pairs_of_missing_node_are_named_not_zero() {
     let lost = RunOutcome::Partial { reasons: vec!["node b: silent".into()], stopped: false };
     let report = report_of(vec![result("a"), result("c")], lost);
     assert_eq!(report.verdict.as_str(), "INCONCLUSIVE");
@@ -155,7 +155,7 @@ fn losses_are_in_the_direction_where_they_were() {
 }
 
 #[test]
-fn no_answer_is_a_failure_only_if_the_far_end_was_there() {
+fn missing_answers_fail_only_with_far_end_report() {
     let silence = |line: &mut ProbeLineResult| {
         line.counts.answered = 0;
         line.counts.lost = 10;
@@ -179,7 +179,7 @@ fn no_answer_is_a_failure_only_if_the_far_end_was_there() {
 }
 
 #[test]
-fn a_line_that_ended_early_forbids_pass_and_says_why() {
+fn early_ended_probe_line_forbids_pass() {
     let mut results = NODES.map(result).to_vec();
     change(&mut results[1], |line| {
         line.end = ProbeLineEnd::LeaseEnded;
@@ -193,7 +193,7 @@ fn a_line_that_ended_early_forbids_pass_and_says_why() {
 }
 
 #[test]
-fn clocks_that_were_compared_with_the_controllers_relate_both_ends() {
+fn compared_clocks_relate_both_probe_ends() {
     let fit = |offset_ns: i64, bound: u64| {
         let before = ClockFit { offset_ns, bound: Nanos::new(bound), ..ClockFit::default() };
         Some(ClockRecord { source: FitSource::InBand, before, after: None, unused: None })
@@ -226,7 +226,7 @@ fn clocks_that_were_compared_with_the_controllers_relate_both_ends() {
 }
 
 #[test]
-fn a_node_cannot_tell_of_lines_and_ports_of_others() {
+fn probe_rows_about_other_nodes_are_ignored() {
     let mut results = NODES.map(result).to_vec();
     let foreign = results[1].probes.as_ref().unwrap().lines[0].clone();
     let probes = results[0].probes.as_mut().unwrap();

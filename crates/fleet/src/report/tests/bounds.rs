@@ -50,7 +50,7 @@ fn run_without(lost: &[(u64, u64)]) -> NodeResult {
 }
 
 #[test]
-fn one_frame_that_left_late_fails_no_percentile_and_no_maximum() {
+fn late_departure_fails_no_latency_limit() {
     let mut node = node(&[1001]);
     let mut times = Latency::with_digits(3);
     let mut leaving = Latency::with_digits(2);
@@ -78,7 +78,7 @@ fn one_frame_that_left_late_fails_no_percentile_and_no_maximum() {
 }
 
 #[test]
-fn jitter_is_the_largest_of_the_stream_and_as_certain_as_the_stamps() {
+fn jitter_uses_stream_maximum_and_stamp_error() {
     let with = |largest: u64| {
         let mut node = node(&[1001]);
         let rfc3550_max = Nanos::new(largest);
@@ -93,7 +93,7 @@ fn jitter_is_the_largest_of_the_stream_and_as_certain_as_the_stamps() {
 }
 
 #[test]
-fn a_rate_is_of_distinct_frames_in_the_time_asked_for() {
+fn rate_counts_distinct_frames_over_planned_time() {
     let criteria = AcceptanceCriteria {
         max_loss: Share::WHOLE,
         max_duplicates: Share::WHOLE,
@@ -121,7 +121,7 @@ fn a_rate_is_of_distinct_frames_in_the_time_asked_for() {
 }
 
 #[test]
-fn an_outage_at_the_end_lasts_as_long_as_the_plan_has_it() {
+fn final_outage_lasts_until_planned_end() {
     let longest = |lost: &[(u64, u64)]| {
         let mut node = run_without(lost);
         // One frame took long, and receivers listened for longer still.
@@ -141,7 +141,7 @@ fn an_outage_at_the_end_lasts_as_long_as_the_plan_has_it() {
 }
 
 #[test]
-fn frames_that_left_too_close_together_explain_as_many_losses_and_no_more() {
+fn send_burst_explains_losses_up_to_its_frames() {
     // The frames around each loss arrived within a millisecond: all between them left in a burst.
     let doubtful = |lost: &[(u64, u64)], bursts: &[(u64, u64, u64)]| {
         let mut node = run_without(lost);
@@ -186,7 +186,7 @@ fn frames_that_left_too_close_together_explain_as_many_losses_and_no_more() {
 }
 
 #[test]
-fn a_receiver_that_should_have_two_copies_of_each_frame_has_them() {
+fn rx_tx_ratio_two_expects_two_copies() {
     let run = |unique: u64, copies: u64| {
         let mut node = node(&[unique]);
         node.receive[0].counts.sequence.duplicates = copies;

@@ -9,7 +9,7 @@ fn figure<'a>(figures: &'a [ReportFigure], name: &str, subject: &str) -> &'a Rep
 }
 
 #[test]
-fn the_figures_of_a_run_are_those_of_its_report() {
+fn run_figures_match_report() {
     let report = report_of(vec![node(&[999])]);
     let figures = run_figures(&report);
     let loss = figure(&figures, "loss", "s");
@@ -39,7 +39,7 @@ fn several_streams_have_figures_of_all_together() {
 }
 
 #[test]
-fn what_is_not_known_is_no_figure_and_nothing_received_is_no_throughput() {
+fn run_figures_omit_unknowns_but_keep_zero_throughput() {
     assert_eq!(run_figures(&report_of(vec![])), []);
     assert_eq!(figure(&run_figures(&report_of(vec![node(&[0])])), "throughput", "s").value, Some(0.0));
     // Sent as fast as it could: the rate is that between two arrivals.
@@ -54,7 +54,7 @@ fn what_is_not_known_is_no_figure_and_nothing_received_is_no_throughput() {
 }
 
 #[test]
-fn a_slow_sender_or_a_full_ring_of_the_rig_is_no_worse_device() {
+fn slow_rig_or_full_ring_is_no_regression() {
     let good = run_figures(&report_of(vec![node(&[1001])]));
     let limits = FigureLimits::new(vec!["throughput=5%".parse().unwrap()]);
     let mut slow = node(&[1001]);
@@ -73,7 +73,7 @@ fn a_slow_sender_or_a_full_ring_of_the_rig_is_no_worse_device() {
 }
 
 #[test]
-fn a_device_that_is_dead_for_the_second_half_has_half_the_throughput() {
+fn device_dead_for_half_run_halves_throughput() {
     let mut half = node(&[501]);
     half.receive[0].counts.last = Some(at(501));
     let figures = run_figures(&report_of(vec![half]));
@@ -82,7 +82,7 @@ fn a_device_that_is_dead_for_the_second_half_has_half_the_throughput() {
 }
 
 #[test]
-fn a_stream_that_went_as_fast_as_it_could_and_lost_nothing_tells_no_limit_of_the_device() {
+fn unpaced_lossless_stream_has_uncertain_throughput() {
     let mut report = report_of(vec![node(&[1001])]);
     (report.streams[0].asked_milli, report.streams[0].delivered_milli) = (None, None);
     let figures = run_figures(&report);

@@ -67,7 +67,7 @@ fn report(results: Vec<NodeResult>) -> RunReport {
 }
 
 #[test]
-fn latency_between_nodes_carries_the_bound_of_both_clocks() {
+fn inter_node_latency_includes_clock_bound() {
     let report = report(two(&known()));
     let latency = report.streams[0].latency.unwrap();
     assert_eq!(latency.error.clock, Some(Nanos::new(5_000)));
@@ -77,7 +77,7 @@ fn latency_between_nodes_carries_the_bound_of_both_clocks() {
 }
 
 #[test]
-fn times_of_a_stream_are_those_from_t_whatever_the_clocks_show() {
+fn stream_times_count_from_common_start() {
     let report = report(two(&known()));
     let stream = &report.streams[0];
     assert_eq!(stream.sent.as_ref().unwrap().first, Some(Nanos::ZERO));
@@ -86,7 +86,7 @@ fn times_of_a_stream_are_those_from_t_whatever_the_clocks_show() {
 }
 
 #[test]
-fn without_a_bound_there_is_a_caveat_and_no_latency() {
+fn missing_clock_bound_yields_caveat_not_latency() {
     let contradiction = ClockRecord { after: Some(fit(7, 5)), ..clock(40_000_000_000, 2_000) };
     for clocks in [[None, known()[1]], [known()[0], None], [None, None], [Some(contradiction), known()[1]]] {
         let report = report(two(&clocks));
@@ -100,7 +100,7 @@ fn without_a_bound_there_is_a_caveat_and_no_latency() {
 }
 
 #[test]
-fn sender_and_receiver_on_one_node_need_no_comparison() {
+fn same_node_latency_needs_no_clock_comparison() {
     let mut one = node(&[1001]);
     one.node = "a".into();
     let error = report(vec![one]).streams[0].latency.unwrap().error;
@@ -108,7 +108,7 @@ fn sender_and_receiver_on_one_node_need_no_comparison() {
 }
 
 #[test]
-fn every_node_has_a_row_also_the_one_that_is_missing() {
+fn node_table_includes_missing_node() {
     let report = report(two(&known()).into_iter().take(1).collect());
     let [a, b] = report.nodes.as_slice() else { panic!("{:?}", report.nodes) };
     assert_eq!((a.reported, a.sent, a.received, a.ports), (true, Some(1001), Some(0), 1));
@@ -156,7 +156,7 @@ fn skew_is_judged_by_both_bounds() {
 
 /// The widest bound is that of a node in between: it makes the most that the spread may be, and takes nothing from the least.
 #[test]
-fn a_spread_that_is_certain_is_shown_as_such() {
+fn certain_start_spread_is_reported() {
     let mut nodes =
         [starter("a", 1_000, Some(clock(0, 100))), starter("b", 4_000, Some(clock(0, 200)))].to_vec();
     nodes.push(starter("c", 2_000, Some(clock(0, 9_000))));
@@ -187,7 +187,7 @@ fn an_unknown_clock_gives_unknown_and_never_met() {
 }
 
 #[test]
-fn a_start_that_was_found_late_afterwards_counts_as_late() {
+fn start_found_late_afterwards_counts_as_late() {
     // The node thought it was 7 us ahead; later it turned out to be 9 us.
     let late = ClockRecord { after: Some(fit(9_000, 50)), ..clock(7_000, 2_500) };
     let node = starter("a", 0, Some(late));
@@ -197,7 +197,7 @@ fn a_start_that_was_found_late_afterwards_counts_as_late() {
 }
 
 #[test]
-fn a_skew_that_is_not_met_is_no_fault_of_the_device_but_no_pass() {
+fn missed_skew_target_is_inconclusive() {
     let (mut all, late) = (two(&known()), starter("c", 500_000, Some(clock(0, 10))));
     all.push(late);
     let report =
@@ -220,7 +220,7 @@ fn one_sender_has_neither_skew_nor_load_factor() {
 }
 
 #[test]
-fn the_load_factor_is_what_arrived_of_what_was_asked() {
+fn load_factor_compares_received_with_requested() {
     let text = "{ports: [{name: x, location: x}, {name: y, location: y}, {name: r, location: r}], flows: [\
         {name: one, tx_rx: {choice: port, port: {tx_name: x, rx_names: [r]}}, size: {fixed: 128}, \
          rate: {choice: pps, pps: 1000}, duration: {choice: fixed_packets, fixed_packets: {packets: 1001}}, metrics: {enable: true}}, \
@@ -244,7 +244,7 @@ fn the_load_factor_is_what_arrived_of_what_was_asked() {
 }
 
 #[test]
-fn a_report_of_several_nodes_survives_json_and_an_older_one_is_read() {
+fn multi_node_report_round_trips_and_reads_older() {
     let report = report(two(&known()));
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<RunReport>(&text).unwrap(), report);

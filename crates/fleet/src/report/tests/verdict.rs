@@ -42,7 +42,7 @@ fn verdict_of(node: NodeResult) -> &'static str {
 }
 
 #[test]
-fn losses_are_judged_by_the_time_at_which_the_rig_was_not_in_order() {
+fn losses_in_rig_fault_times_are_inconclusive() {
     use PortEventKind::{CarrierLost, Declared, SwitchedDown};
     let cases = [
         (&[][..], vec![event(SwitchedDown, 100, 200)], "PASS"),
@@ -68,7 +68,7 @@ fn losses_are_judged_by_the_time_at_which_the_rig_was_not_in_order() {
 
 /// A frame that the device holds back may be lost long after the frames around it in the order of sending.
 #[test]
-fn where_frames_are_reordered_a_loss_is_in_doubt_for_as_long_as_frames_took() {
+fn reordering_extends_doubt_by_frame_delay() {
     let verdict = |reordered: u64, delay: u64| {
         let down = event(PortEventKind::SwitchedDown, 100, 200);
         let mut node = run_with(&[(80, 80)], vec![], vec![down]);
@@ -84,7 +84,7 @@ fn where_frames_are_reordered_a_loss_is_in_doubt_for_as_long_as_frames_took() {
 }
 
 #[test]
-fn a_stalled_sender_casts_doubt_on_losses_only_if_it_was_later_than_tolerated() {
+fn stalled_sender_casts_doubt_beyond_tolerance() {
     let stalled = |ms| {
         let what = PortEventKind::SenderStalled { most_late: Nanos::from_millis(ms) };
         vec![PortEvent { only_sending: true, ..event(what, 100, 200) }]
@@ -97,7 +97,7 @@ fn a_stalled_sender_casts_doubt_on_losses_only_if_it_was_later_than_tolerated() 
 }
 
 #[test]
-fn frames_that_an_interface_took_and_did_not_send_are_not_blamed_on_the_device() {
+fn unsent_interface_frames_are_not_blamed_on_device() {
     let vanished = |frames: u64| {
         let mut node = run_with(&[(110, 190)], vec![], vec![]);
         node.ports[0].tx.on_wire = Some(1001 - frames);
@@ -114,7 +114,7 @@ fn frames_that_an_interface_took_and_did_not_send_are_not_blamed_on_the_device()
 }
 
 #[test]
-fn frames_that_arrived_unseen_while_the_link_was_down_are_doubted_once() {
+fn unseen_arrivals_during_link_down_doubted_once() {
     let down = || vec![event(PortEventKind::SwitchedDown, 400, 500)];
     let unseen = |frames: u64, ring_dropped| {
         let mut node = run_with(&[(110, 190), (410, 490)], vec![], down());
@@ -134,7 +134,7 @@ fn frames_that_arrived_unseen_while_the_link_was_down_are_doubted_once() {
 }
 
 #[test]
-fn frames_under_way_when_the_receiver_was_deleted_are_in_doubt() {
+fn frames_in_flight_at_port_deletion_are_doubtful() {
     let deleted_at_310 = |last_arrival: u64| {
         let mut node = run_with(&[(110, 1000)], vec![], vec![]);
         let mut outages = OutageList::with_room(16);
@@ -148,7 +148,7 @@ fn frames_under_way_when_the_receiver_was_deleted_are_in_doubt() {
 }
 
 #[test]
-fn what_an_engine_says_wrongly_is_not_blamed_on_the_device() {
+fn wrong_engine_counts_are_not_blamed_on_device() {
     let run = |said: u64, arrived: u64, on_wire: Option<u64>| {
         let mut node = node(&[arrived]);
         node.send[0].counts.frames = said;
@@ -170,7 +170,7 @@ fn what_an_engine_says_wrongly_is_not_blamed_on_the_device() {
 }
 
 #[test]
-fn what_was_asked_for_and_is_missing_forbids_pass_and_fails_nothing() {
+fn incomplete_capture_forbids_pass() {
     let mut node = node(&[1001]);
     node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 3, dropped: 5 });
     let report = report_of(node);
@@ -179,7 +179,7 @@ fn what_was_asked_for_and_is_missing_forbids_pass_and_fails_nothing() {
 }
 
 #[test]
-fn a_capture_at_a_port_that_failed_is_not_known_to_be_complete() {
+fn capture_at_failed_port_has_unknown_completeness() {
     let mut node = node(&[1001]);
     node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 8, dropped: 0 });
     let judged = |node: NodeResult| {
@@ -195,7 +195,7 @@ fn a_capture_at_a_port_that_failed_is_not_known_to_be_complete() {
 }
 
 #[test]
-fn frames_without_a_tag_are_judged_by_their_content() {
+fn untagged_frames_are_judged_by_content() {
     let contents = |hashes: std::ops::Range<u64>| {
         let mut counts = ContentCounts::default();
         for hash in hashes {
@@ -224,7 +224,7 @@ fn frames_without_a_tag_are_judged_by_their_content() {
 }
 
 #[test]
-fn frames_at_wrong_ports_are_told_apart_by_what_is_missing_at_the_right_one() {
+fn misdelivered_frames_are_classified_by_missing_numbers() {
     let mut node = run_with(&[(110, 119)], vec![], vec![]);
     let mut numbers = NumberRanges::default();
     for number in 110..130 {
@@ -267,7 +267,7 @@ fn each_criterion_has_a_line_with_its_result() {
 
 proptest! {
     #[test]
-    fn a_fault_of_the_rig_never_fails_and_one_of_the_device_never_passes(
+    fn verdict_never_fails_rig_nor_passes_device_fault(
         lost in prop::collection::vec((0u64..90, 0u64..9), 0..4),
         events in prop::collection::vec((0u64..1000, 1u64..300, prop::bool::ANY), 0..3),
         more in (0u64..1000, 1u64..300, prop::bool::ANY),

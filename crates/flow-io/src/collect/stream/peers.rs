@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_beyond_its_share_loses_its_own_silent_connection() {
+    fn address_over_share_evicts_its_silent_connection() {
         let peers = [peer(1, false), peer(2, false), peer(2, true)];
         assert_eq!(make_room(&peers, address(1), &shared()), Ok(()));
         assert!(evicted(&peers).is_empty());
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_with_most_connections_and_the_longest_silence_makes_room() {
+    fn eviction_prefers_busiest_address_then_longest_silence() {
         let senders =
             [(1, true), (2, false), (3, true), (4, false), (4, false), (5, false), (6, true), (7, true)];
         let mut peers: Vec<ExporterPeer> = senders.map(|(last, has_sent)| peer(last, has_sent)).into();

@@ -26,7 +26,7 @@ fn silent_connections_keep_nobody_out() {
 }
 
 #[test]
-fn connections_that_hold_something_else_or_nothing_are_closed() {
+fn tcp_connection_without_valid_messages_is_closed() {
     // The time limit is short in this test only: on a busy machine a good sender may pause for as long.
     let options = CollectOptions {
         listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
@@ -52,7 +52,7 @@ fn connections_that_hold_something_else_or_nothing_are_closed() {
 }
 
 #[test]
-fn a_connection_without_a_message_is_closed_in_time_and_one_that_sent_stays() {
+fn silent_connection_times_out_but_sender_stays() {
     let options = CollectOptions {
         listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
         message_timeout: Nanos::from_millis(100),
@@ -77,7 +77,7 @@ fn a_connection_without_a_message_is_closed_in_time_and_one_that_sent_stays() {
 }
 
 #[test]
-fn an_address_whose_connections_all_send_gets_no_more_than_its_share() {
+fn address_cannot_exceed_its_connection_share() {
     let options = CollectOptions {
         listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
         connections: 8,

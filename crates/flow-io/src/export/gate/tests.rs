@@ -78,7 +78,7 @@ const fn seconds(seconds: u64) -> u64 {
 }
 
 #[test]
-fn a_standby_keeps_what_the_active_meter_may_not_have_exported_and_a_takeover_hands_it_over() {
+fn takeover_sends_records_after_active_watermark() {
     let mut rig = GateRig::new(1 << 20);
     for at in 10..20 {
         rig.keep(seconds(at));
@@ -97,7 +97,7 @@ fn a_standby_keeps_what_the_active_meter_may_not_have_exported_and_a_takeover_ha
 }
 
 #[test]
-fn what_does_not_fit_is_dropped_oldest_first_and_counted() {
+fn standby_buffer_drops_oldest_and_counts_them() {
     let mut rig = GateRig::new(2000);
     for at in 10..30 {
         rig.keep(seconds(at));
@@ -134,7 +134,7 @@ fn the_watermark_is_what_all_targets_have() {
 }
 
 #[test]
-fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
+fn watermark_stops_after_lost_records() {
     let mut rig = GateRig::new(1 << 20);
     rig.become_active(0);
     rig.keep(seconds(10));
@@ -160,7 +160,7 @@ fn after_a_loss_the_watermark_stands_still_and_another_meter_is_wanted() {
 }
 
 #[test]
-fn lost_packets_and_a_cut_copy_make_records_incomplete() {
+fn packet_loss_and_strange_flows_make_coverage_incomplete() {
     let mut rig = GateRig::new(1 << 20);
     await_ready(&mut rig);
     rig.outbox.report_progress(WorkerProgress {
@@ -192,7 +192,7 @@ fn await_ready(rig: &mut GateRig) {
 }
 
 #[test]
-fn at_its_end_a_standby_leaves_to_the_active_meter_what_that_one_outlives() {
+fn stopping_standby_leaves_records_to_live_active() {
     for (is_alive, left, dropped) in [(true, 1, 0), (false, 0, 1)] {
         let mut rig = GateRig::new(1 << 20);
         rig.keep(clock::wall_clock_ns());
@@ -218,7 +218,7 @@ fn a_batch_of_a_standby_is_small() {
 }
 
 #[test]
-fn packets_of_sim_are_kept_until_the_active_meter_has_sent_them() {
+fn sim_packets_are_kept_until_active_sends_them() {
     let mut rig = GateRig::with(1 << 20, BatchContent::Sim);
     for at in 10..20 {
         rig.outbox.add_event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });
@@ -252,7 +252,7 @@ fn packets_of_sim_are_kept_until_the_active_meter_has_sent_them() {
 
 /// A batch of a few events takes the memory of a full one unless it is made smaller.
 #[test]
-fn what_a_standby_keeps_of_sim_has_a_bound() {
+fn sim_standby_buffer_is_bounded() {
     let mut rig = GateRig::with(10 * size_of::<SimEvent>(), BatchContent::Sim);
     for at in 10..40 {
         rig.outbox.add_event(SimEvent::Packet { flow_id: 1, bytes: 100, at_ns: seconds(at) });

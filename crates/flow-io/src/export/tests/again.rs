@@ -25,7 +25,7 @@ fn await_record(connection: &mut TcpStream) {
 
 /// The meter that is active now believes that the collector has stored it.
 #[test]
-fn a_standby_sends_again_what_a_collector_had_before_it_was_killed() {
+fn standby_resends_records_of_killed_collector() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("tcp://{}", listener.local_addr().unwrap());
     let options = MeterExport { has_history: true, ..to(&[(target, IPFIX)]) };

@@ -61,7 +61,7 @@ fn collector(server: &MadeMessages, client: Option<&MadeMessages>) -> (u16, Join
 }
 
 #[test]
-fn records_go_encrypted_to_whom_is_trusted_and_who_is_trusted_sends() {
+fn tls_export_succeeds_only_with_trusted_certificates() {
     let directory = tempfile::tempdir().unwrap();
     let [server, client, other] =
         ["server", "client", "other"].map(|name| identity(directory.path(), name, false));

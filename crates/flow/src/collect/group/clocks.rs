@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_is_known_after_some_packets_by_the_middle_of_the_last() {
+    fn clock_offset_is_median_after_enough_packets() {
         let mut clocks = MeterClocks::default();
         for n in 0..6_u64 {
             assert_eq!(clocks.knows_clock(2), n >= 5);

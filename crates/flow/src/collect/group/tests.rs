@@ -198,7 +198,7 @@ fn record(meter: u32, began_ns: u64, own: u64, followed: u64) -> FlowRecord {
 }
 
 #[test]
-fn what_is_known_what_was_lost_and_who_sends_is_told() {
+fn grouped_flows_drop_repeats_and_count_losses() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let news = [
         record(1, BEGIN, 7, 7),
@@ -226,7 +226,7 @@ fn what_is_known_what_was_lost_and_who_sends_is_told() {
 
 /// A later record makes up for lost packets with the times of its own, even if it has no packets in this direction.
 #[test]
-fn a_direction_that_is_made_up_for_has_the_times_of_its_record() {
+fn recovered_packets_take_times_of_their_record() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     grouped.filter_new(record(1, BEGIN, 7, 7), 1);
     let mut late = record(1, BEGIN, 0, 9);
@@ -240,7 +240,7 @@ fn a_direction_that_is_made_up_for_has_the_times_of_its_record() {
 
 /// A collector that was killed may receive records again that it has not stored.
 #[test]
-fn lives_of_a_flow_are_stored_once_in_any_order() {
+fn flow_lifetimes_are_stored_once_in_any_order() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let lives = [record(1, BEGIN, 7, 7), record(1, BEGIN + 5 * SECOND, 9, 9)];
     let new =
@@ -249,7 +249,7 @@ fn lives_of_a_flow_are_stored_once_in_any_order() {
 }
 
 #[test]
-fn flows_are_forgotten_when_they_are_many_or_old() {
+fn flows_are_forgotten_by_number_or_age() {
     let mut grouped =
         GroupedFlows::new(GroupOptions { flows: 10, memory: Nanos::from_secs(60) }, BEGIN - SECOND);
     for flow_id in 0..1000 {
@@ -287,7 +287,7 @@ fn memory_is_bounded_whatever_senders_say() {
 }
 
 #[test]
-fn a_change_of_the_active_meter_is_noted_once_with_its_duplicates() {
+fn active_meter_switch_is_noted_once_with_duplicates() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), 0);
     let standby = GroupMembership { group: 7, meter: 1, packets: 30, ..GroupMembership::default() };
     let active = GroupMembership { meter: 2, term: 4, since_ns: 100, silent_ns: 31, replayed: 0, ..standby };

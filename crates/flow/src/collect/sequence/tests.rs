@@ -38,7 +38,7 @@ fn a_restart_is_no_loss() {
 }
 
 #[test]
-fn what_was_overtaken_by_the_first_message_is_wanted() {
+fn message_overtaken_at_start_is_early_not_lost() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 10, 5);
     assert_eq!((take(&mut sequence, 0, 5), sequence.lost_units()), (MessagePlace::Early, 5));
@@ -55,7 +55,7 @@ fn what_was_overtaken_by_the_first_message_is_wanted() {
 }
 
 #[test]
-fn a_stray_message_of_long_ago_is_wanted_and_makes_no_gap() {
+fn stray_old_message_leaves_no_gap() {
     let mut sequence = MessageSequence::default();
     take(&mut sequence, 1_000_000, 10);
     let old = MessageClaim { sent_s: 40, ..message(60) };
@@ -75,7 +75,7 @@ fn a_stray_message_of_long_ago_is_wanted_and_makes_no_gap() {
 }
 
 #[test]
-fn what_fills_a_gap_that_is_forgotten_is_not_lost() {
+fn message_for_forgotten_gap_reduces_loss() {
     let mut sequence = MessageSequence::default();
     let gaps = u32::try_from(GAPS).unwrap() + 1;
     for n in 0..=gaps {
@@ -91,7 +91,7 @@ fn what_fills_a_gap_that_is_forgotten_is_not_lost() {
 }
 
 #[test]
-fn units_in_sets_that_cannot_be_read_are_not_lost_on_the_way() {
+fn units_in_undecodable_sets_are_not_lost() {
     let mut sequence = MessageSequence::default();
     let place = sequence.judge_message(message(0));
     sequence.settle_message(place, 0, 3, 50);
@@ -100,7 +100,7 @@ fn units_in_sets_that_cannot_be_read_are_not_lost_on_the_way() {
 }
 
 #[test]
-fn a_second_copy_of_what_cannot_be_read_is_one() {
+fn duplicate_undecodable_message_is_recognised() {
     let mut sequence = MessageSequence::default();
     let place = sequence.judge_message(message(7));
     sequence.settle_message(place, 7, 0, 50);

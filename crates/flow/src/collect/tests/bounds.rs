@@ -70,7 +70,7 @@ fn data() -> MessageBytes {
 }
 
 #[test]
-fn newcomers_find_a_place_and_the_established_keep_theirs() {
+fn new_exporters_enter_without_displacing_established() {
     let mut many = ManySenders::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
     let honest = sender(1);
     for second in 0..20 {
@@ -115,7 +115,7 @@ fn a_slow_attacker_does_not_keep_newcomers_out() {
 }
 
 #[test]
-fn a_connection_without_a_record_is_on_trial_and_a_64_of_ipv6_is_one_address() {
+fn recordless_exporters_are_evicted_and_limited_per_64() {
     let options = CollectorOptions { exporters: 40, ..CollectorOptions::default() };
     let mut collector = FlowCollector::new(options);
     let source = |last: u16, port| MessageSource {
@@ -148,7 +148,7 @@ fn a_connection_without_a_record_is_on_trial_and_a_64_of_ipv6_is_one_address() {
 }
 
 #[test]
-fn the_silent_make_room_for_those_who_come_to_stay() {
+fn silent_exporters_make_room_for_lasting_ones() {
     let mut many = ManySenders::new(CollectorOptions { exporters: 2, ..CollectorOptions::default() });
     for second in [0, 15, 30] {
         many.send(sender(1), second, whole(1), u64::from(second) * SECOND);
@@ -198,7 +198,7 @@ fn one_address_takes_only_its_own_places() {
 }
 
 #[test]
-fn who_is_not_on_the_list_leaves_nothing_but_a_count() {
+fn unlisted_exporter_is_only_counted() {
     let allowed = ["10.0.0.1", "10.1.0.0/16"].map(|text| text.parse::<ExporterNetwork>().expect("is one"));
     let allowed = allowed.into_iter().collect();
     let mut many =
@@ -240,7 +240,7 @@ fn memory_is_bounded_for_everybody_together() {
 
 /// The rule holds even if the exporters that hold much are established.
 #[test]
-fn whoever_holds_much_gives_up_before_whoever_holds_little() {
+fn largest_memory_holders_give_up_first() {
     let memory = 4 << 20;
     let mut many = ManySenders::new(CollectorOptions { memory, ..CollectorOptions::default() });
     let honest = sender(1);
@@ -292,7 +292,7 @@ fn sets_without_content_are_not_kept() {
 }
 
 #[test]
-fn records_of_a_byte_are_counted_and_most_are_left() {
+fn tiny_records_beyond_budget_are_only_counted() {
     let tiny = MessageBytes::default().u16(256).u16(1).u16(4).u16(1);
     let sets = MessageBytes::default().set(2, tiny).set(256, MessageBytes(vec![6; 8000]));
     let mut heard = heard(&[ipfix(0, sets)]);

@@ -70,7 +70,7 @@ fn routers_and_firewalls_have_columns() {
 }
 
 #[test]
-fn a_record_that_tells_nothing_more_has_nothing_more() {
+fn uninformative_foreign_fields_are_omitted() {
     assert_eq!(received(&ENDS).foreign, None);
     // A router that fills fields it knows nothing of.
     let empty = [
@@ -97,7 +97,7 @@ fn fields_without_a_column_are_kept_by_name() {
 
 /// The fields kept of one record are bounded, whatever its template describes.
 #[test]
-fn what_a_record_keeps_is_bounded_and_says_what_is_missing() {
+fn foreign_fields_are_bounded_and_omissions_counted() {
     let value = [7; 100];
     let many: Vec<SentFields<'_>> = (0..40).map(|n| (9, n, &value[..])).collect();
     let record = received(&[&ENDS[..], &many[..]].concat());

@@ -4,7 +4,7 @@ use super::*;
 
 /// Under load, the counting thread may wait for a processor while the receiving thread has one.
 #[test]
-fn a_count_that_nobody_reads_makes_no_member_blind() {
+fn delayed_packet_count_does_not_make_member_blind() {
     let mut member = member(options(1));
     member.set_seen_packets(10, at(0));
     member.set_seen_packets(10, at(200));
@@ -17,7 +17,7 @@ fn a_count_that_nobody_reads_makes_no_member_blind() {
 }
 
 #[test]
-fn a_member_at_which_nothing_comes_while_packets_come_at_others_is_blind() {
+fn member_without_packets_others_see_is_blind() {
     let mut member = member(options(1));
     let hear = |member: &mut GroupElection, n: u64, packets: u64| {
         member.on_advertisement(&Advertisement { seen_packets: packets, ..active(2, 5, n, n) }, at(n * 10));

@@ -33,7 +33,7 @@ fn later_fragments_have_the_ports_of_their_first() {
 }
 
 #[test]
-fn ipv6_fragments_have_the_protocol_of_their_first_too() {
+fn ipv6_fragment_inherits_protocol_of_first() {
     let mut parser = FrameParser::new(ParseOptions::default());
     let first = v6(0, &extension(44, 0, &fragment6(60, 0, true, &extension(6, 0, &tcp(7, 8, 2, b"")))));
     let later = v6(0, &extension(44, 0, &fragment6(60, 32, false, &[0; 20])));
@@ -45,7 +45,7 @@ fn ipv6_fragments_have_the_protocol_of_their_first_too() {
 }
 
 #[test]
-fn a_later_fragment_that_comes_first_is_counted_and_has_no_ports() {
+fn early_fragment_is_counted_and_has_no_ports() {
     let mut parser = FrameParser::new(ParseOptions::default());
     assert_eq!(ports(&mut parser, &later4(), 0), (17, 0, 0));
     assert_eq!(ports(&mut parser, &first4(), 1), (17, 1000, 2000));
@@ -90,7 +90,7 @@ fn fragments_of_others_are_told_apart() {
 }
 
 #[test]
-fn the_cache_is_bounded_and_says_what_it_gave_up() {
+fn fragment_cache_is_bounded_and_counts_evictions() {
     let options = ParseOptions { fragments: 64, hash_key: [77, 78], ..ParseOptions::default() };
     let mut parser = FrameParser::new(options);
     let numbered = |frame: &[u8], n: u16| {
@@ -142,7 +142,7 @@ fn fragments_inside_a_tunnel_join_within_it() {
 }
 
 #[test]
-fn fragments_of_a_tunnel_are_metered_as_the_tunnel() {
+fn tunnel_fragments_are_metered_as_outer_tunnel() {
     let mut parser = FrameParser::new(ParseOptions::default());
     let load = vxlan(5, &eth(0x0800, &v4(17, &udp(1, 2, &[0; 60]))));
     assert_eq!(ports(&mut parser, &eth(0x0800, &fragment4(17, 0, true, &load[..88])), 0), (17, 50_000, 4789));

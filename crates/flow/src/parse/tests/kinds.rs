@@ -78,7 +78,7 @@ fn icmp_has_type_and_code_for_a_port() {
 }
 
 #[test]
-fn two_tags_are_kept_and_more_are_passed_over() {
+fn two_vlan_tags_are_kept_and_more_skipped() {
     let four = v4(17, &plain());
     for kind in [0x8100, 0x88a8, 0x9100] {
         let one = parsed(&eth(kind, &tag(5, 0x0800, &four))).unwrap();
@@ -97,7 +97,7 @@ fn two_tags_are_kept_and_more_are_passed_over() {
 }
 
 #[test]
-fn labels_are_kept_and_what_is_below_them_is_told() {
+fn mpls_labels_are_kept_and_inner_packet_parsed() {
     let (four, six) = (v4(17, &plain()), v6(17, &plain()));
     let labels = [entry(272, false), entry(305, false), entry(3, false)];
     let four = parsed(&eth(0x8847, &mpls(&[272, 305, 3, 4], &four))).unwrap();
@@ -129,7 +129,7 @@ fn pseudowires_are_told_from_ip() {
 }
 
 #[test]
-fn extension_headers_are_passed_over_and_esp_is_not() {
+fn ipv6_extension_headers_are_skipped_except_esp() {
     let protocol = |frame: &[u8]| parsed(frame).map(|p| (p.protocol, p.destination_port));
     for extension_of in [0, 43, 60, 135, 139, 140] {
         let frame = eth(0x86dd, &v6(extension_of, &extension(17, 3, &plain())));
@@ -148,7 +148,7 @@ fn extension_headers_are_passed_over_and_esp_is_not() {
 }
 
 #[test]
-fn lengths_are_those_of_the_header_also_where_it_says_none() {
+fn packet_length_comes_from_header_or_frame() {
     let mut frame = eth(0x0800, &v4(17, &udp(1, 2, &[0; 100])));
     assert_eq!(parsed(&frame).unwrap().bytes, 128);
     frame[16..18].fill(0);
@@ -178,7 +178,7 @@ fn cut_frames_count_whole_and_say_so() {
 }
 
 #[test]
-fn what_is_not_metered_has_a_cause() {
+fn unmetered_frame_has_its_ignore_reason() {
     let four = v4(17, &plain());
     let mut version = four.clone();
     version[0] = 0x55;
@@ -239,7 +239,7 @@ fn tunnels_say_what_they_are() {
 }
 
 #[test]
-fn a_tunnel_keeps_its_ends_and_the_link_below_it() {
+fn tunnel_packet_keeps_outer_addresses_and_link() {
     let inner = v4(1, &icmp(8, 0));
     let mut inside = eth(0x8100, &tag(7, 0x0800, &inner));
     inside[5] = 0x55;
@@ -254,7 +254,7 @@ fn a_tunnel_keeps_its_ends_and_the_link_below_it() {
 }
 
 #[test]
-fn tunnels_are_entered_as_deep_as_is_asked_for() {
+fn tunnels_are_entered_to_configured_depth() {
     let (a, b) = ([198, 18, 1, 1], [198, 18, 1, 2]);
     let innermost = v4(17, &plain());
     let middle = v4_of(a, b, 47, &gre(0x20, 0x0800, &innermost));
@@ -272,7 +272,7 @@ fn tunnels_are_entered_as_deep_as_is_asked_for() {
 }
 
 #[test]
-fn what_cannot_be_read_inside_a_tunnel_is_metered_as_the_tunnel() {
+fn unreadable_tunnel_payload_is_metered_as_outer() {
     let four = v4(17, &plain());
     let mut bad = four.clone();
     bad[0] = 0x45 ^ 0xf0;

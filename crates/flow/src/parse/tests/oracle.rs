@@ -111,14 +111,14 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_a_packet_or_have_a_cause(bytes in proptest::collection::vec(any::<u8>(), 0..200), more in 0..2000_usize) {
+    fn arbitrary_bytes_parse_or_have_ignore_reason(bytes in proptest::collection::vec(any::<u8>(), 0..200), more in 0..2000_usize) {
         let mut parser = FrameParser::new(ParseOptions::default());
         let packet = parsed_by(&mut parser, &bytes, bytes.len() + more, 0);
         prop_assert!(packet.is_err() || bytes.len() >= 34);
     }
 
     #[test]
-    fn damaged_frames_are_a_packet_or_have_a_cause(
+    fn damaged_frames_parse_or_have_ignore_reason(
         kind in 0..30_usize, damage in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..6), cut: usize, depth in 0..5_u8,
     ) {
         let mut parser = FrameParser::new(ParseOptions { depth, ..ParseOptions::default() });
@@ -134,7 +134,7 @@ proptest! {
 }
 
 #[test]
-fn a_cut_frame_is_of_the_same_flow_or_too_short() {
+fn truncated_frame_keeps_its_flow_or_is_short() {
     for (kind, frame) in every_kind() {
         let whole = deep(&frame, 0);
         for len in 0..frame.len() {

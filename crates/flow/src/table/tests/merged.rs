@@ -11,7 +11,7 @@ fn merged(at_ns: u64, segments: u16) -> PacketInfo {
 }
 
 #[test]
-fn merged_packets_count_as_what_they_stand_for_also_beyond_narrow_counters() {
+fn merged_packets_count_fully_beyond_narrow_counters() {
     let most = u16::MAX - 1;
     let mut table = FlowTable::<()>::new(&small());
     let packets = [merged(0, 3), packet(1, 2, 1), merged(2, most), merged(3, most), merged(4, 1)];
@@ -26,7 +26,7 @@ fn merged_packets_count_as_what_they_stand_for_also_beyond_narrow_counters() {
 }
 
 #[test]
-fn untracked_merged_packets_are_counted_as_all_of_them() {
+fn untracked_merged_packets_count_each_segment() {
     let options = TableOptions { capacity: 1, when_full: WhenFull::Refuse, ..small() };
     let mut table = FlowTable::<()>::new(&options);
     metered(&mut table, &[packet(3, 4, 0), merged(1, 7)]);
@@ -34,7 +34,7 @@ fn untracked_merged_packets_are_counted_as_all_of_them() {
 }
 
 #[test]
-fn a_packet_that_cannot_be_taken_apart_marks_its_part_and_no_later_one() {
+fn unsplit_packet_marks_only_its_own_part() {
     let unsplit = |at_ns| PacketInfo { flags: flags::UNSPLIT, ..packet(1, 2, at_ns) };
     let mut packets: Vec<_> = (0..16).map(|n| packet(1, 2, n * 9 * SECOND)).collect();
     packets[2] = unsplit(18 * SECOND);

@@ -26,7 +26,7 @@ fn landmarks(direction: &DirectionHistory) -> Vec<Landmark> {
 }
 
 #[test]
-fn meters_that_began_at_different_times_name_the_same_packets() {
+fn late_meter_records_the_same_landmarks() {
     let [mut first, mut later] = [1, 2].map(of_group);
     let whole = directions(&metered(&mut first, &flow(0, 300)));
     let late = directions(&metered(&mut later, &flow(77, 300)));
@@ -39,7 +39,7 @@ fn meters_that_began_at_different_times_name_the_same_packets() {
 }
 
 #[test]
-fn a_flow_is_strange_until_two_parts_of_it_were_seen_whole_and_after_a_loss() {
+fn flow_is_strange_until_two_whole_parts() {
     let mut table = of_group(1);
     let strange: Vec<usize> = (0..30)
         .map(|second| {
@@ -59,7 +59,7 @@ fn a_flow_is_strange_until_two_parts_of_it_were_seen_whole_and_after_a_loss() {
 }
 
 #[test]
-fn after_a_loss_a_record_says_nothing_of_what_was_before() {
+fn record_after_loss_omits_earlier_history() {
     let mut table = of_group(1);
     let mut records = metered(&mut table, &flow(0, 50));
     table.mark_loss();
@@ -72,7 +72,7 @@ fn after_a_loss_a_record_says_nothing_of_what_was_before() {
 }
 
 #[test]
-fn packets_that_carry_the_same_say_how_far_apart_they_are() {
+fn equal_content_landmarks_report_their_spacing() {
     let mut table = of_group(1);
     let same: Vec<PacketInfo> =
         flow(0, 300).into_iter().map(|packet| PacketInfo { content: 5, ..packet }).collect();

@@ -15,7 +15,7 @@ impl FlowOutlet for ToldFlows {
 }
 
 #[test]
-fn open_flows_are_told_again_as_they_were_opened() {
+fn open_flows_are_reported_again_unchanged() {
     let mut table = FlowTable::<()>::new(&small());
     let mut opened = ToldFlows::default();
     for n in 1..=9 {

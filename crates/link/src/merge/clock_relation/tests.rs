@@ -49,7 +49,7 @@ fn a_clock_that_was_set_begins_another_line() {
 }
 
 #[test]
-fn what_looks_like_one_packet_and_is_not_does_not_count() {
+fn coincidental_matches_do_not_distort_clock_relation() {
     let (ours, theirs) = samples(|number, at| if number % 50 == 0 { at + 30 * SECOND } else { at });
     let relation = ClockRelation::between_samples(&ours, &theirs).unwrap();
     assert!(relation.first_ahead_ns().abs() < 4000 && relation.clock_steps().is_empty(), "{relation:?}");
@@ -137,7 +137,7 @@ fn a_step_is_found_among_delays_that_vary() {
 }
 
 #[test]
-fn two_steps_are_two_also_if_the_second_goes_beyond_the_first() {
+fn two_opposite_clock_steps_are_both_found() {
     let set = |number, at: u64| match number {
         0..2000 => at,
         2000..3000 => at + 700_000_000,
@@ -155,7 +155,7 @@ fn two_steps_are_two_also_if_the_second_goes_beyond_the_first() {
 }
 
 #[test]
-fn a_drift_is_told_with_an_interval_that_holds_it() {
+fn clock_drift_lies_within_reported_interval() {
     for_all_delays(|seed, delay| {
         let slow = |_, at: u64| at - (at + SECOND - BEGIN) * 20 / 1_000_000;
         let found = relation(seed, |number| delay.of(seed, number), slow);

@@ -194,7 +194,7 @@ fn capacity(bits_per_s: Option<u64>) -> ProbeFindings {
 }
 
 #[test]
-fn lines_without_an_answer_say_so_in_a_word_and_are_not_zero() {
+fn unanswered_probe_lines_show_words_not_zeros() {
     let silent = |sent| ProbeFindings {
         counts: ProbeCounts { planned: 10, sent, lost: sent, ..ProbeCounts::default() },
         end: if sent == 0 { ProbeLineEnd::Failed("no route".to_owned()) } else { ProbeLineEnd::Done },
@@ -211,7 +211,7 @@ fn lines_without_an_answer_say_so_in_a_word_and_are_not_zero() {
 }
 
 #[test]
-fn a_missing_line_gives_its_reason_and_no_number() {
+fn missing_probe_line_shows_reason_without_numbers() {
     let page = page_of(&mesh());
     let row = cells_of(&page, "probes-table").into_iter().find(|row| row[0] == "s1 → r1").unwrap();
     assert_eq!(row[1..3], ["?INCONCLUSIVE", "missing: node s1 did not report"]);
@@ -220,7 +220,7 @@ fn a_missing_line_gives_its_reason_and_no_number() {
 }
 
 #[test]
-fn what_is_not_known_of_one_line_is_a_dash_and_not_zero() {
+fn unknown_probe_value_is_dash_not_zero() {
     let page = page_of(&mesh());
     assert_eq!(list_cell(&page, "r1 → s1", "lost there probes"), "–not measured");
     assert_eq!(list_cell(&page, "s1 → s2", "lost there probes"), "0");
@@ -257,7 +257,7 @@ fn columns_that_no_line_has_are_left_out() {
 }
 
 #[test]
-fn a_report_of_an_older_version_has_its_section() {
+fn older_probe_report_still_renders_its_section() {
     let json = serde_json::json!({
         "method": "stamp", "count": 10, "interval": 100_000_000, "size": 102,
         "lines": [{
@@ -285,7 +285,7 @@ fn names_are_text() {
 }
 
 #[test]
-fn a_mesh_with_too_many_ends_has_a_list_and_says_that_there_is_no_grid() {
+fn large_mesh_lists_lines_without_grid() {
     let star = |leaves: usize| {
         let lines = (0..leaves).map(|leaf| line("hub", &format!("n{leaf}"), Some(one_way(41_000, 0))));
         page_of(&report("oneway", lines.collect()))
@@ -297,7 +297,7 @@ fn a_mesh_with_too_many_ends_has_a_list_and_says_that_there_is_no_grid() {
 }
 
 #[test]
-fn two_targets_of_one_host_share_a_cell_and_none_is_lost() {
+fn targets_of_one_host_share_a_cell() {
     let to_host = |target: &str| ProbeLineReport {
         target: target.to_owned(),
         to_node: None,
@@ -321,7 +321,7 @@ fn full_mesh(nodes: usize) -> ProbesReport {
 }
 
 #[test]
-fn the_section_of_a_mesh_of_20_nodes_with_380_lines_is_small() {
+fn mesh_section_with_380_lines_stays_small() {
     let page = section_of(&full_mesh(20));
     assert_eq!(cells_of(&page, "probes-table").len(), 381);
     println!("380 lines: {} bytes", page.len());
@@ -329,7 +329,7 @@ fn the_section_of_a_mesh_of_20_nodes_with_380_lines_is_small() {
 }
 
 #[test]
-fn of_a_very_large_mesh_the_worst_lines_are_listed() {
+fn very_large_mesh_lists_only_worst_lines() {
     let mut probes = full_mesh(40);
     probes.lines[777].found = None;
     let page = page_of(&probes);
@@ -341,7 +341,7 @@ fn of_a_very_large_mesh_the_worst_lines_are_listed() {
 }
 
 #[test]
-fn a_time_below_zero_is_not_drawn_but_counted() {
+fn negative_time_is_counted_but_not_drawn() {
     let page = page_of(&mesh());
     // One of four one-way delays has a median of -2 µs.
     let figure =
@@ -351,7 +351,7 @@ fn a_time_below_zero_is_not_drawn_but_counted() {
 }
 
 #[test]
-fn figures_of_all_lines_are_sums_and_absent_without_a_result() {
+fn probe_figures_are_sums_or_absent() {
     let texts: Vec<Option<String>> = probe_figures(&mesh()).into_iter().map(|figure| figure.text).collect();
     let shown = |text: &str| Some(text.to_owned());
     assert_eq!(

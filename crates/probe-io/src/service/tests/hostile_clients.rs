@@ -7,7 +7,7 @@ use packetrig_release::message::{ClientMessage, ErrorPlace, ProtocolErrorCode, S
 use packetrig_sys::caps::ThreadRights;
 
 #[test]
-fn a_hostile_client_sends_nothing_that_the_permit_forbids() {
+fn hostile_client_cannot_send_forbidden_packets() {
     let service = TestedService::start(100);
     let mut client = service.client();
     let begin = soon();
@@ -44,7 +44,7 @@ fn a_hostile_client_sends_nothing_that_the_permit_forbids() {
 }
 
 #[test]
-fn limits_of_a_target_hold_also_for_packets_that_are_overdue() {
+fn target_limits_hold_for_overdue_packets() {
     let service = TestedService::start(100);
     let mut client = service.client();
     // At 20 packets per second, 50 packets would have been allowed in the seconds that have passed.
@@ -59,7 +59,7 @@ fn limits_of_a_target_hold_also_for_packets_that_are_overdue() {
 }
 
 #[test]
-fn a_sparse_train_is_within_the_limits_as_a_whole() {
+fn sparse_overdue_train_is_limited_as_a_whole() {
     let service = TestedService::start(1_000);
     let mut client = service.client();
     // Each packet would be a burst of its own, and all are overdue.
@@ -72,7 +72,7 @@ fn a_sparse_train_is_within_the_limits_as_a_whole() {
 }
 
 #[test]
-fn a_user_who_is_not_allowed_is_told_so() {
+fn unknown_user_is_refused_by_service() {
     let options = ServiceOptions {
         allowed: vec![AllowedUser { user: 4_242, priority: 3 }],
         quota: ClientQuota { packets: 1, bytes: 1 },
@@ -127,7 +127,7 @@ fn message_from(stream: &SeqpacketStream) -> ServiceMessage {
 }
 
 #[test]
-fn an_error_says_which_field_of_which_packet_is_wrong() {
+fn message_error_names_packet_and_field() {
     let service = TestedService::start(10);
     let packets = (0..3).map(|n| datagram(n, soon(), 0, "127.0.0.1")).collect();
     let mut submit = ClientMessage::Submit { batch: 9, packets }.to_bytes();
@@ -147,7 +147,7 @@ fn an_error_says_which_field_of_which_packet_is_wrong() {
 }
 
 #[test]
-fn a_refused_packet_is_named_with_its_wrong_field() {
+fn refused_packet_report_names_wrong_field() {
     let service = TestedService::start(100);
     let mut client = service.client();
     let begin = soon();
@@ -198,7 +198,7 @@ fn a_client_learns_what_it_may_do() {
 }
 
 #[test]
-fn connecting_again_does_not_reset_the_number_of_packets_in_all() {
+fn reconnecting_does_not_reset_total_packet_limit() {
     let service = TestedService::start(5_000);
     let outcomes_of = |port: u16, count: u64| {
         let mut client = service.client();
@@ -244,7 +244,7 @@ fn handled_in_a_flood(service: &TestedService, connections: usize, lasts: Durati
 }
 
 #[test]
-fn a_flood_of_refused_packets_is_handled_no_faster_than_the_allowance() {
+fn refused_packet_flood_is_bounded_by_allowance() {
     let service = TestedService::start(100);
     let (refused, ns) = handled_in_a_flood(&service, 1, Duration::from_secs(3));
     // A burst of 10 000 units, 5000 a second, and the last batch. An upper bound: a slow machine handles fewer.
@@ -257,7 +257,7 @@ fn a_flood_of_refused_packets_is_handled_no_faster_than_the_allowance() {
 }
 
 #[test]
-fn more_connections_of_a_user_get_no_more_work_done() {
+fn more_connections_give_user_no_more_work() {
     let service = TestedService::start(100);
     let (refused, ns) = handled_in_a_flood(&service, 16, Duration::from_secs(4));
     // Their used-up allowance does not keep other users from the service.
@@ -270,7 +270,7 @@ fn more_connections_of_a_user_get_no_more_work_done() {
 }
 
 #[test]
-fn programs_that_connect_again_and_again_are_served_no_faster_than_the_allowance() {
+fn reconnecting_client_is_bounded_by_allowance() {
     let service = TestedService::start(100);
     let hello = ClientMessage::Hello { id: 1, version: 1, priority: 0, name: "again".into() }.to_bytes();
     let began = clock::monotonic_ns();

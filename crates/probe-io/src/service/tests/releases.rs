@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn packets_leave_when_they_are_due_and_each_is_reported_once() {
+fn packets_leave_when_due_and_are_reported_once() {
     let service = TestedService::start(100);
     let mut client = service.client();
     assert_eq!((client.facts().interface_name.as_str(), client.facts().mechanism), ("lo", 1));
@@ -73,7 +73,7 @@ fn a_train_leaves_whole_or_not_at_all() {
 }
 
 #[test]
-fn frames_that_the_mechanism_did_not_send_are_reported_as_failed() {
+fn unsent_frames_are_reported_as_failed() {
     let service = TestedService::start(100);
     let mut client = service.client();
     let begin = soon();
@@ -86,7 +86,7 @@ fn frames_that_the_mechanism_did_not_send_are_reported_as_failed() {
 }
 
 #[test]
-fn what_is_cancelled_does_not_leave() {
+fn cancelled_packets_do_not_leave() {
     let service = TestedService::start(100);
     let mut client = service.client();
     let begin = soon();
@@ -103,7 +103,7 @@ fn what_is_cancelled_does_not_leave() {
 }
 
 #[test]
-fn what_leaves_while_the_service_ends_is_reported() {
+fn packets_sent_during_shutdown_are_reported() {
     let service = TestedService::start(1_000);
     let mut client = service.client();
     let begin = soon();

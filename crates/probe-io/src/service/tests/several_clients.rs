@@ -60,7 +60,7 @@ fn packets_that_clash_are_moved_and_reported() {
 }
 
 #[test]
-fn a_packet_between_those_of_another_client_leaves_on_time_if_it_is_handed_over_in_time() {
+fn interleaved_packet_submitted_in_time_leaves_on_time() {
     let service = TestedService::start(1_000);
     let (mut steady, mut other) = (service.client(), service.client());
     repeat_until_in_time(|| {
@@ -86,7 +86,7 @@ fn a_packet_between_those_of_another_client_leaves_on_time_if_it_is_handed_over_
 }
 
 #[test]
-fn a_client_that_dies_takes_its_queued_packets_with_it() {
+fn dead_client_loses_its_queued_packets() {
     let service = TestedService::start(100);
     let (mut dying, mut other) = (service.client(), service.client());
     let begin = soon();
@@ -112,7 +112,7 @@ fn a_quota_is_each_clients_own() {
 }
 
 #[test]
-fn a_client_that_reads_nothing_does_not_disturb_others() {
+fn client_that_never_reads_does_not_disturb_others() {
     let service = TestedService::start(2_000);
     let deaf = SeqpacketStream::connect_to(&service.socket).unwrap();
     use packetrig_release::message::ClientMessage;
@@ -174,7 +174,7 @@ fn two_clients_never_send_from_one_port() {
 }
 
 #[test]
-fn a_program_sends_from_the_port_of_its_own_socket() {
+fn client_may_send_from_own_socket_port() {
     let service = TestedService::start(100);
     let (mut parent, mut child) = (service.client(), service.client());
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();

@@ -17,7 +17,7 @@ fn error(pick: PairPick, links: Vec<QueuedLink>, truth: f64) -> f64 {
 }
 
 #[test]
-fn an_idle_path_is_as_fast_as_its_narrowest_link() {
+fn pair_estimate_of_idle_path_is_narrowest_link() {
     for rate in [1e6, 1e7, 1e8] {
         for pick in [PairPick::Mode, PairPick::LeastDelay] {
             let links =
@@ -54,13 +54,13 @@ fn token_buckets_are_emptied_by_primers() {
 }
 
 #[test]
-fn a_bucket_that_no_train_empties_is_no_rate() {
+fn unemptied_token_bucket_gives_no_pair_rate() {
     let answer = measured(PairPick::Mode, vec![QueuedLink::new_bucket(1e7, 200_000)]);
     assert!(matches!(answer, Err(NoAnswer::NotSpread { train: 50, .. })), "{answer:?}");
 }
 
 #[test]
-fn a_link_faster_than_the_sender_is_no_rate_either() {
+fn link_faster_than_sender_gives_no_rate() {
     let answer = measured(PairPick::LeastDelay, vec![QueuedLink::new_wire(4e10)]);
     let Err(NoAnswer::NotSpread { at_least: Some(at_least), .. }) = answer else { panic!("{answer:?}") };
     assert!(at_least > 5e9 && at_least < 1e10, "{at_least}");
@@ -87,7 +87,7 @@ fn least_delays_under_full_load_do_not_converge() {
 }
 
 #[test]
-fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
+fn disturbed_pairs_are_discarded_and_accounted() {
     let mut method = PairEstimator::new(PairPick::Mode, 100, SHAPE);
     let mut path = SimulatedPath::new(vec![QueuedLink::new_wire(1e7)]);
     let mut nth = 0;
@@ -109,7 +109,7 @@ fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
 }
 
 #[test]
-fn a_sender_that_is_held_up_does_not_look_like_a_slow_link() {
+fn stalled_sender_is_not_mistaken_for_slow_link() {
     const GAPS_US: [u64; 8] = [0, 47, 8, 8, 8, 30, 8, 11];
     let mut method = PairEstimator::new(PairPick::Mode, 20, TrainShape { longest: 8, ..SHAPE });
     while let Some(ask) = method.next_train() {
@@ -134,7 +134,7 @@ fn a_sender_that_is_held_up_does_not_look_like_a_slow_link() {
 }
 
 #[test]
-fn a_pair_is_never_the_end_of_its_burst_and_stands_at_several_places() {
+fn pair_position_varies_and_never_ends_burst() {
     let mut method = PairEstimator::new(PairPick::Mode, 60, SHAPE);
     let mut path = SimulatedPath::new(vec![QueuedLink::new_bucket(1e7, 15_140)]);
     let mut places = std::collections::BTreeSet::new();

@@ -28,7 +28,7 @@ fn the_range_holds_what_is_free() {
 }
 
 #[test]
-fn the_tight_link_need_not_be_the_narrow_one() {
+fn pathload_finds_tight_link_other_than_narrow() {
     // 20 Mbit/s idle, then 50 Mbit/s with 40 of others: 10 are free.
     let cross = CrossTraffic::Poisson { bits_per_s: 4e7, length: 1_000 };
     let estimate =
@@ -38,7 +38,7 @@ fn the_tight_link_need_not_be_the_narrow_one() {
 }
 
 #[test]
-fn all_of_an_idle_link_is_free_even_behind_a_bucket() {
+fn pathload_reports_whole_idle_link_behind_bucket() {
     for link in [
         QueuedLink::new_wire(1e7),
         QueuedLink::new_bucket(1e7, 3_100),
@@ -53,7 +53,7 @@ fn all_of_an_idle_link_is_free_even_behind_a_bucket() {
 }
 
 #[test]
-fn what_is_free_behind_a_large_bucket_and_beside_others() {
+fn pathload_handles_large_bucket_with_cross_traffic() {
     for seed in 0..5 {
         let cross = CrossTraffic::Poisson { bits_per_s: 5e6, length: 700 };
         let mut method = PathloadEstimator::new(FLEETS, SHAPE);
@@ -66,7 +66,7 @@ fn what_is_free_behind_a_large_bucket_and_beside_others() {
 }
 
 #[test]
-fn streams_that_a_sender_cannot_keep_give_no_number_and_end_soon() {
+fn jittery_sender_gives_no_rate_and_stops_soon() {
     let mut path = SimulatedPath::new(vec![QueuedLink::new_wire(1e8)]);
     // Gaps at this rate are 121 us.
     path.jitter_ns = 3_000_000.0;

@@ -95,7 +95,7 @@ fn pinned_and_incomplete_results_and_late_ones_stay() {
 }
 
 #[test]
-fn a_crash_between_row_and_files_is_finished_by_the_next_prune() {
+fn interrupted_prune_is_finished_by_the_next() {
     let (place, catalogue) = store();
     record(&catalogue, "a", "", 1);
     method(&catalogue, "m", "", 2, MethodState::Complete);
@@ -126,7 +126,7 @@ fn a_crash_amid_the_files_is_finished_too() {
 }
 
 #[test]
-fn a_row_that_cannot_be_removed_leaves_the_files() {
+fn failed_row_removal_keeps_files() {
     let (place, catalogue) = store();
     record(&catalogue, "a", "", 1);
     catalogue.refuse_writes(true);
@@ -137,7 +137,7 @@ fn a_row_that_cannot_be_removed_leaves_the_files() {
 }
 
 #[test]
-fn a_pin_that_comes_while_prune_is_at_work_counts() {
+fn pin_during_prune_prevents_removal() {
     let (place, catalogue) = store();
     record(&catalogue, "a", "", 1);
     let pruned = catalogue.plan_prune(&all()).unwrap().removed.remove(0);

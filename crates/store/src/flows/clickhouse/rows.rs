@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_has_a_length_of_several_bytes() {
+    fn long_text_length_uses_multibyte_varint() {
         let mut bytes = Vec::new();
         append_text(&"x".repeat(300), &mut bytes);
         assert_eq!((&bytes[..3], bytes.len()), (&[0xac, 0x02, b'x'][..], 302));

@@ -51,7 +51,7 @@ fn offered(options: ClickHouseOptions) -> (KeptCounts, Result<(), Error>) {
 }
 
 #[test]
-fn the_table_is_made_and_rows_are_inserted_once() {
+fn clickhouse_table_is_created_and_rows_inserted_once() {
     let (options, server) = server(&[FINE, FINE, FINE]);
     let (kept, done) = offered(options);
     done.unwrap();
@@ -68,7 +68,7 @@ fn the_table_is_made_and_rows_are_inserted_once() {
 }
 
 #[test]
-fn a_user_who_may_not_add_columns_may_insert() {
+fn insert_works_without_permission_to_add_columns() {
     let (options, server) = server(&[FINE, BUSY, FINE]);
     let (kept, done) = offered(options);
     done.unwrap();
@@ -79,7 +79,7 @@ fn a_user_who_may_not_add_columns_may_insert() {
 }
 
 #[test]
-fn a_busy_server_is_asked_again_with_the_same_token() {
+fn busy_clickhouse_is_retried_with_same_token() {
     let (options, server) = server(&[FINE, FINE, BUSY, FINE, FINE, FINE]);
     let (kept, done) = offered(options);
     done.unwrap();
@@ -90,7 +90,7 @@ fn a_busy_server_is_asked_again_with_the_same_token() {
 }
 
 #[test]
-fn what_is_refused_for_good_is_lost_counted_and_says_why() {
+fn rows_refused_after_retries_are_lost_with_reason() {
     let (mut options, server) = server(&[BUSY, BUSY]);
     options.attempts = 2;
     let (kept, done) = offered(options);
@@ -101,7 +101,7 @@ fn what_is_refused_for_good_is_lost_counted_and_says_why() {
 }
 
 #[test]
-fn what_is_no_clickhouse_is_said() {
+fn non_http_answer_is_reported_and_rows_lost() {
     let (mut options, server) = server(&["220 mail.example.org ESMTP\r\n"]);
     options.attempts = 1;
     let (kept, done) = offered(options);

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_comes_again_is_asked_too_and_one_of_a_longer_name_is_not() {
+    fn field_test_covers_repeats_but_not_longer_names() {
         let one = FieldTest::Values(RangeSet::new(vec![ValueRange::from_value(1)]));
         assert!(passes("flowDirection", r#"{"flowDirection":0,"flowDirection#2":1}"#, &one));
         assert!(!passes("flowDirection", r#"{"flowDirection":0,"flowDirectionX":1}"#, &one));

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_joined_and_the_complement_has_the_rest() {
+    fn range_set_joins_neighbours_and_complements() {
         assert_eq!(set(&[(5, 9), (1, 4), (20, 20)]), set(&[(1, 9), (20, 20)]));
         assert_eq!(set(&[(1, 9), (20, 20)]).complement(), set(&[(0, 0), (10, 19), (21, u128::MAX)]));
         assert_eq!(set(&[]).complement(), set(&[(0, u128::MAX)]));
@@ -88,7 +88,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_set_has_what_one_of_its_ranges_has(
+        fn range_set_contains_union_of_its_ranges(
             ranges in prop::collection::vec((0_u128..40, 0_u128..8), 0..12),
             value in 0_u128..60,
             width in 0_u128..10,

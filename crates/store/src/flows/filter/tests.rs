@@ -22,7 +22,7 @@ fn has(prefix: &str, text: &str) -> bool {
 }
 
 #[test]
-fn an_error_that_quotes_a_word_of_several_lines_has_four_lines_and_no_control_characters() {
+fn filter_error_has_four_lines_without_control_characters() {
     for text in ["\"a\nb\x1b[2J\"", "proto \"t\ncp\"", "ip \"1\n2\" and", "field \"a\nb\" = \"c\nd\" e"] {
         let error = text.parse::<FlowFilter>().unwrap_err().to_string();
         assert_eq!(error.lines().count(), 4, "{error:?}");
@@ -334,7 +334,7 @@ const FAULTS: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn a_fault_is_named_at_its_place_with_what_is_possible() {
+fn filter_error_marks_position_and_suggests_alternatives() {
     for (text, what, marked, help) in FAULTS {
         let said = text.parse::<FlowFilter>().expect_err(text).to_string();
         let lines: Vec<_> = said.lines().collect();
@@ -348,7 +348,7 @@ fn a_fault_is_named_at_its_place_with_what_is_possible() {
 
 /// Covers every element of the registry, in both directions, by its name and by its number.
 #[test]
-fn a_field_is_asked_for_only_where_records_may_have_it() {
+fn field_filter_accepts_only_stored_other_fields() {
     let mut asked = 0;
     for id in (0..=u16::MAX).filter(|id| iana::element_by_id(*id).is_some()) {
         for enterprise in [0, REVERSE_ENTERPRISE] {
@@ -364,7 +364,7 @@ fn a_field_is_asked_for_only_where_records_may_have_it() {
 }
 
 #[test]
-fn what_an_expression_may_cost_is_bounded() {
+fn filter_expression_cost_is_bounded() {
     let said = |text: String| text.parse::<FlowFilter>().unwrap_err().to_string();
     let nested = |depth: usize| format!("{}any{}", "(".repeat(depth), ")".repeat(depth));
     assert!(nested(64).parse::<FlowFilter>().is_ok());
@@ -431,7 +431,7 @@ const PIECES: [&str; 31] = [
 
 proptest! {
     #[test]
-    fn any_text_is_understood_or_refused_at_a_place(pieces in prop::collection::vec(0..PIECES.len(), 0..24), glue in 0..2) {
+    fn arbitrary_filter_text_parses_or_reports_position(pieces in prop::collection::vec(0..PIECES.len(), 0..24), glue in 0..2) {
         let words: Vec<_> = pieces.into_iter().map(|piece| PIECES[piece]).collect();
         let text = words.join(if glue == 0 { " " } else { "" });
         match text.parse::<FlowFilter>() {

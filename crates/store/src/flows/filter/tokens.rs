@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_between_quotation_marks_is_one_piece_and_is_closed() {
+    fn quoted_text_is_one_token_and_must_close() {
         let found = split_tokens(r#"field applicationName = "a (b) # c" or"#).unwrap();
         assert_eq!(
             (found[3].kind, found[3].text, found[4].kind),

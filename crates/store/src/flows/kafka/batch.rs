@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rows_of_a_flow_go_to_one_partition_and_every_row_to_one() {
+    fn rows_of_one_flow_share_a_partition() {
         let made = split_into_batches([rows(2000), rows(2000)].concat(), &[5, 0, 2]);
         let mut seen = BTreeMap::new();
         for batch in &made {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_batch_has_the_same_number_and_a_later_one_the_next() {
+    fn repeated_batch_keeps_its_sequence_number() {
         let mut producer = KafkaProducer::new(7, 1);
         let mut made = split_into_batches(rows(700), &[3]);
         let first = made[0].encode_for(&mut producer);

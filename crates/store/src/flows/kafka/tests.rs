@@ -117,7 +117,7 @@ fn every_record_is_sent_once_in_numbered_batches() {
 }
 
 #[test]
-fn a_batch_whose_answer_was_lost_is_sent_again_under_the_same_number() {
+fn kafka_resend_after_lost_answer_keeps_sequence() {
     // The broker has it already: 46.
     let (options, batches) = broker(&[-1, 46, 6]);
     let (kept, done) = offered(options, 1);
@@ -128,7 +128,7 @@ fn a_batch_whose_answer_was_lost_is_sent_again_under_the_same_number() {
 }
 
 #[test]
-fn a_broker_that_forgot_us_gives_a_new_number() {
+fn unknown_producer_error_gets_new_producer_id() {
     let (options, batches) = broker(&[59]);
     let (kept, _) = offered(options, 1);
     assert_eq!((kept.stored.records, kept.failures), (100, 1));
@@ -136,7 +136,7 @@ fn a_broker_that_forgot_us_gives_a_new_number() {
 }
 
 #[test]
-fn what_is_never_taken_is_lost_at_once_and_said() {
+fn oversized_batch_is_lost_with_reason() {
     let (options, batches) = broker(&[10]);
     let (kept, done) = offered(options, 1);
     let error = done[0].as_ref().unwrap_err().to_string();
@@ -146,7 +146,7 @@ fn what_is_never_taken_is_lost_at_once_and_said() {
 }
 
 #[test]
-fn a_dead_broker_costs_so_many_attempts_and_then_one_each_time() {
+fn dead_broker_gets_limited_then_single_attempts() {
     let (mut options, batches) = broker(&[7; 100]);
     options.attempts = 3;
     let (kept, done) = offered(options, 3);

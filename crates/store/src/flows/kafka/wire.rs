@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_ends_early_or_promises_too_much_is_none() {
+    fn truncated_or_oversized_kafka_answer_is_rejected() {
         assert_eq!(KafkaReader(&[0, 0, 0]).read_i32(), None);
         assert_eq!(KafkaReader(&[0, 9, b'a']).read_text(), None);
         assert_eq!(KafkaReader(&[0x7f, 0xff, 0xff, 0xff, 1]).read_list(KafkaReader::read_i16), None);

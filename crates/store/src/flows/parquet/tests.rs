@@ -67,7 +67,7 @@ fn expected(record: FlowRecord) -> Vec<String> {
 }
 
 #[test]
-fn what_is_read_is_what_was_written_in_order_of_start() {
+fn parquet_rows_round_trip_in_order_of_start() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |_| {});
     let mut given = records(3000);
@@ -94,7 +94,7 @@ fn what_is_read_is_what_was_written_in_order_of_start() {
 }
 
 #[test]
-fn rows_are_in_the_hour_in_which_their_flow_began() {
+fn rows_are_partitioned_by_start_hour() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |options| options.group_rows = 1000);
     sink.write_records(&records(8000), SOURCE).unwrap();
@@ -126,7 +126,7 @@ fn files_are_ended_by_size_and_by_age() {
 }
 
 #[test]
-fn times_from_nowhere_cost_a_bounded_number_of_files() {
+fn scattered_times_create_bounded_number_of_files() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |_| {});
     let mut given = records(2000);
@@ -150,7 +150,7 @@ fn times_from_nowhere_cost_a_bounded_number_of_files() {
 
 /// A place where nothing can be written, as a full disk is: a file stands where the directory should be.
 #[test]
-fn a_disk_that_refuses_is_tried_again_and_nothing_is_lost() {
+fn failed_disk_write_is_retried_without_loss() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |_| {});
     let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
@@ -188,7 +188,7 @@ fn rows_on_disk(directory: &Path) -> u64 {
 }
 
 #[test]
-fn a_partition_that_is_removed_costs_the_file_in_it_and_nothing_else() {
+fn removed_partition_loses_only_its_open_file() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = small_files(directory.path());
     let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
@@ -215,7 +215,7 @@ fn a_partition_that_is_removed_costs_the_file_in_it_and_nothing_else() {
 /// A directory with the file's final name keeps the file from getting it until somebody removes the
 /// directory.
 #[test]
-fn a_file_that_cannot_be_finished_holds_up_no_other() {
+fn unfinishable_file_does_not_block_others() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = small_files(directory.path());
     let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
@@ -240,7 +240,7 @@ fn a_file_that_cannot_be_finished_holds_up_no_other() {
 }
 
 #[test]
-fn a_partition_that_cannot_be_made_holds_up_no_other() {
+fn uncreatable_partition_does_not_block_others() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = small_files(directory.path());
     fs::create_dir_all(directory.path().join("flows/date=2026-11-21")).unwrap();
@@ -256,7 +256,7 @@ fn a_partition_that_cannot_be_made_holds_up_no_other() {
 }
 
 #[test]
-fn what_a_dead_disk_costs_is_bounded_and_counted() {
+fn dead_disk_backlog_is_bounded_and_loss_counted() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink =
         sink(directory.path(), |options| (options.group_rows, options.waiting_bytes) = (100, 40_000));
@@ -307,7 +307,7 @@ fn only_row_groups_in_the_span_are_read() {
 }
 
 #[test]
-fn what_is_no_flow_record_is_refused_by_name() {
+fn invalid_flow_file_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let read = |path: &Path| {
         flow_files(&[path.to_owned()])
@@ -347,7 +347,7 @@ fn count_files(directory: &Path) -> usize {
 }
 
 #[test]
-fn an_exporter_that_chooses_its_times_makes_no_more_files_than_hours_around_now() {
+fn live_sink_bounds_files_for_arbitrary_times() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = sink(directory.path(), |options| {
         options.is_live = true;

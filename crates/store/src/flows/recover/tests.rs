@@ -84,7 +84,7 @@ fn places_to_cut(bytes: &[u8], ends: &[usize]) -> Vec<usize> {
 }
 
 #[test]
-fn wherever_a_file_is_cut_all_whole_row_groups_come_back() {
+fn truncated_file_recovers_all_whole_row_groups() {
     let bytes = killed();
     let ends = block_ends(&bytes);
     assert_eq!(ends.len(), usize::from(GROUPS));
@@ -116,7 +116,7 @@ fn without(from: usize, to: usize) -> Vec<u64> {
 }
 
 #[test]
-fn a_damaged_row_group_is_left_out_and_no_record_is_wrong() {
+fn damaged_row_group_is_left_out_alone() {
     let bytes = killed();
     let ends = block_ends(&bytes);
     for at in places_to_cut(&bytes, &ends).into_iter().filter(|&at| at < bytes.len()) {
@@ -135,7 +135,7 @@ fn a_damaged_row_group_is_left_out_and_no_record_is_wrong() {
 }
 
 #[test]
-fn what_is_whole_between_two_places_of_damage_comes_back() {
+fn row_groups_between_damage_are_recovered() {
     let bytes = killed();
     let ends = block_ends(&bytes);
     let mut damaged = bytes.clone();
@@ -194,7 +194,7 @@ fn the_search_costs_what_the_file_is_worth() {
 }
 
 #[test]
-fn the_place_may_be_a_table_or_a_partition_and_must_be_one_of_records() {
+fn recovery_accepts_table_partition_or_linked_directory() {
     let bytes = killed();
     for place in ["", "flows", "flows/date=2026-11-21", "flows/date=2026-11-21/hour=13"] {
         let directory = left_with(&bytes);
@@ -216,7 +216,7 @@ fn the_place_may_be_a_table_or_a_partition_and_must_be_one_of_records() {
 }
 
 #[test]
-fn a_file_that_lacked_its_name_only_is_given_it() {
+fn complete_unnamed_file_is_only_renamed() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
@@ -232,7 +232,7 @@ fn a_file_that_lacked_its_name_only_is_given_it() {
 }
 
 #[test]
-fn the_file_of_a_process_that_lives_is_left_alone() {
+fn file_of_running_process_is_not_recovered() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = ParquetOptions::new(directory.path());
     options.group_rows = GROUP_ROWS.into();
@@ -247,7 +247,7 @@ fn the_file_of_a_process_that_lives_is_left_alone() {
 }
 
 #[test]
-fn memory_holds_the_rows_of_one_row_group_and_a_second_at_most() {
+fn buffered_rows_reach_disk_within_one_second() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
     // 3600 of them began in the first hour: too few for a row group of their own.

@@ -87,7 +87,7 @@ fn read(path: &Path, span: TimeSpan) -> Result<Vec<RowChunk>, Error> {
 }
 
 #[test]
-fn what_is_null_is_zero() {
+fn null_cells_read_as_zero() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     file(&path, nullable(), &[&holed(false), &holed(true)]);
@@ -108,7 +108,7 @@ fn what_is_null_is_zero() {
 }
 
 #[test]
-fn a_row_group_is_not_passed_over_for_a_start_that_is_null() {
+fn null_start_does_not_skip_its_row_group() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     file(&path, nullable(), &[&holed(false), &holed(true)]);
@@ -118,7 +118,7 @@ fn a_row_group_is_not_passed_over_for_a_start_that_is_null() {
 }
 
 #[test]
-fn a_column_of_another_kind_is_refused_by_name() {
+fn column_of_wrong_type_is_refused_by_name() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.parquet");
     let said = |place: usize, physical, logical, repetition| {

@@ -62,7 +62,7 @@ mod tests {
     use std::hash::BuildHasher as _;
 
     #[test]
-    fn groups_are_estimated_and_no_sum_is_below_the_truth() {
+    fn group_sketch_estimates_groups_and_never_undercounts() {
         let mut sketch = GroupSketch::new();
         let hashes = KeyHashes::default();
         let hash = |n: u64| hashes.hash_one(n.to_be_bytes());

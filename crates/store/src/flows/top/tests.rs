@@ -43,7 +43,7 @@ fn senders_and_receivers_count_their_own_half() {
 }
 
 #[test]
-fn several_things_group_together_and_small_groups_are_left_out() {
+fn top_groups_combine_fields_and_drop_small_ones() {
     let (_directory, files) = stored(&[record(0), record(3), record(6)]);
     let mut asked = question("src-ip,dst-port", TopOrder::Bytes, 10);
     let values = |number, port| vec![GroupValue::Address(address(number)), GroupValue::Number(port)];
@@ -87,7 +87,7 @@ fn rates_are_those_of_the_whole_group() {
 }
 
 #[test]
-fn one_way_and_two_way_records_have_the_same_talkers() {
+fn biflow_and_uniflow_records_have_equal_top_talkers() {
     let two_way = records(300);
     let one_way: Vec<_> = two_way
         .iter()
@@ -112,7 +112,7 @@ fn one_way_and_two_way_records_have_the_same_talkers() {
 }
 
 #[test]
-fn a_query_that_is_given_up_ends_and_a_file_that_was_removed_meanwhile_has_no_records() {
+fn abandoned_query_ends_and_removed_file_is_skipped() {
     let (_directory, mut files) = stored(&records(2000));
     let asked = question("src-ip", TopOrder::Bytes, 50);
     let terms = ScanTerms { readers: 1, is_given_up: &|| true };
@@ -126,7 +126,7 @@ fn a_query_that_is_given_up_ends_and_a_file_that_was_removed_meanwhile_has_no_re
 
 /// With room for 100 groups of some two thousand.
 #[test]
-fn what_does_not_fit_into_memory_is_exact_in_every_order() {
+fn top_groups_beyond_memory_are_still_exact() {
     let mut given = records(2000);
     given.rotate_left(1000);
     let (_directory, files) = stored(&given);
@@ -171,7 +171,7 @@ fn equal(sources: impl IntoIterator<Item = u16>) -> Vec<FlowRecord> {
 
 /// No group can be passed over, and the order is that of their keys.
 #[test]
-fn groups_of_one_size_that_do_not_fit_are_all_counted() {
+fn equal_groups_beyond_memory_are_all_counted() {
     let (_directory, files) = stored(&equal((0..150).chain(0..150)));
     for most in [70, 200] {
         let asked = question("src-ip", TopOrder::Packets, most);

@@ -114,7 +114,7 @@ fn offsets_are_those_of_the_kernels_structures() {
 }
 
 #[test]
-fn a_frame_counts_as_read_when_it_was_given_or_passed_over() {
+fn frame_counts_as_read_when_delivered_or_skipped() {
     let mut blocks = ring();
     let ours = NotedFrame { direction: libc::PACKET_OUTGOING, ..arrival(&[7; 60], 3) };
     hand_over(&mut blocks, 0, &[arrival(&[1; 60], 1), ours, arrival(&[2; 60], 4)]);
@@ -123,7 +123,7 @@ fn a_frame_counts_as_read_when_it_was_given_or_passed_over() {
 }
 
 #[test]
-fn frames_come_in_order_over_blocks_and_the_wrap() {
+fn frames_keep_order_across_blocks_and_wraparound() {
     let mut blocks = ring();
     assert!(collect(&mut blocks, 10).is_empty());
     let mut number = 0u8;
@@ -139,7 +139,7 @@ fn frames_come_in_order_over_blocks_and_the_wrap() {
 }
 
 #[test]
-fn a_block_is_kept_until_its_last_frame_is_read() {
+fn ring_block_is_kept_until_fully_read() {
     let mut blocks = ring();
     hand_over(&mut blocks, 0, &[arrival(&[1; 60], 1), arrival(&[2; 60], 2), arrival(&[3; 60], 3)]);
     assert_eq!(collect(&mut blocks, 2).len(), 2);
@@ -158,7 +158,7 @@ fn an_empty_block_is_given_back() {
 }
 
 #[test]
-fn what_this_machine_sends_is_not_delivered() {
+fn outgoing_frames_are_not_delivered() {
     let mut blocks = ring();
     let sent = NotedFrame { direction: libc::PACKET_OUTGOING, ..arrival(&[1; 60], 1) };
     hand_over(&mut blocks, 0, &[sent.clone(), arrival(&[2; 60], 2), sent]);
@@ -167,7 +167,7 @@ fn what_this_machine_sends_is_not_delivered() {
 }
 
 #[test]
-fn a_merged_frame_says_what_it_was_merged_from_also_behind_a_tag() {
+fn merged_frame_reports_segment_size_behind_vlan_tag() {
     // Flags, type, then 16 bits each: what is in one piece, bytes of a segment, where the checksum begins and is.
     let vnet = |flags: u8, kind: u8| {
         let [s0, s1] = 1448u16.to_ne_bytes();
@@ -211,7 +211,7 @@ fn a_tag_is_put_back_with_its_tpid() {
 }
 
 #[test]
-fn a_cut_frame_says_how_long_it_was_and_a_stamp_who_took_it() {
+fn cut_frame_reports_full_length_and_stamp_source() {
     let mut blocks = ring();
     let cut = NotedFrame {
         length: 9000,
@@ -226,7 +226,7 @@ fn a_cut_frame_says_how_long_it_was_and_a_stamp_who_took_it() {
 
 /// The kernel hands over a block that is not full after a timeout, and is late with it when its processor stands still.
 #[test]
-fn frames_in_a_block_that_is_still_being_filled_have_arrived_and_are_not_read() {
+fn frames_in_unfinished_block_are_arrived_but_unread() {
     if !crate::caps::ThreadRights::current().has_capability("CAP_NET_RAW") {
         return println!("skipped: no right to open rings");
     }
@@ -253,7 +253,7 @@ fn frames_in_a_block_that_is_still_being_filled_have_arrived_and_are_not_read() 
 }
 
 #[test]
-fn what_comes_after_the_end_does_not_hold_it_up() {
+fn later_arrivals_do_not_delay_ring_drain() {
     let mut rest = RingRest::default();
     let at = |arrived, read| RingProgress { arrived, read };
     assert!(!rest.is_read(at(10, 7)));

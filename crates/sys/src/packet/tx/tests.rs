@@ -91,7 +91,7 @@ fn slots_never_cross_blocks_or_each_other() {
 }
 
 #[test]
-fn a_full_ring_offers_no_slot_until_the_kernel_gives_one_back() {
+fn full_tx_ring_offers_no_slot_until_reclaimed() {
     let (mut slots, mut kernel) = (ring(), RingKernel::new());
     for n in 0..6 {
         assert!(fill(&mut slots, &[n]));
@@ -106,7 +106,7 @@ fn a_full_ring_offers_no_slot_until_the_kernel_gives_one_back() {
 }
 
 #[test]
-fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
+fn refused_frame_is_counted_and_others_continue() {
     let (mut slots, mut kernel) = (ring(), RingKernel::new());
     for frame in [&[1u8; 30][..], &[0xff; 54], &[2; 14], &[0xff], &[3]] {
         assert!(fill(&mut slots, frame));
@@ -123,7 +123,7 @@ fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
 }
 
 #[test]
-fn withdrawing_leaves_what_is_on_its_way_and_the_ring_in_step() {
+fn withdrawal_spares_taken_frames_and_keeps_ring_synchronised() {
     let (mut slots, mut kernel) = (ring(), RingKernel::new());
     for n in 0..5 {
         fill(&mut slots, &[n]);
@@ -180,7 +180,7 @@ fn any_interleaving_keeps_order_and_balance() {
 }
 
 #[test]
-fn lengths_that_the_interface_cannot_send_are_refused_and_take_no_slot() {
+fn unsendable_lengths_are_refused_without_slot() {
     let (mut slots, mut kernel) = (ring(), RingKernel::new());
     let mut tagged = vec![1; 14 + 40 + 4];
     tagged[12..14].copy_from_slice(&[0x81, 0]);
@@ -196,7 +196,7 @@ fn lengths_that_the_interface_cannot_send_are_refused_and_take_no_slot() {
 /// Frames on a virtual cable keep their slots until somebody behind a queue of the device under test has consumed them. A sender that
 /// waited for these slots would never send faster than that queue is emptied.
 #[test]
-fn frames_in_a_queue_of_the_device_are_taken_although_their_slots_are_not_back() {
+fn frames_held_by_device_queue_count_as_taken() {
     let mut slots = ring();
     let mut kernel = RingKernel::new();
     for number in 1..=4 {

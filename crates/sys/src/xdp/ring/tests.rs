@@ -22,7 +22,7 @@ fn given(rings: &mut InterfaceRings, most: usize, now: u64) -> Vec<(u64, Vec<u8>
 }
 
 #[test]
-fn frames_of_several_processors_come_in_the_order_of_their_times() {
+fn frames_of_several_cpus_are_merged_by_time() {
     let mut rings = InterfaceRings::new(SharedArea::plain(2 * VALUE), 2);
     for (ring, time) in [(0, 10), (0, 40), (1, 20), (1, 30), (0, 50), (1, 60)] {
         write(&mut rings, ring, time, &[u8::try_from(time).unwrap(); 60]);
@@ -35,7 +35,7 @@ fn frames_of_several_processors_come_in_the_order_of_their_times() {
 }
 
 #[test]
-fn records_run_over_the_end_and_go_on_at_the_beginning() {
+fn ring_records_wrap_around_its_end() {
     let mut rings = InterfaceRings::new(SharedArea::plain(VALUE), 1);
     for round in 0..40_000u64 {
         let frame = vec![u8::try_from(round % 251).unwrap(); 60 + usize::try_from(round % 1_450).unwrap()];

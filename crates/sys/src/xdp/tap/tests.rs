@@ -96,7 +96,7 @@ fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn frames_pass_unchanged_and_copies_have_their_new_address() {
+fn tap_forwards_frames_unchanged_and_readdresses_copies() {
     let Some(bed) = TapBed::new() else { return };
     let (mut b, mut m) = (bed.listen("b"), bed.listen("m"));
     let forwarding = TapForwarding::begin_forwarding(&bed.netns, &bed.orders(), ["a0", "b0"], None).unwrap();
@@ -119,7 +119,7 @@ fn frames_pass_unchanged_and_copies_have_their_new_address() {
 }
 
 #[test]
-fn a_trailer_says_direction_number_length_and_time_and_the_frame_has_none() {
+fn tap_trailer_describes_copy_but_not_forwarded_frame() {
     let Some(bed) = TapBed::new() else { return };
     let (mut a, mut m) = (bed.listen("a"), bed.listen("m"));
     let orders = TapOrders { trailer: true, snap: 100, ..bed.orders() };
@@ -145,7 +145,7 @@ fn a_trailer_says_direction_number_length_and_time_and_the_frame_has_none() {
 }
 
 #[test]
-fn what_the_rings_get_is_what_arrived() {
+fn tap_rings_receive_arrived_frames() {
     let Some(bed) = TapBed::new() else { return };
     let orders = TapOrders { capture: Some(9600), mirrors: Vec::new(), ..bed.orders() };
     let mut forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();
@@ -160,7 +160,7 @@ fn what_the_rings_get_is_what_arrived() {
 }
 
 #[test]
-fn a_peer_that_is_down_or_gone_is_counted() {
+fn tap_counts_frames_to_down_or_removed_peer() {
     let Some(bed) = TapBed::new() else { return };
     let orders = TapOrders { mirrors: Vec::new(), ..bed.orders() };
     let forwarding = TapForwarding::begin_forwarding(&bed.netns, &orders, ["a0", "b0"], None).unwrap();

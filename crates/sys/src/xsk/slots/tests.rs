@@ -127,7 +127,7 @@ fn chance(seed: u64) -> impl FnMut(usize) -> usize {
 }
 
 #[test]
-fn every_frame_leaves_once_and_in_order_however_full_the_queue_is() {
+fn xsk_frames_leave_once_in_order_under_load() {
     for (seed, longest) in [(1, 60), (2, 1500), (3, 9000), (4, 60), (5, 9000)] {
         let (mut slots, mut kernel) = slots(6, longest, 9000);
         let mut chance = chance(seed);
@@ -155,7 +155,7 @@ fn every_frame_leaves_once_and_in_order_however_full_the_queue_is() {
 }
 
 #[test]
-fn what_is_withdrawn_never_leaves_and_the_rest_does() {
+fn withdrawn_xsk_frames_never_leave_and_others_do() {
     for seed in 0..50 {
         let (mut slots, mut kernel) = slots(5, if seed % 2 == 0 { 60 } else { 9000 }, 9000);
         let mut chance = chance(seed);

@@ -75,7 +75,7 @@ fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn frames_dropped_for_want_of_a_carrier_are_entered_again_in_order() {
+fn frames_dropped_without_carrier_are_reentered_in_order() {
     for len in [60, 1514, 9014] {
         let Some(mut cable) = VirtualCable::lay(9000) else { return };
         let (mut socket, mut ring) = (cable.socket(len), cable.ring());
@@ -94,7 +94,7 @@ fn frames_dropped_for_want_of_a_carrier_are_entered_again_in_order() {
 }
 
 #[test]
-fn what_was_withdrawn_never_leaves_and_the_next_ones_do() {
+fn frames_withdrawn_without_carrier_never_leave() {
     for len in [60, 9014] {
         let Some(mut cable) = VirtualCable::lay(9000) else { return };
         let (mut socket, mut ring) = (cable.socket(len), cable.ring());
@@ -117,7 +117,7 @@ fn what_was_withdrawn_never_leaves_and_the_next_ones_do() {
 }
 
 #[test]
-fn a_queue_that_was_just_left_can_be_had_again_and_one_in_use_is_busy() {
+fn released_xsk_queue_is_reusable_used_is_busy() {
     let Some(mut cable) = VirtualCable::lay(1500) else { return };
     cable.links.set_up(cable.far, true).unwrap();
     for number in 0..20 {

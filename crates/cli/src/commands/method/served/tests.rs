@@ -75,7 +75,7 @@ fn await_end(runner: &MethodRunner, id: &str) -> TestProgress {
 }
 
 #[test]
-fn a_plan_that_names_a_file_is_refused_and_leaves_nothing() {
+fn served_plan_with_file_path_is_refused() {
     let store = tempfile::tempdir().unwrap();
     let mut replaying = plan(nowhere());
     replaying["flows"][0]["x_replay"] = json!({"file": "/etc/shadow"});
@@ -87,7 +87,7 @@ fn a_plan_that_names_a_file_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn members_that_no_method_knows_are_refused_by_name() {
+fn unknown_request_members_are_refused_by_name() {
     let mut options = bisection();
     options["waits"]["colour"] = json!("red");
     let text = refusal(json!({"options": options, "plans": [plan(nowhere())]}));
@@ -107,7 +107,7 @@ fn options_that_cannot_be_run_are_refused() {
 }
 
 #[test]
-fn a_method_that_needs_a_shell_command_is_refused() {
+fn method_needing_shell_command_is_refused() {
     let options = json!({
         "method": "convergence",
         "frame_size_bytes": null,
@@ -123,7 +123,7 @@ fn a_method_that_needs_a_shell_command_is_refused() {
 }
 
 #[test]
-fn a_test_runs_to_its_end_and_its_progress_can_be_read() {
+fn served_test_completes_and_stores_result() {
     let Some(lab) = pair() else { return };
     let store = tempfile::tempdir().unwrap();
     let runner = runner(&store);
@@ -143,7 +143,7 @@ fn a_test_runs_to_its_end_and_its_progress_can_be_read() {
 }
 
 #[test]
-fn a_test_that_is_stopped_in_its_first_trial_leaves_nothing() {
+fn test_stopped_in_first_trial_stores_nothing() {
     let Some(lab) = pair() else { return };
     let store = tempfile::tempdir().unwrap();
     let runner = runner(&store);
@@ -169,7 +169,7 @@ fn a_test_that_panics_fails_and_says_why() {
 }
 
 #[test]
-fn a_trial_that_fails_fails_the_test_and_says_why() {
+fn failed_trial_fails_test_with_error() {
     let Some(lab) = pair() else { return };
     let store = tempfile::tempdir().unwrap();
     let runner = runner(&store);

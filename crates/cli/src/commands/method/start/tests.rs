@@ -132,7 +132,7 @@ fn the_list_has_every_method() {
 }
 
 #[test]
-fn a_load_above_the_limit_is_refused_where_the_user_wrote_it() {
+fn load_above_limit_names_its_option() {
     let tx = "--tx eth1 --rx eth2 --max-rate 1kpps";
     for (line, option) in [
         (format!("convergence {tx} --event true --rate 2kpps"), "--rate"),
@@ -146,7 +146,7 @@ fn a_load_above_the_limit_is_refused_where_the_user_wrote_it() {
 }
 
 #[test]
-fn a_plan_of_both_directions_passes_what_its_trials_must_pass() {
+fn bidirectional_plan_passes_load_check() {
     let start = request(&with_plan("rfc2544 --size 64,1518", "")).prepare_start().unwrap();
     check_loads(&start).unwrap();
     let MethodOptions::Rfc2544(options) = &start.options else { panic!("{:?}", start.options) };
@@ -156,14 +156,14 @@ fn a_plan_of_both_directions_passes_what_its_trials_must_pass() {
 }
 
 #[test]
-fn a_size_that_no_trial_can_send_is_refused_before_the_first_one() {
+fn unsendable_frame_size_is_refused_before_trials() {
     let start = request("rfc2544 --tx eth1 --rx eth2 --link 1Gbit/s --ipv6 --size 64,1518").prepare_start();
     let error = start.err().unwrap().full_message();
     assert!(error.contains("cannot be run"), "{error}");
 }
 
 #[test]
-fn an_unknown_speed_is_asked_for_in_words_of_the_flags() {
+fn unknown_link_speed_error_names_flag() {
     for method in ["rfc2544", "mlrsearch", "bisect"] {
         let error =
             request(&format!("{method} --tx eth1 --rx eth2")).prepare_start().err().unwrap().full_message();
@@ -185,7 +185,7 @@ fn usual_sizes_have_room_for_headers_and_tag() {
 }
 
 #[test]
-fn comparisons_with_a_limit_have_the_pairs_that_it_needs() {
+fn comparison_limit_requires_enough_pairs() {
     let line = "compare --tx eth1 --rx eth2 --set-a true --set-b true --max-worse 5% --pairs";
     let few = request(&format!("{line} 4")).prepare_start().unwrap().options.start_method();
     assert!(few.unwrap_err().to_string().contains("pairs must be at least 5"));

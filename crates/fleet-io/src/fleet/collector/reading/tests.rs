@@ -159,7 +159,7 @@ impl Bench {
 }
 
 #[test]
-fn many_late_runs_are_read_a_few_at_a_time_and_left_when_nothing_waits() {
+fn late_runs_are_read_few_at_a_time() {
     let mut bench = Bench::new();
     let runs: BTreeSet<RunId> = (0..50).map(|number| run(&format!("late-{number}"))).collect();
     bench.store.0.clone_from(&runs);
@@ -177,7 +177,7 @@ fn many_late_runs_are_read_a_few_at_a_time_and_left_when_nothing_waits() {
 }
 
 #[test]
-fn between_two_looks_at_its_own_results_it_opens_one_late_run() {
+fn collector_opens_one_late_run_per_turn() {
     let mut bench = Bench::new();
     let own = run("own");
     let late: BTreeSet<RunId> = (0..20).map(|number| run(&format!("late-{number}"))).collect();
@@ -193,7 +193,7 @@ fn between_two_looks_at_its_own_results_it_opens_one_late_run() {
 }
 
 #[test]
-fn a_run_that_cannot_be_read_holds_up_no_other() {
+fn unreadable_run_delays_no_other() {
     let mut bench = Bench::new();
     let runs: BTreeSet<RunId> = ["a", "b", "c"].map(run).into();
     bench.store.0.clone_from(&runs);
@@ -209,7 +209,7 @@ fn a_run_that_cannot_be_read_holds_up_no_other() {
 }
 
 #[test]
-fn a_late_run_that_never_ends_gives_its_place_to_others() {
+fn endless_late_run_yields_its_slot() {
     let mut bench = Bench::new();
     let endless: BTreeSet<RunId> = (0..LATE_RUNS).map(|number| run(&format!("endless-{number}"))).collect();
     bench.store.0.clone_from(&endless);
@@ -228,7 +228,7 @@ fn a_late_run_that_never_ends_gives_its_place_to_others() {
 }
 
 #[test]
-fn what_a_controller_at_work_reads_is_left_to_it() {
+fn run_read_by_other_controller_is_skipped() {
     let mut bench = Bench::new();
     let record = TermRecord { holder: identity("other"), since_wall_ns: 0, is_over: false };
     let value = serde_json::to_vec(&record).unwrap();
@@ -252,7 +252,7 @@ fn what_a_controller_at_work_reads_is_left_to_it() {
 
 /// One node must not fill the store of all teams with results without a reader.
 #[test]
-fn when_the_fabric_is_nearly_full_what_nobody_reads_is_removed_and_what_is_read_is_not() {
+fn full_fabric_discards_only_runs_without_reader() {
     let mut bench = Bench::new();
     for (name, state) in [("ended-elsewhere", "complete"), ("left-unfinished", "running")] {
         bench.begin(&run(name), state);
