@@ -74,7 +74,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     MethodOptions(#[from] packetrig_method::MethodOptionsError),
     #[error(transparent)]
-    Flows(#[from] packetrig_store::flows::Error),
+    Flows(#[from] packetrig_flow_store::Error),
     #[error(transparent)]
     Collect(#[from] packetrig_flow_io::collect::Error),
     #[error(transparent)]

@@ -2,7 +2,7 @@
 
 use crate::exit::CommandExit;
 use packetrig_flow::{CarriedRecords, LossCause, RecordLosses};
-use packetrig_store::flows::KeptCounts;
+use packetrig_flow_store::KeptCounts;
 
 /// Losses of a sink, by cause.
 pub(crate) fn sink_losses(kept: &KeptCounts) -> RecordLosses {

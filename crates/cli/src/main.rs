@@ -23,7 +23,7 @@ mod sandbox;
 mod sparkline;
 mod speeds;
 
-pub(crate) use packetrig_program::{clamp, exit, identity, numbers, output, table};
+pub(crate) use packetrig_program::{exit, identity, numbers, output, table};
 
 use packetrig_program::{ProgramName, run_program};
 use std::process::ExitCode;

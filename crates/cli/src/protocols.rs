@@ -1,7 +1,7 @@
 //! IP protocols, as users type them.
 
-pub(crate) use packetrig_store::flows::protocols::protocol_name;
-use packetrig_store::flows::protocols::protocol_number;
+pub(crate) use packetrig_flow_store::protocols::protocol_name;
+use packetrig_flow_store::protocols::protocol_number;
 
 /// Parses the name or number of a protocol.
 pub(crate) fn parse_protocol(text: &str) -> Result<u8, String> {

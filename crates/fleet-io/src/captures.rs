@@ -10,7 +10,7 @@ use packetrig_fleet::captures::{
 };
 use packetrig_fleet::fabric;
 use packetrig_store::spool::CaptureAllowance;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_u64};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -150,10 +150,6 @@ fn file_identity(file: &File) -> io::Result<CaptureIdentity> {
     let modified = known.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
     let modified_ns = clamp_to_u64(modified.as_nanos());
     Ok(CaptureIdentity { size: known.len(), modified_ns })
-}
-
-fn clamp_to_u64(number: u128) -> u64 {
-    u64::try_from(number).unwrap_or(u64::MAX)
 }
 
 fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {

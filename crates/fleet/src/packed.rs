@@ -4,6 +4,7 @@
 //! [`RATIO`] bytes of JSON for each of them and [`FREE`] besides, and never more JSON than [`MOST`]. The JSON is parsed
 //! while it is unpacked: the whole text is never in memory.
 
+use packetrig_units::clamp_to_u32;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufReader, BufWriter, Read};
@@ -55,10 +56,6 @@ fn pad_to_ratio(packed: &mut Vec<u8>, text: u64) {
     packed.extend(SKIPPED);
     packed.extend(content.to_le_bytes());
     packed.resize(packed.len() + content as usize, 0);
-}
-
-fn clamp_to_u32(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
 }
 
 /// Unpacks a value of [`pack_value`].

@@ -6,10 +6,10 @@
 //! Invariant: seen = packets in batches + ignored.
 
 use crate::FlowShareFilter;
-use crate::convert::clamp_to_u32;
 use packetrig_flow::parse::merged::{ChosenSegments, MergeNote, PacketSegments};
 use packetrig_flow::parse::{FrameParser, LinkKind, ParseOptions, unified};
 use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo, flags};
+use packetrig_units::clamp_to_u32;
 
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
 pub const BATCH: usize = 32;

@@ -15,7 +15,6 @@ mod batch;
 mod blame;
 mod certificate;
 pub mod collect;
-mod convert;
 mod error;
 pub mod export;
 pub mod group;

@@ -10,7 +10,6 @@
 
 use crate::Error;
 use crate::FlowShareFilter;
-use crate::convert::clamp_to_u32;
 use crate::intake::PacketIntake;
 use crate::ledger::{MeterAccounts, PacketOrigin};
 use crate::memory::MeterMemory;
@@ -26,6 +25,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::GroupMark;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
+use packetrig_units::{clamp_to_u16, clamp_to_u32};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -238,11 +238,6 @@ fn interface_count(input: &MeterInput) -> usize {
         MeterInput::Files(_) => 1,
         MeterInput::Interfaces(locations, _) => locations.len(),
     }
-}
-
-/// Interfaces are numbered in 16 bits; no machine has more.
-fn clamp_to_u16(number: usize) -> u16 {
-    u16::try_from(number).unwrap_or(u16::MAX)
 }
 
 /// Chooses a processor for each worker.

@@ -29,12 +29,12 @@ pub use capture::LinkKind;
 pub use encapsulation::{LinkPayload, name_of_unread};
 pub use fragments::FragmentCounts;
 
-use crate::narrow::clamp_to_u32;
 use crate::packet::ipv4_mapped;
 use crate::{IgnoredReason, PacketInfo};
 use fragments::FragmentTable;
 use ip::PacketPart;
 use link::Layer3;
+use packetrig_units::clamp_to_u32;
 use span::FrameSpan;
 use tunnel::TunnelContent;
 

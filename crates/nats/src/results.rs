@@ -17,6 +17,7 @@ use bytes::Bytes;
 use packetrig_fleet::fabric::{Error, ResultOutlet, SEGMENT_ROOM, SegmentId};
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
+use packetrig_units::clamp_to_i64;
 use std::time::Duration;
 
 /// Time within which a repeated segment is stored once.
@@ -129,10 +130,6 @@ async fn attempt_append(client: &Client, at: &str, headers: HeaderMap, body: Byt
         },
         Err(error) => SendAttempt::Again(error.to_string()),
     }
-}
-
-fn clamp_to_i64(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 pub(crate) fn stream_config(access: &ServerAccess) -> Config {

@@ -37,12 +37,3 @@ pub use parts::{PlanPart, PlanParts};
 pub use problem::{PlanProblem, PlanProblems, ProblemSeverity};
 pub use read::{LABEL_FORM, is_label};
 pub use steer::{HeldStream, PingRequest, PlanChange};
-
-/// Saturates at the longest time or largest count.
-fn clamp_to_u64(value: u128) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
-}
-
-fn clamp_to_u32(value: u64) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
-}

@@ -5,8 +5,7 @@
 //!
 //! Invariant: no line goes from a port to itself, and no two lines have the same ends.
 
-use crate::clamp_to_u32;
-use packetrig_units::{FrameSize, Nanos};
+use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 

@@ -7,9 +7,8 @@ mod yaml;
 
 pub(crate) use yaml::write_yaml;
 
-use crate::clamp_to_u32;
 use crate::model::MeanSize;
-use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
+use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, clamp_to_u32};
 use packetrig_wire::tag::TagForm;
 use serde_json::{Value, json};
 

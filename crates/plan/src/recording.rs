@@ -5,9 +5,8 @@
 //!
 //! It opens no file. The code that opens it must check that it is still the surveyed one.
 
-use crate::clamp_to_u64;
 use crate::timeline::SendPattern;
-use packetrig_units::{FrameRate, FrameSize, Nanos};
+use packetrig_units::{FrameRate, FrameSize, Nanos, clamp_to_u64};
 use packetrig_wire::FrameTemplate;
 use packetrig_wire::foreign::FrameRewrite;
 use std::fmt;

@@ -2,8 +2,7 @@
 //!
 //! Invariant: `due_time` is monotonic in the frame number, and `due_before` is its inverse.
 
-use crate::clamp_to_u64;
-use packetrig_units::{FrameRate, Nanos};
+use packetrig_units::{FrameRate, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 /// The number of frames and their bursts.

@@ -4,7 +4,7 @@
 //!
 //! Invariant: a frame has right lengths and checksums, and is never shorter than [`SHORTEST`].
 
-use crate::clamp_to_u16;
+use packetrig_units::clamp_to_u16;
 use packetrig_wire::checksum::ChecksumSum;
 use std::net::IpAddr;
 

@@ -45,8 +45,3 @@ pub use summary::{ErrorSpread, ReleaseSummary};
 fn small_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
-
-/// The largest value of a 16-bit field that is not above `value`.
-fn clamp_to_u16(value: usize) -> u16 {
-    u16::try_from(value).unwrap_or(u16::MAX)
-}

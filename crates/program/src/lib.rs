@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod allowed_users;
-pub mod clamp;
 mod error;
 pub mod exit;
 pub mod identity;

@@ -5,8 +5,7 @@
 //!
 //! Invariant: a bound never shrinks with the distance from the time for which a fit was made.
 
-use crate::narrow::{clamp_to_i64, clamp_to_u64};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 const BILLION: i128 = 1_000_000_000;
@@ -35,7 +34,7 @@ impl ClockFit {
     /// The node's clock less the controller's at a time of the controller's clock.
     pub fn offset_at(&self, at: MonoTime) -> i64 {
         let distance = i128::from(at.signed_since(self.at));
-        clamp_to_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
+        nearest_i64(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
     }
 
     /// Returns the bound of the error of [`Self::offset_at`].
@@ -232,11 +231,16 @@ fn on_line(before: &ClockFit, after: &ClockFit, at: MonoTime) -> Option<ClockFit
     let rate = step.checked_mul(BILLION)? / whole.cast_signed();
     Some(ClockFit {
         at,
-        offset_ns: clamp_to_i64(offset),
-        rate_ppb: clamp_to_i64(rate),
+        offset_ns: nearest_i64(offset),
+        rate_ppb: nearest_i64(rate),
         bound: Nanos::new(clamp_to_u64(mixed.div_ceil(whole))),
         drift_ppb: before.drift_ppb.min(after.drift_ppb),
     })
+}
+
+/// The value, or the nearest one of 64 bits with a sign.
+fn nearest_i64(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(if value < 0 { i64::MIN } else { i64::MAX })
 }
 
 #[cfg(test)]

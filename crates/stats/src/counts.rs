@@ -1,8 +1,7 @@
 //! Cumulative counts of one stream: cheap to copy ten times a second, so that live readers never disturb a worker.
 
-use crate::narrow::clamp_to_u64;
 use crate::sequence::SequenceCounts;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 /// Counts of a stream since its last start from the first frame. For a stream that is started once, these are all its counts.

@@ -10,8 +10,7 @@
 //! against the other's to [`WANDER_PPB`] (and runs off by no more than [`MOST_PPB`] at all).
 
 use crate::clock::ClockFit;
-use crate::narrow::clamp_to_u64;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

@@ -2,8 +2,7 @@
 //! (between neighbours).
 
 use crate::latency::Latency;
-use crate::narrow::clamp_to_u64;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 /// Fraction bits of the smoothed value: RFC 3550 divides by 16 at every frame, which must not round to nothing.

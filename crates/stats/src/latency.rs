@@ -5,9 +5,8 @@ mod bounds;
 pub use bounds::{BoundedLatency, StampErrors};
 
 use crate::counts::DelaySummary;
-use crate::narrow::clamp_to_u64;
 use hdrhistogram::Histogram;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 

@@ -19,7 +19,6 @@ pub mod latency;
 pub mod ledger;
 pub mod limit;
 pub mod live_loss;
-mod narrow;
 pub mod outage;
 pub mod port;
 pub mod port_event;

@@ -6,8 +6,7 @@
 //!
 //! Invariant: the lost frames of all outages add up to the frames that were reported lost.
 
-use crate::narrow::clamp_to_u64;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 /// A time without some frames of a stream.

@@ -4,8 +4,7 @@ mod percentiles;
 
 pub use percentiles::DelayPercentiles;
 
-use crate::narrow::clamp_to_usize;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_usize};
 use percentiles::LatestDelays;
 use serde::{Deserialize, Serialize};
 

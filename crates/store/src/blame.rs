@@ -1,8 +1,7 @@
 //! The party at fault for each error of this crate.
 
-use crate::{Error, flows, spool};
+use crate::{Error, spool};
 use packetrig_units::Blame;
-use std::io;
 
 impl Error {
     pub fn blame(&self) -> Blame {
@@ -47,23 +46,6 @@ impl spool::Error {
             Self::InUse(_) => Blame::Busy,
             Self::Unknown { .. } | Self::BadId(_) => Blame::Peer,
             Self::Taken { .. } | Self::Ended { .. } | Self::Value(_) => Blame::Bug,
-        }
-    }
-}
-
-impl flows::Error {
-    pub fn blame(&self) -> Blame {
-        match self {
-            Self::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Blame::Usage,
-            Self::File { source, .. } => Blame::from_io(source),
-            Self::Damaged { .. }
-            | Self::Foreign { .. }
-            | Self::Nothing { .. }
-            | Self::GivenUp
-            | Self::Target { .. } => Blame::Usage,
-            Self::Network { .. } => Blame::World,
-            Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,
-            Self::Encode(_) => Blame::Bug,
         }
     }
 }

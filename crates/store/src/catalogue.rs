@@ -23,7 +23,6 @@ pub(crate) use stored::RUN;
 pub use stored::StoredSummary;
 pub use unfinished::UnfinishedRun;
 
-use crate::convert::clamp_to_i64;
 use crate::draft::RunDraft;
 use crate::files::REPORT;
 use crate::room::ReportSize;
@@ -32,6 +31,7 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
 use packetrig_stats::limit::RigLimit;
 use packetrig_sys::private_files;
+use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Params, Row, RowIndex, ToSql, params};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -207,7 +207,7 @@ impl RunCatalogue {
     /// Commits a run: writes its row.
     pub(crate) fn insert_run(&self, report: &RunReport, directory: &Path) -> Result<(), Error> {
         let sql = format!("INSERT INTO runs ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
-        let sent =
+        let sent: u64 =
             report.streams.iter().filter_map(|stream| stream.sent.as_ref()).map(|sent| sent.frames).sum();
         let row = params![
             report.run.0,

@@ -1,6 +1,7 @@
 //! Files that exist whole or not at all, also after a power cut.
 
-use packetrig_sys::private_files;
+pub(crate) use packetrig_sys::disk::make_below;
+use packetrig_sys::{disk, private_files};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -53,24 +54,10 @@ pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
 
 /// Syncs what was created, renamed or removed in `directory`.
 pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()?;
+    disk::sync_directory(directory)?;
     #[cfg(test)]
     tests::note_sync(directory);
     Ok(())
-}
-
-/// Creates `directory` below `top`, which exists, and syncs every directory that got a new entry.
-pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
-    if directory == top || directory.is_dir() {
-        return Ok(());
-    }
-    let parent = directory.parent().unwrap_or(top);
-    make_below(top, parent)?;
-    match private_files::create_directory(directory) {
-        // Another process may have created it since, and may not have synced it yet.
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => sync_directory(parent),
-    }
 }
 
 #[cfg(test)]

@@ -21,12 +21,10 @@
 mod batch;
 mod blame;
 mod catalogue;
-mod convert;
 mod disk;
 mod draft;
 mod error;
 pub mod files;
-pub mod flows;
 mod gather;
 mod kept;
 pub mod methods;
@@ -34,7 +32,6 @@ mod migrations;
 mod node_history;
 mod packs;
 mod place;
-pub mod probes;
 pub mod results;
 mod room;
 #[cfg(test)]

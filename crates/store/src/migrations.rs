@@ -1,6 +1,6 @@
 //! The catalogue's tables, with one step per version. A released step is never changed.
 
-use crate::convert::clamp_to_u32;
+use packetrig_units::clamp_to_u32;
 use rusqlite::{Connection, TransactionBehavior};
 
 const STEPS: &[&str] = &[

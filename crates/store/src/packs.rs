@@ -7,11 +7,11 @@
 //!
 //! Invariant: a pack exists whole or not at all, and is never changed.
 
-use crate::convert::exact_usize;
 use crate::segments::{SEGMENTS, file_name, node_directory};
 use crate::spool::segment::{SegmentHash, hex};
 use crate::{Error, disk};
 use packetrig_fleet::fabric::SegmentId;
+use packetrig_units::clamp_to_usize;
 use sha2::{Digest as _, Sha256};
 use std::fs::{self, File};
 use std::io;
@@ -91,7 +91,7 @@ impl SegmentPlace {
         if self.pack.is_none() {
             return fs::read(file);
         }
-        let mut bytes = vec![0; exact_usize(self.length)];
+        let mut bytes = vec![0; clamp_to_usize(self.length)];
         File::open(file)?.read_exact_at(&mut bytes, self.position)?;
         Ok(bytes)
     }

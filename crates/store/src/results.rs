@@ -216,7 +216,7 @@ fn read_report_value(path: &Path, value: Value) -> Result<RunReport, Error> {
     // Only the version, to distinguish a newer report from a damaged one.
     let found = value.get("schema_version").and_then(Value::as_u64).unwrap_or(0);
     if found > u64::from(SCHEMA_VERSION) {
-        let found = crate::convert::clamp_to_u32(found);
+        let found = packetrig_units::clamp_to_u32(found);
         return Err(Error::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
     }
     serde_json::from_value(value).map_err(Error::damaged_file(path))

@@ -12,9 +12,9 @@ pub mod pin;
 pub use btf::KernelTypes;
 
 use crate::area::SharedArea;
-use crate::convert::clamp_to_u32;
 use crate::{Error, netns::NetNs, sched};
 use call::{BpfCommand, attr};
+use packetrig_units::clamp_to_u32;
 use std::os::fd::{AsFd, OwnedFd};
 
 pub use object::{BpfInstruction, BpfObject};

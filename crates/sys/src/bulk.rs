@@ -7,8 +7,8 @@
 //!
 //! Invariant: bytes land at the offset they are given with, whichever way they go.
 
-use crate::convert::clamp_to_i64;
 use crate::private_files;
+use packetrig_units::clamp_to_i64;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

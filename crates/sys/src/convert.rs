@@ -9,16 +9,6 @@ pub(crate) fn place_in_ring(counter: u64, places: u64) -> usize {
     place
 }
 
-/// Clamps to `u32::MAX`, which the kernel refuses as the size of anything.
-pub(crate) fn clamp_to_u32(number: usize) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
-}
-
-/// Clamps a larger number to `i64::MAX`.
-pub(crate) fn clamp_to_i64(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 /// Converts a size that the kernel has stated; an error if it is larger than the address space.
 pub(crate) fn checked_usize(number: u64) -> Result<usize, Errno> {
     usize::try_from(number).map_err(|_| Errno::OVERFLOW)

@@ -1,9 +1,10 @@
-//! Free space of disks, and space that is reserved before it is needed.
+//! Free space of disks, space that is reserved before it is needed, and directories that survive a power cut.
 
 use crate::error::best_effort;
 use crate::{Error, private_files};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -12,6 +13,25 @@ pub fn free_bytes(path: &Path) -> Result<u64, Error> {
     let facts = rustix::fs::statvfs(path)
         .map_err(|errno| Error::from_call("statvfs", path.display().to_string(), errno))?;
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
+}
+
+/// Syncs what was created, renamed or removed in `directory`.
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// Creates `directory` below `top`, which exists, and syncs every directory that got a new entry.
+pub fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
+    if directory == top || directory.is_dir() {
+        return Ok(());
+    }
+    let parent = directory.parent().unwrap_or(top);
+    make_below(top, parent)?;
+    match private_files::create_directory(directory) {
+        // Another process may have created it since, and may not have synced it yet.
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => sync_directory(parent),
+    }
 }
 
 /// Creates a file of `bytes` whose space on the disk is reserved. Removing it gives the space back. A file that cannot be
@@ -35,14 +55,14 @@ pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
 
 /// Reserves space for so many bytes behind `from`, which may be beyond the end of a file; its length stays. Cutting the file
 /// gives the space back. On a file system without this ability nothing happens.
-pub fn set_aside_beyond(file: &std::fs::File, from: u64, bytes: u64) -> io::Result<()> {
+pub fn set_aside_beyond(file: &File, from: u64, bytes: u64) -> io::Result<()> {
     match rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, from, bytes.max(1)) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
         Err(errno) => Err(errno.into()),
     }
 }
 
-fn write_zeros(file: &mut std::fs::File, bytes: u64) -> io::Result<()> {
+fn write_zeros(file: &mut File, bytes: u64) -> io::Result<()> {
     io::copy(&mut io::repeat(0).take(bytes), file)?;
     // Delayed allocation: only now does a full disk show.
     file.sync_all()

@@ -6,7 +6,7 @@
 //! Invariant: memory of libpcap is freed by libpcap, in the call that had it allocated.
 
 use crate::UnsupportedFeature;
-use crate::convert::clamp_to_u32;
+use packetrig_units::clamp_to_u32;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr::NonNull;
 use std::sync::{Mutex, OnceLock, PoisonError};

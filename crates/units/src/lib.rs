@@ -18,7 +18,10 @@ pub mod text;
 mod time;
 
 pub use blame::{Blame, message_with_causes};
-pub use clamp::{clamp_to_u16, clamp_to_u32, clamp_to_u64, clamp_to_usize, remainder_as_usize};
+pub use clamp::{
+    clamp_to_i16, clamp_to_i32, clamp_to_i64, clamp_to_u8, clamp_to_u16, clamp_to_u32, clamp_to_u64,
+    clamp_to_usize, remainder_as_usize,
+};
 pub use network::Network;
 pub use parse::{Error, Rate};
 pub use rate::{BitRate, FrameRate, Share};

@@ -1,10 +1,10 @@
 //! Filters of flow records.
 
 use packetrig_flow::{FlowHalf, FlowKey, FlowRecord, ForeignFields};
-use packetrig_store::flows::columns::flow_columns;
-use packetrig_store::flows::filter::FlowFilter;
-use packetrig_store::flows::scan::{RowChunk, flow_files, scan_records};
-use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use packetrig_flow_store::columns::flow_columns;
+use packetrig_flow_store::filter::FlowFilter;
+use packetrig_flow_store::scan::{RowChunk, flow_files, scan_records};
+use packetrig_flow_store::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
 

@@ -3,7 +3,7 @@
 use crate::judge::{self, Judge};
 use crate::made::Made;
 use crate::{SEEN, SOURCE, check_ours, check_sums, packetrig, store};
-use packetrig_store::flows::StoreTarget;
+use packetrig_flow_store::StoreTarget;
 use packetrig_tests::skip;
 use serde_json::Value;
 use std::process::Command;

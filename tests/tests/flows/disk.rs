@@ -2,7 +2,7 @@
 
 use super::SOURCE;
 use super::made::Made;
-use packetrig_store::flows::{Error, ParquetOptions, ParquetSink, RecordSink};
+use packetrig_flow_store::{Error, ParquetOptions, ParquetSink, RecordSink};
 use packetrig_tests::small_disk::SmallDisk;
 use packetrig_units::MonoTime;
 use std::fs;
@@ -70,8 +70,8 @@ fn full_disk_keeps_written_row_groups() {
     assert!(kept.is_balanced() && kept.waiting.records == 0 && kept.lost.records >= 500, "{kept:?}");
     assert!(kept.stored.records >= stored_before, "{kept:?}");
     assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
-    let files = packetrig_store::flows::scan::flow_files(&[disk.path().to_owned()]).unwrap();
-    let filter = packetrig_store::flows::filter::FlowFilter::default();
-    let totals = packetrig_store::flows::totals::flow_totals(&files, &filter, None).unwrap();
+    let files = packetrig_flow_store::scan::flow_files(&[disk.path().to_owned()]).unwrap();
+    let filter = packetrig_flow_store::filter::FlowFilter::default();
+    let totals = packetrig_flow_store::totals::flow_totals(&files, &filter, None).unwrap();
     assert_eq!(totals.records, kept.stored.records);
 }

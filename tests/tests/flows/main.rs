@@ -11,7 +11,7 @@ mod questions;
 
 use made::Made;
 use packetrig_flow::MeterLedger;
-use packetrig_store::flows::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use packetrig_flow_store::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_tests::program;
 use packetrig_units::MonoTime;
 use serde_json::Value;

@@ -4,12 +4,12 @@ use super::quantities::{parse_port, parse_positive_time, parse_utc_time};
 use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
-use packetrig_store::flows::columns::{FlowColumn, find_column, flow_columns};
-use packetrig_store::flows::filter::{AddressPrefix, FlowFilter};
-use packetrig_store::flows::grouping::FlowGrouping;
-use packetrig_store::flows::order::RecordOrder;
-use packetrig_store::flows::scan::TimeSpan;
-use packetrig_store::flows::top::TopOrder;
+use packetrig_flow_store::columns::{FlowColumn, find_column, flow_columns};
+use packetrig_flow_store::filter::{AddressPrefix, FlowFilter};
+use packetrig_flow_store::grouping::FlowGrouping;
+use packetrig_flow_store::order::RecordOrder;
+use packetrig_flow_store::scan::TimeSpan;
+use packetrig_flow_store::top::TopOrder;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 

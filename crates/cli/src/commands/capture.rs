@@ -3,7 +3,6 @@
 use super::is_interrupted;
 use super::recorded::{self, CaptureProgress, OpenReceiver};
 use crate::args::{CaptureArgs as Arguments, DirectionArg, ReceiverArg};
-use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_scaled};
@@ -20,7 +19,7 @@ use packetrig_engine::port::{FrameRx, WorkerClock};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_stats::series::RateSeries;
 use packetrig_sys::signal;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_usize};
 use std::path::Path;
 
 /// Compression level if only the file's name asks for compression.

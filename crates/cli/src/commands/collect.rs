@@ -7,7 +7,6 @@ mod sinks;
 
 use super::is_interrupted;
 use crate::args::CollectArgs as Arguments;
-use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::{CommandOutput, TextStyle, print_remark};
@@ -20,9 +19,9 @@ use packetrig_flow_io::collect::{
     CollectLedger, CollectOptions, IntakeCounts, LedgerReader, ListenAddress, RunningCollector, TlsFiles,
 };
 use packetrig_flow_io::metrics::MetricsResponder;
-use packetrig_store::flows::{self, recall::RecentRecords};
+use packetrig_flow_store::{self, recall::RecentRecords};
 use packetrig_sys::{clock, signal};
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_usize};
 use sinks::{CollectSinks, SinkAccounts, SinkKinds, StoredCounts};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -107,7 +106,7 @@ fn recall_flows(
     directory: &Path,
     groups: GroupOptions,
     now_ns: u64,
-) -> Result<Option<GroupedFlows>, flows::Error> {
+) -> Result<Option<GroupedFlows>, packetrig_flow_store::Error> {
     let Some(recent) = RecentRecords::find_in(directory, groups.memory)? else { return Ok(None) };
     let mut known = GroupedFlows::new(groups, recent.since_ns());
     recent.for_each_of_groups(&mut |record| known.recall_record(record, now_ns))?;

@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::output::CommandOutput;
 use jiff::Timestamp;
-use packetrig_store::flows::RecordMaker;
-use packetrig_store::flows::filter::canonical_address;
+use packetrig_flow_store::RecordMaker;
+use packetrig_flow_store::filter::canonical_address;
 
 pub(super) use recover::recover_before;
 pub(crate) use values::group_json;

@@ -8,7 +8,6 @@ mod check;
 use super::notify;
 use super::recorded::{self, CaptureProgress, OpenReceiver};
 use crate::args::{BeginLog, LogAction, LogArgs as Arguments, ReceiverArg};
-use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
@@ -29,6 +28,7 @@ use packetrig_link_io::log::{LogKeeper, LogRetention, NAME};
 use packetrig_plan::PortLocation;
 use packetrig_stats::series::RateSeries;
 use packetrig_sys::signal;
+use packetrig_units::clamp_to_usize;
 use std::cell::Cell;
 use std::path::Path;
 

@@ -1,7 +1,6 @@
 //! `packetrig merge`: merges captures of one link into one file, and reports the packets that each of them lacks.
 
 use crate::args::MergeArgs as Arguments;
-use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
@@ -9,7 +8,7 @@ use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_link::merge::ClockDrift;
 use packetrig_link_io::merge::{self, CaptureClock, CaptureReport, MergeOptions, MergeReport};
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_usize};
 use serde_json::{Value, json};
 
 pub(crate) fn merge_captures(

@@ -5,15 +5,15 @@ use crate::args::OrderBy;
 use crate::commands::{exporter_name, group_json};
 use crate::protocols;
 use clap::ValueEnum as _;
+use packetrig_flow_store::filter::FlowFilter;
+use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
+use packetrig_flow_store::scan::{ScanTerms, TimeSpan, flow_files};
+use packetrig_flow_store::top::{self, GroupSum, TopGroup, TopOrder, TopQuestion};
+use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
+use packetrig_flow_store::{Error, ledgers};
 use packetrig_server::{
     FlowArchive, FlowSelection, FlowTopQuery, FlowTotalsQuery, GivenUp, ViewRefusal, exact_counts,
 };
-use packetrig_store::flows::filter::FlowFilter;
-use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
-use packetrig_store::flows::scan::{ScanTerms, TimeSpan, flow_files};
-use packetrig_store::flows::top::{self, GroupSum, TopGroup, TopOrder, TopQuestion};
-use packetrig_store::flows::totals::{self, FlowTotals, TotalsRow};
-use packetrig_store::flows::{Error, ledgers};
 use serde_json::{Map, Value, json};
 use std::fmt::Display;
 use std::path::PathBuf;

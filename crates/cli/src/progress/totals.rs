@@ -1,11 +1,10 @@
 //! Counts of a run so far: the sum of the newest counts of every node, and its rates over the last second.
 
-use crate::clamp::clamp_to_u64;
 use crate::numbers::{format_count, format_percent, format_scaled, per_second};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::live_loss::LiveLoss;
 use packetrig_stats::result::{CountSample, ProbeProgress};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 

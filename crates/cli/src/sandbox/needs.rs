@@ -6,11 +6,11 @@ use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::MessageTransport;
 use packetrig_flow_io::group::RoleOrders;
+use packetrig_flow_store::linked_tables;
 use packetrig_program::sandbox::{
     BecomeUser, ProgramNeeds, TO_OPEN_RINGS, TO_START, file_rules, rig_file_rules, rights_for_files,
     rights_for_ports,
 };
-use packetrig_store::flows::linked_tables;
 use packetrig_sys::sandbox::{ProcessCapabilities, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns, private_files};
 use std::path::{Path, PathBuf};

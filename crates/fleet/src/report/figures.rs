@@ -4,7 +4,7 @@ use packetrig_plan::criteria::LatencyFigure;
 use packetrig_stats::bounded::Bounded;
 use packetrig_stats::latency::{BoundedLatency, Latency, StampErrors};
 use packetrig_stats::port::StampKind;
-use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
+use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 /// A mean rate between the first and the last frame.
@@ -60,10 +60,6 @@ fn bits_per_second(bits: u128, frames: u128, span: u128) -> u64 {
 /// Saturating sum: counts of other machines may be near `u64::MAX`.
 pub(super) fn sum_of(counts: impl IntoIterator<Item = u64>) -> u64 {
     counts.into_iter().fold(0, u64::saturating_add)
-}
-
-pub(super) fn clamp_to_u64(value: u128) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
 }
 
 /// Summary of a distribution of errors.

@@ -1,9 +1,8 @@
 //! Frames of a stream that are missing.
 
-use super::figures::clamp_to_u64;
 use packetrig_plan::Stream;
 use packetrig_stats::sequence::SequenceCounts;
-use packetrig_units::Ratio;
+use packetrig_units::{Ratio, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

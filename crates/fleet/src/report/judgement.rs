@@ -4,9 +4,8 @@
 //! breaks the limit. PASS: even the upper bound keeps it. In between the rig cannot tell. A fault of the rig only lowers the
 //! least or raises the most, so it never makes a FAIL; a fault of the device raises both, so it never makes a PASS.
 
-use super::figures::clamp_to_u64;
 use packetrig_stats::bounded::Bounded;
-use packetrig_units::{Nanos, Ratio, Share};
+use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

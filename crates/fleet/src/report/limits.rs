@@ -1,9 +1,9 @@
 //! Comparison of a run's load with the limits of the rig itself.
 
-use super::figures::clamp_to_u64;
 use super::{LossPlaces, MeanRate, PortReport, StreamReport};
 use packetrig_stats::caveat::{Caveat, CaveatKind};
 use packetrig_stats::limit::{RigLimit, nearest_limit};
+use packetrig_units::clamp_to_u64;
 
 /// Caveats for ports whose load is near their limit. A caveat matters if frames are missing: the rig may have lost them.
 pub(super) fn near_limit_caveats(

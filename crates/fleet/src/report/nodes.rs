@@ -3,13 +3,13 @@
 //! Times of different nodes are converted to the controller's clock before they are compared, and carry the bound of the
 //! conversion. The time of a first frame is that of its stamp; the time until the frame was on the wire is unknown here.
 
-use super::figures::{clamp_to_u64, sum_of};
+use super::figures::sum_of;
 use super::lookup::ResultLookup;
 use packetrig_plan::timeline::StreamTimeline;
 use packetrig_stats::clock::{ClockRecord, FitSource};
 use packetrig_stats::port::StampKind;
 use packetrig_stats::result::{MachineInfo, NodeResult, SendResult};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

@@ -4,7 +4,6 @@
 //! a stream one of these arrivals is missing: the plan determines the length there, not the receiver's timeout.
 
 use super::doubt::{EventReport, OutageSpan};
-use super::figures::clamp_to_u64;
 use super::lookup::StreamReceiver;
 use super::losses::{clocks_apart, longest_delay_of};
 use super::sent_ahead::CountedDoubts;
@@ -12,7 +11,7 @@ use super::streams::StreamFindings;
 use packetrig_stats::bounded::{BoundReason, Bounded};
 use packetrig_stats::outage::{OutageList, StreamOutage};
 use packetrig_stats::port_event::PortEventKind;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_u64};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of outages of a stream in a report: the longest ones.

@@ -2,12 +2,12 @@
 //! carries the plan may drop the excess.
 
 use super::doubt::{EventReport, OutageSpan};
-use super::figures::{clamp_to_u64, sum_of};
+use super::figures::sum_of;
 use super::lookup::{StreamReceiver, StreamSender};
 use super::losses::{clocks_apart, longest_delay_of};
 use super::streams::StreamFindings;
 use packetrig_stats::outage::StreamOutage;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_u64};
 
 /// Time after a burst in which its backlog in the device may still cost frames: a policer with two percent of headroom
 /// fills a bucket of five milliseconds in that time.

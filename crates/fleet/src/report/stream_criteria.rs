@@ -2,11 +2,10 @@
 //!
 //! docs/book/figures.md defines each figure.
 
-use super::figures::clamp_to_u64;
 use super::judgement::{CriterionResult, StreamFinding, allowed_count, count_in_words, time_in_words};
 use super::{AcceptanceCriteria, ArrivedFrames, LatencyLimit, StreamReport};
 use packetrig_stats::bounded::{BoundReason, Bounded};
-use packetrig_units::{Nanos, Ratio, Share};
+use packetrig_units::{Nanos, Ratio, Share, clamp_to_u64};
 
 impl StreamReport {
     /// Criteria on its frames that have this result here, in words.

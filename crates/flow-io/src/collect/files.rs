@@ -3,9 +3,9 @@
 use super::intake::{IntakeItem, ListenerCounters, MessageBlock, add_to_counter};
 use super::stream::split_messages;
 use super::{CollectorState, Error};
-use crate::convert::clamp_to_u16;
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{MessageSource, MessageTransport};
+use packetrig_units::clamp_to_u16;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr};

@@ -5,7 +5,6 @@
 
 use super::{PacketSource, SentCounts, SharedInterfaceCounts, TakeOutcome};
 use crate::Error;
-use crate::convert::clamp_to_u32;
 use crate::intake::PacketIntake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, PortLocation, RingProgress, RxFrame};
@@ -13,7 +12,7 @@ use packetrig_engine::xdp::{HeaderListener, XdpTap, XdpTapOptions};
 use packetrig_flow::parse::LinkKind;
 use packetrig_flow::parse::merged::MergeNote;
 use packetrig_sys::clock;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use std::sync::PoisonError;
 
 /// Bytes that an Ethernet frame with two VLAN tags has beyond the MTU.

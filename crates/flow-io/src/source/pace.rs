@@ -1,7 +1,7 @@
 //! Pace of a replay at the recorded times: computes when each packet is due.
 
-use crate::convert::clamp_to_u64;
 use packetrig_sys::clock;
+use packetrig_units::clamp_to_u64;
 use std::sync::{Arc, OnceLock};
 
 /// The speed of a replay. Clones for the workers of one file share its start.

@@ -1,7 +1,7 @@
 //! The sampling interval: stated in a record itself, or in an options record of its sampler.
 
 use super::meaning::FieldMeaning;
-use crate::narrow::clamp_to_u32;
+use packetrig_units::clamp_to_u32;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SamplingState {

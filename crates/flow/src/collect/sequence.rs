@@ -13,7 +13,7 @@
 
 use super::exporter::SequenceNumbers;
 use super::memory::block_bytes;
-use crate::narrow::clamp_to_u32;
+use packetrig_units::clamp_to_u32;
 use std::collections::VecDeque;
 
 /// Gaps that are remembered, so that a late message that fills one is recognised.

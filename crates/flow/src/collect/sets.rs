@@ -15,7 +15,7 @@ use super::session::{ExportSession, SessionMessage};
 use super::template::{FieldSpecifier, ReceivedTemplate, TemplateField, skipped_fields};
 use super::waiting::WaitingMessage;
 use crate::export::section::VARIABLE;
-use crate::narrow::clamp_to_u32;
+use packetrig_units::clamp_to_u32;
 
 /// Number of records of a set that were numbered, and whether the set could be read to its end.
 struct ReadOutcome {

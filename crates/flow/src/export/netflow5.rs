@@ -10,9 +10,9 @@ use super::section::seen_flags;
 use super::write::ValueWriter;
 use super::{ExportMessage, MessageSink};
 use crate::ledger::CarriedRecords;
-use crate::narrow::clamp_to_u16;
 use crate::packet::protocol::ICMP;
 use crate::record::FlowRecord;
+use packetrig_units::clamp_to_u16;
 
 const HEADER: usize = 24;
 const LINE: usize = 48;

@@ -10,9 +10,9 @@ use super::ip::{self, PacketPart};
 use super::link::{self, Layer3};
 use super::span::FrameSpan;
 use super::{LinkKind, transport, tunnel};
-use crate::narrow::clamp_to_u32;
 use crate::packet::protocol::{TCP, UDP};
 use crate::{PacketInfo, flags};
+use packetrig_units::clamp_to_u32;
 
 /// IP headers inside each other that are looked at.
 const DEPTH: usize = 8;

@@ -3,8 +3,8 @@
 use super::{PortNames, port_named};
 use crate::probes::{self, PlannedMethod, ProbeEnd, ProbePlan};
 use crate::reader::{DocumentItem, DocumentObject};
-use crate::{PlanProblem, ReadOptions, clamp_to_u32};
-use packetrig_units::{FrameSize, Nanos};
+use crate::{PlanProblem, ReadOptions};
+use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};

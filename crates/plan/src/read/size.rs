@@ -2,9 +2,8 @@
 
 use super::packet::HeaderContext;
 use super::timing::parse_decimal;
-use crate::clamp_to_u32;
 use crate::reader::{DocumentItem, DocumentObject};
-use packetrig_units::FrameSize;
+use packetrig_units::{FrameSize, clamp_to_u32};
 use packetrig_wire::pattern::keyed_mix;
 use packetrig_wire::size::{SizeMix, SizePattern};
 

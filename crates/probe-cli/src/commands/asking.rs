@@ -11,13 +11,12 @@ use packetrig_probe_io::ask::{AskOptions, LineEnd, LineOutcome, ProbeLine};
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::listener::{PacketListener, WantedPackets};
 use packetrig_probe_io::path::{self, ProbePath};
-use packetrig_program::clamp::clamp_to_u32;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::identity;
 use packetrig_program::is_interrupted;
 use packetrig_sys::clock;
 use packetrig_sys::loopback::OpenLoopback;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_u32};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 

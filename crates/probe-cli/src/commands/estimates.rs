@@ -18,12 +18,12 @@ use packetrig_probe::session::sender::{SessionSettings, StampSender};
 use packetrig_probe::session::time::TimeFormat;
 use packetrig_probe_io::circumstances;
 use packetrig_probe_io::trains::{ArrivalRule, TrainSender, TrainSeriesEnd};
-use packetrig_program::clamp::clamp_to_u32;
 use packetrig_program::exit::CommandExit;
 use packetrig_program::is_interrupted;
 use packetrig_program::numbers::{format_count, format_scaled};
 use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_sys::{clock, signal};
+use packetrig_units::clamp_to_u32;
 use serde_json::json;
 
 /// Most fleets of streams for one Pathload estimate.

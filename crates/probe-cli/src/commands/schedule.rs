@@ -5,7 +5,7 @@ use crate::error::Error;
 use packetrig_probe::schedule::ScheduledTrain;
 use packetrig_probe::script::{self, ChirpScript};
 use packetrig_probe::{ProbeSchedule, script::ScriptError};
-use packetrig_program::clamp::{clamp_to_u32, clamp_to_usize};
+use packetrig_units::{clamp_to_u32, clamp_to_usize};
 use packetrig_wire::pcap::{self, CaptureDecoder, DecoderStep};
 use std::path::Path;
 

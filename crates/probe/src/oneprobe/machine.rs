@@ -14,7 +14,8 @@ use super::{
 };
 use crate::frame::flags;
 use crate::method::initial_sequence;
-use crate::{clamp_to_u16, small_count};
+use crate::small_count;
+use packetrig_units::clamp_to_u16;
 use std::collections::VecDeque;
 
 mod connecting;

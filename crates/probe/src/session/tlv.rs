@@ -4,7 +4,7 @@
 //! returns it.
 
 use super::{SessionKey, read_be16, read_be32, read_be64};
-use crate::clamp_to_u16;
+use packetrig_units::clamp_to_u16;
 
 /// Bytes of flags, type and length.
 pub const HEADER: usize = 4;

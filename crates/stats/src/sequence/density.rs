@@ -4,7 +4,7 @@
 //! minus its own. It is known only a little later which numbers arrive, so arrivals wait in a ring of [`THRESHOLD`] frames. A
 //! frame later than that counts as lost here, as the RFC's threshold says.
 
-use crate::narrow::clamp_to_usize;
+use packetrig_units::clamp_to_usize;
 use std::collections::BTreeMap;
 
 const THRESHOLD: usize = 64;

@@ -1,10 +1,10 @@
 //! The catalogue's rows of test methods.
 
 use super::{RunCatalogue, only_match, read_count};
-use crate::convert::clamp_to_i64;
 use crate::kept::{OWNER, living_owner};
 use crate::methods::{self, MethodDraft, NewMethod};
 use crate::{Error, migrations};
+use packetrig_units::clamp_to_i64;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ValueRef};
 use rusqlite::{Row, params};
 use serde::Serialize;

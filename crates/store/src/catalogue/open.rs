@@ -6,13 +6,13 @@
 //! ```
 
 use super::RunCatalogue;
-use crate::convert::clamp_to_i64;
 use crate::files::PageChoice;
 use crate::gather::{GatheredPart, RunFolder, gather_part};
 use crate::segments::SEGMENTS;
 use crate::{Error, disk, files};
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_units::clamp_to_i64;
 use rusqlite::params;
 use std::fs;
 use std::io;
@@ -63,7 +63,7 @@ impl RunCatalogue {
             report.run.0,
             report.verdict.as_str(),
             report.outcome.state().to_string(),
-            clamp_to_i64(sent.map(|sent| sent.frames).sum()),
+            clamp_to_i64(sent.map(|sent| sent.frames).sum::<u64>()),
             clamp_to_i64(report.lost.total),
         ];
         self.connection.execute(sql, row).map_err(|source| self.catalogue_error(source))?;

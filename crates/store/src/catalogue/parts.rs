@@ -6,9 +6,9 @@
 
 use super::{RunCatalogue, read_count};
 use crate::Error;
-use crate::convert::clamp_to_i64;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 /// Bytes that the smallest segment takes on the disk, with its name.

@@ -8,11 +8,11 @@
 
 use super::{RUN, RUNS, RunCatalogue, StoredSummary};
 use crate::catalogue::OPEN;
-use crate::convert::clamp_to_i64;
 use crate::draft::check_id;
 use crate::kept::{OWNER, bytes_below, living_owner};
 use crate::methods::METHODS;
 use crate::{Error, disk, migrations};
+use packetrig_units::clamp_to_i64;
 use rusqlite::{Transaction, TransactionBehavior, params};
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap};

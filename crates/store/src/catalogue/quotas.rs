@@ -5,9 +5,9 @@
 use super::parts::{SegmentAdmission, on_disk};
 use super::{MOST_LATE, MOST_LATE_OF_NODE, RunCatalogue, RunQuota, RunShare};
 use crate::Error;
-use crate::convert::clamp_to_i64;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_units::clamp_to_i64;
 use rusqlite::{Connection, params};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

@@ -1,8 +1,8 @@
 //! Searches runs and test methods together, a page at a time.
 
 use super::{RunCatalogue, read_count};
-use crate::convert::clamp_to_i64;
 use crate::{Error, migrations};
+use packetrig_units::clamp_to_i64;
 use rusqlite::{Row, params};
 
 const RUN_ROWS: &str =

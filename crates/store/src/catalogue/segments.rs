@@ -5,12 +5,12 @@ use super::quotas::BatchQuotas;
 use super::{RunCatalogue, read_count};
 use crate::Error;
 use crate::batch::SegmentToList;
-use crate::convert::{clamp_to_i64, exact_usize};
 use crate::packs::SegmentPlace;
 use crate::segments::StoreOutcome;
 use crate::spool::SegmentKind;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_units::{clamp_to_i64, clamp_to_usize};
 use rusqlite::{Connection, Row, Transaction, TransactionBehavior, params};
 
 /// A segment that is stored.
@@ -147,7 +147,7 @@ fn list_segment(
         clamp_to_i64(place.position)
     ];
     if change.prepare_cached(sql)?.execute(row)? == 1 {
-        count_segment(change, id, exact_usize(place.length), *kind == SegmentKind::End)?;
+        count_segment(change, id, clamp_to_usize(place.length), *kind == SegmentKind::End)?;
         return Ok(Some(StoreOutcome::New));
     }
     // Another process was faster. The same bytes are a repeat; other bytes are refused.

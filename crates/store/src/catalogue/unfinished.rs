@@ -2,10 +2,10 @@
 
 use super::{RunCatalogue, read_count};
 use crate::Error;
-use crate::convert::clamp_to_i64;
 use crate::draft::RunDraft;
 use crate::room::ReportSize;
 use packetrig_fleet::RunId;
+use packetrig_units::clamp_to_i64;
 use rusqlite::{OptionalExtension as _, Row, params};
 use std::path::PathBuf;
 

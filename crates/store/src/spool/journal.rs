@@ -5,9 +5,9 @@ use super::error::Error;
 use super::part::SpoolPart;
 use super::segment::{NAME_ROOM, PAYLOAD_ROOM, ResultSegment, SegmentKind};
 use super::value::pack_value;
-use crate::convert::exact_usize;
 use packetrig_fleet::RunId;
 use packetrig_stats::result::{CountSample, NodeResult};
+use packetrig_units::clamp_to_usize;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
@@ -92,7 +92,7 @@ impl NodeJournal {
         // The whole file is admitted or refused before its first piece. Each piece is admitted again below, because other
         // segments may come in between.
         let mut state = self.spool.lock_state();
-        state.admit_bytes(&self.run, self.attempt, SegmentKind::Capture, exact_usize(size))?;
+        state.admit_bytes(&self.run, self.attempt, SegmentKind::Capture, clamp_to_usize(size))?;
         // `append` below locks the state again.
         drop(state);
         let mut piece = Vec::new();

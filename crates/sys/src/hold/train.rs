@@ -7,9 +7,10 @@ use super::{GatedFrame, MOST_HELD_NS, TABLE, TRAIN, read_gated_frame, read_passe
 use crate::Error;
 use crate::area::SharedArea;
 use crate::bpf::{BpfAttachment, BpfMap, BpfProgram, MapKind};
-use crate::convert::{clamp_to_u32, place_in_ring};
+use crate::convert::place_in_ring;
 use crate::layout::train::{self as layout, frame, train};
 use crate::netns::NetNs;
+use packetrig_units::clamp_to_u32;
 use std::sync::atomic::Ordering;
 
 /// Frames that can be given at once.

@@ -19,12 +19,12 @@ use super::TAP;
 use super::ring::{InterfaceRings, VALUE, XdpFrame};
 use super::rx::{FilterMaker, LONGEST};
 use crate::bpf::{AttachPoint, BpfAttachment, BpfInstruction, BpfMap, BpfProgram, MapKind, pin};
-use crate::convert::clamp_to_u32;
 use crate::error::best_effort;
 use crate::layout::tap::orders as fields;
 use crate::link::Mac;
 use crate::netns::NetNs;
 use crate::{Error, clock, private_files, sched};
+use packetrig_units::clamp_to_u32;
 use std::path::{Path, PathBuf};
 use watch::RedirectWatch;
 

@@ -9,7 +9,7 @@
 
 use super::ring::XskRing;
 use crate::area::SharedArea;
-use crate::convert::clamp_to_u32;
+use packetrig_units::clamp_to_u32;
 use std::collections::VecDeque;
 
 const ETHERNET_HEADER: usize = 14;

@@ -3,11 +3,12 @@
 use super::ring::{RingLayout, XskRing};
 use super::slots::{FrameSlots, SlotShape, TxCounts};
 use crate::area::SharedArea;
-use crate::convert::{checked_usize, clamp_to_u32};
+use crate::convert::checked_usize;
 use crate::error::best_effort;
 use crate::link::NamespaceLinks;
 use crate::packet::socket::{call_error, get_option, length_of, set_option};
 use crate::{Error, UnsupportedFeature, clock, kernel, netns::NetNs};
+use packetrig_units::clamp_to_u32;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -11,7 +11,7 @@ use crate::table::format_table;
 use packetrig_flow::CarriedRecords;
 use packetrig_flow::collect::{GroupSwitch, SESSION_COUNTS};
 use packetrig_flow_io::collect::{CollectLedger, GroupLedger, MissingData};
-use packetrig_store::flows::KeptCounts;
+use packetrig_flow_store::KeptCounts;
 use packetrig_units::Nanos;
 
 /// Data that exporters sent and no sink stored.
@@ -231,7 +231,7 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
 mod tests {
     use super::super::show;
     use super::*;
-    use packetrig_store::flows::progress::StoredProgress;
+    use packetrig_flow_store::progress::StoredProgress;
     use serde_json::{Value, json};
 
     const LABELS: [&str; 3] = ["port", "domain", "elapsed_ns"];

@@ -9,10 +9,10 @@ use crate::output::print_remark;
 use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport};
 use packetrig_flow::{CarriedRecords, FlowRecord};
 use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData};
-use packetrig_store::flows::progress::{
+use packetrig_flow_store::progress::{
     ExporterProgress, KilledCollectors, ProgressFile, ProgressNumber, StoredProgress,
 };
-use packetrig_store::flows::{self, RecordMaker, StoredNote};
+use packetrig_flow_store::{self, RecordMaker, StoredNote};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,7 +47,7 @@ pub(super) struct DirectoryProgress {
 
 impl DirectoryProgress {
     /// Opens the progress of a directory whose files have been recovered already.
-    pub(super) fn open_directory(directory: &Path) -> Result<Self, flows::Error> {
+    pub(super) fn open_directory(directory: &Path) -> Result<Self, packetrig_flow_store::Error> {
         let killed = KilledCollectors::find_in(directory)?;
         let before = killed.stored.clone();
         let file = ProgressFile::create_in(directory, &before)?;

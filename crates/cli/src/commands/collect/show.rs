@@ -9,7 +9,7 @@ use packetrig_flow::collect::{ExportProtocol, ExporterIdentity, MessageTransport
 use packetrig_flow_io::collect::{
     CollectLedger, ExporterLedger, IntakeCounts, MissingData, PacketBalance, PacketLoss,
 };
-use packetrig_store::flows::KeptCounts;
+use packetrig_flow_store::KeptCounts;
 use packetrig_units::Nanos;
 use serde::Serialize;
 use std::fmt;

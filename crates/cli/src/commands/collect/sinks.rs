@@ -10,11 +10,9 @@ use crate::output::print_remark;
 use packetrig_flow::collect::{ExporterIdentity, MessageTransport};
 use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_flow_io::collect::{ExporterLedger, RecordOutlet};
-use packetrig_store::flows::progress::StoredProgress;
-use packetrig_store::flows::recover::RecoveredFiles;
-use packetrig_store::flows::{
-    self, KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget,
-};
+use packetrig_flow_store::progress::StoredProgress;
+use packetrig_flow_store::recover::RecoveredFiles;
+use packetrig_flow_store::{self, KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use serde::Serialize;
@@ -66,7 +64,7 @@ impl NamedSink {
         &mut self,
         records: &[FlowRecord],
         exporter: &ExporterIdentity,
-    ) -> Result<(), flows::Error> {
+    ) -> Result<(), packetrig_flow_store::Error> {
         let maker = record_maker(exporter);
         let before = self.queued.kept_counts();
         let done = self.queued.write_records_by(records, maker, queue_policy(exporter));
@@ -87,7 +85,11 @@ impl NamedSink {
         done
     }
 
-    fn tick_sink(&mut self, now: MonoTime, exporters: &[ExporterLedger]) -> Result<(), flows::Error> {
+    fn tick_sink(
+        &mut self,
+        now: MonoTime,
+        exporters: &[ExporterLedger],
+    ) -> Result<(), packetrig_flow_store::Error> {
         match &mut self.progress {
             Some(progress) => self.queued.tick_and_note(now, progress.prepare_note(exporters)),
             None => self.queued.on_tick(now),
@@ -143,8 +145,8 @@ pub(super) struct CollectSinks {
 impl CollectSinks {
     pub(super) fn open_sinks(kinds: &SinkKinds<'_>) -> Result<Self, Error> {
         let directory = kinds.directory.map(|path| {
-            let options = flows::ParquetOptions::new(path);
-            StoreTarget::Directory(flows::ParquetOptions { is_live: kinds.is_live, ..options })
+            let options = packetrig_flow_store::ParquetOptions::new(path);
+            StoreTarget::Directory(packetrig_flow_store::ParquetOptions { is_live: kinds.is_live, ..options })
         });
         let mut targets: Vec<StoreTarget> = directory.into_iter().collect();
         let kafka = kinds.kafka.map(|text| with_scheme("kafka", text));
@@ -179,7 +181,7 @@ impl CollectSinks {
         self.all.into_iter().map(NamedSink::close_sink).collect()
     }
 
-    fn for_each_sink(&mut self, work: impl Fn(&mut NamedSink) -> Result<(), flows::Error>) {
+    fn for_each_sink(&mut self, work: impl Fn(&mut NamedSink) -> Result<(), packetrig_flow_store::Error>) {
         for sink in &mut self.all {
             let Err(error) = work(sink) else { continue };
             let now_ns = clock::monotonic_ns();

@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_remark};
-use packetrig_store::flows::recover::{RecoveredFiles, recover_before_writing, recover_files};
+use packetrig_flow_store::recover::{RecoveredFiles, recover_before_writing, recover_files};
 use std::path::Path;
 
 pub(super) fn recover_directory(

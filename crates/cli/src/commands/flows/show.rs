@@ -8,12 +8,12 @@ use crate::numbers::format_count;
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
 use packetrig_flow::element::ElementKind;
+use packetrig_flow_store::columns::{FlowColumn, flow_columns};
+use packetrig_flow_store::json::append_cell;
+use packetrig_flow_store::order::{FirstRecords, RecordOrder, first_records};
+use packetrig_flow_store::scan::{EachChunk, RowChunk, flow_files, scan_records};
+use packetrig_flow_store::tcp_flags;
 use packetrig_store::files::csv_field;
-use packetrig_store::flows::columns::{FlowColumn, flow_columns};
-use packetrig_store::flows::json::append_cell;
-use packetrig_store::flows::order::{FirstRecords, RecordOrder, first_records};
-use packetrig_store::flows::scan::{EachChunk, RowChunk, flow_files, scan_records};
-use packetrig_store::flows::tcp_flags;
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
 

@@ -8,11 +8,11 @@ use crate::output::{CommandOutput, print_remark};
 use crate::protocols;
 use crate::table::format_table;
 use packetrig_flow::{IgnoredReason, MeterLedger};
-use packetrig_store::flows::RecordMaker;
-use packetrig_store::flows::filter::canonical_address;
-use packetrig_store::flows::ledgers;
-use packetrig_store::flows::scan::flow_files;
-use packetrig_store::flows::totals::{self, FlowTotals, TotalsRow};
+use packetrig_flow_store::RecordMaker;
+use packetrig_flow_store::filter::canonical_address;
+use packetrig_flow_store::ledgers;
+use packetrig_flow_store::scan::flow_files;
+use packetrig_flow_store::totals::{self, FlowTotals, TotalsRow};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 

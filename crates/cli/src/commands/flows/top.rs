@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::numbers::{format_count, format_percent, format_scaled};
 use crate::output::{CommandOutput, print_remark};
 use crate::table::format_table;
+use packetrig_flow_store::grouping::{FlowGrouping, GroupPart};
+use packetrig_flow_store::scan::flow_files;
+use packetrig_flow_store::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_store::files::csv_field;
-use packetrig_store::flows::grouping::{FlowGrouping, GroupPart};
-use packetrig_store::flows::scan::flow_files;
-use packetrig_store::flows::top::{self, GroupSum, TopAnswer, TopGroup, TopOrder, TopQuestion};
 use packetrig_units::Nanos;
 
 /// Name of a number of each group in JSON and CSV, and the function that computes it.
@@ -132,8 +132,8 @@ fn measure_cells(has: &GroupSum, total: &GroupSum, order: TopOrder) -> [String; 
 mod tests {
     use super::*;
     use clap::Parser;
-    use packetrig_store::flows::grouping::GroupValue;
-    use packetrig_store::flows::top::GroupTotals;
+    use packetrig_flow_store::grouping::GroupValue;
+    use packetrig_flow_store::top::GroupTotals;
 
     #[derive(Parser)]
     struct TopLine {

@@ -4,13 +4,13 @@ use super::{exporter_name, utc_time_text};
 use crate::numbers::format_count;
 use crate::protocols;
 use packetrig_flow::element::ElementKind;
-use packetrig_store::flows::RecordMaker;
-use packetrig_store::flows::cells::ColumnCells;
-use packetrig_store::flows::columns::FlowColumn;
-use packetrig_store::flows::filter::canonical_address;
-use packetrig_store::flows::grouping::{GroupPart, GroupValue};
-use packetrig_store::flows::json::mac_text;
-use packetrig_store::flows::tcp_flags;
+use packetrig_flow_store::RecordMaker;
+use packetrig_flow_store::cells::ColumnCells;
+use packetrig_flow_store::columns::FlowColumn;
+use packetrig_flow_store::filter::canonical_address;
+use packetrig_flow_store::grouping::{GroupPart, GroupValue};
+use packetrig_flow_store::json::mac_text;
+use packetrig_flow_store::tcp_flags;
 
 /// Formats the value in a row of a file. A dash stands for an unknown one.
 pub(super) fn cell_text(column: &FlowColumn, cells: &ColumnCells, row: usize) -> String {

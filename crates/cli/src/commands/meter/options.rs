@@ -3,7 +3,6 @@
 use crate::args::{
     DirectionArg, FlowIdKey, KeyPart, MeterArgs as Arguments, MeterFormat, MeterGroupArgs, MeterSourceArg,
 };
-use crate::clamp::clamp_to_usize;
 use crate::error::Error;
 use crate::identity::random_number;
 use packetrig_flow::GroupMark;
@@ -15,7 +14,7 @@ use packetrig_flow_io::group::{GroupKey, GroupOptions};
 use packetrig_flow_io::source::{FileOptions, ListenMethod, LiveOptions, PortLocation, ReplayPace};
 use packetrig_flow_io::{MeterInput, MeterOptions};
 use packetrig_sys::private_files;
-use packetrig_units::Nanos;
+use packetrig_units::{Nanos, clamp_to_usize};
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};

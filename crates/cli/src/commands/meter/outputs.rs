@@ -2,7 +2,6 @@
 
 use super::options::group_export;
 use crate::args::{MeterArgs as Arguments, MeterFormat};
-use crate::clamp::clamp_to_usize;
 use crate::commands::flows::recover_before;
 use crate::error::Error;
 use crate::losses::sink_losses;
@@ -13,9 +12,9 @@ use packetrig_flow_io::export::{
 use packetrig_flow_io::ledger::{MeterAccounts, SinkCounts};
 use packetrig_flow_io::source::InterfaceCounts;
 use packetrig_flow_io::{MeterInput, MeterOptions, WorkerBatch};
-use packetrig_store::flows::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+use packetrig_flow_store::{KeptCounts, ParquetOptions, ParquetSink, RecordMaker, RecordSink};
 use packetrig_sys::clock;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_usize};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -230,13 +229,13 @@ struct OutputKeeper {
 impl OutputKeeper {
     fn write_and_publish(
         &mut self,
-        work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_store::flows::Error>,
+        work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_flow_store::Error>,
     ) {
         let done = work(&mut self.sink);
         self.publish_counts(self.sink.kept_counts(), done);
     }
 
-    fn publish_counts(&self, kept: KeptCounts, done: Result<(), packetrig_store::flows::Error>) {
+    fn publish_counts(&self, kept: KeptCounts, done: Result<(), packetrig_flow_store::Error>) {
         let mut state = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         state.kept = kept;
         if let Err(error) = done {

@@ -2,6 +2,7 @@ use super::*;
 use crate::port::{RingProgress, RxFrame};
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::RealtimeOffset;
+use packetrig_units::clamp_to_usize;
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 

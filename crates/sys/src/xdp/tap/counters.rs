@@ -6,8 +6,8 @@
 use super::{MIRRORS, TapOrders};
 use crate::Error;
 use crate::bpf::{BpfMap, MapKind};
-use crate::convert::clamp_to_u32;
 use crate::layout::tap::{failures, handed_book, inbound, outbound};
+use packetrig_units::clamp_to_u32;
 use std::path::Path;
 
 /// Bytes of a value; all structures are of one size.

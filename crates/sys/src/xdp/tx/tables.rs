@@ -3,8 +3,8 @@
 use super::{CHECKS, FILL, IMAGE, OPS};
 use crate::Error;
 use crate::bpf::{BpfMap, MapKind};
-use crate::convert::clamp_to_u32;
 use crate::layout::send::{check, op, shape, value};
+use packetrig_units::clamp_to_u32;
 
 /// Kinds of varying field, as numbers of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,81 @@
+//! The part of HTTP that an insertion needs: one request, one answer, then the connection ends.
+
+use super::ClickHouseOptions;
+use crate::Error;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+
+const PORT: u16 = 8123;
+/// Most bytes of an answer that are read: the beginning says what is wrong.
+const LONGEST_ANSWER: u64 = 64 << 10;
+/// Most characters of an answer that are shown.
+const SHOWN: usize = 300;
+
+/// Posts a body. Uses HTTP 1.0, so that the answer is not chunked and ends with the connection.
+pub(super) fn post_body(
+    options: &ClickHouseOptions,
+    parameters: &[(&str, &str)],
+    body: &[u8],
+) -> Result<(), Error> {
+    let peer = format!("ClickHouse {}", options.address);
+    let answer = send_request(options, parameters, body).map_err(Error::network(&peer))?;
+    let text = String::from_utf8_lossy(&answer);
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
+    match status {
+        // ClickHouse may fail after it has sent status 200: then the answer has this header.
+        Some("200") if !head.contains("X-ClickHouse-Exception-Code") => Ok(()),
+        Some(status) => {
+            let shown: String = body.trim().chars().take(SHOWN).collect();
+            Err(Error::Refused { peer, said: format!("status {status}: {shown}") })
+        }
+        None => Err(Error::Refused { peer, said: "its answer is not HTTP".into() }),
+    }
+}
+
+fn send_request(
+    options: &ClickHouseOptions,
+    parameters: &[(&str, &str)],
+    body: &[u8],
+) -> io::Result<Vec<u8>> {
+    let mut stream = crate::network::connect_tcp(&options.address, PORT, options.timeout.to_std())?;
+    let mut head = String::from("POST /");
+    for (index, (name, value)) in parameters.iter().enumerate() {
+        head.push(if index == 0 { '?' } else { '&' });
+        head.push_str(name);
+        head.push('=');
+        append_escaped(value, &mut head);
+    }
+    head.push_str(" HTTP/1.0\r\nHost: ");
+    head.push_str(&options.address);
+    for (name, value) in [("X-ClickHouse-User", &options.user), ("X-ClickHouse-Key", &options.password)] {
+        // Without these headers the server uses its default user.
+        if !options.user.is_empty() {
+            head.extend(["\r\n", name, ": ", value]);
+        }
+    }
+    head.extend(["\r\nContent-Length: ", &body.len().to_string(), "\r\n\r\n"]);
+    stream.write_all(head.as_bytes())?;
+    // A server that refuses may answer and close before it has read everything. The answer explains more than the broken pipe
+    // does.
+    let sent = stream.write_all(body);
+    let mut answer = Vec::new();
+    let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
+    if answer.is_empty() {
+        sent?;
+        read?;
+    }
+    Ok(answer)
+}
+
+/// Appends `text` with everything but letters and digits as `%xx`.
+fn append_escaped(text: &str, into: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            into.push(char::from(byte));
+        } else {
+            let written = write!(into, "%{byte:02X}");
+            debug_assert!(written.is_ok());
+        }
+    }
+}

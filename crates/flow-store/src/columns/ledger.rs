@@ -1,0 +1,230 @@
+//! The columns of a stored ledger, and the way back from stored values to a ledger.
+
+use crate::RecordMaker;
+use packetrig_flow::element::{ElementKind, ElementValue};
+use packetrig_flow::{CarriedRecords, IgnoredReason, MeterLedger};
+
+/// A ledger at one time, and the meter that it belongs to.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerRow {
+    /// Time, nanoseconds since 1970.
+    pub at_ns: u64,
+    pub source: RecordMaker,
+    pub ledger: MeterLedger,
+}
+
+/// A number of the ledger table. Numbers that some sources do not count can be absent.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerColumn {
+    pub name: &'static str,
+    pub kind: ElementKind,
+    /// The value can be absent.
+    pub optional: bool,
+    pub value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
+}
+
+const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<ElementValue<'static>>) -> LedgerColumn {
+    LedgerColumn { name, kind: ElementKind::Unsigned(64), optional: false, value }
+}
+
+const fn optional_number(
+    name: &'static str,
+    value: fn(&LedgerRow) -> Option<ElementValue<'static>>,
+) -> LedgerColumn {
+    LedgerColumn { name, kind: ElementKind::Unsigned(64), optional: true, value }
+}
+
+macro_rules! ledger {
+    ($row:ident, $($name:literal => $value:expr;)*) => {
+        [$(number($name, |$row| Some(ElementValue::Number($value)))),*]
+    };
+}
+
+macro_rules! carried {
+    ($($name:literal $field:ident;)*) => {
+        [$(
+            number(concat!($name, "Records"), |row| Some(ElementValue::Number(row.ledger.export.$field.records))),
+            number(concat!($name, "Packets"), |row| Some(ElementValue::Number(row.ledger.export.$field.packets))),
+            number(concat!($name, "Octets"), |row| Some(ElementValue::Number(row.ledger.export.$field.bytes))),
+        )*]
+    };
+}
+
+const WHOSE: [LedgerColumn; 3] = [
+    LedgerColumn {
+        name: "observationTimeNanoseconds",
+        kind: ElementKind::Time,
+        optional: false,
+        value: |row| Some(ElementValue::Number(row.at_ns)),
+    },
+    LedgerColumn {
+        name: "exporterIPv6Address",
+        kind: ElementKind::Address,
+        optional: false,
+        value: |row| Some(ElementValue::Address(row.source.exporter)),
+    },
+    LedgerColumn {
+        name: "observationDomainId",
+        kind: ElementKind::Unsigned(32),
+        optional: false,
+        value: |row| Some(ElementValue::Number(u64::from(row.source.domain))),
+    },
+];
+
+const CAPTURE: [LedgerColumn; 2] = [
+    optional_number("captureArrived", |row| row.ledger.capture.arrived.map(ElementValue::Number)),
+    optional_number("captureDriverDropped", |row| {
+        row.ledger.capture.driver_dropped.map(ElementValue::Number)
+    }),
+];
+
+const PACKETS: [LedgerColumn; 24] = ledger! { row,
+    "captureRingDropped" => row.ledger.capture.ring_dropped;
+    "captureDelivered" => row.ledger.capture.delivered;
+    "seen" => row.ledger.packets.seen;
+    "seenOctets" => row.ledger.packets.seen_bytes;
+    "ignoredArp" => ignored_packets(row, IgnoredReason::Arp);
+    "ignoredNotIp" => ignored_packets(row, IgnoredReason::NotIp);
+    "ignoredShortLink" => ignored_packets(row, IgnoredReason::ShortLink);
+    "ignoredShortIp" => ignored_packets(row, IgnoredReason::ShortIp);
+    "ignoredBadIp" => ignored_packets(row, IgnoredReason::BadIp);
+    "ignoredTooDeep" => ignored_packets(row, IgnoredReason::TooDeep);
+    "ignoredSampled" => ignored_packets(row, IgnoredReason::Sampled);
+    "ignoredElsewhere" => ignored_packets(row, IgnoredReason::Elsewhere);
+    "metered" => row.ledger.packets.metered;
+    "untracked" => row.ledger.packets.untracked;
+    "live" => row.ledger.packets.live;
+    "recorded" => row.ledger.packets.recorded;
+    "records" => row.ledger.packets.records;
+    "flows" => row.ledger.packets.flows;
+    "evicted" => row.ledger.packets.evicted;
+    "backwards" => row.ledger.packets.backwards;
+    "captureSent" => row.ledger.capture.sent;
+    "merged" => row.ledger.packets.merged;
+    "mergedPackets" => row.ledger.packets.merged_packets;
+    "unsplit" => row.ledger.packets.unsplit;
+};
+
+const EXPORT: [LedgerColumn; 18] = carried! {
+    "exportOffered" offered;
+    "exportQueueDropped" queue_dropped;
+    "exportSent" sent;
+    "exportRefused" refused;
+    "exportLeftToOthers" left_to_others;
+    "exportWaiting" waiting;
+};
+
+const MESSAGES: [LedgerColumn; 3] = ledger! { row,
+    "exportMessages" => row.ledger.export.messages;
+    "exportMessageOctets" => row.ledger.export.message_bytes;
+    "exportOwnRecords" => row.ledger.export.own_records;
+};
+
+fn ignored_packets(row: &LedgerRow, cause: IgnoredReason) -> u64 {
+    row.ledger.packets.ignored[cause as usize]
+}
+
+/// The columns of the ledger table, in order.
+pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
+    WHOSE.into_iter().chain(CAPTURE).chain(PACKETS).chain(EXPORT).chain(MESSAGES)
+}
+
+/// A ledger from its named numbers. A number without a name is zero, or absent if it can be.
+pub fn ledger_from_numbers(value: impl Fn(&str) -> Option<u64>) -> MeterLedger {
+    // Numbers are found by name: files of earlier versions lack the newer ones.
+    let mut ledger = MeterLedger::default();
+    let capture = &mut ledger.capture;
+    capture.arrived = value("captureArrived");
+    capture.driver_dropped = value("captureDriverDropped");
+    capture.ring_dropped = count_named("captureRingDropped", &value);
+    capture.delivered = count_named("captureDelivered", &value);
+    capture.sent = count_named("captureSent", &value);
+    let packets = &mut ledger.packets;
+    packets.seen = count_named("seen", &value);
+    packets.seen_bytes = count_named("seenOctets", &value);
+    for (cause, name) in IgnoredReason::ALL.into_iter().zip(IGNORED) {
+        packets.ignored[cause as usize] = count_named(name, &value);
+    }
+    packets.metered = count_named("metered", &value);
+    packets.untracked = count_named("untracked", &value);
+    packets.live = count_named("live", &value);
+    packets.recorded = count_named("recorded", &value);
+    packets.records = count_named("records", &value);
+    packets.flows = count_named("flows", &value);
+    packets.evicted = count_named("evicted", &value);
+    packets.backwards = count_named("backwards", &value);
+    packets.merged = count_named("merged", &value);
+    packets.merged_packets = count_named("mergedPackets", &value);
+    packets.unsplit = count_named("unsplit", &value);
+    let export = &mut ledger.export;
+    export.offered = carried_named("exportOffered", &value);
+    export.queue_dropped = carried_named("exportQueueDropped", &value);
+    export.sent = carried_named("exportSent", &value);
+    export.refused = carried_named("exportRefused", &value);
+    export.left_to_others = carried_named("exportLeftToOthers", &value);
+    export.waiting = carried_named("exportWaiting", &value);
+    export.messages = count_named("exportMessages", &value);
+    export.message_bytes = count_named("exportMessageOctets", &value);
+    export.own_records = count_named("exportOwnRecords", &value);
+    ledger
+}
+
+fn count_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> u64 {
+    value(name).unwrap_or(0)
+}
+
+fn carried_named(name: &str, value: &impl Fn(&str) -> Option<u64>) -> CarriedRecords {
+    CarriedRecords {
+        records: count_named(&format!("{name}Records"), value),
+        packets: count_named(&format!("{name}Packets"), value),
+        bytes: count_named(&format!("{name}Octets"), value),
+    }
+}
+
+/// Column names in the order of [`IgnoredReason::ALL`].
+const IGNORED: [&str; IgnoredReason::ALL.len()] = [
+    "ignoredArp",
+    "ignoredNotIp",
+    "ignoredShortLink",
+    "ignoredShortIp",
+    "ignoredBadIp",
+    "ignoredTooDeep",
+    "ignoredSampled",
+    "ignoredElsewhere",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_ledger_is_the_same_after_its_columns() {
+        let mut counter = 0_u64;
+        let mut next = || {
+            counter += 1;
+            counter
+        };
+        // Every number of a ledger is another, so that a swapped or missing column is seen.
+        let mut json = serde_json::to_value(MeterLedger::default()).unwrap();
+        json["capture"]["arrived"] = 0.into();
+        json["capture"]["driver_dropped"] = 0.into();
+        fn fill(value: &mut serde_json::Value, next: &mut impl FnMut() -> u64) {
+            match value {
+                serde_json::Value::Object(map) => map.values_mut().for_each(|value| fill(value, next)),
+                serde_json::Value::Array(list) => list.iter_mut().for_each(|value| fill(value, next)),
+                number => *number = next().into(),
+            }
+        }
+        fill(&mut json, &mut next);
+        let ledger: MeterLedger = serde_json::from_value(json).unwrap();
+        let row = LedgerRow { at_ns: 5, source: RecordMaker::default(), ledger };
+        let named: BTreeMap<_, _> = ledger_columns()
+            .filter_map(|column| match (column.value)(&row) {
+                Some(ElementValue::Number(number)) => Some((column.name, number)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ledger_from_numbers(|name| named.get(name).copied()), ledger);
+    }
+}

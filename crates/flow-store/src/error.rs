@@ -1,0 +1,79 @@
+//! Errors of stored flow records.
+
+use packetrig_units::Blame;
+use std::path::PathBuf;
+
+/// An error of stored flow records; [`Error::blame`] names the party at fault.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file or directory.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File { what: &'static str, path: PathBuf, source: std::io::Error },
+    /// The file is not Parquet, or is damaged.
+    #[error("{} is not a Parquet file, or it is damaged: {why}", path.display())]
+    Damaged { path: PathBuf, why: String },
+    /// Parquet, but not flow records.
+    #[error("{} contains no flow records: {why}", path.display())]
+    Foreign { path: PathBuf, why: String },
+    #[error("no flow records (*.parquet) in {}", path.display())]
+    Nothing { path: PathBuf },
+    /// The caller has given up the query.
+    #[error("the query was given up")]
+    GivenUp,
+    /// A peer that cannot be reached, or stopped answering.
+    #[error("{peer}: {source}")]
+    Network { peer: String, source: std::io::Error },
+    /// A peer that refused, or whose answer is not valid.
+    #[error("{peer}: {said}")]
+    Refused { peer: String, said: String },
+    /// A Kafka broker that lost its record of this producer's batches.
+    #[error("{peer} was started again and does not know which batches it has stored")]
+    OutOfSequence { peer: String },
+    /// Not a target that records can be written to.
+    #[error("`{text}` is not a valid target for flow records: {why}")]
+    Target { text: String, why: &'static str },
+    /// Records that cannot be written as Parquet.
+    #[error("cannot encode flow records as Parquet: {0}; this is a bug")]
+    Encode(parquet::errors::ParquetError),
+}
+
+impl Error {
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Blame::Usage,
+            Self::File { source, .. } => Blame::from_io(source),
+            Self::Damaged { .. }
+            | Self::Foreign { .. }
+            | Self::Nothing { .. }
+            | Self::GivenUp
+            | Self::Target { .. } => Blame::Usage,
+            Self::Network { .. } => Blame::World,
+            Self::Refused { .. } | Self::OutOfSequence { .. } => Blame::Peer,
+            Self::Encode(_) => Blame::Bug,
+        }
+    }
+
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what, path, source }
+    }
+
+    pub(crate) fn network(peer: &str) -> impl FnOnce(std::io::Error) -> Self {
+        let peer = peer.to_owned();
+        move |source| Self::Network { peer, source }
+    }
+
+    pub(crate) fn damaged_file(
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
+        let path = path.into();
+        move |source| Self::Damaged { path, why: parquet_words(&source) }
+    }
+}
+
+/// The message without the name of the format, which the library puts before each of its messages.
+fn parquet_words(error: &parquet::errors::ParquetError) -> String {
+    let words = error.to_string();
+    words.strip_prefix("Parquet error: ").unwrap_or(&words).to_owned()
+}

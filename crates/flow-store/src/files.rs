@@ -1,0 +1,280 @@
+//! Files of records: their directories and names, and which process owns them while they are written.
+//!
+//! ```text
+//! DIR/flows/date=2026-11-21/hour=13/flows-000000.parquet
+//! DIR/meter_stats/date=2026-11-21/hour=13/meter_stats-000000.parquet
+//! ```
+//! A file is written under a hidden name, synced and renamed. The hidden name also reserves the number, so that several meters may
+//! write into one directory. The file is locked while it is written.
+
+use super::Error;
+use super::encode::WritableTable;
+use packetrig_sys::{disk, private_files};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+/// Hive's name for an unknown value of a partition.
+const NOWHERE: &str = "__HIVE_DEFAULT_PARTITION__";
+/// Extension of the hidden names of unfinished files.
+pub(super) const PARTIAL: &str = ".partial";
+
+/// The hour in which flows began, counted from 1970; `None` for flows of hours that have no files of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HourPartition(pub(super) Option<u64>);
+
+impl HourPartition {
+    pub(super) const fn from_time(at_ns: u64) -> Self {
+        Self(Some(at_ns / HOUR_NS))
+    }
+
+    const fn from_hour(hour: u64) -> Self {
+        Self(Some(hour))
+    }
+
+    /// `date=…/hour=…`, in UTC.
+    fn path(self) -> PathBuf {
+        let start =
+            self.0.and_then(|hour| jiff::Timestamp::from_second(i64::try_from(hour * 3600).ok()?).ok());
+        let Some(start) = start else {
+            return PathBuf::from(format!("date={NOWHERE}/hour={NOWHERE}"));
+        };
+        let start = start.to_zoned(jiff::tz::TimeZone::UTC);
+        PathBuf::from(format!("date={}/hour={:02}", start.date(), start.hour()))
+    }
+}
+
+/// The hours that have partitions of their own: all, or those around now. Exporters choose the times of their records; with a partition for
+/// each hour, a single exporter could make an unlimited number of files.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartitionedHours {
+    first: HourPartition,
+    last: HourPartition,
+}
+
+impl PartitionedHours {
+    pub(super) const ALL: Self =
+        Self { first: HourPartition::from_hour(0), last: HourPartition::from_hour(u64::MAX) };
+    /// Greatest age of a flow's start, in hours: exporters report a long flow in parts, at the latest after some hours.
+    const BEFORE: usize = 6;
+    /// Greatest lead of an exporter's clock, in hours.
+    const AHEAD: usize = 1;
+    /// Number of hours around now.
+    pub(super) const NEAR: usize = Self::BEFORE + 1 + Self::AHEAD;
+
+    pub(super) const fn around_now(now_ns: u64) -> Self {
+        let now = now_ns / HOUR_NS;
+        Self {
+            first: HourPartition::from_hour(now.saturating_sub(Self::BEFORE as u64)),
+            last: HourPartition::from_hour(now + Self::AHEAD as u64),
+        }
+    }
+
+    /// The partition of a record.
+    pub(super) fn partition_of(self, at_ns: u64) -> HourPartition {
+        let hour = HourPartition::from_time(at_ns);
+        if (self.first..=self.last).contains(&hour) { hour } else { HourPartition(None) }
+    }
+}
+
+/// A file under its hidden name, locked by this process as long as it is open.
+#[derive(Debug)]
+pub(super) struct ClaimedFile {
+    pub(super) file: File,
+    pub(super) hidden: PathBuf,
+    /// Name of the file once it is finished.
+    pub(super) path: PathBuf,
+}
+
+impl ClaimedFile {
+    /// Claims the file of that hidden name, unless another process has locked it, it was renamed since, or the name is not a hidden name.
+    pub(super) fn claim_existing(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        // A file under the final name is complete, so the hidden one is not needed.
+        let locked = Self::lock_hidden(file, hidden)?;
+        Ok(locked.filter(|locked| !locked.path.exists()))
+    }
+
+    /// Claims a file that this process has just created. Removes it again if a finished file of its number exists.
+    fn claim_new(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        let Some(locked) = Self::lock_hidden(file, hidden)? else { return Ok(None) };
+        if locked.path.exists() {
+            locked.remove_hidden()?;
+            return Ok(None);
+        }
+        Ok(Some(locked))
+    }
+
+    /// Locks the file, unless another process has locked it, or the hidden name is no longer its name.
+    fn lock_hidden(file: File, hidden: PathBuf) -> io::Result<Option<Self>> {
+        let Some(path) = finished_name(&hidden) else { return Ok(None) };
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Between opening and locking, another process may have finished it: then it has another name.
+        let locked = Self { file, hidden, path };
+        Ok((locked.name_on_disk()? == NameOnDisk::Hidden).then_some(locked))
+    }
+
+    /// The name that the file has now.
+    pub(super) fn name_on_disk(&self) -> io::Result<NameOnDisk> {
+        Ok(if is_file_at(&self.file, &self.hidden)? {
+            NameOnDisk::Hidden
+        } else if is_file_at(&self.file, &self.path)? {
+            NameOnDisk::Finished
+        } else {
+            NameOnDisk::None
+        })
+    }
+
+    /// Removes the file, unless its hidden name belongs to another file by now.
+    pub(super) fn remove_hidden(&self) -> io::Result<()> {
+        if is_file_at(&self.file, &self.hidden)? { fs::remove_file(&self.hidden) } else { Ok(()) }
+    }
+}
+
+/// The name that a file has in its directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NameOnDisk {
+    Hidden,
+    Finished,
+    /// It was removed, or renamed by another process.
+    None,
+}
+
+/// Returns whether `path` is a name of this very file. Device and inode decide, because another file may have taken the name.
+fn is_file_at(file: &File, path: &Path) -> io::Result<bool> {
+    let ours = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (ours.dev(), ours.ino())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The name that a hidden file will have once it is finished; `None` if it is not the hidden name of a table's file.
+pub(super) fn finished_name(hidden: &Path) -> Option<PathBuf> {
+    // Only names that packetrig gives: a hidden file of another program must never be renamed or removed.
+    let name = hidden.file_name()?.to_str()?.strip_prefix('.')?.strip_suffix(PARTIAL)?;
+    let is_ours = WritableTable::ALL.into_iter().any(|table| {
+        let number =
+            name.strip_prefix(table.name()).and_then(|rest| rest.strip_prefix('-')?.strip_suffix(".parquet"));
+        number.is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    });
+    is_ours.then(|| hidden.with_file_name(name))
+}
+
+/// Creates the next file of a table in its partition, under its hidden name.
+pub(super) fn claim_next_file(
+    base: &Path,
+    table: WritableTable,
+    partition: HourPartition,
+) -> Result<ClaimedFile, Error> {
+    let directory = base.join(table.name()).join(partition.path());
+    disk::make_below(base, &directory).map_err(Error::file("create", &directory))?;
+    let mut number = next_number(&directory)?;
+    loop {
+        let hidden = directory.join(format!(".{}-{number:06}.parquet{PARTIAL}", table.name()));
+        number += 1;
+        let file = match private_files::create_new(&hidden) {
+            Ok(file) => file,
+            // Another meter writes a file with this number.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+            Err(error) => return Err(Error::file("create", hidden)(error)),
+        };
+        // A recovery in another process may find the file before it is locked, and remove it as an empty leftover. Then the next
+        // number is tried.
+        let taken = ClaimedFile::claim_new(file, hidden.clone()).map_err(Error::file("lock", hidden))?;
+        if let Some(claimed) = taken {
+            return Ok(claimed);
+        }
+    }
+}
+
+/// One more than the highest number in use.
+fn next_number(directory: &Path) -> Result<u64, Error> {
+    // Hidden and finished files alike: their names have the number between the last `-` and the next `.`.
+    let mut next = 0;
+    for entry in fs::read_dir(directory).map_err(Error::file("read", directory))? {
+        let name = entry.map_err(Error::file("read", directory))?.file_name();
+        let number = name.to_str().and_then(|name| name.rsplit_once('-')?.1.split('.').next()?.parse().ok());
+        next = next.max(number.map_or(0, |number: u64| number.saturating_add(1)));
+    }
+    Ok(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_hours_of_utc() {
+        let at = |ns| HourPartition::from_time(ns).path().display().to_string();
+        assert_eq!(at(0), "date=1970-01-01/hour=00");
+        assert_eq!(at(1_700_000_000_000_000_000), "date=2023-11-14/hour=22");
+        assert_eq!(at(u64::MAX), "date=2554-07-21/hour=23");
+    }
+
+    #[test]
+    fn file_claim_skips_used_and_claimed_numbers() {
+        let directory = tempfile::tempdir().unwrap();
+        let claim =
+            || claim_next_file(directory.path(), WritableTable::Flows, HourPartition::from_time(0)).unwrap();
+        let first = claim();
+        assert!(first.path.ends_with("flows/date=1970-01-01/hour=00/flows-000000.parquet"), "{first:?}");
+        fs::rename(&first.hidden, &first.path).unwrap();
+        fs::write(first.path.with_file_name(".flows-000001.parquet.partial"), "another meter's").unwrap();
+        let third = claim();
+        assert!(third.path.ends_with("flows-000002.parquet"), "{third:?}");
+    }
+
+    /// Two processes make files, and a recovery removes what the first has made before it is locked.
+    #[test]
+    fn file_claim_yields_to_another_process() {
+        let directory = tempfile::tempdir().unwrap();
+        let hidden = directory.path().join(".flows-000000.parquet.partial");
+        let made = || private_files::create_new(&hidden).unwrap();
+        let lost = made();
+        let recovery = File::open(&hidden).unwrap();
+        recovery.try_lock().unwrap();
+        fs::remove_file(&hidden).unwrap();
+        let other = ClaimedFile::claim_new(made(), hidden.clone()).unwrap().unwrap();
+        let again = lost.try_clone().unwrap();
+        assert!(ClaimedFile::claim_new(lost, hidden.clone()).unwrap().is_none(), "the recovery has it");
+        recovery.unlock().unwrap();
+        assert!(ClaimedFile::claim_new(again, hidden.clone()).unwrap().is_none(), "it has no name");
+        assert_eq!(other.name_on_disk().unwrap(), NameOnDisk::Hidden);
+        drop(other);
+        fs::remove_file(&hidden).unwrap();
+        fs::write(finished_name(&hidden).unwrap(), "finished before").unwrap();
+        assert!(ClaimedFile::claim_new(made(), hidden.clone()).unwrap().is_none());
+        assert!(!hidden.exists());
+    }
+
+    #[test]
+    fn existing_file_is_claimed_once_by_current_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let claimed =
+            claim_next_file(directory.path(), WritableTable::Flows, HourPartition::from_time(0)).unwrap();
+        let take = || {
+            let file = File::open(&claimed.hidden).or_else(|_| File::open(&claimed.path)).unwrap();
+            ClaimedFile::claim_existing(file, claimed.hidden.clone()).unwrap()
+        };
+        assert!(take().is_none(), "it is locked");
+        claimed.file.unlock().unwrap();
+        drop(take().unwrap());
+        fs::rename(&claimed.hidden, &claimed.path).unwrap();
+        assert!(take().is_none(), "it is finished");
+        for strange in [
+            "flows-1.parquet.partial",
+            ".flows-.parquet.partial",
+            ".notes-1.parquet.partial",
+            ".flows-1.parquet",
+        ] {
+            assert_eq!(finished_name(Path::new(strange)), None);
+        }
+    }
+}

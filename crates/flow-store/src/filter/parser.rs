@@ -1,0 +1,324 @@
+//! Parses the text of a filter into an expression: nfdump's grammar, by recursive descent.
+//!
+//! ```text
+//! either    = both { "or" both }
+//! both      = single { "and" single }
+//! single    = { "not" } ( "(" either ")" | condition )
+//! condition = words of a term, then what its syntax requires
+//! ```
+//! Invariant: the length of the text, the nesting and the number of conditions are bounded, and so is the cost of parsing
+//! and of testing a record.
+
+mod field;
+mod operands;
+
+use super::condition::{ConditionOperand, FlowCondition, ValueTest};
+use super::error::FilterError;
+use super::expression::FilterExpression;
+use super::fields::FieldName;
+use super::ranges::{RangeSet, ValueRange};
+use super::terms::{MISSING, TERMS, TermSyntax};
+use super::tokens::{FilterToken, TokenKind, split_tokens};
+use super::values::{parse_value, syntax_of};
+use crate::columns::{find_column, flow_columns};
+use packetrig_flow::MAPPED;
+use packetrig_flow::element::ElementKind;
+
+/// Most bytes of a text.
+const TEXT_MOST: usize = 1 << 20;
+/// Deepest nesting of parentheses.
+const DEPTH_MOST: usize = 64;
+/// Most conditions; a list counts as one.
+const CONDITIONS_MOST: usize = 1024;
+/// Words of the longest term.
+const PHRASE_WORDS: usize = 3;
+const TCP: u128 = 6;
+/// Protocol numbers of ICMP and ICMPv6.
+const ICMP: [u128; 2] = [1, 58];
+
+pub(super) fn parse_filter(text: &str) -> Result<FilterExpression, FilterError> {
+    // Checked before the text is split, so that the tokens are bounded, too.
+    if text.len() > TEXT_MOST {
+        let what = format!("the filter has {} bytes; the most is {TEXT_MOST}", text.len());
+        return Err(FilterError::new(text, 0, 0, what, "join values into lists: `ip in [...]`"));
+    }
+    let mut parser = FilterParser { text, tokens: split_tokens(text)?, next: 0, depth: 0, conditions: 0 };
+    if parser.peek().kind == TokenKind::End {
+        return Ok(FilterExpression::All(Vec::new()));
+    }
+    // `or` binds weakest, so the grammar starts with it.
+    let expression = parser.parse_either()?;
+    match parser.peek().kind {
+        TokenKind::End => Ok(expression),
+        TokenKind::Close => {
+            Err(parser.error_here("this `)` has no matching `(`", "remove it, or add a `(` before it"))
+        }
+        _ => Err(parser.error_here("`and` or `or` is missing here", "join conditions with `and` or `or`")),
+    }
+}
+
+struct FilterParser<'a> {
+    text: &'a str,
+    /// The last token is [`TokenKind::End`].
+    tokens: Vec<FilterToken<'a>>,
+    next: usize,
+    depth: usize,
+    conditions: usize,
+}
+
+/// The subject of a condition: a term of [`TERMS`], a column or a field.
+struct FilterSubject {
+    /// The words of the user.
+    phrase: String,
+    syntax: TermSyntax,
+    operands: Vec<ConditionOperand>,
+    /// Present for [`TermSyntax::Field`].
+    field: Option<FieldName>,
+}
+
+/// The values that a condition asks for.
+struct WantedValues {
+    set: RangeSet,
+    /// All other values are wanted instead.
+    is_negated: bool,
+}
+
+impl FilterSubject {
+    fn example_values(&self) -> &'static str {
+        self.field.as_ref().map_or_else(|| self.syntax.example_values(), FieldName::example_values)
+    }
+
+    fn has_order(&self) -> bool {
+        let syntax = self.syntax;
+        let has_order = !matches!(
+            syntax,
+            TermSyntax::Address | TermSyntax::Mac | TermSyntax::Protocol | TermSyntax::Word
+        );
+        self.field.as_ref().map_or(has_order, FieldName::has_order)
+    }
+
+    fn parse_value(&self, word: &str) -> Option<ValueRange> {
+        self.field.as_ref().map_or_else(|| parse_value(self.syntax, word), |field| field.parse_value(word))
+    }
+
+    /// The largest value that a record can have; `None` for operands that are computed.
+    fn largest_value(&self) -> Option<u128> {
+        let bits = self.operands.iter().map(|operand| {
+            let ConditionOperand::Column(name) = operand else { return None };
+            let ElementKind::Unsigned(bits) = find_column(name)?.kind else { return None };
+            Some(bits)
+        });
+        // Several columns of different widths: a value that one of them can have is possible.
+        let widest = bits.collect::<Option<Vec<_>>>()?.into_iter().max()?;
+        Some((1 << widest) - 1)
+    }
+
+    /// The expression that one of its values passes a test.
+    fn expression_of_test(&self, test: &ValueTest) -> FilterExpression {
+        let mut conditions: Vec<_> =
+            self.operands.iter().map(|&operand| single_condition(operand, test.clone())).collect();
+        if conditions.len() == 1 { conditions.swap_remove(0) } else { FilterExpression::Any(conditions) }
+    }
+
+    /// The expression that one of its values is wanted; if negated, that none of them is in the set.
+    fn expression_of_values(&self, wanted: WantedValues) -> FilterExpression {
+        let found = self.expression_of_test(&ValueTest::Values(wanted.set));
+        if wanted.is_negated { found.to_negated() } else { found }
+    }
+}
+
+impl<'a> FilterParser<'a> {
+    fn peek(&self) -> FilterToken<'a> {
+        // Beyond the end it stays at the End token, so callers need no check.
+        self.tokens[self.next.min(self.tokens.len() - 1)]
+    }
+
+    fn take_token(&mut self) -> FilterToken<'a> {
+        let token = self.peek();
+        self.next += 1;
+        token
+    }
+
+    /// An error at the next token.
+    fn error_here(&self, what: impl Into<String>, help: impl Into<String>) -> FilterError {
+        self.error_at(self.peek(), what, help)
+    }
+
+    fn error_at(
+        &self,
+        token: FilterToken<'_>,
+        what: impl Into<String>,
+        help: impl Into<String>,
+    ) -> FilterError {
+        FilterError::new(self.text, token.at, token.text.len(), what, help)
+    }
+
+    fn parse_either(&mut self) -> Result<FilterExpression, FilterError> {
+        let mut parts = vec![self.parse_both()?];
+        while self.peek().kind == TokenKind::Or {
+            self.next += 1;
+            parts.push(self.parse_both()?);
+        }
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { FilterExpression::Any(parts) })
+    }
+
+    fn parse_both(&mut self) -> Result<FilterExpression, FilterError> {
+        let mut parts = vec![self.parse_single()?];
+        while self.peek().kind == TokenKind::And {
+            self.next += 1;
+            parts.push(self.parse_single()?);
+        }
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { FilterExpression::all_of(parts) })
+    }
+
+    fn parse_single(&mut self) -> Result<FilterExpression, FilterError> {
+        // A loop and not recursion: a text of many `not` must not use up the stack.
+        let mut is_negated = false;
+        while self.peek().kind == TokenKind::Not {
+            self.next += 1;
+            is_negated = !is_negated;
+        }
+        let expression =
+            if self.peek().kind == TokenKind::Open { self.parse_group()? } else { self.parse_condition()? };
+        Ok(if is_negated { expression.to_negated() } else { expression })
+    }
+
+    fn parse_group(&mut self) -> Result<FilterExpression, FilterError> {
+        // The parser calls itself only through parentheses, so this bounds the stack for any text.
+        let open = self.take_token();
+        self.depth += 1;
+        if self.depth > DEPTH_MOST {
+            let what = format!("parentheses are nested more than {DEPTH_MOST} deep");
+            return Err(self.error_at(open, what, "remove unnecessary ones, or use lists"));
+        }
+        let inside = self.parse_either()?;
+        self.depth -= 1;
+        if self.peek().kind != TokenKind::Close {
+            return Err(self.error_at(
+                open,
+                "this `(` is not closed",
+                "add `)` after the last condition inside",
+            ));
+        }
+        self.next += 1;
+        Ok(inside)
+    }
+
+    fn parse_condition(&mut self) -> Result<FilterExpression, FilterError> {
+        self.conditions += 1;
+        if self.conditions > CONDITIONS_MOST {
+            let what = format!("more than {CONDITIONS_MOST} conditions");
+            return Err(self.error_here(what, "use lists: `ip in [...]`, `port in [...]`"));
+        }
+        let subject = self.parse_subject()?;
+        Ok(match subject.syntax {
+            TermSyntax::Field => self.parse_field_condition()?,
+            TermSyntax::Everything => FilterExpression::All(Vec::new()),
+            TermSyntax::Version4 => both_ends_ipv4(),
+            TermSyntax::Version6 => both_ends_ipv4().to_negated(),
+            // Other protocols have zero in this column and would match `flags = 0`, so TCP is part of the condition.
+            TermSyntax::Flags => {
+                let test = self.parse_flags(&subject)?;
+                FilterExpression::All(vec![protocol_is(&[TCP]), subject.expression_of_test(&test)])
+            }
+            TermSyntax::Icmp => {
+                let wanted = self.parse_wanted(&subject)?;
+                FilterExpression::All(vec![protocol_is(&ICMP), subject.expression_of_values(wanted)])
+            }
+            TermSyntax::Word => {
+                let test = self.parse_word(&subject)?;
+                subject.expression_of_test(&test)
+            }
+            _ => {
+                let wanted = self.parse_wanted(&subject)?;
+                subject.expression_of_values(wanted)
+            }
+        })
+    }
+
+    /// Reads the words of a term. The longest match wins: `src ip` before `src`.
+    fn parse_subject(&mut self) -> Result<FilterSubject, FilterError> {
+        for words in (1..=PHRASE_WORDS).rev() {
+            let Some(phrase) = self.peek_words(words) else { continue };
+            if let Some(term) = TERMS.iter().find(|term| term.phrases.contains(&phrase.as_str())) {
+                self.next += words;
+                let operands = term.operands.to_vec();
+                return Ok(FilterSubject { phrase, syntax: term.syntax, operands, field: None });
+            }
+            // The reason helps a user of nfdump more than the message that no condition begins like this.
+            if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == phrase) {
+                return Err(self.error_here(format!("nfdump's `{phrase}` is not supported"), *why));
+            }
+        }
+        // No term begins here, so it must be the name of a column.
+        let name = self.peek().text;
+        let column = flow_columns()
+            .iter()
+            .find(|column| column.kind != ElementKind::Fields && column.name.eq_ignore_ascii_case(name));
+        let Some(column) = column else { return Err(self.unknown_subject()) };
+        self.next += 1;
+        let operands = vec![ConditionOperand::Column(column.name)];
+        let phrase = column.name.to_owned();
+        Ok(FilterSubject { phrase, syntax: syntax_of(column.kind), operands, field: None })
+    }
+
+    /// The next `count` words, in lower case.
+    fn peek_words(&self, count: usize) -> Option<String> {
+        let tokens = self.tokens.get(self.next..self.next + count)?;
+        let is_word = tokens.iter().all(|token| token.kind == TokenKind::Word);
+        let words: Vec<_> = tokens.iter().map(|token| token.text.to_ascii_lowercase()).collect();
+        is_word.then(|| words.join(" "))
+    }
+
+    fn unknown_subject(&self) -> FilterError {
+        let token = self.peek();
+        if token.kind == TokenKind::End {
+            return self.error_here(
+                "a condition is missing here",
+                "for example: `src ip 198.18.0.1`, `port > 1024`",
+            );
+        }
+        let prefix = format!("{} ", token.text.to_ascii_lowercase());
+        let mut following: Vec<_> =
+            known_phrases().filter_map(|phrase| phrase.strip_prefix(&prefix)).collect();
+        if !following.is_empty() {
+            following.sort_unstable();
+            let what = format!("`{}` is not a complete condition", token.text);
+            return self.error_here(what, format!("one of these must follow: {}", following.join(", ")));
+        }
+        let mut first: Vec<_> = known_phrases().filter_map(|phrase| phrase.split(' ').next()).collect();
+        first.sort_unstable();
+        first.dedup();
+        let what = format!("no condition begins with `{}`", token.text);
+        self.error_here(
+            what,
+            format!("begin with the name of a column, or with one of: {}", first.join(", ")),
+        )
+    }
+}
+
+const fn single_condition(operand: ConditionOperand, test: ValueTest) -> FilterExpression {
+    FilterExpression::One(FlowCondition { operand, test })
+}
+
+fn protocol_is(numbers: &[u128]) -> FilterExpression {
+    let ranges = numbers.iter().map(|&number| ValueRange::from_value(number)).collect();
+    single_condition(ConditionOperand::Column("protocolIdentifier"), ValueTest::Values(RangeSet::new(ranges)))
+}
+
+fn known_phrases() -> impl Iterator<Item = &'static str> {
+    TERMS.iter().flat_map(|term| term.phrases).copied()
+}
+
+// IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2), so they are one range of 2^32 values.
+fn both_ends_ipv4() -> FilterExpression {
+    let mut last = [0xff; 16];
+    last[..12].copy_from_slice(&MAPPED);
+    let greatest = u128::from_be_bytes(last);
+    let mapped = RangeSet::new(vec![ValueRange { least: greatest - u128::from(u32::MAX), greatest }]);
+    let ends = ["sourceIPv6Address", "destinationIPv6Address"];
+    FilterExpression::All(
+        ends.map(|end| single_condition(ConditionOperand::Column(end), ValueTest::Values(mapped.clone())))
+            .to_vec(),
+    )
+}

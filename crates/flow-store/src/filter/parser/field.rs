@@ -1,0 +1,120 @@
+//! Parses `field NAME` and what follows it: conditions on fields without a column.
+
+use super::{FilterParser, FilterSubject};
+use crate::columns::find_column;
+use crate::filter::error::FilterError;
+use crate::filter::expression::FilterExpression;
+use crate::filter::fields::{FieldCondition, FieldName, FieldTest};
+use crate::filter::terms::TermSyntax;
+use crate::filter::tokens::{FilterToken, TokenKind};
+use packetrig_flow::collect::FieldPlace;
+
+impl FilterParser<'_> {
+    /// Reads what follows the word `field`.
+    pub(super) fn parse_field_condition(&mut self) -> Result<FilterExpression, FilterError> {
+        let field = self.parse_field_name()?;
+        let phrase = field.name.clone();
+        let subject = FilterSubject {
+            phrase,
+            syntax: TermSyntax::Field,
+            operands: Vec::new(),
+            field: Some(field.clone()),
+        };
+        // A field without a comparison asks whether the record has it.
+        let is_alone =
+            matches!(self.peek().kind, TokenKind::And | TokenKind::Or | TokenKind::Close | TokenKind::End);
+        if is_alone {
+            return Ok(field_expression(field, FieldTest::Present, false));
+        }
+        if field.is_text() {
+            return self.parse_texts(field, &subject);
+        }
+        let wanted = self.parse_wanted(&subject)?;
+        Ok(field_expression(field, FieldTest::Values(wanted.set), wanted.is_negated))
+    }
+
+    fn parse_field_name(&mut self) -> Result<FieldName, FilterError> {
+        let token = self.peek();
+        let found = (token.kind == TokenKind::Word).then(|| FieldName::find_field(token.text)).flatten();
+        let Some(field) = found else { return Err(self.not_a_field(token)) };
+        match field.place {
+            FieldPlace::OtherFields => {}
+            FieldPlace::Column(name) => return Err(self.has_column(token.text, name)),
+            FieldPlace::NoRecord => {
+                let help = "it describes the exporter and not a flow, or has no content";
+                return Err(self.error_here(format!("no record has the field `{}`", token.text), help));
+            }
+        }
+        self.next += 1;
+        Ok(field)
+    }
+
+    fn not_a_field(&self, token: FilterToken<'_>) -> FilterError {
+        // Some columns have no element at IANA.
+        if let Some(column) = find_column(token.text) {
+            return self.has_column(token.text, column.name);
+        }
+        let help = "write its IANA name, or enterprise/number as in `otherFields`: `field 9/8232`";
+        let word = if token.kind == TokenKind::End { "nothing" } else { token.text };
+        self.error_here(format!("`{word}` is not the name of a field"), help)
+    }
+
+    /// Fields with a column are never in `otherFields`, so a condition on them there would never hold.
+    fn has_column(&self, word: &str, column: &str) -> FilterError {
+        self.error_here(
+            format!("`{word}` has a column of its own"),
+            format!("write `{column}` without `field`"),
+        )
+    }
+
+    fn parse_texts(
+        &mut self,
+        field: FieldName,
+        subject: &FilterSubject,
+    ) -> Result<FilterExpression, FilterError> {
+        let mut texts = Vec::new();
+        let mut is_negated = false;
+        if self.peek().text.eq_ignore_ascii_case("in") {
+            self.next += 1;
+            let open = self.peek();
+            if open.kind != TokenKind::OpenList {
+                return Err(self.error_here(
+                    "a list begins with `[`",
+                    format!("possible: {}", subject.example_values()),
+                ));
+            }
+            self.next += 1;
+            while self.peek().kind != TokenKind::CloseList {
+                match self.peek().kind {
+                    TokenKind::Comma => self.next += 1,
+                    TokenKind::End => return Err(self.error_at(open, "this `[` is not closed", "add `]`")),
+                    _ => texts.push(self.parse_text(subject)?),
+                }
+            }
+            if texts.is_empty() {
+                let help = format!("possible: {}", subject.example_values());
+                return Err(self.error_here("the list is empty", help));
+            }
+            self.next += 1;
+        } else {
+            is_negated = self.parse_comparison(subject)? == TokenKind::Unequal;
+            texts.push(self.parse_text(subject)?);
+        }
+        // The test of a field searches them with a binary search.
+        texts.sort_unstable();
+        Ok(field_expression(field, FieldTest::Texts(texts), is_negated))
+    }
+
+    fn parse_text(&mut self, subject: &FilterSubject) -> Result<String, FilterError> {
+        let token = self.peek();
+        if !matches!(token.kind, TokenKind::Word | TokenKind::Quoted) {
+            return Err(self.not_a_value(subject));
+        }
+        self.next += 1;
+        Ok(token.text.trim_matches('"').to_ascii_lowercase())
+    }
+}
+
+const fn field_expression(field: FieldName, test: FieldTest, is_negated: bool) -> FilterExpression {
+    FilterExpression::Field(FieldCondition { field, test, is_negated })
+}

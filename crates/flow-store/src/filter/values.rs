@@ -1,0 +1,68 @@
+//! Reads words of a filter as values.
+
+use super::AddressPrefix;
+use super::condition::mac_number;
+use super::ranges::ValueRange;
+use super::terms::TermSyntax;
+use crate::protocols;
+use packetrig_flow::element::ElementKind;
+
+const THOUSANDS: [(&str, u64); 4] =
+    [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
+/// Units of times, in milliseconds.
+const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
+
+/// The syntax of a column's values.
+pub(super) const fn syntax_of(kind: ElementKind) -> TermSyntax {
+    match kind {
+        ElementKind::Unsigned(64) => TermSyntax::Count,
+        ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => TermSyntax::Number,
+        ElementKind::Address => TermSyntax::Address,
+        ElementKind::Mac => TermSyntax::Mac,
+        // `FilterParser::subject` never offers the column of fields.
+        ElementKind::Word | ElementKind::Fields => TermSyntax::Word,
+    }
+}
+
+fn range_of_one(value: u64) -> ValueRange {
+    ValueRange::from_value(value.into())
+}
+
+/// The values that a word stands for.
+pub(super) fn parse_value(syntax: TermSyntax, text: &str) -> Option<ValueRange> {
+    match syntax {
+        TermSyntax::Address => text.parse::<AddressPrefix>().ok().map(|prefix| prefix.address_range()),
+        TermSyntax::Mac => parse_mac(text).map(|mac| range_of_one(mac_number(mac))),
+        TermSyntax::Protocol => protocols::protocol_number(text).map(|number| range_of_one(number.into())),
+        TermSyntax::Count => parse_count(text).map(range_of_one),
+        TermSyntax::Time => parse_scaled_number(text, &TIMES).map(range_of_one),
+        _ => parse_plain_number(text).map(range_of_one),
+    }
+}
+
+fn parse_plain_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A number with one of these units, or without.
+fn parse_scaled_number(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let scaled = units
+        .iter()
+        .find_map(|(unit, factor)| lower.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*factor));
+    scaled.or_else(|| parse_plain_number(&lower))
+}
+
+/// A number, with or without a letter for thousands.
+pub(super) fn parse_count(text: &str) -> Option<u64> {
+    parse_scaled_number(text, &THOUSANDS)
+}
+
+pub(super) fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let bytes: Vec<u8> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}

@@ -1,0 +1,303 @@
+//! Groupings of records: by columns, or by values made of several columns.
+
+use super::cells::ColumnCells;
+use super::columns::{FlowColumn, counterpart_column, find_column, flow_columns};
+use super::scan::RowChunk;
+use packetrig_flow::element::ElementKind;
+use packetrig_units::{clamp_to_u8, clamp_to_u16, clamp_to_u32};
+use std::str::FromStr;
+
+/// Most parts of a grouping.
+const PARTS_MOST: usize = 8;
+/// Bytes of a word that distinguish groups.
+const WORD_MOST: usize = 255;
+
+/// The values that records are grouped by. If the grouping distinguishes source from destination, each direction of a record
+/// counts as a record of its own; otherwise both count together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlowGrouping {
+    parts: Vec<GroupPart>,
+}
+
+/// One thing by which records are grouped.
+#[derive(Clone, Copy, Debug)]
+pub enum GroupPart {
+    /// The value of a column.
+    Column(&'static FlowColumn),
+    /// The two addresses, in either direction.
+    Pair,
+    /// The protocol, and the lower of the two ports, which normally is the port of the service.
+    Port,
+    Exporter,
+}
+
+/// The value of a group in one part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupValue {
+    Number(u64),
+    Address([u8; 16]),
+    Mac([u8; 6]),
+    Word(String),
+    /// Two addresses, the lower first.
+    Pair([u8; 16], [u8; 16]),
+    /// A protocol and a port.
+    Port(u8, u16),
+    /// An exporter's address and its domain.
+    Exporter([u8; 16], u32),
+}
+
+/// The text is not a grouping.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoGrouping {
+    #[error(
+        "cannot group records by `{word}`; possible: pair, port, exporter, and columns: {}",
+        short_names()
+    )]
+    Unknown { word: String },
+    #[error("cannot group records by more than {PARTS_MOST} values")]
+    TooMany,
+    #[error("`{word}` is given twice")]
+    Twice { word: String },
+}
+
+fn short_names() -> String {
+    flow_columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
+}
+
+impl PartialEq for GroupPart {
+    fn eq(&self, other: &Self) -> bool {
+        // The name identifies a part: it is what a user may write only once.
+        self.name() == other.name()
+    }
+}
+
+impl Eq for GroupPart {}
+
+impl FromStr for GroupPart {
+    type Err = NoGrouping;
+
+    fn from_str(word: &str) -> Result<Self, NoGrouping> {
+        let column = match word.to_ascii_lowercase().as_str() {
+            "pair" => return Ok(Self::Pair),
+            "port" => return Ok(Self::Port),
+            "exporter" => return Ok(Self::Exporter),
+            "source" => find_column("src-ip"),
+            "destination" => find_column("dst-ip"),
+            "proto" => find_column("protocol"),
+            word => find_column(word),
+        };
+        column.map(Self::Column).ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() })
+    }
+}
+
+impl FromStr for FlowGrouping {
+    type Err = NoGrouping;
+
+    fn from_str(text: &str) -> Result<Self, NoGrouping> {
+        let mut parts: Vec<GroupPart> = Vec::new();
+        for word in text.split(',').map(str::trim) {
+            let part = word.parse()?;
+            if parts.contains(&part) {
+                return Err(NoGrouping::Twice { word: word.to_owned() });
+            }
+            parts.push(part);
+        }
+        if parts.len() > PARTS_MOST {
+            return Err(NoGrouping::TooMany);
+        }
+        Ok(Self { parts })
+    }
+}
+
+impl GroupPart {
+    /// Name of the part on the command line.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Column(column) => column.short,
+            Self::Pair => "pair",
+            Self::Port => "port",
+            Self::Exporter => "exporter",
+        }
+    }
+
+    fn is_of_direction(&self) -> bool {
+        matches!(self, Self::Column(column) if counterpart_column(column.name) != column.name)
+    }
+
+    fn needed_columns(&self) -> Vec<&'static str> {
+        match self {
+            // Both columns, because the reverse direction of a record is keyed by the counterpart.
+            Self::Column(column) => vec![column.name, counterpart_column(column.name)],
+            Self::Pair => vec!["sourceIPv6Address", "destinationIPv6Address"],
+            Self::Port => vec!["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"],
+            Self::Exporter => vec!["exporterIPv6Address", "observationDomainId"],
+        }
+    }
+
+    /// Finds the part's columns in a chunk, or those of the reverse direction.
+    fn group_cells<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupCells<'a> {
+        let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
+        let ports = ["sourceTransportPort", "destinationTransportPort"];
+        match self {
+            Self::Column(column) => {
+                let name = if is_back { counterpart_column(column.name) } else { column.name };
+                GroupCells::Column(column.kind, chunk.column(name))
+            }
+            Self::Pair => GroupCells::Pair(addresses.map(|name| chunk.column(name))),
+            Self::Port => {
+                let protocol = chunk.column("protocolIdentifier");
+                GroupCells::Port { protocol, ports: ports.map(|name| chunk.column(name)) }
+            }
+            Self::Exporter => GroupCells::Exporter {
+                address: chunk.column("exporterIPv6Address"),
+                domain: chunk.column("observationDomainId"),
+            },
+        }
+    }
+
+    /// Reads its value from the start of a key, and removes it from there.
+    fn read_value(&self, key: &mut &[u8]) -> Option<GroupValue> {
+        Some(match self {
+            Self::Column(column) => match column.kind {
+                ElementKind::Address => GroupValue::Address(take_bytes(key)?),
+                ElementKind::Mac => GroupValue::Mac(take_bytes(key)?),
+                ElementKind::Word | ElementKind::Fields => {
+                    let [length] = take_bytes(key)?;
+                    let (word, rest) = key.split_at_checked(length.into())?;
+                    *key = rest;
+                    GroupValue::Word(String::from_utf8_lossy(word).into_owned())
+                }
+                ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
+                    GroupValue::Number(u64::from_be_bytes(take_bytes(key)?))
+                }
+            },
+            Self::Pair => GroupValue::Pair(take_bytes(key)?, take_bytes(key)?),
+            Self::Port => {
+                let [protocol] = take_bytes(key)?;
+                GroupValue::Port(protocol, u16::from_be_bytes(take_bytes(key)?))
+            }
+            Self::Exporter => GroupValue::Exporter(take_bytes(key)?, u32::from_be_bytes(take_bytes(key)?)),
+        })
+    }
+}
+
+/// The columns of a part in a chunk.
+enum GroupCells<'a> {
+    Column(ElementKind, &'a ColumnCells),
+    Pair([&'a ColumnCells; 2]),
+    Port { protocol: &'a ColumnCells, ports: [&'a ColumnCells; 2] },
+    Exporter { address: &'a ColumnCells, domain: &'a ColumnCells },
+}
+
+impl GroupCells<'_> {
+    /// Appends the value in a row to a key. Keys of equal values are equal, and keys have the order of the values.
+    fn append_value(&self, row: usize, key: &mut Vec<u8>) {
+        match self {
+            Self::Column(kind, cells) => append_cell(*kind, cells, row, key),
+            Self::Pair(ends) => {
+                // Sorted, so that both directions have the same key.
+                let mut ends = ends.map(|cells| cells.address_at(row));
+                ends.sort_unstable();
+                key.extend_from_slice(ends.as_flattened());
+            }
+            Self::Port { protocol, ports } => {
+                let [one, other] = ports.map(|cells| cells.number_at(row));
+                // Columns of other programs' files may be wider than a protocol or a port.
+                key.push(clamp_to_u8(protocol.number_at(row)));
+                key.extend_from_slice(&clamp_to_u16(one.min(other)).to_be_bytes());
+            }
+            Self::Exporter { address, domain } => {
+                key.extend_from_slice(&address.address_at(row));
+                key.extend_from_slice(&clamp_to_u32(domain.number_at(row)).to_be_bytes());
+            }
+        }
+    }
+}
+
+/// Makes the keys of the rows of a chunk.
+pub(super) struct GroupKeys<'a> {
+    parts: Vec<GroupCells<'a>>,
+}
+
+impl GroupKeys<'_> {
+    /// Makes the key of a row.
+    pub(super) fn write_key(&self, row: usize, key: &mut Vec<u8>) {
+        key.clear();
+        for part in &self.parts {
+            part.append_value(row, key);
+        }
+    }
+}
+
+fn append_cell(kind: ElementKind, cells: &ColumnCells, row: usize, key: &mut Vec<u8>) {
+    match kind {
+        ElementKind::Address => key.extend_from_slice(&cells.address_at(row)),
+        ElementKind::Mac => key.extend_from_slice(&cells.mac_at(row)),
+        ElementKind::Word | ElementKind::Fields => {
+            let word = cells.word_at(row);
+            // Cut at a character, so that a truncated word is still valid text.
+            let word = &word.as_bytes()[..word.floor_char_boundary(WORD_MOST)];
+            // At most WORD_MOST, which fits. The length comes first, so that the key can be read back.
+            key.push(clamp_to_u8(word.len() as u64));
+            key.extend_from_slice(word);
+        }
+        ElementKind::Unsigned(_) | ElementKind::Time | ElementKind::Flag => {
+            // Big-endian, so that keys compare like numbers: groups of equal size are shown in this order.
+            key.extend_from_slice(&cells.number_at(row).to_be_bytes());
+        }
+    }
+}
+
+fn take_bytes<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = key.split_first_chunk::<N>()?;
+    *key = rest;
+    Some(*first)
+}
+
+impl FlowGrouping {
+    /// The parts of the grouping, in order.
+    pub fn parts(&self) -> &[GroupPart] {
+        &self.parts
+    }
+
+    /// Returns whether it distinguishes source from destination.
+    pub fn is_of_direction(&self) -> bool {
+        self.parts.iter().any(GroupPart::is_of_direction)
+    }
+
+    pub(super) fn needed_columns(&self) -> Vec<&'static str> {
+        self.parts.iter().flat_map(GroupPart::needed_columns).collect()
+    }
+
+    /// The keys of a chunk's rows, or of their reverse direction.
+    pub(super) fn row_keys<'a>(&self, chunk: &'a RowChunk, is_back: bool) -> GroupKeys<'a> {
+        GroupKeys { parts: self.parts.iter().map(|part| part.group_cells(chunk, is_back)).collect() }
+    }
+
+    /// Reads the values of a key.
+    pub(super) fn read_values(&self, mut key: &[u8]) -> Vec<GroupValue> {
+        self.parts.iter().filter_map(|part| part.read_value(&mut key)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grouping_accepts_column_and_nfdump_names() {
+        let names = |text: &str| {
+            let grouping: FlowGrouping = text.parse().unwrap();
+            grouping.parts().iter().map(GroupPart::name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names("src-ip, dst-port"), "src-ip dst-port");
+        assert_eq!(names("srcip,DSTPORT,proto,bgpSourceAsNumber"), "src-ip dst-port protocol src-as");
+        assert_eq!(names("source"), "src-ip");
+        for wrong in
+            ["", "src-ip,", "colour", "src-ip,source", "in-if,out-if,vlan,tos,part,loss,start,end,flags"]
+        {
+            assert!(wrong.parse::<FlowGrouping>().is_err(), "{wrong}");
+        }
+        assert!("colour".parse::<FlowGrouping>().unwrap_err().to_string().contains("next-hop"));
+    }
+}

@@ -1,0 +1,160 @@
+//! Record batches in Kafka's format 2: what one request carries to one partition.
+
+use super::wire::{KafkaWriter, kafka_length};
+use crate::checksum::crc32c;
+use crate::columns::SourcedRow;
+use crate::json;
+use packetrig_units::clamp_to_usize;
+use std::collections::BTreeMap;
+
+/// Rows of a batch: a line has about 1.2 kB, and brokers take one megabyte by default.
+const BATCH_ROWS: usize = 500;
+/// Bytes of a batch up to the end of its checksum, which covers everything after it.
+const BEFORE_CHECKED: usize = 21;
+
+/// Rows for a partition, with their place in the producer's sequence once they have one.
+#[derive(Debug)]
+pub(super) struct RecordBatch {
+    pub(super) partition: i32,
+    pub(super) rows: Vec<SourcedRow>,
+    place: Option<RowPlace>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RowPlace {
+    id: i64,
+    epoch: i16,
+    sequence: i32,
+}
+
+/// The id that the broker gave this producer, and the next sequence number of each partition.
+#[derive(Debug)]
+pub(super) struct KafkaProducer {
+    pub(super) id: i64,
+    pub(super) epoch: i16,
+    next: BTreeMap<i32, i32>,
+}
+
+impl KafkaProducer {
+    pub(super) fn new(id: i64, epoch: i16) -> Self {
+        Self { id, epoch, next: BTreeMap::new() }
+    }
+
+    fn next_place(&mut self, partition: i32, records: i32) -> RowPlace {
+        let next = self.next.entry(partition).or_default();
+        let place = RowPlace { id: self.id, epoch: self.epoch, sequence: *next };
+        // Sequence numbers wrap from `i32::MAX` to 0.
+        *next = next.checked_add(records).unwrap_or_else(|| records - (i32::MAX - *next) - 1);
+        place
+    }
+}
+
+/// Splits rows into batches by partition. All records of a flow go into the same partition.
+pub(super) fn split_into_batches(rows: Vec<SourcedRow>, partitions: &[i32]) -> Vec<RecordBatch> {
+    let mut by_partition: BTreeMap<i32, Vec<SourcedRow>> = BTreeMap::new();
+    for row in rows {
+        // At least one, so that the remainder is defined; `unwrap_or(0)` below then names a partition.
+        let count = (partitions.len() as u64).max(1);
+        let index = clamp_to_usize(row.record.flow_id % count);
+        by_partition.entry(partitions.get(index).copied().unwrap_or(0)).or_default().push(row);
+    }
+    let mut batches = Vec::new();
+    for (partition, rows) in by_partition {
+        for rows in rows.chunks(BATCH_ROWS) {
+            batches.push(RecordBatch { partition, rows: rows.to_vec(), place: None });
+        }
+    }
+    batches
+}
+
+impl RecordBatch {
+    /// The bytes of the batch. Encoded again for the same producer it has the same sequence numbers, so the broker recognises a
+    /// repeat. A new producer gives it new ones.
+    pub(super) fn encode_for(&mut self, producer: &mut KafkaProducer) -> Vec<u8> {
+        let records = kafka_length(self.rows.len());
+        let place = match self.place {
+            Some(place) if (place.id, place.epoch) == (producer.id, producer.epoch) => place,
+            _ => producer.next_place(self.partition, records),
+        };
+        self.place = Some(place);
+        let mut checked = KafkaWriter::default();
+        // Attributes (no compression), offset of the last record, and both times, -1 for none.
+        checked.put_i16(0).put_i32(records - 1).put_i64(-1).put_i64(-1);
+        checked.put_i64(place.id).put_i16(place.epoch).put_i32(place.sequence).put_i32(records);
+        let mut line = String::new();
+        for (index, row) in (0..).zip(&self.rows) {
+            line.clear();
+            json::append_record(row, &mut line);
+            let record = encode_record(index, &row.record.flow_id.to_be_bytes(), line.as_bytes());
+            checked.put_varint(i64::from(kafka_length(record.len()))).put_raw(&record);
+        }
+        let mut batch = KafkaWriter::default();
+        // Offset, length of what follows these 12 bytes, epoch of the leader (unknown), format 2, checksum.
+        batch.put_i64(0).put_i32(kafka_length(checked.0.len() + BEFORE_CHECKED - 12));
+        batch.put_i32(-1).put_i8(2).put_raw(&crc32c(&checked.0).to_be_bytes()).put_raw(&checked.0);
+        batch.0
+    }
+}
+
+// Attributes, time and offset relative to the batch, key, value, no headers. Lengths and numbers are zigzag varints.
+fn encode_record(index: i64, key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut record = KafkaWriter::default();
+    record.put_i8(0).put_varint(0).put_varint(index);
+    record.put_varint(i64::from(kafka_length(key.len()))).put_raw(key);
+    record.put_varint(i64::from(kafka_length(value.len()))).put_raw(value).put_varint(0);
+    record.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RecordMaker;
+    use crate::sample::records;
+
+    fn rows(count: u16) -> Vec<SourcedRow> {
+        records(count)
+            .into_iter()
+            .map(|record| SourcedRow { record, source: RecordMaker::default() })
+            .collect()
+    }
+
+    #[test]
+    fn rows_of_one_flow_share_a_partition() {
+        let made = split_into_batches([rows(2000), rows(2000)].concat(), &[5, 0, 2]);
+        let mut seen = BTreeMap::new();
+        for batch in &made {
+            assert!(batch.rows.len() <= BATCH_ROWS);
+            for row in &batch.rows {
+                let (partition, count) = seen.entry(row.record.flow_id).or_insert((batch.partition, 0));
+                *count += 1;
+                assert_eq!(*partition, batch.partition);
+            }
+        }
+        assert_eq!(seen.len(), 2000);
+        assert!(seen.values().all(|(_, count)| *count == 2));
+        assert!([0, 2, 5].iter().all(|one| made.iter().any(|batch| batch.partition == *one)));
+    }
+
+    #[test]
+    fn repeated_batch_keeps_its_sequence_number() {
+        let mut producer = KafkaProducer::new(7, 1);
+        let mut made = split_into_batches(rows(700), &[3]);
+        let first = made[0].encode_for(&mut producer);
+        assert_eq!(made[0].encode_for(&mut producer), first);
+        assert_eq!(made[0].place.unwrap().sequence, 0);
+        made[1].encode_for(&mut producer);
+        assert_eq!(made[1].place.unwrap().sequence, 500);
+        made[0].encode_for(&mut KafkaProducer::new(8, 0));
+        assert_eq!(made[0].place, Some(RowPlace { id: 8, epoch: 0, sequence: 0 }));
+        producer.next.insert(3, i32::MAX - 1);
+        assert_eq!(producer.next_place(3, 5).sequence, i32::MAX - 1);
+        assert_eq!(producer.next_place(3, 5).sequence, 3);
+    }
+
+    #[test]
+    fn lengths_and_checksum_are_right() {
+        let bytes = split_into_batches(rows(10), &[0])[0].encode_for(&mut KafkaProducer::new(7, 1));
+        assert_eq!(i32::from_be_bytes(bytes[8..12].try_into().unwrap()), kafka_length(bytes.len() - 12));
+        assert_eq!(u32::from_be_bytes(bytes[17..21].try_into().unwrap()), crc32c(&bytes[BEFORE_CHECKED..]));
+    }
+}

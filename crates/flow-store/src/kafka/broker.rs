@@ -1,0 +1,293 @@
+//! A connection to one broker, with the calls that a producer needs.
+
+use super::batch::KafkaProducer;
+use super::wire::{KafkaReader, KafkaWriter};
+use super::{KafkaOptions, PartitionLeader};
+use crate::Error;
+use packetrig_units::clamp_to_i32;
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+
+const CLIENT: &str = "packetrig";
+/// Most bytes of an answer: answers to a producer are small.
+const LONGEST_ANSWER: usize = 1 << 20;
+const PORT: u16 = 9092;
+
+/// A call with its only supported version. Brokers since 2.1 (2018) support all of these.
+#[derive(Clone, Copy)]
+struct KafkaCall {
+    key: i16,
+    version: i16,
+    name: &'static str,
+}
+
+const PRODUCE: KafkaCall = KafkaCall { key: 0, version: 7, name: "Produce" };
+const METADATA: KafkaCall = KafkaCall { key: 3, version: 4, name: "Metadata" };
+const API_VERSIONS: KafkaCall = KafkaCall { key: 18, version: 0, name: "ApiVersions" };
+const INIT_PRODUCER: KafkaCall = KafkaCall { key: 22, version: 1, name: "InitProducerId" };
+
+/// Result of a batch.
+#[derive(Debug)]
+pub(super) enum ProduceOutcome {
+    Stored,
+    /// The broker will never take it.
+    Never(Error),
+}
+
+#[derive(Debug)]
+pub(super) struct KafkaBroker {
+    peer: String,
+    stream: TcpStream,
+    correlation: i32,
+    timeout_ms: i32,
+}
+
+impl KafkaBroker {
+    pub(super) fn connect(address: &str, options: &KafkaOptions) -> Result<Self, Error> {
+        let timeout = options.timeout.to_std();
+        let peer = format!("Kafka broker {address}");
+        let stream = crate::network::connect_tcp(address, PORT, timeout).map_err(Error::network(&peer))?;
+        let timeout_ms = clamp_to_i32(timeout.as_millis());
+        let mut broker = Self { peer, stream, correlation: 0, timeout_ms };
+        // Asked first: an old broker closes the connection at a call whose version it does not support.
+        broker.check_versions()?;
+        Ok(broker)
+    }
+
+    fn check_versions(&mut self) -> Result<(), Error> {
+        let answer = self.call_broker(API_VERSIONS, &[])?;
+        let mut reader = KafkaReader(&answer);
+        if reader.read_i16() != Some(0) {
+            return Err(self.invalid_answer(API_VERSIONS));
+        }
+        let ranges = reader.read_list(|item| Some((item.read_i16()?, item.read_i16()?..=item.read_i16()?)));
+        let Some(ranges) = ranges else { return Err(self.invalid_answer(API_VERSIONS)) };
+        let ranges: BTreeMap<_, _> = ranges.into_iter().collect();
+        for call in [PRODUCE, METADATA, INIT_PRODUCER] {
+            let is_supported = ranges.get(&call.key).is_some_and(|range| range.contains(&call.version));
+            if !is_supported {
+                let KafkaCall { version, name, .. } = call;
+                let why = format!("it does not support version {version} of {name}; Kafka 2.1 and newer do");
+                return Err(self.refusal_error(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The leaders of a topic's partitions, in the order of partitions.
+    pub(super) fn fetch_leaders(&mut self, topic: &str) -> Result<Vec<PartitionLeader>, Error> {
+        let mut body = KafkaWriter::default();
+        // One topic; the last byte allows the broker to create it.
+        body.put_i32(1).put_text(topic).put_i8(1);
+        let answer = self.call_broker(METADATA, &body.0)?;
+        let Some(BrokerMetadata { brokers, topic: found }) = read_metadata(&answer) else {
+            return Err(self.invalid_answer(METADATA));
+        };
+        // An error of the topic comes inside an answer that is valid as a whole.
+        if found.code != 0 {
+            return Err(self.refusal_error(format!("topic {topic}: {}", error_meaning(found.code))));
+        }
+        let mut leaders = Vec::new();
+        for (partition, broker) in found.leaders {
+            // A partition without a leader names a broker that is not in the list.
+            if let Some(address) = brokers.get(&broker) {
+                leaders.push(PartitionLeader { partition, broker, address: address.clone() });
+            }
+        }
+        // The partition of a flow follows from its index in this list, so the order must be the same after each
+        // reconnection.
+        leaders.sort_by_key(|leader| leader.partition);
+        if leaders.is_empty() {
+            return Err(self.refusal_error(format!("topic {topic}: no partition has a leader")));
+        }
+        Ok(leaders)
+    }
+
+    /// Gets a producer id, by which brokers recognise repeated batches.
+    pub(super) fn init_producer(&mut self) -> Result<KafkaProducer, Error> {
+        let mut body = KafkaWriter::default();
+        // No transaction (a null text). Its timeout is part of the call nevertheless.
+        body.put_i16(-1).put_i32(self.timeout_ms);
+        let answer = self.call_broker(INIT_PRODUCER, &body.0)?;
+        let Some(GivenProducer { code, id, epoch }) = read_producer(&answer) else {
+            return Err(self.invalid_answer(INIT_PRODUCER));
+        };
+        if code == 0 {
+            Ok(KafkaProducer::new(id, epoch))
+        } else {
+            Err(self.refusal_error(error_meaning(code)))
+        }
+    }
+
+    /// Sends a batch to its partition and waits until all replicas have it. After an error another attempt makes sense.
+    pub(super) fn produce_batch(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        batch: &[u8],
+    ) -> Result<ProduceOutcome, Error> {
+        let mut body = KafkaWriter::default();
+        // No transaction (a null text), acknowledged by all replicas (-1), within this time.
+        body.put_i16(-1).put_i16(-1).put_i32(self.timeout_ms);
+        body.put_i32(1).put_text(topic).put_i32(1).put_i32(partition).put_bytes(batch);
+        let answer = self.call_broker(PRODUCE, &body.0)?;
+        let Some(code) = read_produced(&answer) else { return Err(self.invalid_answer(PRODUCE)) };
+        match code {
+            // 46: the broker has this batch already; its first answer was lost.
+            0 | 46 => Ok(ProduceOutcome::Stored),
+            // The broker has lost this producer's sequence: a new producer id is needed.
+            45 | 47 | 59 => Err(Error::OutOfSequence { peer: self.peer.clone() }),
+            // Too large, not authorised, or not valid: the same batch would be refused again.
+            10 | 17 | 18 | 29 | 31 | 32 | 42 | 43 | 44 | 87 => {
+                Ok(ProduceOutcome::Never(self.batch_refusal_error(topic, partition, code)))
+            }
+            _ => Err(self.batch_refusal_error(topic, partition, code)),
+        }
+    }
+
+    fn batch_refusal_error(&self, topic: &str, partition: i32, code: i16) -> Error {
+        self.refusal_error(format!("topic {topic}, partition {partition}: {}", error_meaning(code)))
+    }
+
+    fn call_broker(&mut self, call: KafkaCall, body: &[u8]) -> Result<Vec<u8>, Error> {
+        self.correlation = self.correlation.wrapping_add(1);
+        let mut request = KafkaWriter::default();
+        request
+            .put_i16(call.key)
+            .put_i16(call.version)
+            .put_i32(self.correlation)
+            .put_text(CLIENT)
+            .put_raw(body);
+        let mut framed = KafkaWriter::default();
+        // A request has the same form as a byte string: its length in four bytes, then its content.
+        framed.put_bytes(&request.0);
+        let answered = self.exchange_frames(&framed.0).map_err(Error::network(&self.peer))?;
+        let Some((number, answer)) = answered.split_first_chunk::<4>() else {
+            return Err(self.invalid_answer(call));
+        };
+        // Calls are made one at a time, so an answer with another number is a late one, or the peer is not a broker.
+        if i32::from_be_bytes(*number) == self.correlation {
+            Ok(answer.to_vec())
+        } else {
+            Err(self.invalid_answer(call))
+        }
+    }
+
+    fn exchange_frames(&mut self, request: &[u8]) -> io::Result<Vec<u8>> {
+        self.stream.write_all(request)?;
+        let mut head = [0; 4];
+        self.stream.read_exact(&mut head)?;
+        // The length comes from the peer: it is checked before memory is allocated for it.
+        let length = u32::from_be_bytes(head) as usize;
+        if length > LONGEST_ANSWER {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("an answer of {length} bytes")));
+        }
+        let mut answer = vec![0; length];
+        self.stream.read_exact(&mut answer)?;
+        Ok(answer)
+    }
+
+    fn refusal_error(&self, said: impl Into<String>) -> Error {
+        Error::Refused { peer: self.peer.clone(), said: said.into() }
+    }
+
+    fn invalid_answer(&self, call: KafkaCall) -> Error {
+        self.refusal_error(format!("its answer to {} is not valid; is it a Kafka broker?", call.name))
+    }
+}
+
+/// The cluster and one topic, as a broker describes them.
+struct BrokerMetadata {
+    /// Addresses of the brokers by their ids.
+    brokers: BTreeMap<i32, String>,
+    topic: TopicMetadata,
+}
+
+struct TopicMetadata {
+    code: i16,
+    /// Partitions and the ids of their leaders.
+    leaders: Vec<(i32, i32)>,
+}
+
+/// A producer id, or the error instead of one.
+struct GivenProducer {
+    code: i16,
+    id: i64,
+    epoch: i16,
+}
+
+fn read_producer(answer: &[u8]) -> Option<GivenProducer> {
+    let mut reader = KafkaReader(answer);
+    // Time for which the broker throttled the call.
+    reader.read_i32()?;
+    Some(GivenProducer { code: reader.read_i16()?, id: reader.read_i64()?, epoch: reader.read_i16()? })
+}
+
+fn read_metadata(answer: &[u8]) -> Option<BrokerMetadata> {
+    let mut reader = KafkaReader(answer);
+    reader.read_i32()?;
+    let brokers = reader.read_list(|item| {
+        let id = item.read_i32()?;
+        let host = item.read_text()?;
+        let port = item.read_i32()?;
+        item.read_text()?;
+        // An IPv6 address needs brackets if a port follows.
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        Some((id, format!("{host}:{port}")))
+    })?;
+    // The cluster's id, and the id of its controller.
+    reader.read_text()?;
+    reader.read_i32()?;
+    let topics = reader.read_list(|item| {
+        let code = item.read_i16()?;
+        item.read_text()?;
+        item.read_bool()?;
+        let leaders = item.read_list(|item| {
+            item.read_i16()?;
+            let leader = (item.read_i32()?, item.read_i32()?);
+            // Replicas, and those that are in sync.
+            item.read_list(KafkaReader::read_i32)?;
+            item.read_list(KafkaReader::read_i32)?;
+            Some(leader)
+        })?;
+        Some(TopicMetadata { code, leaders })
+    })?;
+    Some(BrokerMetadata { brokers: brokers.into_iter().collect(), topic: topics.into_iter().next()? })
+}
+
+/// The error code of the one partition.
+fn read_produced(answer: &[u8]) -> Option<i16> {
+    let topics = KafkaReader(answer).read_list(|item| {
+        item.read_text()?;
+        item.read_list(|item| {
+            item.read_i32()?;
+            let code = item.read_i16()?;
+            // Offset of the first record, time of the append, first offset of the log.
+            item.read_i64()?;
+            item.read_i64()?;
+            item.read_i64()?;
+            Some(code)
+        })
+    })?;
+    topics.into_iter().flatten().next()
+}
+
+fn error_meaning(code: i16) -> String {
+    let name = match code {
+        2 => "the batch was damaged on the way",
+        3 => "unknown topic or partition",
+        5 | 6 => "this broker does not lead the partition at the moment",
+        7 => "the replicas did not answer in time",
+        10 => "the batch is larger than the topic takes",
+        17 => "this is not a valid name of a topic",
+        18 => "records are larger than a segment",
+        19 | 20 => "too few replicas",
+        29 | 31 => "not authorised",
+        32 => "the broker does not accept the time of a record",
+        42 => "the broker does not understand the request",
+        87 => "the broker does not accept a record",
+        _ => return format!("error {code}"),
+    };
+    format!("{name} (error {code})")
+}

@@ -1,0 +1,57 @@
+//! Stored flow records: sinks that store them, and queries over those in files. Probe records as Parquet files ([`probe_records`]).
+//!
+//! ```text
+//!  records, ledgers -> RecordSink: ParquetSink    DIR/flows/date=…/hour=…/*.parquet, DIR/meter_stats/…
+//!                                  KafkaSink      a topic, one JSON line per record
+//!                                  ClickHouseSink a table, filled by batches over HTTP
+//!  files -> FlowFilter -> scan -> top, totals, rows
+//! ```
+//! Every sink has the columns of [`columns`]: those of `flow::element::ELEMENTS`, and the record's exporter. This crate does not
+//! depend on how records are made. It reads no clock except for the partitions of live records; other times are arguments.
+//!
+//! Invariant: a record that was offered to a sink is counted as stored, lost or waiting ([`KeptCounts`]).
+#![forbid(unsafe_code)]
+
+pub mod cells;
+mod checksum;
+pub mod clickhouse;
+pub mod columns;
+mod encode;
+mod error;
+mod files;
+pub mod filter;
+mod group_writer;
+pub mod grouping;
+pub mod json;
+pub mod kafka;
+mod key_hash;
+pub mod ledgers;
+mod network;
+pub mod order;
+pub mod parquet;
+mod partial;
+
+pub mod probe_records;
+pub mod progress;
+pub mod protocols;
+mod queued;
+pub mod recall;
+pub mod recover;
+mod retry_timer;
+mod row_group;
+#[cfg(test)]
+mod sample;
+pub mod scan;
+mod sink;
+mod target;
+pub mod tcp_flags;
+pub mod top;
+pub mod totals;
+mod walk;
+
+pub use error::Error;
+pub use parquet::{ParquetOptions, ParquetSink};
+pub use queued::{QueuePolicy, QueuedSink, StoredNote};
+pub use sink::{KeptCounts, RecordMaker, RecordSink};
+pub use target::StoreTarget;
+pub use walk::linked_tables;

@@ -1,0 +1,188 @@
+//! A file of records that grows on the disk under a hidden name, row group by row group.
+//!
+//! Before each row group is written, room for it and for the footer is set aside, so that a file can be finished even when the disk
+//! has become full. The file is locked while this process writes it; [`super::recover`] finishes files that no process has locked.
+//!
+//! Invariant: up to `end` the file has only whole blocks.
+
+use super::Error;
+use super::encode::WritableTable;
+use super::files::{self, ClaimedFile, HourPartition, NameOnDisk};
+use super::row_group::{EncodedGroup, FileFooter, MAGIC};
+use packetrig_flow::CarriedRecords;
+use packetrig_sys::disk::{self, set_aside_beyond};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+#[derive(Debug)]
+pub(super) struct PartialFile {
+    pub(super) table: WritableTable,
+    pub(super) partition: HourPartition,
+    pub(super) carried: CarriedRecords,
+    /// Number of the row group that was added last, counted over all files: the file with the least has not grown
+    /// for the longest time.
+    pub(super) touched: u64,
+    claimed: ClaimedFile,
+    end: u64,
+    footer: Option<FileFooter>,
+    /// Upper bound of the footer's size: the sum of the footers of the single row groups.
+    footer_bytes: u64,
+}
+
+impl PartialFile {
+    /// Begins a file with a row group. If that fails, no file is left.
+    pub(super) fn begin_file(directory: &Path, group: &EncodedGroup) -> Result<Self, Error> {
+        let claimed = files::claim_next_file(directory, group.table, group.partition)?;
+        let mut file = Self {
+            table: group.table,
+            partition: group.partition,
+            carried: CarriedRecords::default(),
+            touched: 0,
+            claimed,
+            end: 0,
+            footer: None,
+            footer_bytes: 0,
+        };
+        let begun = file.write_bytes(&MAGIC).and_then(|()| file.append_group(group));
+        if begun.is_err() {
+            // A full disk needs the room. The next recovery removes what cannot be removed here.
+            drop(file.claimed.remove_hidden());
+        }
+        begun.map(|()| file)
+    }
+
+    pub(super) const fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Adds a row group, or leaves the file as it was.
+    pub(super) fn append_group(&mut self, group: &EncodedGroup) -> Result<(), Error> {
+        // The block is encoded for this very offset, because the metadata has absolute offsets.
+        let placed = group.place_at(self.end).map_err(Error::Encode)?;
+        let footer_bytes = self.footer_bytes + (placed.block.len() - group.page_bytes()) as u64;
+        // The sum of both footers is more than the joint one, so the file can always be finished.
+        let wanted = placed.block.len() as u64 + footer_bytes;
+        set_aside_beyond(&self.claimed.file, self.end, wanted).map_err(self.file_error("write"))?;
+        // If this fails, `end` is unchanged: what was written beyond it is overwritten later, or cut off by `finish`.
+        self.write_bytes(&placed.block)?;
+        self.footer_bytes = footer_bytes;
+        self.carried.add_records(group.carried);
+        match &mut self.footer {
+            Some(footer) => footer.append_groups(placed.footer),
+            none => *none = Some(placed.footer),
+        }
+        Ok(())
+    }
+
+    fn write_bytes(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        // `end` moves only after the whole write, so a failed one leaves the file as it was.
+        self.claimed.file.write_all_at(bytes, self.end).map_err(self.file_error("write"))?;
+        self.end += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn file_error(&self, what: &'static str) -> impl FnOnce(io::Error) -> Error + use<> {
+        Error::file(what, self.claimed.hidden.clone())
+    }
+
+    /// Writes the footer and renames the file. It can be tried again.
+    pub(super) fn try_finish(&self) -> Result<FinishedFile, Error> {
+        // With a single row group, the footer of its block is that of the file.
+        let footer = self.footer.as_ref().filter(|footer| footer.groups().len() > 1);
+        finish_claimed(&self.claimed, self.end, footer)
+    }
+
+    /// The error for the records of a file that was removed.
+    pub(super) fn removed_error(&self) -> Error {
+        self.file_error("finish")(io::Error::new(
+            ErrorKind::NotFound,
+            "it was removed, or renamed by another process",
+        ))
+    }
+}
+
+/// Result of finishing a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FinishedFile {
+    Stored {
+        bytes: u64,
+    },
+    /// The file has neither its hidden name nor its final one, so another attempt is useless.
+    Removed,
+}
+
+/// Ends a file after `end`, where its last block ends: writes `footer`, unless that of the last block is enough, and renames the file.
+///
+/// Each step may be repeated. A file that was renamed in an earlier attempt only has its directory synced.
+pub(super) fn finish_claimed(
+    claimed: &ClaimedFile,
+    end: u64,
+    footer: Option<&FileFooter>,
+) -> Result<FinishedFile, Error> {
+    let footer = footer.map_or(Ok(Vec::new()), FileFooter::encode_footer).map_err(Error::Encode)?;
+    // A failed write may have left bytes behind this length; they are cut off below.
+    let bytes = end + footer.len() as u64;
+    let ClaimedFile { file, hidden, path } = claimed;
+    if claimed.name_on_disk().map_err(Error::file("look for", hidden))? == NameOnDisk::Hidden {
+        file.write_all_at(&footer, end)
+            .and_then(|()| file.set_len(bytes))
+            .and_then(|()| file.sync_all())
+            .map_err(Error::file("write", hidden))?;
+        // NotFound: another process has renamed or removed it since; the check below tells.
+        match fs::rename(hidden, path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(Error::file("rename", hidden)(error));
+            }
+            _ => {}
+        }
+    }
+    if claimed.name_on_disk().map_err(Error::file("look for", path))? != NameOnDisk::Finished {
+        return Ok(FinishedFile::Removed);
+    }
+    disk::sync_directory(path.parent().unwrap_or(path))
+        .map_err(Error::file("sync the directory of", path))?;
+    Ok(FinishedFile::Stored { bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RecordMaker;
+    use crate::columns::SourcedRow;
+    use crate::sample::records;
+
+    fn partial(directory: &Path) -> PartialFile {
+        let rows: Vec<_> = records(10)
+            .into_iter()
+            .map(|record| SourcedRow { record, source: RecordMaker::default() })
+            .collect();
+        let group = EncodedGroup::from_flows(HourPartition(None), &rows).unwrap();
+        let mut file = PartialFile::begin_file(directory, &group).unwrap();
+        file.append_group(&group).unwrap();
+        file
+    }
+
+    #[test]
+    fn renamed_file_is_finished_by_next_attempt() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = partial(directory.path());
+        let first = file.try_finish().unwrap();
+        let bytes = fs::metadata(&file.claimed.path).unwrap().len();
+        assert_eq!(first, FinishedFile::Stored { bytes });
+        assert_eq!(file.try_finish().unwrap(), first);
+    }
+
+    #[test]
+    fn removed_partial_file_is_not_retried() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = partial(directory.path());
+        fs::remove_file(&file.claimed.hidden).unwrap();
+        fs::write(&file.claimed.hidden, "another process's").unwrap();
+        assert_eq!(file.try_finish().unwrap(), FinishedFile::Removed);
+        assert_eq!(fs::read_to_string(&file.claimed.hidden).unwrap(), "another process's");
+        assert!(!file.claimed.path.exists());
+        assert!(file.removed_error().to_string().contains("removed"));
+    }
+}

@@ -1,0 +1,411 @@
+//! A sink on a thread of its own, behind a bounded queue.
+//!
+//! Records of a source that can wait (a file, a connection) wait for room in the queue. Records of a source that cannot (UDP) never
+//! wait for a disk or a network: if the queue is full, they are dropped.
+//!
+//! Invariant: the number of waiting records is bounded, and dropped records are in [`KeptCounts::queue_dropped`] and
+//! [`KeptCounts::lost`].
+
+use super::sink::sum_carried;
+use super::{Error, KeptCounts, RecordMaker, RecordSink};
+use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
+use packetrig_units::MonoTime;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+
+/// Most orders that wait; the number of waiting records is bounded, too.
+const ORDERS: usize = 4096;
+
+/// Called on the sink's thread, with whether everything that it took before is stored.
+pub type StoredNote = Box<dyn FnOnce(bool) + Send>;
+
+enum SinkOrder {
+    Records(Vec<FlowRecord>, RecordMaker),
+    Ledger(Box<MeterLedger>, RecordMaker, u64),
+    Tick(MonoTime, Option<StoredNote>),
+    Flush,
+}
+
+/// Handling of records when the queue is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePolicy {
+    /// Wait for room: the source can be held back.
+    Wait,
+    /// Drop and count them: the source continues to send anyway.
+    Drop,
+}
+
+#[derive(Debug, Default)]
+struct QueueState {
+    kept: KeptCounts,
+    /// Records in the queue.
+    queued: u64,
+    /// The last error of the sink that was not returned yet.
+    news: Option<Error>,
+    /// The thread has ended and takes nothing more.
+    has_ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct SharedQueue {
+    state: Mutex<QueueState>,
+    /// Signalled when the thread has taken records, or has ended.
+    has_moved: Condvar,
+}
+
+impl SharedQueue {
+    fn lock_state(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves room for `count` records. Returns whether there was room.
+    fn reserve_room(&self, count: u64, most: u64, policy: QueuePolicy) -> bool {
+        let mut state = self.lock_state();
+        while policy == QueuePolicy::Wait && !state.has_room(count, most) && !state.has_ended {
+            state = self.has_moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let is_reserved = state.has_room(count, most) && !state.has_ended;
+        state.queued += if is_reserved { count } else { 0 };
+        is_reserved
+    }
+}
+
+impl QueueState {
+    const fn has_room(&self, count: u64, most: u64) -> bool {
+        // An empty queue takes any number: otherwise a batch larger than the bound would wait without end.
+        self.queued == 0 || self.queued + count <= most
+    }
+}
+
+#[derive(Debug)]
+pub struct QueuedSink {
+    orders: Option<SyncSender<SinkOrder>>,
+    thread: Option<JoinHandle<(KeptCounts, Result<(), Error>)>>,
+    shared: Arc<SharedQueue>,
+    records_most: u64,
+    offered: CarriedRecords,
+    dropped: CarriedRecords,
+    ended: Option<KeptCounts>,
+}
+
+impl std::fmt::Debug for SinkOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Records(..) => "Records",
+            Self::Ledger(..) => "Ledger",
+            Self::Tick(..) => "Tick",
+            Self::Flush => "Flush",
+        })
+    }
+}
+
+impl QueuedSink {
+    /// Starts a thread for a sink, behind a queue of at most `records_most` records.
+    pub fn new(sink: Box<dyn RecordSink>, records_most: u64) -> Result<Self, Error> {
+        let (orders, received) = sync_channel(ORDERS);
+        let shared = Arc::<SharedQueue>::default();
+        let theirs = Arc::clone(&shared);
+        let thread =
+            thread::Builder::new().name("flow-sink".into()).spawn(move || run_sink(sink, &received, &theirs));
+        let thread = thread.map_err(Error::network("the thread of a sink"))?;
+        Ok(Self {
+            orders: Some(orders),
+            thread: Some(thread),
+            shared,
+            records_most,
+            offered: CarriedRecords::default(),
+            dropped: CarriedRecords::default(),
+            ended: None,
+        })
+    }
+
+    /// Takes records of one source. The policy decides whether it waits for room or drops them.
+    pub fn write_records_by(
+        &mut self,
+        records: &[FlowRecord],
+        source: RecordMaker,
+        policy: QueuePolicy,
+    ) -> Result<(), Error> {
+        let carried = sum_carried(records);
+        let count = records.len() as u64;
+        self.offered.add_records(carried);
+        // Room is reserved first and the order sent afterwards, without the lock: the thread needs it to make room.
+        let has_room = self.orders.is_some() && self.shared.reserve_room(count, self.records_most, policy);
+        if !has_room {
+            self.dropped.add_records(carried);
+        } else if !self.send_order(SinkOrder::Records(records.to_vec(), source), policy) {
+            // The queue of orders was full, or the thread has ended since: the reserved room is given back.
+            self.shared.lock_state().queued -= count;
+            self.dropped.add_records(carried);
+        }
+        self.take_error()
+    }
+
+    /// Takes a ledger. The policy decides whether it waits for room or drops it: ledgers are cumulative, so the
+    /// next one has everything.
+    pub fn write_ledger_by(
+        &mut self,
+        ledger: &MeterLedger,
+        source: RecordMaker,
+        at_ns: u64,
+        policy: QueuePolicy,
+    ) -> Result<(), Error> {
+        self.send_order(SinkOrder::Ledger(Box::new(*ledger), source, at_ns), policy);
+        self.take_error()
+    }
+
+    /// Does what is due, and then calls `note`.
+    pub fn tick_and_note(&mut self, now: MonoTime, note: StoredNote) -> Result<(), Error> {
+        self.send_order(SinkOrder::Tick(now, Some(note)), QueuePolicy::Drop);
+        self.take_error()
+    }
+
+    fn send_order(&self, order: SinkOrder, policy: QueuePolicy) -> bool {
+        let Some(orders) = &self.orders else { return false };
+        match policy {
+            QueuePolicy::Wait => orders.send(order).is_ok(),
+            QueuePolicy::Drop => orders.try_send(order).is_ok(),
+        }
+    }
+
+    fn take_error(&self) -> Result<(), Error> {
+        self.shared.lock_state().news.take().map_or(Ok(()), Err)
+    }
+}
+
+/// Wakes waiting writers when the thread ends, even by a panic.
+struct EndOfQueue<'a>(&'a SharedQueue);
+
+impl Drop for EndOfQueue<'_> {
+    fn drop(&mut self) {
+        self.0.lock_state().has_ended = true;
+        self.0.has_moved.notify_all();
+    }
+}
+
+fn run_sink(
+    mut sink: Box<dyn RecordSink>,
+    orders: &Receiver<SinkOrder>,
+    shared: &SharedQueue,
+) -> (KeptCounts, Result<(), Error>) {
+    // Dropped also when the sink panics: writers that wait for room would otherwise wait without end.
+    let _end = EndOfQueue(shared);
+    for order in orders {
+        let mut taken = 0;
+        let done = match order {
+            SinkOrder::Records(records, source) => {
+                taken = records.len() as u64;
+                sink.write_records(&records, source)
+            }
+            SinkOrder::Ledger(ledger, source, at_ns) => sink.write_ledger(&ledger, source, at_ns),
+            SinkOrder::Tick(now, note) => {
+                let done = sink.on_tick(now);
+                if let Some(note) = note {
+                    note(sink.kept_counts().waiting.records == 0);
+                }
+                done
+            }
+            SinkOrder::Flush => sink.flush_records(),
+        };
+        // Subtracted only after the sink has taken them: until then they are in memory, and count.
+        let mut state = shared.lock_state();
+        state.queued -= taken;
+        state.kept = sink.kept_counts();
+        if let Err(error) = done {
+            state.news = Some(error);
+        }
+        drop(state);
+        shared.has_moved.notify_all();
+    }
+    sink.close_sink()
+}
+
+impl RecordSink for QueuedSink {
+    fn write_records(&mut self, records: &[FlowRecord], source: RecordMaker) -> Result<(), Error> {
+        self.write_records_by(records, source, QueuePolicy::Drop)
+    }
+
+    fn write_ledger(&mut self, ledger: &MeterLedger, source: RecordMaker, at_ns: u64) -> Result<(), Error> {
+        self.write_ledger_by(ledger, source, at_ns, QueuePolicy::Drop)
+    }
+
+    fn on_tick(&mut self, now: MonoTime) -> Result<(), Error> {
+        self.send_order(SinkOrder::Tick(now, None), QueuePolicy::Drop);
+        self.take_error()
+    }
+
+    fn flush_records(&mut self) -> Result<(), Error> {
+        self.send_order(SinkOrder::Flush, QueuePolicy::Drop);
+        self.take_error()
+    }
+
+    fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+        // Closing the channel ends the thread, after everything that is still in the queue.
+        self.orders = None;
+        let ended = self.thread.take().map(JoinHandle::join);
+        let done = match ended {
+            Some(Ok((kept, done))) => {
+                self.ended = Some(kept);
+                done
+            }
+            Some(Err(_)) => {
+                // Records that the thread had taken or still had in its queue are lost.
+                let stored = self.shared.lock_state().kept.stored;
+                let lost = self
+                    .offered
+                    .subtract_part(self.offered.subtract_part(self.offered, stored), self.dropped);
+                self.ended = Some(KeptCounts { stored, lost, ..KeptCounts::default() });
+                Err(Error::Refused { peer: "the thread of a sink".into(), said: "it panicked".into() })
+            }
+            None => Ok(()),
+        };
+        (self.kept_counts(), done)
+    }
+
+    fn kept_counts(&self) -> KeptCounts {
+        // Offered and dropped records are counted here, the others by the sink on its thread. Records in no account are waiting.
+        let behind = self.ended.unwrap_or_else(|| self.shared.lock_state().kept);
+        let mut kept = KeptCounts { offered: self.offered, queue_dropped: self.dropped, ..behind };
+        kept.lost.add_records(self.dropped);
+        let offered = kept.offered;
+        kept.waiting = offered.subtract_part(offered.subtract_part(offered, kept.stored), kept.lost);
+        kept
+    }
+}
+
+impl Drop for QueuedSink {
+    fn drop(&mut self) {
+        // Workers are joined, never abandoned.
+        drop(self.close_sink());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::records;
+    use std::sync::mpsc;
+
+    /// A sink that stores what it is given as soon as it is let.
+    struct GatedSink {
+        open: Receiver<()>,
+        kept: KeptCounts,
+    }
+
+    impl RecordSink for GatedSink {
+        fn write_records(&mut self, records: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
+            self.open.recv().ok();
+            self.kept.count_offered(records);
+            self.kept.count_stored(sum_carried(records));
+            Ok(())
+        }
+        fn on_tick(&mut self, _: MonoTime) -> Result<(), Error> {
+            Ok(())
+        }
+        fn flush_records(&mut self) -> Result<(), Error> {
+            Err(Error::Refused { peer: "gate".into(), said: "no".into() })
+        }
+        fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+            (self.kept, Ok(()))
+        }
+        fn kept_counts(&self) -> KeptCounts {
+            self.kept
+        }
+    }
+
+    #[test]
+    fn slow_sink_drops_are_counted_without_blocking_writer() {
+        let (gate, open) = mpsc::channel();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+        for _ in 0..10 {
+            sink.write_records(&records(10), RecordMaker::default()).unwrap();
+            assert!(sink.kept_counts().is_balanced());
+        }
+        assert_eq!((sink.kept_counts().lost.records, sink.kept_counts().waiting.records), (80, 20));
+        drop(gate);
+        let (kept, done) = sink.close_sink();
+        done.unwrap();
+        assert_eq!((kept.stored.records, kept.lost.records, kept.waiting.records), (20, 80, 0));
+        assert_eq!(kept.queue_dropped, kept.lost);
+        sink.write_records(&records(1), RecordMaker::default()).unwrap();
+        assert_eq!(sink.kept_counts().lost.records, 81);
+    }
+
+    #[test]
+    fn waiting_source_loses_nothing_to_slow_sink() {
+        let (gate, open) = mpsc::channel();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+        let opener = thread::spawn(move || (0..11).try_for_each(|_| gate.send(())));
+        for _ in 0..10 {
+            sink.write_records_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+        }
+        // The batch alone is more than the queue holds: it waits until the queue is empty.
+        sink.write_records_by(&records(30), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+        let (kept, done) = sink.close_sink();
+        done.unwrap();
+        opener.join().unwrap().unwrap();
+        assert_eq!((kept.stored.records, kept.lost.records), (130, 0));
+    }
+
+    /// A sink that is wrong.
+    struct BrokenSink;
+
+    impl RecordSink for BrokenSink {
+        fn write_records(&mut self, _: &[FlowRecord], _: RecordMaker) -> Result<(), Error> {
+            panic!("as wanted");
+        }
+        fn on_tick(&mut self, _: MonoTime) -> Result<(), Error> {
+            Ok(())
+        }
+        fn flush_records(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+        fn close_sink(&mut self) -> (KeptCounts, Result<(), Error>) {
+            (KeptCounts::default(), Ok(()))
+        }
+        fn kept_counts(&self) -> KeptCounts {
+            KeptCounts::default()
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_sink_that_has_ended() {
+        let mut sink = QueuedSink::new(Box::new(BrokenSink), 25).unwrap();
+        for _ in 0..10 {
+            sink.write_records_by(&records(10), RecordMaker::default(), QueuePolicy::Wait).unwrap();
+        }
+        let (kept, done) = sink.close_sink();
+        assert!(done.is_err() && kept.is_balanced(), "{kept:?}");
+        assert_eq!((kept.stored.records, kept.lost.records), (0, 100));
+    }
+
+    #[test]
+    fn sink_note_is_called_after_earlier_records() {
+        let (gate, open) = mpsc::channel();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+        let (called, calls) = mpsc::channel();
+        sink.write_records(&records(10), RecordMaker::default()).unwrap();
+        sink.tick_and_note(MonoTime::from_nanos(1), Box::new(move |is_all| called.send(is_all).unwrap()))
+            .unwrap();
+        assert!(calls.try_recv().is_err(), "the sink has not taken them yet");
+        gate.send(()).unwrap();
+        assert!(calls.recv().unwrap());
+        sink.close_sink().1.unwrap();
+    }
+
+    #[test]
+    fn news_of_the_thread_arrive() {
+        let (_gate, open) = mpsc::channel();
+        let mut sink =
+            QueuedSink::new(Box::new(GatedSink { open, kept: KeptCounts::default() }), 25).unwrap();
+        // The thread may be quick enough to have refused before it is asked for news.
+        let at_once = sink.flush_records();
+        sink.close_sink().1.unwrap();
+        let news = at_once.and_then(|()| sink.take_error());
+        assert!(news.unwrap_err().to_string().contains("gate: no"));
+    }
+}

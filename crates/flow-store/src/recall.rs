@@ -1,0 +1,187 @@
+//! Recent records of groups of meters, for a collector that is started again.
+
+use super::Error;
+use super::filter::FlowFilter;
+use super::scan::{RowChunk, flow_files, scan_records};
+use packetrig_flow::{FlowHalf, FlowHistory, FlowRecord};
+use packetrig_units::Nanos;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+const COLUMNS: [&str; 10] = [
+    "flowId",
+    "flowStartNanoseconds",
+    END,
+    "packetDeltaCount",
+    "octetDeltaCount",
+    "layer2OctetDeltaCount",
+    "reversePacketDeltaCount",
+    "reverseOctetDeltaCount",
+    "reverseLayer2OctetDeltaCount",
+    OTHERS,
+];
+const END: &str = "flowEndNanoseconds";
+const OTHERS: &str = "otherFields";
+
+/// The most recent records of a directory.
+#[derive(Debug)]
+pub struct RecentRecords {
+    files: Vec<PathBuf>,
+    since_ns: u64,
+}
+
+impl RecentRecords {
+    /// Finds the files that were written within `last` before the newest one; `None` if there is no file.
+    pub fn find_in(directory: &Path, last: Nanos) -> Result<Option<Self>, Error> {
+        let all = match flow_files(&[directory.to_owned()]) {
+            Err(Error::Nothing { .. }) => return Ok(None),
+            all => all?,
+        };
+        let files = of_last_time(&all, last);
+        let Some((first_ns, last_ns)) = first_and_last_end(&files)? else { return Ok(None) };
+        let has_older = files.len() < all.len();
+        // Without older files everything that ever came is here; the first record came right after its flow had ended.
+        let since_ns = if has_older { last_ns.saturating_sub(last.as_u64()) } else { first_ns };
+        Ok(Some(Self { files, since_ns }))
+    }
+
+    /// Time from which the records are complete, nanoseconds since 1970.
+    pub const fn since_ns(&self) -> u64 {
+        self.since_ns
+    }
+
+    /// Calls `each` with the records that meters of groups made.
+    pub fn for_each_of_groups(&self, each: &mut dyn FnMut(FlowRecord)) -> Result<(), Error> {
+        scan_records(&self.files, &FlowFilter::default(), &COLUMNS, &mut |chunk, rows| {
+            for record in rows.iter().filter_map(|row| record_of(chunk, *row)) {
+                each(record);
+            }
+            ControlFlow::Continue(())
+        })
+    }
+}
+
+fn of_last_time(files: &[PathBuf], last: Nanos) -> Vec<PathBuf> {
+    let written =
+        |path: &PathBuf| path.metadata().and_then(|facts| facts.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+    let times: Vec<SystemTime> = files.iter().map(written).collect();
+    // Counted back from the newest file and not from now: the collector may have been stopped for days.
+    let newest = times.iter().copied().max().unwrap_or(SystemTime::UNIX_EPOCH);
+    let since = newest.checked_sub(Duration::from_nanos(last.as_u64())).unwrap_or(SystemTime::UNIX_EPOCH);
+    let recent = files.iter().zip(times).filter(|(_, at)| *at >= since);
+    recent.map(|(path, _)| path.clone()).collect()
+}
+
+/// The first and the last end of a flow.
+fn first_and_last_end(files: &[PathBuf]) -> Result<Option<(u64, u64)>, Error> {
+    let mut all: Option<(u64, u64)> = None;
+    scan_records(files, &FlowFilter::default(), &[END], &mut |chunk, rows| {
+        for end_ns in rows.iter().map(|row| chunk.column(END).number_at(*row)) {
+            all = Some(all.map_or((end_ns, end_ns), |(first, last)| (first.min(end_ns), last.max(end_ns))));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(all)
+}
+
+fn record_of(chunk: &RowChunk, row: usize) -> Option<FlowRecord> {
+    let fields: BTreeMap<String, serde_json::Value> =
+        serde_json::from_str(chunk.column(OTHERS).word_at(row)).ok()?;
+    // Only records of meters of a group have a history; others are left out.
+    let history =
+        FlowHistory::from_fields(|name| fields.get(name)?.as_u64(), |name| fields.get(name)?.as_str())?;
+    let number = |name: &str| chunk.column(name).number_at(row);
+    let (first_ns, last_ns) = (number("flowStartNanoseconds"), number(END));
+    let half = |[packets, bytes, frame_bytes]: [&str; 3]| FlowHalf {
+        packets: number(packets),
+        bytes: number(bytes),
+        frame_bytes: number(frame_bytes),
+        first_ns,
+        last_ns,
+        ..FlowHalf::default()
+    };
+    Some(FlowRecord {
+        flow_id: number("flowId"),
+        forward: half(["packetDeltaCount", "octetDeltaCount", "layer2OctetDeltaCount"]),
+        reverse: half(["reversePacketDeltaCount", "reverseOctetDeltaCount", "reverseLayer2OctetDeltaCount"]),
+        history: Some(Box::new(history)),
+        ..FlowRecord::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{SECOND, THIRTEEN, record, records};
+    use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+    use packetrig_flow::collect::{GroupOptions, GroupedFlows};
+    use packetrig_flow::{CountTotals, DirectionHistory, GroupMark, Landmark, LandmarkKind};
+
+    /// Record `number` as a meter of a group reports it, with so many packets since its flow began.
+    fn of_group(number: u16, meter: u32, packets: u64) -> FlowRecord {
+        let totals = |packets| CountTotals { packets, bytes: 100 * packets, frame_bytes: 114 * packets };
+        let mut record = record(number);
+        let mut forward = DirectionHistory { followed: totals(packets), ..DirectionHistory::default() };
+        forward.landmarks[0] = Landmark {
+            content: number.into(),
+            kind: LandmarkKind::First,
+            at_ns: record.first_ns(),
+            alone_us: u32::MAX,
+            since: totals(packets - 1),
+        };
+        (record.forward.packets, record.reverse) = (packets, FlowHalf::default());
+        let mark = GroupMark { group: u64::MAX - 3, meter, lane: 0 };
+        let history = FlowHistory { mark, since_ns: record.first_ns(), forward, ..FlowHistory::default() };
+        FlowRecord { history: Some(Box::new(history)), ..record }
+    }
+
+    fn store(directory: &Path, records: &[FlowRecord]) {
+        let mut sink = ParquetSink::new(ParquetOptions::new(directory)).unwrap();
+        sink.write_records(records, RecordMaker::default()).unwrap();
+        sink.close_sink().1.unwrap();
+    }
+
+    #[test]
+    fn restarted_collector_stores_only_new_records() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut before = GroupedFlows::new(GroupOptions::default(), THIRTEEN - SECOND);
+        let stored: Vec<_> = (0..50).filter_map(|n| before.filter_new(of_group(n, 1, 10), 1)).collect();
+        assert_eq!(stored.len(), 50);
+        store(directory.path(), &[stored, records(20)].concat());
+        let recent = RecentRecords::find_in(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
+        let mut again = GroupedFlows::new(GroupOptions::default(), recent.since_ns());
+        let mut recalled = 0;
+        recent
+            .for_each_of_groups(&mut |record| {
+                recalled += 1;
+                again.recall_record(record, 1);
+            })
+            .unwrap();
+        assert_eq!(recalled, 50);
+        for n in 0..50 {
+            assert!(again.filter_new(of_group(n, 2, 10), 2).is_none(), "{n} comes again");
+            assert_eq!(again.filter_new(of_group(n, 2, 13), 2).map(|new| new.packets()), Some(3));
+        }
+        assert_eq!(again.filter_new(of_group(60, 2, 7), 2).map(|new| new.packets()), Some(7));
+    }
+
+    #[test]
+    fn recent_records_skip_old_files_and_empty_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(RecentRecords::find_in(directory.path(), Nanos::from_secs(1)).unwrap().is_none());
+        store(directory.path(), &records(10));
+        for path in flow_files(&[directory.path().to_owned()]).unwrap() {
+            std::fs::File::options()
+                .write(true)
+                .open(path)
+                .unwrap()
+                .set_modified(SystemTime::UNIX_EPOCH)
+                .unwrap();
+        }
+        store(directory.path(), &[record(3000)]);
+        let recent = RecentRecords::find_in(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
+        assert_eq!((recent.files.len(), recent.since_ns), (1, record(3000).last_ns() - 900 * SECOND));
+    }
+}

@@ -1,0 +1,151 @@
+//! Reads a row group: first the filter's columns, then the others only where rows are selected.
+
+use super::selection::RowSelection;
+use super::{ROWS, RowChunk, RowPlace};
+use crate::Error;
+use crate::cells::{self, ColumnCells};
+use crate::columns::flow_columns;
+use packetrig_flow::element::ElementKind;
+use packetrig_units::clamp_to_usize;
+use parquet::column::reader::ColumnReader;
+use parquet::errors::Result as ParquetResult;
+use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::serialized_reader::SerializedFileReader;
+use parquet::schema::types::SchemaDescriptor;
+use std::fs::File;
+use std::path::Path;
+
+/// The columns that are read from the row groups of a file.
+pub(super) struct GroupPlaces<'a> {
+    pub(super) selection: RowSelection<'a>,
+    pub(super) of_filter: Vec<ColumnPlace>,
+    pub(super) others: Vec<ColumnPlace>,
+}
+
+/// A wanted column: its index in the file, if the file has it, and the kind that it must have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ColumnPlace {
+    name: &'static str,
+    index: Option<usize>,
+    kind: ElementKind,
+}
+
+/// Finds the wanted columns in a file. A file without the basic columns of a record is refused.
+pub(super) fn find_columns(
+    path: &Path,
+    file: &SerializedFileReader<File>,
+    wanted: &[&'static str],
+) -> Result<Vec<ColumnPlace>, Error> {
+    let schema = file.metadata().file_metadata().schema_descr();
+    // Any Parquet file may lie in the directory. Missing columns count as zero, so its rows
+    // would look like empty flows.
+    for name in ["flowStartNanoseconds", "packetDeltaCount"] {
+        if column_index(schema, name).is_none() {
+            return Err(foreign_file(path, format!("there is no column {name}")));
+        }
+    }
+    let places: Vec<_> = wanted
+        .iter()
+        .map(|&name| ColumnPlace { name, index: column_index(schema, name), kind: kind_of(name) })
+        .collect();
+    for ColumnPlace { name, index, kind } in &places {
+        let objection = index.and_then(|index| cells::find_kind_mismatch(&schema.column(index), *kind));
+        if let Some(why) = objection {
+            return Err(foreign_file(path, format!("column {name} {why}")));
+        }
+    }
+    Ok(places)
+}
+
+fn foreign_file(path: &Path, why: String) -> Error {
+    Error::Foreign { path: path.to_owned(), why }
+}
+
+fn column_index(schema: &SchemaDescriptor, name: &str) -> Option<usize> {
+    schema.columns().iter().position(|column| column.path().parts() == [name])
+}
+
+fn kind_of(name: &str) -> ElementKind {
+    flow_columns().iter().find(|column| column.name == name).map_or(ElementKind::Word, |column| column.kind)
+}
+
+/// Some columns of a row group. `behind` rows were passed over and must be skipped before the next are read.
+struct ColumnsReader {
+    columns: Vec<(ColumnPlace, Option<ColumnReader>)>,
+    behind: usize,
+}
+
+impl ColumnsReader {
+    fn open_columns(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
+        let mut columns = Vec::with_capacity(places.len());
+        for place in places {
+            let reader = place.index.map(|index| group.get_column_reader(index)).transpose()?;
+            columns.push((*place, reader));
+        }
+        Ok(Self { columns, behind: 0 })
+    }
+
+    /// Adds the values of the next rows to a chunk.
+    fn read_into(&mut self, chunk: &mut RowChunk) -> ParquetResult<()> {
+        let behind = std::mem::take(&mut self.behind);
+        for (place, reader) in &mut self.columns {
+            let cells = match reader {
+                Some(reader) => {
+                    if behind > 0 {
+                        cells::skip_rows(reader, behind)?;
+                    }
+                    cells::read_cells(reader, place.kind, chunk.rows)?
+                }
+                None => ColumnCells::Missing,
+            };
+            chunk.columns.push((place.name, cells));
+        }
+        Ok(())
+    }
+}
+
+/// Reads a row group chunk by chunk.
+pub(super) struct GroupReader {
+    of_filter: ColumnsReader,
+    others: ColumnsReader,
+    left: usize,
+    next: RowPlace,
+}
+
+impl GroupReader {
+    pub(super) fn open_group(
+        group: &dyn RowGroupReader,
+        first: RowPlace,
+        places: &GroupPlaces<'_>,
+    ) -> ParquetResult<Self> {
+        Ok(Self {
+            next: first,
+            of_filter: ColumnsReader::open_columns(group, &places.of_filter)?,
+            others: ColumnsReader::open_columns(group, &places.others)?,
+            left: clamp_to_usize(group.metadata().num_rows().max(0).unsigned_abs()),
+        })
+    }
+
+    /// The next chunk with selected rows, and these rows.
+    pub(super) fn next_chunk(
+        &mut self,
+        selection: RowSelection<'_>,
+    ) -> ParquetResult<Option<(RowChunk, Vec<usize>)>> {
+        while self.left > 0 {
+            let mut chunk = RowChunk { rows: self.left.min(ROWS), first: self.next, columns: Vec::new() };
+            self.left -= chunk.rows;
+            // Places count all rows of the group, also those that are not selected.
+            self.next.row += chunk.rows;
+            self.of_filter.read_into(&mut chunk)?;
+            let rows = selection.select_rows(&chunk);
+            if rows.is_empty() {
+                // The other columns skip these rows only when they are read again: whole pages need not be decoded.
+                self.others.behind += chunk.rows;
+                continue;
+            }
+            self.others.read_into(&mut chunk)?;
+            return Ok(Some((chunk, rows)));
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,76 @@
+//! Bounds from above for the sums of all groups, in little memory.
+//!
+//! Each group has a counter by its hash, and shares it with a few others. So the counter has at least what the group has: a group whose
+//! counter is below the smallest one that is shown need not be counted at all.
+
+use packetrig_units::clamp_to_usize;
+
+/// Counters. They take 16 MiB.
+const COUNTERS: usize = 1 << 21;
+/// Marks by which groups are estimated. They take 1 MiB.
+const MARKS: usize = 1 << 23;
+
+#[derive(Debug)]
+pub(super) struct GroupSketch {
+    counters: Vec<u64>,
+    marks: Vec<u64>,
+}
+
+impl GroupSketch {
+    pub(super) fn new() -> Self {
+        Self { counters: vec![0; COUNTERS], marks: vec![0; MARKS / 64] }
+    }
+
+    /// Adds `more` to the counter of a group with this hash.
+    pub(super) fn add_amount(&mut self, hash: u64, more: u64) {
+        let counter = &mut self.counters[slot_of(hash, COUNTERS)];
+        *counter = counter.saturating_add(more);
+        let mark = slot_of(hash, MARKS);
+        self.marks[mark / 64] |= 1 << (mark % 64);
+    }
+
+    /// Upper bound for the sum of a group with this hash.
+    pub(super) fn upper_bound(&self, hash: u64) -> u64 {
+        self.counters[slot_of(hash, COUNTERS)]
+    }
+
+    /// An estimate of the number of groups by linear counting (Whang and others, 1990): within a tenth of a percent for two million.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is between 0 and 8 388 608 times the logarithm of that"
+    )]
+    pub(super) fn estimate_groups(&self) -> u64 {
+        let marked: u64 = self.marks.iter().map(|word| u64::from(word.count_ones())).sum();
+        // At least one: the logarithm of zero is infinite.
+        let unmarked = (MARKS as u64 - marked).max(1);
+        let estimate = -(MARKS as f64) * (unmarked as f64 / MARKS as f64).ln();
+        estimate.round() as u64
+    }
+}
+
+/// The low bits of a hash.
+fn slot_of(hash: u64, places: usize) -> usize {
+    // Both numbers of places are powers of two.
+    clamp_to_usize(hash & (places as u64 - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_hash::KeyHashes;
+    use std::hash::BuildHasher as _;
+
+    #[test]
+    fn group_sketch_estimates_groups_and_never_undercounts() {
+        let mut sketch = GroupSketch::new();
+        let hashes = KeyHashes::default();
+        let hash = |n: u64| hashes.hash_one(n.to_be_bytes());
+        for n in 0..200_000 {
+            sketch.add_amount(hash(n), n % 10);
+            sketch.add_amount(hash(n), 1);
+        }
+        assert!((0..200_000).all(|n| sketch.upper_bound(hash(n)) > n % 10));
+        assert!(sketch.estimate_groups().abs_diff(200_000) < 1000, "{}", sketch.estimate_groups());
+    }
+}

@@ -1,0 +1,191 @@
+//! Sums of records: in total, by protocol, and over time.
+
+use super::Error;
+use super::filter::FlowFilter;
+use super::scan::{ScanTerms, flow_start_range, scan_with};
+use super::top::GroupTotals;
+use packetrig_units::{Nanos, clamp_to_u8};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// Most buckets of a timeline; records of further buckets are only counted.
+pub const BUCKETS_MOST: usize = 10_000;
+/// Number of buckets to aim at if no length is given.
+const BUCKETS: u64 = 24;
+const SECOND: u64 = 1_000_000_000;
+/// Usual lengths of a bucket, in seconds.
+const LENGTHS: [u64; 14] =
+    [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600];
+
+/// Sums of records, over both directions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FlowTotals {
+    pub records: u64,
+    /// Flows (counted by first parts), packets and bytes of IP.
+    #[serde(flatten)]
+    pub sum: GroupTotals,
+    /// Bytes of whole frames, without FCS.
+    pub frame_bytes: u64,
+    /// Records whose flow may have lost packets before the meter.
+    pub records_with_loss: u64,
+    /// Records with packets that were merged before the meter and count as one: too few packets and bytes.
+    pub records_with_merges: u64,
+    /// First packet, nanoseconds since 1970; absent if there are no records.
+    pub first_ns: Option<u64>,
+    pub last_ns: Option<u64>,
+    pub protocols: BTreeMap<u8, TotalsRow>,
+    pub bucket_ns: u64,
+    /// Sums by the start of flows (nanoseconds since 1970). Empty buckets are left out.
+    pub timeline: BTreeMap<u64, TotalsRow>,
+    /// Records that are not in the timeline, because it had too many buckets.
+    pub beside_timeline: u64,
+}
+
+/// Sums of a protocol or a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TotalsRow {
+    pub records: u64,
+    #[serde(flatten)]
+    pub sum: GroupTotals,
+}
+
+const COLUMNS: [&str; 12] = [
+    "flowStartNanoseconds",
+    "flowEndNanoseconds",
+    "protocolIdentifier",
+    "packetDeltaCount",
+    "octetDeltaCount",
+    "layer2OctetDeltaCount",
+    "reversePacketDeltaCount",
+    "reverseOctetDeltaCount",
+    "reverseLayer2OctetDeltaCount",
+    "flowPart",
+    "observedLoss",
+    "observedMerge",
+];
+
+/// Sums of the records that a filter selects. The timeline has buckets of the given length, or about 24 of a usual length.
+pub fn flow_totals(
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    bucket: Option<Nanos>,
+) -> Result<FlowTotals, Error> {
+    flow_totals_with(&ScanTerms::default(), files, filter, bucket)
+}
+
+/// Like [`flow_totals`], on other terms.
+pub fn flow_totals_with(
+    terms: &ScanTerms<'_>,
+    files: &[PathBuf],
+    filter: &FlowFilter,
+    bucket: Option<Nanos>,
+) -> Result<FlowTotals, Error> {
+    let bucket_ns = match bucket {
+        Some(bucket) => bucket.as_u64().max(1),
+        None => fitting_length(flow_start_range(files)?, filter),
+    };
+    let mut totals = FlowTotals { bucket_ns, ..FlowTotals::default() };
+    scan_with(terms, files, filter, &COLUMNS, &mut |chunk, rows| {
+        let columns = COLUMNS.map(|name| chunk.column(name));
+        for &row in rows {
+            totals.count_record(columns.map(|cells| cells.number_at(row)));
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(totals)
+}
+
+fn fitting_length(range: Option<(u64, u64)>, filter: &FlowFilter) -> u64 {
+    let (first, last) = range.unwrap_or_default();
+    let first = filter.span.from_ns.map_or(first, |from| from.max(first));
+    let last = filter.span.to_ns.map_or(last, |to| to.min(last));
+    // The smallest usual length that does not make more than BUCKETS buckets; for long spans, whole weeks.
+    let aim = last.saturating_sub(first) / BUCKETS;
+    let fits = LENGTHS.iter().map(|seconds| seconds * SECOND).find(|&length| length >= aim);
+    fits.unwrap_or_else(|| aim.next_multiple_of(LENGTHS[13] * SECOND))
+}
+
+impl FlowTotals {
+    /// Counts a record, from its values in the order of [`COLUMNS`].
+    fn count_record(&mut self, values: [u64; COLUMNS.len()]) {
+        let [
+            start,
+            end,
+            protocol,
+            packets,
+            bytes,
+            frame_bytes,
+            packets_back,
+            bytes_back,
+            frame_bytes_back,
+            part,
+            loss,
+            merged,
+        ] = values;
+        let sum = GroupTotals {
+            flows: u64::from(part == 0),
+            packets: packets.saturating_add(packets_back),
+            bytes: bytes.saturating_add(bytes_back),
+        };
+        self.records += 1;
+        self.sum.add_totals(sum);
+        // Saturating: files of other programs may have any number.
+        self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
+        self.records_with_loss += loss;
+        self.records_with_merges += merged;
+        self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
+        self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
+        // A column of another program's file may have greater numbers than a protocol can have.
+        self.protocols.entry(clamp_to_u8(protocol)).or_default().add_record(sum);
+        // Flows with random times must not fill the memory with buckets.
+        let bucket = start - start % self.bucket_ns;
+        if self.timeline.len() < BUCKETS_MOST || self.timeline.contains_key(&bucket) {
+            self.timeline.entry(bucket).or_default().add_record(sum);
+        } else {
+            self.beside_timeline += 1;
+        }
+    }
+}
+
+impl TotalsRow {
+    fn add_record(&mut self, sum: GroupTotals) {
+        self.records += 1;
+        self.sum.add_totals(sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::{SECOND, THIRTEEN, records};
+    use crate::scan::flow_files;
+    use crate::{ParquetOptions, ParquetSink, RecordMaker, RecordSink};
+    use packetrig_flow::FlowRecord;
+
+    #[test]
+    fn sums_are_those_of_the_records() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
+        let given = records(5000);
+        sink.write_records(&given, RecordMaker::default()).unwrap();
+        sink.close_sink().1.unwrap();
+        let files = flow_files(&[directory.path().to_owned()]).unwrap();
+        let totals = flow_totals(&files, &FlowFilter::default(), None).unwrap();
+        let packets = given.iter().map(FlowRecord::packets).sum();
+        let bytes = given.iter().map(FlowRecord::bytes).sum();
+        assert_eq!((totals.records, totals.sum), (5000, GroupTotals { flows: 1667, packets, bytes }));
+        assert_eq!((totals.frame_bytes, totals.records_with_loss), (packets * 114, 2500));
+        assert_eq!(totals.records_with_merges, 1667);
+        assert_eq!(totals.first_ns, Some(THIRTEEN));
+        assert_eq!(totals.last_ns, Some(THIRTEEN + 4999 * SECOND + 1500));
+        let protocols: Vec<_> = totals.protocols.iter().map(|(number, row)| (*number, row.records)).collect();
+        assert_eq!(protocols, [(6, 3750), (17, 1250)]);
+        // 4999 s in about two dozen buckets: of five minutes.
+        assert_eq!((totals.bucket_ns, totals.timeline.len()), (300 * SECOND, 17));
+        assert!(totals.timeline.values().take(16).all(|row| row.records == 300));
+        let sum: u64 = totals.timeline.values().map(|row| row.sum.packets).sum();
+        assert_eq!((sum, totals.beside_timeline), (packets, 0));
+    }
+}
