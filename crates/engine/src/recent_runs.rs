@@ -9,8 +9,8 @@ use packetrig_wire::tag::TagKey;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
-/// Number of runs that are remembered.
-const MOST_RUNS: usize = 16;
+/// Number of runs that are remembered. Frames with a damaged mark are compared with each of them.
+const MOST_RUNS: usize = 64;
 /// Directory name in the runtime directory.
 const KIND: &str = "recent-runs";
 

@@ -93,20 +93,20 @@ impl RunningMeter {
     ) -> Result<Self, Error> {
         let mut starting = StartingWorkers::default();
         let opened = starting.start_all(options, processors, channels).and_then(|()| open());
-        let StartingWorkers { desks, workers, source_inlets } = starting;
+        let StartingWorkers { statuses, workers, source_inlets } = starting;
         match opened {
             Ok(OpenedSources { sources, reader, captured }) => {
-                accounts.begin_metering(desks.clone(), captured);
+                accounts.begin_metering(statuses.clone(), captured);
                 for (inlet, source) in source_inlets.into_iter().zip(sources) {
                     // Fails only if the worker has ended already; then `join_workers` returns its error.
                     drop(inlet.send(source));
                 }
-                Ok(Self { worker_statuses: desks, workers, reader })
+                Ok(Self { worker_statuses: statuses, workers, reader })
             }
             Err(error) => {
                 // Workers that wait for a source end now.
                 drop(source_inlets);
-                Self { worker_statuses: desks, workers, reader: None }.join_workers().and(Err(error))
+                Self { worker_statuses: statuses, workers, reader: None }.join_workers().and(Err(error))
             }
         }
     }
@@ -138,7 +138,7 @@ impl RunningMeter {
             let result = worker.join().unwrap_or(Err(Error::Panicked("a worker")));
             if result.is_err() {
                 // Otherwise the workers of other interfaces would never end.
-                self.worker_statuses.iter().for_each(|desk| desk.request_stop());
+                self.worker_statuses.iter().for_each(|status| status.request_stop());
             }
             ended = ended.and(result);
         }
@@ -153,7 +153,7 @@ impl RunningMeter {
 /// Workers that have their tables and wait for a source. A worker ends if its inlet is dropped.
 #[derive(Default)]
 struct StartingWorkers {
-    desks: Vec<Arc<WorkerStatus>>,
+    statuses: Vec<Arc<WorkerStatus>>,
     workers: Vec<JoinHandle<Result<(), Error>>>,
     source_inlets: Vec<Sender<Box<dyn PacketSource>>>,
 }
@@ -183,13 +183,13 @@ impl StartingWorkers {
                 share: options.share,
                 table: TableOptions { capacity, group, ..options.table.clone() },
                 outbox: OutputQueues::new(channels),
-                desk: Arc::clone(&status),
+                status: Arc::clone(&status),
                 ready: ready.clone(),
                 source,
             };
             let thread = std::thread::Builder::new().name(format!("meter-{}", self.workers.len()));
             self.workers.push(thread.spawn(|| start.run_worker()).map_err(Error::Thread)?);
-            self.desks.push(status);
+            self.statuses.push(status);
             self.source_inlets.push(source_inlet);
         }
         drop(ready);
@@ -205,16 +205,16 @@ struct WorkerStart {
     share: Option<FlowShareFilter>,
     table: TableOptions,
     outbox: OutputQueues,
-    desk: Arc<WorkerStatus>,
+    status: Arc<WorkerStatus>,
     ready: Sender<()>,
     source: Receiver<Box<dyn PacketSource>>,
 }
 
 impl WorkerStart {
     fn run_worker(self) -> Result<(), Error> {
-        let Self { processor, parse, share, table, outbox, desk, ready, source } = self;
+        let Self { processor, parse, share, table, outbox, status, ready, source } = self;
         // Held to the end of this function, so that it notices a panic in any line below.
-        let _alarm = desk.guard_against_panic();
+        let _alarm = status.guard_against_panic();
         placement::pin_current_thread(processor);
         let intake = PacketIntake::new(parse, table.sampling, share);
         // Allocated on this thread, after it was pinned: the kernel takes memory from the node of the processor that first
@@ -227,7 +227,7 @@ impl WorkerStart {
         drop(ready);
         let Ok(source) = source.recv() else { return Ok(()) };
         let reorder = source.may_be_held().then(ReorderBuffer::new);
-        MeterWorker { source, intake, table, outbox, status: desk, reorder, settled_ns: 0, tell_from: None }
+        MeterWorker { source, intake, table, outbox, status: status, reorder, settled_ns: 0, tell_from: None }
             .run_until_ended()
     }
 }

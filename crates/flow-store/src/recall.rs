@@ -4,11 +4,14 @@ use super::Error;
 use super::filter::FlowFilter;
 use super::scan::{RowChunk, flow_files, scan_records};
 use packetrig_flow::{FlowHalf, FlowHistory, FlowRecord};
+use packetrig_sys::{disk, private_files};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fs, process};
 
 const COLUMNS: [&str; 10] = [
     "flowId",
@@ -25,6 +28,9 @@ const COLUMNS: [&str; 10] = [
 const END: &str = "flowEndNanoseconds";
 const OTHERS: &str = "otherFields";
 
+/// Hidden file with the time at which a collector first used the directory, nanoseconds since 1970.
+const FIRST_USE: &str = ".first-use";
+
 /// The most recent records of a directory.
 #[derive(Debug)]
 pub struct RecentRecords {
@@ -33,18 +39,23 @@ pub struct RecentRecords {
 }
 
 impl RecentRecords {
-    /// Finds the files that were written within `last` before the newest one; `None` if there is no file.
-    pub fn find_in(directory: &Path, last: Nanos) -> Result<Option<Self>, Error> {
+    /// Finds the files that were written within `last` before the newest one. Notes `now_ns` as the first use of a directory
+    /// that has no note.
+    ///
+    /// A collector that was killed may have stored nothing yet. Without the note, the next one could not tell packets that
+    /// nobody stored from packets that another collector had stored in another directory before.
+    pub fn find_in(directory: &Path, last: Nanos, now_ns: u64) -> Result<Self, Error> {
         let all = match flow_files(&[directory.to_owned()]) {
-            Err(Error::Nothing { .. }) => return Ok(None),
+            Err(Error::Nothing { .. }) => Vec::new(),
             all => all?,
         };
         let files = of_last_time(&all, last);
-        let Some((first_ns, last_ns)) = first_and_last_end(&files)? else { return Ok(None) };
-        let has_older = files.len() < all.len();
-        // Without older files everything that ever came is here; the first record came right after its flow had ended.
-        let since_ns = if has_older { last_ns.saturating_sub(last.as_u64()) } else { first_ns };
-        Ok(Some(Self { files, since_ns }))
+        let ends = first_and_last_end(&files)?;
+        let first_use_ns = note_first_use(directory, ends.map_or(now_ns, |(first_ns, _)| first_ns))?;
+        let newest_ns = ends.map_or(now_ns, |(_, last_ns)| last_ns);
+        // Older files may have been removed.
+        let since_ns = first_use_ns.max(newest_ns.saturating_sub(last.as_u64()));
+        Ok(Self { files, since_ns })
     }
 
     /// Time from which the records are complete, nanoseconds since 1970.
@@ -61,6 +72,25 @@ impl RecentRecords {
             ControlFlow::Continue(())
         })
     }
+}
+
+/// Returns the time of the directory's first use; `otherwise_ns`, which is noted, if there is no note that can be read.
+fn note_first_use(directory: &Path, otherwise_ns: u64) -> Result<u64, Error> {
+    let path = directory.join(FIRST_USE);
+    let noted = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    if let Some(noted_ns) = noted {
+        return Ok(noted_ns);
+    }
+    let draft = directory.join(format!("{FIRST_USE}.{}", process::id()));
+    private_files::create_file(&draft)
+        .and_then(|mut file| {
+            file.write_all(format!("{otherwise_ns}\n").as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&draft, &path))
+        .and_then(|()| disk::sync_directory(directory))
+        .map_err(Error::file("write", path))?;
+    Ok(otherwise_ns)
 }
 
 fn of_last_time(files: &[PathBuf], last: Nanos) -> Vec<PathBuf> {
@@ -150,7 +180,7 @@ mod tests {
         let stored: Vec<_> = (0..50).filter_map(|n| before.filter_new(of_group(n, 1, 10), 1)).collect();
         assert_eq!(stored.len(), 50);
         store(directory.path(), &[stored, records(20)].concat());
-        let recent = RecentRecords::find_in(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
+        let recent = recent_records(directory.path(), THIRTEEN);
         let mut again = GroupedFlows::new(GroupOptions::default(), recent.since_ns());
         let mut recalled = 0;
         recent
@@ -167,21 +197,40 @@ mod tests {
         assert_eq!(again.filter_new(of_group(60, 2, 7), 2).map(|new| new.packets()), Some(7));
     }
 
+    fn recent_records(directory: &Path, now_ns: u64) -> RecentRecords {
+        RecentRecords::find_in(directory, Nanos::from_secs(900), now_ns).unwrap()
+    }
+
     #[test]
-    fn recent_records_skip_old_files_and_empty_directory() {
+    fn recent_records_skip_old_files() {
         let directory = tempfile::tempdir().unwrap();
-        assert!(RecentRecords::find_in(directory.path(), Nanos::from_secs(1)).unwrap().is_none());
         store(directory.path(), &records(10));
         for path in flow_files(&[directory.path().to_owned()]).unwrap() {
-            std::fs::File::options()
-                .write(true)
-                .open(path)
-                .unwrap()
-                .set_modified(SystemTime::UNIX_EPOCH)
-                .unwrap();
+            fs::File::options().write(true).open(path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
         }
         store(directory.path(), &[record(3000)]);
-        let recent = RecentRecords::find_in(directory.path(), Nanos::from_secs(900)).unwrap().unwrap();
+        fs::write(directory.path().join(FIRST_USE), "7\n").unwrap();
+        let recent = recent_records(directory.path(), u64::MAX);
         assert_eq!((recent.files.len(), recent.since_ns), (1, record(3000).last_ns() - 900 * SECOND));
+    }
+
+    #[test]
+    fn collector_killed_before_it_stored_knows_its_first_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = recent_records(directory.path(), THIRTEEN);
+        assert_eq!((first.files.len(), first.since_ns), (0, THIRTEEN));
+        let again = recent_records(directory.path(), THIRTEEN + 30 * SECOND);
+        assert_eq!(again.since_ns, THIRTEEN, "packets since then are nowhere else");
+        store(directory.path(), &[record(30)]);
+        assert_eq!(recent_records(directory.path(), u64::MAX).since_ns, THIRTEEN);
+        let later = recent_records(tempfile::tempdir().unwrap().path(), THIRTEEN + 2000 * SECOND);
+        assert_eq!(later.since_ns, THIRTEEN + 2000 * SECOND, "another directory has the packets of before");
+    }
+
+    #[test]
+    fn records_without_a_note_are_complete_from_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        store(directory.path(), &[record(3000), record(3010)]);
+        assert_eq!(recent_records(directory.path(), u64::MAX).since_ns, record(3000).last_ns());
     }
 }

@@ -1,6 +1,5 @@
 //! Files that exist whole or not at all, also after a power cut.
 
-pub(crate) use packetrig_sys::disk::make_below;
 use packetrig_sys::{disk, private_files};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -58,6 +57,11 @@ pub(crate) fn sync_directory(directory: &Path) -> io::Result<()> {
     #[cfg(test)]
     tests::note_sync(directory);
     Ok(())
+}
+
+/// Creates `directory` below `top`, which exists, and syncs every directory that got a new entry.
+pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
+    disk::make_below(top, directory, sync_directory)
 }
 
 #[cfg(test)]

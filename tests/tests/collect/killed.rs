@@ -42,7 +42,7 @@ fn await_row_group(records: &Path) {
 }
 
 /// Whether the first block of a growing file is all there: after four bytes its head begins, with the lengths of its pages and its footer
-/// (`store/src/flows/row_group.rs`). The file grows while a block is written.
+/// (`flow-store/src/row_group.rs`). The file grows while a block is written.
 fn has_whole_block(file: &Path) -> bool {
     const BEGINS_AT: usize = 4;
     const HEAD: u64 = 24;

@@ -51,8 +51,8 @@ impl SimReceiver {
 
     /// What came on so many connections.
     fn take(&self, connections: usize) -> Vec<Vec<SimEvent>> {
-        let patience = Duration::from_secs(20);
-        (0..connections).map(|_| events_of(&self.connections.recv_timeout(patience).unwrap())).collect()
+        let timeout = Duration::from_secs(20);
+        (0..connections).map(|_| events_of(&self.connections.recv_timeout(timeout).unwrap())).collect()
     }
 }
 

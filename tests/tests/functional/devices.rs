@@ -154,8 +154,8 @@ fn kernel_and_emulated_interface_resolve_and_ping() {
         assert_eq!(state, PingState::Succeeded, "{to}");
     }
     let own: [IpAddr; 2] = ["198.18.0.1".parse().unwrap(), "2001:2::1".parse().unwrap()];
-    let patience = Duration::from_millis(500);
-    assert!(own.iter().all(|own| kernel_pings(theirs, *own, 20, patience)));
+    let timeout = Duration::from_millis(500);
+    assert!(own.iter().all(|own| kernel_pings(theirs, *own, 20, timeout)));
     assert_eq!(rig.start_ping("nobody", wanted[0]).unwrap(), None);
     rig.switch_protocols(false).unwrap();
     assert!(rig.neighbour_states().iter().all(|neighbour| neighbour.mac.is_none()));

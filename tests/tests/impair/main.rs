@@ -18,15 +18,15 @@ const FRAMES: u64 = 4000;
 const FULL: &str = "loss=2%,duplicate=2%,reorder=1%,reorder-by=3,corrupt=1%,corrupt-at=20";
 
 /// Two ports and, between them, a namespace with the two ends of their cables and nothing in it.
-struct Bench {
+struct Testbed {
     lab: OwnLab,
     sides: [String; 2],
 }
 
-fn bench() -> Option<Bench> {
+fn testbed() -> Option<Testbed> {
     let lab = skip::lab(|| Lab::with_unconnected_ports(2))?;
     let sides = [lab.device_location(0), lab.device_location(1)];
-    Some(Bench { lab, sides })
+    Some(Testbed { lab, sides })
 }
 
 /// What a run through an impaired tap found, what the tap says of itself, and its truth log without the first line.
@@ -37,15 +37,15 @@ struct Passed {
     header: Value,
 }
 
-fn through(bench: &Bench, flags: &[&str], flows: Vec<Flow>) -> Passed {
+fn through(testbed: &Testbed, flags: &[&str], flows: Vec<Flow>) -> Passed {
     let directory = tempfile::tempdir().unwrap();
     let truth = directory.path().join("truth.jsonl");
     let file = truth.display().to_string();
-    let [a, b] = &bench.sides;
+    let [a, b] = &testbed.sides;
     let usual = ["tap", a, b, "--json", "--no-link-state", "--truth", &file];
     let mut tap = Running::start(&[&usual[..], flags].concat(), "");
     tap.await_remark("forwarding");
-    let locations = [bench.lab.location(0), bench.lab.location(1)];
+    let locations = [testbed.lab.location(0), testbed.lab.location(1)];
     // A tap that stands still for a moment, on a busy machine, loses nothing by that.
     let flags = ["--quiet", "--drain", LONG_DRAIN];
     let report = Running::run(&Document::new(&locations).flows(flows), &flags).finish().report();
@@ -84,8 +84,8 @@ fn flow() -> Flow {
 
 #[test]
 fn run_findings_match_impairment_truth_log() {
-    let Some(bench) = bench() else { return };
-    let passed = through(&bench, &["--impair", FULL, "--seed", "7"], vec![flow()]);
+    let Some(testbed) = testbed() else { return };
+    let passed = through(&testbed, &["--impair", FULL, "--seed", "7"], vec![flow()]);
     let (dropped, copied, held) =
         (passed.frames("dropped"), passed.frames("copies"), passed.frames("held_for"));
     let corrupted = passed.frames("corrupted");
@@ -108,7 +108,7 @@ fn run_findings_match_impairment_truth_log() {
 fn impairments_repeat_only_with_the_same_seed() {
     let spec = "loss=gilbert:1%/25%,duplicate=burst:0.3%x4,corrupt=1%,reorder=every:300";
     let deeds = for_all(&["3", "3", "4"], |seed| {
-        let passed = through(&bench()?, &["--impair", spec, "--seed", seed], vec![flow()]);
+        let passed = through(&testbed()?, &["--impair", spec, "--seed", seed], vec![flow()]);
         Some(["dropped", "copies", "corrupted", "held_for"].map(|deed| passed.frames(deed)))
     });
     let Some(deeds) = deeds.into_iter().collect::<Option<Vec<_>>>() else { return };
@@ -120,11 +120,11 @@ fn impairments_repeat_only_with_the_same_seed() {
 
 #[test]
 fn impairment_delay_affects_one_direction_only() {
-    let Some(bench) = bench() else { return };
+    let Some(testbed) = testbed() else { return };
     const DELAY: u64 = 20_000_000;
     let back = Flow::new("back", 2).between(1, &[0]).pps(1000).packets(500);
     let flags = ["--impair-ab", "delay=20ms"];
-    let passed = through(&bench, &flags, vec![Flow::new("flow", 1).pps(1000).packets(500), back]);
+    let passed = through(&testbed, &flags, vec![Flow::new("flow", 1).pps(1000).packets(500), back]);
     assert_eq!((passed.found("/loss/lost"), passed.report.number("back", "/loss/lost")), (0, 0));
     // No frame is forwarded earlier than told; how much later is the machine's business.
     assert!(passed.found("/latency/min") >= DELAY);
@@ -139,15 +139,15 @@ fn frame_lateness_includes_time_in_ring() {
     const WAITING: u64 = 400;
     const EVERY_NS: u64 = 1_000_000;
     const PATIENCE_NS: u64 = 30_000_000_000;
-    let Some(bench) = bench() else { return };
-    let [a, b] = &bench.sides;
+    let Some(testbed) = testbed() else { return };
+    let [a, b] = &testbed.sides;
     let usual = ["tap", a, b, "--json", "--no-link-state", "--impair-ab", "delay=3ms"];
     let mut tap = Running::start(&usual, "");
     tap.await_remark("forwarding");
     let mut frame = vec![0x5a; 300];
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
-    let mut station = Station::open(&bench.lab.ports()[0]);
-    let far = &bench.lab.ports()[1];
+    let mut station = Station::open(&testbed.lab.ports()[0]);
+    let far = &testbed.lab.ports()[1];
     let mut ear =
         RxRing::open_on_interface(far.netns(), far.link.index, "test", RxOptions::default()).unwrap();
     tap.signal(Signal::STOP);
@@ -175,10 +175,10 @@ fn frame_lateness_includes_time_in_ring() {
 
 #[test]
 fn rate_limit_queue_drops_overflow_and_logs_it() {
-    let Some(bench) = bench() else { return };
+    let Some(testbed) = testbed() else { return };
     // 40 Mbit/s into 10: three of four frames are too many.
     let flows = vec![flow().size(1000)];
-    let passed = through(&bench, &["--impair-ab", "rate=10Mbit/s,queue=20"], flows);
+    let passed = through(&testbed, &["--impair-ab", "rate=10Mbit/s,queue=20"], flows);
     let overflowed = passed.frames("overflowed");
     assert_eq!(passed.found("/loss/lost"), overflowed.len() as u64);
     assert!(overflowed.len() as u64 > FRAMES / 2, "{}", overflowed.len());
@@ -190,7 +190,7 @@ fn rate_limit_queue_drops_overflow_and_logs_it() {
 fn jitter_keeps_the_order_unless_frames_may_overtake() {
     let specs = ["delay=10ms,jitter=5ms", "delay=10ms,jitter=5ms:normal,overtake"];
     let reordered = for_all(&specs, |spec| {
-        let passed = through(&bench()?, &["--impair-ab", spec], vec![flow()]);
+        let passed = through(&testbed()?, &["--impair-ab", spec], vec![flow()]);
         assert_eq!(passed.found("/loss/lost"), 0);
         Some(passed.found("/received/sequence/reordered"))
     });
@@ -201,13 +201,13 @@ fn jitter_keeps_the_order_unless_frames_may_overtake() {
 
 #[test]
 fn a_document_impairs_each_direction_in_its_way() {
-    let Some(bench) = bench() else { return };
+    let Some(testbed) = testbed() else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("line.yaml");
     std::fs::write(&file, "seed: 9\na->b:\n  loss: every:50\nb->a: duplicate=every:40\n").unwrap();
     let back = Flow::new("back", 2).between(1, &[0]).packets(400);
     let file = file.display().to_string();
-    let passed = through(&bench, &["--impair", &file], vec![flow(), back]);
+    let passed = through(&testbed, &["--impair", &file], vec![flow(), back]);
     assert_eq!(passed.found("/loss/lost"), FRAMES / 50);
     assert_eq!(passed.report.number("back", "/received/sequence/duplicates"), 10);
     assert_eq!((&passed.header["seed"], &passed.header["a->b"]), (&9.into(), &"loss=every:50".into()));
@@ -220,8 +220,8 @@ fn impossible_impairments_are_refused_with_reason() {
     refused(&["--impair", "burn=1%"]).assert_refused(2, &["`burn`", "use one of delay"]);
     refused(&["--impair", "no/such.yaml"]).assert_refused(2, &["no/such.yaml"]);
     refused(&["--seed", "3"]).assert_refused(2, &["need --impair"]);
-    let Some(bench) = bench() else { return };
-    let [a, b] = &bench.sides;
+    let Some(testbed) = testbed() else { return };
+    let [a, b] = &testbed.sides;
     let with = |flags: &[&str]| {
         Running::start(&[&["tap", a, b, "--impair", "loss=1%"], flags].concat(), "").finish()
     };

@@ -58,8 +58,8 @@ fn log_with_refuse_policy_ends_when_full() {
     assert_eq!((code, checked_code), (4, 1), "{result}");
     let (written, lost) = (number(&result, "/written"), number(&result, "/dropped/disk"));
     assert!(written > 0 && lost > 0, "{result}");
-    let books = ["/log/written", "/log/frames", "/log/dropped_disk"].map(|path| number(&checked, path));
-    assert_eq!(books, [written, written, lost], "the index says the same: {checked}");
+    let counters = ["/log/written", "/log/frames", "/log/dropped_disk"].map(|path| number(&checked, path));
+    assert_eq!(counters, [written, written, lost], "the index says the same: {checked}");
     assert_eq!(checked["log"]["findings"], serde_json::json!([]), "{checked}");
     let Some(lab) = lab() else { return };
     let Some(disk) = SmallDisk::mount(c"size=4m") else { return };

@@ -118,13 +118,13 @@ fn frames_mirrored_but_not_logged_are_counted() {
     let finished = running.finish();
     assert_eq!(number(&told(&finished), "/numbers/0/missing"), 9, "the last one is not missed yet");
     let tap = directory.path().join("tap.json");
-    let books = |there: u64| {
+    let counters = |there: u64| {
         format!(
             r#"{{"directions":[{{"wanted":1000,"mirrors":[{{"to":"m","mirrored":{there}}}]}},
             {{"wanted":0,"mirrors":[{{"to":"m","mirrored":0}}]}}]}}"#
         )
     };
-    std::fs::write(&tap, books(1000)).unwrap();
+    std::fs::write(&tap, counters(1000)).unwrap();
     let path = tap.display().to_string();
     let (code, checked) = check(directory.path(), &["--tap", &path]);
     assert_eq!((code, &checked["lost"][0]), (1, &10.into()), "{checked}");
@@ -140,9 +140,9 @@ fn stale_tap_status_is_doubt_not_loss() {
     running.signal(Signal::TERM);
     running.finish();
     let tap = directory.path().join("tap.json");
-    let books = r#"{"directions":[{"wanted":900,"mirrors":[{"to":"m","mirrored":900}]},
+    let counters = r#"{"directions":[{"wanted":900,"mirrors":[{"to":"m","mirrored":900}]},
         {"wanted":0,"mirrors":[{"to":"m","mirrored":0}]}]}"#;
-    std::fs::write(&tap, books).unwrap();
+    std::fs::write(&tap, counters).unwrap();
     let path = tap.display().to_string();
     let (code, checked) = check(directory.path(), &["--tap", &path]);
     assert_eq!(

@@ -41,8 +41,8 @@ fn printed_page_is_compact_with_verdict_first() {
     browser.prefer("dark");
     browser.open(&page.file, 1280);
     browser.call("Emulation.setEmulatedMedia", json!({"media": "print"}));
-    let ground = browser.evaluate("getComputedStyle(document.body).backgroundColor");
-    assert_eq!(ground, "rgb(255, 255, 255)", "paper is white, also for readers of dark pages");
+    let background = browser.evaluate("getComputedStyle(document.body).backgroundColor");
+    assert_eq!(background, "rgb(255, 255, 255)", "paper is white, also for readers of dark pages");
     let place = browser.evaluate("document.querySelector('.verdict-large').getBoundingClientRect().bottom");
     assert!(place.as_f64().unwrap() < 500.0, "{place}");
     let pdf = browser.call("Page.printToPDF", json!({"printBackground": true, "preferCSSPageSize": true}));

@@ -2,8 +2,8 @@
 //!
 //! The lab's router is on the processors that probe: `gate` keeps the kernel's own work off them, so `spin` lets probes go here.
 
-use crate::bench::{Bench, routed, said};
 use crate::shaped::{OTHERS_PAYLOAD, others, shape};
+use crate::testbed::{Testbed, routed, said};
 use packetrig_tests::program::Running;
 use serde_json::Value;
 use std::sync::atomic::Ordering;
@@ -31,22 +31,22 @@ const MOST_TRIES: usize = 3;
 
 impl NarrowLink {
     /// Makes the way to the second host such a link, with a bucket of so many bytes.
-    fn shape(self, bench: &Bench, bucket: u32) {
-        shape(bench, &format!("tbf rate {:.0} burst {bucket} limit 200000", self.bits_per_s));
+    fn shape(self, testbed: &Testbed, bucket: u32) {
+        shape(testbed, &format!("tbf rate {:.0} burst {bucket} limit 200000", self.bits_per_s));
     }
 }
 
-fn reflector(bench: &Bench) -> Running {
-    let netns = bench.lab.ports()[1].namespace().to_owned();
+fn reflector(testbed: &Testbed) -> Running {
+    let netns = testbed.lab.ports()[1].namespace().to_owned();
     let words = ["probe", "reflect", "198.18.2.2:862", "--netns", &netns, "--allow", "198.18.0.0/15"];
     let mut running = Running::start(&words, "");
     running.await_remark("listening");
     running
 }
 
-fn asked(bench: &Bench, what: &str, more: &[&str]) -> (Option<i32>, Value) {
+fn asked(testbed: &Testbed, what: &str, more: &[&str]) -> (Option<i32>, Value) {
     let usual = [what, "198.18.2.2", "--reflector", "862", "--pause", "20ms"];
-    let finished = bench.probe(&[&usual[..], more].concat());
+    let finished = testbed.probe(&[&usual[..], more].concat());
     (finished.code, said(&finished))
 }
 
@@ -68,12 +68,12 @@ impl Estimate {
 
 /// The estimate of a method where so much is free: the nearest of a few. While other programs delay packets a method may have none, or one
 /// that is off.
-fn estimate(bench: &Bench, link: NarrowLink, (method, count): Method, free: f64) -> Option<Estimate> {
+fn estimate(testbed: &Testbed, link: NarrowLink, (method, count): Method, free: f64) -> Option<Estimate> {
     let size = link.size.to_string();
     let words = ["--method", method, "--count", count, "--size", &size];
     let mut nearest: Option<Estimate> = None;
     for _ in 0..MOST_TRIES {
-        let found = found(asked(bench, "available", &words));
+        let found = found(asked(testbed, "available", &words));
         let off = |estimate: &Estimate| (estimate.rate - free).abs();
         nearest = nearest.into_iter().chain(found).min_by(|a, b| off(a).total_cmp(&off(b)));
         if nearest.is_some_and(|estimate| estimate.is_within(ASKED_AGAIN_BEYOND, link, free)) {
@@ -116,13 +116,13 @@ impl Answer {
 
 /// What these methods say, one after the other. `None` without the rights that a lab takes.
 fn answers(link: NarrowLink, bucket: u32, methods: &[Method], busy: f64) -> Option<Vec<Answer>> {
-    let bench = routed()?;
-    link.shape(&bench, bucket);
-    let _reflector = reflector(&bench);
-    let traffic = (busy > 0.0).then(|| others(&bench, link.others_payload, busy * link.bits_per_s));
+    let testbed = routed()?;
+    link.shape(&testbed, bucket);
+    let _reflector = reflector(&testbed);
+    let traffic = (busy > 0.0).then(|| others(&testbed, link.others_payload, busy * link.bits_per_s));
     let mut answers = Vec::new();
     for method in methods {
-        let estimate = estimate(&bench, link, *method, (1.0 - busy) * link.bits_per_s);
+        let estimate = estimate(&testbed, link, *method, (1.0 - busy) * link.bits_per_s);
         answers.push(Answer { method: method.0, busy, link, estimate });
     }
     if let Some((is_over, thread)) = traffic {
@@ -172,28 +172,28 @@ fn every_method_finds_what_others_leave() {
 
 #[test]
 fn token_bucket_hides_available_bandwidth_only_from_chirps() {
-    let Some(bench) = routed() else { return };
-    USUAL.shape(&bench, 9_000);
-    let _reflector = reflector(&bench);
+    let Some(testbed) = routed() else { return };
+    USUAL.shape(&testbed, 9_000);
+    let _reflector = reflector(&testbed);
     let is_hidden = |(code, said): &(Option<i32>, Value)| {
         *code == Some(7) && said["no_answer"]["detail"]["reason"] == "bucket"
     };
     let mut answers = Vec::new();
     while answers.len() < MOST_TRIES && !answers.last().is_some_and(is_hidden) {
-        answers.push(asked(&bench, "available", &["--method", "pathchirp"]));
+        answers.push(asked(&testbed, "available", &["--method", "pathchirp"]));
     }
     assert!(answers.last().is_some_and(is_hidden), "{answers:?}");
-    let Some(answer) = estimate(&bench, USUAL, ("pathload", "8"), USUAL.bits_per_s) else { return };
+    let Some(answer) = estimate(&testbed, USUAL, ("pathload", "8"), USUAL.bits_per_s) else { return };
     assert!(answer.is_within(TOLERANCE, USUAL, USUAL.bits_per_s), "{answer:?}");
 }
 
 /// Trains of long frames do not show a bucket of one of them, but it holds five short probes of a stream.
 #[test]
 fn one_frame_bucket_does_not_inflate_rate() {
-    let Some(bench) = routed() else { return };
-    shape(&bench, "tbf rate 5mbit burst 1600 limit 200000");
-    let _reflector = reflector(&bench);
-    let (code, said) = asked(&bench, "available", &["--count", "5"]);
+    let Some(testbed) = routed() else { return };
+    shape(&testbed, "tbf rate 5mbit burst 1600 limit 200000");
+    let _reflector = reflector(&testbed);
+    let (code, said) = asked(&testbed, "available", &["--count", "5"]);
     // A machine that stands still may hide what is free; it makes nothing free.
     let Some(low) = said["estimate"]["low"].as_f64() else {
         return assert_eq!(code, Some(7), "{said}");
@@ -203,23 +203,23 @@ fn one_frame_bucket_does_not_inflate_rate() {
 
 #[test]
 fn reflector_without_burst_gives_no_rate() {
-    let Some(bench) = routed() else { return };
-    USUAL.shape(&bench, 1_600);
-    let netns = bench.lab.ports()[1].namespace().to_owned();
+    let Some(testbed) = routed() else { return };
+    USUAL.shape(&testbed, 1_600);
+    let netns = testbed.lab.ports()[1].namespace().to_owned();
     let words = ["probe", "reflect", "198.18.2.2:862", "--netns", &netns, "--allow", "198.18.0.0/15"];
     let mut closed = Running::start(&[&words[..], &["--burst", "1", "--min-interval", "1s"]].concat(), "");
     closed.await_remark("listening");
-    let (code, said) = asked(&bench, "available", &["--method", "spruce"]);
+    let (code, said) = asked(&testbed, "available", &["--method", "spruce"]);
     assert_eq!(code, Some(7), "{said}");
     assert_eq!(said["no_answer"]["detail"]["reason"], "too_few", "{said}");
 }
 
 #[test]
 fn forward_capacity_comes_from_reflector() {
-    let Some(bench) = routed() else { return };
-    USUAL.shape(&bench, 5_000);
-    let _reflector = reflector(&bench);
-    let (code, said) = asked(&bench, "capacity", &["--count", "60"]);
+    let Some(testbed) = routed() else { return };
+    USUAL.shape(&testbed, 5_000);
+    let _reflector = reflector(&testbed);
+    let (code, said) = asked(&testbed, "capacity", &["--count", "60"]);
     assert_eq!((code, &said["way"]), (Some(0), &"there".into()), "{said}");
     let rate = said["estimate"]["bits_per_s"].as_f64().unwrap();
     assert!((rate / USUAL.bits_per_s - 1.0).abs() < 0.05, "{said}");

@@ -1,7 +1,7 @@
 //! Capacity of links that the kernel shapes, next to what a saturated link lets through.
 
-use crate::bench::{Bench, routed, said};
 use crate::shaped::{HEADERS, OTHERS_PAYLOAD, others, shape};
+use crate::testbed::{Testbed, routed, said};
 use packetrig_sys::packet::{RxOptions, RxRing};
 use serde_json::Value;
 use std::net::UdpSocket;
@@ -23,8 +23,8 @@ const LOOK_NS: u64 = 50_000_000;
 
 /// Bits of frames per second that come out of the link when more goes in. Of the times between packets, by the kernel's stamps, the middle
 /// one counts: the link is in the kernel of a machine that may be away for a moment.
-fn oracle(bench: &Bench, frames: usize) -> f64 {
-    let arrivals = flood_arrivals(bench, frames);
+fn oracle(testbed: &Testbed, frames: usize) -> f64 {
+    let arrivals = flood_arrivals(testbed, frames);
     // The link has room for a part of the flood only.
     assert!(arrivals.len() >= 2 * IN_THE_BUCKET, "{} of {frames} packets came", arrivals.len());
     let steady = &arrivals[IN_THE_BUCKET..];
@@ -34,11 +34,11 @@ fn oracle(bench: &Bench, frames: usize) -> f64 {
 }
 
 /// When the packets of a flood arrive behind the link, in nanoseconds since 1970.
-fn flood_arrivals(bench: &Bench, frames: usize) -> Vec<u64> {
+fn flood_arrivals(testbed: &Testbed, frames: usize) -> Vec<u64> {
     // Nobody reads it: with a socket there are no errors on the way back.
-    let _taker = bench.host(1).run_in(|| UdpSocket::bind("198.18.2.2:9000").unwrap()).unwrap();
-    let near = bench.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
-    let port = &bench.lab.ports()[1];
+    let _taker = testbed.host(1).run_in(|| UdpSocket::bind("198.18.2.2:9000").unwrap()).unwrap();
+    let near = testbed.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
+    let port = &testbed.lab.ports()[1];
     let mut far =
         RxRing::open_on_interface(port.netns(), port.link.index, "flood", RxOptions::default()).unwrap();
     let flood = std::thread::spawn(move || {
@@ -63,9 +63,9 @@ fn flood_arrivals(bench: &Bench, frames: usize) -> Vec<u64> {
 }
 
 /// `None` only where least delays may never come: other programs on this machine delay probes, too.
-fn measured(bench: &Bench, method: &str) -> Option<Value> {
+fn measured(testbed: &Testbed, method: &str) -> Option<Value> {
     let words = ["capacity", "198.18.2.2", "--method", method, "--count", "60", "--pause", "10ms"];
-    let finished = bench.probe(&words);
+    let finished = testbed.probe(&words);
     let said = said(&finished);
     if method == "capprobe" && said["no_answer"]["detail"]["reason"] == "not_converged" {
         assert_eq!(finished.code, Some(7), "{said}");
@@ -98,10 +98,10 @@ fn idle_links_are_measured_by_every_method() {
 
 /// An idle link, and how many frames fill it.
 fn is_measured((words, frames): (&str, usize), method: &str) {
-    let Some(bench) = routed() else { return };
-    shape(&bench, words);
-    let oracle = oracle(&bench, frames);
-    if let Some(said) = measured(&bench, method) {
+    let Some(testbed) = routed() else { return };
+    shape(&testbed, words);
+    let oracle = oracle(&testbed, frames);
+    if let Some(said) = measured(&testbed, method) {
         agrees(&said, oracle);
     }
 }
@@ -110,11 +110,11 @@ fn is_measured((words, frames): (&str, usize), method: &str) {
 #[test]
 fn late_timers_give_true_capacity_or_none() {
     const RATE: f64 = 5e8;
-    let Some(bench) = routed() else { return };
-    shape(&bench, "tbf rate 500mbit burst 15000 limit 800000");
+    let Some(testbed) = routed() else { return };
+    shape(&testbed, "tbf rate 500mbit burst 15000 limit 800000");
     for method in ["pair", "train"] {
         let words = ["capacity", "198.18.2.2", "--method", method, "--count", "60", "--pause", "5ms"];
-        let finished = bench.probe(&words);
+        let finished = testbed.probe(&words);
         let said = said(&finished);
         let detail = &said["no_answer"]["detail"];
         if let (Some(low), Some(high)) = (said["estimate"]["low"].as_f64(), said["estimate"]["high"].as_f64())
@@ -130,8 +130,8 @@ fn late_timers_give_true_capacity_or_none() {
 }
 
 /// Echoes datagrams at the second host until it is told to end.
-fn echo(bench: &Bench) -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let socket = bench.host(1).run_in(|| UdpSocket::bind("198.18.2.2:7").unwrap()).unwrap();
+fn echo(testbed: &Testbed) -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let socket = testbed.host(1).run_in(|| UdpSocket::bind("198.18.2.2:7").unwrap()).unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let end = is_over.clone();
@@ -148,12 +148,12 @@ fn echo(bench: &Bench) -> (Arc<AtomicBool>, JoinHandle<()>) {
 
 #[test]
 fn udp_echo_capacity_matches_the_oracle() {
-    let Some(bench) = routed() else { return };
-    shape(&bench, "tbf rate 10mbit burst 5000 limit 200000");
-    let oracle = oracle(&bench, 300);
-    let (is_over, thread) = echo(&bench);
+    let Some(testbed) = routed() else { return };
+    shape(&testbed, "tbf rate 10mbit burst 5000 limit 200000");
+    let oracle = oracle(&testbed, 300);
+    let (is_over, thread) = echo(&testbed);
     let words = ["capacity", "198.18.2.2", "--udp", "7", "--count", "60", "--pause", "10ms"];
-    let finished = bench.probe(&words);
+    let finished = testbed.probe(&words);
     is_over.store(true, Ordering::Relaxed);
     thread.join().unwrap();
     let said = said(&finished);
@@ -168,12 +168,12 @@ fn udp_echo_capacity_matches_the_oracle() {
 
 #[test]
 fn capacity_of_busy_htb_link_matches_idle() {
-    let Some(bench) = routed() else { return };
-    shape(&bench, "handle 1: htb default 1");
-    bench.tc("class add dev port1 parent 1: classid 1:1 htb rate 10mbit burst 2000 cburst 2000");
-    let oracle = oracle(&bench, 300);
-    let (is_over, thread) = others(&bench, OTHERS_PAYLOAD, 0.4 * oracle);
-    let said = measured(&bench, "pair");
+    let Some(testbed) = routed() else { return };
+    shape(&testbed, "handle 1: htb default 1");
+    testbed.tc("class add dev port1 parent 1: classid 1:1 htb rate 10mbit burst 2000 cburst 2000");
+    let oracle = oracle(&testbed, 300);
+    let (is_over, thread) = others(&testbed, OTHERS_PAYLOAD, 0.4 * oracle);
+    let said = measured(&testbed, "pair");
     is_over.store(true, Ordering::Relaxed);
     thread.join().unwrap();
     agrees(&said.unwrap(), oracle);
@@ -181,10 +181,10 @@ fn capacity_of_busy_htb_link_matches_idle() {
 
 #[test]
 fn a_link_without_a_bound_has_no_number() {
-    let Some(bench) = routed() else { return };
-    let file = bench.file("probes.jsonl");
+    let Some(testbed) = routed() else { return };
+    let file = testbed.file("probes.jsonl");
     let words = ["capacity", "198.18.2.2", "--count", "20", "--pause", "1ms", "--longest", "12"];
-    let finished = bench.probe(&[&words[..], &["--write", &file.display().to_string()]].concat());
+    let finished = testbed.probe(&[&words[..], &["--write", &file.display().to_string()]].concat());
     let said = said(&finished);
     let written = std::fs::read_to_string(file).unwrap();
     let lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -201,6 +201,6 @@ fn a_link_without_a_bound_has_no_number() {
 
 #[test]
 fn available_bandwidth_needs_a_reflector() {
-    let Some(bench) = routed() else { return };
-    bench.probe(&["available", "198.18.2.2"]).assert_refused(2, &["probe reflect", "--reflector"]);
+    let Some(testbed) = routed() else { return };
+    testbed.probe(&["available", "198.18.2.2"]).assert_refused(2, &["probe reflect", "--reflector"]);
 }

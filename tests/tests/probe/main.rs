@@ -3,7 +3,6 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod available;
-mod bench;
 mod capacity;
 mod clients;
 mod handed_over;
@@ -15,3 +14,4 @@ mod serve_users;
 mod sessions;
 mod shaped;
 mod stations;
+mod testbed;

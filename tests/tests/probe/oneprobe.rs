@@ -1,6 +1,6 @@
 //! Loss and reordering as a web server's answers tell them, next to the truth log of what made them.
 
-use crate::bench::{Bench, apart, said};
+use crate::testbed::{Testbed, apart, said};
 use packetrig_sys::clock;
 use packetrig_tests::program::Running;
 use packetrig_tests::truth::Told;
@@ -9,13 +9,13 @@ use serde_json::Value;
 use std::net::{Ipv4Addr, TcpStream};
 
 /// A server that can be reached, of a file that is large enough.
-fn served(bench: &mut Bench, server: &[&str]) {
-    std::fs::write(bench.file("large"), vec![b'x'; 300_000]).unwrap();
-    bench.serve(1, server);
+fn served(testbed: &mut Testbed, server: &[&str]) {
+    std::fs::write(testbed.file("large"), vec![b'x'; 300_000]).unwrap();
+    testbed.serve(1, server);
     let deadline = clock::monotonic_ns() + 20_000_000_000;
     let is_there = || TcpStream::connect((Ipv4Addr::new(198, 18, 0, 2), 8080)).is_ok();
     // From beside it: what is between the hosts carries nothing yet.
-    while !bench.host(1).run_in(is_there).unwrap() {
+    while !testbed.host(1).run_in(is_there).unwrap() {
         assert!(clock::monotonic_ns() < deadline, "{server:?} does not listen");
         clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
     }
@@ -27,16 +27,16 @@ struct Through {
 }
 
 /// A series through an impaired tap.
-fn through(bench: &Bench, impairments: &[&str], count: &str) -> Through {
-    let (truth, outcomes) = (bench.file("truth.jsonl"), bench.file("outcomes.jsonl"));
+fn through(testbed: &Testbed, impairments: &[&str], count: &str) -> Through {
+    let (truth, outcomes) = (testbed.file("truth.jsonl"), testbed.file("outcomes.jsonl"));
     let file = truth.display().to_string();
-    let sides = [bench.lab.device_location(0), bench.lab.device_location(1)];
+    let sides = [testbed.lab.device_location(0), testbed.lab.device_location(1)];
     let usual = ["tap", &sides[0], &sides[1], "--json", "--no-link-state", "--seed", "5", "--truth", &file];
     let mut tap = Running::start(&[&usual[..], impairments].concat(), "");
     tap.await_remark("forwarding");
     let write = outcomes.display().to_string();
     let words = ["oneprobe", "198.18.0.2", "--port", "8080", "--path", "/large", "-c", count, "-i", "10ms"];
-    let finished = bench.probe(&[&words[..], &["--write", &write]].concat());
+    let finished = testbed.probe(&[&words[..], &["--write", &write]].concat());
     tap.signal(Signal::TERM);
     let ended = tap.finish();
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
@@ -64,9 +64,9 @@ impl Through {
 
 #[test]
 fn oneprobe_loss_matches_the_truth_log() {
-    let Some(mut bench) = apart() else { return };
-    served(&mut bench, &["busybox", "httpd", "-f", "-p", "198.18.0.2:8080", "-h", "."]);
-    let told = through(&bench, &["--impair-ab", "loss=4%", "--impair-ba", "loss=7%"], "250");
+    let Some(mut testbed) = apart() else { return };
+    served(&mut testbed, &["busybox", "httpd", "-f", "-p", "198.18.0.2:8080", "-h", "."]);
+    let told = through(&testbed, &["--impair-ab", "loss=4%", "--impair-ba", "loss=7%"], "250");
     let (there, back) = told.agrees();
     assert!(there > 5 && back > 10, "{there} {back}: {}", told.report);
     assert_eq!((told.number("/report/forward/lost"), told.number("/report/reverse/lost")), (there, back));
@@ -76,9 +76,9 @@ fn oneprobe_loss_matches_the_truth_log() {
 
 #[test]
 fn oneprobe_clean_path_has_delay_without_loss() {
-    let Some(mut bench) = apart() else { return };
-    served(&mut bench, &["python3", "-m", "http.server", "--bind", "198.18.0.2", "8080"]);
-    let told = through(&bench, &["--impair-ba", "delay=15ms"], "60");
+    let Some(mut testbed) = apart() else { return };
+    served(&mut testbed, &["python3", "-m", "http.server", "--bind", "198.18.0.2", "8080"]);
+    let told = through(&testbed, &["--impair-ba", "delay=15ms"], "60");
     assert_eq!(told.agrees(), (0, 0));
     assert_eq!(told.number("/report/probes"), 60);
     assert!(told.number("/round_trip/min_ns") >= 15_000_000);
@@ -87,9 +87,9 @@ fn oneprobe_clean_path_has_delay_without_loss() {
 
 #[test]
 fn overtaken_answers_are_told_from_overtaken_probes() {
-    let Some(mut bench) = apart() else { return };
-    served(&mut bench, &["busybox", "httpd", "-f", "-p", "198.18.0.2:8080", "-h", "."]);
-    let told = through(&bench, &["--impair-ab", "reorder=10%,reorder-by=1"], "150");
+    let Some(mut testbed) = apart() else { return };
+    served(&mut testbed, &["busybox", "httpd", "-f", "-p", "198.18.0.2:8080", "-h", "."]);
+    let told = through(&testbed, &["--impair-ab", "reorder=10%,reorder-by=1"], "150");
     let there = told.number("/report/forward/reordered");
     // First probes that were held back behind their seconds.
     let held = told.told.held_there();
@@ -100,8 +100,8 @@ fn overtaken_answers_are_told_from_overtaken_probes() {
 
 #[test]
 fn oneprobe_without_permission_is_refused() {
-    let Some(bench) = apart() else { return };
-    let through = bench.lab.location(0);
+    let Some(testbed) = apart() else { return };
+    let through = testbed.lab.location(0);
     let refused = Running::start(&["probe", "oneprobe", "198.18.0.2", "--through", &through], "").finish();
     refused.assert_refused(8, &["probing 198.18.0.2 is not allowed", "--allow"]);
 }

@@ -15,12 +15,12 @@ const ABOUT: &str = "https://lab.example/probes";
 const PERMIT: &str = "about = \"https://lab.example/probes\"\n[[target]]\nnetwork = \"192.0.2.0/24\"\n\
                       probes_per_s = 200000\nbits_per_s = \"1Gbps\"\nburst = 1000\n";
 
-struct Bench {
+struct Testbed {
     lab: OwnLab,
     far: RxRing,
 }
 
-impl Bench {
+impl Testbed {
     /// `None` without the rights it takes.
     fn new() -> Option<Self> {
         let lab = skip::lab(Lab::cabled_pair)?;
@@ -79,13 +79,13 @@ fn assert_done(finished: &Finished) {
 
 #[test]
 fn sent_probes_are_numbered_and_recorded() {
-    let Some(mut bench) = Bench::new() else { return };
+    let Some(mut testbed) = Testbed::new() else { return };
     for mechanism in ["sleep", "spin", "ring"] {
         let schedule = ["--train", "10", "--gap", "20us", "--count", "5", "--every", "20ms"];
         let files = ["--write", "p.jsonl", "--write", "p.parquet", "--write", "p.pcapng"];
-        let finished = bench.send(&[&schedule[..], &files, &["--mechanism", mechanism]].concat());
+        let finished = testbed.send(&[&schedule[..], &files, &["--mechanism", mechanism]].concat());
         assert_done(&finished);
-        let arrived = bench.arrived();
+        let arrived = testbed.arrived();
         assert_eq!(arrived.len(), 50, "{mechanism}");
         for (number, (payload, _)) in (0_u32..).zip(&arrived) {
             assert_eq!(payload[..4], number.to_be_bytes());
@@ -130,50 +130,50 @@ fn packets(mut file: &[u8]) -> Vec<Vec<u8>> {
 
 #[test]
 fn probe_send_enforces_permission_and_limits() {
-    let Some(mut bench) = Bench::new() else { return };
-    let near = bench.lab.location(0);
+    let Some(mut testbed) = Testbed::new() else { return };
+    let near = testbed.lab.location(0);
     let send = |more: &[&str]| {
         let command = ["probe", "send", near.as_str(), "--to", FAR, "--mechanism", "sleep"];
         Running::start(&[&command[..], more].concat(), "").finish()
     };
     send(&[]).assert_refused(8, &[FAR]);
     send(&["--to", FAR, "--allow", "192.0.2.0/24"]).assert_refused(2, &["given twice"]);
-    assert_eq!(bench.arrived().len(), 0);
+    assert_eq!(testbed.arrived().len(), 0);
     // The usual limits: bursts of 50.
     let finished =
         send(&["--allow", "192.0.2.0/24", "--count", "80", "--every", "1us", "--write", "p.jsonl"]);
     finished.assert_refused(2, &["20 probes/s"]);
-    assert_eq!(bench.arrived().len(), 50);
+    assert_eq!(testbed.arrived().len(), 50);
     let unsent = lines(&finished, "p.jsonl")[1..].iter().filter(|r| r["flags"][0] == "unsent").count();
     assert_eq!(unsent, 30);
 }
 
 #[test]
 fn probe_send_refuses_foreign_source_and_missing_qdisc() {
-    let Some(mut bench) = Bench::new() else { return };
+    let Some(mut testbed) = Testbed::new() else { return };
     let foreign =
         "020000000002020000000001 0800 45000020 00004000 4011 0000 c0000263 c0000202 0007000900040000";
-    bench.send(&["--frame", foreign]).assert_refused(2, &[NEAR, FAR]);
+    testbed.send(&["--frame", foreign]).assert_refused(2, &[NEAR, FAR]);
     for mechanism in ["fq", "etf", "launch"] {
-        bench.send(&["--mechanism", mechanism]).assert_refused(4, &[mechanism, "found noqueue"]);
+        testbed.send(&["--mechanism", mechanism]).assert_refused(4, &[mechanism, "found noqueue"]);
     }
-    bench.send(&["--write", "p.txt"]).assert_refused(2, &[".jsonl"]);
-    assert_eq!(bench.arrived().len(), 0);
+    testbed.send(&["--write", "p.txt"]).assert_refused(2, &[".jsonl"]);
+    assert_eq!(testbed.arrived().len(), 0);
 }
 
 #[test]
 fn a_schedule_of_a_file_is_kept() {
-    let Some(mut bench) = Bench::new() else { return };
+    let Some(mut testbed) = Testbed::new() else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("schedule.csv");
     std::fs::write(&file, "0,60,0,pair\n30000,60,0,pair\n5000000,200,1,single\n").unwrap();
     let file = file.to_str().unwrap();
-    let finished = bench.send(&["--schedule", file, "--mechanism", "spin", "--write", "p.jsonl", "--json"]);
+    let finished = testbed.send(&["--schedule", file, "--mechanism", "spin", "--write", "p.jsonl", "--json"]);
     assert_done(&finished);
     let planned: Vec<u64> =
         lines(&finished, "p.jsonl")[1..].iter().map(|r| r["planned"].as_u64().unwrap()).collect();
     assert_eq!((planned[1] - planned[0], planned[2] - planned[0]), (30_000, 5_000_000));
-    let lengths: Vec<usize> = bench.arrived().iter().map(|(payload, _)| payload.len() + 42).collect();
+    let lengths: Vec<usize> = testbed.arrived().iter().map(|(payload, _)| payload.len() + 42).collect();
     assert_eq!(lengths, [60, 60, 200]);
     let summary: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(summary["summary"]["sent"], 3);
@@ -184,8 +184,8 @@ fn a_schedule_of_a_file_is_kept() {
 
 #[test]
 fn release_mechanisms_are_listed_and_calibrated() {
-    let Some(bench) = Bench::new() else { return };
-    let near = bench.lab.location(0);
+    let Some(testbed) = Testbed::new() else { return };
+    let near = testbed.lab.location(0);
     let caps = Running::start(&["probe", "caps", &near, "--json"], "").finish();
     assert_eq!(caps.code, Some(0), "{}", caps.stderr);
     let caps: Value = serde_json::from_str(&caps.stdout).unwrap();
@@ -207,8 +207,8 @@ fn release_mechanisms_are_listed_and_calibrated() {
 
 #[test]
 fn sender_warms_up_on_loopback_unless_disabled() {
-    let Some(mut bench) = Bench::new() else { return };
-    let port = &bench.lab.ports()[0];
+    let Some(mut testbed) = Testbed::new() else { return };
+    let port = &testbed.lab.ports()[0];
     let mut links = NamespaceLinks::open_in(port.netns()).unwrap();
     let loopback = links.by_name("lo").unwrap().index;
     links.set_up(loopback, true).unwrap();
@@ -216,7 +216,7 @@ fn sender_warms_up_on_loopback_unless_disabled() {
     let mut ring = RxRing::open_on_interface(port.netns(), loopback, "lo", options).unwrap();
     let schedule = ["--count", "5", "--every", "50ms", "--mechanism", "spin"];
     for (more, warms) in [(&[][..], true), (&["--no-warm-up"], false)] {
-        assert_done(&bench.send(&[&schedule[..], more].concat()));
+        assert_done(&testbed.send(&[&schedule[..], more].concat()));
         ring.wait_for_frames(20_000_000).unwrap();
         let mut seen = 0;
         ring.receive_frames(usize::MAX, &mut |frame| {
@@ -225,6 +225,6 @@ fn sender_warms_up_on_loopback_unless_disabled() {
         });
         // A machine that wakes it too late has no time for it.
         assert_eq!(seen > 0, warms, "{seen} frames");
-        assert_eq!(bench.arrived().len(), 5, "nothing but probes leaves");
+        assert_eq!(testbed.arrived().len(), 5, "nothing but probes leaves");
     }
 }

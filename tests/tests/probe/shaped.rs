@@ -1,6 +1,6 @@
 //! A link that the kernel shapes, and traffic of others over it.
 
-use crate::bench::Bench;
+use crate::testbed::Testbed;
 use packetrig_sys::clock;
 use std::net::UdpSocket;
 use std::sync::Arc;
@@ -11,16 +11,20 @@ use std::thread::JoinHandle;
 pub(crate) const HEADERS: usize = 42;
 
 /// Lets the link to the second host be as slow as `tc` is told.
-pub(crate) fn shape(bench: &Bench, words: &str) {
-    bench.tc(&format!("qdisc add dev port1 root {words}"));
+pub(crate) fn shape(testbed: &Testbed, words: &str) {
+    testbed.tc(&format!("qdisc add dev port1 root {words}"));
 }
 
 /// Bytes in a packet of others, without headers.
 pub(crate) const OTHERS_PAYLOAD: usize = 700;
 
 /// Traffic of others over the same link, in packets of so many bytes, until it is told to end.
-pub(crate) fn others(bench: &Bench, payload: usize, bits_per_s: f64) -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let near = bench.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
+pub(crate) fn others(
+    testbed: &Testbed,
+    payload: usize,
+    bits_per_s: f64,
+) -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let near = testbed.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
     let is_over = Arc::new(AtomicBool::new(false));
     let end = is_over.clone();
     let packet = vec![0; payload];

@@ -1,6 +1,6 @@
 //! A run through a tap that loses frames itself: the report names the tap and does not blame the device.
 
-use crate::bench::{Bench, balanced, name, number};
+use crate::testbed::{Testbed, balanced, name, number};
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::judged_run::LONG_DRAIN;
 use packetrig_tests::program::{Running, binary};
@@ -13,23 +13,23 @@ const BYTES: u32 = 1400;
 
 #[test]
 fn tap_ring_losses_are_not_blamed_on_device() {
-    let Some(bench) = Bench::new("packet", 2) else { return };
+    let Some(testbed) = Testbed::new("packet", 2) else { return };
     // Of its own, so that runs of other tests do not hear of this tap.
     let directory = tempfile::tempdir().unwrap();
     let place = format!("PACKETRIG_RUN_DIR={}", directory.path().join("run").display());
     let program = binary().display().to_string();
-    let (a, b, tap_name) = (bench.side(0), bench.side(1), name());
+    let (a, b, tap_name) = (testbed.side(0), testbed.side(1), name());
     let words = ["tap", &a, &b, "--back-end", "packet", "--json", "--name", &tap_name];
     let mut tap = Running::start_program("env", &[&[&place[..], &program], &words[..]].concat(), "");
     tap.await_remark("forwarding with back end");
     tap.signal(Signal::STOP);
     let flow = Flow::new("flow", 1).size(BYTES).pps(20_000).packets(FRAMES);
     let document =
-        Document::new(&[0, 1].map(|station| bench.lab().ports()[station].location())).flows([flow]);
+        Document::new(&[0, 1].map(|station| testbed.lab().ports()[station].location())).flows([flow]);
     let words = ["run", "{plan}", "--out", "{out}", "--store", "{out}-store", "--max-late", "20s", "--drain"];
     let words = [&[&place[..], &program], &words[..], &[LONG_DRAIN]].concat();
     let mut run = Running::start_program("env", &words, &document.text());
-    await_frames(bench.lab(), &mut run, FRAMES);
+    await_frames(testbed.lab(), &mut run, FRAMES);
     tap.signal(Signal::CONT);
     let finished = run.finish();
     let report = finished.report();

@@ -1,6 +1,6 @@
 //! What mirrors and files get.
 
-use crate::bench::{Bench, number, stop, udp};
+use crate::testbed::{Testbed, number, stop, udp};
 use packetrig_sys::clock;
 use packetrig_tests::skip;
 use pcap_parser::traits::PcapReaderIterator;
@@ -16,16 +16,16 @@ fn readdressed(frame: &[u8]) -> Vec<u8> {
 }
 
 fn copied(way: &str) {
-    let Some(bench) = Bench::new(way, 3) else { return };
-    let (mut b, mut m) = (bench.listen(1), bench.listen(2));
-    let mirror = bench.side(2);
-    let tap = bench.tap(way, &["--mirror", &mirror, "--to", TO]);
+    let Some(testbed) = Testbed::new(way, 3) else { return };
+    let (mut b, mut m) = (testbed.listen(1), testbed.listen(2));
+    let mirror = testbed.side(2);
+    let tap = testbed.tap(way, &["--mirror", &mirror, "--to", TO]);
     let frames: Vec<_> = (0..40).map(|n| udp(n, 9, 60 + n as usize * 36)).collect();
-    bench.send(0, &frames[..30]);
+    testbed.send(0, &frames[..30]);
     assert_eq!(b.hear(30), frames[..30], "{way}: the frames themselves");
     let wanted: Vec<_> = frames[..30].iter().map(|frame| readdressed(frame)).collect();
     assert_eq!(m.hear(30), wanted, "{way}");
-    bench.send(1, &frames[30..]);
+    testbed.send(1, &frames[30..]);
     let wanted: Vec<_> = frames[30..].iter().map(|frame| readdressed(frame)).collect();
     assert_eq!(m.hear(10), wanted, "{way}: back");
     let result = stop(tap);
@@ -52,15 +52,15 @@ fn parted(copy: &[u8]) -> (&[u8], u8, u64, usize, u64) {
 }
 
 fn trailed(way: &str) {
-    let Some(bench) = Bench::new(way, 3) else { return };
-    let (mut a, mut m) = (bench.listen(0), bench.listen(2));
-    let mirror = bench.side(2);
+    let Some(testbed) = Testbed::new(way, 3) else { return };
+    let (mut a, mut m) = (testbed.listen(0), testbed.listen(2));
+    let mirror = testbed.side(2);
     let flags = ["--mirror", &mirror, "--trailer", "--snap", "80", "--filter", "udp dst port 53"];
-    let tap = bench.tap(way, &flags);
+    let tap = testbed.tap(way, &flags);
     let before = clock::wall_clock_ns();
     let frames: Vec<_> =
         (0..20).map(|n| udp(n, if n % 2 == 0 { 53 } else { 54 }, 60 + n as usize * 9)).collect();
-    bench.send(1, &frames);
+    testbed.send(1, &frames);
     assert_eq!(a.hear(20), frames, "{way}: the frames themselves");
     let copies = m.hear(10);
     let after = clock::wall_clock_ns();
@@ -84,13 +84,14 @@ fn a_trailer_says_where_when_and_which() {
 
 /// Then the mirror gets the frame itself, which may end where its memory ends.
 fn trailed_where_a_side_is_deaf(snap: usize) {
-    let Some(mut bench) = Bench::new("xdp", 3) else { return };
-    let mut m = bench.listen(2);
-    let mirror = bench.side(2);
-    let tap = bench.tap("xdp", &["--mirror", &mirror, "--to", TO, "--trailer", "--snap", &snap.to_string()]);
-    bench.deafen(1);
+    let Some(mut testbed) = Testbed::new("xdp", 3) else { return };
+    let mut m = testbed.listen(2);
+    let mirror = testbed.side(2);
+    let tap =
+        testbed.tap("xdp", &["--mirror", &mirror, "--to", TO, "--trailer", "--snap", &snap.to_string()]);
+    testbed.deafen(1);
     let frames: Vec<_> = (60..3500).step_by(13).chain([3499, 3500]).map(|len| udp(7, 9, len)).collect();
-    bench.send(0, &frames);
+    testbed.send(0, &frames);
     let copies = m.hear(frames.len());
     let result = stop(tap);
     let direction = &result["accounts"]["directions"][0];
@@ -112,12 +113,12 @@ fn copy_trailer_fits_where_side_refuses_frames() {
 }
 
 fn two_mirrors(way: &str) {
-    let Some(bench) = Bench::new(way, 4) else { return };
-    let (mut b, mut first, mut second) = (bench.listen(1), bench.listen(2), bench.listen(3));
-    let (near, far) = (bench.side(2), format!("{}={TO}", bench.side(3)));
-    let tap = bench.tap(way, &["--mirror", &near, "--mirror", &far]);
+    let Some(testbed) = Testbed::new(way, 4) else { return };
+    let (mut b, mut first, mut second) = (testbed.listen(1), testbed.listen(2), testbed.listen(3));
+    let (near, far) = (testbed.side(2), format!("{}={TO}", testbed.side(3)));
+    let tap = testbed.tap(way, &["--mirror", &near, "--mirror", &far]);
     let frames: Vec<_> = (0..10).map(|n| udp(n, 9, 500)).collect();
-    bench.send(0, &frames);
+    testbed.send(0, &frames);
     assert_eq!(b.hear(10), frames, "{way}");
     assert_eq!(first.hear(10), frames, "{way}");
     let wanted: Vec<_> = frames.iter().map(|frame| readdressed(frame)).collect();
@@ -132,12 +133,12 @@ fn each_mirror_has_its_own_address() {
 }
 
 fn own_copies(way: &str) {
-    let Some(bench) = Bench::new(way, 3) else { return };
-    let (mut b, mut m) = (bench.listen(1), bench.listen(2));
-    let mirror = bench.side(2);
-    let tap = bench.tap(way, &["--mirror", &mirror, "--to", TO]);
+    let Some(testbed) = Testbed::new(way, 3) else { return };
+    let (mut b, mut m) = (testbed.listen(1), testbed.listen(2));
+    let mirror = testbed.side(2);
+    let tap = testbed.tap(way, &["--mirror", &mirror, "--to", TO]);
     let back = readdressed(&udp(1, 9, 100));
-    bench.send(0, std::slice::from_ref(&back));
+    testbed.send(0, std::slice::from_ref(&back));
     assert_eq!(b.hear(1), [back], "{way}");
     assert!(m.hear(0).is_empty(), "{way}: a copy of a copy");
     let result = stop(tap);
@@ -176,21 +177,21 @@ fn recorded(file: &Path) -> (Vec<Kept>, Vec<String>) {
 }
 
 fn captured(way: &str) {
-    let Some(bench) = Bench::new(way, 2) else { return };
+    let Some(testbed) = Testbed::new(way, 2) else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("link.pcapng");
     let name = file.display().to_string();
-    let tap = bench.tap(way, &["--capture", &name, "--snap", "100"]);
-    let (mut a, mut b) = (bench.listen(0), bench.listen(1));
+    let tap = testbed.tap(way, &["--capture", &name, "--snap", "100"]);
+    let (mut a, mut b) = (testbed.listen(0), testbed.listen(1));
     let frames: Vec<_> = (0..50).map(|n| udp(n, 9, 60 + n as usize * 20)).collect();
-    bench.send(0, &frames);
-    bench.send(1, &frames[..20]);
+    testbed.send(0, &frames);
+    testbed.send(1, &frames[..20]);
     assert_eq!(b.hear(50), frames);
     assert_eq!(a.hear(20), frames[..20]);
     let result = stop(tap);
     assert_eq!(number(&result, "/capture/written"), 70, "{result}");
     let (written, names) = recorded(&file);
-    assert_eq!(names, [bench.side(0), bench.side(1)]);
+    assert_eq!(names, [testbed.side(0), testbed.side(1)]);
     for (interface, sent) in [(0, &frames[..]), (1, &frames[..20])] {
         let of: Vec<_> = written.iter().filter(|frame| frame.0 == interface).collect();
         assert_eq!(of.len(), sent.len(), "{way}");
@@ -223,11 +224,11 @@ fn the_dissector_shows_what_is_in_trailers() {
     if !skip::has_tool("tshark") {
         return;
     }
-    let Some(bench) = Bench::new("packet", 3) else { return };
-    let mut m = bench.listen(2);
-    let mirror = bench.side(2);
-    let tap = bench.tap("packet", &["--mirror", &mirror, "--trailer", "--snap", "60"]);
-    bench.send(1, &[udp(0, 9, 100), udp(1, 9, 300)]);
+    let Some(testbed) = Testbed::new("packet", 3) else { return };
+    let mut m = testbed.listen(2);
+    let mirror = testbed.side(2);
+    let tap = testbed.tap("packet", &["--mirror", &mirror, "--trailer", "--snap", "60"]);
+    testbed.send(1, &[udp(0, 9, 100), udp(1, 9, 300)]);
     let mut frames = m.hear(2);
     stop(tap);
     // One without a trailer, of which nothing is shown.

@@ -1,6 +1,6 @@
 //! What becomes of the link when the process dies, is stopped, or leaves the tap to the kernel.
 
-use crate::bench::{Bench, balanced, command, many, name, number, status, stop};
+use crate::testbed::{Testbed, balanced, command, many, name, number, status, stop};
 use packetrig_sys::link::NamespaceLinks;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
@@ -22,15 +22,15 @@ fn kill(mut tap: Running) {
 
 #[test]
 fn killed_tap_keeps_forwarding_and_can_be_ended() {
-    let Some(bench) = Bench::new("xdp", 3) else { return };
-    let before = (bench.side_link(0), bench.side_link(1), bench.side_link(2));
-    let (mut b, mut m) = (bench.listen(1), bench.listen(2));
-    let (mirror, name) = (bench.side(2), name());
-    let tap = bench.tap("xdp", &["--mirror", &mirror, "--name", &name]);
+    let Some(testbed) = Testbed::new("xdp", 3) else { return };
+    let before = (testbed.side_link(0), testbed.side_link(1), testbed.side_link(2));
+    let (mut b, mut m) = (testbed.listen(1), testbed.listen(2));
+    let (mirror, name) = (testbed.side(2), name());
+    let tap = testbed.tap("xdp", &["--mirror", &mirror, "--name", &name]);
     let frames = many(60_000, 60);
     // Killed while frames are on their way: the sender does not stop for it.
     let heard = std::thread::scope(|scope| {
-        let sender = scope.spawn(|| bench.send(0, &frames));
+        let sender = scope.spawn(|| testbed.send(0, &frames));
         let mut heard = b.await_frames();
         kill(tap);
         sender.join().unwrap();
@@ -40,40 +40,40 @@ fn killed_tap_keeps_forwarding_and_can_be_ended() {
     assert_eq!(heard, 60_000, "frames lost while it was killed");
     let found = status(&name);
     assert_eq!((&found["forwarding"], &found["has_process"]), (&true.into(), &false.into()), "{found}");
-    assert!(!is_unrestored(&bench.side(0)), "an interface of a tap that forwards is not to be restored");
+    assert!(!is_unrestored(&testbed.side(0)), "an interface of a tap that forwards is not to be restored");
     assert_eq!(number(&found, "/accounts/directions/0/received"), 60_000, "{found}");
     assert_eq!(number(&found, "/accounts/directions/0/forwarded"), 60_000, "{found}");
     // It still is what it was.
     let later = many(100, 100);
-    bench.send(0, &later);
+    testbed.send(0, &later);
     assert_eq!(b.hear(100), later);
     assert!(m.hear(100).ends_with(&later));
     let ended = balanced(&command(&["tap", "stop", &name, "--json"]));
     assert_eq!(number(&ended, "/accounts/directions/0/forwarded"), 60_100, "{ended}");
-    assert_eq!((bench.side_link(0), bench.side_link(1), bench.side_link(2)), before);
-    bench.send(0, &many(5, 60));
+    assert_eq!((testbed.side_link(0), testbed.side_link(1), testbed.side_link(2)), before);
+    testbed.send(0, &many(5, 60));
     assert!(b.hear(0).is_empty(), "it forwards no more");
     assert_gone(&name);
 }
 
 fn dies_with_its_process(way: &str, flags: &[&str]) {
-    let Some(bench) = Bench::new(way, 2) else { return };
-    let before = (bench.side_link(0), bench.side_link(1));
-    let mut b = bench.listen(1);
+    let Some(testbed) = Testbed::new(way, 2) else { return };
+    let before = (testbed.side_link(0), testbed.side_link(1));
+    let mut b = testbed.listen(1);
     let name = name();
-    let tap = bench.tap(way, &[&["--name", &name], flags].concat());
-    bench.send(0, &many(5, 60));
+    let tap = testbed.tap(way, &[&["--name", &name], flags].concat());
+    testbed.send(0, &many(5, 60));
     assert_eq!(b.hear(5).len(), 5);
     kill(tap);
-    bench.send(0, &many(5, 60));
+    testbed.send(0, &many(5, 60));
     assert!(b.hear(0).is_empty(), "{way}: it forwards on");
     let found = status(&name);
     assert_eq!((&found["forwarding"], &found["has_process"]), (&false.into(), &false.into()), "{found}");
-    assert!(is_unrestored(&bench.side(0)) && is_unrestored(&bench.side(1)), "{way}");
+    assert!(is_unrestored(&testbed.side(0)) && is_unrestored(&testbed.side(1)), "{way}");
     let finished = command(&["tap", "stop", &name, "--json"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    assert!(!is_unrestored(&bench.side(0)));
-    assert_eq!((bench.side_link(0), bench.side_link(1)), before, "{way}");
+    assert!(!is_unrestored(&testbed.side(0)));
+    assert_eq!((testbed.side_link(0), testbed.side_link(1)), before, "{way}");
     assert_gone(&name);
 }
 
@@ -89,46 +89,46 @@ fn in_the_process_it_dies_with_it() {
 
 #[test]
 fn dead_tap_does_not_block_its_successor() {
-    let Some(bench) = Bench::new("packet", 2) else { return };
+    let Some(testbed) = Testbed::new("packet", 2) else { return };
     let name = name();
-    kill(bench.tap("packet", &["--name", &name]));
-    let mut b = bench.listen(1);
-    let tap = bench.tap("packet", &["--name", &name]);
-    bench.send(0, &many(5, 60));
+    kill(testbed.tap("packet", &["--name", &name]));
+    let mut b = testbed.listen(1);
+    let tap = testbed.tap("packet", &["--name", &name]);
+    testbed.send(0, &many(5, 60));
     assert_eq!(b.hear(5).len(), 5);
     stop(tap);
 }
 
 #[test]
 fn detached_tap_runs_until_stopped() {
-    let Some(bench) = Bench::new("xdp", 2) else { return };
-    let before = (bench.side_link(0), bench.side_link(1));
-    let (a_side, b_side, name) = (bench.side(0), bench.side(1), name());
+    let Some(testbed) = Testbed::new("xdp", 2) else { return };
+    let before = (testbed.side_link(0), testbed.side_link(1));
+    let (a_side, b_side, name) = (testbed.side(0), testbed.side(1), name());
     let detached = command(&["tap", &a_side, &b_side, "--detach", "--name", &name]);
     assert_eq!(detached.code, Some(0), "{}", detached.stderr);
-    let mut b = bench.listen(1);
-    bench.send(0, &many(50, 60));
+    let mut b = testbed.listen(1);
+    testbed.send(0, &many(50, 60));
     assert_eq!(b.hear(50).len(), 50);
     assert_eq!(status(&name)["forwarding"], true);
     let again = command(&["tap", &a_side, &b_side, "--name", &name]);
     again.assert_refused(2, &["a tap named", &name]);
     let ended = balanced(&command(&["tap", "stop", &name, "--json"]));
     assert_eq!(number(&ended, "/accounts/directions/0/forwarded"), 50, "{ended}");
-    assert_eq!((bench.side_link(0), bench.side_link(1)), before);
+    assert_eq!((testbed.side_link(0), testbed.side_link(1)), before);
     assert_gone(&name);
 }
 
 #[test]
 fn orphaned_tap_without_side_stops_forwarding() {
-    let Some(bench) = Bench::new("xdp", 2) else { return };
-    let (side, name) = (bench.side(1), name());
-    let before = bench.side_link(0);
-    kill(bench.tap("xdp", &["--name", &name]));
+    let Some(testbed) = Testbed::new("xdp", 2) else { return };
+    let (side, name) = (testbed.side(1), name());
+    let before = testbed.side_link(0);
+    kill(testbed.tap("xdp", &["--name", &name]));
     assert_eq!(
         (&status(&name)["forwarding"], &status(&name)["gone"]),
         (&true.into(), &serde_json::json!([]))
     );
-    NamespaceLinks::open_in(bench.netns()).unwrap().delete_link(bench.side_link(1).index).unwrap();
+    NamespaceLinks::open_in(testbed.netns()).unwrap().delete_link(testbed.side_link(1).index).unwrap();
     let found = status(&name);
     assert_eq!(
         (&found["forwarding"], &found["gone"]),
@@ -137,15 +137,15 @@ fn orphaned_tap_without_side_stops_forwarding() {
     );
     let ended = command(&["tap", "stop", &name, "--json"]);
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
-    let after = bench.side_link(0);
+    let after = testbed.side_link(0);
     assert_eq!((after.promiscuous, after.up), (before.promiscuous, before.up));
     assert_gone(&name);
 }
 
 #[test]
 fn detach_is_refused_for_process_back_end() {
-    let Some(bench) = Bench::new("packet", 2) else { return };
-    let (a, b) = (bench.side(0), bench.side(1));
+    let Some(testbed) = Testbed::new("packet", 2) else { return };
+    let (a, b) = (testbed.side(0), testbed.side(1));
     let refused = command(&["tap", &a, &b, "--detach", "--back-end", "packet"]);
     refused.assert_refused(2, &["--detach needs back end xdp"]);
 }
@@ -153,14 +153,14 @@ fn detach_is_refused_for_process_back_end() {
 #[test]
 fn tap_with_process_shows_status_and_stops() {
     for way in ["xdp", "packet"] {
-        let Some(bench) = Bench::new(way, 2) else { continue };
+        let Some(testbed) = Testbed::new(way, 2) else { continue };
         let name = name();
-        let tap = bench.tap(way, &["--name", &name]);
-        let mut b = bench.listen(1);
-        bench.send(0, &many(50, 60));
+        let tap = testbed.tap(way, &["--name", &name]);
+        let mut b = testbed.listen(1);
+        testbed.send(0, &many(50, 60));
         assert_eq!(b.hear(50).len(), 50);
         // It leaves its accounts once a second; the kernel's can be read at any time.
-        crate::bench::until("the accounts are there", || {
+        crate::testbed::until("the accounts are there", || {
             let found = status(&name);
             found["has_process"] == true
                 && found.pointer("/accounts/directions/0/received") == Some(&50.into())
@@ -175,8 +175,8 @@ fn tap_with_process_shows_status_and_stops() {
 }
 
 /// A tap between bare interface names, started by `ip netns exec` inside their namespace.
-fn tap_inside(bench: &Bench, way: &str, name: &str) -> Running {
-    let namespace = bench.side(0).split('/').next().unwrap().to_owned();
+fn tap_inside(testbed: &Testbed, way: &str, name: &str) -> Running {
+    let namespace = testbed.side(0).split('/').next().unwrap().to_owned();
     let program = packetrig_tests::program::binary().display().to_string();
     let words = ["netns", "exec", &namespace, &program, "tap", "port0", "port1"];
     let flags = ["--back-end", way, "--name", name, "--json"];
@@ -188,12 +188,12 @@ fn tap_inside(bench: &Bench, way: &str, name: &str) -> Running {
 #[test]
 fn tap_in_namespace_is_managed_from_outside() {
     for way in ["xdp", "packet"] {
-        let Some(bench) = Bench::new(way, 2) else { continue };
-        let before = (bench.side_link(0), bench.side_link(1));
+        let Some(testbed) = Testbed::new(way, 2) else { continue };
+        let before = (testbed.side_link(0), testbed.side_link(1));
         let name = name();
-        let tap = tap_inside(&bench, way, &name);
-        let mut b = bench.listen(1);
-        bench.send(0, &many(50, 60));
+        let tap = tap_inside(&testbed, way, &name);
+        let mut b = testbed.listen(1);
+        testbed.send(0, &many(50, 60));
         assert_eq!(b.hear(50).len(), 50);
         let found = status(&name);
         let state = (&found["forwarding"], &found["has_process"], &found["gone"]);
@@ -202,22 +202,22 @@ fn tap_in_namespace_is_managed_from_outside() {
         let told: Value = serde_json::from_str(&stopped.stdout).unwrap();
         assert!(number(&told, "/ended_by") > 0, "{told}");
         balanced(&tap.finish());
-        assert_eq!((bench.side_link(0), bench.side_link(1)), before, "{way}");
+        assert_eq!((testbed.side_link(0), testbed.side_link(1)), before, "{way}");
         assert_gone(&name);
     }
 }
 
 #[test]
 fn killed_namespace_tap_is_restored_from_outside() {
-    let Some(bench) = Bench::new("packet", 2) else { return };
-    let before = (bench.side_link(0), bench.side_link(1));
+    let Some(testbed) = Testbed::new("packet", 2) else { return };
+    let before = (testbed.side_link(0), testbed.side_link(1));
     let name = name();
-    kill(tap_inside(&bench, "packet", &name));
+    kill(tap_inside(&testbed, "packet", &name));
     let found = status(&name);
     assert_eq!((&found["forwarding"], &found["has_process"]), (&false.into(), &false.into()), "{found}");
     let stopped = command(&["tap", "stop", &name, "--json"]);
     assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
-    assert!(!is_unrestored(&bench.side(0)));
-    assert_eq!((bench.side_link(0), bench.side_link(1)), before);
+    assert!(!is_unrestored(&testbed.side(0)));
+    assert_eq!((testbed.side_link(0), testbed.side_link(1)), before);
     assert_gone(&name);
 }

@@ -1,25 +1,25 @@
 //! Mirrors that are down, gone, full or too small: what is forwarded does not change by a frame.
 
-use crate::bench::{Bench, many, name, number, status, stop, until};
+use crate::testbed::{Testbed, many, name, number, status, stop, until};
 use packetrig_sys::link::{NamespaceLinks, VethEnd};
 use serde_json::Value;
 
 const FRAMES: u32 = 6000;
 
 /// Sends a third, has something befall the mirror, sends the rest; everything arrives. The accounts of the first direction.
-fn forwarded_in_spite_of(way: &str, len: usize, befalls: &dyn Fn(&Bench)) -> Option<Value> {
-    let bench = Bench::new(way, 3)?;
-    let (mut b, mut copies) = (bench.listen(1), bench.listen(2));
-    let mirror = bench.side(2);
-    let tap = bench.tap(way, &["--mirror", &mirror]);
+fn forwarded_in_spite_of(way: &str, len: usize, befalls: &dyn Fn(&Testbed)) -> Option<Value> {
+    let testbed = Testbed::new(way, 3)?;
+    let (mut b, mut copies) = (testbed.listen(1), testbed.listen(2));
+    let mirror = testbed.side(2);
+    let tap = testbed.tap(way, &["--mirror", &mirror]);
     let frames = many(FRAMES, len);
     let (early, late) = frames.split_at(FRAMES as usize / 3);
-    bench.send(0, early);
+    testbed.send(0, early);
     // All of the first third is copied before something befalls the mirror.
     copies.hear(early.len());
     drop(copies);
-    befalls(&bench);
-    bench.send(0, late);
+    befalls(&testbed);
+    testbed.send(0, late);
     let heard = b.hear(frames.len());
     assert_eq!(heard.len(), frames.len(), "{way}");
     assert_eq!(heard, frames, "{way}");
@@ -41,9 +41,9 @@ const WAYS: [&str; 2] = ["xdp", "packet"];
 #[test]
 fn a_mirror_that_goes_down() {
     for way in WAYS {
-        let down = |bench: &Bench| {
-            let link = bench.side_link(2);
-            NamespaceLinks::open_in(bench.netns()).unwrap().set_up(link.index, false).unwrap();
+        let down = |testbed: &Testbed| {
+            let link = testbed.side_link(2);
+            NamespaceLinks::open_in(testbed.netns()).unwrap().set_up(link.index, false).unwrap();
         };
         let Some(direction) = forwarded_in_spite_of(way, 100, &down) else { continue };
         assert_eq!(missing(&direction), u64::from(FRAMES) / 3 * 2, "{way}: {direction}");
@@ -53,7 +53,7 @@ fn a_mirror_that_goes_down() {
 #[test]
 fn a_mirror_whose_cable_is_pulled() {
     for way in WAYS {
-        let Some(direction) = forwarded_in_spite_of(way, 100, &|bench| bench.set_up(2, false)) else {
+        let Some(direction) = forwarded_in_spite_of(way, 100, &|testbed| testbed.set_up(2, false)) else {
             continue;
         };
         let mirrored = number(&direction, "/mirrors/0/mirrored");
@@ -64,9 +64,9 @@ fn a_mirror_whose_cable_is_pulled() {
 #[test]
 fn a_mirror_that_is_deleted() {
     for way in WAYS {
-        let delete = |bench: &Bench| {
-            let link = bench.side_link(2);
-            NamespaceLinks::open_in(bench.netns()).unwrap().delete_link(link.index).unwrap();
+        let delete = |testbed: &Testbed| {
+            let link = testbed.side_link(2);
+            NamespaceLinks::open_in(testbed.netns()).unwrap().delete_link(link.index).unwrap();
         };
         let Some(direction) = forwarded_in_spite_of(way, 100, &delete) else { continue };
         assert_eq!(missing(&direction), u64::from(FRAMES) / 3 * 2, "{way}: {direction}");
@@ -76,16 +76,16 @@ fn a_mirror_that_is_deleted() {
 #[test]
 fn a_mirror_with_too_small_an_mtu() {
     for way in WAYS {
-        let Some(bench) = Bench::new(way, 3) else { continue };
-        let link = bench.side_link(2);
-        NamespaceLinks::open_in(bench.netns()).unwrap().set_mtu(link.index, 500).unwrap();
-        let mut b = bench.listen(1);
-        let mirror = bench.side(2);
-        let mut tap = bench.tap(way, &["--mirror", &mirror]);
+        let Some(testbed) = Testbed::new(way, 3) else { continue };
+        let link = testbed.side_link(2);
+        NamespaceLinks::open_in(testbed.netns()).unwrap().set_mtu(link.index, 500).unwrap();
+        let mut b = testbed.listen(1);
+        let mirror = testbed.side(2);
+        let mut tap = testbed.tap(way, &["--mirror", &mirror]);
         tap.await_remark("MTU 500");
         let (short, long) = (many(100, 200), many(100, 900));
-        bench.send(0, &short);
-        bench.send(0, &long);
+        testbed.send(0, &short);
+        testbed.send(0, &long);
         assert_eq!(b.hear(200), [short, long].concat(), "{way}");
         let result = stop(tap);
         let direction = &result["accounts"]["directions"][0];
@@ -97,16 +97,16 @@ fn a_mirror_with_too_small_an_mtu() {
 #[test]
 fn a_mirror_whose_mtu_becomes_too_small() {
     for (way, cause) in [("xdp", "passed-over"), ("packet", "too-long")] {
-        let Some(bench) = Bench::new(way, 3) else { continue };
-        let (mirror, name) = (bench.side(2), name());
-        let mut b = bench.listen(1);
-        let tap = bench.tap(way, &["--mirror", &mirror, "--name", &name]);
+        let Some(testbed) = Testbed::new(way, 3) else { continue };
+        let (mirror, name) = (testbed.side(2), name());
+        let mut b = testbed.listen(1);
+        let tap = testbed.tap(way, &["--mirror", &mirror, "--name", &name]);
         let mut sent = 20;
-        bench.send(0, &many(20, 512));
-        let link = bench.side_link(2);
-        NamespaceLinks::open_in(bench.netns()).unwrap().set_mtu(link.index, 256).unwrap();
+        testbed.send(0, &many(20, 512));
+        let link = testbed.side_link(2);
+        NamespaceLinks::open_in(testbed.netns()).unwrap().set_mtu(link.index, 256).unwrap();
         until("copies are given up", || {
-            bench.send(0, &many(20, 512));
+            testbed.send(0, &many(20, 512));
             sent += 20;
             missing(&status(&name)["accounts"]["directions"][0]) > 0
         });
@@ -123,17 +123,17 @@ fn a_mirror_whose_mtu_becomes_too_small() {
 #[test]
 fn recreated_mirror_is_reported_as_gone() {
     for way in WAYS {
-        let Some(bench) = Bench::new(way, 3) else { continue };
-        let (mirror, name, link) = (bench.side(2), name(), bench.side_link(2));
-        let mut tap = bench.tap(way, &["--mirror", &mirror, "--name", &name]);
+        let Some(testbed) = Testbed::new(way, 3) else { continue };
+        let (mirror, name, link) = (testbed.side(2), name(), testbed.side_link(2));
+        let mut tap = testbed.tap(way, &["--mirror", &mirror, "--name", &name]);
         assert_eq!(status(&name)["gone"], serde_json::json!([]), "{way}");
-        let mut links = NamespaceLinks::open_in(bench.netns()).unwrap();
+        let mut links = NamespaceLinks::open_in(testbed.netns()).unwrap();
         links.delete_link(link.index).unwrap();
         let end = |name| VethEnd { name, netns: None, mac: None };
         links.create_veth(end(&link.name), end("other")).unwrap();
         tap.await_remark(&format!("{mirror} is gone"));
         assert_eq!(status(&name)["gone"], serde_json::json!([mirror]), "{way}");
-        bench.send(0, &many(10, 60));
+        testbed.send(0, &many(10, 60));
         let result = stop(tap);
         let direction = &result["accounts"]["directions"][0];
         assert_eq!((number(direction, "/forwarded"), missing(direction)), (10, 10), "{way}: {direction}");
@@ -145,7 +145,7 @@ fn recreated_mirror_is_reported_as_gone() {
 fn slow_mirror_losses_are_counted() {
     for way in WAYS {
         // Its own traffic fills the mirror's way while copies come.
-        let flood = |bench: &Bench| bench.send(2, &many(3000, 1500));
+        let flood = |testbed: &Testbed| testbed.send(2, &many(3000, 1500));
         let Some(direction) = forwarded_in_spite_of(way, 1500, &flood) else { continue };
         let mirrored = number(&direction, "/mirrors/0/mirrored");
         assert_eq!(mirrored + missing(&direction), u64::from(FRAMES), "{way}: {direction}");
@@ -155,13 +155,13 @@ fn slow_mirror_losses_are_counted() {
 #[test]
 fn down_peer_is_named_as_drop_cause() {
     for way in WAYS {
-        let Some(bench) = Bench::new(way, 2) else { continue };
-        let tap = bench.tap(way, &["--no-link-state"]);
-        let link = bench.side_link(1);
-        NamespaceLinks::open_in(bench.netns()).unwrap().set_up(link.index, false).unwrap();
-        bench.send(0, &many(100, 60));
-        let port = bench.side_link(0).index;
-        let mut links = NamespaceLinks::open_in(bench.netns()).unwrap();
+        let Some(testbed) = Testbed::new(way, 2) else { continue };
+        let tap = testbed.tap(way, &["--no-link-state"]);
+        let link = testbed.side_link(1);
+        NamespaceLinks::open_in(testbed.netns()).unwrap().set_up(link.index, false).unwrap();
+        testbed.send(0, &many(100, 60));
+        let port = testbed.side_link(0).index;
+        let mut links = NamespaceLinks::open_in(testbed.netns()).unwrap();
         until("all have arrived", || links.read_counters(port).unwrap().rx_frames >= 100);
         let result = stop(tap);
         let direction = &result["accounts"]["directions"][0];
@@ -175,12 +175,12 @@ fn down_peer_is_named_as_drop_cause() {
 fn side_refusing_redirected_frames_is_named() {
     // With several exits the kernel does not say which of its reasons it was.
     for (is_copied, cause) in [(false, "deaf"), (true, "passed-over")] {
-        let Some(mut bench) = Bench::new("xdp", 3) else { return };
-        let mirror = bench.side(2);
+        let Some(mut testbed) = Testbed::new("xdp", 3) else { return };
+        let mirror = testbed.side(2);
         let flags: &[&str] = if is_copied { &["--mirror", &mirror] } else { &[] };
-        let mut tap = bench.tap("xdp", flags);
-        bench.deafen(1);
-        bench.send(0, &many(50, 60));
+        let mut tap = testbed.tap("xdp", flags);
+        testbed.deafen(1);
+        testbed.send(0, &many(50, 60));
         tap.await_remark("refused the last 50 frames");
         assert!(tap.remarks().contains("--back-end packet"), "{}", tap.remarks());
         let result = stop(tap);

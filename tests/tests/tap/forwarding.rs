@@ -1,6 +1,6 @@
 //! What passes, unchanged; link state; interfaces put back.
 
-use crate::bench::{Bench, many, name, number, status, stop, udp, until};
+use crate::testbed::{Testbed, many, name, number, status, stop, udp, until};
 use packetrig_sys::ethtool::{EthtoolCalls, Offload};
 
 /// Frames of every kind that something between two stations might change or keep.
@@ -31,13 +31,13 @@ fn odd_frames() -> Vec<Vec<u8>> {
 }
 
 fn transparent(way: &str) {
-    let Some(bench) = Bench::new(way, 2) else { return };
-    let (mut a, mut b) = (bench.listen(0), bench.listen(1));
-    let tap = bench.tap(way, &[]);
+    let Some(testbed) = Testbed::new(way, 2) else { return };
+    let (mut a, mut b) = (testbed.listen(0), testbed.listen(1));
+    let tap = testbed.tap(way, &[]);
     let frames = odd_frames();
     let back: Vec<_> = frames.iter().rev().cloned().collect();
-    bench.send(0, &frames);
-    bench.send(1, &back);
+    testbed.send(0, &frames);
+    testbed.send(1, &back);
     assert_eq!(b.hear(frames.len()), frames, "{way}");
     assert_eq!(a.hear(frames.len()), back, "{way}");
     let result = stop(tap);
@@ -60,10 +60,10 @@ fn every_frame_passes_unchanged_in_the_process() {
 }
 
 fn counted_under_load(way: &str) {
-    let Some(bench) = Bench::new(way, 2) else { return };
-    let (mut b, name) = (bench.listen(1), name());
-    let tap = bench.tap(way, &["--name", &name]);
-    bench.send(0, &many(20_000, 60));
+    let Some(testbed) = Testbed::new(way, 2) else { return };
+    let (mut b, name) = (testbed.listen(1), name());
+    let tap = testbed.tap(way, &["--name", &name]);
+    testbed.send(0, &many(20_000, 60));
     until("all have arrived at the tap", || {
         status(&name).pointer("/accounts/directions/0/received") == Some(&20_000.into())
     });
@@ -86,18 +86,18 @@ fn process_tap_counts_match_arrivals() {
 }
 
 fn passes_link_state(way: &str) {
-    let Some(bench) = Bench::new(way, 2) else { return };
-    let tap = bench.tap(way, &[]);
-    bench.set_up(0, false);
-    until("the other side is taken down", || !bench.link(1).carrier);
-    bench.set_up(0, true);
-    until("the other side comes up again", || bench.link(1).carrier);
-    bench.set_up(1, false);
-    until("the first side is taken down", || !bench.link(0).carrier);
-    bench.set_up(1, true);
-    until("the first side comes up again", || bench.link(0).carrier && bench.link(1).carrier);
-    let mut b = bench.listen(1);
-    bench.send(0, &many(5, 60));
+    let Some(testbed) = Testbed::new(way, 2) else { return };
+    let tap = testbed.tap(way, &[]);
+    testbed.set_up(0, false);
+    until("the other side is taken down", || !testbed.link(1).carrier);
+    testbed.set_up(0, true);
+    until("the other side comes up again", || testbed.link(1).carrier);
+    testbed.set_up(1, false);
+    until("the first side is taken down", || !testbed.link(0).carrier);
+    testbed.set_up(1, true);
+    until("the first side comes up again", || testbed.link(0).carrier && testbed.link(1).carrier);
+    let mut b = testbed.listen(1);
+    testbed.send(0, &many(5, 60));
     assert_eq!(b.hear(5).len(), 5);
     stop(tap);
 }
@@ -110,30 +110,30 @@ fn link_loss_is_passed_to_other_side() {
 
 #[test]
 fn without_link_state_the_other_side_stays_up() {
-    let Some(bench) = Bench::new("packet", 2) else { return };
-    let tap = bench.tap("packet", &["--no-link-state"]);
-    bench.set_up(0, false);
-    until("the first side has no carrier", || !bench.side_link(0).carrier);
+    let Some(testbed) = Testbed::new("packet", 2) else { return };
+    let tap = testbed.tap("packet", &["--no-link-state"]);
+    testbed.set_up(0, false);
+    until("the first side has no carrier", || !testbed.side_link(0).carrier);
     // Time enough for some looks at the links.
-    bench.listen(1).hear(0);
-    assert!(bench.side_link(1).up && bench.link(1).carrier);
+    testbed.listen(1).hear(0);
+    assert!(testbed.side_link(1).up && testbed.link(1).carrier);
     stop(tap);
 }
 
 fn restored(way: &str) {
-    let Some(bench) = Bench::new(way, 3) else { return };
-    let ethtool = EthtoolCalls::open_in(bench.netns()).unwrap();
+    let Some(testbed) = Testbed::new(way, 3) else { return };
+    let ethtool = EthtoolCalls::open_in(testbed.netns()).unwrap();
     for port in ["port0", "port1"] {
         ethtool.set_offload(port, Offload::Gro, true).unwrap();
     }
     let state = || {
         let offload = |port: &str| ethtool.is_offload_on(port, Offload::Gro).unwrap();
-        let links: Vec<_> = (0..3).map(|station| bench.side_link(station)).collect();
+        let links: Vec<_> = (0..3).map(|station| testbed.side_link(station)).collect();
         (links, offload("port0"), offload("port1"))
     };
     let before = state();
-    let mirror = bench.side(2);
-    let tap = bench.tap(way, &["--mirror", &mirror]);
+    let mirror = testbed.side(2);
+    let tap = testbed.tap(way, &["--mirror", &mirror]);
     let during = state();
     assert!(during.0[0].promiscuous && during.0[1].promiscuous && !during.1, "{during:?}");
     stop(tap);

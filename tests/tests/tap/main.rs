@@ -2,7 +2,6 @@
 //! process changes what is forwarded. Both ways are held to the same.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod bench;
 mod beside;
 mod copies;
 mod death;
@@ -10,3 +9,4 @@ mod failures;
 mod forwarding;
 mod limits;
 mod ready;
+mod testbed;

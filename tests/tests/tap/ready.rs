@@ -1,14 +1,14 @@
 //! The line that a tap prints when it forwards: what is sent after it passes, and it does not come before that.
 
-use crate::bench::{Bench, many, stop, udp};
+use crate::testbed::{Testbed, many, stop, udp};
 use packetrig_tests::program::Running;
 use packetrig_tests::station::Station;
 
 const READY: &str = "forwarding with back end";
 
 /// Starts a tap between stations 0 and 1 and does not wait.
-fn begin(bench: &Bench, way: &str) -> Running {
-    let (a, b) = (bench.side(0), bench.side(1));
+fn begin(testbed: &Testbed, way: &str) -> Running {
+    let (a, b) = (testbed.side(0), testbed.side(1));
     Running::start(&["tap", &a, &b, "--back-end", way, "--json", "--no-link-state"], "")
 }
 
@@ -16,12 +16,12 @@ fn begin(bench: &Bench, way: &str) -> Running {
 fn frames_sent_after_ready_line_pass() {
     for way in ["xdp", "packet"] {
         for _ in 0..3 {
-            let Some(bench) = Bench::new(way, 2) else { continue };
-            let mut ears = [bench.listen(0), bench.listen(1)];
+            let Some(testbed) = Testbed::new(way, 2) else { continue };
+            let mut ears = [testbed.listen(0), testbed.listen(1)];
             // Open before the line comes: nothing is between the line and the first frame.
-            let mut stations = [bench.station(0), bench.station(1)];
+            let mut stations = [testbed.station(0), testbed.station(1)];
             let frames = many(100, 60);
-            let mut tap = begin(&bench, way);
+            let mut tap = begin(&testbed, way);
             tap.await_remark(READY);
             for station in &mut stations {
                 station.send(&frames);
@@ -37,15 +37,15 @@ fn frames_sent_after_ready_line_pass() {
 #[test]
 fn tap_without_carrier_is_not_ready() {
     for way in ["xdp", "packet"] {
-        let Some(bench) = Bench::new(way, 2) else { continue };
-        bench.set_up(1, false);
-        let mut tap = begin(&bench, way);
+        let Some(testbed) = Testbed::new(way, 2) else { continue };
+        testbed.set_up(1, false);
+        let mut tap = begin(&testbed, way);
         tap.await_remark("not ready");
-        assert!(tap.remarks().contains(&bench.side(1)), "{way}: {}", tap.remarks());
+        assert!(tap.remarks().contains(&testbed.side(1)), "{way}: {}", tap.remarks());
         assert!(!tap.remarks().contains(READY), "{way}: {}", tap.remarks());
-        bench.set_up(1, true);
-        let mut station: Station = bench.station(0);
-        let mut ear = bench.listen(1);
+        testbed.set_up(1, true);
+        let mut station: Station = testbed.station(0);
+        let mut ear = testbed.listen(1);
         tap.await_remark(READY);
         station.send(&[udp(7, 9, 60)]);
         assert_eq!(ear.hear(1).len(), 1, "{way}");

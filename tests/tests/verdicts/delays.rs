@@ -7,7 +7,7 @@ use packetrig_testkit::Lab;
 use packetrig_tests::document::Flow;
 use packetrig_tests::judge::{Judge, differences};
 use packetrig_tests::judged_run::{Judged, JudgedRun, LONG_DRAIN, document, flow, lab};
-use packetrig_tests::program::{Finished, Report, Running};
+use packetrig_tests::program::{Finished, Report, Running, binary};
 use packetrig_tests::rig_fault::{RigFault, await_frames};
 use std::path::Path;
 
@@ -47,12 +47,14 @@ fn frames_later_than_drain_are_awaited() {
     });
 }
 
-/// A run through a device that keeps frames for a while. Runs with one catalogue know each other.
-fn start_into(lab: &Lab, store: &Path, packets: u64, flags: &[&str]) -> Running {
-    let store = store.display().to_string();
-    let usual = ["run", "{plan}", "--out", "{out}", "--store", &store, "--quiet"];
+/// A run through a device that keeps frames for a while. Runs with one directory know each other, and no runs of other tests.
+fn start_into(lab: &Lab, directory: &Path, packets: u64, flags: &[&str]) -> Running {
+    let store = directory.display().to_string();
+    let runtime = format!("PACKETRIG_RUN_DIR={}", directory.join("runtime").display());
+    let program = binary().display().to_string();
+    let usual = [&runtime, &program, "run", "{plan}", "--out", "{out}", "--store", &store, "--quiet"];
     let document = document(lab, vec![stream(1000, packets)]);
-    Running::start(&[&usual, &ANY_LATENESS[..], flags].concat(), &document.text())
+    Running::start_program("env", &[&usual, &ANY_LATENESS[..], flags].concat(), &document.text())
 }
 
 /// The frames of the last 0.7 s are on their way when the rig stops listening, and it has measured how long that takes.

@@ -88,7 +88,7 @@ fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFl
     let nothing = || GroupedFlows::new(options.groups, now_ns);
     let Some(directory) = arguments.directory.as_deref() else { return nothing() };
     match recall_flows(directory, options.groups, now_ns) {
-        Ok(known) => known.unwrap_or_else(nothing),
+        Ok(known) => known,
         // One damaged file must not keep a collector from collecting.
         Err(error) => {
             let known = nothing();
@@ -101,16 +101,16 @@ fn known_flows(arguments: &Arguments, options: &mut CollectOptions) -> GroupedFl
     }
 }
 
-/// Rebuilds the flows of meter groups from recent records. Returns `None` if the directory has none.
+/// Rebuilds the flows of meter groups from recent records.
 fn recall_flows(
     directory: &Path,
     groups: GroupOptions,
     now_ns: u64,
-) -> Result<Option<GroupedFlows>, packetrig_flow_store::Error> {
-    let Some(recent) = RecentRecords::find_in(directory, groups.memory)? else { return Ok(None) };
+) -> Result<GroupedFlows, packetrig_flow_store::Error> {
+    let recent = RecentRecords::find_in(directory, groups.memory, now_ns)?;
     let mut known = GroupedFlows::new(groups, recent.since_ns());
     recent.for_each_of_groups(&mut |record| known.recall_record(record, now_ns))?;
-    Ok(Some(known))
+    Ok(known)
 }
 
 /// Waits for the end of the collector and shows its progress.

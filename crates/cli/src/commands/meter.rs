@@ -78,10 +78,10 @@ struct StartedMeter {
 
 fn serve_metrics(
     arguments: &Arguments,
-    books: &Arc<MeterAccounts>,
+    accounts: &Arc<MeterAccounts>,
 ) -> Result<Option<MetricsResponder>, Error> {
     let Some(listen) = arguments.metrics else { return Ok(None) };
-    let accounts = Arc::clone(books);
+    let accounts = Arc::clone(accounts);
     Ok(Some(MetricsResponder::start_serving(listen.0, move || {
         prometheus_text(&accounts.build_report(false))
     })?))
@@ -117,7 +117,7 @@ fn remark_interfaces_down(input: &MeterInput) {
 fn show_until_end(
     arguments: &Arguments,
     meter: &RunningMeter,
-    books: &MeterAccounts,
+    accounts: &MeterAccounts,
     output: &mut CommandOutput,
 ) {
     let start_ns = clock::monotonic_ns();
@@ -131,12 +131,12 @@ fn show_until_end(
     while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
-            said.remark_changes(books);
+            said.remark_changes(accounts);
         }
         if now_ns >= show_ns {
             // By the schedule and not by `now_ns`: a late line does not move the next one.
             show_ns += SHOW_NS;
-            let report = books.build_report(false);
+            let report = accounts.build_report(false);
             troubles.remark_troubles(&report);
             live.show_line(Nanos::new(report.elapsed_ns), show::progress_line(&report, last.as_ref()));
             if let Some(screen) = &mut screen {

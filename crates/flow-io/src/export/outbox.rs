@@ -86,17 +86,17 @@ impl SharedCount {
 
 /// Opens a queue of this many bytes and returns its two ends: the first makes outboxes for workers, [`spawn_export`](super::spawn_export)
 /// takes the second. A worker that finds the queue full waits for room if `backpressure` allows it.
-pub fn open_queue(bytes: usize, patience: &BackpressurePolicy) -> (WorkerQueue, ExportInlet) {
+pub fn open_queue(bytes: usize, backpressure: &BackpressurePolicy) -> (WorkerQueue, ExportInlet) {
     // Bounded in batches and not in records, because a batch of few records takes the memory of a full one.
     let (sender, receiver) = bounded(batches_within(bytes));
     let accounts = TargetAccounts::default();
-    let backpressure = patience.clone();
+    let backpressure = backpressure.clone();
     let progress = SharedProgress::default();
     let [takeovers, blind_looks] = [SharedCount::default(), SharedCount::default()];
     let queue = WorkerQueue {
         sender,
         accounts: accounts.clone(),
-        patience: backpressure.clone(),
+        backpressure: backpressure.clone(),
         progress: progress.clone(),
         takeovers: takeovers.clone(),
         blind_looks: blind_looks.clone(),
@@ -109,7 +109,7 @@ pub fn open_queue(bytes: usize, patience: &BackpressurePolicy) -> (WorkerQueue, 
 pub struct WorkerQueue {
     sender: Sender<WorkerBatch>,
     accounts: TargetAccounts,
-    patience: BackpressurePolicy,
+    backpressure: BackpressurePolicy,
     progress: SharedProgress,
     takeovers: SharedCount,
     blind_looks: SharedCount,
@@ -121,7 +121,7 @@ impl WorkerQueue {
         WorkerOutbox {
             sender: self.sender.clone(),
             accounts: self.accounts.clone(),
-            backpressure: self.patience.clone(),
+            backpressure: self.backpressure.clone(),
             number: self.progress.add_worker(),
             progress: self.progress.clone(),
             takeovers: self.takeovers.clone(),

@@ -361,9 +361,9 @@ fn slow_collector_is_awaited_while_it_reads() {
 fn group_records_wait_as_encoded_messages() {
     let closed = closed_port();
     let place = (Ipv4Addr::LOCALHOST, closed.port());
-    let patience = BackpressurePolicy::default();
-    patience.begin_waiting();
-    let (queue, incoming) = open_queue(QUEUE, &patience);
+    let backpressure = BackpressurePolicy::default();
+    backpressure.begin_waiting();
+    let (queue, incoming) = open_queue(QUEUE, &backpressure);
     let options = MeterExport {
         has_history: true,
         backlog_bytes: 4 * BATCH_BYTES,

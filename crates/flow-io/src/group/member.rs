@@ -33,7 +33,7 @@ const FAREWELLS: usize = 3;
 /// A running member. It sends a farewell and ends when it is stopped or dropped.
 #[derive(Debug)]
 pub struct GroupMember {
-    seat: GroupRoleHandle,
+    role_handle: GroupRoleHandle,
     address: SocketAddr,
     flags: Arc<EndFlags>,
     thread: Option<JoinHandle<()>>,
@@ -86,11 +86,11 @@ impl GroupMember {
         let thread = builder.spawn(work).map_err(GroupError::Thread)?;
         // Waits for the thread, because a sandbox that this process enters next may forbid these calls.
         has_started.recv().unwrap_or_default();
-        Ok(Self { seat: role_handle, address, flags, thread: Some(thread) })
+        Ok(Self { role_handle: role_handle, address, flags, thread: Some(thread) })
     }
 
     pub const fn role_handle(&self) -> &GroupRoleHandle {
-        &self.seat
+        &self.role_handle
     }
 
     /// Address on which it listens.
@@ -113,7 +113,7 @@ impl GroupMember {
     fn stop_thread(&mut self) -> bool {
         self.flags.is_over.store(true, Ordering::Release);
         let ended = self.thread.take().is_none_or(|thread| thread.join().is_ok());
-        self.seat.end_membership();
+        self.role_handle.end_membership();
         ended
     }
 }

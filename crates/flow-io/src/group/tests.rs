@@ -86,9 +86,9 @@ fn standby_resumes_at_killed_members_watermark() {
     assert!(!members[(first + 1) % 3].role_handle().may_export());
     let killed = members.remove(first);
     let old_term = killed.role_handle().role().term().unwrap();
-    let seat = killed.role_handle().clone();
+    let role_handle = killed.role_handle().clone();
     assert!(killed.stop_silently());
-    assert!(!seat.may_export());
+    assert!(!role_handle.may_export());
     let second = await_active(&members);
     let view = members[second].role_handle().role_view();
     assert_eq!(view.replay_from_ns, 1000);
@@ -122,10 +122,10 @@ fn frozen_member_loses_export_right_and_is_replaced() {
     let members = group(2);
     let first = await_active(&members);
     let frozen = members[first].role_handle().freeze();
-    let seat = members[first].role_handle();
+    let role_handle = members[first].role_handle();
     await_that("the other one takes over", || is_active(&members[1 - first]));
     // Its own thread has not run, so it still believes that it is active.
-    assert!(seat.role().is_active() && !seat.may_export());
+    assert!(role_handle.role().is_active() && !role_handle.may_export());
     drop(frozen);
     await_that("it becomes a standby", || !is_active(&members[first]));
     assert_eq!(await_active(&members), 1 - first);

@@ -67,10 +67,10 @@ fn launch(panics: &[bool]) -> (RunningMeter, mpsc::Receiver<()>) {
     };
     let sources = panics.iter().map(source).collect();
     let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
-    let books = MeterAccounts::new();
+    let accounts = MeterAccounts::new();
     let processors = vec![None; panics.len()];
     let meter =
-        RunningMeter::launch_workers(&options(), processors, &OutputChannels::default(), &books, opened)
+        RunningMeter::launch_workers(&options(), processors, &OutputChannels::default(), &accounts, opened)
             .unwrap();
     (meter, are_ended)
 }
@@ -128,15 +128,15 @@ impl PacketSource for Failing {
 #[test]
 fn worker_flushes_outputs_after_source_failure() {
     const FLOWS: u32 = 64 * 32;
-    let books = MeterAccounts::new();
+    let accounts = MeterAccounts::new();
     let (queue, taken) = bounded(1);
-    let sinks = vec![OutputQueue::new(queue, books.backpressure())];
-    let channels = OutputChannels { export: None, sinks, backpressure: books.backpressure().clone() };
+    let sinks = vec![OutputQueue::new(queue, accounts.backpressure())];
+    let channels = OutputChannels { export: None, sinks, backpressure: accounts.backpressure().clone() };
     let sources = vec![Box::new(Failing { flows: FLOWS }) as Box<dyn PacketSource>];
     let opened = || Ok(OpenedSources { sources, reader: None, captured: PacketOrigin::Nothing });
     let mut options = options();
     options.table.capacity = 2 * FLOWS;
-    let meter = RunningMeter::launch_workers(&options, vec![None], &channels, &books, opened).unwrap();
+    let meter = RunningMeter::launch_workers(&options, vec![None], &channels, &accounts, opened).unwrap();
     drop(channels);
     // The records are taken only after the failure: until then a worker waits for no output.
     while !meter.is_over() {
@@ -161,9 +161,9 @@ fn failed_source_opening_stops_all_workers() {
     let (queue, taken) = bounded(1);
     let sinks = vec![OutputQueue::new(queue, &BackpressurePolicy::default())];
     let channels = OutputChannels { sinks, ..OutputChannels::default() };
-    let books = MeterAccounts::new();
+    let accounts = MeterAccounts::new();
     let none = || Err(Error::Panicked("nobody"));
-    let refused = RunningMeter::launch_workers(&options(), vec![None; 3], &channels, &books, none);
+    let refused = RunningMeter::launch_workers(&options(), vec![None; 3], &channels, &accounts, none);
     assert!(matches!(refused, Err(Error::Panicked("nobody"))));
     drop(channels);
     assert!(taken.try_recv().is_err_and(|error| error.is_disconnected()), "no worker holds a queue any more");

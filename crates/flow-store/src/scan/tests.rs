@@ -143,7 +143,7 @@ fn column_of_wrong_type_is_refused_by_name() {
 /// Records that an earlier version stored, before records had interfaces, networks, next hops, NAT and other fields.
 #[test]
 fn records_of_an_earlier_version_are_read() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/flows/scan/records-of-2026-11.parquet");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scan/records-of-2026-11.parquet");
     let rows = |text: &str| {
         let mut count = 0;
         let wanted = flow_columns().iter().map(|column| column.name).collect::<Vec<_>>();

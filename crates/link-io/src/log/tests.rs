@@ -137,13 +137,13 @@ fn log_check_separates_missing_copies_from_absent_ones() {
 }
 
 /// Counters of a tap that copied and mirrored so many frames of each direction, as JSON.
-fn books(there: (u64, u64), back: (u64, u64)) -> String {
+fn counters(there: (u64, u64), back: (u64, u64)) -> String {
     let direction = |(wanted, mirrored): (u64, u64)| serde_json::json!({ "wanted": wanted, "mirrors": [{ "to": "m0", "mirrored": mirrored }] });
     serde_json::json!({ "directions": [direction(there), direction(back)] }).to_string()
 }
 
-fn held_against(directory: &Path, books: &str) -> LogCheck {
-    check_log(directory, Some((Path::new("tap.json"), books))).unwrap()
+fn held_against(directory: &Path, counters: &str) -> LogCheck {
+    check_log(directory, Some((Path::new("tap.json"), counters))).unwrap()
 }
 
 #[test]
@@ -153,14 +153,14 @@ fn tap_accounts_older_than_log_report_no_loss() {
     log.frames(1..=70);
     log.end();
     for (there, frames) in [((60, 60), 10), ((70, 68), 2)] {
-        let checked = held_against(directory.path(), &books(there, (0, 0)));
+        let checked = held_against(directory.path(), &counters(there, (0, 0)));
         assert_eq!(
             (checked.find_doubt(), checked.lost_copies()),
             (Some(LogDoubt::Older { frames }), [None, Some(0)])
         );
         assert!(!checked.is_incomplete(), "{checked:?}");
     }
-    let checked = held_against(directory.path(), &books((70, 70), (0, 0)));
+    let checked = held_against(directory.path(), &counters((70, 70), (0, 0)));
     assert_eq!((checked.find_doubt(), checked.lost_copies()), (None, [Some(0); 2]));
     assert!(!checked.is_incomplete(), "{checked:?}");
 }
@@ -171,7 +171,7 @@ fn empty_direction_counts_all_copies_as_lost() {
     let mut log = TestLog::begin(directory.path(), retention(), 0);
     log.frames(1..=70);
     log.end();
-    let checked = held_against(directory.path(), &books((70, 70), (5, 5)));
+    let checked = held_against(directory.path(), &counters((70, 70), (5, 5)));
     assert_eq!((checked.find_doubt(), checked.lost_copies()), (None, [Some(0), Some(5)]));
     assert!(checked.is_incomplete(), "{checked:?}");
 }
@@ -184,7 +184,7 @@ fn restarted_tap_accounts_report_no_loss() {
     log.now += 5_000_000_000;
     log.frames(1..=30);
     log.end();
-    let checked = held_against(directory.path(), &books((30, 30), (0, 0)));
+    let checked = held_against(directory.path(), &counters((30, 30), (0, 0)));
     assert_eq!((checked.find_doubt(), checked.lost_copies()), (Some(LogDoubt::Anew { times: 1 }), [None; 2]));
     assert!(!checked.is_incomplete(), "{checked:?}");
 }

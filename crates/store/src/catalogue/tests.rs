@@ -218,16 +218,16 @@ fn wal_retries_wait_without_sqlite_busy_timeout() {
     holder.execute_batch("BEGIN EXCLUSIVE; CREATE TABLE held (one)").unwrap();
     let connection = Connection::open(&path).unwrap();
     let waits_ms = || connection.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, i64>(0)).unwrap();
-    let patience = 2 * BETWEEN_ATTEMPTS;
-    assert!(is_busy(&turn_on_write_ahead(&connection, patience).unwrap_err()));
+    let timeout = 2 * BETWEEN_ATTEMPTS;
+    assert!(is_busy(&turn_on_write_ahead(&connection, timeout).unwrap_err()));
     assert_eq!(waits_ms(), 0, "an attempt waits within itself, beside the wait between attempts");
     holder.execute_batch("COMMIT").unwrap();
-    turn_on_write_ahead(&connection, patience).unwrap();
+    turn_on_write_ahead(&connection, timeout).unwrap();
     assert_eq!(waits_ms(), 10);
 }
 
 #[test]
-fn attempts_end_when_patience_does() {
+fn attempts_end_at_timeout() {
     let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None);
     let mut attempts = 0;
     let outcome: rusqlite::Result<()> = retry_while_busy(3 * BETWEEN_ATTEMPTS, || {

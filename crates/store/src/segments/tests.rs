@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use std::fs;
 use std::io::ErrorKind;
 
-struct SegmentBench {
+struct SegmentFixture {
     place: tempfile::TempDir,
     catalogue: RunCatalogue,
     draft: RunDraft,
@@ -38,11 +38,11 @@ fn begun() -> UnfinishedRun {
     }
 }
 
-fn bench() -> SegmentBench {
+fn fixture() -> SegmentFixture {
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = catalogue.begin_unfinished(&begun(), ReportSize::default()).unwrap();
-    SegmentBench { place, catalogue, draft }
+    SegmentFixture { place, catalogue, draft }
 }
 
 /// A node's spool, filled and ended; what it would send.
@@ -70,7 +70,7 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-impl SegmentBench {
+impl SegmentFixture {
     fn store(&self, segment: &(SegmentId, Vec<u8>)) -> StoreOutcome {
         self.draft.store_segment(&self.catalogue, &segment.0, &segment.1, 5).unwrap()
     }
@@ -84,9 +84,9 @@ impl SegmentBench {
 
 #[test]
 fn large_result_and_capture_are_reassembled_unchanged() {
-    let bench = bench();
+    let fixture = fixture();
     let (capture, result) = (noise(3 * PAYLOAD_ROOM + 7), node_result(160, 20_000));
-    let file = bench.place.path().join("rx.pcapng");
+    let file = fixture.place.path().join("rx.pcapng");
     fs::write(&file, &capture).unwrap();
     let sent = sent("a", |journal| {
         journal.append_interval(&sample(1)).unwrap();
@@ -97,10 +97,10 @@ fn large_result_and_capture_are_reassembled_unchanged() {
     // Two intervals, four pieces of the capture, the End; the rest is the result.
     assert!(sent.len() >= 9, "{} segments", sent.len());
     for segment in &sent {
-        assert_eq!(bench.assemble("a"), None, "before the End");
-        assert_eq!(bench.store(segment), StoreOutcome::New);
+        assert_eq!(fixture.assemble("a"), None, "before the End");
+        assert_eq!(fixture.store(segment), StoreOutcome::New);
     }
-    let gathered = bench.assemble("a").unwrap();
+    let gathered = fixture.assemble("a").unwrap();
     assert_eq!(gathered.doubts, Vec::<String>::new());
     assert_eq!(gathered.last_sample, Some(sample(2)));
     assert_eq!((gathered.counts.interval, gathered.missing), (2, 0));
@@ -112,37 +112,41 @@ fn large_result_and_capture_are_reassembled_unchanged() {
 
     let mut report = report(&run().0);
     report.captures = gathered.result.unwrap().captures;
-    let directory = bench.draft.commit_run(&bench.catalogue, &mut report, "flows: []").unwrap();
+    let directory = fixture.draft.commit_run(&fixture.catalogue, &mut report, "flows: []").unwrap();
     let stored = report;
     assert_eq!(stored.captures[0].file, directory.join("captures/a-rx.pcapng").to_string_lossy());
     assert!(fs::read(&stored.captures[0].file).unwrap() == capture);
     assert!(!directory.join(SEGMENTS).exists());
-    assert_eq!(bench.catalogue.unfinished_runs().unwrap(), []);
+    assert_eq!(fixture.catalogue.unfinished_runs().unwrap(), []);
     for (id, bytes) in &sent {
-        assert_eq!(bench.catalogue.store_late(id, bytes, 6).unwrap(), StoreOutcome::Again, "known for ever");
+        assert_eq!(
+            fixture.catalogue.store_late(id, bytes, 6).unwrap(),
+            StoreOutcome::Again,
+            "known for ever"
+        );
     }
     assert!(!directory.join(SEGMENTS).exists());
 }
 
 #[test]
 fn repeated_segment_is_accepted_and_different_bytes_refused() {
-    let bench = bench();
+    let fixture = fixture();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
-    assert_eq!(bench.store(&sent[0]), StoreOutcome::New);
-    assert_eq!(bench.store(&sent[0]), StoreOutcome::Again);
+    assert_eq!(fixture.store(&sent[0]), StoreOutcome::New);
+    assert_eq!(fixture.store(&sent[0]), StoreOutcome::Again);
     let other = self::sent("a", |journal| drop(journal.append_interval(&sample(2))));
-    let refused = bench.draft.store_segment(&bench.catalogue, &other[0].0, &other[0].1, 5);
+    let refused = fixture.draft.store_segment(&fixture.catalogue, &other[0].0, &other[0].1, 5);
     assert!(matches!(refused, Err(Error::Differs(_))), "{refused:?}");
-    bench.store(&sent[1]);
-    let gathered = bench.assemble("a").unwrap();
+    fixture.store(&sent[1]);
+    let gathered = fixture.assemble("a").unwrap();
     assert_eq!((gathered.counts.segments, gathered.last_sample), (1, Some(sample(1))));
 }
 
 #[test]
 fn invalid_or_foreign_segment_is_refused() {
-    let bench = bench();
+    let fixture = fixture();
     let (id, bytes) = sent("a", |_| ()).remove(0);
-    let store = |id: &SegmentId, bytes: &[u8]| bench.draft.store_segment(&bench.catalogue, id, bytes, 5);
+    let store = |id: &SegmentId, bytes: &[u8]| fixture.draft.store_segment(&fixture.catalogue, id, bytes, 5);
     let torn = store(&id, &bytes[..bytes.len() - 1]);
     assert!(matches!(torn, Err(Error::BadSegment { source: BrokenSegment::Form, .. })), "{torn:?}");
     let moved = store(&SegmentId { number: 1, ..id.clone() }, &bytes);
@@ -153,23 +157,23 @@ fn invalid_or_foreign_segment_is_refused() {
         let bad = store(&SegmentId { node: node(name), ..id.clone() }, &bytes);
         assert!(matches!(bad, Err(Error::BadNode(_))), "{bad:?}");
     }
-    assert_eq!(bench.below("a"), 0);
+    assert_eq!(fixture.below("a"), 0);
 }
 
 #[test]
 fn watermark_is_first_missing_segment_number() {
-    let bench = bench();
+    let fixture = fixture();
     let sent = sent("a", |journal| (0..4).for_each(|second| drop(journal.append_interval(&sample(second)))));
     for (number, below) in [(1, 0), (0, 2), (4, 2), (3, 2), (2, 5)] {
-        bench.store(&sent[number]);
-        assert_eq!(bench.below("a"), below, "after {number}");
+        fixture.store(&sent[number]);
+        assert_eq!(fixture.below("a"), below, "after {number}");
     }
-    assert_eq!((bench.below("b"), bench.catalogue.watermark(&run(), 2, &node("a")).unwrap()), (0, 0));
+    assert_eq!((fixture.below("b"), fixture.catalogue.watermark(&run(), 2, &node("a")).unwrap()), (0, 0));
 }
 
 #[test]
 fn restarted_controller_resumes_unfinished_run() {
-    let SegmentBench { place, catalogue, draft } = bench();
+    let SegmentFixture { place, catalogue, draft } = fixture();
     let sent = sent("a", |journal| drop(journal.append_result(&node_result(1, 10))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     catalogue.note_unfinished(&run(), 2, 7, "{}").unwrap();
@@ -189,18 +193,18 @@ fn restarted_controller_resumes_unfinished_run() {
     };
     assert_eq!(resumed, expected);
     assert!(matches!(catalogue.find_run(&run().0), Err(Error::Unknown(_))), "not listed yet");
-    let bench = SegmentBench { place, catalogue, draft };
-    assert_eq!((bench.below("a"), bench.store(&sent[0])), (1, StoreOutcome::Again));
-    bench.store(&sent[1]);
-    assert!(bench.assemble("a").unwrap().result.is_some());
-    bench.draft.commit_run(&bench.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
-    assert!(matches!(bench.catalogue.resume_run(&run()), Err(Error::NotUnfinished(_))));
-    assert_eq!(bench.catalogue.find_run(&run().0).unwrap().run, run());
+    let fixture = SegmentFixture { place, catalogue, draft };
+    assert_eq!((fixture.below("a"), fixture.store(&sent[0])), (1, StoreOutcome::Again));
+    fixture.store(&sent[1]);
+    assert!(fixture.assemble("a").unwrap().result.is_some());
+    fixture.draft.commit_run(&fixture.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
+    assert!(matches!(fixture.catalogue.resume_run(&run()), Err(Error::NotUnfinished(_))));
+    assert_eq!(fixture.catalogue.find_run(&run().0).unwrap().run, run());
 }
 
 #[test]
 fn crash_before_run_row_is_repaired_on_resume() {
-    let SegmentBench { place, catalogue, draft } = bench();
+    let SegmentFixture { place, catalogue, draft } = fixture();
     let sent = sent("a", |_| ());
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     // All that a commit does before its row.
@@ -214,38 +218,38 @@ fn crash_before_run_row_is_repaired_on_resume() {
     fs::rename(draft.partial_directory(), catalogue.run_directory(&run())).unwrap();
     drop(draft);
     let (draft, _) = catalogue.resume_run(&run()).unwrap();
-    let bench = SegmentBench { place, catalogue, draft };
-    assert!(bench.assemble("a").is_some());
-    bench.draft.commit_run(&bench.catalogue, &mut report(&run().0), "").unwrap();
-    assert!(bench.catalogue.find_run(&run().0).is_ok());
+    let fixture = SegmentFixture { place, catalogue, draft };
+    assert!(fixture.assemble("a").is_some());
+    fixture.draft.commit_run(&fixture.catalogue, &mut report(&run().0), "").unwrap();
+    assert!(fixture.catalogue.find_run(&run().0).is_ok());
 }
 
 #[test]
 fn crash_before_segment_row_is_repaired_by_resend() {
-    let bench = bench();
+    let fixture = fixture();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
-    let run = bench.draft.partial_directory();
+    let run = fixture.draft.partial_directory();
     let (id, bytes) = &sent[0];
     let packed = PackedSegment { id, hash: ResultSegment::hash_in(bytes), bytes };
-    let pack = write_pack(bench.place.path(), run, &[packed]).unwrap()[0].file_path(run, id);
+    let pack = write_pack(fixture.place.path(), run, &[packed]).unwrap()[0].file_path(run, id);
     fs::write(&pack, "half").unwrap();
     fs::write(run.join(SEGMENTS).join(".x.pack.tmp"), "half").unwrap();
-    assert_eq!(bench.below("a"), 0, "no row, not stored");
+    assert_eq!(fixture.below("a"), 0, "no row, not stored");
     for segment in &sent {
-        assert_eq!(bench.store(segment), StoreOutcome::New);
+        assert_eq!(fixture.store(segment), StoreOutcome::New);
     }
-    assert_eq!(bench.assemble("a").unwrap().last_sample, Some(sample(1)));
+    assert_eq!(fixture.assemble("a").unwrap().last_sample, Some(sample(1)));
     // And a file that the disk lost is missed, and comes back with a repeat.
     fs::remove_file(&pack).unwrap();
-    let without = bench.assemble("a").unwrap();
+    let without = fixture.assemble("a").unwrap();
     assert_eq!((without.last_sample, without.missing, without.doubts.len()), (None, 1, 2));
-    assert_eq!(bench.store(&sent[0]), StoreOutcome::Again);
-    assert_eq!(bench.assemble("a").unwrap().last_sample, Some(sample(1)));
+    assert_eq!(fixture.store(&sent[0]), StoreOutcome::Again);
+    assert_eq!(fixture.assemble("a").unwrap().last_sample, Some(sample(1)));
 }
 
 #[test]
 fn a_run_that_is_given_up_leaves_nothing() {
-    let SegmentBench { place, catalogue, draft } = bench();
+    let SegmentFixture { place, catalogue, draft } = fixture();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     assert_eq!(draft.give_up_run(&catalogue).unwrap(), None);
@@ -255,7 +259,7 @@ fn a_run_that_is_given_up_leaves_nothing() {
 
 #[test]
 fn captures_of_abandoned_run_are_assembled_and_kept() {
-    let SegmentBench { place, catalogue, draft } = bench();
+    let SegmentFixture { place, catalogue, draft } = fixture();
     let capture = JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true };
     let sent = sent("a", |journal| drop(journal.append_entry(capture, &[7; 500])));
     for (id, bytes) in &sent {
@@ -271,7 +275,7 @@ fn captures_of_abandoned_run_are_assembled_and_kept() {
 
 #[test]
 fn unfinished_node_yields_its_partial_results() {
-    let bench = bench();
+    let fixture = fixture();
     let sent = sent("a", |journal| {
         journal.append_interval(&sample(1)).unwrap();
         journal
@@ -282,10 +286,10 @@ fn unfinished_node_yields_its_partial_results() {
     });
     // All but the interval 2, the second half of the result, and the End.
     for number in [0, 1, 3] {
-        bench.store(&sent[number]);
+        fixture.store(&sent[number]);
     }
-    assert_eq!(bench.assemble("a"), None);
-    let there = bench.draft.assemble_partial(&bench.catalogue, 1, &node("a")).unwrap();
+    assert_eq!(fixture.assemble("a"), None);
+    let there = fixture.draft.assemble_partial(&fixture.catalogue, 1, &node("a")).unwrap();
     assert_eq!((there.last_sample, there.result, there.end, there.missing), (Some(sample(1)), None, None, 1));
     assert_eq!((there.captures[0].is_whole, there.captures[0].bytes), (false, 50));
     let doubts = [
@@ -294,7 +298,7 @@ fn unfinished_node_yields_its_partial_results() {
         "a: capture rx.pcapng is incomplete",
     ];
     assert_eq!(there.doubts, doubts);
-    let nothing = bench.draft.assemble_partial(&bench.catalogue, 1, &node("b")).unwrap();
+    let nothing = fixture.draft.assemble_partial(&fixture.catalogue, 1, &node("b")).unwrap();
     assert_eq!((nothing.last_sample, nothing.counts.segments), (None, 0));
 }
 
@@ -308,11 +312,11 @@ fn killed_agent_and_lost_segments_raise_doubts() {
     drop((journal, spool));
     fs::write(place.path().join(format!("{}.1/{}", run(), file_name(1))), "torn").unwrap();
     let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
-    let bench = bench();
+    let fixture = fixture();
     for pending in spool.pending_segments(9) {
-        bench.store(&(pending.segment_id(&node("a")), spool.read_segment(&pending.key).unwrap()));
+        fixture.store(&(pending.segment_id(&node("a")), spool.read_segment(&pending.key).unwrap()));
     }
-    let gathered = bench.assemble("a").unwrap();
+    let gathered = fixture.assemble("a").unwrap();
     assert_eq!((gathered.counts.lost, gathered.last_sample), (1, Some(sample(2))));
     assert!(gathered.doubts.contains(&"a: disk: 1 segments were lost".to_owned()), "{:?}", gathered.doubts);
     assert!(gathered.doubts.contains(&"a: the agent gave the run up".to_owned()), "{:?}", gathered.doubts);
@@ -320,7 +324,7 @@ fn killed_agent_and_lost_segments_raise_doubts() {
 
 #[test]
 fn captures_of_two_nodes_never_share_a_file() {
-    let bench = bench();
+    let fixture = fixture();
     let of = |name: &str, file: &str, byte: u8| {
         sent(name, |journal| {
             journal
@@ -329,25 +333,25 @@ fn captures_of_two_nodes_never_share_a_file() {
         })
     };
     for segment in of("a", "b-c", 1).iter().chain(&of("a-b", "c", 2)).chain(&of("z", "../.x y", 3)) {
-        bench.store(segment);
+        fixture.store(segment);
     }
-    let file = |name: &str| bench.assemble(name).unwrap().captures[0].file.clone();
+    let file = |name: &str| fixture.assemble(name).unwrap().captures[0].file.clone();
     let files = [file("a"), file("a-b"), file("z")];
     assert_eq!(files.each_ref().map(|file| fs::read(file).unwrap()[0]), [1, 2, 3]);
-    let inside = bench.draft.capture_dir().unwrap();
+    let inside = fixture.draft.capture_dir().unwrap();
     assert!(files.iter().all(|file| file.parent() == Some(&*inside)), "{files:?}");
 }
 
 #[test]
 fn missing_capture_is_named_with_its_node() {
-    let bench = bench();
+    let fixture = fixture();
     let mut result = node_result(1, 1);
     result.captures =
         vec![CaptureResult { port: 0, file: "/tmp/x/tx.pcapng".into(), written: 1, dropped: 0 }];
     for segment in &sent("a", |journal| drop(journal.append_result(&result))) {
-        bench.store(segment);
+        fixture.store(segment);
     }
-    let gathered = bench.assemble("a").unwrap();
+    let gathered = fixture.assemble("a").unwrap();
     assert_eq!(gathered.result.unwrap().captures[0].file, "a:/tmp/x/tx.pcapng");
     assert_eq!(gathered.elsewhere, ["a: capture tx.pcapng did not arrive"]);
     assert_eq!(gathered.doubts, Vec::<String>::new());
@@ -355,7 +359,7 @@ fn missing_capture_is_named_with_its_node() {
 
 #[test]
 fn late_segments_join_their_run_or_stray_directory() {
-    let SegmentBench { place, catalogue, draft } = bench();
+    let SegmentFixture { place, catalogue, draft } = fixture();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let (early, bytes) = &sent[1];
     assert_eq!(
@@ -385,7 +389,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn reordered_segments_of_two_nodes_assemble_correctly(order in prop::collection::vec(any::<prop::sample::Index>(), 40..60)) {
-        let bench = bench();
+        let fixture = fixture();
         let of = |name: &str, seconds: u64| sent(name, |journal| {
             (0..=seconds).for_each(|second| drop(journal.append_interval(&sample(second)).unwrap().to_string()));
             journal.append_result(&node_result(2, seconds)).unwrap();
@@ -394,10 +398,10 @@ proptest! {
         let mut seen = std::collections::BTreeSet::new();
         for segment in order.iter().map(|index| index.get(&all)).chain(&all) {
             let expected = if seen.insert(segment.0.clone()) { StoreOutcome::New } else { StoreOutcome::Again };
-            prop_assert_eq!(bench.store(segment), expected);
+            prop_assert_eq!(fixture.store(segment), expected);
         }
         for (name, seconds) in [("a", 3), ("b", 5)] {
-            let gathered = bench.assemble(name).unwrap();
+            let gathered = fixture.assemble(name).unwrap();
             prop_assert_eq!(gathered.counts.interval, seconds + 1);
             prop_assert_eq!(gathered.last_sample, Some(sample(seconds)));
             prop_assert_eq!(gathered.result.unwrap().receive, node_result(2, seconds).receive);
@@ -417,13 +421,13 @@ fn late_results_have_node_and_total_quotas() {
     // The state in which the node has one small segment left of its share.
     let share = usize::try_from(MOST_LATE_OF_NODE).unwrap();
     let (id, _) = sent("a", |_| ()).remove(0);
-    let charge = |id: &SegmentId, bytes, free| {
+    let admit = |id: &SegmentId, bytes, free| {
         let mut quotas = BatchQuotas::with_free(free);
         let admitted = quotas.admit_late(&catalogue, id, bytes);
         catalogue.list_segments(&[], &quotas, 5).unwrap();
         admitted
     };
-    charge(&id, share - 5000, u64::MAX).unwrap();
+    admit(&id, share - 5000, u64::MAX).unwrap();
     assert_eq!(late("a").unwrap(), StoreOutcome::New);
     let (other, bytes) = sent("a", |journal| drop(journal.append_interval(&sample(1)))).remove(1);
     for _ in 0..3 {
@@ -434,17 +438,17 @@ fn late_results_have_node_and_total_quotas() {
     assert_eq!(late("b").unwrap(), StoreOutcome::New, "another node has its own share");
     for number in 0..3 {
         let id = SegmentId { node: node(&format!("n{number}")), ..id.clone() };
-        charge(&id, share - 5000, u64::MAX).unwrap_or(());
+        admit(&id, share - 5000, u64::MAX).unwrap_or(());
     }
     let id = SegmentId { node: node("last"), ..id.clone() };
-    assert!(charge(&id, share - 5000, u64::MAX).is_err());
-    charge(&id, 10_000, u64::MAX).unwrap();
+    assert!(admit(&id, share - 5000, u64::MAX).is_err());
+    admit(&id, 10_000, u64::MAX).unwrap();
     assert!(matches!(late("c"), Err(Error::LateQuota { most: MOST_LATE, .. })));
     let counted = catalogue.late_results().unwrap();
     assert_eq!((counted[0].segments, counted[0].refused), (2, 3), "{counted:?}");
     assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MOST_LATE);
     catalogue.discard_late().unwrap();
-    let nearly_full = charge(&id, 10_000, 100 << 20);
+    let nearly_full = admit(&id, 10_000, 100 << 20);
     // Runs that are waited for need the room. It comes again when there is more.
     let why = nearly_full.unwrap_err();
     assert!(matches!(&why, Error::File { source, .. } if source.kind() == ErrorKind::StorageFull), "{why}");
@@ -457,7 +461,7 @@ fn late_results_have_node_and_total_quotas() {
 
 #[test]
 fn excess_capture_pieces_raise_doubt_for_node() {
-    let bench = bench();
+    let fixture = fixture();
     let sent = sent("a", |journal| {
         let piece = |name: &str, offset| {
             journal.append_entry(JournalEntry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
@@ -469,9 +473,9 @@ fn excess_capture_pieces_raise_doubt_for_node() {
         }
     });
     for segment in &sent {
-        bench.store(segment);
+        fixture.store(segment);
     }
-    let gathered = bench.assemble("a").unwrap();
+    let gathered = fixture.assemble("a").unwrap();
     assert_eq!(gathered.captures.len(), 256);
     assert!(
         gathered.doubts.iter().any(|doubt| doubt.contains("45 pieces of captures")),
@@ -482,29 +486,29 @@ fn excess_capture_pieces_raise_doubt_for_node() {
 
 #[test]
 fn node_segment_quota_holds_across_attempts() {
-    let mut bench = bench();
+    let mut fixture = fixture();
     let many = sent("a", |journal| {
         for at in 1..=9 {
             journal.append_interval(&sample(at)).unwrap();
         }
     });
-    bench.draft.set_quota(crate::RunQuota { bytes: 1 << 30, segments: 4 });
+    fixture.draft.set_quota(crate::RunQuota { bytes: 1 << 30, segments: 4 });
     let store = |segment: &(SegmentId, Vec<u8>)| {
-        bench.draft.store_segment(&bench.catalogue, &segment.0, &segment.1, 5)
+        fixture.draft.store_segment(&fixture.catalogue, &segment.0, &segment.1, 5)
     };
     let refused = many.iter().filter(|segment| store(segment).is_err()).count();
     assert_eq!((many.len(), refused), (10, 6));
     assert!(matches!(store(&many[9]), Err(Error::RunQuota { share, .. }) if share.refused == 7));
     assert_eq!(store(&many[0]).unwrap(), StoreOutcome::Again, "what is stored is known");
-    assert_eq!(bench.below("a"), 4, "the node keeps the rest");
+    assert_eq!(fixture.below("a"), 4, "the node keeps the rest");
     let other = sent("b", |journal| drop(journal.append_interval(&sample(1))));
     assert!(other.iter().all(|segment| store(segment).is_ok()), "another node has its own share");
-    assert!(bench.assemble("b").is_some() && bench.assemble("a").is_none());
+    assert!(fixture.assemble("b").is_some() && fixture.assemble("a").is_none());
     let id = SegmentId { attempt: 2, ..many[9].0.clone() };
     let bytes = ResultSegment::from_bytes(&segment_key(&many[9].0), &many[9].1)
         .unwrap()
         .to_bytes(&segment_key(&id))
         .unwrap();
-    let again = bench.draft.store_segment(&bench.catalogue, &id, &bytes, 5);
+    let again = fixture.draft.store_segment(&fixture.catalogue, &id, &bytes, 5);
     assert!(matches!(again, Err(Error::RunQuota { .. })), "an attempt gives no new share");
 }

@@ -67,7 +67,7 @@ pub struct TapForwarding {
     // Detached first.
     attachments: Vec<BpfAttachment>,
     watch: RedirectWatch,
-    books: TapCounts,
+    counts: TapCounts,
     /// Tables of programs, which empty when nobody holds them.
     behind: Vec<BpfMap>,
     rings: Option<[TapRings; 2]>,
@@ -104,11 +104,11 @@ impl TapForwarding {
         // Before the first frame, so that no handed-over frame goes unseen.
         let watch = RedirectWatch::begin_watch(netns, orders, &counts);
         let mut forwarding =
-            Self { attachments: Vec::new(), watch, books: counts, behind: Vec::new(), rings: None };
+            Self { attachments: Vec::new(), watch, counts: counts, behind: Vec::new(), rings: None };
         let mut first = Vec::new();
         let mut rings = Vec::new();
         for direction in [0, 1] {
-            let maps = DirectionMaps::create_maps(netns, orders, direction, &forwarding.books, &numbers)?;
+            let maps = DirectionMaps::create_maps(netns, orders, direction, &forwarding.counts, &numbers)?;
             let entry = maps.load_entry(orders, filter)?;
             forwarding.behind.extend(entry.table);
             rings.extend(maps.share_rings()?);
@@ -129,7 +129,7 @@ impl TapForwarding {
     }
 
     pub fn counts(&self) -> &TapCounts {
-        &self.books
+        &self.counts
     }
 
     /// Reason why it is unknown what the drivers refused, if it is.
@@ -141,7 +141,7 @@ impl TapForwarding {
     pub fn pin_in(&self, directory: &Path, stays: bool) -> Result<(), Error> {
         private_files::create_directories(directory)
             .map_err(|error| Error::from_call("mkdir", directory.display().to_string(), error))?;
-        self.books.pin_at(&directory.join(COUNTS_FILE))?;
+        self.counts.pin_at(&directory.join(COUNTS_FILE))?;
         if !stays {
             return Ok(());
         }
@@ -164,7 +164,7 @@ impl TapForwarding {
     }
 }
 
-const COUNTS_FILE: &str = "books";
+const COUNTS_FILE: &str = "counts";
 /// Names of the attachments.
 const SIDES: [&str; 2] = ["side0", "side1"];
 
@@ -172,7 +172,7 @@ const SIDES: [&str; 2] = ["side0", "side1"];
 #[derive(Debug)]
 pub struct PinnedForwarding {
     directory: PathBuf,
-    books: TapCounts,
+    counts: TapCounts,
 }
 
 impl PinnedForwarding {
@@ -180,12 +180,12 @@ impl PinnedForwarding {
     pub fn find_in(directory: &Path) -> Result<Self, Error> {
         Ok(Self {
             directory: directory.to_owned(),
-            books: TapCounts::open_pinned(&directory.join(COUNTS_FILE))?,
+            counts: TapCounts::open_pinned(&directory.join(COUNTS_FILE))?,
         })
     }
 
     pub fn counts(&self) -> &TapCounts {
-        &self.books
+        &self.counts
     }
 
     /// Returns true if the forwarding goes on by itself.

@@ -57,11 +57,11 @@ pub(crate) struct TrialFleet {
 
 impl TrialFleet {
     pub(crate) fn from_taken(taken: TakenFleet, waits_for_nodes: bool) -> Self {
-        let TakenFleet { mut charged, limits } = taken;
-        charged.fleet.keep_nodes(PORTS_KEPT);
+        let TakenFleet { mut controlled, limits } = taken;
+        controlled.fleet.keep_nodes(PORTS_KEPT);
         // The page of the method shows its trials; each trial needs no page of its own.
-        charged.store.set_page(PageChoice::LeaveOut);
-        Self { controlled: charged, limits, waits_for_nodes }
+        controlled.store.set_page(PageChoice::LeaveOut);
+        Self { controlled: controlled, limits, waits_for_nodes }
     }
 
     /// Limits of this rig, from its calibrations.
@@ -97,7 +97,7 @@ impl TrialFleet {
 
 /// A fleet that this process controls.
 pub(crate) struct TakenFleet {
-    charged: ControlledFleet<NatsFabric>,
+    controlled: ControlledFleet<NatsFabric>,
     /// Limits of this rig, from its calibrations.
     limits: Vec<RigLimit>,
 }
@@ -113,16 +113,16 @@ impl TakenFleet {
         let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
         signal::latch_end_signals()?;
         let controlled = fleet::take_fleet(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
-        Ok(Self { charged: controlled, limits })
+        Ok(Self { controlled: controlled, limits })
     }
 
     pub(crate) const fn fleet(&self) -> &FleetExecutor<NatsFabric> {
-        &self.charged.fleet
+        &self.controlled.fleet
     }
 
     /// Reads the current members of the fleet.
     pub(crate) fn read_members(&mut self) -> Result<Vec<MemberRow>, Error> {
-        Ok(self.charged.fleet.member_rows()?)
+        Ok(self.controlled.fleet.member_rows()?)
     }
 
     /// Runs a plan that was made from the fleet's nodes, after this process became a controller.
@@ -142,13 +142,13 @@ impl TakenFleet {
         output: &mut CommandOutput,
     ) -> Result<CommandExit, Error> {
         let opener = page_opener(request)?;
-        self.charged.store.set_page(request.page.page_choice());
+        self.controlled.store.set_page(request.page.page_choice());
         let mut earlier = EarlierStarts::default();
         loop {
             let options = run_options(request, plan, self.limits.clone());
             let id = options.run.clone();
             let started = self.start_run(request, plan, options);
-            let operator = self.charged.operator.as_ref();
+            let operator = self.controlled.operator.as_ref();
             let may_begin_again = earlier.may_begin_again(operator);
             match started {
                 Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_begin_again => {
@@ -167,7 +167,7 @@ impl TakenFleet {
                     return Err(error);
                 }
                 Err(error) => {
-                    name_kept(self.charged.store.give_up_run()?.as_ref());
+                    name_kept(self.controlled.store.give_up_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
                     if !is_late || !may_begin_again {
                         return Err(error);
@@ -185,8 +185,8 @@ impl TakenFleet {
         mut report: RunReport,
         open: Option<&OpenRun>,
     ) -> (RunReport, Result<PathBuf, packetrig_store::Error>) {
-        let stored = self.charged.store.commit_report(&mut report, &request.document.text, open);
-        self.charged.operator.on_report(&report);
+        let stored = self.controlled.store.commit_report(&mut report, &request.document.text, open);
+        self.controlled.operator.on_report(&report);
         (report, stored)
     }
 
@@ -197,7 +197,7 @@ impl TakenFleet {
         plan: &Plan,
         options: RunOptions,
     ) -> Result<FinishedRun, Error> {
-        let controlled = &mut self.charged;
+        let controlled = &mut self.controlled;
         let sending = speeds::sending_time(plan);
         // Runs that dead controllers left on these nodes are ended first; they have a progress line of their own.
         let mut ending = RunProgressLine::new(request.quiet, None);

@@ -78,11 +78,11 @@ pub(crate) fn served_runs(
 
 fn open_controller(
     place: &FleetPlace,
-    shelf: &RunResultStore,
+    store: &RunResultStore,
     policies: RunPolicies,
     late: LateResults,
 ) -> Result<FleetExecutor<NatsFabric>, Error> {
-    let noting = shelf.clone();
+    let noting = store.clone();
     let mut identity = own_identity();
     let presence = show_presence(place, &identity.controller);
     if let Some(presence) = &presence {
@@ -94,13 +94,13 @@ fn open_controller(
         times: TermTimes::default(),
         clock: state::clock_identity()?,
         key: ClockKey(random_key()),
-        store: Box::new(shelf.clone()),
+        store: Box::new(store.clone()),
         note: Box::new(move |record| noting.note_record(record).map_err(|error| error.to_string())),
         policies,
         roster: place.read_roster()?,
         reads_all_runs: late == LateResults::OfAllRuns,
     };
-    Ok(shelf.open_fleet(&place.controller_fabric()?, config)?)
+    Ok(store.open_fleet(&place.controller_fabric()?, config)?)
 }
 
 /// Shows other controllers of this machine that this one is alive. If that fails, they have to watch its record.

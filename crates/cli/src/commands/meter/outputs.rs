@@ -168,13 +168,13 @@ fn start_parquet_thread(
     sink: ParquetSink,
     to: &Path,
     domain: u32,
-    books: &Arc<MeterAccounts>,
+    accounts: &Arc<MeterAccounts>,
 ) -> Result<JoinHandle<()>, Error> {
     let kept = Arc::<Mutex<KeptState>>::default();
     let account = Arc::clone(&kept);
     let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).sink_counts());
-    let batches = books.add_sink(to.display().to_string(), account);
-    let accounts = Arc::clone(books);
+    let batches = accounts.add_sink(to.display().to_string(), account);
+    let accounts = Arc::clone(accounts);
     let source = RecordMaker { domain, ..RecordMaker::default() };
     let mut keeper = OutputKeeper { sink, source, kept, accounts, ledger_ns: 0 };
     let thread = std::thread::Builder::new().name("parquet".into());

@@ -17,7 +17,7 @@ const FOREVER: MonoTime = MonoTime::from_nanos(u64::MAX);
 /// A gate with one worker and one target, which the test simulates.
 struct GateRig {
     gate: ExportGate,
-    seat: GroupRoleHandle,
+    handle: GroupRoleHandle,
     dispatcher: Dispatcher,
     outbox: WorkerOutbox,
     handed: Receiver<HandedBatch>,
@@ -30,14 +30,14 @@ impl GateRig {
     }
 
     fn with(keep_bytes: usize, content: BatchContent) -> Self {
-        let seat = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
+        let handle = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
         let (queue, inlet) = outbox::open_queue(16 * BATCH_BYTES, &BackpressurePolicy::default());
         let (room, handed) = bounded(32);
         let account = inlet.accounts.add_target("target".into(), content);
         let backlogs = vec![OutputQueue::new(room, &inlet.backpressure)];
         Self {
-            gate: ExportGate::new(&seat, keep_bytes, Nanos::ZERO),
-            seat,
+            gate: ExportGate::new(&handle, keep_bytes, Nanos::ZERO),
+            handle,
             dispatcher: Dispatcher::new(inlet, backlogs, Nanos::from_millis(50)),
             outbox: queue.make_outbox(),
             handed,
@@ -55,7 +55,7 @@ impl GateRig {
     }
 
     fn change(&mut self, change: RoleChange, watermark: Option<u64>) {
-        self.seat.publish_role(Some(change), watermark, FOREVER);
+        self.handle.publish_role(Some(change), watermark, FOREVER);
         self.gate.poll_once(&self.dispatcher);
     }
 
@@ -84,7 +84,7 @@ fn takeover_sends_records_after_active_watermark() {
         rig.keep(seconds(at));
     }
     assert!(rig.handed.is_empty());
-    rig.seat.publish_role(None, Some(seconds(17)), MonoTime::default());
+    rig.handle.publish_role(None, Some(seconds(17)), MonoTime::default());
     rig.gate.poll_once(&rig.dispatcher);
     assert_eq!(rig.account.export_counts().left_to_others.records, 3);
     rig.become_active(seconds(20));
@@ -120,7 +120,7 @@ fn the_watermark_is_what_all_targets_have() {
         ..WorkerProgress::default()
     });
     rig.gate.poll_once(&rig.dispatcher);
-    let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
+    let watermark = |rig: &GateRig| rig.handle.inputs().exported.map(|(_, ns)| ns);
     assert_eq!(watermark(&rig), Some(0), "nothing was settled at the takeover");
     rig.gate.poll_once(&rig.dispatcher);
     assert_eq!(watermark(&rig), Some(0));
@@ -130,7 +130,7 @@ fn the_watermark_is_what_all_targets_have() {
         rig.gate.poll_once(&rig.dispatcher);
     }
     assert_eq!(watermark(&rig), Some(seconds(11)));
-    assert_eq!(rig.seat.inputs().seen_packets, 5);
+    assert_eq!(rig.handle.inputs().seen_packets, 5);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn watermark_stops_after_lost_records() {
     let mut rig = GateRig::new(1 << 20);
     rig.become_active(0);
     rig.keep(seconds(10));
-    assert!(rig.seat.inputs().can_export);
+    assert!(rig.handle.inputs().can_export);
     let handed = rig.handed.recv().unwrap();
     rig.account.count_refused(handed.batch.carried_records());
     rig.outbox.report_progress(WorkerProgress {
@@ -149,14 +149,14 @@ fn watermark_stops_after_lost_records() {
     });
     rig.gate.poll_once(&rig.dispatcher);
     rig.gate.poll_once(&rig.dispatcher);
-    assert_eq!(rig.seat.inputs().exported, Some((TERM, 0)));
-    assert!(!rig.seat.inputs().can_export);
+    assert_eq!(rig.handle.inputs().exported, Some((TERM, 0)));
+    assert!(!rig.handle.inputs().can_export);
     // A new term starts without the loss.
     rig.change(RoleChange::BecameStandby { active: Some(2) }, Some(0));
     let term = GroupTerm { count: 3, meter: 1 };
     rig.change(RoleChange::BecameActive { term, replay_from_ns: 0 }, None);
     rig.gate.poll_once(&rig.dispatcher);
-    assert_eq!(rig.seat.inputs().exported, Some((term, seconds(11))));
+    assert_eq!(rig.handle.inputs().exported, Some((term, seconds(11))));
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn packet_loss_and_strange_flows_make_coverage_incomplete() {
         ..WorkerProgress::default()
     });
     rig.gate.poll_once(&rig.dispatcher);
-    let coverage = rig.seat.coverage();
+    let coverage = rig.handle.coverage();
     assert!(coverage.complete_from_ns.is_none() && coverage.seen_since_ns > 0);
     // Coverage stays incomplete while a flow is strange.
     let progress = WorkerProgress { settled_ns: 1, packets: 5, ring_dropped: 3, strange_flows: 1 };
@@ -179,13 +179,13 @@ fn packet_loss_and_strange_flows_make_coverage_incomplete() {
         rig.gate.poll_once(&rig.dispatcher);
         clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
     }
-    assert!(rig.seat.coverage().complete_from_ns.is_none());
+    assert!(rig.handle.coverage().complete_from_ns.is_none());
     rig.outbox.report_progress(WorkerProgress { strange_flows: 0, ..progress });
     await_ready(&mut rig);
 }
 
 fn await_ready(rig: &mut GateRig) {
-    while rig.seat.coverage().complete_from_ns.is_none() {
+    while rig.handle.coverage().complete_from_ns.is_none() {
         rig.gate.poll_once(&rig.dispatcher);
         clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
     }
@@ -197,8 +197,8 @@ fn stopping_standby_leaves_records_to_live_active() {
         let mut rig = GateRig::new(1 << 20);
         rig.keep(clock::wall_clock_ns());
         let watermark = if is_alive { clock::wall_clock_ns() + seconds(60) } else { 7 };
-        rig.seat.publish_role(None, Some(watermark.min(seconds(4) + 1)), MonoTime::default());
-        rig.seat.publish_role(None, Some(watermark), MonoTime::default());
+        rig.handle.publish_role(None, Some(watermark.min(seconds(4) + 1)), MonoTime::default());
+        rig.handle.publish_role(None, Some(watermark), MonoTime::default());
         rig.gate.finish_export(&rig.dispatcher);
         let counts = rig.account.export_counts();
         assert_eq!((counts.left_to_others.records, counts.queue_dropped.records), (left, dropped));
@@ -226,7 +226,7 @@ fn sim_packets_are_kept_until_active_sends_them() {
         let batch = rig.dispatcher.batches().recv().unwrap();
         rig.gate.kept.push_batch(seconds(at), batch);
     }
-    rig.seat.publish_role(None, Some(seconds(17)), MonoTime::default());
+    rig.handle.publish_role(None, Some(seconds(17)), MonoTime::default());
     rig.gate.poll_once(&rig.dispatcher);
     assert!(rig.handed.is_empty() && !rig.outbox.has_taken_over());
     assert_eq!(rig.account.export_counts().left_to_others.packets, 3);
@@ -241,7 +241,7 @@ fn sim_packets_are_kept_until_active_sends_them() {
         ..WorkerProgress::default()
     });
     rig.gate.poll_once(&rig.dispatcher);
-    let watermark = |rig: &GateRig| rig.seat.inputs().exported.map(|(_, ns)| ns);
+    let watermark = |rig: &GateRig| rig.handle.inputs().exported.map(|(_, ns)| ns);
     assert_eq!(watermark(&rig), None, "nothing has reached the target");
     assert_eq!(rig.send_all(), 4);
     for _ in 0..3 {

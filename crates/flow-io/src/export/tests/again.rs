@@ -39,14 +39,14 @@ fn standby_resends_records_of_killed_collector() {
         backpressure: BackpressurePolicy::default(),
         progress: OutputProgress::new(transport.initial_reach()),
     };
-    let seat = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
+    let handle = GroupRoleHandle::new(GroupStatus::new_standby("g", 1, MeterCoverage::seen_since(0)));
     let change = RoleChange::BecameActive { term: GroupTerm { count: 1, meter: 1 }, replay_from_ns: 0 };
-    seat.publish_role(Some(change), None, MonoTime::from_nanos(u64::MAX));
+    handle.publish_role(Some(change), None, MonoTime::from_nanos(u64::MAX));
     let (give, batches) = bounded(1);
     let sender = TargetSender::new(
         build_encoder(&options, &options.destinations[0], false),
         EncoderOutput::new(transport, account, deadline, new_written_messages(&options)),
-        TargetBacklog::new(batches, Some(seat.clone())),
+        TargetBacklog::new(batches, Some(handle.clone())),
         Arc::new(MeterLedger::default),
     );
     let sender = std::thread::spawn(|| sender.run_until_closed());
@@ -59,7 +59,7 @@ fn standby_resends_records_of_killed_collector() {
     while accounts.total_counts().sent.records == 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
-    seat.publish_role(Some(RoleChange::BecameStandby { active: Some(2) }), Some(2), MonoTime::default());
+    handle.publish_role(Some(RoleChange::BecameStandby { active: Some(2) }), Some(2), MonoTime::default());
     drop(killed);
     await_record(&mut listener.accept().unwrap().0);
     drop(give);

@@ -1,7 +1,7 @@
 //! Positions of packets among all of one direction.
 
 use super::clocks::MeterClocks;
-use super::side::SideReport;
+use super::side::{RecordClaim, SideReport};
 use crate::history::{CountTotals, Landmark, LandmarkKind};
 
 /// Landmarks of known position, the latest.
@@ -126,12 +126,14 @@ impl Line {
         &mut self,
         report: &SideReport,
         end: CountTotals,
-        claim: CountTotals,
+        claim: RecordClaim,
         clocks: &MeterClocks,
     ) -> CountTotals {
-        let new = self.store_span(Span { from: end.less(claim), to: end });
+        let new = self.store_span(Span { from: end.less(claim.totals), to: end });
         if report.own.packets > 0 {
-            let [first_ns, last_ns] = report.common_times(clocks);
+            let [_, last_ns] = report.common_times(clocks);
+            // The claim may begin long before the record, with packets of records that were lost.
+            let first_ns = clocks.to_common_time(report.meter, claim.since_ns.min(report.first_ns));
             let is_new = self.last_ns == 0;
             self.first_ns = if is_new { first_ns } else { self.first_ns.min(first_ns) };
             self.last_ns = self.last_ns.max(last_ns);

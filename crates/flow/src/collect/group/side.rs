@@ -34,6 +34,14 @@ pub(super) struct SideReport {
     pub(super) has_others: bool,
 }
 
+/// Packets up to the end of a record that its meter has counted without a gap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordClaim {
+    pub(super) totals: CountTotals,
+    /// Time at which they begin, by the meter's clock.
+    pub(super) since_ns: u64,
+}
+
 /// Outcome of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SideNews {
@@ -61,20 +69,26 @@ impl SideReport {
         [self.first_ns, self.last_ns].map(|at_ns| clocks.to_common_time(self.meter, at_ns))
     }
 
-    /// Returns the largest totals up to its end that the record can vouch for, and the time at which they begin. From that time
-    /// on, everything stored is still known.
-    fn largest_claim(&self) -> (CountTotals, u64) {
-        let known = |at_ns: u64| at_ns > self.known_from_ns;
-        let followed = known(self.since_ns).then_some((self.direction.followed, self.since_ns));
-        let since = self.landmarks().filter(|landmark| known(landmark.at_ns));
-        let landmark = since.map(|landmark| (landmark.since, landmark.at_ns)).reduce(larger_claim);
-        let own = (self.own, self.first_ns);
-        [followed, landmark].into_iter().flatten().fold(own, larger_claim)
+    /// Returns the packets of the record itself.
+    const fn own_claim(&self) -> RecordClaim {
+        RecordClaim { totals: self.own, since_ns: self.first_ns }
+    }
+
+    /// Returns the most that the record can vouch for. From the time at which that begins, everything stored is still known.
+    fn largest_claim(&self) -> RecordClaim {
+        let known = |claim: &RecordClaim| claim.since_ns > self.known_from_ns;
+        let followed = RecordClaim { totals: self.direction.followed, since_ns: self.since_ns };
+        let since = self.landmarks();
+        let landmarks =
+            since.map(|landmark| RecordClaim { totals: landmark.since, since_ns: landmark.at_ns });
+        landmarks.chain([followed]).filter(known).fold(self.own_claim(), RecordClaim::max_by_totals)
     }
 }
 
-fn larger_claim(one: (CountTotals, u64), other: (CountTotals, u64)) -> (CountTotals, u64) {
-    if other.0.is_beyond(one.0) { other } else { one }
+impl RecordClaim {
+    fn max_by_totals(self, other: Self) -> Self {
+        if other.totals.is_beyond(self.totals) { other } else { self }
+    }
 }
 
 impl KnownSide {
@@ -203,7 +217,7 @@ impl KnownSide {
     }
 
     /// Returns the part of a record that may be stored on a line: the part that no other line may have. `None`: nothing.
-    fn undisputed_claim(&self, at: usize, report: &SideReport, clocks: &MeterClocks) -> Option<CountTotals> {
+    fn undisputed_claim(&self, at: usize, report: &SideReport, clocks: &MeterClocks) -> Option<RecordClaim> {
         let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
         let last_ns = clocks.to_common_time(report.meter, report.last_ns).saturating_add(margin_ns);
         let is_disputed = |since_ns: u64| {
@@ -216,10 +230,10 @@ impl KnownSide {
                 .map(|(_, line)| line)
                 .any(|line| since_ns <= line.last_ns + margin_ns && line.first_ns <= last_ns)
         };
-        let (claim, since_ns) = report.largest_claim();
-        if !is_disputed(since_ns) {
+        let claim = report.largest_claim();
+        if !is_disputed(claim.since_ns) {
             return Some(claim);
         }
-        (report.was_stored || !is_disputed(report.first_ns)).then_some(report.own)
+        (report.was_stored || !is_disputed(report.first_ns)).then_some(report.own_claim())
     }
 }

@@ -248,6 +248,19 @@ fn flow_lifetimes_are_stored_once_in_any_order() {
     assert_eq!(new, [Some(9), Some(7), None, None]);
 }
 
+/// A record that makes up for lost ones has stored their packets, although it begins long after them.
+#[test]
+fn made_up_packets_are_not_stored_again_as_an_earlier_life() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut late = record(2, BEGIN, 90, 237);
+    (late.forward.first_ns, late.forward.last_ns) = (BEGIN + 6 * SECOND, BEGIN + 7 * SECOND);
+    assert_eq!(grouped.filter_new(late, 1).map(|record| record.packets()), Some(237));
+    let mut early = record(1, BEGIN + MILLI, 76, 76);
+    early.history.as_mut().unwrap().forward.landmarks[0].content = 4;
+    early.forward.last_ns = BEGIN + SECOND;
+    assert_eq!(grouped.filter_new(early, 2), None);
+}
+
 #[test]
 fn flows_are_forgotten_by_number_or_age() {
     let mut grouped =

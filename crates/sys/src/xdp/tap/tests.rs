@@ -108,14 +108,14 @@ fn tap_forwards_frames_unchanged_and_readdresses_copies() {
     for (copy, frame) in copies.iter().zip(&sent) {
         assert_eq!((&copy[..6], &copy[6..]), (&[2, 9, 9, 9, 9, 9][..], &frame[6..]));
     }
-    let books = forwarding.counts();
-    let inbound = books.read_inbound(0).unwrap();
+    let counts = forwarding.counts();
+    let inbound = counts.read_inbound(0).unwrap();
     assert_eq!((inbound.received, inbound.wanted, inbound.gone), (20, 20, 0));
-    assert_eq!(books.read_outbound(0, 0).unwrap().passed, 20);
+    assert_eq!(counts.read_outbound(0, 0).unwrap().passed, 20);
     assert!(forwarding.watch_error().is_none(), "{:?}", forwarding.watch_error());
-    assert_eq!(books.read_handed_over(0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
-    assert_eq!(books.read_handed_to_mirror(0, 0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
-    assert_eq!(books.read_inbound(1).unwrap().received, 0);
+    assert_eq!(counts.read_handed_over(0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_handed_to_mirror(0, 0).unwrap(), HandedCounts { sent: 20, dropped: 0 });
+    assert_eq!(counts.read_inbound(1).unwrap().received, 0);
 }
 
 #[test]
@@ -175,10 +175,10 @@ fn tap_counts_frames_to_down_or_removed_peer() {
             }
         })
     };
-    let books = forwarding.counts();
-    assert!(until(&|| books.read_failed(0).unwrap().down == 1), "{:?}", books.read_failed(0));
+    let counts = forwarding.counts();
+    assert!(until(&|| counts.read_failed(0).unwrap().down == 1), "{:?}", counts.read_failed(0));
     links.delete_link(bed.index("b0")).unwrap();
     bed.send("a", &[frame(1, 60)]);
-    assert!(until(&|| books.read_inbound(0).unwrap().gone == 1), "{:?}", books.read_inbound(0));
-    assert_eq!(books.read_inbound(0).unwrap().received, 2);
+    assert!(until(&|| counts.read_inbound(0).unwrap().gone == 1), "{:?}", counts.read_inbound(0));
+    assert_eq!(counts.read_inbound(0).unwrap().received, 2);
 }

@@ -54,8 +54,8 @@ impl Trains {
         let row = |turn: &Turn| Row {
             name: turn.name.clone(),
             mechanism: turn.ours.map(|(mechanism, _)| mechanism),
-            usual: turn.ours.is_some_and(|(_, manner)| {
-                manner == ReleaseOptions { stamps: manner.stamps, ..ReleaseOptions::usual() }
+            usual: turn.ours.is_some_and(|(_, options)| {
+                options == ReleaseOptions { stamps: options.stamps, ..ReleaseOptions::usual() }
             }),
             merges: turn.merging,
             p99: turn.found.between.absolute().permille(990),

@@ -12,17 +12,17 @@ use packetrig_units::{MonoTime, Nanos};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) mechanism: ReleaseMechanism,
-    pub(crate) manner: ReleaseOptions,
+    pub(crate) options: ReleaseOptions,
     /// In tables.
     pub(crate) name: String,
 }
 
 impl Way {
-    /// With the usual manner; what tables call it is the mechanism's name.
+    /// With the usual options; what tables call it is the mechanism's name.
     pub(crate) fn usual(mechanism: ReleaseMechanism) -> Self {
         Self {
             mechanism,
-            manner: ReleaseOptions { stamps: false, ..ReleaseOptions::usual() },
+            options: ReleaseOptions { stamps: false, ..ReleaseOptions::usual() },
             name: mechanism.to_string(),
         }
     }
@@ -30,7 +30,7 @@ impl Way {
     /// Handed over so long ahead.
     pub(crate) fn ahead(self, us: u64) -> Self {
         Self {
-            manner: ReleaseOptions { ahead: Nanos::from_micros(us), ..self.manner },
+            options: ReleaseOptions { ahead: Nanos::from_micros(us), ..self.options },
             name: format!("{}, {us} us ahead", self.name),
             ..self
         }
@@ -38,19 +38,19 @@ impl Way {
 
     /// Spinning from so long before an instant on.
     pub(crate) fn spinning_from(self, us: u64) -> Self {
-        let manner = ReleaseOptions { spin_from: Nanos::from_micros(us), ..self.manner };
-        Self { manner, name: format!("{}, from {us} us before", self.name), ..self }
+        let options = ReleaseOptions { spin_from: Nanos::from_micros(us), ..self.options };
+        Self { options, name: format!("{}, from {us} us before", self.name), ..self }
     }
 
     /// As programs are that ask for nothing.
     pub(crate) fn plain(slack: Nanos) -> Self {
         let way = Self::usual(ReleaseMechanism::Sleep);
         let name = format!("sleep, slack {slack}");
-        Self { manner: ReleaseOptions { slack, priority: None, ..way.manner }, name, ..way }
+        Self { options: ReleaseOptions { slack, priority: None, ..way.options }, name, ..way }
     }
 
     pub(crate) fn with_stamps(self) -> Self {
-        Self { manner: ReleaseOptions { stamps: true, ..self.manner }, ..self }
+        Self { options: ReleaseOptions { stamps: true, ..self.options }, ..self }
     }
 }
 
@@ -83,7 +83,7 @@ impl Sender {
     pub(crate) fn open(from: &LabPort, way: &Way, whose: u16) -> Result<Self, Error> {
         let location =
             PortLocation { namespace: Some(from.namespace().to_owned()), interface: INTERFACE.to_owned() };
-        Ok(Self { mechanism: release::open_release(&location, way.mechanism, way.manner)?, whose })
+        Ok(Self { mechanism: release::open_release(&location, way.mechanism, way.options)?, whose })
     }
 
     /// Sends a train; what became of each frame.

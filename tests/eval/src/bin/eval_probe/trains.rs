@@ -38,7 +38,7 @@ enum Who {
 /// Who sends, and what the referee saw of it.
 pub(crate) struct Turn {
     pub(crate) name: String,
-    /// Mechanism and manner; `None` of peers.
+    /// Mechanism and options; `None` of peers.
     pub(crate) ours: Option<(ReleaseMechanism, ReleaseOptions)>,
     who: Who,
     /// Over the cable whose far end merges.
@@ -196,7 +196,7 @@ fn begin(cables: &[Cable; 2], gap: Nanos, files: &Path) -> anyhow::Result<(Vec<T
         match Sender::open(from, &way, whose) {
             Ok(sender) => turns.push(Turn {
                 name: way.name,
-                ours: Some((way.mechanism, way.manner)),
+                ours: Some((way.mechanism, way.options)),
                 who: Who::Ours(sender),
                 merging,
                 whose,

@@ -11,23 +11,23 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
-pub(crate) struct Bench {
+pub(crate) struct Testbed {
     pub(crate) lab: OwnLab,
     pub(crate) directory: TempDir,
     children: Vec<Child>,
 }
 
 /// Two hosts on one link, 198.18.0.1 and .2, with the ends of both cables in a namespace between them.
-pub(crate) fn apart() -> Option<Bench> {
-    Bench::new(hosts::on_one_link)
+pub(crate) fn apart() -> Option<Testbed> {
+    Testbed::new(hosts::on_one_link)
 }
 
 /// Two hosts, 198.18.1.2 and 198.18.2.2, and a router.
-pub(crate) fn routed() -> Option<Bench> {
-    Bench::new(hosts::routed)
+pub(crate) fn routed() -> Option<Testbed> {
+    Testbed::new(hosts::routed)
 }
 
-impl Bench {
+impl Testbed {
     fn new(address: fn(&Lab) -> anyhow::Result<()>) -> Option<Self> {
         let lab = skip::lab(|| Lab::with_unconnected_ports(2))?;
         address(&lab).unwrap();
@@ -65,7 +65,7 @@ impl Bench {
     }
 }
 
-impl Drop for Bench {
+impl Drop for Testbed {
     fn drop(&mut self) {
         for child in &mut self.children {
             // Whoever has gone already needs no end.

@@ -20,23 +20,23 @@ const SILENCE_NS: u64 = 100_000_000;
 /// A slow trickle of frames takes one block of a ring in this time, so that a ring that nobody reads lasts for 25 s.
 const RETIRE_MS: u32 = 50;
 
-pub(crate) struct Bench {
+pub(crate) struct Testbed {
     lab: OwnLab,
     passes: Vec<BpfAttachment>,
 }
 
-impl Bench {
+impl Testbed {
     /// Stations around a tap that goes this way; `None` without the rights it takes.
     pub(crate) fn new(way: &str, stations: usize) -> Option<Self> {
         if way == "xdp" && !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
             return None;
         }
         let lab = skip::lab(|| Lab::with_unconnected_ports(stations))?;
-        let mut bench = Self { lab, passes: Vec::new() };
+        let mut testbed = Self { lab, passes: Vec::new() };
         if way == "xdp" {
-            bench.take_redirected();
+            testbed.take_redirected();
         }
-        Some(bench)
+        Some(testbed)
     }
 
     /// Lets the far end of every cable take frames that were redirected.
