@@ -10,6 +10,7 @@
 
 use crate::caps::{ThreadRights, outer_user};
 use crate::clock::boot_id;
+use crate::error::best_effort;
 use crate::process;
 use crate::sandbox::home_of;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags};
@@ -21,6 +22,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Environment variable that names another directory for the files.
@@ -81,6 +83,8 @@ const MOST_FILES: usize = 4096;
 /// Attempts to lock a file, and the time between two.
 const HOLD_TRIES: u32 = 100;
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
+/// Names of drafts that are tried.
+const DRAFT_TRIES: u32 = 1000;
 /// Group and others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -88,13 +92,38 @@ const WRITABLE_BY_OTHERS: u32 = 0o022;
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let directory = create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let name = file_name_of(path)?;
-    let mut draft = name.to_owned();
-    // Each process has a draft of its own, so that two writers do not mix.
-    draft.push(format!(".{}", process::own_id()));
-    let mut file = open_file(&directory, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
-    file.write_all(bytes)?;
-    // Atomic: a reader finds the old or the new file, whole.
-    Ok(rustix::fs::renameat(&directory, &draft, &directory, name)?)
+    let DraftFile { name: draft, mut file } = create_draft(&directory, name)?;
+    let written = file.write_all(bytes).and_then(|()| {
+        // Atomic: a reader finds the old or the new file, whole.
+        Ok(rustix::fs::renameat(&directory, &draft, &directory, name)?)
+    });
+    if written.is_err() {
+        // A full disk must not fill with drafts. The first error is the one that explains.
+        best_effort(rustix::fs::unlinkat(&directory, &draft, AtFlags::empty()));
+    }
+    written
+}
+
+/// A new file that gets its final name when it is complete.
+struct DraftFile {
+    name: OsString,
+    file: File,
+}
+
+/// Creates a draft that no other writer has: neither another thread nor a process of another PID namespace, which may have the same number.
+fn create_draft(directory: &OwnedFd, name: &OsStr) -> io::Result<DraftFile> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    for _ in 0..DRAFT_TRIES {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mut draft = name.to_owned();
+        draft.push(format!(".{}-{number}", process::own_id()));
+        match open_file(directory, &draft, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL) {
+            // Another process has it, or one that was killed has left it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return Ok(DraftFile { name: draft, file: opened? }),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
 }
 
 /// Reads a file that is this user's own.
@@ -266,146 +295,4 @@ fn open_own(parent: BorrowedFd<'_>, name: &Path, path: &Path) -> io::Result<Owne
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::{PermissionsExt, symlink};
-
-    #[test]
-    fn a_file_is_replaced_whole_and_removed_once() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("x/taps/t.json");
-        write_file(&path, b"one").unwrap();
-        write_file(&path, b"two").unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"two");
-        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no draft is left");
-        remove_file(&path).unwrap();
-        remove_file(&path).unwrap();
-        assert!(!path.exists());
-    }
-
-    #[test]
-    fn directory_writable_by_others_is_not_used() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("x/tap/t.json");
-        write_file(&path, b"one").unwrap();
-        assert_eq!(read_file(&path).unwrap(), b"one");
-        for open in [place.path().join("x"), place.path().join("x/tap")] {
-            let mode = |mode| std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).unwrap();
-            mode(0o777);
-            assert!(read_file(&path).is_err() && write_file(&path, b"two").is_err());
-            assert!(list_names(path.parent().unwrap()).is_empty());
-            mode(0o700);
-        }
-        assert_eq!(list_names(path.parent().unwrap()), ["t.json"]);
-    }
-
-    #[test]
-    fn symbolic_links_are_not_followed() {
-        let place = tempfile::tempdir().unwrap();
-        let secret = place.path().join("secret");
-        std::fs::write(&secret, b"{}").unwrap();
-        let path = place.path().join("x/tap/t.json");
-        write_file(&path, b"one").unwrap();
-        std::fs::remove_file(&path).unwrap();
-        symlink(&secret, &path).unwrap();
-        assert!(read_file(&path).is_err());
-        // One is replaced, not written through.
-        write_file(&path, b"two").unwrap();
-        assert_eq!(
-            (std::fs::read(&secret).unwrap(), std::fs::read(&path).unwrap()),
-            (b"{}".to_vec(), b"two".to_vec())
-        );
-        symlink(place.path().join("x"), place.path().join("y")).unwrap();
-        assert!(read_file(&place.path().join("y/tap/t.json")).is_err());
-    }
-
-    #[test]
-    fn link_to_foreign_directory_is_never_written_through() {
-        let place = tempfile::tempdir().unwrap();
-        let strangers = place.path().join("strangers");
-        std::fs::create_dir(&strangers).unwrap();
-        symlink(&strangers, place.path().join("packetrig-1000")).unwrap();
-        let path = place.path().join("packetrig-1000/locks/x");
-        assert!(
-            write_file(&path, b"").is_err() && open_lock_file(&path).is_err() && hold_file(&path).is_none()
-        );
-        assert_eq!(std::fs::read_dir(&strangers).unwrap().count(), 0, "made through the link");
-        // Nor in a directory that others can write to, and not through a link in it.
-        let open = place.path().join("open");
-        std::fs::create_dir(&open).unwrap();
-        std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(write_file(&open.join("locks/x"), b"").is_err());
-        assert_eq!(std::fs::read_dir(&open).unwrap().count(), 0, "made where others can write");
-        let own = place.path().join("own");
-        std::fs::create_dir(&own).unwrap();
-        symlink(&strangers, own.join("locks")).unwrap();
-        assert!(write_file(&own.join("locks/x"), b"").is_err());
-        assert_eq!(std::fs::read_dir(&strangers).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn private_session_directory_is_preferred() {
-        let place = tempfile::tempdir().unwrap();
-        let session = place.path().join("1000");
-        let fallback = std::env::temp_dir().join("packetrig-1000");
-        let chosen = || users_directory(place.path(), &std::env::temp_dir(), None, 1000);
-        assert_eq!(chosen(), fallback, "there is none");
-        std::fs::create_dir(&session).unwrap();
-        let mode = |mode| std::fs::set_permissions(&session, std::fs::Permissions::from_mode(mode)).unwrap();
-        mode(0o700);
-        assert_eq!(chosen(), session.join("packetrig"));
-        mode(0o777);
-        assert_eq!(chosen(), fallback, "others may write to it");
-        mode(0o700);
-        if let Err(error) = std::os::unix::fs::chown(&session, Some(65_534), None) {
-            return println!("skipped: nothing can be given away: {error}");
-        }
-        assert_eq!(chosen(), fallback, "it is another user's");
-    }
-
-    #[test]
-    fn occupied_shared_directory_falls_back_to_home() {
-        let place = tempfile::tempdir().unwrap();
-        let (temporary, home) = (place.path().join("tmp"), place.path().join("home"));
-        std::fs::create_dir(&temporary).unwrap();
-        std::fs::create_dir(&home).unwrap();
-        let (shared, at_home) = (temporary.join("packetrig-1000"), home.join(".cache/packetrig/run-1"));
-        let chosen = || users_directory(place.path(), &temporary, Some(at_home.clone()), 1000);
-        assert_eq!(chosen(), shared, "nobody was there before");
-        std::fs::create_dir(&shared).unwrap();
-        assert_eq!(chosen(), shared, "it is the user's own");
-        if let Err(error) = std::os::unix::fs::chown(&shared, Some(65_534), None) {
-            return println!("skipped: nothing can be given away: {error}");
-        }
-        assert_eq!(chosen(), at_home);
-        write_file(&chosen().join("locks/x"), b"").unwrap();
-        // Processes of one user agree, also after the other one has gone.
-        std::fs::remove_dir(&shared).unwrap();
-        assert_eq!(chosen(), at_home);
-        symlink("/nowhere", &shared).unwrap();
-        assert_eq!(chosen(), at_home);
-    }
-
-    #[test]
-    fn occupied_directory_error_names_run_dir_variable() {
-        let place = tempfile::tempdir().unwrap();
-        let taken = place.path().join("packetrig-1000");
-        std::fs::create_dir(&taken).unwrap();
-        if let Err(error) = std::os::unix::fs::chown(&taken, Some(65_534), None) {
-            return println!("skipped: nothing can be given away: {error}");
-        }
-        let error = write_file(&taken.join("locks/x"), b"").unwrap_err();
-        assert!(error.to_string().contains("PACKETRIG_RUN_DIR"), "{error}");
-    }
-
-    #[test]
-    fn only_files_of_a_sane_size_are_read() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("x/tap/t.json");
-        let longest = usize::try_from(LONGEST_FILE).unwrap();
-        write_file(&path, &vec![b' '; longest]).unwrap();
-        assert_eq!(read_file(&path).unwrap().len(), longest);
-        write_file(&path, &vec![b' '; longest + 1]).unwrap();
-        assert!(read_file(&path).is_err());
-    }
-}
+mod tests;
