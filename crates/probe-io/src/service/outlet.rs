@@ -143,9 +143,12 @@ impl<'a> ServiceOutlet<'a> {
         }
         let lengths: Vec<_> = train.packets.iter().map(|packet| frame_length(&packet.frame)).collect();
         let client = ProbingClient { id: train.client, user: train.user };
+        // The time is only found first: a train that is refused takes neither from the limits of its target nor from the time of others.
+        let time = self.calendar.find_time(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
         let taken = self.shares.take_train(client, train.target, &lengths, earliest);
         taken.map_err(|_| PacketRefusal::OverLimit)?;
-        let later = self.calendar.reserve_train(&due, earliest, train.latest).ok_or(PacketRefusal::Clash)?;
+        let later = time.delay();
+        self.calendar.reserve_time(time);
         for packet in &train.packets {
             let reported = ReportedPacket {
                 batch: train.batch,

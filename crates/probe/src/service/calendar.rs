@@ -37,6 +37,21 @@ struct OutletSpan {
     until: MonoTime,
 }
 
+/// A time at which a train can leave.
+#[derive(Debug)]
+pub struct FreeOutletTime {
+    /// Times of its frames as they are due.
+    spans: Vec<OutletSpan>,
+    delay: Nanos,
+}
+
+impl FreeOutletTime {
+    /// The time by which the train leaves later than due.
+    pub const fn delay(&self) -> Nanos {
+        self.delay
+    }
+}
+
 /// The reserved times of the outlet.
 #[derive(Debug)]
 pub struct ReleaseCalendar {
@@ -63,29 +78,34 @@ impl ReleaseCalendar {
         }
     }
 
-    /// Reserves the first time from `earliest` on at which all frames of a train can leave in their distances. Returns how much later
-    /// than due that is; `None` if it is more than `latest`. `due` has the times of the frames in order.
-    pub fn reserve_train(
-        &mut self,
+    /// Finds the first time from `earliest` on at which all frames of a train can leave in their distances; `None` if it is more than
+    /// `latest` after the train is due. `due` has the times of the frames in order. Nothing is reserved: a train that its target refuses
+    /// takes no time from others.
+    pub fn find_time(
+        &self,
         due: &[MonoTime],
         earliest: MonoTime,
         latest: Option<Nanos>,
-    ) -> Option<Nanos> {
+    ) -> Option<FreeOutletTime> {
         let spans = self.outlet_spans(due);
-        let mut later = earliest.since(*due.first()?);
+        let mut delay = earliest.since(*due.first()?);
         for _ in 0..MOST_TRIES {
-            if latest.is_some_and(|latest| later > latest) {
+            if latest.is_some_and(|latest| delay > latest) {
                 return None;
             }
-            let Some(more) = spans.iter().find_map(|span| self.delay_past_clash(*span, later)) else {
-                let moved = spans.iter().map(|span| (span.from + later, span.until + later));
-                self.reserved.extend(moved);
-                return Some(later);
+            let Some(more) = spans.iter().find_map(|span| self.delay_past_clash(*span, delay)) else {
+                return Some(FreeOutletTime { spans, delay });
             };
             // Behind one reserved span, the train may meet the next one.
-            later += more;
+            delay += more;
         }
         None
+    }
+
+    /// Reserves a time that was found since the last reservation.
+    pub fn reserve_time(&mut self, time: FreeOutletTime) {
+        let FreeOutletTime { spans, delay } = time;
+        self.reserved.extend(spans.into_iter().map(|span| (span.from + delay, span.until + delay)));
     }
 
     /// Divides a train into the times in which nothing of others may leave.
@@ -123,11 +143,24 @@ mod tests {
         MonoTime::from_nanos(us * 1_000)
     }
 
+    /// Reserves the first free time for a train. Returns how much later than due it leaves.
+    fn reserve_train(
+        calendar: &mut ReleaseCalendar,
+        due: &[MonoTime],
+        earliest: MonoTime,
+        latest: Option<Nanos>,
+    ) -> Option<Nanos> {
+        let time = calendar.find_time(due, earliest, latest)?;
+        let delay = time.delay();
+        calendar.reserve_time(time);
+        Some(delay)
+    }
+
     /// Microseconds by which each of these trains leaves later, in the order of their reservations.
     fn later(calendar: &mut ReleaseCalendar, trains: &[&[u64]]) -> Vec<Option<u64>> {
         let reserve = |due: &&[u64]| {
             let due: Vec<_> = due.iter().map(|us| at(*us)).collect();
-            calendar.reserve_train(&due, at(0), None).map(|later| later.as_u64() / 1_000)
+            reserve_train(calendar, &due, at(0), None).map(|later| later.as_u64() / 1_000)
         };
         trains.iter().map(reserve).collect()
     }
@@ -159,21 +192,28 @@ mod tests {
     #[test]
     fn refused_late_train_reserves_no_time() {
         let mut calendar = ReleaseCalendar::new();
-        calendar.reserve_train(&[at(100)], at(0), None).unwrap();
-        assert_eq!(calendar.reserve_train(&[at(100)], at(0), Some(Nanos::from_micros(14))), None);
-        assert_eq!(calendar.reserve_train(&[at(115)], at(0), None), Some(Nanos::ZERO));
+        reserve_train(&mut calendar, &[at(100)], at(0), None).unwrap();
+        assert_eq!(reserve_train(&mut calendar, &[at(100)], at(0), Some(Nanos::from_micros(14))), None);
+        assert_eq!(reserve_train(&mut calendar, &[at(115)], at(0), None), Some(Nanos::ZERO));
         assert_eq!(
-            calendar.reserve_train(&[at(50)], at(70), Some(Nanos::from_micros(10))),
+            reserve_train(&mut calendar, &[at(50)], at(70), Some(Nanos::from_micros(10))),
             None,
             "it is overdue"
         );
-        assert_eq!(calendar.reserve_train(&[at(50)], at(70), None), Some(Nanos::from_micros(20)));
+        assert_eq!(reserve_train(&mut calendar, &[at(50)], at(70), None), Some(Nanos::from_micros(20)));
+    }
+
+    #[test]
+    fn time_that_is_only_found_stays_free() {
+        let mut calendar = ReleaseCalendar::new();
+        assert_eq!(calendar.find_time(&[at(100)], at(0), None).unwrap().delay(), Nanos::ZERO);
+        assert_eq!(reserve_train(&mut calendar, &[at(100)], at(0), None), Some(Nanos::ZERO));
     }
 
     #[test]
     fn past_reservations_are_forgotten() {
         let mut calendar = ReleaseCalendar::new();
-        calendar.reserve_train(&[at(100)], at(0), None).unwrap();
+        reserve_train(&mut calendar, &[at(100)], at(0), None).unwrap();
         calendar.forget_before(at(114));
         assert_eq!(calendar.reserved.len(), 1);
         calendar.forget_before(at(115));
@@ -193,7 +233,7 @@ mod tests {
                 for gap in gaps {
                     due.push(*due.last().unwrap() + Nanos::from_micros(*gap));
                 }
-                let later = calendar.reserve_train(&due, at(earliest), None).unwrap();
+                let later = reserve_train(&mut calendar, &due, at(earliest), None).unwrap();
                 prop_assert!(due[0] + later >= at(earliest));
                 // Frames of one train may be nearer to each other than the outlet takes; trains may not.
                 for other in &sent {

@@ -59,6 +59,29 @@ fn packets_that_clash_are_moved_and_reported() {
     });
 }
 
+/// The target allows bursts of four.
+#[test]
+fn packets_that_clash_are_not_charged_to_target() {
+    let service = TestedService::start(100);
+    let (mut first, mut target) = (service.client(), 4..=250_u8);
+    repeat_until_in_time(|| {
+        let to = format!("127.7.0.{}", target.next().unwrap());
+        let begin = soon();
+        let impatient = (2..5).map(|n| PacketToRelease { latest: 1_000, ..datagram(n, begin, 2, &to) });
+        let later = (5..8).map(|n| datagram(n, begin, n * 100, &to));
+        first
+            .submit_packets([datagram(1, begin, 0, &to)].into_iter().chain(impatient).chain(later).collect())
+            .unwrap();
+        let outcomes = outcomes(&reports(&mut first, 7));
+        // On a busy machine they are late before they clash.
+        let is_judged = outcomes[1..4] == [PacketOutcome::Clash; 3];
+        if is_judged {
+            assert_eq!(outcomes[4..], [PacketOutcome::Sent; 3]);
+        }
+        is_judged
+    });
+}
+
 #[test]
 fn interleaved_packet_submitted_in_time_leaves_on_time() {
     let service = TestedService::start(1_000);
