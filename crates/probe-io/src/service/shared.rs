@@ -21,7 +21,8 @@ use std::time::Duration;
 
 /// Longest wait for work.
 const PIECE: Duration = Duration::from_millis(20);
-/// Clients that have gone of which the counts are kept for the result.
+/// Clients that have gone of which the counts are kept for the result. Each user has an equal part of them, so that one who connects again and
+/// again does not keep out those of others.
 const MOST_PAST: usize = 1024;
 
 /// The state that the lock protects.
@@ -130,7 +131,7 @@ impl ServiceShared {
         state.queue.remove_client(client.id);
         state.clients.remove(&client.id);
         state.gone.push(client.id);
-        if state.past.len() < MOST_PAST {
+        if has_room_for_past(&state.past, past.user, self.options.user_count()) {
             state.past.push(past);
         }
     }
@@ -257,5 +258,34 @@ impl ServiceShared {
             Some(error) => Err(error),
             None => Ok(std::mem::take(&mut state.past)),
         }
+    }
+}
+
+/// Returns whether the counts of one more client of a user are kept.
+fn has_room_for_past(past: &[PastClient], user: u32, users: usize) -> bool {
+    past.iter().filter(|client| client.user == user).count() < MOST_PAST / users.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::PacketCounts;
+
+    #[test]
+    fn reconnecting_user_leaves_room_for_results_of_others() {
+        let client = |user| PastClient {
+            name: String::new(),
+            user,
+            process: 1,
+            priority: 0,
+            counts: PacketCounts::default(),
+            release_error_ns: None,
+        };
+        let mut past = Vec::new();
+        while has_room_for_past(&past, 1, 4) {
+            past.push(client(1));
+        }
+        assert_eq!(past.len(), MOST_PAST / 4);
+        assert!(has_room_for_past(&past, 2, 4) && has_room_for_past(&past, 3, 4));
     }
 }
