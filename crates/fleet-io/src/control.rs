@@ -66,6 +66,11 @@ pub(crate) trait RunServices {
     fn part_for(&self, _for: &NodeName, command: NodeCommand) -> NodeCommand {
         command
     }
+    /// The part of a reply that this node may give.
+    fn own_reply(&self, _from: &NodeName, reply: NodeReply) -> NodeReply {
+        // On one machine all nodes are this program.
+        reply
+    }
     /// Begins to save the record that a later controller needs of the run. The caller asks for the outcome before the next record comes.
     fn save_record(&mut self, _record: RunRecord) {
         // On one machine a run ends with its process: no later controller would read it.
@@ -178,7 +183,10 @@ impl<E: Endpoint> ControlLoop<'_, '_, E> {
 
     fn event_of(&mut self, MessageEnvelope { from, body }: MessageEnvelope) -> Option<ControllerEvent> {
         match body {
-            MessageBody::Reply(head, reply) => Some(ControllerEvent::Reply(from, head, reply)),
+            MessageBody::Reply(head, reply) => {
+                let reply = self.services.own_reply(&from, reply);
+                Some(ControllerEvent::Reply(from, head, reply))
+            }
             MessageBody::Telemetry(head, sample) => {
                 if head == *self.machine.head() {
                     self.services.on_sample(&from, &sample);

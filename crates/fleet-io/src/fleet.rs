@@ -60,7 +60,7 @@ use packetrig_fleet::{NodeName, RunId};
 use packetrig_plan::{PlanDocument, ReadOptions};
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
-use shares::NodeShares;
+use shares::{NodeShares, StreamSenders};
 use std::collections::BTreeSet;
 
 /// Interval at which a controller checks whether a node is free.
@@ -314,12 +314,13 @@ where
             clock,
             ..run_preparation(document, options)
         };
+        let senders = StreamSenders::from_plan(document.plan(), &preparation.places);
         // A change of a steered run refers to the whole plan, so every node needs all of it.
         let shares = (!steered).then(|| NodeShares::from_plan(document.plan(), &mut preparation));
         let machine = ControllerMachine::new(head, preparation, &nodes, limits)
             .with_policies(self.policies)
             .without_nodes(absent);
-        let has = HasAlready { shares, reads_results: true, ..HasAlready::default() };
+        let has = HasAlready { shares, senders, reads_results: true, ..HasAlready::default() };
         // The nodes are free for others also when the run has failed.
         let conducted = self.conduct_run(machine, has, user);
         self.end_run();
@@ -345,6 +346,7 @@ struct HasAlready {
     /// Results that are stored.
     on_hand: Vec<(NodeName, StoredPart)>,
     shares: Option<NodeShares>,
+    senders: StreamSenders,
     /// Its results are taken in here. The results of a run that is only released wait for the catalogue that began it.
     reads_results: bool,
     /// Its record is not changed.

@@ -315,6 +315,7 @@ where
             services.write_no_record(has.writes_no_record);
             services.add_stored(attempt, has.on_hand);
             services.set_shares(has.shares);
+            services.set_senders(has.senders);
             control_run(machine, endpoint, &mut services, user).map(|ended| (ended, services.last_marks()))
         })?;
         // The last watermarks: nodes may delete what is stored.

@@ -4,7 +4,7 @@ use super::collector::{CollectorEvent, KnownCounts, PartUpdate, SegmentCollector
 use super::findings::ReportedFindings;
 use super::leadership::FleetLeadership;
 use super::record_writer::{RecordWriter, WrittenRecord};
-use super::shares::NodeShares;
+use super::shares::{NodeShares, StreamSenders};
 use crate::agent::now;
 use crate::control::{RecordState, RunNews, RunServices};
 use crate::error::Error;
@@ -12,13 +12,17 @@ use packetrig_fleet::controller::{ControllerEvent, RunRecord};
 use packetrig_fleet::fabric;
 use packetrig_fleet::hello::NodeHello;
 use packetrig_fleet::members::{FleetMembers, MemberChange};
-use packetrig_fleet::message::{MessageBody, NodeCommand, StoredWatermark};
+use packetrig_fleet::message::{MessageBody, NodeCommand, NodeReply, StoredWatermark};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::result::CountSample;
 use packetrig_units::Nanos;
+use packetrig_units::text::one_line;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Longest finding, in characters.
+const LONGEST_FINDING: usize = 4096;
 
 /// Treatment of the latest record.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +60,7 @@ pub(super) struct FleetRunServices<'a> {
     refused: BTreeMap<NodeName, u64>,
     /// Parts of the run for each node; without them every node gets everything.
     shares: Option<NodeShares>,
+    senders: StreamSenders,
     /// Another controller writes the run's record.
     writes_no_record: bool,
 }
@@ -85,6 +90,7 @@ impl<'a> FleetRunServices<'a> {
             overloaded: BTreeSet::new(),
             refused: BTreeMap::new(),
             shares: None,
+            senders: StreamSenders::default(),
             writes_no_record: false,
         }
     }
@@ -92,6 +98,11 @@ impl<'a> FleetRunServices<'a> {
     /// Sends each node only what concerns it.
     pub(super) fn set_shares(&mut self, shares: Option<NodeShares>) {
         self.shares = shares;
+    }
+
+    /// Lets nodes speak about the streams that they send only.
+    pub(super) fn set_senders(&mut self, senders: StreamSenders) {
+        self.senders = senders;
     }
 
     /// Leaves the run's record as it is.
@@ -157,7 +168,7 @@ impl<'a> FleetRunServices<'a> {
 
     /// Reports a finding once, in one line: parts of it come from nodes, and a line break in them could fake a line of packetrig's own.
     fn report_finding(&mut self, text: String) {
-        let text = text.replace(['\n', '\r'], " ");
+        let text = one_line(&text, LONGEST_FINDING);
         if self.reported.admit_finding(&text) {
             self.news.push_back(RunNews::Finding(text));
         }
@@ -188,6 +199,10 @@ impl RunServices for FleetRunServices<'_> {
             }
             (_, command) => command,
         }
+    }
+
+    fn own_reply(&self, from: &NodeName, reply: NodeReply) -> NodeReply {
+        self.senders.own_reply(from, reply)
     }
 
     fn on_hello(&mut self, from: &NodeName, hello: NodeHello) {

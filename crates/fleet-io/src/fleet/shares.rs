@@ -3,7 +3,7 @@
 //! If every node were sent everything, the traffic would grow with the square of the fleet: each of 10 000 nodes would read about 10 000
 //! ports, streams and clocks. Invariant: a node gets all that it takes part in. Placeholders stand for the rest, so that indices stay.
 
-use packetrig_fleet::message::{PortPlace, RunPreparation, SentTotal};
+use packetrig_fleet::message::{NodeReply, PortPlace, RunPreparation, SentTotal};
 use packetrig_fleet::{NodeName, PlanHash};
 use packetrig_plan::{Plan, PlanPart, PlanParts};
 use packetrig_stats::clock::ClockFit;
@@ -107,10 +107,45 @@ impl NodeShares {
     }
 }
 
+/// The node that sends each stream of a plan. What another node says about a stream does not count: its receivers measure their loss against
+/// the sent total, so a wrong one would be a loss of other nodes.
+#[derive(Debug, Default)]
+pub(super) struct StreamSenders(Vec<NodeName>);
+
+impl StreamSenders {
+    pub(super) fn from_plan(plan: &Plan, places: &[PortPlace]) -> Self {
+        // No node has an empty name.
+        let nobody = PortPlace::elsewhere().node;
+        let sender = |port: usize| places.get(port).map_or(&nobody, |place| &place.node).clone();
+        Self(plan.streams.iter().map(|stream| sender(stream.tx)).collect())
+    }
+
+    /// Returns whether a node may speak about a stream. Streams that a steered run got later are not known here.
+    fn may_speak(&self, node: &NodeName, stream: usize) -> bool {
+        self.0.get(stream).is_none_or(|sender| sender == node)
+    }
+
+    /// The reply without what it says about streams of other nodes.
+    pub(super) fn own_reply(&self, node: &NodeName, reply: NodeReply) -> NodeReply {
+        match reply {
+            NodeReply::SendersDone { mut sent, why } => {
+                sent.retain(|total| self.may_speak(node, total.stream));
+                NodeReply::SendersDone { sent, why }
+            }
+            NodeReply::Held { number, fault, mut held } => {
+                held.retain(|held| self.may_speak(node, held.stream));
+                NodeReply::Held { number, fault, held }
+            }
+            reply => reply,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_plan::ReadOptions;
+    use packetrig_fleet::message::StopReason;
+    use packetrig_plan::{HeldStream, ReadOptions};
 
     fn pairs(nodes: usize) -> (String, Plan, Vec<PortPlace>) {
         let port = |n: usize| format!(r#"{{"name":"p{n}","location":"n{n}/eth1"}}"#);
@@ -152,6 +187,25 @@ mod tests {
         assert!(shares.sent_totals_for(&NodeName("n6".into()), &sent).is_empty(), "it only sends");
         let fits = places.iter().map(|place| (place.node.clone(), ClockFit::default())).collect();
         assert_eq!(shares.clock_fits_for(&node, &fits), [(NodeName("n6".into()), ClockFit::default())]);
+    }
+
+    #[test]
+    fn node_cannot_state_totals_of_foreign_streams() {
+        let (_, plan, places) = pairs(6);
+        let senders = StreamSenders::from_plan(&plan, &places);
+        let total = |stream, frames| SentTotal { stream, frames };
+        let claimed = vec![total(0, 10), total(1, 999_999), total(2, 999_999), total(7, 1)];
+        let reply = NodeReply::SendersDone { sent: claimed, why: StopReason::Done };
+        let own = senders.own_reply(&NodeName("n0".into()), reply);
+        assert_eq!(
+            own,
+            NodeReply::SendersDone { sent: vec![total(0, 10), total(7, 1)], why: StopReason::Done }
+        );
+        let held = |stream| HeldStream { stream, number: 5, index: 0, mac: None };
+        let reply = NodeReply::Held { number: 1, fault: None, held: vec![held(0), held(1)] };
+        let own = senders.own_reply(&NodeName("n2".into()), reply);
+        assert_eq!(own, NodeReply::Held { number: 1, fault: None, held: vec![held(1)] });
+        assert_eq!(senders.own_reply(&NodeName("n1".into()), NodeReply::Armed), NodeReply::Armed);
     }
 
     #[test]
