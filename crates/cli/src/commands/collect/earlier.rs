@@ -14,10 +14,13 @@ use packetrig_flow_store::progress::{
 };
 use packetrig_flow_store::{self, RecordMaker, StoredNote};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// Exporters whose progress is known at least. The collector forgets exporters to make room for others, so senders that invent exporters
+/// could make this list, which is written every second, grow without end.
+const MOST_EXPORTERS: usize = 16_384;
 /// Longest jump of a sequence number; a longer one means that the exporter has restarted.
 const MOST_UNITS: u32 = 1 << 31;
 
@@ -43,6 +46,8 @@ pub(super) struct DirectoryProgress {
     has_killed: bool,
     /// The same amounts, plus those that this collector has given to the sink.
     now: StoredProgress,
+    /// Exporters that the collector had at the last note.
+    present: BTreeSet<RecordMaker>,
 }
 
 impl DirectoryProgress {
@@ -53,7 +58,8 @@ impl DirectoryProgress {
         let file = ProgressFile::create_in(directory, &before)?;
         killed.remove_files()?;
         let has_killed = killed.is_any();
-        Ok(Self { file: Arc::new(Mutex::new(file)), now: before.clone(), before, has_killed })
+        let present = BTreeSet::new();
+        Ok(Self { file: Arc::new(Mutex::new(file)), now: before.clone(), before, has_killed, present })
     }
 
     /// Counts records of an exporter that the sink has taken.
@@ -62,12 +68,28 @@ impl DirectoryProgress {
         has.records = has.records.saturating_add(taken.records);
         has.packets = has.packets.saturating_add(taken.packets);
         has.is_of_group |= records.iter().any(|record| record.history.is_some());
+        if self.now.len() > MOST_EXPORTERS.max(2 * self.present.len()) {
+            self.forget_absent(maker);
+        }
+    }
+
+    /// Forgets half of the exporters that the collector has forgotten, those with the fewest records first. `latest` stays.
+    fn forget_absent(&mut self, latest: RecordMaker) {
+        let is_absent = |maker: &RecordMaker| *maker != latest && !self.present.contains(maker);
+        let absent = self.now.iter().filter(|(maker, _)| is_absent(maker));
+        let mut absent: Vec<_> = absent.map(|(maker, has)| (has.records, *maker)).collect();
+        absent.sort_unstable();
+        for (_, maker) in &absent[..absent.len().div_ceil(2)] {
+            self.now.remove(maker);
+        }
     }
 
     /// Prepares the note for the progress file: all that was taken, if it is stored; otherwise only the first numbers of new exporters.
     pub(super) fn prepare_note(&mut self, exporters: &[ExporterLedger]) -> StoredNote {
         let mut begun = StoredProgress::new();
-        for (maker, sessions) in group_by_maker(exporters) {
+        let sessions_by_maker = group_by_maker(exporters);
+        self.present = sessions_by_maker.keys().copied().collect();
+        for (maker, sessions) in sessions_by_maker {
             let Some(has) = self.now.get_mut(&maker) else { continue };
             let now = MakerLedger::from_sessions(&sessions);
             if let Some(sent) = now.sent_packets {
@@ -255,6 +277,23 @@ mod tests {
 
     fn missing_of(session: &ExporterLedger, before: &ExporterProgress) -> Option<u64> {
         exporter_loss(MAKER, &MakerLedger::from_sessions(&[session]), before).missing
+    }
+
+    #[test]
+    fn progress_of_invented_exporters_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut progress = DirectoryProgress::open_directory(directory.path()).unwrap();
+        let one = CarriedRecords { records: 1, packets: 2, bytes: 0 };
+        progress.add_taken(MAKER, one, &[]);
+        drop(progress.prepare_note(&[session(MessageTransport::Udp, 2, 0, None)]));
+        for domain in 0..100_000 {
+            progress.add_taken(RecordMaker { exporter: [9; 16], domain }, one, &[]);
+        }
+        assert!(progress.now.len() <= MOST_EXPORTERS + 1, "{}", progress.now.len());
+        assert_eq!(progress.now[&MAKER].packets, 2, "one that the collector has is kept");
+        let last = RecordMaker { exporter: [9; 16], domain: 99_999 };
+        assert_eq!(progress.now[&last].records, 1);
+        progress.close_progress();
     }
 
     #[test]
