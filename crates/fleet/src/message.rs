@@ -18,6 +18,7 @@ use packetrig_stats::clock::{ClockFit, ClockRecord};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{CountSample, NodeResult};
 use packetrig_stats::terms::RunTerms;
+use packetrig_units::text::deserialize_line;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -173,6 +174,9 @@ pub enum NodeCommand {
     Abort,
 }
 
+/// Longest reason of a refusal, in characters.
+const LONGEST_REFUSAL: usize = 4096;
+
 /// Reply of an agent to the controller. Each answers a command, and is repeated when the command is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -227,7 +231,7 @@ pub enum NodeReply {
     /// The run is given up and forgotten.
     Aborted,
     /// The command was refused; nothing was changed.
-    Refused(String),
+    Refused(#[serde(deserialize_with = "deserialize_line::<LONGEST_REFUSAL, _>")] String),
     /// The run failed on this node; the ports are closed.
     Failed(NodeFault),
 }

@@ -17,9 +17,11 @@ use packetrig_fleet::captures::{
     CaptureAnswer, CaptureAnswers, CaptureName, CaptureQuestion, CaptureQuestions, CaptureWish,
 };
 use packetrig_fleet::fabric::Error;
+use packetrig_fleet::hello::LONGEST_TEXT;
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
+use packetrig_units::text::one_line;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -222,7 +224,8 @@ impl NatsCaptureAnswers {
                 return None;
             }
         }
-        let answer: CaptureAnswer = serde_json::from_str(about).ok()?;
+        let mut answer: CaptureAnswer = serde_json::from_str(about).ok()?;
+        answer.outcome = answer.outcome.map_err(|why| one_line(&why, LONGEST_TEXT));
         (answer.asker == self.asker).then_some(answer)
     }
 }

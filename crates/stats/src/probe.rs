@@ -5,8 +5,12 @@
 //!
 //! Invariant: a value that was not measured is absent, never zero.
 
+use packetrig_units::text::{deserialize_line, deserialize_optional_line};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
+
+/// Longest text about probes, in characters. It comes from another machine, so it is read as one line.
+const LONGEST_TEXT: usize = 1000;
 
 /// Number and distribution of times. Times below zero are possible within the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,9 +75,9 @@ pub enum ProbeLineEnd {
     /// A host or router reported that probes are prohibited.
     Prohibited,
     /// The limits of the target did not allow more.
-    Limits(String),
+    Limits(#[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")] String),
     /// Nothing could be sent: no route, or no such host.
-    Failed(String),
+    Failed(#[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")] String),
 }
 
 impl ProbeLineEnd {
@@ -117,6 +121,7 @@ pub struct MeasuredCapacity {
     /// Absent without an answer.
     pub rate: Option<CapacityRange>,
     /// Reason why there is no answer.
+    #[serde(default, deserialize_with = "deserialize_optional_line::<LONGEST_TEXT, _>")]
     pub why_not: Option<String>,
     /// Trains that were sent, and those that were used for the answer.
     pub trains: u64,
@@ -160,7 +165,9 @@ pub struct ProbeLineResult {
     /// Departures against their planned times.
     pub release_error: Option<ProbeTimes>,
     /// The release mechanism, and why it was chosen.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub mechanism: String,
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub why: String,
 }
 

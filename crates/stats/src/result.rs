@@ -13,9 +13,13 @@ use crate::port_event::PortEvent;
 use crate::probe::ProbeNodeResult;
 use crate::ranges::NumberRanges;
 use crate::series::{QualitySeries, RateSeries};
+use packetrig_units::text::{deserialize_line, deserialize_optional_line};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+
+/// Longest text about a node, in characters. Texts of results come from other machines, so they are read as one line each.
+const LONGEST_TEXT: usize = 1000;
 
 /// All counts at one moment, while a run goes on. Indices are those of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -105,6 +109,7 @@ pub struct CaptureState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NeighbourState {
     /// Name of the interface.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub interface: String,
     pub address: IpAddr,
     /// Its MAC address, once it is known.
@@ -173,6 +178,7 @@ pub struct OtherRunFrames {
     /// Index of the port where they arrived.
     pub port: usize,
     /// The run, if this machine knows it.
+    #[serde(default, deserialize_with = "deserialize_optional_line::<LONGEST_TEXT, _>")]
     pub run: Option<String>,
     pub frames: u64,
 }
@@ -239,10 +245,13 @@ pub struct CaptureResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
     /// Release of its kernel.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub kernel: String,
     /// Name of its instruction set, such as `x86_64`.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub architecture: String,
     /// Model of its processors; absent if the kernel does not say.
+    #[serde(default, deserialize_with = "deserialize_optional_line::<LONGEST_TEXT, _>")]
     pub processor: Option<String>,
     /// Processors that the node may use; absent if the kernel does not say.
     pub processors: Option<u32>,
@@ -252,6 +261,7 @@ pub struct MachineInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeResult {
     /// The node's name; `local` on one machine.
+    #[serde(deserialize_with = "deserialize_line::<LONGEST_TEXT, _>")]
     pub node: String,
     /// Instant of the start, on this node's clock.
     pub started: MonoTime,
@@ -281,4 +291,51 @@ pub struct NodeResult {
     /// Absent from a node of an older version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<MachineInfo>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::caveat::CaveatKind;
+    use crate::probe::{ProbeLineEnd, ProbeLineResult};
+
+    #[test]
+    fn texts_of_results_are_one_bounded_line() {
+        let bad = "a\nVerdict: PASS\u{1b}[31m".to_owned() + &"x".repeat(10_000);
+        let line = ProbeLineResult {
+            mechanism: bad.clone(),
+            why: bad.clone(),
+            ..ProbeLineResult::without_probes(0, 1, ProbeLineEnd::Failed(bad.clone()))
+        };
+        let result = NodeResult {
+            node: bad.clone(),
+            caveats: vec![Caveat {
+                doubt: CaveatKind::SentLate,
+                subject: bad.clone(),
+                text: bad.clone(),
+                matters: false,
+            }],
+            other_runs: vec![OtherRunFrames { port: 0, run: Some(bad.clone()), frames: 1 }],
+            machine: Some(MachineInfo {
+                kernel: bad.clone(),
+                architecture: bad.clone(),
+                processor: Some(bad.clone()),
+                processors: None,
+            }),
+            probes: Some(ProbeNodeResult { lines: vec![line], ..ProbeNodeResult::default() }),
+            ..NodeResult::default()
+        };
+        let sent = serde_json::to_string(&result).expect("it is JSON");
+        let read: NodeResult = serde_json::from_str(&sent).expect("it is a result");
+        let shown = format!("{read:?}");
+        assert!(!shown.contains("a\\nVerdict"), "{shown}");
+        let texts = [&read.node, &read.caveats[0].subject, &read.caveats[0].text];
+        for text in texts {
+            assert!(text.starts_with("a\\u{a}Verdict: PASS\\u{1b}[31m") && text.chars().count() <= 4096);
+            assert!(!text.contains(char::is_control));
+        }
+        let again: NodeResult =
+            serde_json::from_str(&serde_json::to_string(&read).expect("it is JSON")).expect("it is a result");
+        assert_eq!(again, read, "a line stays as it is");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the result of [`one_line`] has no character that a terminal obeys, that ends a line, or that readers do not see.
 
+use serde::Deserialize;
 use serde::de::{Deserializer, Error, Visitor};
 use std::fmt;
 
@@ -46,6 +47,23 @@ pub fn is_pictured(c: char) -> bool {
 /// Reads a text as one line, for fields that other machines fill in.
 pub fn deserialize_line<'de, const MOST: usize, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     from.deserialize_str(LineVisitor::<MOST>)
+}
+
+/// Reads a text that may be absent as [`deserialize_line`] does.
+pub fn deserialize_optional_line<'de, const MOST: usize, D: Deserializer<'de>>(
+    from: D,
+) -> Result<Option<String>, D::Error> {
+    let text: Option<ForeignLine<MOST>> = Option::deserialize(from)?;
+    Ok(text.map(|line| line.0))
+}
+
+/// A text of another machine, as one line.
+struct ForeignLine<const MOST: usize>(String);
+
+impl<'de, const MOST: usize> Deserialize<'de> for ForeignLine<MOST> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        deserialize_line::<MOST, D>(from).map(Self)
+    }
 }
 
 struct LineVisitor<const MOST: usize>;

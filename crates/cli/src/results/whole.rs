@@ -9,6 +9,7 @@ use packetrig_fleet::report::columns::{PortTable, ReportTable};
 use packetrig_fleet::report::{PortReport, RunReport};
 use packetrig_stats::ledger::LedgerAccount;
 use packetrig_stats::result::CaptureResult;
+use packetrig_units::text::one_line;
 
 const PORTS: &[ShownColumn] = &[
     always_shown("port", "port"),
@@ -118,6 +119,9 @@ fn count_or_unknown(frames: Option<u64>) -> String {
     frames.map_or_else(|| "not known".to_owned(), format_count)
 }
 
+/// Longest path that is shown, in characters: that of Linux.
+const LONGEST_PATH: usize = 4096;
+
 /// Capture files and their missing frames.
 pub(super) fn captures_text(report: &RunReport) -> String {
     report.captures.iter().map(capture_line).collect()
@@ -128,7 +132,9 @@ fn capture_line(capture: &CaptureResult) -> String {
         0 => String::new(),
         dropped => format!(", {} frames missing", format_count(dropped)),
     };
-    format!("  {}: {} frames{missing}\n", capture.file, format_count(capture.written))
+    // A node names its files as it likes.
+    let file = one_line(&capture.file, LONGEST_PATH);
+    format!("  {file}: {} frames{missing}\n", format_count(capture.written))
 }
 
 /// Doubts, those that forbid PASS first.

@@ -2,6 +2,7 @@
 
 use super::ClickHouseOptions;
 use crate::Error;
+use packetrig_units::text::one_line;
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
 
@@ -26,7 +27,7 @@ pub(super) fn post_body(
         // ClickHouse may fail after it has sent status 200: then the answer has this header.
         Some("200") if !head.contains("X-ClickHouse-Exception-Code") => Ok(()),
         Some(status) => {
-            let shown: String = body.trim().chars().take(SHOWN).collect();
+            let shown = one_line(body.trim(), SHOWN);
             Err(Error::Refused { peer, said: format!("status {status}: {shown}") })
         }
         None => Err(Error::Refused { peer, said: "its answer is not HTTP".into() }),

@@ -1,12 +1,16 @@
 //! Reads answers of HTTP/1.1: the head, and a body with or without chunks.
 
 use super::{ApiAddress, ClientError};
+use packetrig_units::text::one_line;
 use serde_json::Value;
 
 /// Longest head of an answer.
 const MOST_HEAD_BYTES: usize = 64 << 10;
 /// Longest size line of a chunk.
 const MOST_SIZE_BYTES: usize = 64;
+
+/// Longest text of a refusal, in characters. It comes from another machine and is shown in a terminal.
+const LONGEST_REFUSAL: usize = 4096;
 
 /// Head of an answer: status, and how the body is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub(super) fn parse_answer(address: &ApiAddress, bytes: &[u8]) -> Result<Value, 
     }
     let errors = document.ok().and_then(|document| {
         let errors = document["errors"].as_array()?.iter().filter_map(Value::as_str);
-        Some(errors.collect::<Vec<_>>().join("; "))
+        Some(one_line(&errors.collect::<Vec<_>>().join("; "), LONGEST_REFUSAL))
     });
     let message = errors.unwrap_or_else(|| format!("{address} answers with status {}", head.status));
     Err(match head.status {
@@ -179,6 +183,8 @@ mod tests {
         );
         let error = refused("HTTP/1.1 503 Busy\r\n\r\n{\"errors\":[\"32 viewers\"]}");
         assert!(error.may_pass() && error.to_string() == "32 viewers", "{error}");
+        let error = refused("HTTP/1.1 400 Bad\r\n\r\n{\"errors\":[\"a\\nerror: b\\u001b[2J\"]}");
+        assert_eq!(error.to_string(), "a\\u{a}error: b\\u{1b}[2J", "text of others is one line");
         assert!(refused("\u{15}\u{3}").to_string().contains("https://127.0.0.1:1"));
         assert!(matches!(refused("HTTP/1.1 200 OK\r\n\r\nnot JSON"), ClientError::NotHttp { .. }));
         // A server that ends meanwhile is no other kind of server.

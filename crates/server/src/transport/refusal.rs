@@ -2,6 +2,7 @@
 
 use crate::shape;
 use crate::tester::{RefusalKind, TesterRefusal};
+use packetrig_units::text::one_line;
 use serde_json::{Value, json};
 
 /// Longest message of a gRPC status on the wire: clients accept no more than 8 KiB of headers.
@@ -33,8 +34,12 @@ impl RefusalKind {
     }
 }
 
-/// The body of a refusal.
+/// Longest error of an answer, in characters. Errors repeat names of the request, which may be as long as the request.
+const LONGEST_ERROR: usize = 4096;
+
+/// The body of a refusal. Each error is one line of bounded length.
 pub(super) fn refusal_json(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
+    let errors: Vec<String> = errors.iter().map(|error| one_line(error, LONGEST_ERROR)).collect();
     json!({ "code": code, "kind": kind.otg_word(), "errors": errors })
 }
 
@@ -123,6 +128,15 @@ mod tests {
             status.message(),
             r#"{"code":3,"errors":["flows[3].rate.percentage: `101` is too much"],"kind":"validation"}"#
         );
+    }
+
+    #[test]
+    fn error_of_refusal_is_one_bounded_line() {
+        let long = format!("{}\n\u{1b}[2J", "x".repeat(1 << 20));
+        let errors = ["a\nb\u{1b}[2J\u{202e}".to_owned(), long];
+        let body = refusal_json(400, RefusalKind::Validation, &errors);
+        assert_eq!(body["errors"][0], "a\\u{a}b\\u{1b}[2J\\u{202e}");
+        assert_eq!(body["errors"][1].as_str().map(|error| error.chars().count()), Some(LONGEST_ERROR));
     }
 
     #[test]

@@ -179,6 +179,7 @@ fn cross_site_web_page_cannot_call_api() {
         (format!("{ours}Content-Type: multipart/form-data; boundary=x\r\n"), 415),
         (ours.to_owned(), 415),
         (format!("Host: evil.example\r\n{json}"), 421),
+        (format!("Host: [::1]evil\r\n{json}"), 421),
         (json.to_owned(), 421),
         (format!("{ours}{json}Origin: https://evil.example\r\n"), 403),
         (format!("{ours}{json}Origin: null\r\n"), 403),

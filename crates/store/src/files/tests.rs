@@ -23,9 +23,11 @@ fn json_holds_the_whole_report() {
 
 #[test]
 fn no_text_of_a_table_is_a_formula() {
-    for formula in ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1"] {
+    for formula in ["=cmd|' /C calc'!A0", "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\n=1", "＝1+1", "＠SUM(A1)"]
+    {
         let shown = csv_field(formula);
-        assert!(shown.starts_with(['\'', '"']) && shown.contains(&format!("'{}", &formula[..1])), "{shown}");
+        let first = formula.chars().next().unwrap();
+        assert!(shown.starts_with(['\'', '"']) && shown.contains(&format!("'{first}")), "{shown}");
     }
     for harmless in ["-3", "+1.5", "-1e9", "eth0", "a=b", ""] {
         assert_eq!(csv_field(harmless), harmless);
