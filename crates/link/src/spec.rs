@@ -6,7 +6,7 @@ use super::{
     DIRECTIONS, DelayDistribution, DelayJitter, FaultPlan, FaultRule, FrameFault, GilbertElliott, QueueLimit,
     RateQueue, RulePositions,
 };
-use packetrig_plan::document::{self, DocumentNode, DocumentValue};
+use packetrig_plan::document::{self, DocumentMember, DocumentNode, DocumentValue};
 use packetrig_units::{BitRate, Blame, Nanos};
 use std::fmt;
 use std::str::FromStr;
@@ -146,16 +146,16 @@ impl DirectionSpec {
     }
 
     /// Reads a direction like [`Self::from_node`]; an error names the key.
-    fn from_entry(key: &str, node: &DocumentNode) -> Result<Self, BadSpec> {
+    fn from_entry(key: &str, node: &DocumentNode<'_>) -> Result<Self, BadSpec> {
         Self::from_node(node).map_err(|error| BadSpec(format!("of `{key}`: {}", error.0)))
     }
 
-    fn from_node(node: &DocumentNode) -> Result<Self, BadSpec> {
+    fn from_node(node: &DocumentNode<'_>) -> Result<Self, BadSpec> {
         match &node.value {
             DocumentValue::Scalar(text) => text.parse(),
             DocumentValue::Object(entries) => {
                 let mut spec = Self::default();
-                for (key, _, node) in entries {
+                for DocumentMember { name: key, node, .. } in entries {
                     let DocumentValue::Scalar(value) = &node.value else {
                         return Err(BadSpec(format!("`{key}` must be a single value, such as 10ms or 1%")));
                     };
@@ -225,8 +225,8 @@ impl ImpairSpecs {
             return Err(BadSpec("document must be a mapping with both, a->b or b->a".into()));
         };
         let mut specs = Self::default();
-        for (key, _, node) in &entries {
-            match (key.as_str(), &node.value) {
+        for DocumentMember { name: key, node, .. } in &entries {
+            match (&**key, &node.value) {
                 ("seed", DocumentValue::Scalar(value)) => {
                     specs.seed = Some(parse_number(value).map_err(BadSpec)?);
                 }

@@ -3,11 +3,14 @@
 //! Hostile input is refused early: size, depth and number of nodes are limited, aliases count with all that they expand to (so a
 //! "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
 //!
+//! The tree borrows from the text and its lists have no spare room, because a value of a few bytes becomes a node of dozens.
+//!
 //! This module does not know the structure of a plan.
 
 use crate::PlanProblem;
 use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span as Mark};
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::HashMap;
 
 pub const MOST_BYTES: usize = 32 << 20;
 // A value of one byte becomes a node of dozens, so a limit of bytes alone does not limit memory.
@@ -18,9 +21,10 @@ const DEEPEST: usize = 64;
 /// The position of a node in the text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TextPosition {
-    pub span: (usize, usize),
+    /// Bytes of the text, of which there are at most [`MOST_BYTES`].
+    span: (u32, u32),
     /// Line and column, from 1.
-    pub position: (usize, usize),
+    position: (u32, u32),
 }
 
 impl TextPosition {
@@ -32,7 +36,14 @@ impl TextPosition {
         if mark.end.line() > mark.start.line() {
             end = text.get(start..end).and_then(|of| of.find('\n')).map_or(end, |line| start + line);
         }
-        Self { span: (start, end), position: (mark.start.line(), mark.start.col() + 1) }
+        Self::new((start, end), (mark.start.line(), mark.start.col() + 1))
+    }
+
+    fn new(span: (usize, usize), position: (usize, usize)) -> Self {
+        // Texts are too short for larger numbers.
+        let [start, end, line, column] =
+            [span.0, span.1, position.0, position.1].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        Self { span: (start, end), position: (line, column) }
     }
 
     /// The position of one character.
@@ -40,12 +51,13 @@ impl TextPosition {
         let before = &text[..offset];
         let line = before.matches('\n').count() + 1;
         let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
-        Self { span: (offset, offset + 1), position: (line, column) }
+        Self::new((offset, offset + 1), (line, column))
     }
 
     /// The problem at this position.
     pub(crate) fn locate_problem(self, problem: PlanProblem) -> PlanProblem {
-        PlanProblem { span: Some(self.span), position: Some(self.position), ..problem }
+        let pair = |(one, other): (u32, u32)| Some((one as usize, other as usize));
+        PlanProblem { span: pair(self.span), position: pair(self.position), ..problem }
     }
 
     /// An error at this position, which stops the reading.
@@ -56,24 +68,33 @@ impl TextPosition {
 
 /// A value of the document.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DocumentNode {
-    pub value: DocumentValue,
+pub struct DocumentNode<'t> {
+    pub value: DocumentValue<'t>,
     pub place: TextPosition,
+}
+
+/// A member of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DocumentMember<'t> {
+    pub name: Cow<'t, str>,
+    /// Position of the name.
+    pub place: TextPosition,
+    pub node: DocumentNode<'t>,
 }
 
 /// Kinds of values. Scalars keep their text: the reader decides whether `50` is a number.
 #[derive(Clone, Debug, PartialEq)]
-pub enum DocumentValue {
+pub enum DocumentValue<'t> {
     /// An explicit `null`, or no value after the key.
     Null,
     /// A string, number or boolean.
-    Scalar(String),
-    List(Vec<DocumentNode>),
+    Scalar(Cow<'t, str>),
+    List(Box<[DocumentNode<'t>]>),
     /// An object, in document order, keys unique.
-    Object(Vec<(String, TextPosition, DocumentNode)>),
+    Object(Box<[DocumentMember<'t>]>),
 }
 
-pub fn parse_document(text: &str) -> Result<DocumentNode, DocumentRefusal> {
+pub fn parse_document(text: &str) -> Result<DocumentNode<'_>, DocumentRefusal> {
     if text.len() > MOST_BYTES {
         let message = format!("the document has {} bytes; at most {MOST_BYTES} are allowed", text.len());
         return Err(Box::new(PlanProblem::error("", message)));
@@ -98,12 +119,12 @@ struct NodeBuilder<'a> {
     text: &'a str,
     events: Parser<'a, granit_parser::StrInput<'a>>,
     /// Nodes that an alias may repeat.
-    anchors: HashMap<usize, AnchoredNode>,
+    anchors: HashMap<usize, AnchoredNode<'a>>,
     nodes: usize,
 }
 
-struct AnchoredNode {
-    node: DocumentNode,
+struct AnchoredNode<'a> {
+    node: DocumentNode<'a>,
     /// Number of nodes in it, itself included.
     nodes: usize,
 }
@@ -115,11 +136,8 @@ struct PlacedEvent<'a> {
 }
 
 /// The value of a member.
-pub(crate) fn find_member<'a>(
-    members: &'a [(String, TextPosition, DocumentNode)],
-    name: &str,
-) -> Option<&'a DocumentNode> {
-    members.iter().find(|(key, ..)| key == name).map(|(.., node)| node)
+pub(crate) fn find_member<'a>(members: &'a [DocumentMember<'a>], name: &str) -> Option<&'a DocumentNode<'a>> {
+    members.iter().find(|member| member.name == name).map(|member| &member.node)
 }
 
 impl<'a> NodeBuilder<'a> {
@@ -134,7 +152,7 @@ impl<'a> NodeBuilder<'a> {
         }
     }
 
-    fn read_document(&mut self) -> Result<DocumentNode, DocumentRefusal> {
+    fn read_document(&mut self) -> Result<DocumentNode<'a>, DocumentRefusal> {
         let mut root = None;
         loop {
             let PlacedEvent { event, place } = self.next_event()?;
@@ -156,7 +174,7 @@ impl<'a> NodeBuilder<'a> {
         &mut self,
         PlacedEvent { event, place }: PlacedEvent<'a>,
         depth: usize,
-    ) -> Result<DocumentNode, DocumentRefusal> {
+    ) -> Result<DocumentNode<'a>, DocumentRefusal> {
         self.count_nodes(1, place)?;
         if depth > DEEPEST {
             return Err(place
@@ -172,7 +190,7 @@ impl<'a> NodeBuilder<'a> {
             _ => 0,
         };
         let value = match event {
-            Event::Scalar(text, style, ..) => scalar_value(&text, style),
+            Event::Scalar(text, style, ..) => scalar_value(text, style),
             Event::SequenceStart(..) => self.read_list(depth)?,
             Event::MappingStart(..) => self.read_object(depth)?,
             Event::Alias(anchor) => return self.repeat_anchor(anchor, place),
@@ -188,7 +206,11 @@ impl<'a> NodeBuilder<'a> {
         Ok(node)
     }
 
-    fn repeat_anchor(&mut self, anchor: usize, place: TextPosition) -> Result<DocumentNode, DocumentRefusal> {
+    fn repeat_anchor(
+        &mut self,
+        anchor: usize,
+        place: TextPosition,
+    ) -> Result<DocumentNode<'a>, DocumentRefusal> {
         // An anchor is known only when its node is complete, so an unknown one is inside its own node.
         let Some(nodes) = self.anchors.get(&anchor).map(|anchored| anchored.nodes) else {
             return Err(place
@@ -211,35 +233,48 @@ impl<'a> NodeBuilder<'a> {
         Ok(())
     }
 
-    fn read_list(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
+    fn read_list(&mut self, depth: usize) -> Result<DocumentValue<'a>, DocumentRefusal> {
         let mut items = Vec::new();
         loop {
             match self.next_event()? {
-                PlacedEvent { event: Event::SequenceEnd, .. } => return Ok(DocumentValue::List(items)),
+                PlacedEvent { event: Event::SequenceEnd, .. } => {
+                    return Ok(DocumentValue::List(items.into()));
+                }
                 event => items.push(self.read_node(event, depth + 1)?),
             }
         }
     }
 
-    fn read_object(&mut self, depth: usize) -> Result<DocumentValue, DocumentRefusal> {
-        let mut members: Vec<(String, TextPosition, DocumentNode)> = Vec::new();
-        let mut names = HashSet::new();
+    fn read_object(&mut self, depth: usize) -> Result<DocumentValue<'a>, DocumentRefusal> {
+        let mut members: Vec<DocumentMember<'a>> = Vec::new();
         loop {
             let PlacedEvent { event, place } = self.next_event()?;
             let name = match event {
-                Event::MappingEnd => return Ok(DocumentValue::Object(members)),
-                Event::Scalar(text, ..) => text.into_owned(),
+                Event::MappingEnd => break,
+                Event::Scalar(text, ..) => text,
                 _ => return Err(place.refuse_document("a key must be a plain word").into()),
             };
             let event = self.next_event()?;
-            let value = self.read_node(event, depth + 1)?;
-            // Parsers differ in which of two values counts, so neither is taken.
-            if !names.insert(name.clone()) {
-                return Err(place.refuse_document(format!("key `{name}` is given twice")).into());
-            }
-            members.push((name, place, value));
+            let node = self.read_node(event, depth + 1)?;
+            members.push(DocumentMember { name, place, node });
         }
+        // Parsers differ in which of two values counts, so neither is taken.
+        if let Some(DocumentMember { name, place, .. }) = find_repeated(&members) {
+            return Err(place.refuse_document(format!("key `{name}` is given twice")).into());
+        }
+        Ok(DocumentValue::Object(members.into()))
     }
+}
+
+/// The second member of a name that comes twice.
+fn find_repeated<'m, 't>(members: &'m [DocumentMember<'t>]) -> Option<&'m DocumentMember<'t>> {
+    // Places in the order of names: a set of names would take more memory than the members.
+    let mut order: Vec<u32> = (0..).take(members.len()).collect();
+    let member = |place: u32| &members[place as usize];
+    order.sort_unstable_by(|one, other| member(*one).name.cmp(&member(*other).name).then(one.cmp(other)));
+    let pairs = order.windows(2);
+    let mut repeated = pairs.filter(|pair| member(pair[0]).name == member(pair[1]).name);
+    repeated.next().map(|pair| member(pair[1]))
 }
 
 fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
@@ -250,7 +285,7 @@ fn syntax_problem(error: &ScanError, text: &str) -> PlanProblem {
     }
     let marker = error.marker();
     let at = marker.byte_offset().unwrap_or(0);
-    let place = TextPosition { span: (at, at), position: (marker.line(), marker.col() + 1) };
+    let place = TextPosition::new((at, at), (marker.line(), marker.col() + 1));
     let problem = PlanProblem::error("", format!("this is neither YAML nor JSON: {error}"));
     place
         .locate_problem(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
@@ -277,111 +312,14 @@ fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
     after.find('\t').map(|tab| before.len() + tab)
 }
 
-fn scalar_value(text: &str, style: ScalarStyle) -> DocumentValue {
+fn scalar_value(text: Cow<'_, str>, style: ScalarStyle) -> DocumentValue<'_> {
     // Only plain words: a quoted "null" is text, as in YAML's core schema.
-    if style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
+    if style == ScalarStyle::Plain && matches!(&*text, "" | "~" | "null" | "Null" | "NULL") {
         DocumentValue::Null
     } else {
-        DocumentValue::Scalar(text.to_owned())
+        DocumentValue::Scalar(text)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn error(text: &str) -> PlanProblem {
-        *parse_document(text).unwrap_err()
-    }
-
-    #[test]
-    fn json_and_yaml_give_the_same_tree() {
-        fn bare(node: &DocumentNode) -> String {
-            match &node.value {
-                DocumentValue::Null => "null".into(),
-                DocumentValue::Scalar(text) => text.clone(),
-                DocumentValue::List(items) => format!("{:?}", items.iter().map(bare).collect::<Vec<_>>()),
-                DocumentValue::Object(members) => {
-                    format!("{:?}", members.iter().map(|(k, _, v)| (k, bare(v))).collect::<Vec<_>>())
-                }
-            }
-        }
-        let json = parse_document("{\"a\": [1, \"2\", null], \"b\": {\"c\": true}}").unwrap();
-        let yaml = parse_document("a: [1, '2', ~]\nb:\n  c: true\n").unwrap();
-        assert_eq!(bare(&json), bare(&yaml));
-    }
-
-    #[test]
-    fn places_point_at_the_value() {
-        let node = parse_document("a: 1\nbcd: xyz\n").unwrap();
-        let DocumentValue::Object(members) = node.value else { panic!("an object") };
-        assert_eq!((members[1].2.place.span, members[1].2.place.position), ((10, 13), (2, 6)));
-    }
-
-    #[test]
-    fn the_place_of_many_lines_is_the_first() {
-        let node = parse_document("first line\nsecond line\nthird line\n").unwrap();
-        assert_eq!((node.place.span, node.place.position), ((0, 10), (1, 1)));
-    }
-
-    #[test]
-    fn duplicate_keys_and_extra_documents_are_refused() {
-        assert!(error("a: 1\na: 2").message.contains("twice"));
-        assert!(error("a: 1\n---\nb: 2").message.contains("second document"));
-        assert!(error("").message.contains("empty"));
-        assert!(error("{a: [").message.contains("neither YAML nor JSON"));
-    }
-
-    #[test]
-    fn a_yaml_bomb_is_refused_and_not_expanded() {
-        let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
-        for level in 1..12 {
-            let below = format!("*a{}", level - 1);
-            bomb.push_str(
-                &[
-                    "a",
-                    &level.to_string(),
-                    ": &a",
-                    &level.to_string(),
-                    " [",
-                    &vec![below; 10].join(","),
-                    "]\n",
-                ]
-                .concat(),
-            );
-        }
-        assert!(error(&bomb).message.contains("values"), "{:?}", error(&bomb));
-    }
-
-    #[test]
-    fn indentation_tab_is_reported_at_its_position() {
-        for (text, position) in [
-            ("ports:\n  - name: a\n    location: eth1\n\tspeed: x\nflows: []\n", (4, 1)),
-            ("ports:\n\t- name: a\n", (2, 1)),
-            ("a:\n  b: 1\n  \tc: 2\n", (3, 3)),
-            ("a:\n  - b: über\n\n\t- c\n", (4, 1)),
-        ] {
-            let problem = error(text);
-            assert_eq!(problem.position, Some(position), "{text:?}: {}", problem.message);
-            assert!(problem.message.contains("tab"), "{}", problem.message);
-            let (start, end) = problem.span.unwrap();
-            assert_eq!(&text[start..end], "\t");
-        }
-        assert!(parse_document("{\n\t\"a\": [\n\t\t1\n\t]\n}\n").is_ok(), "JSON may be indented with tabs");
-    }
-
-    #[test]
-    fn depth_and_size_are_limited() {
-        assert!(parse_document(&"[".repeat(100_000)).is_err());
-        assert!(parse_document("a:\n").is_ok());
-        assert!(error(&" ".repeat(MOST_BYTES + 1)).message.contains("bytes"));
-    }
-
-    #[test]
-    fn ten_megabytes_of_nonsense_end_in_an_error() {
-        let nonsense: String = (0u32..10_000_000)
-            .map(|i| char::from(33 + u8::try_from(u64::from(i) * 7919 % 90).unwrap()))
-            .collect();
-        assert!(parse_document(&nonsense).is_err());
-    }
-}
+mod tests;

@@ -4,7 +4,7 @@
 //! A part is checked like any document; only [`crate::ReadOptions::part`] allows the placeholders. Its length does not depend on the length
 //! of the plan, except for the sections that name ports of all nodes: devices, captures, layer 1.
 
-use crate::document::{self, DocumentNode, DocumentValue};
+use crate::document::{self, DocumentMember, DocumentNode, DocumentValue};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
@@ -45,10 +45,11 @@ impl PlanParts {
         let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
         let mut rest = String::new();
         let mut named_by_rest = BTreeSet::new();
-        for (name, _, value) in members.iter().filter(|(name, ..)| name != "flows" && name != "ports") {
-            write_member(&mut rest, name, value);
+        let is_rest = |member: &&DocumentMember<'_>| member.name != "flows" && member.name != "ports";
+        for member in members.iter().filter(is_rest) {
+            write_member(&mut rest, member);
             // Any text that equals a port's name counts: a missing port would make the part invalid.
-            note_ports(value, &numbers, &mut named_by_rest);
+            note_ports(&member.node, &numbers, &mut named_by_rest);
         }
         let mut flows_at = vec![Vec::new(); ports.len()];
         for (number, flow) in flows.iter().enumerate() {
@@ -116,7 +117,7 @@ fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
 }
 
 impl FlowText {
-    fn from_node(flow: &DocumentNode, ports: &HashMap<String, usize>) -> Option<Self> {
+    fn from_node(flow: &DocumentNode<'_>, ports: &HashMap<String, usize>) -> Option<Self> {
         let NamedPorts { tx, rx } = ends_of(document::find_member(as_members(flow)?, "tx_rx")?)?;
         let ends = std::iter::once(&tx).chain(&rx).map(|name| ports.get(name).copied());
         Some(Self { text: to_json_text(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
@@ -124,24 +125,24 @@ impl FlowText {
 }
 
 /// Adds the ports that a value names.
-fn note_ports(value: &DocumentNode, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
+fn note_ports(value: &DocumentNode<'_>, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
     match &value.value {
         DocumentValue::Null => {}
-        DocumentValue::Scalar(text) => found.extend(ports.get(text)),
+        DocumentValue::Scalar(text) => found.extend(ports.get(&**text)),
         DocumentValue::List(items) => {
             for item in items {
                 note_ports(item, ports, found);
             }
         }
         DocumentValue::Object(members) => {
-            for (.., item) in members {
-                note_ports(item, ports, found);
+            for member in members {
+                note_ports(&member.node, ports, found);
             }
         }
     }
 }
 
-fn name_of(item: &DocumentNode) -> Option<String> {
+fn name_of(item: &DocumentNode<'_>) -> Option<String> {
     document::find_member(as_members(item)?, "name").and_then(scalar_text)
 }
 
@@ -152,7 +153,7 @@ struct NamedPorts {
 }
 
 /// The ends of a flow between ports; `None` if the ends are devices.
-fn ends_of(tx_rx: &DocumentNode) -> Option<NamedPorts> {
+fn ends_of(tx_rx: &DocumentNode<'_>) -> Option<NamedPorts> {
     let ends = as_members(tx_rx)?;
     if document::find_member(ends, "device").is_some() {
         return None;
@@ -160,10 +161,10 @@ fn ends_of(tx_rx: &DocumentNode) -> Option<NamedPorts> {
     let port = document::find_member(ends, "port")?;
     let mut tx = None;
     let mut rx = Vec::new();
-    for (name, _, value) in as_members(port)? {
-        match (name.as_str(), &value.value) {
-            ("tx_name", DocumentValue::Scalar(text)) => tx = Some(text.clone()),
-            ("rx_name" | "rx_names", DocumentValue::Scalar(text)) => rx.push(text.clone()),
+    for member in as_members(port)? {
+        match (&*member.name, &member.node.value) {
+            ("tx_name", DocumentValue::Scalar(text)) => tx = Some(text.to_string()),
+            ("rx_name" | "rx_names", DocumentValue::Scalar(text)) => rx.push(text.to_string()),
             ("rx_names", DocumentValue::List(items)) => rx.extend(items.iter().filter_map(scalar_text)),
             _ => {}
         }
@@ -171,41 +172,38 @@ fn ends_of(tx_rx: &DocumentNode) -> Option<NamedPorts> {
     Some(NamedPorts { tx: tx?, rx })
 }
 
-fn as_members(node: &DocumentNode) -> Option<&[(String, document::TextPosition, DocumentNode)]> {
+fn as_members<'a>(node: &'a DocumentNode<'a>) -> Option<&'a [DocumentMember<'a>]> {
     if let DocumentValue::Object(members) = &node.value { Some(members) } else { None }
 }
 
 /// The items of the list with this name; none if it is missing.
-fn list_items<'a>(
-    members: &'a [(String, document::TextPosition, DocumentNode)],
-    name: &str,
-) -> &'a [DocumentNode] {
+fn list_items<'a>(members: &'a [DocumentMember<'a>], name: &str) -> &'a [DocumentNode<'a>] {
     document::find_member(members, name).map_or(&[], as_list)
 }
 
-fn as_list(node: &DocumentNode) -> &[DocumentNode] {
+fn as_list<'a>(node: &'a DocumentNode<'a>) -> &'a [DocumentNode<'a>] {
     if let DocumentValue::List(items) = &node.value { items } else { &[] }
 }
 
-fn scalar_text(node: &DocumentNode) -> Option<String> {
-    if let DocumentValue::Scalar(text) = &node.value { Some(text.clone()) } else { None }
+fn scalar_text(node: &DocumentNode<'_>) -> Option<String> {
+    if let DocumentValue::Scalar(text) = &node.value { Some(text.to_string()) } else { None }
 }
 
 /// Writes a member and the comma behind it.
-fn write_member(text: &mut String, name: &str, value: &DocumentNode) {
-    write_text(text, name);
+fn write_member(text: &mut String, member: &DocumentMember<'_>) {
+    write_text(text, &member.name);
     text.push(':');
-    write_value(text, value);
+    write_value(text, &member.node);
     text.push(',');
 }
 
-fn to_json_text(node: &DocumentNode) -> String {
+fn to_json_text(node: &DocumentNode<'_>) -> String {
     let mut text = String::new();
     write_value(&mut text, node);
     text
 }
 
-fn write_value(text: &mut String, node: &DocumentNode) {
+fn write_value(text: &mut String, node: &DocumentNode<'_>) {
     match &node.value {
         DocumentValue::Null => text.push_str("null"),
         // Text again, even if it was a number: the reader accepts both.
@@ -220,8 +218,8 @@ fn write_value(text: &mut String, node: &DocumentNode) {
         }
         DocumentValue::Object(members) => {
             text.push('{');
-            for (name, _, value) in members {
-                write_member(text, name, value);
+            for member in members {
+                write_member(text, member);
             }
             close_bracket(text, '}');
         }

@@ -91,23 +91,20 @@ fn read_config(config: &DocumentObject<'_>, options: ReadOptions, plan: &mut Pla
 /// Most names that are collected for a hint: one more than [`nearest_name`] accepts.
 const MOST_HINTED: usize = 101;
 
-/// The names so far: in OTG they are unique over all kinds of objects.
+/// The names so far, each with the path of its object: in OTG they are unique over all kinds of objects.
 #[derive(Debug, Default)]
-struct UniqueNames(HashMap<String, String>);
+struct UniqueNames<'a>(HashMap<&'a str, Box<str>>);
 
-impl UniqueNames {
+impl<'a> UniqueNames<'a> {
     /// Reads the name of an object, and refuses one that another object has.
-    fn claim_name(&mut self, object: &DocumentObject<'_>) -> String {
+    fn claim_name(&mut self, object: &DocumentObject<'a>) -> String {
         let Some(item) = object.require_member("name") else { return String::new() };
         let Some(name) = item.as_text() else { return String::new() };
         if name.is_empty() {
             item.add_error("a name must not be empty");
         }
-        if let Some(other) = self.0.insert(name.to_owned(), item.path.clone()) {
-            item.add_error(format!(
-                "`{name}` is already the name of {}; names must be unique",
-                other.trim_end_matches(".name")
-            ));
+        if let Some(other) = self.0.insert(name, object.item.path.as_str().into()) {
+            item.add_error(format!("`{name}` is already the name of {other}; names must be unique"));
         }
         name.to_owned()
     }

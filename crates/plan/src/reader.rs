@@ -3,7 +3,7 @@
 //! A [`DocumentObject`] remembers the keys that were read; [`DocumentObject::refuse_unread`] reports the others as unknown. Keys that OTG has and
 //! packetrig does not are refused with [`DocumentObject::refuse_members`].
 
-use crate::document::{self, DocumentNode, DocumentValue, TextPosition};
+use crate::document::{self, DocumentMember, DocumentNode, DocumentValue, TextPosition};
 use crate::nearest::nearest_name;
 use crate::{PlanProblem, ProblemSeverity};
 use std::cell::{Cell, RefCell};
@@ -63,12 +63,12 @@ impl ProblemNotes {
 #[derive(Clone, Debug)]
 pub(crate) struct DocumentItem<'a> {
     pub(crate) path: String,
-    node: &'a DocumentNode,
+    node: &'a DocumentNode<'a>,
     notes: &'a ProblemNotes,
 }
 
 impl<'a> DocumentItem<'a> {
-    pub(crate) fn from_root(node: &'a DocumentNode, notes: &'a ProblemNotes) -> Self {
+    pub(crate) fn from_root(node: &'a DocumentNode<'a>, notes: &'a ProblemNotes) -> Self {
         Self { path: String::new(), node, notes }
     }
 
@@ -105,15 +105,19 @@ impl<'a> DocumentItem<'a> {
     }
 
     pub(crate) fn as_list(&self) -> Vec<Self> {
-        let DocumentValue::List(items) = &self.node.value else {
+        self.clone().each_item().collect()
+    }
+
+    /// The items of a list, one at a time: in a long list, the paths take more memory than the values.
+    fn each_item(self) -> impl ExactSizeIterator<Item = Self> + use<'a> {
+        let items: &'a [DocumentNode<'a>] = if let DocumentValue::List(items) = &self.node.value {
+            items
+        } else {
             self.add_error("must be a list");
-            return Vec::new();
+            &[]
         };
-        items
-            .iter()
-            .enumerate()
-            .map(|(i, node)| Self { path: format!("{}[{i}]", self.path), node, notes: self.notes })
-            .collect()
+        let Self { path, notes, .. } = self;
+        items.iter().enumerate().map(move |(i, node)| Self { path: format!("{path}[{i}]"), node, notes })
     }
 
     pub(crate) fn as_text(&self) -> Option<&'a str> {
@@ -149,14 +153,14 @@ impl<'a> DocumentItem<'a> {
 #[derive(Debug)]
 pub(crate) struct DocumentObject<'a> {
     pub(crate) item: DocumentItem<'a>,
-    members: &'a [(String, TextPosition, DocumentNode)],
+    members: &'a [DocumentMember<'a>],
     asked: RefCell<Vec<&'static str>>,
     /// Names of OTG that packetrig refuses, and that hints must not suggest.
     refused: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> DocumentObject<'a> {
-    fn new(item: DocumentItem<'a>, members: &'a [(String, TextPosition, DocumentNode)]) -> Self {
+    fn new(item: DocumentItem<'a>, members: &'a [DocumentMember<'a>]) -> Self {
         Self { item, members, asked: RefCell::default(), refused: RefCell::default() }
     }
 
@@ -193,7 +197,7 @@ impl<'a> DocumentObject<'a> {
         present
     }
 
-    fn item_at(&self, name: &str, node: &'a DocumentNode) -> DocumentItem<'a> {
+    fn item_at(&self, name: &str, node: &'a DocumentNode<'a>) -> DocumentItem<'a> {
         let dot = if self.item.path.is_empty() { "" } else { "." };
         DocumentItem { path: format!("{}{dot}{name}", self.item.path), node, notes: self.item.notes }
     }
@@ -208,6 +212,14 @@ impl<'a> DocumentObject<'a> {
 
     pub(crate) fn read_items(&self, name: &'static str) -> Vec<DocumentItem<'a>> {
         self.read_member(name).map(|item| item.as_list()).unwrap_or_default()
+    }
+
+    /// The items of a list that may be long, one at a time; `None` if it is missing.
+    pub(crate) fn each_item(
+        &self,
+        name: &'static str,
+    ) -> Option<impl ExactSizeIterator<Item = DocumentItem<'a>> + use<'a>> {
+        self.read_member(name).map(DocumentItem::each_item)
     }
 
     pub(crate) fn read_object(&self, name: &'static str) -> Option<Self> {
@@ -307,8 +319,8 @@ impl<'a> DocumentObject<'a> {
     pub(crate) fn refuse_unread(self) {
         let asked = self.asked.borrow();
         let known = self.supported_names(&asked);
-        for (key, place, _) in self.members {
-            if asked.contains(&key.as_str()) {
+        for DocumentMember { name: key, place, .. } in self.members {
+            if asked.contains(&&**key) {
                 continue;
             }
             let dot = if self.item.path.is_empty() { "" } else { "." };
@@ -338,7 +350,7 @@ fn join_unique(names: &[&str]) -> String {
     once.join(", ")
 }
 
-fn is_empty_value(node: &DocumentNode) -> bool {
+fn is_empty_value(node: &DocumentNode<'_>) -> bool {
     match &node.value {
         DocumentValue::Null => true,
         DocumentValue::List(items) => items.is_empty(),

@@ -197,7 +197,7 @@ fn fixed_size(size: Option<&Value>) -> Option<FrameSize> {
 }
 
 /// The document as JSON. Scalars that are numbers or booleans in YAML become JSON numbers and booleans.
-fn value_of(node: &DocumentNode) -> Value {
+fn value_of(node: &DocumentNode<'_>) -> Value {
     match &node.value {
         DocumentValue::Null => Value::Null,
         DocumentValue::Scalar(text) => serde_json::from_str(text)
@@ -206,7 +206,7 @@ fn value_of(node: &DocumentNode) -> Value {
             .unwrap_or_else(|| json!(text)),
         DocumentValue::List(items) => items.iter().map(value_of).collect(),
         DocumentValue::Object(members) => {
-            let members = members.iter().map(|(key, _, member)| (key.clone(), value_of(member)));
+            let members = members.iter().map(|member| (member.name.to_string(), value_of(&member.node)));
             Value::Object(members.collect::<Map<String, Value>>())
         }
     }

@@ -39,10 +39,10 @@ const IPV6: &[FieldDef] = &[
     ("dst", 192, 128),
 ];
 
-pub(super) fn read_captures(
-    config: &DocumentObject<'_>,
+pub(super) fn read_captures<'a>(
+    config: &DocumentObject<'a>,
     ports: &PortNames,
-    names: &mut UniqueNames,
+    names: &mut UniqueNames<'a>,
 ) -> Vec<PlannedCapture> {
     let mut captures: Vec<PlannedCapture> = Vec::new();
     let mut captured = HashMap::new();

@@ -35,10 +35,10 @@ pub(super) struct NamedDevices {
     pub(super) names: Vec<String>,
 }
 
-pub(super) fn read_devices(
-    config: &DocumentObject<'_>,
+pub(super) fn read_devices<'a>(
+    config: &DocumentObject<'a>,
     ports: &PortNames,
-    names: &mut UniqueNames,
+    names: &mut UniqueNames<'a>,
 ) -> NamedDevices {
     let mut devices = NamedDevices::default();
     let mut taken = TakenAddresses::new();
@@ -55,11 +55,11 @@ pub(super) fn read_devices(
     devices
 }
 
-fn read_interface(
-    item: &DocumentItem<'_>,
+fn read_interface<'a>(
+    item: &DocumentItem<'a>,
     device: &str,
     ports: &PortNames,
-    names: &mut UniqueNames,
+    names: &mut UniqueNames<'a>,
     taken: &mut TakenAddresses,
 ) -> Option<DeviceInterface> {
     let object = item.as_object()?;
@@ -112,7 +112,7 @@ fn connected_port(item: &DocumentItem<'_>, ports: &PortNames) -> Option<usize> {
     port
 }
 
-fn read_vlans(ethernet: &DocumentObject<'_>, names: &mut UniqueNames) -> Vec<VlanTag> {
+fn read_vlans<'a>(ethernet: &DocumentObject<'a>, names: &mut UniqueNames<'a>) -> Vec<VlanTag> {
     let items = ethernet.read_items("vlans");
     if items.len() > MOST_TAGS {
         ethernet.item.add_error(format!("{} VLAN tags; at most {MOST_TAGS} are possible", items.len()));
@@ -121,7 +121,11 @@ fn read_vlans(ethernet: &DocumentObject<'_>, names: &mut UniqueNames) -> Vec<Vla
     items.iter().filter_map(|item| vlan_tag(item, &words, names)).collect()
 }
 
-fn vlan_tag(item: &DocumentItem<'_>, words: &[&'static str], names: &mut UniqueNames) -> Option<VlanTag> {
+fn vlan_tag<'a>(
+    item: &DocumentItem<'a>,
+    words: &[&'static str],
+    names: &mut UniqueNames<'a>,
+) -> Option<VlanTag> {
     let object = item.as_object()?;
     names.claim_name(&object);
     let word = object.read_word("tpid", words, "x8100");
@@ -132,7 +136,11 @@ fn vlan_tag(item: &DocumentItem<'_>, words: &[&'static str], names: &mut UniqueN
     Some(VlanTag { tpid, priority, id })
 }
 
-fn read_address(item: &DocumentItem<'_>, is_v6: bool, names: &mut UniqueNames) -> Option<DeviceAddress> {
+fn read_address<'a>(
+    item: &DocumentItem<'a>,
+    is_v6: bool,
+    names: &mut UniqueNames<'a>,
+) -> Option<DeviceAddress> {
     let object = item.as_object()?;
     let name = names.claim_name(&object);
     let ip = object.require_member("address").and_then(|item| read_own_ip(&item, is_v6));

@@ -27,20 +27,22 @@ pub(super) const MOST_STREAMS: usize = 1 << 16;
 /// Most recordings of a run: each takes a thread and some MiB.
 const MOST_RECORDINGS: usize = 64;
 
-pub(super) fn read_flows(
-    config: &DocumentObject<'_>,
+pub(super) fn read_flows<'a>(
+    config: &DocumentObject<'a>,
     options: ReadOptions,
     known: &NamedEnds<'_>,
-    names: &mut UniqueNames,
+    names: &mut UniqueNames<'a>,
 ) -> Vec<Stream> {
-    let mut streams = Vec::new();
+    let flows = config.each_item("flows");
+    // Most flows have one stream. A list that grows by doubling would take three times as much for a while.
+    let mut streams = Vec::with_capacity(flows.as_ref().map_or(0, ExactSizeIterator::len).min(MOST_STREAMS));
     let mut flow = 0;
-    for item in &config.read_items("flows") {
-        if let Some(gap) = flows_elsewhere(item, options, known, streams.len()) {
+    for item in flows.into_iter().flatten() {
+        if let Some(gap) = flows_elsewhere(&item, options, known, streams.len()) {
             streams.extend((0..gap.count).map(|number| stream_elsewhere(flow + number, &gap)));
             flow += gap.count;
         } else {
-            read_flow(item, flow, options, known, names, &mut streams);
+            read_flow(&item, flow, options, known, names, &mut streams);
             flow += 1;
         }
         if streams.len() > MOST_STREAMS {
@@ -54,12 +56,12 @@ pub(super) fn read_flows(
     streams
 }
 
-fn read_flow(
-    item: &DocumentItem<'_>,
+fn read_flow<'a>(
+    item: &DocumentItem<'a>,
     flow: usize,
     options: ReadOptions,
     known: &NamedEnds<'_>,
-    names: &mut UniqueNames,
+    names: &mut UniqueNames<'a>,
     streams: &mut Vec<Stream>,
 ) -> Option<()> {
     let object = item.as_object()?;
@@ -89,13 +91,13 @@ fn read_flow(
             streams.push(shared.make_stream(tx, rx, source));
         }
         (FlowEnds::Ports(tx, rx), FlowOrigin::Recipe(FlowRecipe { spec, rate, duration })) => {
-            let frames = make_frames(item, spec, metrics, streams.len())?;
+            let frames = make_frames(item, spec, metrics, streams)?;
             streams.push(shared.make_stream(tx, rx, ReplaySource { frames, rate, duration }));
         }
         (FlowEnds::Pairs(_), FlowOrigin::File(_)) => end_item?.add_error("a replay goes from port to port"),
         (FlowEnds::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
             for pair in &pairs {
-                let stream = shared.make_pair_stream(item, pair, &recipe, known, streams.len())?;
+                let stream = shared.make_pair_stream(item, pair, &recipe, known, streams)?;
                 let name = format!(
                     "{}: {} > {}",
                     shared.name,
@@ -188,18 +190,18 @@ impl FlowBasis {
         }
     }
 
-    /// The stream of a pair of interfaces, with this number in the plan.
+    /// The stream of a pair of interfaces, after these in the plan.
     fn make_pair_stream(
         &self,
         item: &DocumentItem<'_>,
         pair: &EndpointPair,
         recipe: &FlowRecipe,
         known: &NamedEnds<'_>,
-        number: usize,
+        streams: &[Stream],
     ) -> Option<Stream> {
         let found = headers_for_pair(&recipe.spec.headers, pair, known);
         let PairHeaders { headers, awaits } = found.map_err(|message| item.add_error(message)).ok()?;
-        let frames = make_frames(item, FrameSpec { headers, ..recipe.spec.clone() }, self.metrics, number)?;
+        let frames = make_frames(item, FrameSpec { headers, ..recipe.spec.clone() }, self.metrics, streams)?;
         let source = ReplaySource { frames, rate: recipe.rate, duration: recipe.duration };
         let tx = known.interfaces[pair.from.interface].port;
         let rx = known.interfaces[pair.to.interface].port;
@@ -235,16 +237,21 @@ fn read_recipe(
     Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 
-/// Makes the frames of the stream with this number.
+/// Makes the frames of the stream after these. Streams one after the other with the same frames share them: a template may take many times the
+/// length of its flow in the document.
 fn make_frames(
     item: &DocumentItem<'_>,
     spec: FrameSpec,
     metrics: WantedMetrics,
-    stream: usize,
+    streams: &[Stream],
 ) -> Option<FrameOrigin> {
-    let template = make_template(item, spec)?;
-    warn_of_tags(item, &template, metrics, stream);
-    Some(FrameOrigin::Made(Arc::new(template)))
+    let last = match streams.last().map(|last| &last.frames) {
+        Some(FrameOrigin::Made(template)) if *template.spec() == spec => Some(Arc::clone(template)),
+        _ => None,
+    };
+    let template = if let Some(same) = last { same } else { Arc::new(make_template(item, spec)?) };
+    warn_of_tags(item, &template, metrics, streams.len());
+    Some(FrameOrigin::Made(template))
 }
 
 fn make_template(item: &DocumentItem<'_>, spec: FrameSpec) -> Option<FrameTemplate> {

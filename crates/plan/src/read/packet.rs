@@ -240,13 +240,16 @@ fn read_pattern(
 }
 
 fn read_values(object: &DocumentObject<'_>, field: &FieldDef) -> Option<FieldPattern> {
-    let items = object.read_items("values");
-    if items.is_empty() {
+    let Some(items) = object.each_item("values").filter(|items| items.len() > 0) else {
         object.item.add_error("`values` needs at least one value");
         return None;
+    };
+    // Room for exactly these: there may be millions.
+    let mut values = Vec::with_capacity(items.len());
+    for item in items {
+        values.push(read_scalar(&item, field)?);
     }
-    let values: Option<Vec<u128>> = items.iter().map(|item| read_scalar(item, field)).collect();
-    values.map(FieldPattern::Values)
+    Some(FieldPattern::Values(values))
 }
 
 fn read_step(object: &DocumentObject<'_>, name: &'static str, field: &FieldDef) -> Option<FieldPattern> {

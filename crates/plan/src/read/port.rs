@@ -23,14 +23,14 @@ const SPEEDS: &[(&str, u64)] = &[
     ("speed_800_gbps", 800_000),
 ];
 
-pub(super) fn read_ports(
-    config: &DocumentObject<'_>,
+pub(super) fn read_ports<'a>(
+    config: &DocumentObject<'a>,
     options: ReadOptions,
-    names: &mut UniqueNames,
+    names: &mut UniqueNames<'a>,
 ) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     let mut taken = site::TakenPlaces::new();
-    for item in config.read_items("ports") {
+    for item in config.each_item("ports").into_iter().flatten() {
         let Some(object) = item.as_object() else { continue };
         if let Some(count) = read_placeholder(&object, options, MOST_PORTS - ports.len().min(MOST_PORTS)) {
             object.refuse_unread();
@@ -76,11 +76,11 @@ fn port_elsewhere() -> Port {
     port_at(String::new(), site::PortPlace { site, location: PortLocation::not_yet_known() })
 }
 
-pub(super) fn read_layer1(
-    config: &DocumentObject<'_>,
+pub(super) fn read_layer1<'a>(
+    config: &DocumentObject<'a>,
     ports: &mut [Port],
     port_names: &PortNames,
-    names: &mut UniqueNames,
+    names: &mut UniqueNames<'a>,
 ) {
     for item in config.read_items("layer1") {
         let Some(object) = item.as_object() else { continue };

@@ -75,7 +75,7 @@ fn check_order(
 fn read_weights(object: &DocumentObject<'_>) -> Option<SizeMix> {
     let mut pairs: Vec<(FrameSize, u32)> = Vec::new();
     if object.read_choice(&["predefined", "custom"], "predefined") == "custom" {
-        for item in object.read_items("custom") {
+        for item in object.each_item("custom").into_iter().flatten() {
             let pair = item.as_object()?;
             // In hundredths: an absent weight is 1.
             let weight = pair.read_member("weight").map_or(Some(100), |item| read_hundredths(&item));
