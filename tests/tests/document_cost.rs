@@ -7,7 +7,12 @@ use packetrig_fleet::permit::LendingPermit;
 use packetrig_link_io::tap::{TapAccounts, TapState};
 use packetrig_plan::Plan;
 use packetrig_probe::permit::ProbePermit as TargetPermit;
+use packetrig_sys::memory::MeteredAllocator;
 use packetrig_tests::fuzz::cost::assert_proportional;
+use packetrig_tests::fuzz::{answer_to, request};
+
+#[global_allocator]
+static ALLOCATOR: MeteredAllocator = MeteredAllocator;
 
 fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(",")
@@ -117,4 +122,66 @@ fn states_and_accounts_of_a_tap() {
         assert_proportional(key, many, accounts);
     }
     assert_proportional("nested", |n| "[".repeat(n), state);
+}
+
+/// Length of the shorter document whose memory is measured, in bytes. What every request costs is little beside it.
+const MEASURED_LENGTH: usize = 1 << 20;
+
+/// Bytes of memory at the peak for each byte by which a document is longer.
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
+fn peak_per_byte(make: &impl Fn(usize) -> String, work: &mut impl FnMut(&str)) -> f64 {
+    let mut size = 64;
+    while make(size).len() < MEASURED_LENGTH {
+        size *= 2;
+    }
+    let documents = [make(size), make(4 * size)];
+    let peaks = documents.each_ref().map(|document| {
+        MeteredAllocator::process_peak_of(|| work(document)).expect("the allocator of this program")
+    });
+    let [short, long] = peaks.map(|peak| peak as f64);
+    (long - short) / (documents[1].len() - documents[0].len()) as f64
+}
+
+/// Fails if a byte of a configuration takes more memory than `most` bytes in the server, at the peak, or more than `most_of_plan` where only the
+/// plan is read.
+#[expect(clippy::print_stdout, reason = "the runner keeps what was measured")]
+#[expect(clippy::expect_used, reason = "a test fails by panicking")]
+fn assert_memory(what: &str, most: [f64; 2], make: impl Fn(usize) -> String) {
+    let plan = peak_per_byte(&make, &mut |text| read_plan(text));
+    let whole_request = |n| {
+        let whole = request("POST /config", make(n).as_bytes());
+        String::from_utf8(whole).expect("it is text")
+    };
+    let server = peak_per_byte(&whole_request, &mut |text| drop(answer_to(text.as_bytes())));
+    println!("{what}: {server:.1} times its length in the server, {plan:.1} times to read the plan");
+    assert!(server <= most[0] && plan <= most[1], "{what}: {server:.1}, {plan:.1}, at most {most:?}");
+}
+
+#[test]
+fn configuration_memory_is_proportional_to_its_length() {
+    let header = r#"{"choice":"ethernet","ethernet":{}}"#;
+    assert_memory("flows", [20.0, 20.0], |n| {
+        format!("{{{PORTS},\"flows\":[{}]}}", list(n, |at| flow(&format!("flow {at}"), "a", "b", "")))
+    });
+    let usual = r#","rate":{"choice":"pps","pps":"1000"},"size":{"choice":"fixed","fixed":128},"duration":{"choice":"fixed_packets","fixed_packets":{"packets":1000}},"metrics":{"enable":true,"loss":true},"packet":[{"choice":"ethernet","ethernet":{"src":{"choice":"value","value":"02:00:00:00:00:01"},"dst":{"choice":"value","value":"02:00:00:00:00:02"}}},{"choice":"ipv4","ipv4":{"src":{"choice":"value","value":"198.18.0.1"},"dst":{"choice":"value","value":"198.18.0.2"}}},{"choice":"udp","udp":{"src_port":{"choice":"value","value":5000},"dst_port":{"choice":"value","value":5001}}}]"#;
+    assert_memory("usual flows", [8.5, 7.5], |n| {
+        format!("{{{PORTS},\"flows\":[{}]}}", list(n, |at| flow(&format!("flow {at}"), "a", "b", usual)))
+    });
+    assert_memory("values", [6.5, 5.5], |n| {
+        let values = list(n, |at| format!(r#""198.18.{}.{}""#, at / 250 % 250, at % 250));
+        let packet = format!(
+            r#","packet":[{header},{{"choice":"ipv4","ipv4":{{"dst":{{"choice":"values","values":[{values}]}}}}}}]"#
+        );
+        format!("{{{PORTS},\"flows\":[{}]}}", flow("f", "a", "b", &packet))
+    });
+    assert_memory("unknown keys", [13.0, 11.0], |n| format!("{{{}}}", list(n, |at| format!(r#""x{at}":1"#))));
+    assert_memory("refused flows", [22.0, 20.0], |n| {
+        format!(
+            "{{{PORTS},\"flows\":[{}]}}",
+            list(n, |at| flow(&format!("flow {at}"), "a", "b", r#","x":1"#))
+        )
+    });
+    assert_memory("one long name", [7.0, 3.5], |n| {
+        format!("{{\"ports\":[{{\"name\":\"{}\",\"location\":\"x\"}}]}}", "x".repeat(n))
+    });
 }

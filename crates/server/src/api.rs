@@ -8,4 +8,4 @@ mod flow_rows;
 mod metrics;
 mod states;
 
-pub(crate) use calls::{ApiCall, ApiReply, ApiRequest, perform_call};
+pub(crate) use calls::{ApiCall, ApiReply, RequestSource, SettledRequest, perform_call};

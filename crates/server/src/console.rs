@@ -36,7 +36,7 @@ use std::time::Duration;
 
 // State that clients read. Its lock is held for moments only, never during an order to the run: reads must answer during a change.
 struct ClientView {
-    config: String,
+    config: Arc<str>,
     /// Shared with viewers, which read it without the lock.
     names: Arc<ConfigurationNames>,
     /// Number of the configuration; see [`LiveState::configuration`](crate::viewing::LiveState::configuration).
@@ -187,7 +187,7 @@ impl<R: RunSource> TestConsole<R> {
 
 impl ClientView {
     fn without_config() -> Self {
-        Self { config: "{}".to_owned(), names: Arc::default(), number: 0, plan: None, live: Arc::default() }
+        Self { config: "{}".into(), names: Arc::default(), number: 0, plan: None, live: Arc::default() }
     }
 
     fn lock_live(&self) -> MutexGuard<'_, LiveCounts> {
@@ -196,22 +196,22 @@ impl ClientView {
 }
 
 impl<R: RunSource> Tester for TestConsole<R> {
-    fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal> {
+    fn set_config(&self, config: String) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
-        let done = self.replace_config(&mut changes, config);
+        let done = self.replace_config(&mut changes, config.into());
         // Of refused ones, too: reading takes many times the length of a document.
         self.rigs.release_memory();
         done
     }
 
     fn current_config(&self) -> Value {
-        let text = self.lock_view().config.clone();
+        let text = Arc::clone(&self.lock_view().config);
         // It was written from values, so it can be read.
         serde_json::from_str(&text).unwrap_or_default()
     }
 
-    fn config_problems(&self, config: Value) -> Vec<String> {
-        let found = self.read_config(config).err().map(|refusal| refusal.errors).unwrap_or_default();
+    fn config_problems(&self, config: String) -> Vec<String> {
+        let found = self.read_document(config.into()).err().map(|refusal| refusal.errors).unwrap_or_default();
         self.rigs.release_memory();
         found
     }
@@ -219,19 +219,19 @@ impl<R: RunSource> Tester for TestConsole<R> {
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let config = change::update_flows(self.current_config(), &update)?;
-        self.replan_run(&mut changes, config)
+        self.replan_run(&mut changes, config.to_string().into())
     }
 
     fn append_config(&self, append: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let config = change::append_flows(self.current_config(), append)?;
-        self.replan_run(&mut changes, config)
+        self.replan_run(&mut changes, config.to_string().into())
     }
 
     fn delete_config(&self, delete: Value) -> Result<Vec<String>, TesterRefusal> {
         let mut changes = self.lock_changes();
         let config = change::delete_flows(self.current_config(), &delete)?;
-        self.replan_run(&mut changes, config)
+        self.replan_run(&mut changes, config.to_string().into())
     }
 
     fn set_state(&self, state: SwitchedState) -> Result<Vec<String>, TesterRefusal> {

@@ -25,8 +25,9 @@ use std::net::IpAddr;
 ///
 /// Without a configuration nothing is an error: the configuration is `{}`, lists are empty.
 pub trait Tester: Send + Sync + 'static {
-    /// Replaces the configuration, clears all counters, and returns warnings. `{}` is the usual clean-up.
-    fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal>;
+    /// Replaces the configuration, clears all counters, and returns warnings. `{}` is the usual clean-up. The configuration is a text, because
+    /// it may have many megabytes, and takes many times its length as values.
+    fn set_config(&self, config: String) -> Result<Vec<String>, TesterRefusal>;
 
     /// The configuration in force; `{}` before any.
     fn current_config(&self) -> Value;
@@ -34,7 +35,7 @@ pub trait Tester: Send + Sync + 'static {
     /// Lists the problems for which [`set_config`](Self::set_config) would refuse a configuration; changes nothing. It is called only if
     /// the shape of a configuration is already wrong, so that the user sees all problems at once. Lines begin with the path: the
     /// server drops a line if it has complained about the same path itself.
-    fn config_problems(&self, config: Value) -> Vec<String> {
+    fn config_problems(&self, config: String) -> Vec<String> {
         drop(config);
         Vec::new()
     }

@@ -6,6 +6,7 @@
 use crate::error::best_effort;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 /// Gives memory that was freed back to the system. Allocators keep it otherwise, as a rule for good.
 pub fn release_freed() {
@@ -17,6 +18,10 @@ pub fn release_freed() {
 thread_local! {
     static HELD: Cell<HeldBytes> = const { Cell::new(HeldBytes { now: 0, peak: 0 }) };
 }
+
+/// The same of all threads together.
+static PROCESS_NOW: AtomicIsize = AtomicIsize::new(0);
+static PROCESS_PEAK: AtomicIsize = AtomicIsize::new(0);
 
 /// Bytes that the calling thread has allocated and not freed; those that it freed for another thread count as below zero.
 #[derive(Clone, Copy)]
@@ -48,6 +53,16 @@ impl MeteredAllocator {
         is_in_use.then(|| (HELD.get().peak - before).cast_unsigned() as u64)
     }
 
+    /// The most bytes that the whole process holds at one time during `work`, beyond what was held before. For work that is passed to other
+    /// threads; whatever else runs meanwhile counts, too. `None` where this is not the allocator of the program.
+    pub fn process_peak_of(work: impl FnOnce()) -> Option<u64> {
+        let before = PROCESS_NOW.load(Ordering::Relaxed);
+        PROCESS_PEAK.store(before, Ordering::Relaxed);
+        let is_in_use = Self::peak_of(work).is_some();
+        let peak = PROCESS_PEAK.load(Ordering::Relaxed) - before;
+        is_in_use.then(|| u64::try_from(peak).unwrap_or(0))
+    }
+
     fn note_allocation(bytes: usize, sign: isize) {
         // No layout is larger than `isize::MAX`.
         let bytes = bytes.cast_signed();
@@ -56,6 +71,8 @@ impl MeteredAllocator {
             let now = held.get().now + sign * bytes;
             held.set(HeldBytes { now, peak: held.get().peak.max(now) });
         }));
+        let now = PROCESS_NOW.fetch_add(sign * bytes, Ordering::Relaxed) + sign * bytes;
+        PROCESS_PEAK.fetch_max(now, Ordering::Relaxed);
     }
 }
 

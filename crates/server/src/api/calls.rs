@@ -5,7 +5,7 @@ use super::{control, metrics, states};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, RefusalKind, Tester, TesterRefusal};
 use prost_reflect::MessageDescriptor;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 /// A call of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,10 +117,19 @@ impl ApiCall {
     }
 }
 
-/// A request as it was read: JSON in any form, and the problems so far. `document` is absent if nothing could be read.
-#[derive(Debug, Default)]
-pub(crate) struct ApiRequest {
-    pub(crate) document: Option<Value>,
+/// A request of a client.
+pub(crate) trait RequestSource {
+    /// Reads it.
+    fn settle_request(&self) -> SettledRequest;
+
+    /// The document as the client wrote it, in one form of JSON; `None` if it cannot be read.
+    fn original_document(&self) -> Option<String>;
+}
+
+/// A request as it was read: its settled document, and all problems of its shape.
+#[derive(Debug)]
+pub(crate) struct SettledRequest {
+    pub(crate) document: String,
     pub(crate) complaints: ShapeComplaints,
     /// True if the answer may have members that older clients do not know and did not request.
     pub(crate) knows_new_members: bool,
@@ -135,17 +144,33 @@ pub(crate) enum ApiReply {
     File(CaptureFile),
 }
 
-/// Performs a call. `read` reads its request, the same each time.
+/// Performs a call.
 pub(crate) fn perform_call(
     tester: &dyn Tester,
     call: ApiCall,
-    read: &impl Fn() -> ApiRequest,
+    source: impl RequestSource,
 ) -> Result<ApiReply, TesterRefusal> {
-    let request = read();
-    let newest = request.knows_new_members;
-    let document = settle_request(tester, call, request, read)?;
+    let SettledRequest { document, complaints, knows_new_members } = source.settle_request();
+    if !complaints.is_empty() {
+        return Err(refuse_request(tester, call, complaints, &source));
+    }
+    // The bytes of the request are not needed any more, and the rest takes many times their length.
+    drop(source);
+    if call == ApiCall::SetConfig {
+        return Ok(ApiReply::Document(warnings_json(tester.set_config(document)?)));
+    }
+    // What was settled is JSON.
+    perform_with(tester, call, serde_json::from_str(&document).unwrap_or_default(), knows_new_members)
+}
+
+/// Performs a call other than SetConfig.
+fn perform_with(
+    tester: &dyn Tester,
+    call: ApiCall,
+    document: Value,
+    newest: bool,
+) -> Result<ApiReply, TesterRefusal> {
     let reply = match call {
-        ApiCall::SetConfig => warnings_json(tester.set_config(document)?),
         // The shape check comes again, so that a mistake of the tester never reaches a client.
         ApiCall::GetConfig => return check_answer(call, tester.current_config()),
         ApiCall::UpdateConfig => warnings_json(tester.update_config(document)?),
@@ -159,41 +184,29 @@ pub(crate) fn perform_call(
             let wanted = states::read_capture_request(&document)?;
             return tester.open_capture(wanted.port, wanted.part).map(ApiReply::File);
         }
-        ApiCall::GetVersion => version_json(),
+        ApiCall::SetConfig | ApiCall::GetVersion => version_json(),
     };
     Ok(ApiReply::Document(reply))
 }
 
-/// The request in its settled form, or all its problems.
-fn settle_request(
+/// The refusal of a request whose shape is wrong, with all its problems.
+fn refuse_request(
     tester: &dyn Tester,
     call: ApiCall,
-    request: ApiRequest,
-    read: &impl Fn() -> ApiRequest,
-) -> Result<Value, TesterRefusal> {
-    let ApiRequest { document, mut complaints, .. } = request;
-    let of = call.request_message();
-    let settled = match (document, &of) {
-        (Some(document), Some(of)) => shape::settle_document(document, of, &mut complaints),
-        _ => Value::Object(Map::new()),
-    };
-    if complaints.is_empty() {
-        return Ok(settled);
-    }
+    complaints: ShapeComplaints,
+    source: &impl RequestSource,
+) -> TesterRefusal {
     let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
     let mut errors = complaints.into_lines();
-    // Freed before the document is read again, so that both are never in memory together.
-    drop(settled);
-    // The tester judges the document as the client wrote it: settling drops members that are wrong, and problems in them with it. Read again
-    // and not copied: as values, a document takes many times its length.
+    // The tester judges the document as the client wrote it: settling drops members that are wrong, and problems in them with it.
     if call == ApiCall::SetConfig
-        && let Some(original) = read().document
+        && let Some(original) = source.original_document()
     {
         let found = tester.config_problems(original);
         // The shape check has named these paths already; the tester would name the same mistakes again.
         errors.extend(found.into_iter().filter(|line| !paths.iter().any(|path| is_about(line, path))));
     }
-    Err(TesterRefusal { kind: RefusalKind::Validation, errors })
+    TesterRefusal { kind: RefusalKind::Validation, errors }
 }
 
 /// Returns whether a line begins with this path. No line is about the whole document.

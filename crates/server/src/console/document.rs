@@ -4,6 +4,7 @@ use super::live::LiveCounts;
 use super::names::ConfigurationNames;
 use super::refusals::plan_warnings;
 use super::{ChangeState, ClientView, TestConsole};
+use crate::shape;
 use crate::tester::TesterRefusal;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::served::RunSource;
@@ -26,38 +27,42 @@ pub fn replace_aliases(document: &mut Value, aliases: &BTreeMap<String, String>)
 
 /// A configuration that was read.
 pub(super) struct ReadConfiguration {
-    /// The configuration as the client wrote it.
-    pub(super) text: String,
     pub(super) names: ConfigurationNames,
     /// The configuration with the real locations of ports.
     pub(super) document: PlanDocument,
 }
 
 impl<R: RunSource> TestConsole<R> {
-    /// Reads a configuration. As values it takes many times its length, and so does the reading: they are gone before that begins.
-    pub(super) fn read_config(&self, mut config: Value) -> Result<ReadConfiguration, TesterRefusal> {
-        let names = ConfigurationNames::without_routes(&config);
-        let text = config.to_string();
-        replace_aliases(&mut config, &self.aliases);
-        let with_locations = if self.aliases.is_empty() { text.clone() } else { config.to_string() };
-        drop(config);
-        let document = PlanDocument::read_text(with_locations, self.rigs.read_options())?;
-        Ok(ReadConfiguration { text, names, document })
+    /// Reads a settled configuration.
+    fn read_config(&self, config: &Arc<str>) -> Result<ReadConfiguration, TesterRefusal> {
+        let document = self.read_document(Arc::clone(config))?;
+        Ok(ReadConfiguration { names: ConfigurationNames::without_routes(config), document })
+    }
+
+    /// Reads the plan of a configuration. The text is shared if there is nothing to replace in it.
+    pub(super) fn read_document(&self, config: Arc<str>) -> Result<PlanDocument, TesterRefusal> {
+        let with_locations = if self.aliases.is_empty() {
+            config
+        } else {
+            let copied = shape::copy_config(config.as_bytes(), &self.aliases);
+            copied.map_err(|error| TesterRefusal::validation(error.to_string()))?.into()
+        };
+        Ok(PlanDocument::read_text(with_locations, self.rigs.read_options())?)
     }
 
     /// Ends the open run, and opens the one of `config`.
     pub(super) fn replace_config(
         &self,
         changes: &mut ChangeState,
-        config: Value,
+        config: Arc<str>,
     ) -> Result<Vec<String>, TesterRefusal> {
         // Scripts clean up with an empty configuration: it ends the run and opens nothing.
-        if config.as_object().is_some_and(serde_json::Map::is_empty) {
+        if &*config == "{}" {
             self.end_run(changes);
             return Ok(Vec::new());
         }
         // Read before the old run ends: a configuration with errors changes nothing. The old run must end before the new one opens its ports.
-        let ReadConfiguration { text, names, document } = self.read_config(config)?;
+        let ReadConfiguration { names, document } = self.read_config(&config)?;
         self.end_run(changes);
         let plan = Arc::clone(document.plan());
         let warnings = plan_warnings(&plan);
@@ -71,7 +76,7 @@ impl<R: RunSource> TestConsole<R> {
         changes.run = Some(self.rigs.open_steered_run(document, sink)?);
         let names = Arc::new(names.with_routes(&plan));
         let number = self.configured.fetch_add(1, Ordering::Relaxed) + 1;
-        *self.lock_view() = ClientView { names, config: text, number, plan: Some(plan), live };
+        *self.lock_view() = ClientView { names, config, number, plan: Some(plan), live };
         Ok(warnings)
     }
 
@@ -79,9 +84,9 @@ impl<R: RunSource> TestConsole<R> {
     pub(super) fn replan_run(
         &self,
         changes: &mut ChangeState,
-        config: Value,
+        config: Arc<str>,
     ) -> Result<Vec<String>, TesterRefusal> {
-        let ReadConfiguration { text, names, document } = self.read_config(config)?;
+        let ReadConfiguration { names, document } = self.read_config(&config)?;
         let warnings = plan_warnings(document.plan());
         let Some(run) = &mut changes.run else {
             return Err(TesterRefusal::validation("there is no configuration to change"));
@@ -94,7 +99,7 @@ impl<R: RunSource> TestConsole<R> {
         // A new flow may have the name of a removed one, and must not show its counts.
         view.lock_live().hide_streams(names.streams_unknown_to(&view.names));
         view.names = Arc::new(names);
-        view.config = text;
+        view.config = config;
         view.plan = Some(plan);
         Ok(warnings)
     }

@@ -2,7 +2,7 @@
 
 use crate::tester::{RefusalKind, TesterRefusal};
 use packetrig_plan::Plan;
-use serde_json::Value;
+use serde::Deserialize;
 use std::collections::{HashMap, HashSet};
 
 /// A flow, and what its rows show.
@@ -34,15 +34,12 @@ pub(super) struct ConfigurationNames {
 }
 
 impl ConfigurationNames {
-    /// Reads the names of a configuration, before its plan is known.
-    pub(super) fn without_routes(config: &Value) -> Self {
-        let flows = config["flows"].as_array().map(Vec::as_slice).unwrap_or_default();
-        let ports = config["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-        Self {
-            ports: ports.iter().map(|port| text_or_empty(&port["name"])).collect(),
-            locations: ports.iter().map(|port| text_or_empty(&port["location"])).collect(),
-            flows: flows.iter().map(NamedFlow::without_routes).collect(),
-        }
+    /// Reads the names of a settled configuration, before its routes are known.
+    pub(super) fn without_routes(config: &str) -> Self {
+        // Its shape was checked, so it can be read.
+        let NamedMembers { ports, flows } = serde_json::from_str(config).unwrap_or_default();
+        let (ports, locations) = ports.into_iter().map(|port| (port.name, port.location)).unzip();
+        Self { ports, locations, flows: flows.into_iter().map(NamedFlow::without_routes).collect() }
     }
 
     /// The same with the routes of its flows. `plan` is the one that runs. It may have streams of removed flows.
@@ -128,23 +125,53 @@ fn add_routes(flows: &mut [NamedFlow], plan: &Plan) {
     }
 }
 
-fn text_or_empty(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
+/// The members of a configuration that have names.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct NamedMembers {
+    ports: Vec<PortName>,
+    flows: Vec<FlowName>,
 }
 
-fn flag_or_false(value: &Value) -> bool {
-    value.as_bool().unwrap_or(false)
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct PortName {
+    name: String,
+    location: String,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FlowName {
+    name: String,
+    metrics: FlowMetrics,
+}
+
+/// What a user asks to be measured.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct FlowMetrics {
+    enable: bool,
+    loss: bool,
+    timestamps: bool,
+    latency: LatencyMetrics,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct LatencyMetrics {
+    enable: bool,
 }
 
 impl NamedFlow {
-    fn without_routes(flow: &Value) -> Self {
-        let metrics = &flow["metrics"];
+    fn without_routes(flow: FlowName) -> Self {
+        let FlowMetrics { enable, loss, timestamps, latency } = flow.metrics;
         Self {
-            name: text_or_empty(&flow["name"]),
-            measured: flag_or_false(&metrics["enable"]),
-            loss: flag_or_false(&metrics["loss"]),
-            timestamps: flag_or_false(&metrics["timestamps"]),
-            latency: flag_or_false(&metrics["latency"]["enable"]),
+            name: flow.name,
+            measured: enable,
+            loss,
+            timestamps,
+            latency: latency.enable,
             routes: Vec::new(),
         }
     }

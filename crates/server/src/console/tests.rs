@@ -139,6 +139,10 @@ fn console() -> (TestConsole<FakeRun>, FakeRun) {
     (TestConsole::new(fake.clone(), aliases), fake)
 }
 
+fn set_config(console: &TestConsole<FakeRun>, config: &Value) -> Result<Vec<String>, TesterRefusal> {
+    console.set_config(config.to_string())
+}
+
 fn traffic(
     console: &TestConsole<FakeRun>,
     change: FlowChange,
@@ -157,11 +161,11 @@ fn config_starts_run_and_empty_config_ends_it() {
     let (console, fake) = console();
     assert_eq!(console.current_config(), json!({}));
     assert_eq!((console.flow_rows(&[]).unwrap().len(), console.port_rows(&[]).unwrap().len()), (0, 0));
-    console.set_config(config("localhost:5555")).unwrap();
+    set_config(&console, &config("localhost:5555")).unwrap();
     assert_eq!(console.current_config(), config("localhost:5555"), "as the client wrote it");
-    console.set_config(config("localhost:5555")).unwrap();
+    set_config(&console, &config("localhost:5555")).unwrap();
     traffic(&console, FlowChange::Start, &[]).unwrap();
-    console.set_config(json!({})).unwrap();
+    set_config(&console, &json!({})).unwrap();
     let va = "open \"va\"";
     assert_eq!(log(&fake), [va, "close false", va, "Start([0])", "close true"]);
     assert_eq!(console.current_config(), json!({}));
@@ -170,16 +174,16 @@ fn config_starts_run_and_empty_config_ends_it() {
 #[test]
 fn invalid_config_keeps_run_unless_port_is_missing() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     let mut bad = config("va");
     bad["flows"][0]["rate"] = json!({"choice": "pps", "pps": "0"});
     bad["flows"][0]["egress_packet"] = json!([]);
-    let errors = console.set_config(bad.clone()).unwrap_err().errors;
+    let errors = set_config(&console, &bad).unwrap_err().errors;
     assert!(errors.iter().any(|line| line.starts_with("flows[0].rate")), "{errors:?}");
-    assert_eq!(console.config_problems(bad), errors);
+    assert_eq!(console.config_problems(bad.to_string()), errors);
     assert_eq!(fake.releases.load(Ordering::Relaxed), 3, "what refused ones took is given back");
     assert_eq!((log(&fake).len(), console.current_config()), (1, config("va")));
-    assert_eq!(console.set_config(config("gone")).unwrap_err().kind, RefusalKind::Internal);
+    assert_eq!(set_config(&console, &config("gone")).unwrap_err().kind, RefusalKind::Internal);
     assert_eq!(console.current_config(), json!({}));
 }
 
@@ -187,7 +191,7 @@ fn invalid_config_keeps_run_unless_port_is_missing() {
 fn flows_are_added_removed_and_updated_during_run() {
     let (console, fake) = console();
     assert!(console.append_config(json!({"config_append_list": []})).is_err(), "nothing to append to");
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     console.append_config(json!({"config_append_list": [{"flows": [flow("g", 5)]}]})).unwrap();
     traffic(&console, FlowChange::Start, &["g"]).unwrap();
     console.delete_config(json!({"config_delete_list": [{"flows": ["f"]}]})).unwrap();
@@ -205,7 +209,7 @@ fn flows_are_added_removed_and_updated_during_run() {
 #[test]
 fn readded_flow_shows_zero_until_it_starts() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     fake.tell(100, (10, 10), false, false);
     console.delete_config(json!({"config_delete_list": [{"flows": ["f"]}]})).unwrap();
     console.append_config(json!({"config_append_list": [{"flows": [flow("f", 5)]}]})).unwrap();
@@ -221,7 +225,7 @@ fn readded_flow_shows_zero_until_it_starts() {
 #[test]
 fn flow_is_stopped_after_full_arrival_or_timeout() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     let row = || console.flow_rows(&[]).unwrap().remove(0);
     assert_eq!((row().transmit, row().frames_tx), (TransmitState::Stopped, 0));
     fake.tell(100, (10, 9), true, false);
@@ -241,7 +245,7 @@ fn flow_is_stopped_after_full_arrival_or_timeout() {
 #[test]
 fn rates_are_those_of_the_last_second() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     for tenth in 0..30 {
         // Twice as fast from the second second on.
         let frames = if tenth < 10 { tenth * 10 } else { 100 + (tenth - 10) * 20 };
@@ -258,7 +262,7 @@ fn rates_are_those_of_the_last_second() {
 #[test]
 fn port_counters_reset_when_idle_traffic_starts() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     let sent = || console.port_rows(&["p1".into()]).unwrap()[0].frames_tx;
     fake.tell(100, (100, 100), false, false);
     assert_eq!(sent(), 100);
@@ -275,7 +279,7 @@ fn port_counters_reset_when_idle_traffic_starts() {
 #[test]
 fn self_ended_run_refuses_metrics_until_new_config() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     fake.tell(100, (10, 10), true, false);
     assert!(console.flow_rows(&[]).is_ok());
     let outcome = RunOutcome::Partial { reasons: vec!["worker `tx-0` panicked".into()], stopped: false };
@@ -286,14 +290,14 @@ fn self_ended_run_refuses_metrics_until_new_config() {
     assert_eq!(refusal.kind, RefusalKind::Internal);
     assert!(refusal.errors[0].contains("worker `tx-0` panicked"), "{refusal}");
     assert!(console.port_rows(&[]).is_err());
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     assert!(console.flow_rows(&[]).is_ok(), "a new configuration is a new run");
 }
 
 #[test]
 fn a_start_that_fails_clears_no_counters() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     fake.tell(100, (100, 100), false, false);
     *fake.refuses.lock().unwrap() = true;
     assert_eq!(traffic(&console, FlowChange::Start, &[]).unwrap_err().kind, RefusalKind::Internal);
@@ -303,7 +307,7 @@ fn a_start_that_fails_clears_no_counters() {
 #[test]
 fn config_change_does_not_wait_for_pings() {
     let (console, fake) = console();
-    console.set_config(config("va")).unwrap();
+    set_config(&console, &config("va")).unwrap();
     std::thread::scope(|scope| {
         let request = PingTask { source: "i".into(), destination: "198.18.0.1".parse().unwrap() };
         let pinging = scope.spawn(|| console.send_pings(vec![request]));
@@ -313,7 +317,7 @@ fn config_change_does_not_wait_for_pings() {
         console.set_state(SwitchedState::Protocols { on: true }).unwrap();
         assert!(!pinging.is_finished(), "nobody has answered yet");
         // No answer comes from a run that has gone.
-        console.set_config(json!({})).unwrap();
+        set_config(&console, &json!({})).unwrap();
         assert!(!pinging.join().unwrap().unwrap()[0].succeeded);
     });
 }

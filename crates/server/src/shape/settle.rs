@@ -1,13 +1,41 @@
 //! Checks JSON against the descriptor and puts it into the form that the code behind it relies on.
+//!
+//! The document is read once and written while it is read, without a tree in between: as values, a document of small objects takes thirty
+//! times its length. Problems are collected on the way; of a document with problems, the text has only what is sound.
 
 use super::model;
+use super::object::{AsksNothing, KnownMembers, WrittenMember};
 use super::path::{ShapeComplaints, ValuePath, shorten_text};
-use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use super::scalar::{NOT_YET, check_word, describe_value, kind_of, settle_scalar};
+use prost_reflect::{FieldDescriptor, Kind, MessageDescriptor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::fmt;
 
-const NOT_YET: &str = "not supported: packetrig does not do this yet";
-/// Most values that an error lists.
-const MOST_LISTED: usize = 20;
+/// The settled document as a text; an empty one if it is no object. Problems are added to `complaints`, and an error is returned if the
+/// document cannot be read to its end.
+pub(super) fn settle_text<'de, D: Deserializer<'de>>(
+    document: D,
+    of: &MessageDescriptor,
+    complaints: &mut ShapeComplaints,
+) -> Result<String, D::Error> {
+    let mut settler = DocumentSettler { text: String::new(), complaints };
+    let wanted = WantedValue::Message(of.clone());
+    let root = SettledValue { settler: &mut settler, wanted, path: ValuePath::Root, may_be_absent: false };
+    document.deserialize_any(root)?;
+    Ok(settler.text)
+}
+
+/// The document in its settled form, as text. Problems are added to `complaints`.
+pub(crate) fn settle_value(
+    document: Value,
+    of: &MessageDescriptor,
+    complaints: &mut ShapeComplaints,
+) -> String {
+    // Values can be read to their end. A document that is no object has a complaint.
+    let settled = settle_text(document, of, complaints).ok().filter(|text| !text.is_empty());
+    settled.unwrap_or_else(|| "{}".to_owned())
+}
 
 /// The document in its settled form. Problems are added to `complaints`.
 pub(crate) fn settle_document(
@@ -15,62 +43,290 @@ pub(crate) fn settle_document(
     of: &MessageDescriptor,
     complaints: &mut ShapeComplaints,
 ) -> Value {
-    settle_message(document, of, ValuePath::Root, complaints).unwrap_or_else(|| Value::Object(Map::new()))
+    // What was written is JSON.
+    serde_json::from_str(&settle_value(document, of, complaints)).unwrap_or_default()
 }
 
-fn settle_message(
-    value: Value,
-    of: &MessageDescriptor,
-    path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
-) -> Option<Value> {
-    let Value::Object(members) = value else {
-        complaints.add_complaint(path, format!("must be an object, not {}", kind_of(&value)));
-        return None;
-    };
-    let mut settled = Map::new();
-    for (name, value) in members {
-        let here = ValuePath::Member(&path, &name);
-        let Some(field) = of.get_field_by_name(&name) else {
-            unknown_member(&value, &name, of, here, complaints);
-            continue;
-        };
-        // OTG: `null` is absent.
-        if value.is_null() {
-            continue;
-        }
-        let settled_value = if field.is_list() {
-            settle_list(value, &field, here, complaints)
-        } else {
-            settle_value(value, &field, here, complaints)
-        };
-        if let Some(value) = settled_value {
-            settled.insert(name, value);
-        }
-    }
-    settle_choice(&mut settled, of, path, complaints);
-    Some(Value::Object(settled))
+/// The text so far, and the problems so far.
+struct DocumentSettler<'c> {
+    text: String,
+    complaints: &'c mut ShapeComplaints,
 }
 
-fn unknown_member(
-    value: &Value,
-    name: &str,
-    of: &MessageDescriptor,
-    path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
-) {
-    if model::is_refused(of.full_name(), name) {
-        // Clients send defaults with every object they touch, and over gRPC an empty list looks the same as none.
-        let asks_nothing =
-            matches!(value, Value::Null | Value::Bool(false)) || value.as_array().is_some_and(Vec::is_empty);
-        if !asks_nothing {
-            complaints.add_complaint(path, NOT_YET);
-        }
-        return;
+/// What became of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WrittenValue {
+    /// It is refused, or it is `null`, and nothing was written.
+    Nothing,
+    EmptyList,
+    Something,
+}
+
+/// What a value must be.
+enum WantedValue {
+    Message(MessageDescriptor),
+    List(FieldDescriptor),
+    Scalar(Kind),
+}
+
+impl WantedValue {
+    fn from_field(field: FieldDescriptor) -> Self {
+        if field.is_list() { Self::List(field) } else { Self::from_kind(field.kind()) }
     }
-    let near = of.fields().find(|field| differs_by_one(field.name(), name));
-    let hint = near.map(|field| format!("; did you mean `{}`?", field.name())).unwrap_or_default();
-    complaints.add_complaint(path, format!("unknown field `{}`{hint}", shorten_text(name)));
+
+    fn from_kind(kind: Kind) -> Self {
+        match kind {
+            Kind::Message(of) => Self::Message(of),
+            kind => Self::Scalar(kind),
+        }
+    }
+}
+
+/// Reads a value and writes its settled form.
+struct SettledValue<'s, 'c, 'p> {
+    settler: &'s mut DocumentSettler<'c>,
+    wanted: WantedValue,
+    path: ValuePath<'p>,
+    /// True for members of objects. OTG: `null` is absent.
+    may_be_absent: bool,
+}
+
+impl<'de> DeserializeSeed<'de> for SettledValue<'_, '_, '_> {
+    type Value = WrittenValue;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<WrittenValue, D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for SettledValue<'_, '_, '_> {
+    type Value = WrittenValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<WrittenValue, E> {
+        Ok(self.settle_single(&Value::Bool(flag)))
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<WrittenValue, E> {
+        Ok(self.settle_single(&Value::from(number)))
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<WrittenValue, E> {
+        Ok(self.settle_single(&Value::from(number)))
+    }
+
+    fn visit_f64<E: Error>(self, number: f64) -> Result<WrittenValue, E> {
+        let number = Number::from_f64(number).ok_or_else(|| E::custom("a number is too large"))?;
+        Ok(self.settle_single(&Value::Number(number)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<WrittenValue, E> {
+        Ok(self.settle_single(&Value::String(text.to_owned())))
+    }
+
+    fn visit_unit<E>(self) -> Result<WrittenValue, E> {
+        if self.may_be_absent {
+            return Ok(WrittenValue::Nothing);
+        }
+        Ok(self.settle_single(&Value::Null))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<WrittenValue, A::Error> {
+        if let WantedValue::List(field) = &self.wanted {
+            return self.settler.settle_items(field, self.path, items);
+        }
+        // A deserializer must consume the whole list.
+        while items.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(self.settle_single(&Value::Array(Vec::new())))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<WrittenValue, A::Error> {
+        if let WantedValue::Message(of) = &self.wanted {
+            return self.settler.settle_members(of, self.path, members);
+        }
+        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(self.settle_single(&Value::Object(Map::new())))
+    }
+}
+
+impl SettledValue<'_, '_, '_> {
+    /// Settles a value that is neither a list nor an object where such is wanted.
+    fn settle_single(self, value: &Value) -> WrittenValue {
+        let Self { settler, wanted, path, .. } = self;
+        let settled = match wanted {
+            WantedValue::Message(_) => Err(format!("must be an object, not {}", kind_of(value))),
+            WantedValue::List(_) => Err(format!("must be a list, not {}", kind_of(value))),
+            WantedValue::Scalar(Kind::Enum(of)) => check_word(value, &of),
+            WantedValue::Scalar(kind) => settle_scalar(value, &kind)
+                .map_err(|wanted| format!("must be {wanted}, not {}", describe_value(value))),
+        };
+        match settled {
+            Ok(settled) => {
+                settler.text.push_str(&settled.to_string());
+                WrittenValue::Something
+            }
+            Err(complaint) => {
+                settler.complaints.add_complaint(path, complaint);
+                WrittenValue::Nothing
+            }
+        }
+    }
+}
+
+impl DocumentSettler<'_> {
+    fn settle_items<'de, A: SeqAccess<'de>>(
+        &mut self,
+        field: &FieldDescriptor,
+        path: ValuePath<'_>,
+        mut items: A,
+    ) -> Result<WrittenValue, A::Error> {
+        self.text.push('[');
+        let first = self.text.len();
+        for index in 0.. {
+            let before = self.text.len();
+            if before > first {
+                self.text.push(',');
+            }
+            let item = SettledValue {
+                settler: self,
+                wanted: WantedValue::from_kind(field.kind()),
+                path: ValuePath::Index(&path, index),
+                may_be_absent: false,
+            };
+            let written = items.next_element_seed(item)?;
+            if written.is_none_or(|written| written == WrittenValue::Nothing) {
+                self.text.truncate(before);
+            }
+            if written.is_none() {
+                break;
+            }
+        }
+        let is_empty = self.text.len() == first;
+        self.text.push(']');
+        Ok(if is_empty { WrittenValue::EmptyList } else { WrittenValue::Something })
+    }
+
+    fn settle_members<'de, A: MapAccess<'de>>(
+        &mut self,
+        of: &MessageDescriptor,
+        path: ValuePath<'_>,
+        mut members: A,
+    ) -> Result<WrittenValue, A::Error> {
+        self.text.push('{');
+        let first = self.text.len();
+        let mut known = KnownMembers::default();
+        while let Some(name) = members.next_key::<String>()? {
+            let here = ValuePath::Member(&path, &name);
+            // One of two values would be ignored silently.
+            if !known.note_name(&name) {
+                return Err(A::Error::custom(format_args!("`{}` is given twice", shorten_text(&name))));
+            }
+            let Some(field) = of.get_field_by_name(&name) else {
+                let asks_nothing = members.next_value_seed(AsksNothing)?;
+                self.refuse_unknown(&name, asks_nothing, of, here);
+                continue;
+            };
+            let written = self.settle_member(field, &name, here, first, &mut members)?;
+            known.note_written(name, written);
+        }
+        self.settle_choice(&known, of, path, first);
+        self.text.push('}');
+        Ok(WrittenValue::Something)
+    }
+
+    /// Reads the value of a member and writes both. `first` is where the members of its object begin.
+    fn settle_member<'de, A: MapAccess<'de>>(
+        &mut self,
+        field: FieldDescriptor,
+        name: &str,
+        path: ValuePath<'_>,
+        first: usize,
+        members: &mut A,
+    ) -> Result<WrittenMember, A::Error> {
+        let before = self.text.len();
+        self.begin_member(first, name);
+        let begin = self.text.len();
+        let wanted = WantedValue::from_field(field);
+        let value = SettledValue { settler: self, wanted, path, may_be_absent: true };
+        Ok(match members.next_value_seed(value)? {
+            WrittenValue::Nothing => {
+                self.text.truncate(before);
+                WrittenMember::Absent
+            }
+            // Over gRPC, an empty list looks the same as none.
+            WrittenValue::EmptyList => WrittenMember::Absent,
+            WrittenValue::Something if name == "choice" => {
+                WrittenMember::Choice(self.text[begin..].trim_matches('"').to_owned())
+            }
+            WrittenValue::Something => WrittenMember::Given,
+        })
+    }
+
+    /// Writes the name of a member. `first` is where the members of its object begin.
+    fn begin_member(&mut self, first: usize, name: &str) {
+        if self.text.len() > first {
+            self.text.push(',');
+        }
+        // Names of the model need no escapes.
+        self.text.extend(["\"", name, "\":"]);
+    }
+
+    fn refuse_unknown(
+        &mut self,
+        name: &str,
+        asks_nothing: bool,
+        of: &MessageDescriptor,
+        path: ValuePath<'_>,
+    ) {
+        if model::is_refused(of.full_name(), name) {
+            if !asks_nothing {
+                self.complaints.add_complaint(path, NOT_YET);
+            }
+            return;
+        }
+        let near = of.fields().find(|field| differs_by_one(field.name(), name));
+        let hint = near.map(|field| format!("; did you mean `{}`?", field.name())).unwrap_or_default();
+        self.complaints.add_complaint(path, format!("unknown field `{}`{hint}", shorten_text(name)));
+    }
+
+    /// Checks that `choice` names the member that says what an object is. Adds `choice` if it is missing.
+    fn settle_choice(
+        &mut self,
+        known: &KnownMembers,
+        of: &MessageDescriptor,
+        path: ValuePath<'_>,
+        first: usize,
+    ) {
+        let Some(Kind::Enum(choices)) = of.get_field_by_name("choice").map(|field| field.kind()) else {
+            return;
+        };
+        let members: Vec<String> = choices
+            .values()
+            .map(|value| value.name().to_owned())
+            .filter(|name| known.given.contains(name))
+            .collect();
+        // OTG makes `choice` optional, and clients differ: snappi writes it, hand-written documents often do not.
+        match (&known.choice, members.as_slice()) {
+            (None, [one]) => {
+                self.begin_member(first, "choice");
+                self.text.extend(["\"", one, "\""]);
+            }
+            (None, [_, _, ..]) => {
+                let complaint = format!("only one of {} is allowed", members.join(", "));
+                self.complaints.add_complaint(path, complaint);
+            }
+            (Some(chosen), members) => {
+                for other in members.iter().filter(|member| *member != chosen) {
+                    let complaint = format!("`choice` is `{chosen}`, but `{other}` is also given");
+                    self.complaints.add_complaint(path, complaint);
+                }
+            }
+            (None, []) => {}
+        }
+    }
 }
 
 /// Returns whether one insertion, removal or change turns `b` into `a`.
@@ -83,172 +339,5 @@ fn differs_by_one(a: &str, b: &str) -> bool {
         std::cmp::Ordering::Less => b.get(1..) == Some(a),
         std::cmp::Ordering::Equal => a.get(1..) == b.get(1..),
         std::cmp::Ordering::Greater => a.get(1..) == Some(b),
-    }
-}
-
-fn settle_list(
-    value: Value,
-    field: &FieldDescriptor,
-    path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
-) -> Option<Value> {
-    let Value::Array(values) = value else {
-        complaints.add_complaint(path, format!("must be a list, not {}", kind_of(&value)));
-        return None;
-    };
-    let settled = values
-        .into_iter()
-        .enumerate()
-        .filter_map(|(index, value)| settle_value(value, field, ValuePath::Index(&path, index), complaints));
-    Some(settled.collect())
-}
-
-fn settle_value(
-    value: Value,
-    field: &FieldDescriptor,
-    path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
-) -> Option<Value> {
-    let settled = match field.kind() {
-        Kind::Message(of) => return settle_message(value, &of, path, complaints),
-        Kind::Enum(of) => return settle_word(value, &of, path, complaints),
-        Kind::String if value.is_string() => return Some(value),
-        Kind::Bool if value.is_boolean() => return Some(value),
-        Kind::String => Err("text".to_owned()),
-        Kind::Bool => Err("true or false".to_owned()),
-        Kind::Uint32 => read_integer(&value, 0, u32::MAX.into()).map(narrow_number),
-        Kind::Int32 => read_integer(&value, i32::MIN.into(), i32::MAX.into()).map(narrow_number),
-        Kind::Uint64 => read_integer(&value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
-        Kind::Float => read_float(&value, f32::MAX.into()),
-        Kind::Double => read_float(&value, f64::MAX),
-        other => Err(format!("something of kind {other:?}, which has no JSON form here")),
-    };
-    settled
-        .map_err(|wanted| {
-            complaints.add_complaint(path, format!("must be {wanted}, not {}", describe_value(&value)));
-        })
-        .ok()
-}
-
-/// The value as an integer: a number, or a text of one.
-fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
-    // The JSON form of protobuf (ProtoJSON) writes 64-bit integers as text, and lets readers accept `100.0` for 100.
-    let read = match value {
-        Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.as_i128().or_else(|| whole_number(number.as_f64()?)),
-        _ => None,
-    };
-    read.filter(|read| (least..=most).contains(read))
-        .ok_or_else(|| format!("a whole number from {least} to {most}"))
-}
-
-/// An integer of at most 32 bits, which is a JSON number; those of 64 bits are text.
-fn narrow_number(number: i128) -> Value {
-    i64::try_from(number).map_or(Value::Null, Value::from)
-}
-
-/// `100.0` and `1e3` are whole numbers.
-fn whole_number(number: f64) -> Option<i128> {
-    // Below 2^53, about 9.007e15, a float is exact for whole numbers.
-    #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
-    (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i128)
-}
-
-fn read_float(value: &Value, most: f64) -> Result<Value, String> {
-    let read = match value {
-        Value::String(text) => text.parse().ok(),
-        Value::Number(number) => number.as_f64(),
-        _ => None,
-    };
-    // NaN compares as false, so it is refused here, too.
-    let in_range = read.filter(|read: &f64| read.abs() <= most);
-    in_range.and_then(Number::from_f64).map(Value::Number).ok_or_else(|| "a number".to_owned())
-}
-
-fn settle_word(
-    value: Value,
-    of: &EnumDescriptor,
-    path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
-) -> Option<Value> {
-    match &value {
-        Value::String(word) if is_value_of(of, word) => return Some(value),
-        Value::String(word) if model::is_refused(of.full_name(), word) => {
-            complaints.add_complaint(path, format!("`{word}` is {NOT_YET}"));
-        }
-        _ => {
-            let words: Vec<String> = of
-                .values()
-                .filter(|value| value.number() != 0)
-                .map(|value| value.name().to_owned())
-                .collect();
-            let more = if words.len() > MOST_LISTED { ", …" } else { "" };
-            let words = words[..words.len().min(MOST_LISTED)].join(", ");
-            complaints
-                .add_complaint(path, format!("must be one of {words}{more}, not {}", describe_value(&value)));
-        }
-    }
-    None
-}
-
-/// Returns whether an enumeration has this value; 0 is `unspecified`, which no document may name.
-fn is_value_of(of: &EnumDescriptor, word: &str) -> bool {
-    of.get_value_by_name(word).is_some_and(|value| value.number() != 0)
-}
-
-/// Returns whether a member is given. Over gRPC, an empty list looks the same as none.
-fn is_given(settled: &Map<String, Value>, name: &str) -> bool {
-    settled.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty))
-}
-
-/// Checks that `choice` names the member that says what an object is. Adds `choice` if it is missing.
-fn settle_choice(
-    settled: &mut Map<String, Value>,
-    of: &MessageDescriptor,
-    path: ValuePath<'_>,
-    complaints: &mut ShapeComplaints,
-) {
-    let Some(Kind::Enum(choices)) = of.get_field_by_name("choice").map(|field| field.kind()) else { return };
-    let members: Vec<String> = choices
-        .values()
-        .map(|value| value.name().to_owned())
-        .filter(|name| is_given(settled, name))
-        .collect();
-    // OTG makes `choice` optional, and clients differ: snappi writes it, hand-written documents often do not.
-    let chosen = settled.get("choice").and_then(Value::as_str);
-    match (chosen, members.as_slice()) {
-        (None, [one]) => {
-            settled.insert("choice".to_owned(), Value::String(one.clone()));
-        }
-        (None, [_, _, ..]) => {
-            complaints.add_complaint(path, format!("only one of {} is allowed", members.join(", ")));
-        }
-        (Some(chosen), members) => {
-            for other in members.iter().filter(|member| *member != chosen) {
-                complaints
-                    .add_complaint(path, format!("`choice` is `{chosen}`, but `{other}` is also given"));
-            }
-        }
-        (None, []) => {}
-    }
-}
-
-fn kind_of(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "true or false",
-        Value::Number(_) => "a number",
-        Value::String(_) => "text",
-        Value::Array(_) => "a list",
-        Value::Object(_) => "an object",
-    }
-}
-
-fn describe_value(value: &Value) -> String {
-    match value {
-        Value::String(text) => format!("`{}`", shorten_text(text)),
-        Value::Number(number) => format!("{number}"),
-        Value::Bool(flag) => format!("{flag}"),
-        other => kind_of(other).to_owned(),
     }
 }

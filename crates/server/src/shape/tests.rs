@@ -20,6 +20,10 @@ fn over_the_wire(of: &str, document: Value) -> Value {
     settled
 }
 
+fn settle_config(bytes: &[u8], complaints: &mut ShapeComplaints) -> Option<String> {
+    settle_json(bytes, &message_descriptor("Config"), complaints)
+}
+
 /// A configuration as snappi sends it.
 fn usual() -> Value {
     json!({
@@ -187,15 +191,44 @@ fn short_floats_stay_short() {
 #[test]
 fn a_key_twice_is_refused() {
     let mut complaints = ShapeComplaints::default();
-    assert_eq!(parse_document(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
+    assert_eq!(settle_config(br#"{"ports": [], "ports": []}"#, &mut complaints), None);
     let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
     assert!(line.contains("`ports` is given twice"), "{line}");
 }
 
 #[test]
+fn json_text_and_values_are_settled_alike() {
+    let document = usual();
+    let mut complaints = ShapeComplaints::default();
+    let text = settle_config(document.to_string().as_bytes(), &mut complaints).expect("a sound document");
+    assert_eq!(serde_json::from_str::<Value>(&text).expect("JSON"), document);
+    let wrong = br#"{"ports": [{"name": 1, "nmae": {"a": [1]}}], "flows": 7, "captures": null} "#;
+    assert_eq!(settle_config(wrong, &mut complaints), None);
+    let expected = [
+        "ports[0].name: must be text, not 1",
+        "ports[0].nmae: unknown field `nmae`",
+        "flows: must be a list, not a number",
+    ];
+    assert_eq!(std::mem::take(&mut complaints).into_lines(), expected, "in the order of the document");
+    assert_eq!(settle_config(b"{\"ports\": 1} x", &mut complaints), None);
+    let [line] = &complaints.into_lines()[..] else { panic!("one complaint") };
+    assert!(line.starts_with("this is not a JSON document"), "{line}");
+}
+
+#[test]
+fn repeated_long_name_is_cut_in_its_complaint() {
+    let long = "x".repeat(1 << 20);
+    let mut complaints = ShapeComplaints::default();
+    let document = format!("{{\"{long}\": 1, \"{long}\": 1}}");
+    assert_eq!(settle_config(document.as_bytes(), &mut complaints), None);
+    let lines = complaints.into_lines();
+    assert!(lines[0].contains("is given twice") && lines[0].len() < 300, "{}", lines[0].len());
+}
+
+#[test]
 fn an_empty_body_is_an_empty_document() {
     let mut complaints = ShapeComplaints::default();
-    assert_eq!(parse_document(b" \n", &mut complaints), Some(json!({})));
+    assert_eq!(settle_config(b" \n", &mut complaints).as_deref(), Some("{}"));
     assert!(complaints.is_empty());
 }
 
@@ -207,10 +240,10 @@ fn hostile_documents_end_in_few_complaints() {
     let lines = std::mem::take(&mut complaints).into_lines();
     assert_eq!(lines.len(), 1_001);
     assert_eq!(lines.last().map(String::as_str), Some("4000 more problems are not listed"));
-    assert_eq!(parse_document("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
+    assert_eq!(settle_config("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
     assert_eq!(complaints.into_lines(), ["the document has 4000002 values; at most 4000000 are read"]);
     let deep = "[".repeat(100_000);
-    assert_eq!(parse_document(deep.as_bytes(), &mut ShapeComplaints::default()), None);
+    assert_eq!(settle_config(deep.as_bytes(), &mut ShapeComplaints::default()), None);
 }
 
 #[test]
@@ -272,7 +305,7 @@ proptest! {
             }
         }
         let mut complaints = ShapeComplaints::default();
-        let parsed = parse_document(&bytes, &mut complaints);
+        let parsed = settle_config(&bytes, &mut complaints);
         prop_assert_eq!(parsed.is_none(), !complaints.is_empty());
     }
 

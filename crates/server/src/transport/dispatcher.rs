@@ -1,6 +1,6 @@
 //! Passes calls from the asynchronous transports to the blocking tester, changes one after the other.
 
-use crate::api::{ApiCall, ApiReply, ApiRequest, perform_call};
+use crate::api::{ApiCall, ApiReply, RequestSource, perform_call};
 use crate::tester::{CaptureFile, Tester, TesterRefusal};
 use bytes::Bytes;
 use std::io::Read;
@@ -27,14 +27,14 @@ impl CallDispatcher {
     pub(crate) async fn dispatch_call<T: Send + 'static>(
         &self,
         call: ApiCall,
-        read: impl Fn() -> ApiRequest + Send + 'static,
+        request: impl RequestSource + Send + 'static,
         write: impl FnOnce(ApiReply) -> Result<T, TesterRefusal> + Send + 'static,
     ) -> Result<T, TesterRefusal> {
         // Waits before it takes a thread: changes that wait must not use up the threads that reads need.
         let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
         let tester = Arc::clone(&self.tester);
         let performed = tokio::task::spawn_blocking(move || {
-            let reply = perform_call(&*tester, call, &read);
+            let reply = perform_call(&*tester, call, request);
             // Writing a large answer takes time, and the next change need not wait for it.
             drop(turn);
             reply.and_then(write)

@@ -5,7 +5,7 @@
 use super::body::PacedBody;
 use super::dispatcher::{CallDispatcher, read_pieces};
 use super::refusal::grpc_status;
-use crate::api::{ApiCall, ApiReply, ApiRequest};
+use crate::api::{ApiCall, ApiReply, RequestSource, SettledRequest};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, TesterRefusal};
 use bytes::{Buf, BufMut, Bytes};
@@ -99,11 +99,7 @@ impl tonic::server::StreamingService<Bytes> for RpcHandler {
             let bytes = collect_request(request.into_inner(), rpc, service.most_request_bytes).await?;
             let written = service
                 .dispatcher
-                .dispatch_call(
-                    rpc.call,
-                    move || read_request(rpc, &bytes),
-                    move |reply| write_reply(rpc, reply),
-                )
+                .dispatch_call(rpc.call, MessageRequest { rpc, bytes }, move |reply| write_reply(rpc, reply))
                 .await;
             let messages: MessageStream = match written.map_err(|refusal| grpc_status(&refusal))? {
                 GrpcAnswer::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
@@ -168,18 +164,42 @@ fn bug_refusal(error: String) -> TesterRefusal {
     TesterRefusal::internal(format!("{error}: this is a bug of packetrig"))
 }
 
-fn read_request(rpc: RpcCall, bytes: &[u8]) -> ApiRequest {
-    let mut complaints = ShapeComplaints::default();
-    let document = match rpc.call.request_message() {
-        Some(of) if rpc.sliced_request => shape::decode_message(bytes, &of, &mut complaints),
-        Some(_) => {
-            let wrapper = shape::message_descriptor(&format!("{}Request", rpc.call.name()));
-            shape::decode_member(bytes, &wrapper, &mut complaints)
+/// A request with a message of protobuf.
+struct MessageRequest {
+    rpc: RpcCall,
+    bytes: Vec<u8>,
+}
+
+impl MessageRequest {
+    fn decode_document(&self, complaints: &mut ShapeComplaints) -> Option<serde_json::Value> {
+        let Self { rpc, bytes } = self;
+        match rpc.call.request_message() {
+            Some(of) if rpc.sliced_request => shape::decode_message(bytes, &of, complaints),
+            Some(_) => {
+                let wrapper = shape::message_descriptor(&format!("{}Request", rpc.call.name()));
+                shape::decode_member(bytes, &wrapper, complaints)
+            }
+            None => shape::decode_message(bytes, &shape::empty_descriptor(), complaints),
         }
-        None => shape::decode_message(bytes, &shape::empty_descriptor(), &mut complaints),
-    };
-    // Protobuf clients skip fields that they do not know, so new members do no harm.
-    ApiRequest { document, complaints, knows_new_members: true }
+    }
+}
+
+impl RequestSource for MessageRequest {
+    fn settle_request(&self) -> SettledRequest {
+        let mut complaints = ShapeComplaints::default();
+        let document = self.decode_document(&mut complaints).zip(self.rpc.call.request_message());
+        let settled = document.map(|(document, of)| shape::settle_value(document, &of, &mut complaints));
+        // Protobuf clients skip fields that they do not know, so new members do no harm.
+        SettledRequest {
+            document: settled.unwrap_or_else(|| "{}".to_owned()),
+            complaints,
+            knows_new_members: true,
+        }
+    }
+
+    fn original_document(&self) -> Option<String> {
+        self.decode_document(&mut ShapeComplaints::default()).map(|document| document.to_string())
+    }
 }
 
 enum GrpcAnswer {

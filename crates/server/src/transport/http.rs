@@ -3,7 +3,7 @@
 use super::body::{BodyError, BodyFault};
 use super::dispatcher::{CallDispatcher, read_pieces};
 use super::refusal;
-use crate::api::{ApiCall, ApiReply, ApiRequest};
+use crate::api::{ApiCall, ApiReply, RequestSource, SettledRequest};
 use crate::page::{PageContext, page_routes};
 use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, RefusalKind, TesterRefusal};
@@ -15,6 +15,7 @@ use axum::routing::{MethodFilter, get, on};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use std::collections::BTreeMap;
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -65,8 +66,7 @@ async fn handle_call(context: RouteContext, call: ApiCall, request: http::Reques
         Ok(body) => body,
         Err(response) => return *response,
     };
-    let performed =
-        context.dispatcher.dispatch_call(call, move || read_request(call, &body), write_reply).await;
+    let performed = context.dispatcher.dispatch_call(call, JsonRequest { call, body }, write_reply).await;
     match performed {
         Ok(HttpAnswer::Json(text)) => json_response(StatusCode::OK, text),
         Ok(HttpAnswer::File(file)) => file_response(file).await,
@@ -86,11 +86,28 @@ pub(crate) async fn read_body(body: Body, most_bytes: usize) -> Result<Bytes, Bo
     }
 }
 
-fn read_request(call: ApiCall, body: &[u8]) -> ApiRequest {
-    let mut complaints = ShapeComplaints::default();
-    let document = call.request_message().and_then(|_| shape::parse_document(body, &mut complaints));
-    // gosnappi fails on a member that its version does not know, so HTTP sends new ones on request only.
-    ApiRequest { document, complaints, knows_new_members: false }
+/// A request with a document of JSON.
+struct JsonRequest {
+    call: ApiCall,
+    body: Bytes,
+}
+
+impl RequestSource for JsonRequest {
+    fn settle_request(&self) -> SettledRequest {
+        let mut complaints = ShapeComplaints::default();
+        let of = self.call.request_message();
+        let document = of.and_then(|of| shape::settle_json(&self.body, &of, &mut complaints));
+        // gosnappi fails on a member that its version does not know, so HTTP sends new ones on request only.
+        SettledRequest {
+            document: document.unwrap_or_else(|| "{}".to_owned()),
+            complaints,
+            knows_new_members: false,
+        }
+    }
+
+    fn original_document(&self) -> Option<String> {
+        shape::copy_config(&self.body, &BTreeMap::new()).ok()
+    }
 }
 
 enum HttpAnswer {

@@ -122,7 +122,8 @@ fn judge(config: &Value) -> Result<Vec<String>, Vec<String>> {
 }
 
 impl Tester for Mock {
-    fn set_config(&self, config: Value) -> Result<Vec<String>, TesterRefusal> {
+    fn set_config(&self, config: String) -> Result<Vec<String>, TesterRefusal> {
+        let config: Value = serde_json::from_str(&config).expect("a settled configuration is JSON");
         let warnings =
             judge(&config).map_err(|errors| TesterRefusal { kind: RefusalKind::Validation, errors })?;
         self.change(|memory| {
@@ -136,8 +137,10 @@ impl Tester for Mock {
         lock(&self.memory).config.clone().unwrap_or_else(|| Value::Object(Map::new()))
     }
 
-    fn config_problems(&self, config: Value) -> Vec<String> {
-        judge(&config).err().unwrap_or_default()
+    fn config_problems(&self, config: String) -> Vec<String> {
+        judge(&serde_json::from_str(&config).expect("a copied configuration is JSON"))
+            .err()
+            .unwrap_or_default()
     }
 
     fn update_config(&self, update: Value) -> Result<Vec<String>, TesterRefusal> {

@@ -1,0 +1,99 @@
+//! The members of an object while it is read: those that came, and the values of those that packetrig does not have.
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use std::collections::HashSet;
+use std::fmt;
+
+/// Most names of one object that are compared with each other. The model has fewer, so of more names one is unknown.
+const MOST_NAMES: usize = 1_000;
+
+/// The members of an object so far.
+#[derive(Default)]
+pub(super) struct KnownMembers {
+    names: HashSet<String>,
+    pub(super) choice: Option<String>,
+    /// Names of members that are given.
+    pub(super) given: Vec<String>,
+}
+
+/// What became of a member.
+pub(super) enum WrittenMember {
+    /// It was left out, or is an empty list.
+    Absent,
+    Given,
+    /// It is `choice`, and names this member.
+    Choice(String),
+}
+
+impl KnownMembers {
+    /// `false` if the name came before.
+    pub(super) fn note_name(&mut self, name: &str) -> bool {
+        // The model has fewer names, so any further one is unknown, and the document is refused.
+        self.names.len() >= MOST_NAMES || self.names.insert(name.to_owned())
+    }
+
+    pub(super) fn note_written(&mut self, name: String, written: WrittenMember) {
+        match written {
+            WrittenMember::Absent => {}
+            WrittenMember::Given => self.given.push(name),
+            WrittenMember::Choice(chosen) => self.choice = Some(chosen),
+        }
+    }
+}
+
+/// Reads the value of a member that packetrig does not have: whether it asks for nothing. Clients send defaults with every object they touch,
+/// and over gRPC an empty list looks the same as none.
+pub(super) struct AsksNothing;
+
+impl<'de> DeserializeSeed<'de> for AsksNothing {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<bool, D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for AsksNothing {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<bool, E> {
+        Ok(true)
+    }
+
+    fn visit_bool<E>(self, flag: bool) -> Result<bool, E> {
+        Ok(!flag)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<bool, E> {
+        Ok(false)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<bool, A::Error> {
+        let mut is_empty = true;
+        while items.next_element::<IgnoredAny>()?.is_some() {
+            is_empty = false;
+        }
+        Ok(is_empty)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<bool, A::Error> {
+        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(false)
+    }
+}

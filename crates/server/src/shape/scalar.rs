@@ -1,0 +1,103 @@
+//! Checks single values against their kinds and puts them into one form: numbers, words, flags and texts.
+
+use super::model;
+use super::path::shorten_text;
+use prost_reflect::{EnumDescriptor, Kind};
+use serde_json::{Number, Value};
+
+pub(super) const NOT_YET: &str = "not supported: packetrig does not do this yet";
+/// Most values that an error lists.
+const MOST_LISTED: usize = 20;
+
+/// The settled form of a value that is neither message, list nor word; else what is wanted.
+pub(super) fn settle_scalar(value: &Value, kind: &Kind) -> Result<Value, String> {
+    match kind {
+        Kind::String if value.is_string() => Ok(value.clone()),
+        Kind::Bool if value.is_boolean() => Ok(value.clone()),
+        Kind::String => Err("text".to_owned()),
+        Kind::Bool => Err("true or false".to_owned()),
+        Kind::Uint32 => read_integer(value, 0, u32::MAX.into()).map(narrow_number),
+        Kind::Int32 => read_integer(value, i32::MIN.into(), i32::MAX.into()).map(narrow_number),
+        Kind::Uint64 => read_integer(value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
+        Kind::Float => read_float(value, f32::MAX.into()),
+        Kind::Double => read_float(value, f64::MAX),
+        other => Err(format!("something of kind {other:?}, which has no JSON form here")),
+    }
+}
+
+/// The value as an integer: a number, or a text of one.
+fn read_integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
+    // The JSON form of protobuf (ProtoJSON) writes 64-bit integers as text, and lets readers accept `100.0` for 100.
+    let read = match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.as_i128().or_else(|| whole_number(number.as_f64()?)),
+        _ => None,
+    };
+    read.filter(|read| (least..=most).contains(read))
+        .ok_or_else(|| format!("a whole number from {least} to {most}"))
+}
+
+/// An integer of at most 32 bits, which is a JSON number; those of 64 bits are text.
+fn narrow_number(number: i128) -> Value {
+    i64::try_from(number).map_or(Value::Null, Value::from)
+}
+
+/// `100.0` and `1e3` are whole numbers.
+fn whole_number(number: f64) -> Option<i128> {
+    // Below 2^53, about 9.007e15, a float is exact for whole numbers.
+    #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
+    (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i128)
+}
+
+fn read_float(value: &Value, most: f64) -> Result<Value, String> {
+    let read = match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.as_f64(),
+        _ => None,
+    };
+    // NaN compares as false, so it is refused here, too.
+    let in_range = read.filter(|read: &f64| read.abs() <= most);
+    in_range.and_then(Number::from_f64).map(Value::Number).ok_or_else(|| "a number".to_owned())
+}
+
+/// The value if it is a word of the enumeration; else the complaint.
+pub(super) fn check_word(value: &Value, of: &EnumDescriptor) -> Result<Value, String> {
+    match value {
+        Value::String(word) if is_value_of(of, word) => Ok(value.clone()),
+        Value::String(word) if model::is_refused(of.full_name(), word) => {
+            Err(format!("`{word}` is {NOT_YET}"))
+        }
+        _ => {
+            let words = of.values().filter(|value| value.number() != 0);
+            let words: Vec<String> = words.map(|value| value.name().to_owned()).collect();
+            let more = if words.len() > MOST_LISTED { ", …" } else { "" };
+            let words = words[..words.len().min(MOST_LISTED)].join(", ");
+            Err(format!("must be one of {words}{more}, not {}", describe_value(value)))
+        }
+    }
+}
+
+/// Returns whether an enumeration has this value; 0 is `unspecified`, which no document may name.
+fn is_value_of(of: &EnumDescriptor, word: &str) -> bool {
+    of.get_value_by_name(word).is_some_and(|value| value.number() != 0)
+}
+
+pub(super) fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+pub(super) fn describe_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", shorten_text(text)),
+        Value::Number(number) => format!("{number}"),
+        Value::Bool(flag) => format!("{flag}"),
+        other => kind_of(other).to_owned(),
+    }
+}
