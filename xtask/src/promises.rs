@@ -1,11 +1,14 @@
-//! Whether the files that hold promises are there: SPECIFICATION.md and the threat model name a test for each promise.
+//! Whether the files that hold promises are there: SPECIFICATION.md and the pages about safety name a test for each promise, and the goals of
+//! `make eval-safety` are tests, too.
 
 use crate::Checked;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
 /// Pages that name tests.
-const PAGES: [&str; 2] = ["SPECIFICATION.md", "docs/threat-model.md"];
+const PAGES: [&str; 3] = ["SPECIFICATION.md", "docs/threat-model.md", "docs/results/safety/README.md"];
+/// Goals that are met when the tests with these names pass.
+const GOALS: &str = "eval/safety_goals.py";
 
 /// Where the pages are.
 pub(crate) fn root() -> PathBuf {
@@ -25,7 +28,47 @@ pub(crate) fn check(root: &Path) -> Result<Checked> {
             }
         }
     }
+    let goals = std::fs::read_to_string(root.join(GOALS)).with_context(|| format!("cannot read {GOALS}"))?;
+    let sources = read_sources(root)?;
+    for name in tests_of_goals(&goals) {
+        named += 1;
+        if !is_test_there(&sources, name) {
+            missing.push(format!("{GOALS}: no test or module {name}"));
+        }
+    }
     Ok(Checked { looked_at: format!("{named} tests that promises name"), violations: missing })
+}
+
+/// The names in `test(NAME)`.
+fn tests_of_goals(goals: &str) -> impl Iterator<Item = &str> {
+    goals.split("test(").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0))
+}
+
+/// The paths and texts of all files with tests.
+fn read_sources(root: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![root.join("crates"), root.join("tests")];
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(&directory)? {
+            let path = entry?.path();
+            if path.is_dir() {
+                waiting.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = std::fs::read_to_string(&path)?;
+                found.push((path, text));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Whether there is a test or a module of this name: the runner selects tests by parts of their paths.
+fn is_test_there(sources: &[(PathBuf, String)], name: &str) -> bool {
+    let last = name.rsplit("::").next().unwrap_or(name);
+    let function = format!("fn {last}(");
+    sources
+        .iter()
+        .any(|(path, text)| path.file_stem().is_some_and(|stem| stem == last) || text.contains(&function))
 }
 
 /// What stands between backticks and names a path, with what its braces stand for.
@@ -66,6 +109,15 @@ mod tests {
     fn names_are_paths_between_backticks() {
         let text = "| `make fuzz` holds | `fuzz/{a,b}.rs`, `tests/x.rs::y` tests, `crates/*/c` |\n`tests/z`";
         assert_eq!(names_in(text), ["fuzz/a.rs", "fuzz/b.rs", "tests/x.rs::y", "tests/z"]);
+    }
+
+    #[test]
+    fn goals_name_tests_or_modules() {
+        let goals = "binary(a) & (test(one) | test(x::two))";
+        assert_eq!(tests_of_goals(goals).collect::<Vec<_>>(), ["one", "x::two"]);
+        let sources = [(PathBuf::from("tests/x/two.rs"), "fn one() {}".to_owned())];
+        let found = ["one", "x::two", "on", "x"].map(|name| is_test_there(&sources, name));
+        assert_eq!(found, [true, true, false, false]);
     }
 
     #[test]
