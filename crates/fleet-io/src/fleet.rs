@@ -120,8 +120,7 @@ pub struct FleetExecutor<F: Fabric> {
     policies: RunPolicies,
     roster: FleetRoster,
     round_trips: RoundTrips,
-    /// Time for which nodes may keep their ports open after a run, for the next one. Above 0, they also stay led.
-    keep_ports: Nanos,
+    retention: NodeRetention,
     /// Times in which the latest runs' nodes acknowledged a commit.
     commits: CommitTimes,
 }
@@ -134,6 +133,36 @@ pub struct InheritedRun {
     pub elsewhere: BTreeSet<NodeName>,
     /// The parts of nodes that are stored already.
     pub on_hand: Vec<(NodeName, StoredPart)>,
+}
+
+/// What happens to the nodes of a run at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeRetention {
+    /// They are given back.
+    GiveBack,
+    /// They stay led if the start came too late for some of them, because the same plan is begun again. Otherwise another controller could
+    /// take them in between, and the plan would not run at all.
+    KeepAfterLateStart,
+    /// They stay led for the next run, and may keep their ports open this long.
+    Keep { ports: Nanos },
+}
+
+impl NodeRetention {
+    /// Time for which nodes may keep their ports open after a run.
+    const fn keep_ports(self) -> Nanos {
+        if let Self::Keep { ports } = self { ports } else { Nanos::ZERO }
+    }
+
+    /// True if the nodes stay led after a run with this outcome.
+    fn keeps_after(self, outcome: Option<&RunOutcome>, steered: bool) -> bool {
+        match (self, outcome) {
+            (Self::GiveBack, _) | (Self::KeepAfterLateStart, None) => false,
+            // A steered run that has started is not begun again, whatever is missing in its result.
+            (Self::KeepAfterLateStart, Some(RunOutcome::Partial { .. })) if steered => false,
+            (Self::KeepAfterLateStart, Some(outcome)) => outcome.is_late_start(),
+            (Self::Keep { .. }, _) => true,
+        }
+    }
 }
 
 /// A run whose nodes are led.
@@ -191,15 +220,15 @@ where
             policies: config.policies,
             roster,
             round_trips,
-            keep_ports: Nanos::ZERO,
+            retention: NodeRetention::GiveBack,
             commits: CommitTimes::default(),
         })
     }
 
-    /// Keeps the nodes between runs from now on: they stay led, and may keep their ports open this long. They are given back when a run
-    /// needs others, or this is dropped.
-    pub fn keep_nodes(&mut self, keep_ports: Nanos) {
-        self.keep_ports = keep_ports;
+    /// Sets what happens to the nodes of a run at its end, from now on. Nodes that stay led are given back when a run needs others, or
+    /// this is dropped.
+    pub const fn retain_nodes(&mut self, retention: NodeRetention) {
+        self.retention = retention;
     }
 
     /// The members of the fleet, as of now.
@@ -305,7 +334,7 @@ where
         let say_every = say_every(nodes.len(), options.drain);
         let renew_every = limits.lease.map(|terms| terms.renew_every(nodes.len()));
         let steered = options.terms.steered;
-        let keep_ports_ns = self.keep_ports;
+        let keep_ports_ns = self.retention.keep_ports();
         let mut preparation = RunPreparation {
             places,
             say_every,
@@ -321,9 +350,12 @@ where
             .with_policies(self.policies)
             .without_nodes(absent);
         let has = HasAlready { shares, senders, reads_results: true, ..HasAlready::default() };
-        // The nodes are free for others also when the run has failed.
         let conducted = self.conduct_run(machine, has, user);
-        self.end_run();
+        let outcome = conducted.as_ref().ok().and_then(|run| run.controller.outcome());
+        // The nodes are free for others also when the run has failed.
+        if !self.retention.keeps_after(outcome, steered) {
+            self.give_back_nodes();
+        }
         let ControlledRun { controller, times } = conducted?;
         match controller.outcome() {
             Some(RunOutcome::Complete { .. }) => self.commits.add_run(&times),

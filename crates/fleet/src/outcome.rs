@@ -151,6 +151,13 @@ impl RunOutcome {
     pub fn is_split_start(&self) -> bool {
         self.reasons().iter().any(|reason| reason.contains(SPLIT_START))
     }
+    /// True if the start came too late for some nodes, so that a repetition of the run may well start everywhere.
+    pub fn is_late_start(&self) -> bool {
+        match self {
+            Self::Failed { fault } => fault.is_late_start(),
+            _ => self.is_split_start(),
+        }
+    }
     /// True if the user stopped or aborted it before the end of its plan.
     pub const fn was_stopped(&self) -> bool {
         matches!(self, Self::Complete { stopped: true } | Self::Partial { stopped: true, .. } | Self::Aborted)

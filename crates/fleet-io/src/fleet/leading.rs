@@ -63,16 +63,14 @@ where
     F::Incoming: 'static,
 {
     /// Finds a place for every port of the plan and takes the leads of those nodes. Returns the runs that have to be ended on them first.
-    /// `while_blocked` decides if other controllers are in the way.
+    /// `while_blocked` decides if other controllers are in the way. Nodes that this controller leads already, and that the plan needs, are
+    /// never free for others in between.
     pub fn lead_run_nodes(
         &mut self,
         plan: &Plan,
         run: &RunId,
         while_blocked: WhileBlocked<'_>,
     ) -> Result<Vec<Leftover>, Error> {
-        if self.keep_ports == Nanos::ZERO {
-            self.give_back_nodes();
-        }
         let led = self.lead_nodes(plan, run, while_blocked);
         if led.is_err() {
             self.give_back_nodes();
@@ -263,13 +261,6 @@ where
         let nodes: Vec<NodeName> = leads.into_iter().map(|lead| lead.node).collect();
         if !nodes.is_empty() {
             self.endpoint.stop_listening_to(&nodes);
-        }
-    }
-
-    /// Gives the nodes back after a run, unless they are kept for the next one.
-    pub(super) fn end_run(&mut self) {
-        if self.keep_ports == Nanos::ZERO {
-            self.give_back_nodes();
         }
     }
 

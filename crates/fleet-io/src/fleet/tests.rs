@@ -113,7 +113,8 @@ impl DataPlane for HalfPlane {
     }
     fn finish_run(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
         assert_eq!(node, self.node);
-        let started = *self.started.lock().unwrap().last().unwrap();
+        // A node whose start came too late has sent nothing, and has a result all the same.
+        let started = self.started.lock().unwrap().last().copied().unwrap_or_default();
         let mut result = NodeResult { node: node.into(), started, ..NodeResult::default() };
         if self.sends() {
             result.send = vec![sent_hundred()];

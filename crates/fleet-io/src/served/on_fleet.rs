@@ -3,7 +3,7 @@
 use super::{ServedTerms, ServiceClock, lock_unpoisoned, open_failure, own_failure, served_size};
 use crate::earlier_starts::{EarlierStarts, is_late_start};
 use crate::error::Error;
-use crate::fleet::{ControlledFleet, FleetExecutor, RunEnding, RunResultStore, begin_run};
+use crate::fleet::{ControlledFleet, FleetExecutor, NodeRetention, RunEnding, RunResultStore, begin_run};
 use crate::local::{RunExecutor, RunOptions};
 use crate::operator::{SharedOperator, waiting_policy};
 use crate::session::{RunKeeper, RunSession, SharedExecutor};
@@ -42,7 +42,8 @@ where
 {
     /// `reopen` replaces the controller when its term is lost.
     pub fn new(controlled: ControlledFleet<F>, reopen: ReopenFleet<F>, terms: ServedTerms) -> Self {
-        let ControlledFleet { fleet, store: shelf, operator } = controlled;
+        let ControlledFleet { mut fleet, store: shelf, operator } = controlled;
+        fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
         let fleet = Arc::new(Mutex::new(fleet));
         Self { fleet, store: shelf, reopen, terms, operator, clock: ServiceClock::start_now() }
     }
@@ -55,6 +56,7 @@ where
             // This process stood still for so long that another controller has ended its term. It becomes a new controller.
             Err(Error::LeadershipLost) => {
                 *fleet = (self.reopen)().map_err(OpenFailure::Fault)?;
+                fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
                 fleet.lead_run_nodes(plan, run, &mut waiting_policy(operator, false))
             }
             led => led,
@@ -78,7 +80,7 @@ where
     F::Incoming: 'static,
     FleetExecutor<F>: RunExecutor,
 {
-    /// Takes the nodes and opens a run. The inner error is that of a run that began.
+    /// Takes the nodes and opens a run. The inner error is that of a run that began; the nodes may still be led then.
     fn open_once(
         &self,
         document: &PlanDocument,
@@ -105,8 +107,6 @@ where
         Ok(match opened {
             Ok(session) => Ok((session, keeper)),
             Err(error) => {
-                // A session that failed before its run began has not given its nodes back.
-                lock_unpoisoned(&self.fleet).give_back_nodes();
                 keeper.drop_run_files();
                 Err(error)
             }
@@ -139,7 +139,11 @@ where
                     earlier.note_failed_start(run, why, self.operator.as_ref());
                     continue;
                 }
-                Err(error) => return Err(open_failure(error)),
+                Err(error) => {
+                    // A session that failed before its run began has not given its nodes back.
+                    lock_unpoisoned(&self.fleet).give_back_nodes();
+                    return Err(open_failure(error));
+                }
             };
             return Ok(Box::new(session.kept_by(Box::new(FleetKeeper { earlier, ..keeper }))));
         }

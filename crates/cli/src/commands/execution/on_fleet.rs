@@ -15,7 +15,7 @@ use packetrig_fleet::controller::RunPolicies;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::members::MemberRow;
 use packetrig_fleet::report::RunReport;
-use packetrig_fleet_io::fleet::{ControlledFleet, FleetExecutor};
+use packetrig_fleet_io::fleet::{ControlledFleet, FleetExecutor, NodeRetention};
 use packetrig_fleet_io::served::report_size;
 use packetrig_fleet_io::{EarlierStarts, OnEvent, OpenRun, RunOptions, is_late_start, run_to_end};
 use packetrig_nats::NatsFabric;
@@ -58,10 +58,10 @@ pub(crate) struct TrialFleet {
 impl TrialFleet {
     pub(crate) fn from_taken(taken: TakenFleet, waits_for_nodes: bool) -> Self {
         let TakenFleet { mut controlled, limits } = taken;
-        controlled.fleet.keep_nodes(PORTS_KEPT);
+        controlled.fleet.retain_nodes(NodeRetention::Keep { ports: PORTS_KEPT });
         // The page of the method shows its trials; each trial needs no page of its own.
         controlled.store.set_page(PageChoice::LeaveOut);
-        Self { controlled: controlled, limits, waits_for_nodes }
+        Self { controlled, limits, waits_for_nodes }
     }
 
     /// Limits of this rig, from its calibrations.
@@ -113,7 +113,7 @@ impl TakenFleet {
         let limits = catalogue.limits_of_kernel(&kernel::release_name())?;
         signal::latch_end_signals()?;
         let controlled = fleet::take_fleet(place, catalogue, policies, fleet::LateResults::OfKnownRuns)?;
-        Ok(Self { controlled: controlled, limits })
+        Ok(Self { controlled, limits })
     }
 
     pub(crate) const fn fleet(&self) -> &FleetExecutor<NatsFabric> {
@@ -143,6 +143,7 @@ impl TakenFleet {
     ) -> Result<CommandExit, Error> {
         let opener = page_opener(request)?;
         self.controlled.store.set_page(request.page.page_choice());
+        self.controlled.fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
         let mut earlier = EarlierStarts::default();
         loop {
             let options = run_options(request, plan, self.limits.clone());
@@ -150,6 +151,9 @@ impl TakenFleet {
             let started = self.start_run(request, plan, options);
             let operator = self.controlled.operator.as_ref();
             let may_begin_again = earlier.may_begin_again(operator);
+            if !may_begin_again {
+                self.controlled.fleet.give_back_nodes();
+            }
             match started {
                 Ok(FinishedRun { report, open }) if report.outcome.is_split_start() && may_begin_again => {
                     // Frames were sent: this run stays in the catalogue.

@@ -1,7 +1,8 @@
 //! A service with a start that reaches some nodes too late.
 
+use super::leading::led;
 use super::*;
-use crate::fleet::{ControlledFleet, RunResultStore};
+use crate::fleet::{ControlledFleet, NodeRetention, RunResultStore};
 use crate::operator::RunOperator;
 use crate::served::{FleetRuns, ServedTerms};
 use packetrig_fleet::served::{OpenFailure, RunSource as _};
@@ -14,11 +15,14 @@ use std::sync::atomic::AtomicU64;
 struct MendingOperator {
     loses_confirmations: Arc<AtomicBool>,
     mends: bool,
+    fabric: LocalFabric,
     heard: Mutex<Vec<String>>,
 }
 
 impl RunOperator for MendingOperator {
     fn remark(&self, text: fmt::Arguments<'_>) {
+        // Each remark here comes between two starts.
+        assert_eq!(led_nodes(&self.fabric), 2, "other controllers may take the nodes: {text}");
         if self.mends {
             self.loses_confirmations.store(false, Ordering::Relaxed);
         }
@@ -34,11 +38,32 @@ impl RunOperator for MendingOperator {
     }
 }
 
+fn led_nodes(fabric: &LocalFabric) -> usize {
+    led(&mut fabric.open_records().unwrap()).len()
+}
+
+/// Starts two nodes of which the second one receives no confirmations as long as the flag is set.
+fn start_nodes(
+    fabric: &LocalFabric,
+    place: &Path,
+    loses_confirmations: &Arc<AtomicBool>,
+    endless: bool,
+) -> [TestNode; 2] {
+    [("north", Arc::default()), ("south", Arc::clone(loses_confirmations))].map(
+        |(name, loses_confirmations)| {
+            let half = HalfPlane { node: name.into(), endless, ..HalfPlane::default() };
+            let wish = NodeWish { loses_confirmations, ..NodeWish::default() };
+            TestNode::with(fabric, name, place, (half.clone(), half), wish)
+        },
+    )
+}
+
 /// A service on two nodes, of which one does not receive confirmations for now.
 struct LateService {
     runs: FleetRuns<LocalFabric>,
     operator: Arc<MendingOperator>,
     catalogue: RunCatalogue,
+    fabric: LocalFabric,
     _nodes: [TestNode; 2],
     _place: tempfile::TempDir,
 }
@@ -47,15 +72,11 @@ impl LateService {
     fn start(mends: bool) -> Self {
         let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
         let loses_confirmations = Arc::new(AtomicBool::new(true));
-        let nodes = [("north", Arc::default()), ("south", Arc::clone(&loses_confirmations))].map(
-            |(name, loses_confirmations)| {
-                let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
-                let wish = NodeWish { loses_confirmations, ..NodeWish::default() };
-                TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
-            },
-        );
+        let nodes = start_nodes(&fabric, place.path(), &loses_confirmations, true);
         let catalogue = || RunCatalogue::open_or_create(&place.path().join("store")).unwrap();
-        let operator = Arc::new(MendingOperator { loses_confirmations, mends, heard: Mutex::default() });
+        let heard = Mutex::default();
+        let operator =
+            Arc::new(MendingOperator { loses_confirmations, mends, fabric: fabric.clone(), heard });
         let charged = ControlledFleet {
             fleet: FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap(),
             store: RunResultStore::new(catalogue()),
@@ -68,7 +89,7 @@ impl LateService {
         });
         let reopen = Box::new(|| panic!("it stays the controller"));
         let runs = FleetRuns::new(charged, reopen, ServedTerms { options, seed: 5 });
-        Self { runs, operator, catalogue: catalogue(), _nodes: nodes, _place: place }
+        Self { runs, operator, catalogue: catalogue(), fabric, _nodes: nodes, _place: place }
     }
 }
 
@@ -103,4 +124,28 @@ fn unstarted_node_is_named_after_three_starts() {
     };
     assert_eq!(fault.text, "node south: did not confirm the start (split_start)");
     assert_eq!(service.operator.heard.lock().unwrap().len(), 2);
+    assert_eq!(led_nodes(&service.fabric), 0, "nothing is begun again");
+}
+
+#[test]
+fn nodes_stay_led_between_two_starts() {
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let loses_confirmations = Arc::new(AtomicBool::new(true));
+    let _nodes = start_nodes(&fabric, place.path(), &loses_confirmations, false);
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    let make_run = |fleet: &mut FleetExecutor<LocalFabric>, run: &str| {
+        let options = RunOptions { run: RunId(run.into()), ..options() };
+        fleet.lead_run_nodes(&plan_of(DOCUMENT), &options.run, &mut |held| panic!("{held:?}")).unwrap();
+        run_on(fleet, DOCUMENT, options, (&|| false, &mut |_| {})).unwrap().outcome
+    };
+    fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
+    let outcome = make_run(&mut fleet, "r1");
+    assert!(outcome.is_split_start() && led_nodes(&fabric) == 2, "{outcome:?}");
+    fleet.retain_nodes(NodeRetention::GiveBack);
+    let outcome = make_run(&mut fleet, "r2");
+    assert!(outcome.is_split_start() && led_nodes(&fabric) == 0, "{outcome:?}");
+    loses_confirmations.store(false, Ordering::Relaxed);
+    fleet.retain_nodes(NodeRetention::KeepAfterLateStart);
+    assert_eq!(make_run(&mut fleet, "r3"), RunOutcome::Complete { stopped: false });
+    assert_eq!(led_nodes(&fabric), 0, "the run is over");
 }

@@ -62,7 +62,7 @@ fn hold_node(records: &mut LocalRecords, controller: &str, node: &str) -> Vec<Ta
     panic!("nobody else wants it");
 }
 
-fn led(records: &mut impl RecordStore) -> Vec<NodeName> {
+pub(super) fn led(records: &mut impl RecordStore) -> Vec<NodeName> {
     let nodes = NODES.map(name);
     shown_leads(records, &nodes).unwrap().into_keys().collect()
 }
