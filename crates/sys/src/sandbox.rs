@@ -30,6 +30,8 @@ pub use syscalls::ThreadClass;
 pub use user::{ProcessUser, UserError, home_of, own_user_name};
 
 use crate::{Error, caps::ThreadRights};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Rights that a process is left with.
 #[derive(Clone, Debug, Default)]
@@ -111,6 +113,24 @@ pub fn restrict_thread(policy: &SandboxPolicy) -> Result<Result<u32, MissingWall
     rustix::thread::set_no_new_privs(true)
         .map_err(|errno| Error::from_call("prctl PR_SET_NO_NEW_PRIVS", "this thread", errno))?;
     landlock::restrict_self(policy)
+}
+
+/// Gives the program that `command` starts the filter of a class. Returns the wall that this kernel lacks, if it lacks one.
+pub fn filter_program(command: &mut Command, class: ThreadClass) -> Result<Result<(), MissingWall>, Error> {
+    if let Some(missing) = seccomp::find_missing_wall() {
+        return Ok(Err(missing));
+    }
+    let filter = seccomp::AssembledFilter::for_class(class)?;
+    let install = move || {
+        rustix::thread::set_no_new_privs(true)?;
+        match filter.install(seccomp::FilteredThreads::ThisThread) {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: between fork and exec the closure makes two system calls; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(install) };
+    Ok(Ok(()))
 }
 
 /// Returns true if the calling thread is root of some user namespace.

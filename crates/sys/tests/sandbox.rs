@@ -11,7 +11,7 @@
 use packetrig_sys::caps::ThreadRights;
 use packetrig_sys::sandbox::{
     ActiveWalls, FileRules, OfferedWalls, ProcessCapabilities, ProcessUser, Sandbox, SandboxPolicy, TcpRules,
-    ThreadClass, threads_of,
+    ThreadClass, filter_program, threads_of,
 };
 use std::fs;
 use std::io::{Error, ErrorKind, Write};
@@ -26,6 +26,8 @@ use std::time::Duration;
 
 /// Says in the child what to try.
 const ATTEMPT: &str = "PACKETRIG_TEST_ATTEMPT";
+/// Set if the child has the filter of a foreign server, which was installed before it started, and no other wall.
+const FOREIGN: &str = "PACKETRIG_TEST_FOREIGN";
 /// The directory that the child may use.
 const OWN: &str = "PACKETRIG_TEST_OWN";
 /// Answer to a test runner that asks for the tests of this program.
@@ -108,6 +110,28 @@ const ATTEMPTS: [(&str, bool, Attempt, Outcome); 37] = [
     ("map memory that is written and executed", false, map_code, Fails(&[libc::EPERM])),
 ];
 
+/// Attempts of a foreign server, and the outcome.
+const FOREIGN_ATTEMPTS: [(&str, Outcome); 18] = [
+    ("write into its own directory", Works),
+    ("start a thread", Works),
+    ("listen at the TCP port it was given", Works),
+    ("handle its own end", Works),
+    ("handle another signal", Works),
+    ("make a directory", Works),
+    ("start a program", Works),
+    ("fork", Fails(&[libc::EPERM])),
+    ("trace its parent", Fails(&[libc::ENOSYS])),
+    ("signal its parent", Fails(&[libc::ENOSYS])),
+    ("become root", Fails(&[libc::ENOSYS])),
+    ("enter a namespace", Fails(&[libc::ENOSYS])),
+    ("load a BPF program", Fails(&[libc::ENOSYS])),
+    ("load a kernel module", Fails(&[libc::ENOSYS])),
+    ("open a packet socket", Fails(&[libc::EPERM])),
+    ("make a setuid program", Fails(&[libc::EPERM])),
+    ("make a file of others setuid by its path", Fails(&[libc::ENOSYS])),
+    ("speak to a service of this machine", Fails(&[libc::EPERM])),
+];
+
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     if arguments.iter().any(|argument| argument == "--list") {
@@ -127,20 +151,24 @@ fn main() {
         if needs_landlock && offer.landlock.is_none_or(|version| version < 4) {
             println!("skipped: {what}: {:?}", offer.missing);
         } else {
-            try_it(what, outcome);
+            try_it(what, outcome, Command::new("/proc/self/exe"));
         }
+    }
+    for (what, outcome) in FOREIGN_ATTEMPTS {
+        let mut command = Command::new("/proc/self/exe");
+        filter_program(command.env(FOREIGN, "1"), ThreadClass::ForeignServer).unwrap().unwrap();
+        try_it(what, outcome, command);
     }
     println!("test result: ok. a sandbox holds");
 }
 
 /// Makes one attempt in a child.
-fn try_it(what: &str, outcome: Outcome) {
+fn try_it(what: &str, outcome: Outcome, mut command: Command) {
     let own = tempfile::tempdir().unwrap();
     if let Ok(user) = ProcessUser::find_by_name("nobody") {
         // Best effort: this process may lack the right.
         drop(std::os::unix::fs::chown(own.path(), Some(user.uid), Some(user.gid)));
     }
-    let mut command = Command::new("/proc/self/exe");
     let output = command.env(ATTEMPT, what).env(OWN, own.path()).output().unwrap();
     let (ended, said) = (output.status, String::from_utf8_lossy(&output.stderr).into_owned());
     let found = match (ended.code(), ended.signal()) {
@@ -170,8 +198,9 @@ fn try_it(what: &str, outcome: Outcome) {
 fn inside(what: &str) {
     let own = PathBuf::from(std::env::var_os(OWN).unwrap());
     let attempt = ATTEMPTS.iter().find(|(name, ..)| *name == what).unwrap().2;
-    let walls = enter(&own);
-    assert_walls(&walls);
+    if std::env::var_os(FOREIGN).is_none() {
+        assert_walls(&enter(&own));
+    }
     let Err(error) = attempt(&own) else { return };
     std::process::exit(error.raw_os_error().unwrap_or(255));
 }

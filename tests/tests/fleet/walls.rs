@@ -1,7 +1,7 @@
 //! What the processes of a node may still do: the rows of `agent` in `docs/book/sandbox.md`.
 
 use crate::lab::{Fleet, Wish};
-use packetrig_sys::sandbox::{ProcessCapabilities, threads_of};
+use packetrig_sys::sandbox::{OfferedWalls, ProcessCapabilities, threads_of};
 use packetrig_tests::walls::{Holding, RIG};
 
 #[test]
@@ -20,10 +20,13 @@ fn node_confines_capabilities_from_network_threads() {
         assert!(thread.no_new_privs, "{thread:?}");
     }
     // The message server and what starts it.
-    for process in fleet.broker() {
+    let [middle, server] = fleet.broker();
+    for process in [middle, server] {
         for thread in threads_of(process).expect("it runs") {
             let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
             assert!(can == 0 && thread.no_new_privs, "{process}: {thread:?}");
+            let has_filter = process == server && OfferedWalls::probe_kernel().seccomp;
+            assert_eq!(thread.is_filtered, has_filter, "{process}: {thread:?}");
         }
     }
 }

@@ -125,6 +125,9 @@ impl ServerKeeper {
         // PR_SET_PDEATHSIG: the kernel ends the child when the thread that forked it ends, so this thread
         // must live as long as the server.
         child::end_with_us(&mut command);
+        if let Some(missing) = walls::restrict_calls(&mut command)? {
+            self.report_trouble(format!("nats-server may make any system call: {missing}"));
+        }
         let program = self.program.display();
         let mut child =
             command.spawn().map_err(world_error(format!("cannot start nats-server `{program}`")))?;

@@ -2,11 +2,13 @@
 //! commands are near its directory.
 //!
 //! Landlock restricts the thread that starts the server, and so the server. It can read and write its own directory,
-//! start no other program than itself, and use its own port only.
+//! start no other program than itself, and use its own port only. A seccomp filter, which only the server gets, refuses the
+//! calls that it does not need: signals to other processes, for example, and changes of the modes of files.
 
 use super::{BrokerSetup, Error};
-use packetrig_sys::sandbox::{self, FileRules, MissingWall, SandboxPolicy, TcpRules};
+use packetrig_sys::sandbox::{self, FileRules, MissingWall, SandboxPolicy, TcpRules, ThreadClass};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Restricts the calling thread and the programs that it starts. Returns the restriction that this kernel lacks.
 pub(super) fn restrict_this_thread(
@@ -15,6 +17,12 @@ pub(super) fn restrict_this_thread(
 ) -> Result<Option<MissingWall>, Error> {
     let walls = sandbox::restrict_thread(&sandbox_policy(program, setup));
     walls.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
+}
+
+/// Restricts the system calls of the server that `command` starts. Returns the restriction that this kernel lacks.
+pub(super) fn restrict_calls(command: &mut Command) -> Result<Option<MissingWall>, Error> {
+    let filter = sandbox::filter_program(command, ThreadClass::ForeignServer);
+    filter.map(Result::err).map_err(|error| Error::NotReady(error.to_string()))
 }
 
 fn sandbox_policy(program: &Path, setup: &BrokerSetup) -> SandboxPolicy {
@@ -39,9 +47,9 @@ mod tests {
     use super::*;
     use std::fs;
     use std::net::SocketAddr;
-    use std::process::Command;
 
-    /// Starts a program in the place of the server that tries to print a file, to write one, and to start another program.
+    /// Starts a program in the place of the server that tries to print a file, to write one, to start another program, to send a signal,
+    /// and to fork.
     #[test]
     fn a_program_in_its_place_reads_no_key() {
         let place = tempfile::tempdir().expect("a place");
@@ -64,9 +72,13 @@ mod tests {
             nodes: Vec::new(),
         };
         let walled = std::thread::spawn(move || {
-            let missing = restrict_this_thread(&shell, &setup).expect("walls");
+            let calls = restrict_calls(&mut Command::new(&shell)).expect("a filter");
+            let missing = restrict_this_thread(&shell, &setup).expect("walls").or(calls);
             let run = |script: String| {
-                let output = Command::new(&shell).arg("-c").arg(script).output().expect("it starts");
+                let mut command = Command::new(&shell);
+                command.arg("-c").arg(script);
+                restrict_calls(&mut command).expect("a filter");
+                let output = command.output().expect("it starts");
                 String::from_utf8_lossy(&output.stdout).into_owned()
             };
             let read = |path: PathBuf| run(format!("read line < {}; echo \"$line\"", path.display()));
@@ -75,15 +87,17 @@ mod tests {
                 .map(|name| read(setup.directory.parent().expect("above").join(name)));
             let written = run(format!("echo more > {0}/new && echo done", setup.directory.display()));
             let beside = run(format!("echo more > {0}/../new && echo done", setup.directory.display()));
-            let other = run("/bin/cat /dev/null && echo done".to_owned());
-            (missing, own, keys, [written, beside, other])
+            let start_other = format!("exec /bin/cat {}/own", setup.directory.display());
+            let others = [&start_other, "kill -0 $$ && echo done", "(echo done)"];
+            (missing, own, keys, [written, beside], others.map(|script| run(script.to_owned())))
         });
-        let (missing, own, keys, done) = walled.join().expect("no panic");
+        let (missing, own, keys, done, others) = walled.join().expect("no panic");
         if missing.is_some() {
             return;
         }
         assert_eq!(own.trim(), "own");
         assert_eq!(keys.map(|key| key.trim().to_owned()), ["", ""]);
-        assert_eq!(done.map(|done| done.trim().to_owned()), ["done", "", ""]);
+        assert_eq!(done.map(|done| done.trim().to_owned()), ["done", ""]);
+        assert_eq!(others, ["", "", ""], "another program, a signal, a fork");
     }
 }

@@ -95,20 +95,35 @@ pub(super) fn install_filter(
     }
     // Before the filter, which lets no thread change what the signal does.
     trap::handle_traps()?;
-    let mut program =
-        assemble_filter(class).map_err(|errno| Error::from_call("seccomp", "a filter", errno))?;
-    let length = u16::try_from(program.len());
-    let length = length.map_err(|_| Error::from_call("seccomp", "a filter", Errno::TOOBIG))?;
-    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
-    let flags = if reach == FilteredThreads::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
-    // SAFETY: the program points to as many live instructions as it says; the kernel checks and copies them.
-    let done =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
-    match done {
+    match AssembledFilter::for_class(class)?.install(reach) {
         0 => Ok(Ok(())),
         // TSYNC is all or nothing: the answer is the number of a thread that has other filters of its own.
-        1.. => Err(Error::from_call("seccomp", format!("thread {done}"), Errno::SRCH)),
+        thread @ 1.. => Err(Error::from_call("seccomp", format!("thread {thread}"), Errno::SRCH)),
         _ => Err(Error::last_os_error("seccomp", "this process")),
+    }
+}
+
+/// A filter that is ready to be installed.
+#[derive(Debug)]
+pub(super) struct AssembledFilter {
+    instructions: Vec<SeccompInstruction>,
+    length: u16,
+}
+
+impl AssembledFilter {
+    pub(super) fn for_class(class: ThreadClass) -> Result<Self, Error> {
+        let failed = |errno| Error::from_call("seccomp", "a filter", errno);
+        let instructions = assemble_filter(class).map_err(failed)?;
+        let length = u16::try_from(instructions.len()).map_err(|_| failed(Errno::TOOBIG))?;
+        Ok(Self { instructions, length })
+    }
+
+    /// Returns the answer of the kernel: 0 on success. Async-signal-safe.
+    pub(super) fn install(&self, reach: FilteredThreads) -> libc::c_long {
+        let program = libc::sock_fprog { len: self.length, filter: self.instructions.as_ptr().cast_mut() };
+        let flags = if reach == FilteredThreads::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+        // SAFETY: the program points to as many live instructions as it says; the kernel only reads them, checks and copies them.
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) }
     }
 }
 
@@ -291,8 +306,46 @@ mod tests {
     }
 
     #[test]
+    fn foreign_server_is_refused_calls_of_intruders() {
+        let program = assemble_filter(ThreadClass::ForeignServer).unwrap();
+        for call in [libc::SYS_execve, libc::SYS_rt_sigaction, libc::SYS_fsync, libc::SYS_accept4] {
+            assert_eq!(decide(&program, call, &[libc::SIGSYS.cast_unsigned()]), ALLOW, "{call}");
+        }
+        assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW);
+        let absent = refuse_with(libc::ENOSYS);
+        for call in [
+            libc::SYS_ptrace,
+            libc::SYS_process_vm_readv,
+            libc::SYS_process_vm_writev,
+            libc::SYS_kill,
+            libc::SYS_mount,
+            libc::SYS_bpf,
+            libc::SYS_kexec_load,
+            libc::SYS_keyctl,
+            libc::SYS_unshare,
+            libc::SYS_setns,
+            libc::SYS_perf_event_open,
+            libc::SYS_userfaultfd,
+            libc::SYS_io_uring_setup,
+            libc::SYS_setuid,
+            libc::SYS_fchmodat,
+            libc::SYS_fchownat,
+            libc::SYS_memfd_create,
+        ] {
+            assert_eq!(decide(&program, call, &[]), absent, "{call}");
+        }
+        let refused = refuse_with(libc::EPERM);
+        assert_eq!(decide(&program, libc::SYS_clone, &[17]), refused, "a fork");
+        for family in [libc::AF_UNIX, libc::AF_PACKET] {
+            assert_eq!(decide(&program, libc::SYS_socket, &[family.cast_unsigned()]), refused);
+        }
+    }
+
+    #[test]
     fn no_call_is_both_allowed_and_deadly() {
-        for class in [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig] {
+        for class in
+            [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig, ThreadClass::ForeignServer]
+        {
             let list = class.syscalls();
             let both = list.allowed.iter().find(|(call, _)| list.deadly.contains(call));
             assert_eq!(both.map(|(call, _)| call), None, "{class:?}");

@@ -17,6 +17,9 @@ pub enum ThreadClass {
     MapReader,
     /// Also opens rings, changes interfaces, loads BPF programs and enters network namespaces.
     Rig,
+    /// A program of others that reads foreign bytes, such as the message server. It starts itself with the filter in place. Its other
+    /// calls are refused and not deadly: a new version may try a call that it can do without.
+    ForeignServer,
 }
 
 impl ThreadClass {
@@ -26,6 +29,7 @@ impl ThreadClass {
             Self::Parser => 1,
             Self::MapReader => 2,
             Self::Rig => 3,
+            Self::ForeignServer => 4,
         }
     }
 
@@ -35,6 +39,7 @@ impl ThreadClass {
             1 => "parser",
             2 => "map reader",
             3 => "rig",
+            4 => "foreign server",
             _ => "unknown",
         }
     }

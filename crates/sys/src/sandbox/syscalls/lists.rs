@@ -8,6 +8,10 @@ impl ThreadClass {
     pub(in crate::sandbox) fn syscalls(self) -> SyscallList {
         let mut allowed = allow_always(&[FREQUENT, MEMORY, THREADS, FILES, SOCKETS, ABOUT_ITSELF, OLD_NAMES]);
         let mut deadly = vec![DEADLY];
+        if self == Self::ForeignServer {
+            // In front of the stricter rules for the same calls.
+            allowed.extend(allow_always(&[FOREIGN_SERVER]));
+        }
         allowed.extend(BOUNDED);
         allowed.extend(OLD_BOUNDED);
         match self {
@@ -21,6 +25,10 @@ impl ThreadClass {
                 deadly.push(DEADLY_IN_PARSERS);
             }
             Self::Rig => allowed.extend(allow_always(&[RIG])),
+            Self::ForeignServer => {
+                allowed.extend(PARSER_BOUNDED);
+                deadly.clear();
+            }
         }
         let deadly = deadly.concat().into_iter().map(|call| call.number).collect();
         SyscallList { allowed, deadly }
@@ -303,6 +311,9 @@ const RIG: &[c_long] = &[
     // A thread takes a stricter filter.
     libc::SYS_seccomp,
 ];
+
+/// The runtime of Go handles every signal, SIGSYS too. Landlock decides which program may be started.
+const FOREIGN_SERVER: &[c_long] = &[libc::SYS_execve, libc::SYS_rt_sigaction];
 
 const DEADLY: &[NamedCall] = &named_calls![
     SYS_execve,
