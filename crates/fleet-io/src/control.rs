@@ -27,8 +27,8 @@ const KEPT_SOON: Nanos = Nanos::from_millis(10);
 /// Delay of a turn from which on the process counts as not having run.
 const STANDSTILL: Nanos = Nanos::from_secs(1);
 
-/// Called with every event of the run.
-pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
+/// Called with the events of a run, on a thread of their own where the run has senders: it may wait for a terminal.
+pub type OnEvent<'a> = &'a mut (dyn FnMut(&RunEvent) + Send);
 
 /// The user's side of a run.
 pub struct RunUser<'a> {
@@ -36,7 +36,8 @@ pub struct RunUser<'a> {
     pub wishes: &'a mut dyn FnMut() -> Option<ControllerEvent>,
     /// Longest time between two turns.
     pub turn: Nanos,
-    pub on_event: OnEvent<'a>,
+    /// Called with every event, in the control loop. It must not wait for anything.
+    pub on_event: &'a mut dyn FnMut(&RunEvent),
 }
 
 /// Something that happened beside the messages.

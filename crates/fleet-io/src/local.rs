@@ -3,10 +3,12 @@
 use crate::agent::serve_agent;
 use crate::control::{ControlledRun, OnEvent, RunNews, RunServices, RunUser, control_run};
 use crate::error::Error;
+use crate::event_queue::with_event_thread;
 use crate::open_run::OpenRun;
 use crate::plane::{EnginePlane, PlaneSource};
 use packetrig_fleet::agent::AgentMachine;
 use packetrig_fleet::controller::{ControllerEvent, ControllerMachine, RunLimits};
+use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::LocalFabric;
 use packetrig_fleet::message::{MessageHead, RunPreparation};
@@ -23,8 +25,8 @@ use std::thread::{Builder, ScopedJoinHandle, scope};
 
 /// Longest wait for a message, and so for the user's stop.
 const TURN: Nanos = Nanos::from_millis(20);
-/// Time for which the agent works for a silent controller. In one process silence means that a reader of the events blocks,
-/// for instance a pager; a controller that is gone ends the agent at once.
+/// Time for which the agent works for a silent controller. In one process silence means that its thread gets no processor; a controller
+/// that is gone ends the agent at once.
 const SILENCE_TIMEOUT: Nanos = Nanos::from_secs(600);
 
 /// Options of a run beside its plan.
@@ -57,7 +59,7 @@ pub fn run_local(
 }
 
 /// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end;
-/// `on_event` gets every event, on the caller's thread. The report comes also when the run was stopped or is partial; an error
+/// `on_event` gets the events on a thread of its own; while it waits for something, samples of counts may be left out. The report comes also when the run was stopped or is partial; an error
 /// means that it never started.
 pub fn run_on(
     executor: &mut dyn RunExecutor,
@@ -77,17 +79,17 @@ pub fn run_to_end(
 ) -> Result<(RunReport, Option<OpenRun>), Error> {
     let document = PlanDocument::read_text(document, executor.read_options(options.terms.seed))?;
     let mut stopped = false;
-    let user = RunUser {
-        wishes: &mut || {
+    let ended = with_event_thread(on_event, |events| {
+        let mut wishes = || {
+            events.assert_is_read();
             // The machine takes one stop, but the user's signal stays set.
             let wish = !stopped && stop();
             stopped |= wish;
             wish.then_some(ControllerEvent::Stop)
-        },
-        turn: TURN,
-        on_event,
-    };
-    let ended = executor.execute_run(&document, options, user)?;
+        };
+        let on_event = &mut |event: &RunEvent| events.push_event(event);
+        executor.execute_run(&document, options, RunUser { wishes: &mut wishes, turn: TURN, on_event })
+    })??;
     let open = OpenRun::from_ended(&ended);
     Ok((ended.into_report(document.plan())?, open))
 }

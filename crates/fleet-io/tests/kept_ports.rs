@@ -21,8 +21,8 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::device::{self, FaultPlan, FaultRule, FrameFault, RulePositions};
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_units::Nanos;
-use std::cell::Cell;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 const FRAMES: u64 = 100;
 /// Runs in a row through the device.
@@ -155,12 +155,15 @@ fn run_after_stopped_run_counts_own_frames() {
     let Some(lab) = lab(Lab::cabled_pair()) else { return };
     let mut ground = keeping();
     for number in [1, 3] {
-        let is_running = Cell::new(false);
+        let is_running = AtomicBool::new(false);
         let long = document(&lab, 1_000_000, None);
         let mut note = |event: &packetrig_fleet::event::RunEvent| {
-            is_running.set(is_running.get() || event.kind == RunEventKind::StateChanged(RunState::Running));
+            let begins = event.kind == RunEventKind::StateChanged(RunState::Running);
+            is_running.fetch_or(begins, Ordering::Relaxed);
         };
-        let stopped = run_on(&mut ground, &long, options(number), (&|| is_running.get(), &mut note)).unwrap();
+        let stopped =
+            run_on(&mut ground, &long, options(number), (&|| is_running.load(Ordering::Relaxed), &mut note))
+                .unwrap();
         assert_eq!(stopped.outcome, RunOutcome::Complete { stopped: true });
         assert_clean(&run(&mut ground, &document(&lab, FRAMES, None), number + 1).unwrap(), 0);
     }

@@ -137,6 +137,32 @@ fn leases_renew_while_node_writes_samples() {
     assert_eq!(report.unwrap().outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
 }
 
+/// The user has stopped the output of a terminal, or reads a pipe slowly.
+#[test]
+fn leases_renew_while_reader_of_events_waits() {
+    let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
+    let _nodes = NODES.map(|name| {
+        let half = HalfPlane { node: name.into(), endless: true, ..HalfPlane::default() };
+        let wish = NodeWish { terms: LeaseTerms::FLEET, ..NodeWish::default() };
+        TestNode::with(&fabric, name, place.path(), (half.clone(), half), wish)
+    });
+    let mut fleet = FleetExecutor::become_controller(&fabric, charge("c", MemoryShelf::default())).unwrap();
+    lead(&mut fleet, DOCUMENT).unwrap();
+    let has_waited = AtomicBool::new(false);
+    let mut events = Vec::new();
+    let mut note = |event: &RunEvent| {
+        if matches!(event.kind, RunEventKind::StateChanged(RunState::Running)) {
+            std::thread::sleep(std::time::Duration::from_nanos(2 * LeaseTerms::FLEET.ttl.as_u64()));
+            has_waited.store(true, Ordering::Relaxed);
+        }
+        events.push(event.kind.clone());
+    };
+    let stop = || has_waited.load(Ordering::Relaxed);
+    let report = run_on(&mut fleet, DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    assert_eq!(report.outcome, RunOutcome::Complete { stopped: true }, "{events:?}");
+    assert_eq!(events.last(), Some(&RunEventKind::Ended(report.outcome)));
+}
+
 #[test]
 fn round_trip_ignores_answers_to_earlier_call() {
     let (fabric, place) = (LocalFabric::default(), tempfile::tempdir().unwrap());
