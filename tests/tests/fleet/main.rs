@@ -17,6 +17,7 @@ mod operating;
 mod probes;
 mod refusals;
 mod run;
+mod sandboxed;
 mod served;
 mod several;
 mod walls;

@@ -7,9 +7,9 @@ use packetrig_tests::skip;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-const FRAMES: u64 = 2000;
+pub(crate) const FRAMES: u64 = 2000;
 
-fn configuration() -> Value {
+pub(crate) fn configuration() -> Value {
     configuration_between(["s1", "r1"])
 }
 
