@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn collector_killed_before_it_stored_knows_its_first_start() {
+    fn killed_collector_remembers_its_first_start() {
         let directory = tempfile::tempdir().unwrap();
         let first = recent_records(directory.path(), THIRTEEN);
         assert_eq!((first.files.len(), first.since_ns), (0, THIRTEEN));
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn records_without_a_note_are_complete_from_the_first() {
+    fn directory_without_note_is_complete_from_first_record() {
         let directory = tempfile::tempdir().unwrap();
         store(directory.path(), &[record(3000), record(3010)]);
         assert_eq!(recent_records(directory.path(), u64::MAX).since_ns, record(3000).last_ns());

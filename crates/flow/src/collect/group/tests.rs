@@ -250,7 +250,7 @@ fn flow_lifetimes_are_stored_once_in_any_order() {
 
 /// A record that makes up for lost ones has stored their packets, although it begins long after them.
 #[test]
-fn made_up_packets_are_not_stored_again_as_an_earlier_life() {
+fn recovered_packets_are_not_stored_again() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let mut late = record(2, BEGIN, 90, 237);
     (late.forward.first_ns, late.forward.last_ns) = (BEGIN + 6 * SECOND, BEGIN + 7 * SECOND);
@@ -285,7 +285,7 @@ fn life_between_known_lives_is_stored() {
 
 /// A record of a flow that has been quiet since has no packets of its own, but all since its first one.
 #[test]
-fn claim_of_a_record_without_packets_has_its_times() {
+fn claim_without_own_packets_keeps_its_times() {
     let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
     let mut quiet = life(1, 4, [BEGIN, BEGIN + 4 * SECOND], 0, 9);
     quiet.forward = FlowHalf::default();
