@@ -125,7 +125,7 @@ fn states_and_accounts_of_a_tap() {
 }
 
 /// Length of the shorter document whose memory is measured, in bytes. What every request costs is little beside it.
-const MEASURED_LENGTH: usize = 1 << 20;
+const MEASURED_LENGTH: usize = 1 << 18;
 
 /// Bytes of memory at the peak for each byte by which a document is longer.
 #[expect(clippy::expect_used, reason = "a test fails by panicking")]

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use std::fs;
 use std::io::ErrorKind;
 
-struct SegmentFixture {
+struct Setup {
     place: tempfile::TempDir,
     catalogue: RunCatalogue,
     draft: RunDraft,
@@ -38,11 +38,11 @@ fn begun() -> UnfinishedRun {
     }
 }
 
-fn fixture() -> SegmentFixture {
+fn setup() -> Setup {
     let place = tempfile::tempdir().unwrap();
     let catalogue = RunCatalogue::open_or_create(place.path()).unwrap();
     let draft = catalogue.begin_unfinished(&begun(), ReportSize::default()).unwrap();
-    SegmentFixture { place, catalogue, draft }
+    Setup { place, catalogue, draft }
 }
 
 /// A node's spool, filled and ended; what it would send.
@@ -70,7 +70,7 @@ fn noise(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|_| next()).collect()
 }
 
-impl SegmentFixture {
+impl Setup {
     fn store(&self, segment: &(SegmentId, Vec<u8>)) -> StoreOutcome {
         self.draft.store_segment(&self.catalogue, &segment.0, &segment.1, 5).unwrap()
     }
@@ -84,9 +84,9 @@ impl SegmentFixture {
 
 #[test]
 fn large_result_and_capture_are_reassembled_unchanged() {
-    let fixture = fixture();
+    let setup = setup();
     let (capture, result) = (noise(3 * PAYLOAD_ROOM + 7), node_result(160, 20_000));
-    let file = fixture.place.path().join("rx.pcapng");
+    let file = setup.place.path().join("rx.pcapng");
     fs::write(&file, &capture).unwrap();
     let sent = sent("a", |journal| {
         journal.append_interval(&sample(1)).unwrap();
@@ -97,10 +97,10 @@ fn large_result_and_capture_are_reassembled_unchanged() {
     // Two intervals, four pieces of the capture, the End; the rest is the result.
     assert!(sent.len() >= 9, "{} segments", sent.len());
     for segment in &sent {
-        assert_eq!(fixture.assemble("a"), None, "before the End");
-        assert_eq!(fixture.store(segment), StoreOutcome::New);
+        assert_eq!(setup.assemble("a"), None, "before the End");
+        assert_eq!(setup.store(segment), StoreOutcome::New);
     }
-    let gathered = fixture.assemble("a").unwrap();
+    let gathered = setup.assemble("a").unwrap();
     assert_eq!(gathered.doubts, Vec::<String>::new());
     assert_eq!(gathered.last_sample, Some(sample(2)));
     assert_eq!((gathered.counts.interval, gathered.missing), (2, 0));
@@ -112,41 +112,37 @@ fn large_result_and_capture_are_reassembled_unchanged() {
 
     let mut report = report(&run().0);
     report.captures = gathered.result.unwrap().captures;
-    let directory = fixture.draft.commit_run(&fixture.catalogue, &mut report, "flows: []").unwrap();
+    let directory = setup.draft.commit_run(&setup.catalogue, &mut report, "flows: []").unwrap();
     let stored = report;
     assert_eq!(stored.captures[0].file, directory.join("captures/a-rx.pcapng").to_string_lossy());
     assert!(fs::read(&stored.captures[0].file).unwrap() == capture);
     assert!(!directory.join(SEGMENTS).exists());
-    assert_eq!(fixture.catalogue.unfinished_runs().unwrap(), []);
+    assert_eq!(setup.catalogue.unfinished_runs().unwrap(), []);
     for (id, bytes) in &sent {
-        assert_eq!(
-            fixture.catalogue.store_late(id, bytes, 6).unwrap(),
-            StoreOutcome::Again,
-            "known for ever"
-        );
+        assert_eq!(setup.catalogue.store_late(id, bytes, 6).unwrap(), StoreOutcome::Again, "known for ever");
     }
     assert!(!directory.join(SEGMENTS).exists());
 }
 
 #[test]
 fn repeated_segment_is_accepted_and_different_bytes_refused() {
-    let fixture = fixture();
+    let setup = setup();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
-    assert_eq!(fixture.store(&sent[0]), StoreOutcome::New);
-    assert_eq!(fixture.store(&sent[0]), StoreOutcome::Again);
+    assert_eq!(setup.store(&sent[0]), StoreOutcome::New);
+    assert_eq!(setup.store(&sent[0]), StoreOutcome::Again);
     let other = self::sent("a", |journal| drop(journal.append_interval(&sample(2))));
-    let refused = fixture.draft.store_segment(&fixture.catalogue, &other[0].0, &other[0].1, 5);
+    let refused = setup.draft.store_segment(&setup.catalogue, &other[0].0, &other[0].1, 5);
     assert!(matches!(refused, Err(Error::Differs(_))), "{refused:?}");
-    fixture.store(&sent[1]);
-    let gathered = fixture.assemble("a").unwrap();
+    setup.store(&sent[1]);
+    let gathered = setup.assemble("a").unwrap();
     assert_eq!((gathered.counts.segments, gathered.last_sample), (1, Some(sample(1))));
 }
 
 #[test]
 fn invalid_or_foreign_segment_is_refused() {
-    let fixture = fixture();
+    let setup = setup();
     let (id, bytes) = sent("a", |_| ()).remove(0);
-    let store = |id: &SegmentId, bytes: &[u8]| fixture.draft.store_segment(&fixture.catalogue, id, bytes, 5);
+    let store = |id: &SegmentId, bytes: &[u8]| setup.draft.store_segment(&setup.catalogue, id, bytes, 5);
     let torn = store(&id, &bytes[..bytes.len() - 1]);
     assert!(matches!(torn, Err(Error::BadSegment { source: BrokenSegment::Form, .. })), "{torn:?}");
     let moved = store(&SegmentId { number: 1, ..id.clone() }, &bytes);
@@ -157,23 +153,23 @@ fn invalid_or_foreign_segment_is_refused() {
         let bad = store(&SegmentId { node: node(name), ..id.clone() }, &bytes);
         assert!(matches!(bad, Err(Error::BadNode(_))), "{bad:?}");
     }
-    assert_eq!(fixture.below("a"), 0);
+    assert_eq!(setup.below("a"), 0);
 }
 
 #[test]
 fn watermark_is_first_missing_segment_number() {
-    let fixture = fixture();
+    let setup = setup();
     let sent = sent("a", |journal| (0..4).for_each(|second| drop(journal.append_interval(&sample(second)))));
     for (number, below) in [(1, 0), (0, 2), (4, 2), (3, 2), (2, 5)] {
-        fixture.store(&sent[number]);
-        assert_eq!(fixture.below("a"), below, "after {number}");
+        setup.store(&sent[number]);
+        assert_eq!(setup.below("a"), below, "after {number}");
     }
-    assert_eq!((fixture.below("b"), fixture.catalogue.watermark(&run(), 2, &node("a")).unwrap()), (0, 0));
+    assert_eq!((setup.below("b"), setup.catalogue.watermark(&run(), 2, &node("a")).unwrap()), (0, 0));
 }
 
 #[test]
 fn restarted_controller_resumes_unfinished_run() {
-    let SegmentFixture { place, catalogue, draft } = fixture();
+    let Setup { place, catalogue, draft } = setup();
     let sent = sent("a", |journal| drop(journal.append_result(&node_result(1, 10))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     catalogue.note_unfinished(&run(), 2, 7, "{}").unwrap();
@@ -193,18 +189,18 @@ fn restarted_controller_resumes_unfinished_run() {
     };
     assert_eq!(resumed, expected);
     assert!(matches!(catalogue.find_run(&run().0), Err(Error::Unknown(_))), "not listed yet");
-    let fixture = SegmentFixture { place, catalogue, draft };
-    assert_eq!((fixture.below("a"), fixture.store(&sent[0])), (1, StoreOutcome::Again));
-    fixture.store(&sent[1]);
-    assert!(fixture.assemble("a").unwrap().result.is_some());
-    fixture.draft.commit_run(&fixture.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
-    assert!(matches!(fixture.catalogue.resume_run(&run()), Err(Error::NotUnfinished(_))));
-    assert_eq!(fixture.catalogue.find_run(&run().0).unwrap().run, run());
+    let setup = Setup { place, catalogue, draft };
+    assert_eq!((setup.below("a"), setup.store(&sent[0])), (1, StoreOutcome::Again));
+    setup.store(&sent[1]);
+    assert!(setup.assemble("a").unwrap().result.is_some());
+    setup.draft.commit_run(&setup.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
+    assert!(matches!(setup.catalogue.resume_run(&run()), Err(Error::NotUnfinished(_))));
+    assert_eq!(setup.catalogue.find_run(&run().0).unwrap().run, run());
 }
 
 #[test]
 fn crash_before_run_row_is_repaired_on_resume() {
-    let SegmentFixture { place, catalogue, draft } = fixture();
+    let Setup { place, catalogue, draft } = setup();
     let sent = sent("a", |_| ());
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     // All that a commit does before its row.
@@ -218,38 +214,38 @@ fn crash_before_run_row_is_repaired_on_resume() {
     fs::rename(draft.partial_directory(), catalogue.run_directory(&run())).unwrap();
     drop(draft);
     let (draft, _) = catalogue.resume_run(&run()).unwrap();
-    let fixture = SegmentFixture { place, catalogue, draft };
-    assert!(fixture.assemble("a").is_some());
-    fixture.draft.commit_run(&fixture.catalogue, &mut report(&run().0), "").unwrap();
-    assert!(fixture.catalogue.find_run(&run().0).is_ok());
+    let setup = Setup { place, catalogue, draft };
+    assert!(setup.assemble("a").is_some());
+    setup.draft.commit_run(&setup.catalogue, &mut report(&run().0), "").unwrap();
+    assert!(setup.catalogue.find_run(&run().0).is_ok());
 }
 
 #[test]
 fn crash_before_segment_row_is_repaired_by_resend() {
-    let fixture = fixture();
+    let setup = setup();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
-    let run = fixture.draft.partial_directory();
+    let run = setup.draft.partial_directory();
     let (id, bytes) = &sent[0];
     let packed = PackedSegment { id, hash: ResultSegment::hash_in(bytes), bytes };
-    let pack = write_pack(fixture.place.path(), run, &[packed]).unwrap()[0].file_path(run, id);
+    let pack = write_pack(setup.place.path(), run, &[packed]).unwrap()[0].file_path(run, id);
     fs::write(&pack, "half").unwrap();
     fs::write(run.join(SEGMENTS).join(".x.pack.tmp"), "half").unwrap();
-    assert_eq!(fixture.below("a"), 0, "no row, not stored");
+    assert_eq!(setup.below("a"), 0, "no row, not stored");
     for segment in &sent {
-        assert_eq!(fixture.store(segment), StoreOutcome::New);
+        assert_eq!(setup.store(segment), StoreOutcome::New);
     }
-    assert_eq!(fixture.assemble("a").unwrap().last_sample, Some(sample(1)));
+    assert_eq!(setup.assemble("a").unwrap().last_sample, Some(sample(1)));
     // And a file that the disk lost is missed, and comes back with a repeat.
     fs::remove_file(&pack).unwrap();
-    let without = fixture.assemble("a").unwrap();
+    let without = setup.assemble("a").unwrap();
     assert_eq!((without.last_sample, without.missing, without.doubts.len()), (None, 1, 2));
-    assert_eq!(fixture.store(&sent[0]), StoreOutcome::Again);
-    assert_eq!(fixture.assemble("a").unwrap().last_sample, Some(sample(1)));
+    assert_eq!(setup.store(&sent[0]), StoreOutcome::Again);
+    assert_eq!(setup.assemble("a").unwrap().last_sample, Some(sample(1)));
 }
 
 #[test]
 fn a_run_that_is_given_up_leaves_nothing() {
-    let SegmentFixture { place, catalogue, draft } = fixture();
+    let Setup { place, catalogue, draft } = setup();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
     assert_eq!(draft.give_up_run(&catalogue).unwrap(), None);
@@ -259,7 +255,7 @@ fn a_run_that_is_given_up_leaves_nothing() {
 
 #[test]
 fn captures_of_abandoned_run_are_assembled_and_kept() {
-    let SegmentFixture { place, catalogue, draft } = fixture();
+    let Setup { place, catalogue, draft } = setup();
     let capture = JournalEntry::Capture { name: "rx.pcapng", offset: 0, last: true };
     let sent = sent("a", |journal| drop(journal.append_entry(capture, &[7; 500])));
     for (id, bytes) in &sent {
@@ -275,7 +271,7 @@ fn captures_of_abandoned_run_are_assembled_and_kept() {
 
 #[test]
 fn unfinished_node_yields_its_partial_results() {
-    let fixture = fixture();
+    let setup = setup();
     let sent = sent("a", |journal| {
         journal.append_interval(&sample(1)).unwrap();
         journal
@@ -286,10 +282,10 @@ fn unfinished_node_yields_its_partial_results() {
     });
     // All but the interval 2, the second half of the result, and the End.
     for number in [0, 1, 3] {
-        fixture.store(&sent[number]);
+        setup.store(&sent[number]);
     }
-    assert_eq!(fixture.assemble("a"), None);
-    let there = fixture.draft.assemble_partial(&fixture.catalogue, 1, &node("a")).unwrap();
+    assert_eq!(setup.assemble("a"), None);
+    let there = setup.draft.assemble_partial(&setup.catalogue, 1, &node("a")).unwrap();
     assert_eq!((there.last_sample, there.result, there.end, there.missing), (Some(sample(1)), None, None, 1));
     assert_eq!((there.captures[0].is_whole, there.captures[0].bytes), (false, 50));
     let doubts = [
@@ -298,7 +294,7 @@ fn unfinished_node_yields_its_partial_results() {
         "a: capture rx.pcapng is incomplete",
     ];
     assert_eq!(there.doubts, doubts);
-    let nothing = fixture.draft.assemble_partial(&fixture.catalogue, 1, &node("b")).unwrap();
+    let nothing = setup.draft.assemble_partial(&setup.catalogue, 1, &node("b")).unwrap();
     assert_eq!((nothing.last_sample, nothing.counts.segments), (None, 0));
 }
 
@@ -312,11 +308,11 @@ fn killed_agent_and_lost_segments_raise_doubts() {
     drop((journal, spool));
     fs::write(place.path().join(format!("{}.1/{}", run(), file_name(1))), "torn").unwrap();
     let spool = ResultSpool::open_or_create(place.path(), limits, Box::new(|_| None)).unwrap();
-    let fixture = fixture();
+    let setup = setup();
     for pending in spool.pending_segments(9) {
-        fixture.store(&(pending.segment_id(&node("a")), spool.read_segment(&pending.key).unwrap()));
+        setup.store(&(pending.segment_id(&node("a")), spool.read_segment(&pending.key).unwrap()));
     }
-    let gathered = fixture.assemble("a").unwrap();
+    let gathered = setup.assemble("a").unwrap();
     assert_eq!((gathered.counts.lost, gathered.last_sample), (1, Some(sample(2))));
     assert!(gathered.doubts.contains(&"a: disk: 1 segments were lost".to_owned()), "{:?}", gathered.doubts);
     assert!(gathered.doubts.contains(&"a: the agent gave the run up".to_owned()), "{:?}", gathered.doubts);
@@ -324,7 +320,7 @@ fn killed_agent_and_lost_segments_raise_doubts() {
 
 #[test]
 fn captures_of_two_nodes_never_share_a_file() {
-    let fixture = fixture();
+    let setup = setup();
     let of = |name: &str, file: &str, byte: u8| {
         sent(name, |journal| {
             journal
@@ -333,25 +329,25 @@ fn captures_of_two_nodes_never_share_a_file() {
         })
     };
     for segment in of("a", "b-c", 1).iter().chain(&of("a-b", "c", 2)).chain(&of("z", "../.x y", 3)) {
-        fixture.store(segment);
+        setup.store(segment);
     }
-    let file = |name: &str| fixture.assemble(name).unwrap().captures[0].file.clone();
+    let file = |name: &str| setup.assemble(name).unwrap().captures[0].file.clone();
     let files = [file("a"), file("a-b"), file("z")];
     assert_eq!(files.each_ref().map(|file| fs::read(file).unwrap()[0]), [1, 2, 3]);
-    let inside = fixture.draft.capture_dir().unwrap();
+    let inside = setup.draft.capture_dir().unwrap();
     assert!(files.iter().all(|file| file.parent() == Some(&*inside)), "{files:?}");
 }
 
 #[test]
 fn missing_capture_is_named_with_its_node() {
-    let fixture = fixture();
+    let setup = setup();
     let mut result = node_result(1, 1);
     result.captures =
         vec![CaptureResult { port: 0, file: "/tmp/x/tx.pcapng".into(), written: 1, dropped: 0 }];
     for segment in &sent("a", |journal| drop(journal.append_result(&result))) {
-        fixture.store(segment);
+        setup.store(segment);
     }
-    let gathered = fixture.assemble("a").unwrap();
+    let gathered = setup.assemble("a").unwrap();
     assert_eq!(gathered.result.unwrap().captures[0].file, "a:/tmp/x/tx.pcapng");
     assert_eq!(gathered.elsewhere, ["a: capture tx.pcapng did not arrive"]);
     assert_eq!(gathered.doubts, Vec::<String>::new());
@@ -359,7 +355,7 @@ fn missing_capture_is_named_with_its_node() {
 
 #[test]
 fn late_segments_join_their_run_or_stray_directory() {
-    let SegmentFixture { place, catalogue, draft } = fixture();
+    let Setup { place, catalogue, draft } = setup();
     let sent = sent("a", |journal| drop(journal.append_interval(&sample(1))));
     let (early, bytes) = &sent[1];
     assert_eq!(
@@ -389,7 +385,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
     #[test]
     fn reordered_segments_of_two_nodes_assemble_correctly(order in prop::collection::vec(any::<prop::sample::Index>(), 40..60)) {
-        let fixture = fixture();
+        let setup = setup();
         let of = |name: &str, seconds: u64| sent(name, |journal| {
             (0..=seconds).for_each(|second| drop(journal.append_interval(&sample(second)).unwrap().to_string()));
             journal.append_result(&node_result(2, seconds)).unwrap();
@@ -398,10 +394,10 @@ proptest! {
         let mut seen = std::collections::BTreeSet::new();
         for segment in order.iter().map(|index| index.get(&all)).chain(&all) {
             let expected = if seen.insert(segment.0.clone()) { StoreOutcome::New } else { StoreOutcome::Again };
-            prop_assert_eq!(fixture.store(segment), expected);
+            prop_assert_eq!(setup.store(segment), expected);
         }
         for (name, seconds) in [("a", 3), ("b", 5)] {
-            let gathered = fixture.assemble(name).unwrap();
+            let gathered = setup.assemble(name).unwrap();
             prop_assert_eq!(gathered.counts.interval, seconds + 1);
             prop_assert_eq!(gathered.last_sample, Some(sample(seconds)));
             prop_assert_eq!(gathered.result.unwrap().receive, node_result(2, seconds).receive);
@@ -461,7 +457,7 @@ fn late_results_have_node_and_total_quotas() {
 
 #[test]
 fn excess_capture_pieces_raise_doubt_for_node() {
-    let fixture = fixture();
+    let setup = setup();
     let sent = sent("a", |journal| {
         let piece = |name: &str, offset| {
             journal.append_entry(JournalEntry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
@@ -473,9 +469,9 @@ fn excess_capture_pieces_raise_doubt_for_node() {
         }
     });
     for segment in &sent {
-        fixture.store(segment);
+        setup.store(segment);
     }
-    let gathered = fixture.assemble("a").unwrap();
+    let gathered = setup.assemble("a").unwrap();
     assert_eq!(gathered.captures.len(), 256);
     assert!(
         gathered.doubts.iter().any(|doubt| doubt.contains("45 pieces of captures")),
@@ -486,29 +482,29 @@ fn excess_capture_pieces_raise_doubt_for_node() {
 
 #[test]
 fn node_segment_quota_holds_across_attempts() {
-    let mut fixture = fixture();
+    let mut setup = setup();
     let many = sent("a", |journal| {
         for at in 1..=9 {
             journal.append_interval(&sample(at)).unwrap();
         }
     });
-    fixture.draft.set_quota(crate::RunQuota { bytes: 1 << 30, segments: 4 });
+    setup.draft.set_quota(crate::RunQuota { bytes: 1 << 30, segments: 4 });
     let store = |segment: &(SegmentId, Vec<u8>)| {
-        fixture.draft.store_segment(&fixture.catalogue, &segment.0, &segment.1, 5)
+        setup.draft.store_segment(&setup.catalogue, &segment.0, &segment.1, 5)
     };
     let refused = many.iter().filter(|segment| store(segment).is_err()).count();
     assert_eq!((many.len(), refused), (10, 6));
     assert!(matches!(store(&many[9]), Err(Error::RunQuota { share, .. }) if share.refused == 7));
     assert_eq!(store(&many[0]).unwrap(), StoreOutcome::Again, "what is stored is known");
-    assert_eq!(fixture.below("a"), 4, "the node keeps the rest");
+    assert_eq!(setup.below("a"), 4, "the node keeps the rest");
     let other = sent("b", |journal| drop(journal.append_interval(&sample(1))));
     assert!(other.iter().all(|segment| store(segment).is_ok()), "another node has its own share");
-    assert!(fixture.assemble("b").is_some() && fixture.assemble("a").is_none());
+    assert!(setup.assemble("b").is_some() && setup.assemble("a").is_none());
     let id = SegmentId { attempt: 2, ..many[9].0.clone() };
     let bytes = ResultSegment::from_bytes(&segment_key(&many[9].0), &many[9].1)
         .unwrap()
         .to_bytes(&segment_key(&id))
         .unwrap();
-    let again = fixture.draft.store_segment(&fixture.catalogue, &id, &bytes, 5);
+    let again = setup.draft.store_segment(&setup.catalogue, &id, &bytes, 5);
     assert!(matches!(again, Err(Error::RunQuota { .. })), "an attempt gives no new share");
 }
