@@ -227,7 +227,7 @@ impl WorkerStart {
         drop(ready);
         let Ok(source) = source.recv() else { return Ok(()) };
         let reorder = source.may_be_held().then(ReorderBuffer::new);
-        MeterWorker { source, intake, table, outbox, status: status, reorder, settled_ns: 0, tell_from: None }
+        MeterWorker { source, intake, table, outbox, status, reorder, settled_ns: 0, tell_from: None }
             .run_until_ended()
     }
 }

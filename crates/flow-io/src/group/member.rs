@@ -86,7 +86,7 @@ impl GroupMember {
         let thread = builder.spawn(work).map_err(GroupError::Thread)?;
         // Waits for the thread, because a sandbox that this process enters next may forbid these calls.
         has_started.recv().unwrap_or_default();
-        Ok(Self { role_handle: role_handle, address, flags, thread: Some(thread) })
+        Ok(Self { role_handle, address, flags, thread: Some(thread) })
     }
 
     pub const fn role_handle(&self) -> &GroupRoleHandle {

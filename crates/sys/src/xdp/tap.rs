@@ -103,8 +103,7 @@ impl TapForwarding {
         let numbers = BpfMap::create_zeroed("numbers", MapKind::Array, 64, 2)?;
         // Before the first frame, so that no handed-over frame goes unseen.
         let watch = RedirectWatch::begin_watch(netns, orders, &counts);
-        let mut forwarding =
-            Self { attachments: Vec::new(), watch, counts: counts, behind: Vec::new(), rings: None };
+        let mut forwarding = Self { attachments: Vec::new(), watch, counts, behind: Vec::new(), rings: None };
         let mut first = Vec::new();
         let mut rings = Vec::new();
         for direction in [0, 1] {
