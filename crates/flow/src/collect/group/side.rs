@@ -212,7 +212,9 @@ impl KnownSide {
         let is_known = self.forgotten_until_ns == 0 || since_ns > self.forgotten_until_ns + margin_ns;
         let is_clear_of =
             |line: &Line| last_ns + margin_ns < line.first_ns || line.last_ns + margin_ns < since_ns;
-        !report.is_strange && is_known && self.lines.iter().all(is_clear_of)
+        // With one more line, the oldest would be forgotten, which may be the new one.
+        let has_room = self.lines.len() < LINES;
+        !report.is_strange && is_known && has_room && self.lines.iter().all(is_clear_of)
     }
 
     /// Forgets the oldest line if there are too many.
