@@ -214,7 +214,10 @@ impl KnownSide {
             |line: &Line| last_ns + margin_ns < line.first_ns || line.last_ns + margin_ns < since_ns;
         // With one more line, the oldest would be forgotten, which may be the new one.
         let has_room = self.lines.len() < LINES;
-        !report.is_strange && is_known && has_room && self.lines.iter().all(is_clear_of)
+        // A clock that was set back while the meter followed the flow says nothing about what lies apart.
+        let is_steady = report.since_ns <= report.first_ns && since_ns <= last_ns;
+        let is_apart = is_steady && self.lines.iter().all(is_clear_of);
+        !report.is_strange && is_known && has_room && is_apart
     }
 
     /// Forgets the oldest line if there are too many.
