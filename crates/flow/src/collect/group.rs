@@ -206,7 +206,6 @@ impl GroupedFlows {
                 known_from_ns: self.whole_from_ns,
                 was_stored,
                 has_others,
-                now_ns,
             };
             let place =
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };

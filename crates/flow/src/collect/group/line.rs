@@ -130,8 +130,7 @@ impl Line {
         clocks: &MeterClocks,
     ) -> CountTotals {
         let new = self.store_span(Span { from: end.less(claim.totals), to: end });
-        // A record without packets may have a claim, too. A line without times would be forgotten first.
-        if claim.totals.packets > 0 {
+        if report.own.packets > 0 {
             let [_, last_ns] = report.common_times(clocks);
             // The claim may begin long before the record, with packets of records that were lost.
             let first_ns = clocks.to_common_time(report.meter, claim.since_ns.min(report.first_ns));

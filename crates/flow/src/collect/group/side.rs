@@ -32,8 +32,6 @@ pub(super) struct SideReport {
     pub(super) was_stored: bool,
     /// True if another meter of the group is alive that will report the same packets.
     pub(super) has_others: bool,
-    /// Time of its arrival, by the collector's clock.
-    pub(super) now_ns: u64,
 }
 
 /// Packets up to the end of a record that its meter has counted without a gap.
@@ -103,8 +101,9 @@ impl KnownSide {
     /// Adds a record and returns its new part.
     pub(super) fn add_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
         let mut new = CountTotals::default();
-        if self.find_line(report, clocks).is_none() {
-            new = self.place_last_witnesses(report.now_ns, clocks);
+        if !report.has_others && self.find_line(report, clocks).is_none() {
+            // No other meter will report something that places the waiting records.
+            new = self.place_waiting(false, clocks);
         }
         let Some(placed) = self.place_report(report, clocks) else {
             self.waiting.retain(|waiting| waiting.meter != report.meter);
@@ -115,25 +114,12 @@ impl KnownSide {
             return SideNews { new, is_unplaced: true };
         };
         // This record may have given the waiting ones a position.
-        let placed_later = self.place_waiting(clocks, |_, _| true);
-        SideNews { new: new.plus(placed).plus(placed_later), is_unplaced: false }
+        SideNews { new: new.plus(placed).plus(self.place_waiting(true, clocks)), is_unplaced: false }
     }
 
-    /// Places waiting records for which no other meter is alive that will report the same packets.
-    fn place_last_witnesses(&mut self, now_ns: u64, clocks: &mut MeterClocks) -> CountTotals {
-        self.place_waiting(clocks, |waiting, clocks| {
-            clocks.has_other_witness(waiting.meter, waiting.first_ns, now_ns)
-        })
-    }
-
-    fn place_waiting(
-        &mut self,
-        clocks: &mut MeterClocks,
-        has_others: impl Fn(&SideReport, &MeterClocks) -> bool,
-    ) -> CountTotals {
+    fn place_waiting(&mut self, has_others: bool, clocks: &mut MeterClocks) -> CountTotals {
         let mut new = CountTotals::default();
         for waiting in std::mem::take(&mut self.waiting) {
-            let has_others = has_others(&waiting, clocks);
             match self.place_report(&SideReport { has_others, ..waiting }, clocks) {
                 Some(more) => new = new.plus(more),
                 None => self.waiting.push(waiting),
@@ -195,29 +181,22 @@ impl KnownSide {
             is_later || !clocks.knows_clock(report.meter) && begins_late()
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
-        if !is_first && !is_behind && !report.was_stored && !self.is_apart(report, clocks) {
+        if !is_first && !is_behind && !report.was_stored && !self.is_before_all(report, clocks) {
             return None;
         }
         self.lines.push(Line::default());
         Some(self.lines.len() - 1)
     }
 
-    /// Returns whether everything that a record vouches for lies long before or behind each known line. The meter has seen the
-    /// flow begin, so another meter's record of the same packets has a landmark in common with it. A collector that was killed
-    /// may receive an earlier life of a flow after later ones.
-    fn is_apart(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
+    /// Returns whether a record is the whole of its flow, long before everything that is known. A collector that was killed may
+    /// receive an earlier life of a flow after a later one.
+    fn is_before_all(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
+        let earliest_ns = self.lines.iter().map(|line| line.first_ns).min().unwrap_or(0);
         let margin_ns = if clocks.knows_clock(report.meter) { SILENCE_NS } else { APART_NS };
-        let since_ns = clocks.to_common_time(report.meter, report.largest_claim().since_ns);
-        let [_, last_ns] = report.common_times(clocks);
-        let is_known = self.forgotten_until_ns == 0 || since_ns > self.forgotten_until_ns + margin_ns;
-        let is_clear_of =
-            |line: &Line| last_ns + margin_ns < line.first_ns || line.last_ns + margin_ns < since_ns;
-        // With one more line, the oldest would be forgotten, which may be the new one.
-        let has_room = self.lines.len() < LINES;
-        // A clock that was set back while the meter followed the flow says nothing about what lies apart.
-        let is_steady = report.since_ns <= report.first_ns && since_ns <= last_ns;
-        let is_apart = is_steady && self.lines.iter().all(is_clear_of);
-        !report.is_strange && is_known && has_room && is_apart
+        let is_whole = !report.is_strange && report.direction.followed == report.own;
+        is_whole
+            && self.forgotten_until_ns == 0
+            && report.common_times(clocks)[1].saturating_add(margin_ns) < earliest_ns
     }
 
     /// Forgets the oldest line if there are too many.
