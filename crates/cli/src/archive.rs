@@ -10,6 +10,7 @@ use packetrig_store::results::{ComparableResult, ComparisonReport};
 use packetrig_store::{
     CatalogueEntry, CatalogueQuery, Error as StoreError, RunCatalogue, StoredSummary, files,
 };
+use packetrig_units::clamp_to_usize;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::ErrorKind;
@@ -129,8 +130,8 @@ impl ResultArchive for CatalogueArchive {
         };
         let page = self.with_catalogue(|catalogue| catalogue.search_results(&query))?.unwrap_or_default();
         Ok(ResultPage {
-            matching: usize::try_from(page.matching).unwrap_or(usize::MAX),
-            total: usize::try_from(page.total).unwrap_or(usize::MAX),
+            matching: clamp_to_usize(page.matching),
+            total: clamp_to_usize(page.total),
             results: page.entries.into_iter().map(result_summary).collect(),
         })
     }

@@ -9,7 +9,7 @@ use crate::FlowShareFilter;
 use packetrig_flow::parse::merged::{ChosenSegments, MergeNote, PacketSegments};
 use packetrig_flow::parse::{FrameParser, LinkKind, ParseOptions, unified};
 use packetrig_flow::{IgnoredReason, PacketCounts, PacketInfo, flags};
-use packetrig_units::clamp_to_u32;
+use packetrig_units::{clamp_to_u16, clamp_to_u32};
 
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
 pub const BATCH: usize = 32;
@@ -182,7 +182,7 @@ impl PacketIntake {
         self.counts.count_several_ignored(IgnoredReason::Sampled, count - chosen);
         // The remainder carries over, so that sampling goes on across merged packets.
         self.passed = clamp_to_u32(rest);
-        ChosenSegments { count: u16::try_from(chosen).unwrap_or(u16::MAX), has_last: rest == 0 && chosen > 0 }
+        ChosenSegments { count: clamp_to_u16(chosen), has_last: rest == 0 && chosen > 0 }
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use crate::{
     Load, SampleStatistics, StreamTrial, TestMethod, TimeRange, TrialEvent, TrialLength, TrialOrder,
     TrialPurpose, TrialResult, TrialWaits,
 };
-use packetrig_units::{FrameSize, Nanos};
+use packetrig_units::{FrameSize, Nanos, clamp_to_u32};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -273,7 +273,7 @@ fn summarise_stream(name: &str, rows: &[&StreamConnectivity]) -> Option<StreamCo
     let affected = rows.iter().filter(|row| row.most_lost_frames > 0).count();
     Some(StreamConvergence {
         stream: name.to_owned(),
-        affected_trials: u32::try_from(affected).unwrap_or(u32::MAX),
+        affected_trials: clamp_to_u32(affected),
         loss_of_connectivity_ns: SampleStatistics::from_values(&times(|row| row.loss_of_connectivity_ns))?,
         longest_outage_ns: SampleStatistics::from_values(&times(|row| row.longest_outage_ns)),
     })

@@ -9,6 +9,7 @@
 
 use crate::PlanProblem;
 use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span as Mark};
+use packetrig_units::clamp_to_u32;
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -41,8 +42,7 @@ impl TextPosition {
 
     fn new(span: (usize, usize), position: (usize, usize)) -> Self {
         // Texts are too short for larger numbers.
-        let [start, end, line, column] =
-            [span.0, span.1, position.0, position.1].map(|number| u32::try_from(number).unwrap_or(u32::MAX));
+        let [start, end, line, column] = [span.0, span.1, position.0, position.1].map(clamp_to_u32);
         Self { span: (start, end), position: (line, column) }
     }
 

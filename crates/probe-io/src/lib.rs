@@ -31,7 +31,7 @@ pub mod trains;
 pub use error::Error;
 
 use packetrig_sys::clock;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, clamp_to_u32, clamp_to_usize};
 
 fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
@@ -44,10 +44,10 @@ fn frame_length(frame: &[u8]) -> u32 {
 
 /// A number of frames or bytes that fits in memory, so it is far below `u32::MAX` and never clamped.
 fn small_count(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+    clamp_to_u32(count)
 }
 
 /// A number of frames in memory: it cannot exceed what the machine can address, so it is never clamped.
 fn frames_in_memory(count: u64) -> usize {
-    usize::try_from(count).unwrap_or(usize::MAX)
+    clamp_to_usize(count)
 }

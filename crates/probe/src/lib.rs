@@ -43,5 +43,5 @@ pub use summary::{ErrorSpread, ReleaseSummary};
 
 /// A number of probes or bytes that fits in memory, so it is far below `u32::MAX` and never clamped.
 fn small_count(count: usize) -> u32 {
-    u32::try_from(count).unwrap_or(u32::MAX)
+    packetrig_units::clamp_to_u32(count)
 }

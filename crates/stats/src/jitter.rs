@@ -2,7 +2,7 @@
 //! (between neighbours).
 
 use crate::latency::Latency;
-use packetrig_units::{Nanos, clamp_to_u64};
+use packetrig_units::{Nanos, clamp_to_u64, clamp_to_usize};
 use serde::{Deserialize, Serialize};
 
 /// Fraction bits of the smoothed value: RFC 3550 divides by 16 at every frame, which must not round to nothing.
@@ -116,7 +116,7 @@ pub fn jitter_error(bounds: &Latency, delays: &Latency, doubt: Nanos) -> Nanos {
 fn largest_first(times: &Latency) -> impl Iterator<Item = Nanos> {
     let buckets: Vec<(Nanos, u64)> = times.buckets().collect();
     let samples = buckets.into_iter().rev();
-    samples.flat_map(|(time, count)| std::iter::repeat_n(time, usize::try_from(count).unwrap_or(usize::MAX)))
+    samples.flat_map(|(time, count)| std::iter::repeat_n(time, clamp_to_usize(count)))
 }
 
 /// Frames of a smaller weight are taken together.

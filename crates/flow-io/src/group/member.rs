@@ -10,7 +10,7 @@ use crossbeam_channel::bounded;
 use packetrig_flow::group::{Advertisement, GroupElection, HeardOutcome, MeterCoverage, RoleChange};
 use packetrig_sys::udp::PeerSocket;
 use packetrig_sys::{clock, sched};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u64};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -265,7 +265,7 @@ impl MemberThread {
             .count();
         self.role_handle.update_status(|status| {
             status.sent += 1;
-            status.send_failures += u64::try_from(failures).unwrap_or(u64::MAX);
+            status.send_failures += clamp_to_u64(failures);
         });
     }
 

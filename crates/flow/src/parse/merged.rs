@@ -12,7 +12,7 @@ use super::span::FrameSpan;
 use super::{LinkKind, transport, tunnel};
 use crate::packet::protocol::{TCP, UDP};
 use crate::{PacketInfo, flags};
-use packetrig_units::clamp_to_u32;
+use packetrig_units::{clamp_to_u16, clamp_to_u32};
 
 /// IP headers inside each other that are looked at.
 const DEPTH: usize = 8;
@@ -102,7 +102,7 @@ impl PacketSegments {
     }
 
     pub fn all_segments(&self) -> ChosenSegments {
-        ChosenSegments { count: u16::try_from(self.count).unwrap_or(u16::MAX), has_last: true }
+        ChosenSegments { count: clamp_to_u16(self.count), has_last: true }
     }
 
     /// Makes a packet, which was read from the merged frame, stand for the chosen segments.
@@ -116,11 +116,11 @@ impl PacketSegments {
         if let Some(ip_headers) = ip_headers {
             packet.flags &= !flags::UNSPLIT;
             packet.bytes = clamp_to_u32(self.bytes_of(chosen, ip_headers));
-            packet.segment_bytes = u16::try_from(self.longer + ip_headers).unwrap_or(u16::MAX);
+            packet.segment_bytes = clamp_to_u16(self.longer + ip_headers);
         } else {
             // Each segment has its own packet in the tunnel, but only the first one can be read.
             packet.flags |= flags::UNSPLIT;
-            packet.segment_bytes = u16::try_from(packet.bytes).unwrap_or(u16::MAX);
+            packet.segment_bytes = clamp_to_u16(packet.bytes);
             packet.bytes = packet.bytes.saturating_mul(chosen.count.into());
         }
     }

@@ -1,5 +1,6 @@
 //! Content of a packet that two captures of it have in common: its bytes, without anything that the capture added.
 
+use packetrig_units::clamp_to_usize;
 use packetrig_wire::pcap::CaptureRecord;
 use packetrig_wire::trailer;
 use std::hash::{DefaultHasher, Hasher};
@@ -28,7 +29,7 @@ impl<'a> PacketContent<'a> {
         if let Some((frame, trailer)) = trailer::split_trailer(record.bytes) {
             return Self { bytes: frame, full_len: trailer.full_len.into() };
         }
-        let said = usize::try_from(record.full_len).unwrap_or(usize::MAX).max(record.bytes.len());
+        let said = clamp_to_usize(record.full_len).max(record.bytes.len());
         let added = if record.has_fcs == Some(true) { FCS } else { 0 };
         let full_len = said.saturating_sub(added);
         Self { bytes: &record.bytes[..record.bytes.len().min(full_len)], full_len }

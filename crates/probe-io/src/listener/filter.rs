@@ -5,6 +5,7 @@
 
 use super::{PacketsToAllPorts, WantedPackets};
 use packetrig_sys::pcap::ClassicInsn;
+use packetrig_units::clamp_to_u8;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const ETHER_TYPE: u32 = 12;
@@ -124,7 +125,7 @@ fn guard_block(conditions: &[LoadCondition], body: Vec<ClassicInsn>) -> Vec<Clas
 
 /// The offset of a forward jump. Blocks have at most 18 instructions, so it is never clamped.
 fn jump_over(instructions: usize) -> u8 {
-    u8::try_from(instructions).unwrap_or(u8::MAX)
+    clamp_to_u8(instructions)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use super::{PacketEnds, TrainRank};
 use crate::{PermittedTarget, small_count};
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::{MonoTime, Nanos, clamp_to_u32};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -98,7 +98,7 @@ impl RecentUsage {
         // Usage is halved only when it is read, so idle clients cost no work.
         let halvings = now.since(self.reckoned_at).as_u64() / USAGE_HALVES.as_u64();
         if halvings > 0 {
-            self.frames = self.frames.checked_shr(u32::try_from(halvings).unwrap_or(u32::MAX)).unwrap_or(0);
+            self.frames = self.frames.checked_shr(clamp_to_u32(halvings)).unwrap_or(0);
             self.reckoned_at = now;
         }
         self.frames

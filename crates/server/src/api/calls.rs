@@ -156,35 +156,35 @@ pub(crate) fn perform_call(
     }
     // The bytes of the request are not needed any more, and the rest takes many times their length.
     drop(source);
-    if call == ApiCall::SetConfig {
-        return Ok(ApiReply::Document(warnings_json(tester.set_config(document)?)));
-    }
-    // What was settled is JSON.
-    perform_with(tester, call, serde_json::from_str(&document).unwrap_or_default(), knows_new_members)
+    perform_settled(tester, call, document, knows_new_members)
 }
 
-/// Performs a call other than SetConfig.
-fn perform_with(
+/// Performs a call whose document is settled.
+fn perform_settled(
     tester: &dyn Tester,
     call: ApiCall,
-    document: Value,
+    document: String,
     newest: bool,
 ) -> Result<ApiReply, TesterRefusal> {
+    // A configuration may be long and stays a text. What was settled is JSON.
+    let value = || serde_json::from_str::<Value>(&document).unwrap_or_default();
     let reply = match call {
         // The shape check comes again, so that a mistake of the tester never reaches a client.
         ApiCall::GetConfig => return check_answer(call, tester.current_config()),
-        ApiCall::UpdateConfig => warnings_json(tester.update_config(document)?),
-        ApiCall::AppendConfig => warnings_json(tester.append_config(document)?),
-        ApiCall::DeleteConfig => warnings_json(tester.delete_config(document)?),
-        ApiCall::SetControlState => warnings_json(tester.set_state(control::read_control_state(&document)?)?),
-        ApiCall::SetControlAction => control::perform_action(tester, &document)?,
-        ApiCall::GetMetrics => return metrics::answer_metrics(tester, &document, newest),
-        ApiCall::GetStates => states::answer_states(tester, &document)?,
+        ApiCall::SetConfig => warnings_json(tester.set_config(document)?),
+        ApiCall::UpdateConfig => warnings_json(tester.update_config(value())?),
+        ApiCall::AppendConfig => warnings_json(tester.append_config(value())?),
+        ApiCall::DeleteConfig => warnings_json(tester.delete_config(value())?),
+        ApiCall::SetControlState => warnings_json(tester.set_state(control::read_control_state(&value())?)?),
+        ApiCall::SetControlAction => control::perform_action(tester, &value())?,
+        ApiCall::GetMetrics => return metrics::answer_metrics(tester, &value(), newest),
+        ApiCall::GetStates => states::answer_states(tester, &value())?,
         ApiCall::GetCapture => {
+            let document = value();
             let wanted = states::read_capture_request(&document)?;
             return tester.open_capture(wanted.port, wanted.part).map(ApiReply::File);
         }
-        ApiCall::SetConfig | ApiCall::GetVersion => version_json(),
+        ApiCall::GetVersion => version_json(),
     };
     Ok(ApiReply::Document(reply))
 }

@@ -1,6 +1,7 @@
 //! Reads answers of HTTP/1.1: the head, and a body with or without chunks.
 
 use super::{ApiAddress, ClientError};
+use packetrig_units::clamp_to_usize;
 use packetrig_units::text::one_line;
 use serde_json::Value;
 
@@ -121,7 +122,7 @@ impl BodyDecoder {
                 }
                 ChunkState::Data(0) => self.state = ChunkState::DataEnd,
                 ChunkState::Data(length) => {
-                    let taken = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
+                    let taken = clamp_to_usize(length).min(bytes.len());
                     content.extend_from_slice(&bytes[..taken]);
                     bytes = &bytes[taken..];
                     self.state = ChunkState::Data(length - taken as u64);

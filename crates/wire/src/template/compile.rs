@@ -7,7 +7,7 @@ use crate::bits;
 use crate::checksum::ones_complement_sum;
 use crate::header::{AbsentValue, ComputedField, FieldDef, FieldSetting, HeaderKind, PacketHeader};
 use crate::pattern::FieldPattern;
-use packetrig_units::FrameSize;
+use packetrig_units::{FrameSize, clamp_to_u32};
 
 /// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The outermost one's is not
 /// part of a frame as the kernel sees it; an inner one's is, and the inner packet ends in front of it.
@@ -216,5 +216,5 @@ impl TemplateLayout {
 
 fn bit_offset(at: usize, field: &FieldDef) -> u32 {
     // Clamped only for headers of more than 512 MiB, which `FrameTemplate::new` refuses: no frame is as long.
-    u32::try_from(at * 8).unwrap_or(u32::MAX).saturating_add(field.at)
+    clamp_to_u32(at * 8).saturating_add(field.at)
 }

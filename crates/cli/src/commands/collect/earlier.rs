@@ -12,7 +12,7 @@ use packetrig_flow_io::collect::{CollectLedger, ExporterLedger, MissingData};
 use packetrig_flow_store::progress::{
     ExporterProgress, KilledCollectors, ProgressFile, ProgressNumber, StoredProgress,
 };
-use packetrig_flow_store::{self, RecordMaker, StoredNote};
+use packetrig_flow_store::{RecordMaker, StoredNote};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

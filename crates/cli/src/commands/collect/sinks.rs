@@ -12,7 +12,7 @@ use packetrig_flow::{CarriedRecords, FlowRecord, MeterLedger};
 use packetrig_flow_io::collect::{ExporterLedger, RecordOutlet};
 use packetrig_flow_store::progress::StoredProgress;
 use packetrig_flow_store::recover::RecoveredFiles;
-use packetrig_flow_store::{self, KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget};
+use packetrig_flow_store::{KeptCounts, QueuePolicy, QueuedSink, RecordMaker, RecordSink, StoreTarget};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use serde::Serialize;

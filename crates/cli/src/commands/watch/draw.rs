@@ -9,6 +9,7 @@ use super::keys::HANDLERS;
 use super::rates::RatePoint;
 use super::state::{EntryKind, Pane, ServerConnection, WatchState};
 use crate::numbers;
+use packetrig_units::clamp_to_u16;
 use ratatui::Frame;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -122,7 +123,7 @@ fn draw_tables(
 ) {
     let has_both = frame.area().height >= TALLEST;
     // The other table gets the rows that it needs, and at most a third.
-    let needed = |count: usize| u16::try_from(count + 2).unwrap_or(u16::MAX).min(rows.left.height / 3);
+    let needed = |count: usize| clamp_to_u16(count + 2).min(rows.left.height / 3);
     match state.pane {
         Pane::Streams => {
             if has_both {

@@ -2,6 +2,7 @@
 
 use crate::history::{self, CountTotals, DirectionHistory, Landmark, LandmarkKind};
 use crate::packet::PacketInfo;
+use packetrig_units::clamp_to_u32;
 
 /// Landmarks of a direction that are kept: a record names them and its last packet.
 pub(super) const LANDMARKS: usize = history::LANDMARKS - 1;
@@ -111,7 +112,7 @@ impl SeenDirection {
 
     /// Returns the landmark for the packet before a silence.
     pub(super) fn last_landmark(&self, at_ns: u64, silence_ns: u64) -> Landmark {
-        let alone_us = u32::try_from(silence_ns / 1000).unwrap_or(u32::MAX);
+        let alone_us = clamp_to_u32(silence_ns / 1000);
         let kind = LandmarkKind::Last;
         Landmark { content: self.recent[0], kind, at_ns, alone_us, since: CountTotals::default() }
     }
