@@ -23,6 +23,9 @@ pub struct RxFrame<'a> {
     pub full_len: usize,
     /// Time of arrival, converted to the monotonic clock.
     pub at: MonoTime,
+    /// The real-time clock's stamp that `at` was computed from, if the receiver gives it. A stamp from before the machine was booted,
+    /// after that clock was set back, has no time on the monotonic clock.
+    pub realtime_ns: Option<u64>,
     pub stamp: StampKind,
     /// Whether this machine sent it.
     pub is_outgoing: bool,
@@ -33,7 +36,7 @@ pub struct RxFrame<'a> {
 impl<'a> RxFrame<'a> {
     /// Creates a frame that arrived as one packet.
     pub const fn single_packet(bytes: &'a [u8], full_len: usize, at: MonoTime, stamp: StampKind) -> Self {
-        Self { bytes, full_len, at, stamp, is_outgoing: false, merged: None }
+        Self { bytes, full_len, at, realtime_ns: None, stamp, is_outgoing: false, merged: None }
     }
 }
 

@@ -106,6 +106,12 @@ impl TableLimits {
         at_ns.saturating_sub(hot.last_ns()) >= pause
     }
 
+    /// Returns whether a time is so long before a flow's last packet that the clock must have been set back since.
+    #[inline]
+    const fn is_set_back(&self, hot: &HotSlot, at_ns: u64) -> bool {
+        at_ns.saturating_add(self.idle) < hot.last_ns()
+    }
+
     /// Returns the reason of a flow's last report.
     fn last_reason(&self, hot: &HotSlot, now_ns: u64) -> EndReason {
         match self.flow_deadline(hot) {
@@ -178,7 +184,11 @@ impl<H: MemoryHints> FlowTable<H> {
             && let Some(first) = packets.first()
         {
             // Flows of one batch may all end within it.
-            self.set_time(if now_ns == 0 { first.at_ns } else { first.at_ns.min(now_ns) });
+            self.set_time(if now_ns == 0 { first.at_ns } else { first.at_ns.min(now_ns) }, outlet);
+        }
+        if self.is_before_step(now_ns) {
+            // Flows that begin now begin after the clock was set back.
+            self.set_time(now_ns, outlet);
         }
         if let (Some(histories), Some(first)) = (&mut self.histories, packets.first()) {
             histories.close_open_loss(first.at_ns);
@@ -186,7 +196,7 @@ impl<H: MemoryHints> FlowTable<H> {
         for batch in packets.chunks(BATCH) {
             self.meter_batch(batch, outlet);
             let done_ns = batch.last().map_or(now_ns, |packet| packet.at_ns.min(now_ns));
-            self.set_time(done_ns);
+            self.set_time(done_ns, outlet);
             self.run_timers(done_ns, 2 * batch.len() + RINGS, outlet);
         }
     }
@@ -203,7 +213,7 @@ impl<H: MemoryHints> FlowTable<H> {
         if now_ns == 0 && self.now_ns.is_none() {
             return true;
         }
-        self.set_time(now_ns);
+        self.set_time(now_ns, outlet);
         self.run_timers(now_ns, most, outlet)
     }
 
@@ -263,13 +273,13 @@ impl<H: MemoryHints> FlowTable<H> {
 
     /// Moves the clock of the table.
     #[inline]
-    fn set_time(&mut self, now_ns: u64) {
+    fn set_time(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
         match self.now_ns {
             None => {
                 self.wheel.begin_at(wheel::tick_at(now_ns));
                 self.histories.iter_mut().for_each(|histories| histories.start_at(now_ns));
             }
-            Some(before_ns) if now_ns.saturating_add(self.limits.idle) < before_ns => self.set_back(now_ns),
+            Some(_) if self.is_before_step(now_ns) => self.set_back(now_ns, outlet),
             // A little late: everything up to the later time is done already.
             Some(before_ns) if now_ns < before_ns => return,
             Some(_) => {}
@@ -277,19 +287,37 @@ impl<H: MemoryHints> FlowTable<H> {
         self.now_ns = Some(now_ns);
     }
 
+    /// Returns whether a time is so long before that of the table that the clock must have been set back.
+    fn is_before_step(&self, now_ns: u64) -> bool {
+        self.now_ns.is_some_and(|before_ns| now_ns > 0 && now_ns.saturating_add(self.limits.idle) < before_ns)
+    }
+
     /// The clock was set back by more than the idle timeout, or was wrong before. The wheel never looks at passed ticks again,
     /// so timers that are set by the old time would not expire until that time came again.
     #[cold]
-    fn set_back(&mut self, now_ns: u64) {
+    fn set_back(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
+        if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
+            histories.set_table_back(before_ns, now_ns);
+        }
         let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
         for &slot in &held {
             self.wheel.clear_timer(slot_number(slot));
         }
         self.wheel.begin_at(wheel::tick_at(now_ns));
         for slot in held {
+            if self.limits.is_set_back(&self.hot[slot], now_ns) {
+                self.set_flow_back(slot, now_ns, outlet);
+            }
             let timer = self.limits.timer_setting(&self.hot[slot]);
             self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
         }
+    }
+
+    /// Reports what a flow had before the clock was set back to this time. It goes on from there.
+    fn set_flow_back(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
+        self.report_part(slot, EndReason::Active, outlet);
+        self.hot[slot].set_back(now_ns);
+        self.histories.iter_mut().for_each(|histories| histories.set_flow_back(slot, now_ns));
     }
 
     /// See [`FlowHistories::forget_until`].
@@ -378,7 +406,8 @@ impl<H: MemoryHints> FlowTable<H> {
         let at_ns = packet.at_ns;
         // Everything that may end the flow or its part is rare, and goes through `add_at_boundary`, out of line.
         let due = at_ns >= hot.last_ns().saturating_add(self.limits.pause)
-            || at_ns.saturating_sub(hot.start) >= self.limits.active;
+            || at_ns.saturating_sub(hot.start) >= self.limits.active
+            || self.limits.is_set_back(hot, at_ns);
         let has_lost = self.histories.as_ref().is_some_and(|histories| histories.has_lost(slot));
         if due || has_lost || hot.is_empty() || hot.has_state(ENDED) || packet.tcp_flags & CLOSING != 0 {
             self.add_at_boundary(slot, look, packet, outlet);
@@ -397,6 +426,9 @@ impl<H: MemoryHints> FlowTable<H> {
         packet: &PacketInfo,
         outlet: &mut impl FlowOutlet,
     ) {
+        if self.limits.is_set_back(&self.hot[slot], packet.at_ns) {
+            self.set_flow_back(slot, packet.at_ns, outlet);
+        }
         let is_pause = self.limits.is_pause(&self.hot[slot], packet.at_ns);
         let mut goes_on = self.report_due(slot, packet.at_ns, outlet);
         if !goes_on {

@@ -137,6 +137,7 @@ impl FrameRx for PacketTap {
                 bytes: frame.bytes,
                 full_len: frame.full_len,
                 at: MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
+                realtime_ns: Some(frame.realtime_ns),
                 stamp: match frame.stamp {
                     ArrivalStamp::Hardware => StampKind::Hardware,
                     ArrivalStamp::Software | ArrivalStamp::Ring => StampKind::Software,

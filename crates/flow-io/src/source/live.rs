@@ -19,6 +19,8 @@ use std::sync::PoisonError;
 const BEYOND_MTU: usize = 14 + 2 * 4;
 /// Interval for checking rings that offer no way to wait.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
+/// A frame that is further behind the one before it was stamped by a clock that was set back.
+const SET_BACK_NS: u64 = 1_000_000_000;
 /// Time that the kernel may take to hand over the last block. It takes a few milliseconds unless a processor stands still.
 const LAST_BLOCK_NS: u64 = 5_000_000_000;
 
@@ -149,7 +151,7 @@ impl LiveTap {
             Self::Packet(tap) => tap.receive_frames(room, frame)?,
             Self::Xdp(tap) => tap.receive_frames(room, frame)?,
             Self::Headers(tap) => tap.receive_headers(room, &mut |header| {
-                let at_ns = stamp.wall_time_ns(header.at);
+                let at_ns = stamp.note_time(stamp.wall_time_ns(header.at));
                 if header.is_record {
                     intake.add_header(header.bytes, header.full_len, at_ns, stamp.input);
                 } else {
@@ -171,7 +173,7 @@ impl LiveStamp {
     /// Gives a frame to the parser, and notes it if this machine sent it.
     fn give_frame(&mut self, frame: &RxFrame<'_>, intake: &mut PacketIntake) {
         let before = intake.counts().seen;
-        let at_ns = self.wall_time_ns(frame.at);
+        let at_ns = self.note_time(frame.realtime_ns.unwrap_or_else(|| self.wall_time_ns(frame.at)));
         let RxFrame { bytes, full_len, .. } = *frame;
         match frame.merged {
             Some(merged) => {
@@ -192,11 +194,24 @@ impl LiveStamp {
         }
     }
 
-    fn wall_time_ns(&mut self, at: MonoTime) -> u64 {
-        let at_ns = at.as_nanos().saturating_add_signed(self.offset_ns);
-        // Time never goes back, even if a frame is older than the one before it.
-        self.last_ns = self.last_ns.max(at_ns);
+    fn wall_time_ns(&self, at: MonoTime) -> u64 {
+        at.as_nanos().saturating_add_signed(self.offset_ns)
+    }
+
+    /// Notes a time up to which everything was given. Time does not go back if a frame is older than the one before it, but if the
+    /// clock was set back.
+    fn note_time(&mut self, at_ns: u64) -> u64 {
+        let is_set_back = at_ns.saturating_add(SET_BACK_NS) < self.last_ns;
+        self.last_ns = if is_set_back { at_ns } else { self.last_ns.max(at_ns) };
         at_ns
+    }
+
+    /// Measures the offset of stamps of the monotonic clock again if the clock was set.
+    fn follow_clock(&mut self) {
+        let offset_ns = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()).cast_signed();
+        if offset_ns.abs_diff(self.offset_ns) > SET_BACK_NS {
+            self.offset_ns = clock::realtime_offset().offset_ns;
+        }
     }
 }
 
@@ -231,6 +246,7 @@ impl LiveSource {
 
 impl PacketSource for LiveSource {
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
+        self.stamp.follow_clock();
         let given = self.tap.receive_frames(intake, &mut self.stamp)?;
         self.delivered += given as u64;
         if given > 0 {
@@ -246,8 +262,8 @@ impl PacketSource for LiveSource {
         }
         // Younger packets may still be on their way into the ring. Older ones may be in a block that the kernel has not handed over.
         let now = clock::wall_clock_ns().saturating_sub(PacketTap::SETTLED.as_u64());
-        if now > self.stamp.last_ns && self.tap.is_read() {
-            self.stamp.last_ns = now;
+        if self.tap.is_read() {
+            self.stamp.note_time(now);
         }
         self.stamp.last_ns
     }

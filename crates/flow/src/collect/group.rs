@@ -19,6 +19,7 @@ mod clocks;
 mod counts;
 mod line;
 mod side;
+mod times;
 
 pub use counts::{GroupCounts, GroupSwitch, MeterPart};
 
@@ -206,6 +207,7 @@ impl GroupedFlows {
                 known_from_ns: self.whole_from_ns,
                 was_stored,
                 has_others,
+                now_ns,
             };
             let place =
                 FlowSide { group, flow_id: record.flow_id, lane, is_second: history.flipped != is_reverse };

@@ -228,6 +228,19 @@ impl FlowHistories {
         direction.landmarks[0] = landmark;
     }
 
+    /// Records that the clock was set back, for flows that begin then.
+    pub(super) const fn set_table_back(&mut self, before_ns: u64, now_ns: u64) {
+        let is_unsure = self.unsure_ns > 0 && before_ns < self.unsure_ns.saturating_add(self.idle);
+        self.unsure_ns = if is_unsure { now_ns } else { 0 };
+    }
+
+    /// Records that the clock was set back, for one flow. Nobody knows how long it was silent meanwhile.
+    pub(super) fn set_flow_back(&mut self, slot: usize, now_ns: u64) {
+        for direction in &mut self.slots[slot].directions {
+            direction.last_ns = direction.last_ns.min(now_ns);
+        }
+    }
+
     /// Returns whether packets were lost since the meter follows the flow in a slot.
     #[inline]
     pub(super) fn has_lost(&self, slot: usize) -> bool {

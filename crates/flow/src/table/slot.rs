@@ -133,6 +133,12 @@ impl HotSlot {
         if self.last[0] > self.last[1] { self.last[0] } else { self.last[1] }
     }
 
+    /// Moves an empty part to a time to which the clock was set back.
+    pub(super) fn set_back(&mut self, now_ns: u64) {
+        self.start = self.start.min(now_ns);
+        self.last = self.last.map(|last_ns| last_ns.min(now_ns));
+    }
+
     /// Returns whether no packet came since the last report.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {

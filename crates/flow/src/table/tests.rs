@@ -474,8 +474,23 @@ fn clock_set_back_rearms_all_timers() {
         table.advance_to(at_ns, &mut records);
         table.audit();
     }
-    // Each of them was silent for ten seconds, except the last and that of the wrong time.
+    // Each of them was silent for ten seconds, except the last. What was metered by the wrong clock is told at once.
+    let at_wrong = records.remove(0);
+    assert_eq!((at_wrong.end, at_wrong.first_ns(), at_wrong.last_ns()), (EndReason::Active, wrong, wrong));
     assert_eq!(records.len(), 100 - 10 - 1);
     assert!(records.iter().all(|record| record.end == EndReason::Idle));
     assert_eq!(table.counts().evicted, 0);
+}
+
+#[test]
+fn flow_continues_in_parts_after_clock_step() {
+    let hour = 3600 * SECOND;
+    let times = [5, 6, 7].map(|second| hour + second * SECOND).into_iter();
+    let packets: Vec<_> =
+        times.chain([8, 9].map(|second| second * SECOND)).map(|at_ns| packet(1, 2, at_ns)).collect();
+    let parts: Vec<_> = all(&small(), &packets)
+        .iter()
+        .map(|record| (record.packets(), [record.first_ns(), record.last_ns()]))
+        .collect();
+    assert_eq!(parts, [(3, [hour + 5 * SECOND, hour + 7 * SECOND]), (2, [8 * SECOND, 9 * SECOND])]);
 }

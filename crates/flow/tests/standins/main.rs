@@ -12,9 +12,8 @@ mod world;
 use world::{Outcome, World};
 
 const SEEDS: u64 = 10_000;
-/// Runs that are not exact yet, with faults that come one in some thousand times: a life of a flow that ends within a part after the
-/// collector or the only complete meter has died.
-const OPEN: [u64; 3] = [1962, 5743, 6243];
+/// A run that is not exact: packets that are alike, by clocks half a second apart, of which three are missing without being counted.
+const OPEN: [u64; 1] = [6661];
 
 fn run(seed: u64) -> Outcome {
     World::drawn(seed).run()

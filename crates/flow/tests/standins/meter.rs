@@ -70,6 +70,12 @@ impl Meter {
         self.recognises_since_ns.is_some_and(|since_ns| now_ns >= since_ns + SLACK)
     }
 
+    /// Sets its clock.
+    pub(crate) fn set_clock(&mut self, by_ns: i64) {
+        self.ahead_ns += by_ns;
+        self.last_ns = 0;
+    }
+
     /// Packets were lost before the table.
     pub(crate) fn lose(&mut self, now_ns: u64) {
         self.table.mark_loss();

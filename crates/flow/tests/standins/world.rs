@@ -38,7 +38,14 @@ enum Fault {
         for_ns: u64,
         unsaved_ns: u64,
     },
+    /// The clocks of all meters are set.
+    Step {
+        by_ns: i64,
+    },
 }
+
+/// Differences by which clocks are set.
+const STEPS: [i64; 4] = [-3600, -2, 2, 3600];
 
 #[derive(Debug)]
 pub(crate) struct World {
@@ -104,12 +111,13 @@ impl World {
         let faults = random.between(1, 4);
         let fault = |random: &mut Random| {
             let for_ns = random.between(1, 30) * 100 * MILLI;
-            match random.between(0, 9) {
+            match random.between(0, 10) {
                 0..3 => Fault::Kill { for_ns },
                 3 => Fault::Stop { for_ns },
                 4..6 => Fault::Freeze { for_ns, is_lost: random.is_one_in(2) },
                 6..8 => Fault::Cut { for_ns },
-                _ => Fault::Collector { for_ns, unsaved_ns: random.between(0, 2000) * MILLI },
+                8 => Fault::Collector { for_ns, unsaved_ns: random.between(0, 2000) * MILLI },
+                _ => Fault::Step { by_ns: STEPS[random.between(0, 4) as usize] * SECOND.cast_signed() },
             }
         };
         let has_election = random.is_one_in(2);
@@ -203,7 +211,8 @@ impl World {
     }
 
     fn has_near_clocks(&self) -> bool {
-        self.ahead_ns.iter().all(|ahead_ns| ahead_ns.unsigned_abs() <= 10 * MILLI)
+        let [first, last] = [self.ahead_ns.iter().min(), self.ahead_ns.iter().max()];
+        first.zip(last).is_none_or(|(first, last)| first.abs_diff(*last) <= 10 * MILLI)
     }
 
     fn judge(
@@ -296,6 +305,10 @@ impl Running {
             Fault::Collector { for_ns, unsaved_ns } => {
                 self.collector_down_until = now_ns + for_ns;
                 self.collector.restart(unsaved_ns, now_ns);
+            }
+            Fault::Step { by_ns } => {
+                world.ahead_ns.iter_mut().for_each(|ahead_ns| *ahead_ns += by_ns);
+                self.meters.iter_mut().flatten().for_each(|meter| meter.set_clock(by_ns));
             }
         }
     }

@@ -178,7 +178,7 @@ impl DirectionRecorder {
         // The kernel strips the FCS, but the length on the wire includes it.
         let extra = if self.spec.fcs { FCS } else { 0 };
         let record = FrameRecord {
-            at_ns: self.wall_time_ns(frame.at),
+            at_ns: frame.realtime_ns.unwrap_or_else(|| self.wall_time_ns(frame.at)),
             kept: kept.bytes.len() + kept.fcs_len,
             full_len: clamp_to_u32(frame.full_len + extra),
             interface,

@@ -2,6 +2,7 @@
 
 use super::clocks::MeterClocks;
 use super::side::{RecordClaim, SideReport};
+use super::times::KnownTimes;
 use crate::history::{CountTotals, Landmark, LandmarkKind};
 
 /// Landmarks of known position, the latest.
@@ -72,9 +73,8 @@ pub(super) struct PlacedEnd {
 pub(super) struct Line {
     /// Stored intervals, disjoint and in order.
     stored: Vec<Span>,
-    /// Time of the first stored packet, in common time.
-    pub(super) first_ns: u64,
-    pub(super) last_ns: u64,
+    /// Times of the stored packets, in common time.
+    pub(super) times: KnownTimes,
     landmarks: Vec<KnownLandmark>,
     origins: Vec<KnownOrigin>,
 }
@@ -130,15 +130,20 @@ impl Line {
         clocks: &MeterClocks,
     ) -> CountTotals {
         let new = self.store_span(Span { from: end.less(claim.totals), to: end });
-        if report.own.packets > 0 {
-            let [_, last_ns] = report.common_times(clocks);
-            // The claim may begin long before the record, with packets of records that were lost.
-            let first_ns = clocks.to_common_time(report.meter, claim.since_ns.min(report.first_ns));
-            let is_new = self.last_ns == 0;
-            self.first_ns = if is_new { first_ns } else { self.first_ns.min(first_ns) };
-            self.last_ns = self.last_ns.max(last_ns);
+        // A record without packets may have a claim, too. A line without times would be forgotten first.
+        if claim.totals.packets > 0 {
+            for [from_ns, to_ns] in report.claimed_times(claim.since_ns, clocks) {
+                // Of the time before the clock was set back, what the line knows is certain.
+                let to_ns = if to_ns == u64::MAX { from_ns.max(self.times.latest_ns()) } else { to_ns };
+                self.times.add_span([from_ns, to_ns]);
+            }
         }
         new
+    }
+
+    /// Returns the totals of the stored intervals.
+    pub(super) fn stored_totals(&self) -> CountTotals {
+        self.stored.iter().fold(CountTotals::default(), |sum, span| sum.plus(span.to.less(span.from)))
     }
 
     /// Returns whether a part of an interval is not stored yet.
@@ -240,8 +245,7 @@ impl Line {
             .extend(origins.map(|origin| KnownOrigin { position: origin.position.plus(distance), ..origin }));
         self.origins.sort_by_key(|origin| origin.last_ns);
         self.origins.drain(..self.origins.len().saturating_sub(ORIGINS));
-        self.first_ns = self.first_ns.min(other.first_ns);
-        self.last_ns = self.last_ns.max(other.last_ns);
+        self.times.add_all(other.times);
     }
 
     /// Returns the time of the last packet that a meter reported on this line, by its own clock.

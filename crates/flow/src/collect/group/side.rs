@@ -2,6 +2,7 @@
 
 use super::clocks::MeterClocks;
 use super::line::{JITTER_NS, Line, PlacedEnd};
+use super::times::{KnownTimes, TimeSpan};
 use crate::history::{CountTotals, DirectionHistory, Landmark};
 
 /// Lines that are kept of one direction, the latest. A new one begins after a silence.
@@ -32,6 +33,8 @@ pub(super) struct SideReport {
     pub(super) was_stored: bool,
     /// True if another meter of the group is alive that will report the same packets.
     pub(super) has_others: bool,
+    /// Time of its arrival, by the collector's clock.
+    pub(super) now_ns: u64,
 }
 
 /// Packets up to the end of a record that its meter has counted without a gap.
@@ -54,8 +57,8 @@ pub(super) struct SideNews {
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownSide {
     lines: Vec<Line>,
-    /// Lines up to this time were forgotten. Packets of that time count as stored.
-    forgotten_until_ns: u64,
+    /// Times of lines that were forgotten. Packets of these times count as stored.
+    forgotten: KnownTimes,
     waiting: Vec<SideReport>,
 }
 
@@ -67,6 +70,13 @@ impl SideReport {
     /// Returns the times of its first and last packet, in common time.
     pub(super) fn common_times(&self, clocks: &MeterClocks) -> [u64; 2] {
         [self.first_ns, self.last_ns].map(|at_ns| clocks.to_common_time(self.meter, at_ns))
+    }
+
+    /// Returns the times, in common time, of its packets from a time of its meter on. If the clock was set back since, nobody knows when.
+    pub(super) fn claimed_times(&self, since_ns: u64, clocks: &MeterClocks) -> [TimeSpan; 2] {
+        let own = self.common_times(clocks);
+        let since_ns = clocks.to_common_time(self.meter, since_ns);
+        if since_ns <= own[1] { [[since_ns.min(own[0]), own[1]]; 2] } else { [[since_ns, u64::MAX], own] }
     }
 
     /// Returns the packets of the record itself.
@@ -101,9 +111,8 @@ impl KnownSide {
     /// Adds a record and returns its new part.
     pub(super) fn add_report(&mut self, report: &SideReport, clocks: &mut MeterClocks) -> SideNews {
         let mut new = CountTotals::default();
-        if !report.has_others && self.find_line(report, clocks).is_none() {
-            // No other meter will report something that places the waiting records.
-            new = self.place_waiting(false, clocks);
+        if self.find_line(report, clocks).is_none() {
+            new = self.place_last_witnesses(report.now_ns, clocks);
         }
         let Some(placed) = self.place_report(report, clocks) else {
             self.waiting.retain(|waiting| waiting.meter != report.meter);
@@ -114,12 +123,25 @@ impl KnownSide {
             return SideNews { new, is_unplaced: true };
         };
         // This record may have given the waiting ones a position.
-        SideNews { new: new.plus(placed).plus(self.place_waiting(true, clocks)), is_unplaced: false }
+        let placed_later = self.place_waiting(clocks, |_, _| true);
+        SideNews { new: new.plus(placed).plus(placed_later), is_unplaced: false }
     }
 
-    fn place_waiting(&mut self, has_others: bool, clocks: &mut MeterClocks) -> CountTotals {
+    /// Places waiting records for which no other meter is alive that will report the same packets.
+    fn place_last_witnesses(&mut self, now_ns: u64, clocks: &mut MeterClocks) -> CountTotals {
+        self.place_waiting(clocks, |waiting, clocks| {
+            clocks.has_other_witness(waiting.meter, waiting.first_ns, now_ns)
+        })
+    }
+
+    fn place_waiting(
+        &mut self,
+        clocks: &mut MeterClocks,
+        has_others: impl Fn(&SideReport, &MeterClocks) -> bool,
+    ) -> CountTotals {
         let mut new = CountTotals::default();
         for waiting in std::mem::take(&mut self.waiting) {
+            let has_others = has_others(&waiting, clocks);
             match self.place_report(&SideReport { has_others, ..waiting }, clocks) {
                 Some(more) => new = new.plus(more),
                 None => self.waiting.push(waiting),
@@ -132,23 +154,44 @@ impl KnownSide {
         if report.direction.followed.packets == 0 && report.own.packets == 0 {
             return Some(CountTotals::default());
         }
-        let (at, end) = match self.find_line(report, clocks) {
-            Some(found) => found,
-            None if report.common_times(clocks)[1] <= self.forgotten_until_ns => {
+        let (found, end) = match self.find_line(report, clocks) {
+            Some((at, end)) => (Some(at), end),
+            None if self.forgotten.contains(report.common_times(clocks)[1]) => {
                 return Some(CountTotals::default());
             }
-            None => (self.begin_line(report, clocks)?, PlacedEnd::from_first_report(report)),
+            None if self.may_begin_line(report, clocks) => (None, PlacedEnd::from_first_report(report)),
+            None => return None,
         };
-        let claim = self.undisputed_claim(at, report, clocks);
-        let line = &mut self.lines[at];
+        let mut line = found.map(|at| self.lines.remove(at)).unwrap_or_default();
+        let among = self.take_lines_within(report, clocks);
+        let claim = self.undisputed_claim(report, clocks);
         line.note_packets(report, end, clocks);
         let new = match claim {
-            Some(claim) => Some(line.store_record(report, end.position, claim, clocks)),
+            Some(claim) => Some(line.store_record(report, end.position, claim, clocks).excess_over(among)),
             None if line.lacks_interval(end.position, report.own) => None,
             None => Some(CountTotals::default()),
         };
-        self.forget_oldest_line();
+        if found.is_some() || new.is_some() {
+            // Lines are in the order of their last use.
+            self.lines.push(line);
+            self.forget_oldest_line();
+        }
         new
+    }
+
+    /// Removes the lines whose packets are certainly among those that a record vouches for, if nothing else disputes its claim.
+    /// Returns their packets, which are stored.
+    fn take_lines_within(&mut self, report: &SideReport, clocks: &MeterClocks) -> CountTotals {
+        let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
+        let spans = report.claimed_times(report.largest_claim().since_ns, clocks);
+        let is_within = |line: &Line| spans[0] == spans[1] && line.times.is_within(spans[0], margin_ns);
+        let is_disputed = |times: &KnownTimes| spans.iter().any(|span| times.come_near(*span, margin_ns));
+        let others = self.lines.iter().filter(|line| !is_within(line)).map(|line| &line.times);
+        if others.chain([&self.forgotten]).any(is_disputed) {
+            return CountTotals::default();
+        }
+        let within = self.lines.extract_if(.., |line| is_within(line));
+        within.fold(CountTotals::default(), |sum, line| sum.plus(line.stored_totals()))
     }
 
     /// Finds the line on which a record has a position. If it has positions on several lines, they are the same line and are
@@ -167,9 +210,9 @@ impl KnownSide {
         Some((at, end))
     }
 
-    /// Begins a line with a record that has nothing in common with the known lines, if that is certain.
-    fn begin_line(&mut self, report: &SideReport, clocks: &MeterClocks) -> Option<usize> {
-        let latest_ns = self.lines.iter().map(|line| line.last_ns).max().unwrap_or(0);
+    /// Returns whether it is certain that a record has nothing in common with the known lines, so that it begins one.
+    fn may_begin_line(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
+        let latest_ns = self.lines.iter().map(|line| line.times.latest_ns()).max().unwrap_or(0);
         let [first_ns, _] = report.common_times(clocks);
         let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { APART_NS };
         let is_later = first_ns > latest_ns.saturating_add(margin_ns);
@@ -181,30 +224,33 @@ impl KnownSide {
             is_later || !clocks.knows_clock(report.meter) && begins_late()
         };
         let is_first = self.lines.is_empty() && !(report.is_strange && report.has_others);
-        if !is_first && !is_behind && !report.was_stored && !self.is_before_all(report, clocks) {
-            return None;
-        }
-        self.lines.push(Line::default());
-        Some(self.lines.len() - 1)
+        is_first || is_behind || report.was_stored || self.is_apart(report, clocks)
     }
 
-    /// Returns whether a record is the whole of its flow, long before everything that is known. A collector that was killed may
-    /// receive an earlier life of a flow after a later one.
-    fn is_before_all(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
-        let earliest_ns = self.lines.iter().map(|line| line.first_ns).min().unwrap_or(0);
+    /// Returns whether everything that a record vouches for lies long before or behind each known line. The meter has seen the
+    /// flow begin, so another meter's record of the same packets has a landmark in common with it. A collector that was killed
+    /// may receive an earlier life of a flow after later ones.
+    fn is_apart(&self, report: &SideReport, clocks: &MeterClocks) -> bool {
         let margin_ns = if clocks.knows_clock(report.meter) { SILENCE_NS } else { APART_NS };
-        let is_whole = !report.is_strange && report.direction.followed == report.own;
-        is_whole
-            && self.forgotten_until_ns == 0
-            && report.common_times(clocks)[1].saturating_add(margin_ns) < earliest_ns
+        let since_ns = clocks.to_common_time(report.meter, report.largest_claim().since_ns);
+        let [_, last_ns] = report.common_times(clocks);
+        // A clock that was set back while the meter followed the flow says nothing about what lies apart.
+        let is_steady = report.since_ns <= report.first_ns && since_ns <= last_ns;
+        !report.is_strange
+            && is_steady
+            && !self.times().any(|times| times.come_near([since_ns, last_ns], margin_ns))
     }
 
-    /// Forgets the oldest line if there are too many.
+    /// Returns the times of all lines, and of those that were forgotten.
+    fn times(&self) -> impl Iterator<Item = &KnownTimes> {
+        self.lines.iter().map(|line| &line.times).chain([&self.forgotten])
+    }
+
+    /// Forgets the line that was not used for longest if there are too many.
     fn forget_oldest_line(&mut self) {
         if self.lines.len() > LINES {
-            let oldest = (0..self.lines.len()).min_by_key(|at| self.lines[*at].last_ns).unwrap_or(0);
             // No line knows the packets of that time any more, so they must not be stored again.
-            self.forgotten_until_ns = self.forgotten_until_ns.max(self.lines.remove(oldest).last_ns);
+            self.forgotten.add_all(self.lines.remove(0).times);
         }
     }
 
@@ -216,19 +262,12 @@ impl KnownSide {
         })
     }
 
-    /// Returns the part of a record that may be stored on a line: the part that no other line may have. `None`: nothing.
-    fn undisputed_claim(&self, at: usize, report: &SideReport, clocks: &MeterClocks) -> Option<RecordClaim> {
+    /// Returns the part of a record that may be stored: the part that no other line may have. `None`: nothing.
+    fn undisputed_claim(&self, report: &SideReport, clocks: &MeterClocks) -> Option<RecordClaim> {
         let margin_ns = if clocks.knows_clock(report.meter) { JITTER_NS } else { SILENCE_NS };
-        let last_ns = clocks.to_common_time(report.meter, report.last_ns).saturating_add(margin_ns);
         let is_disputed = |since_ns: u64| {
-            let since_ns = clocks.to_common_time(report.meter, since_ns);
-            if self.forgotten_until_ns > 0 && since_ns <= self.forgotten_until_ns + margin_ns {
-                return true;
-            }
-            let others = self.lines.iter().enumerate().filter(|(other, _)| *other != at);
-            others
-                .map(|(_, line)| line)
-                .any(|line| since_ns <= line.last_ns + margin_ns && line.first_ns <= last_ns)
+            let spans = report.claimed_times(since_ns, clocks);
+            self.times().any(|times| spans.iter().any(|span| times.come_near(*span, margin_ns)))
         };
         let claim = report.largest_claim();
         if !is_disputed(claim.since_ns) {

@@ -261,6 +261,59 @@ fn recovered_packets_are_not_stored_again() {
     assert_eq!(grouped.filter_new(early, 2), None);
 }
 
+/// A record of another life than those of [`record`], with a landmark of its own.
+fn life(meter: u32, content: u32, [first_ns, last_ns]: [u64; 2], own: u64, followed: u64) -> FlowRecord {
+    let mut life = record(meter, first_ns, own, followed);
+    life.forward.last_ns = last_ns;
+    life.history.as_mut().unwrap().forward.landmarks[0].content = content;
+    life
+}
+
+/// A standby saw a life of a flow while the meter that reports before and after it stood still.
+#[test]
+fn life_between_known_lives_is_stored() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let at = |second: u64| [BEGIN + second * SECOND, BEGIN + (second + 1) * SECOND];
+    let lives = [life(1, 3, at(0), 7, 7), life(1, 4, at(30), 9, 9), life(2, 5, at(10), 8, 8)];
+    for (life, own) in lives.into_iter().zip([7, 9, 8]) {
+        assert_eq!(grouped.filter_new(life.clone(), 1).map(|record| record.packets()), Some(own));
+        assert_eq!(grouped.filter_new(life, 1), None);
+    }
+    // It overlaps the second life, and nothing tells which packets they have in common.
+    assert_eq!(grouped.filter_new(life(3, 6, [BEGIN + 9 * SECOND, BEGIN + 10 * SECOND], 5, 5), 1), None);
+}
+
+/// A record of a flow that has been quiet since has no packets of its own, but all since its first one.
+#[test]
+fn claim_without_own_packets_keeps_its_times() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let mut quiet = life(1, 4, [BEGIN, BEGIN + 4 * SECOND], 0, 9);
+    quiet.forward = FlowHalf::default();
+    let last =
+        Landmark { content: 9, kind: LandmarkKind::Last, at_ns: BEGIN + 4 * SECOND, ..Landmark::default() };
+    quiet.history.as_mut().unwrap().forward.landmarks[1] = last;
+    assert_eq!(grouped.filter_new(quiet, 1).map(|record| record.packets()), Some(9));
+    let overlapping = life(2, 5, [BEGIN + 2 * SECOND, BEGIN + 3 * SECOND], 3, 3);
+    assert_eq!(grouped.filter_new(overlapping, 1), None, "its packets are among the nine");
+}
+
+/// A meter that came while a flow was going on waits for the one that saw it begin, whichever reports first.
+#[test]
+fn strange_record_waits_for_the_witness_that_reports() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let seconds = |from: u64, to: u64| [BEGIN + from * SECOND, BEGIN + to * SECOND];
+    assert!(grouped.filter_new(life(2, 3, seconds(0, 1), 7, 7), 1).is_some(), "the witness lives");
+    let mut strange = life(1, 4, seconds(20, 24), 35, 35);
+    strange.history.as_mut().unwrap().is_strange = true;
+    assert_eq!(grouped.filter_new(strange, 2), None);
+    let new = grouped.filter_new(life(2, 5, seconds(15, 16), 4, 4), 3);
+    assert_eq!(new.map(|record| record.packets()), Some(4), "only its own packets");
+    let mut whole = life(2, 5, seconds(17, 24), 60, 64);
+    whole.history.as_mut().unwrap().since_ns = BEGIN + 15 * SECOND;
+    let new = grouped.filter_new(whole, 4);
+    assert_eq!(new.map(|record| record.packets()), Some(60));
+}
+
 #[test]
 fn flows_are_forgotten_by_number_or_age() {
     let mut grouped =

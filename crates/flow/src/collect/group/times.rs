@@ -1,0 +1,106 @@
+//! Times for which packets are known.
+
+/// Intervals that are kept apart: a clock that is set leaves one on each side, and one may be set again.
+const SPANS: usize = 3;
+/// Longest silence inside of one interval.
+const HOLE_NS: u64 = 60_000_000_000;
+
+/// From one time to another.
+pub(super) type TimeSpan = [u64; 2];
+
+/// Intervals of common time. After a clock was set, the time between the last packet before and the first one behind is none in which
+/// packets are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct KnownTimes {
+    /// In order. An interval that ends at 0 is none.
+    spans: [TimeSpan; SPANS],
+}
+
+impl KnownTimes {
+    fn spans(&self) -> impl Iterator<Item = TimeSpan> {
+        self.spans.into_iter().filter(|span| span[1] > 0)
+    }
+
+    /// Returns the latest time; 0 if there is none.
+    pub(super) fn latest_ns(&self) -> u64 {
+        self.spans().map(|span| span[1]).max().unwrap_or(0)
+    }
+
+    /// Returns whether a time lies within.
+    pub(super) fn contains(&self, at_ns: u64) -> bool {
+        self.spans().any(|[from_ns, to_ns]| from_ns <= at_ns && at_ns <= to_ns)
+    }
+
+    /// Returns whether an interval comes closer than a margin.
+    pub(super) fn come_near(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
+        self.spans().any(|span| from_ns <= span[1] + margin_ns && span[0] <= to_ns.saturating_add(margin_ns))
+    }
+
+    /// Returns whether all of them lie within an interval, at least a margin away from its ends.
+    pub(super) fn is_within(&self, [from_ns, to_ns]: TimeSpan, margin_ns: u64) -> bool {
+        self.spans().all(|span| from_ns + margin_ns < span[0] && span[1] + margin_ns < to_ns)
+    }
+
+    /// Adds an interval. If there are too many, the two that are nearest to each other become one.
+    pub(super) fn add_span(&mut self, span: TimeSpan) {
+        let mut all: Vec<TimeSpan> = self.spans().chain([span]).collect();
+        all.sort_unstable();
+        let mut kept: Vec<TimeSpan> = Vec::with_capacity(all.len());
+        for span in all {
+            match kept.last_mut() {
+                Some(last) if span[0] <= last[1].saturating_add(HOLE_NS) => last[1] = last[1].max(span[1]),
+                _ => kept.push(span),
+            }
+        }
+        while kept.len() > SPANS {
+            let hole = |at: &usize| kept[at + 1][0] - kept[*at][1];
+            let at = (0..kept.len() - 1).min_by_key(hole).unwrap_or(0);
+            kept[at][1] = kept.remove(at + 1)[1];
+        }
+        self.spans = Default::default();
+        for (to, span) in self.spans.iter_mut().zip(kept) {
+            *to = span;
+        }
+    }
+
+    pub(super) fn add_all(&mut self, other: Self) {
+        other.spans().for_each(|span| self.add_span(span));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: u64 = 60_000_000_000;
+
+    #[test]
+    fn times_far_apart_leave_a_hole() {
+        let mut times = KnownTimes::default();
+        assert!(!times.come_near([0, u64::MAX], 0));
+        for from in [100, 101, 40] {
+            times.add_span([from * MINUTE, from * MINUTE + 5]);
+        }
+        assert_eq!(times.latest_ns(), 101 * MINUTE + 5);
+        assert!(
+            times.contains(100 * MINUTE + 7) && !times.contains(99 * MINUTE) && times.contains(40 * MINUTE)
+        );
+        assert!(!times.come_near([41 * MINUTE, 99 * MINUTE], MINUTE / 2));
+        assert!(times.come_near([41 * MINUTE, 99 * MINUTE], MINUTE));
+    }
+
+    #[test]
+    fn nearest_intervals_become_one() {
+        let mut times = KnownTimes::default();
+        for from in [200, 100, 60, 10] {
+            times.add_span([from * MINUTE, from * MINUTE]);
+        }
+        assert!(times.contains(80 * MINUTE) && !times.contains(30 * MINUTE));
+        let mut others = KnownTimes::default();
+        others.add_span([20 * MINUTE, 20 * MINUTE]);
+        others.add_all(times);
+        assert!(
+            others.contains(15 * MINUTE) && others.contains(80 * MINUTE) && !others.contains(40 * MINUTE)
+        );
+    }
+}
