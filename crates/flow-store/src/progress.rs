@@ -126,10 +126,22 @@ impl ProgressFile {
         // A line that is cut short is not valid JSON: then the one before it counts.
         let text = serde_json::to_string(&ProgressLine { at_ns, exporters })? + "\n";
         if self.file.metadata()?.len() > FILE_BYTES {
-            self.file.set_len(0)?;
-            io::Seek::rewind(&mut self.file)?;
+            self.begin_anew(&text)
+        } else {
+            self.file.write_all(text.as_bytes())
         }
-        self.file.write_all(text.as_bytes())
+    }
+
+    /// Replaces the file by one that has only this line. Until then the old one counts.
+    fn begin_anew(&mut self, line: &str) -> io::Result<()> {
+        let draft = self.path.with_extension("new");
+        let mut file = private_files::create_file(&draft)?;
+        file.lock()?;
+        file.write_all(line.as_bytes())?;
+        file.sync_data()?;
+        fs::rename(&draft, &self.path)?;
+        self.file = file;
+        Ok(())
     }
 
     /// Removes the file: the collector has ended in order.
@@ -278,6 +290,33 @@ mod tests {
         assert_eq!(killed.stored[&other].numbers, Some(number));
         killed.remove_files().unwrap();
         assert!(KilledCollectors::find_in(directory.path()).unwrap().stored.is_empty());
+    }
+
+    #[test]
+    fn long_progress_file_counts_until_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let progress =
+            |records| StoredProgress::from([(MAKER, ExporterProgress { records, ..Default::default() })]);
+        let begin_long = || {
+            let mut file = ProgressFile::create_in(directory.path(), &progress(1)).unwrap();
+            file.file.write_all(&vec![b'\n'; usize::try_from(FILE_BYTES).unwrap()]).unwrap();
+            file
+        };
+        let find = || KilledCollectors::find_in(directory.path()).unwrap();
+        let mut file = begin_long();
+        let in_its_way = file.path.with_extension("new");
+        fs::create_dir(&in_its_way).unwrap();
+        assert!(file.note_stored(&progress(2)).is_err());
+        drop(file);
+        assert_eq!(find().stored[&MAKER].records, 1);
+        find().remove_files().unwrap();
+        fs::remove_dir(&in_its_way).unwrap();
+        let mut file = begin_long();
+        file.note_stored(&progress(3)).unwrap();
+        assert!(!find().is_any(), "it is alive");
+        drop(file);
+        assert_eq!(find().stored[&MAKER].records, 3);
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
     }
 
     #[test]
