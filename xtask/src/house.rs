@@ -1,11 +1,14 @@
-//! How the words of the code compare with what is wanted: names of types, closures, tuples, comments. `names` alone is a check that
-//! fails; the table informs.
+//! How the words of the code compare with what is wanted: names of types and functions, closures, tuples, comments, sentences. A
+//! test fails where a row of the table becomes worse.
+
+mod words;
 
 use crate::{Checked, report, sources};
 use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
+use words::WordCensus;
 
 /// Names that may stand for types in three files or more.
 const MOST_SHARED: usize = 12;
@@ -28,6 +31,7 @@ struct CodeCensus {
     short_documentation: usize,
     closures: usize,
     tuples: usize,
+    words: WordCensus,
 }
 
 /// Fails if too many names stand for several types.
@@ -43,32 +47,20 @@ pub(crate) fn check_names(root: &Path) -> Result<Checked> {
 /// Prints what was measured beside what is wanted; fails if something is missed.
 pub(crate) fn compare(root: &Path) -> Result<ExitCode> {
     let census = CodeCensus::of(root)?;
-    let thousands = census.code as f64 / 1000.0;
-    let lines = (census.code + census.comments + census.documentation) as f64;
-    let most =
-        |name, measured: f64, wanted: f64| HouseRow { name, measured, wanted, is_met: measured <= wanted };
-    let comments = 100.0 * census.comments as f64 / lines;
-    let rows = [
-        most("type names of one word, %", 100.0 * census.one_word as f64 / census.definitions as f64, 35.0),
-        most("type names defined in three files or more", census.shared().count() as f64, MOST_SHARED as f64),
-        most("named closures per 1000 lines", census.closures as f64 / thousands, 1.0),
-        most("`let` of tuples per 1000 lines", census.tuples as f64 / thousands, 3.0),
-        HouseRow {
-            name: "comments inside code, %",
-            measured: comments,
-            wanted: 2.5,
-            is_met: comments >= 2.5,
-        },
-        most("doc lines of three words or fewer", census.short_documentation as f64, 150.0),
-    ];
     report(&format!("{} lines of code, {} definitions of types", census.code, census.definitions));
-    for HouseRow { name, measured, wanted, is_met } in &rows {
-        report(&format!(
-            "{name:44}{measured:8.1}   wanted {wanted:6.1}   {}",
-            if *is_met { "met" } else { "missed" }
-        ));
+    let rows = census.rows();
+    for row in &rows {
+        let HouseRow { name, measured, wanted, .. } = row;
+        let outcome = if row.is_met() {
+            "met"
+        } else if row.is_held() {
+            "missed"
+        } else {
+            "missed, and worse"
+        };
+        report(&format!("{name:52}{measured:8.1}   wanted {wanted:6.1}   {outcome}"));
     }
-    Ok(if rows.iter().all(|row| row.is_met) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if rows.iter().all(HouseRow::is_met) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A line of the table.
@@ -76,10 +68,70 @@ struct HouseRow {
     name: &'static str,
     measured: f64,
     wanted: f64,
-    is_met: bool,
+    /// Where a goal is not reached yet, a test holds what is.
+    held: f64,
+    is_more_better: bool,
+}
+
+impl HouseRow {
+    const fn most(name: &'static str, measured: f64, wanted: f64) -> Self {
+        Self { name, measured, wanted, held: wanted, is_more_better: false }
+    }
+
+    const fn reaches(&self, goal: f64) -> bool {
+        if self.is_more_better { self.measured >= goal } else { self.measured <= goal }
+    }
+
+    const fn is_met(&self) -> bool {
+        self.reaches(self.wanted)
+    }
+
+    const fn is_held(&self) -> bool {
+        self.is_met() || self.reaches(self.held)
+    }
 }
 
 impl CodeCensus {
+    fn rows(&self) -> [HouseRow; 12] {
+        let (words, most) = (&self.words, HouseRow::most);
+        let thousands = self.code as f64 / 1000.0;
+        let prose = (self.comments + self.documentation) as f64;
+        let functions = words.functions as f64;
+        [
+            most("type names of one word, %", 100.0 * self.one_word as f64 / self.definitions as f64, 35.0),
+            most(
+                "type names defined in three files or more",
+                self.shared().count() as f64,
+                MOST_SHARED as f64,
+            ),
+            HouseRow {
+                held: 1.6,
+                ..most("named closures per 1000 lines", self.closures as f64 / thousands, 1.0)
+            },
+            most("`let` of tuples per 1000 lines", self.tuples as f64 / thousands, 3.0),
+            HouseRow {
+                held: 2.6,
+                is_more_better: true,
+                ..most(
+                    "comments inside code, %",
+                    100.0 * self.comments as f64 / (self.code as f64 + prose),
+                    4.0,
+                )
+            },
+            most("doc lines of three words or fewer", self.short_documentation as f64, 150.0),
+            most("function names of one word, %", 100.0 * words.of_one_word as f64 / functions, 32.0),
+            most(
+                "functions named by a participle, per 1000",
+                1000.0 * words.participles as f64 / functions,
+                12.0,
+            ),
+            most("functions called `of`", words.called_of as f64, 0.0),
+            most("function names in eight files or more", words.widespread() as f64, 40.0),
+            most("sentences without a noun, per 1000 lines", 1000.0 * words.without_noun as f64 / prose, 2.0),
+            most("names with a metaphor", words.metaphors as f64, 0.0),
+        ]
+    }
+
     fn of(root: &Path) -> Result<Self> {
         let mut census = Self::default();
         for name in sources(root, ".rs")?.iter().filter(|name| is_product(name)) {
@@ -96,8 +148,10 @@ impl CodeCensus {
             if line.starts_with("///") || line.starts_with("//!") {
                 self.documentation += 1;
                 self.short_documentation += usize::from(says_little(line));
+                self.words.add_comment(line);
             } else if line.starts_with("//") {
                 self.comments += 1;
+                self.words.add_comment(line);
             } else {
                 self.code += 1;
                 self.take_code(file, line);
@@ -106,6 +160,7 @@ impl CodeCensus {
     }
 
     fn take_code(&mut self, file: &str, line: &str) {
+        self.words.add_code(file, line);
         self.tuples += usize::from(line.starts_with("let (") && !line.starts_with("let ()"));
         self.closures += usize::from(names_a_closure(line));
         if let Some(name) = type_defined_in(line) {
@@ -189,6 +244,14 @@ mod tests {
             census.take(file, "struct Place;\nenum Error {");
         }
         assert_eq!(census.shared().collect::<Vec<_>>(), [("Place", 3)]);
+    }
+
+    #[test]
+    fn words_of_the_code_stay_plain() {
+        let census = CodeCensus::of(&crate::promises::root()).unwrap();
+        let worse = census.rows().into_iter().filter(|row| !row.is_held());
+        let worse: Vec<_> = worse.map(|row| (row.name, row.measured, row.held)).collect();
+        assert!(worse.is_empty(), "{worse:?}");
     }
 
     #[test]

@@ -45,10 +45,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let document = document(&lab);
     let plane = EnginePlane::default();
     let is_kept = arguments.next().is_some_and(|word| word == "kept");
-    let mut ground = LocalExecutor(if is_kept { plane.keeping_ports() } else { plane });
+    let mut executor = LocalExecutor(if is_kept { plane.keeping_ports() } else { plane });
     let mut times = Vec::new();
     for number in 0..runs {
-        times.push(measure(&mut ground, &document, options(number, back_end))?);
+        times.push(measure(&mut executor, &document, options(number, back_end))?);
     }
     print_times(&times);
     Ok(())
@@ -80,12 +80,12 @@ fn options(number: u64, back_end: BackEnd) -> RunOptions {
 }
 
 fn measure(
-    ground: &mut dyn RunExecutor,
+    executor: &mut dyn RunExecutor,
     document: &str,
     options: RunOptions,
 ) -> Result<RunTimes, Box<dyn Error>> {
     let began = clock::monotonic_ns();
-    let report = run_on(ground, document, options, (&|| false, &mut |_| ()))?;
+    let report = run_on(executor, document, options, (&|| false, &mut |_| ()))?;
     let wall = milliseconds(clock::monotonic_ns() - began);
     let stream = &report.streams[0];
     if stream.received.as_ref().map(|received| received.frames) != Some(FRAMES) {

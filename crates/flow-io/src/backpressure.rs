@@ -246,15 +246,15 @@ pub struct OutputQueue<T> {
 
 impl<T> Clone for OutputQueue<T> {
     fn clone(&self) -> Self {
-        let Self { queue, backpressure: patience, progress } = self;
-        Self { queue: queue.clone(), backpressure: patience.clone(), progress: progress.clone() }
+        let Self { queue, backpressure: policy, progress } = self;
+        Self { queue: queue.clone(), backpressure: policy.clone(), progress: progress.clone() }
     }
 }
 
 impl<T> OutputQueue<T> {
     /// A queue to an output on this machine that receives from `queue`.
-    pub fn new(queue: Sender<T>, patience: &BackpressurePolicy) -> Self {
-        Self::with_progress(queue, patience, OutputProgress::new(OutputReach::Local))
+    pub fn new(queue: Sender<T>, policy: &BackpressurePolicy) -> Self {
+        Self::with_progress(queue, policy, OutputProgress::new(OutputReach::Local))
     }
 
     /// A queue to an output that notes its progress itself.
@@ -337,16 +337,16 @@ mod tests {
     const SHORT: Nanos = Nanos::from_secs(1);
 
     fn begun() -> BackpressurePolicy {
-        let patience = BackpressurePolicy::with_stalls([SHORT.as_u64(); 3]);
-        patience.begin_waiting();
-        patience
+        let policy = BackpressurePolicy::with_stalls([SHORT.as_u64(); 3]);
+        policy.begin_waiting();
+        policy
     }
 
     /// Two outputs whose queues are full, and their receiving ends.
     fn full_outputs() -> ([OutputQueue<u64>; 2], [Receiver<u64>; 2]) {
-        let patience = begun();
+        let policy = begun();
         let (first, second) = (bounded(1), bounded(1));
-        let outputs = [first.0, second.0].map(|queue| OutputQueue::new(queue, &patience));
+        let outputs = [first.0, second.0].map(|queue| OutputQueue::new(queue, &policy));
         for output in &outputs {
             output.send_or_wait(0).unwrap();
         }
@@ -355,24 +355,24 @@ mod tests {
 
     #[test]
     fn it_begins_when_the_last_source_has_ended() {
-        let patience = BackpressurePolicy::default();
-        let [first, last] = [patience.add_source(), patience.add_source()];
+        let policy = BackpressurePolicy::default();
+        let [first, last] = [policy.add_source(), policy.add_source()];
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| patience.end_source(first));
-            assert!(!patience.is_begun(), "another source may still give something");
-            patience.end_source(last);
-            assert!(patience.is_begun());
+            let waiting = scope.spawn(|| policy.end_source(first));
+            assert!(!policy.is_begun(), "another source may still give something");
+            policy.end_source(last);
+            assert!(policy.is_begun());
             waiting.join().unwrap();
         });
     }
 
     #[test]
     fn backpressure_waits_only_after_waiting_begins() {
-        let patience = BackpressurePolicy::default();
+        let policy = BackpressurePolicy::default();
         let (queue, taken) = bounded(1);
-        let output = OutputQueue::new(queue, &patience);
+        let output = OutputQueue::new(queue, &policy);
         assert_eq!((output.send_or_wait(1), output.send_or_wait(2)), (Ok(()), Err(2)));
-        patience.begin_waiting();
+        policy.begin_waiting();
         std::thread::scope(|scope| {
             let giving = scope.spawn(|| output.send_or_wait(3));
             assert_eq!((taken.recv(), taken.recv()), (Ok(1), Ok(3)));
@@ -383,9 +383,9 @@ mod tests {
     /// Most of eight waiting workers wait longer than the stall limit.
     #[test]
     fn slow_output_receives_items_of_all_workers() {
-        let patience = begun();
+        let policy = begun();
         let (queue, taken) = bounded(1);
-        let output = OutputQueue::new(queue, &patience);
+        let output = OutputQueue::new(queue, &policy);
         std::thread::scope(|scope| {
             let givers: Vec<_> = (0..8)
                 .map(|_| {
@@ -434,11 +434,11 @@ mod tests {
     #[test]
     fn stall_limit_and_loss_cause_depend_on_reach() {
         let [forever, _, short] = [u64::MAX, u64::MAX, 1];
-        let patience = BackpressurePolicy::with_stalls([forever, forever, short]);
-        patience.begin_waiting();
+        let policy = BackpressurePolicy::with_stalls([forever, forever, short]);
+        policy.begin_waiting();
         let full = |reach| {
             let (queue, taken) = bounded(1);
-            let output = OutputQueue::with_progress(queue, &patience, OutputProgress::new(reach));
+            let output = OutputQueue::with_progress(queue, &policy, OutputProgress::new(reach));
             output.send_or_wait(0).unwrap();
             output.give_up_if_stalled(0);
             (output, taken)
@@ -460,25 +460,25 @@ mod tests {
     #[test]
     fn connected_collector_keeps_stall_limit_at_file_end() {
         let usual = Nanos::from_secs(3);
-        let patience = BackpressurePolicy::default();
-        let wait_ns = |reach| patience.last_wait_ns(reach, usual);
+        let policy = BackpressurePolicy::default();
+        let wait_ns = |reach| policy.last_wait_ns(reach, usual);
         assert_eq!(wait_ns(OutputReach::Connected), usual.as_u64());
-        patience.begin_waiting_for_files();
+        policy.begin_waiting_for_files();
         assert_eq!(wait_ns(OutputReach::Connected), CONNECTED_STALL.as_u64());
         assert_eq!(wait_ns(OutputReach::Unreachable), usual.as_u64());
-        patience.shorten_waits();
+        policy.shorten_waits();
         assert_eq!(wait_ns(OutputReach::Connected), HURRIED_STALL.as_u64());
     }
 
     #[test]
     fn shortened_wait_never_exceeds_previous_limit() {
-        let patience = BackpressurePolicy::default();
+        let policy = BackpressurePolicy::default();
         let ago = |limit: Nanos| clock::monotonic_ns().saturating_sub(limit.as_u64() + 1);
-        let is_stalled = |moved_ns| OutputReach::ALL.map(|reach| patience.is_stalled(reach, moved_ns));
+        let is_stalled = |moved_ns| OutputReach::ALL.map(|reach| policy.is_stalled(reach, moved_ns));
         assert_eq!(is_stalled(0), [false, true, true]);
         assert_eq!(is_stalled(ago(UNREACHABLE_STALL)), [false, false, true]);
         assert_eq!(is_stalled(ago(HURRIED_STALL)), [false; 3]);
-        patience.shorten_waits();
+        policy.shorten_waits();
         assert_eq!(is_stalled(ago(HURRIED_STALL)), [true; 3]);
         let short = begun();
         short.shorten_waits();

@@ -202,8 +202,10 @@ impl MeterAccounts {
     }
 
     fn take_snapshot(&self, is_over: bool) -> LedgerSnapshot {
-        let notes: Vec<WorkerCounts> =
-            lock_ignoring_poison(&self.worker_statuses).iter().map(|desk| desk.published_counts()).collect();
+        let notes: Vec<WorkerCounts> = lock_ignoring_poison(&self.worker_statuses)
+            .iter()
+            .map(|status| status.published_counts())
+            .collect();
         let mut packets = PacketCounts::default();
         for notes in &notes {
             packets.add_counts(&notes.counts);
@@ -346,7 +348,7 @@ mod tests {
 
     #[test]
     fn sink_records_not_yet_stored_are_waiting() {
-        let books = MeterAccounts::new();
+        let accounts = MeterAccounts::new();
         let carried = |records| CarriedRecords { records, packets: 2 * records, bytes: 3 * records };
         let lost = |cause, records| {
             let mut losses = RecordLosses::default();
@@ -355,17 +357,17 @@ mod tests {
         };
         let losses = lost(LossCause::Refused, 1);
         let counts = SinkCounts { stored: carried(4), losses, ..SinkCounts::default() };
-        let taken = books.add_sink("file".into(), Box::new(move || counts.clone()));
+        let taken = accounts.add_sink("file".into(), Box::new(move || counts.clone()));
         let offered = OfferedCounts { offered: carried(10), lost: lost(LossCause::QueueFull, 2) };
-        let desk = Arc::<WorkerStatus>::default();
-        desk.publish(WorkerCounts { offered: vec![offered], ..WorkerCounts::default() });
-        books.begin_metering(vec![Arc::clone(&desk)], PacketOrigin::Nothing);
-        let ledger = books.current_ledger();
+        let status = Arc::<WorkerStatus>::default();
+        status.publish(WorkerCounts { offered: vec![offered], ..WorkerCounts::default() });
+        accounts.begin_metering(vec![Arc::clone(&status)], PacketOrigin::Nothing);
+        let ledger = accounts.current_ledger();
         assert_eq!((ledger.export.offered, ledger.export.waiting), (carried(10), carried(3)));
         assert_eq!(ledger.capture.arrived, None);
         drop(taken);
         // At the end no record may wait: an offered record in no account is a defect, and no sink may hide it.
-        let report = books.build_report(true);
+        let report = accounts.build_report(true);
         assert_eq!(report.ledger.export.waiting, CarriedRecords::default());
         assert_eq!(report.outputs[0].losses.total_records(), carried(3));
         let rule = "records offered to an output = stored + left to others + lost by cause";

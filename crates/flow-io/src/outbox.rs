@@ -169,9 +169,9 @@ mod tests {
     }
 
     fn to(sinks: Vec<Sender<WorkerBatch>>) -> OutputChannels {
-        let patience = BackpressurePolicy::default();
-        let sinks = sinks.into_iter().map(|queue| OutputQueue::new(queue, &patience)).collect();
-        OutputChannels { export: None, sinks, backpressure: patience }
+        let policy = BackpressurePolicy::default();
+        let sinks = sinks.into_iter().map(|queue| OutputQueue::new(queue, &policy)).collect();
+        OutputChannels { export: None, sinks, backpressure: policy }
     }
 
     fn carried(receiver: &Receiver<WorkerBatch>) -> CarriedRecords {

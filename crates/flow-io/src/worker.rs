@@ -201,9 +201,9 @@ impl MeterWorker {
 
     /// Meters the packets that are held back: nothing more arrives.
     fn release_held(&mut self) {
-        let Self { table, outbox, status: desk, reorder, .. } = self;
+        let Self { table, outbox, status, reorder, .. } = self;
         if let Some(reorder) = reorder {
-            reorder.release_all(|batch, now_ns| meter_packets(table, outbox, desk, batch, now_ns));
+            reorder.release_all(|batch, now_ns| meter_packets(table, outbox, status, batch, now_ns));
         }
     }
 
@@ -214,11 +214,11 @@ impl MeterWorker {
         if packets.is_empty() {
             return Ok(taken);
         }
-        let Self { source, table, outbox, status: desk, .. } = self;
+        let Self { source, table, outbox, status, .. } = self;
         match &mut self.reorder {
             Some(reorder) => reorder
-                .pass_packets(packets, |batch, now_ns| meter_packets(table, outbox, desk, batch, now_ns)),
-            None => meter_packets(table, outbox, desk, packets, source.given_until_ns(false)),
+                .pass_packets(packets, |batch, now_ns| meter_packets(table, outbox, status, batch, now_ns)),
+            None => meter_packets(table, outbox, status, packets, source.given_until_ns(false)),
         }
         Ok(taken)
     }

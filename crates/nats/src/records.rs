@@ -24,7 +24,7 @@ const REQUESTS_AT_ONCE: usize = 64;
 #[derive(Debug)]
 pub struct NatsRecords {
     runtime: SharedRuntime,
-    patience: Duration,
+    timeout: Duration,
     store: kv::Store,
     troubles: ConnectionTroubles,
 }
@@ -65,7 +65,7 @@ impl NatsRecords {
             runtime.wait_for(timeout, async move { Box::pin(refusing.unless_refused(opening)).await });
         let store = store.ok_or_else(|| unanswered_error("cannot open the records")).flatten();
         let store = store.map_err(|error| troubles.take_any_refusal().unwrap_or(error))?;
-        Ok(Self { runtime, patience: timeout, store, troubles })
+        Ok(Self { runtime, timeout, store, troubles })
     }
 
     /// Runs a request. If it takes too long, a refusal that came meanwhile is the better error.
@@ -75,8 +75,7 @@ impl NatsRecords {
     ) -> Result<T, Error> {
         let troubles = self.troubles.clone();
         let asking = async move { troubles.unless_refused(troubles.unless_lost(work)).await };
-        let done =
-            self.runtime.wait_for(self.patience, asking).ok_or_else(|| unanswered_error("the records"));
+        let done = self.runtime.wait_for(self.timeout, asking).ok_or_else(|| unanswered_error("the records"));
         done.flatten().map_err(|error| match error {
             Error::Unanswered(_) => self.troubles.take_any_refusal().unwrap_or(error),
             other => other,

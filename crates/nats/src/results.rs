@@ -41,7 +41,7 @@ const STORE_FULL: [u64; 3] = [10_002, 10_023, 10_047];
 pub struct NatsOutgoing {
     runtime: SharedRuntime,
     client: Client,
-    patience: Duration,
+    timeout: Duration,
     troubles: ConnectionTroubles,
     keys: Option<SealKeys>,
 }
@@ -65,7 +65,7 @@ impl NatsOutgoing {
         let troubles = ConnectionTroubles::default();
         let opened = runtime.wait_for(timeout, open_client(access, name, troubles.clone()));
         let client = opened.unwrap_or_else(|| Err(connection::no_answer_error()))?;
-        Ok(Self { runtime, client, patience: timeout, troubles, keys })
+        Ok(Self { runtime, client, timeout, troubles, keys })
     }
 }
 
@@ -86,7 +86,7 @@ impl ResultOutlet for NatsOutgoing {
         let body = Bytes::copy_from_slice(body);
         let client = self.client.clone();
         let troubles = self.troubles.clone();
-        let until = deadline_ns(self.patience);
+        let until = deadline_ns(self.timeout);
         let appending = async move {
             loop {
                 let attempt = attempt_append(&client, &at, headers.clone(), body.clone());
@@ -105,7 +105,7 @@ impl ResultOutlet for NatsOutgoing {
             }
         };
         // The last attempt may begin just before the deadline.
-        let appended = self.runtime.wait_for(self.patience + 2 * ATTEMPT, appending);
+        let appended = self.runtime.wait_for(self.timeout + 2 * ATTEMPT, appending);
         appended.unwrap_or_else(|| Err(Error::Unanswered(id.to_string())))
     }
 }

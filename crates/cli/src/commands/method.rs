@@ -233,7 +233,7 @@ impl RunningTest {
             traffic.push(DeviceTraffic::from_document(document, &fleet, setup.link)?);
         }
         let place = traffic.first().map(|first| first.find_fleet(&fleet)).transpose()?.flatten();
-        let (ground, limits) = match place {
+        let (executor, limits) = match place {
             Some(place) => self.fleet_executor(&place, store)?,
             None => (
                 TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().keeping_ports()))),
@@ -241,7 +241,7 @@ impl RunningTest {
             ),
         };
         Ok(TrialRunner {
-            executor: ground,
+            executor,
             traffic: traffic.into_iter().map(|device| device.traffic).collect(),
             confirmed: setup.confirmed.clone(),
             back_end: setup.back_end,
@@ -263,14 +263,14 @@ impl RunningTest {
     }
 
     /// Makes trials until the method is over or the test is stopped.
-    fn make_trials(&mut self, bench: &mut TrialRunner, watcher: &mut dyn TestWatcher) -> Result<(), Error> {
+    fn make_trials(&mut self, runner: &mut TrialRunner, watcher: &mut dyn TestWatcher) -> Result<(), Error> {
         while let Some(order) = self.session.next_order() {
             let number = self.session.trial_count() + 1;
             let method = self.session.method();
             watcher.begin_trial(&NextTrial { number, order: &order, options: &self.head.options, method });
             let started_wall_ns = clock::wall_clock_ns();
             let waits = self.head.options.trial_waits(&order);
-            let performed = bench.make_trial(&order, &waits, &|| watcher.is_stopped())?;
+            let performed = runner.make_trial(&order, &waits, &|| watcher.is_stopped())?;
             let Some(result) = performed else { return Ok(()) };
             watcher.end_trial(&result);
             // Appended before the method receives it: the journal has every result that the method has.

@@ -76,19 +76,19 @@ mod tests {
     use crate::backpressure::{OutputQueue, OutputReach};
     use crossbeam_channel::bounded;
 
-    fn deadline(last_offer: &LastOffer, patience: &BackpressurePolicy) -> SendDeadline {
+    fn deadline(last_offer: &LastOffer, policy: &BackpressurePolicy) -> SendDeadline {
         SendDeadline {
             last_offer: last_offer.clone(),
             linger: Nanos::from_secs(5),
-            backpressure: patience.clone(),
+            backpressure: policy.clone(),
             progress: OutputProgress::new(OutputReach::Unreachable),
         }
     }
 
     #[test]
     fn it_moves_with_what_the_own_target_takes() {
-        let (last_offer, patience) = (LastOffer::not_yet_made(), BackpressurePolicy::default());
-        let [taking, deaf] = [(); 2].map(|()| deadline(&last_offer, &patience));
+        let (last_offer, policy) = (LastOffer::not_yet_made(), BackpressurePolicy::default());
+        let [taking, deaf] = [(); 2].map(|()| deadline(&last_offer, &policy));
         assert_eq!(taking.current_ns(), u64::MAX);
         last_offer.start_countdown(1000);
         assert_eq!(deaf.current_ns(), 1000 + deaf.linger.as_u64());
@@ -99,12 +99,12 @@ mod tests {
 
     #[test]
     fn stalled_target_is_not_awaited_at_end() {
-        let (last_offer, patience) = (LastOffer::not_yet_made(), BackpressurePolicy::with_stalls([1; 3]));
-        let dead = deadline(&last_offer, &patience);
+        let (last_offer, policy) = (LastOffer::not_yet_made(), BackpressurePolicy::with_stalls([1; 3]));
+        let dead = deadline(&last_offer, &policy);
         let (queue, _not_taken) = bounded(1);
-        let queue = OutputQueue::with_progress(queue, &patience, dead.progress.clone());
+        let queue = OutputQueue::with_progress(queue, &policy, dead.progress.clone());
         queue.try_send(0).unwrap();
-        patience.begin_waiting();
+        policy.begin_waiting();
         OutputQueue::await_room(&[queue]);
         assert!(!dead.is_past(), "batches are still offered");
         let now_ns = clock::monotonic_ns();

@@ -183,8 +183,8 @@ mod tests {
 
     #[test]
     fn unknown_metric_is_not_exposed() {
-        let books = MeterAccounts::new();
-        let text = prometheus_text(&books.build_report(false));
+        let accounts = MeterAccounts::new();
+        let text = prometheus_text(&accounts.build_report(false));
         assert!(text.contains("packetrig_meter_delivered_packets_total 0\n"), "{text}");
         assert!(!text.contains("packetrig_meter_arrived_packets_total 0"), "{text}");
         assert!(text.contains("packetrig_meter_ignored_packets_total{cause=\"arp\"} 0\n"), "{text}");

@@ -178,15 +178,15 @@ mod tests {
         }
         let lateness = DepartureLateness { frames: 1, most_ns: 7, sum_ns: 9 };
         back.note_lateness(lateness);
-        let [_, books] = watch.read_accounts();
-        assert_eq!((books.counts.late_most_ns, books.counts.late_sum_ns), (7, 9));
-        assert_eq!((books.inside, books.counts.left, books.find_imbalance()), (1_000, 1_000, None));
+        let [_, account] = watch.read_accounts();
+        assert_eq!((account.counts.late_most_ns, account.counts.late_sum_ns), (7, 9));
+        assert_eq!((account.inside, account.counts.left, account.find_imbalance()), (1_000, 1_000, None));
         there.release_all(&mut |_, _| left[0] += 1);
         back.release_all(&mut |_, _| left[1] += 1);
         there.note_lateness(lateness);
         back.note_lateness(lateness);
-        for (way, books) in watch.read_accounts().into_iter().enumerate() {
-            assert_eq!((books.find_imbalance(), books.inside, books.counts.left), (None, 0, left[way]));
+        for (way, account) in watch.read_accounts().into_iter().enumerate() {
+            assert_eq!((account.find_imbalance(), account.inside, account.counts.left), (None, 0, left[way]));
         }
         let (dropped, made) = there.loss_and_copy_counts();
         assert_eq!(2_000 + made, left[0] + dropped);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn books_that_lack_a_frame_say_so() {
+    fn account_names_a_missing_frame() {
         let counts = ImpairCounts { arrived: 5, left: 4, ..ImpairCounts::default() };
         assert!(
             ImpairAccount { counts, ..ImpairAccount::default() }

@@ -308,7 +308,7 @@ fn find_tap_counters(value: &Value) -> Option<[TapCounters; 2]> {
         _ => return None,
     };
     match inside[..] {
-        [books] => Some(books),
+        [account] => Some(account),
         _ => None,
     }
 }

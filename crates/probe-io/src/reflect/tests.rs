@@ -60,8 +60,8 @@ fn session(lab: &ProbeLab, key: Option<SessionKey>) {
         });
         let wanted = WantedPackets { addresses: vec![line.way.ends.source], port: Some(hush.port()) };
         let ear = PacketListener::open_at_interface(&line.way.location, line.way.index, &wanted).unwrap();
-        let patience = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
-        let outcome = ask::run_lines(&mut [line], &mut [ear], patience, &mut |_| {}).unwrap().remove(0);
+        let asked = AskOptions { answer: Nanos::from_millis(500), stop: &|| false };
+        let outcome = ask::run_lines(&mut [line], &mut [ear], asked, &mut |_| {}).unwrap().remove(0);
         done.store(true, Ordering::Release);
         (outcome, reflecting.join().unwrap().unwrap())
     });

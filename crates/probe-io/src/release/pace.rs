@@ -166,9 +166,9 @@ mod tests {
 
     #[test]
     fn waiting_never_ends_early() {
-        let manner = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
+        let options = ReleaseOptions { priority: None, ..ReleaseOptions::usual() };
         std::thread::spawn(move || {
-            let mut pace = ReleasePace::prepare_thread(&manner, None).unwrap();
+            let mut pace = ReleasePace::prepare_thread(&options, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
                 assert!(pace.spin_until(until).at >= until);

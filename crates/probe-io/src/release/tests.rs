@@ -71,10 +71,10 @@ fn frames(count: u8) -> Vec<Vec<u8>> {
 fn holds(
     lab: &mut Lab,
     mechanism: ReleaseMechanism,
-    manner: ReleaseOptions,
+    options: ReleaseOptions,
     gap: Nanos,
 ) -> Vec<DepartedFrame> {
-    let mut release = open_release(&lab.location(), mechanism, manner).unwrap();
+    let mut release = open_release(&lab.location(), mechanism, options).unwrap();
     assert_eq!(release.mechanism(), mechanism);
     let frames = frames(40);
     let mut all = Vec::new();
@@ -99,7 +99,7 @@ fn holds(
             assert!(*arrived >= released.lo, "{mechanism} {n}: {arrived} before {gone:?}");
             assert!(released.lo >= last, "{mechanism} {n}: in order");
             last = released.lo;
-            let is_late = released.lo > (at(n) + manner.tolerance).as_nanos();
+            let is_late = released.lo > (at(n) + options.tolerance).as_nanos();
             assert_eq!(gone.flags.contains(&ProbeFlag::Late), is_late, "{mechanism} {n}: {gone:?}");
             let may_be_early = mechanism == ReleaseMechanism::Ring && n > 0 && gap > Nanos::ZERO;
             assert!(may_be_early || !gone.flags.contains(&ProbeFlag::Early), "{mechanism} {n}: {gone:?}");
@@ -133,8 +133,8 @@ fn sleeping_sender_is_never_early_and_stamped_twice() {
 #[test]
 fn spinning_sender_is_never_early_with_stamps_disabled() {
     let Some(mut lab) = Lab::new() else { return };
-    let manner = ReleaseOptions { stamps: false, ..ReleaseOptions::usual() };
-    let gone = holds(&mut lab, ReleaseMechanism::Spin, manner, Nanos::from_micros(10));
+    let options = ReleaseOptions { stamps: false, ..ReleaseOptions::usual() };
+    let gone = holds(&mut lab, ReleaseMechanism::Spin, options, Nanos::from_micros(10));
     are_stamped(&gone, &[]);
 }
 
@@ -163,8 +163,8 @@ fn gate_delays_frames_handed_over_ahead() {
         return println!("skipped: {error}");
     }
     for ahead in [0, 100, 500, 1_000] {
-        let manner = ReleaseOptions { ahead: Nanos::from_micros(ahead), ..ReleaseOptions::usual() };
-        let gone = holds(&mut lab, ReleaseMechanism::Gate, manner, GAP);
+        let options = ReleaseOptions { ahead: Nanos::from_micros(ahead), ..ReleaseOptions::usual() };
+        let gone = holds(&mut lab, ReleaseMechanism::Gate, options, GAP);
         are_stamped(&gone, &[DepartureStage::Queue, DepartureStage::Driver]);
         assert!(gone.iter().all(|gone| gone.released.unwrap().source == StampSource::Bpf));
     }

@@ -289,8 +289,8 @@ impl TestWorld {
 const MANNER: OneprobeOptions =
     OneprobeOptions { count: 2_000, every_ns: 500 * MS, payload: 300, answer: 536, seed: 9 };
 
-fn measured(world: &mut TestWorld, manner: OneprobeOptions) -> (OneprobeReport, Option<OneprobeFailure>) {
-    let mut machine = OneprobeMachine::new(manner, HttpRequest::new("lab.example", "/", None));
+fn measured(world: &mut TestWorld, options: OneprobeOptions) -> (OneprobeReport, Option<OneprobeFailure>) {
+    let mut machine = OneprobeMachine::new(options, HttpRequest::new("lab.example", "/", None));
     world.run(&mut machine);
     let (report, failure) = machine.report();
     (report.clone(), failure)
