@@ -6,7 +6,7 @@ use super::times::{KnownTimes, TimeSpan};
 use crate::history::{CountTotals, DirectionHistory, Landmark};
 
 /// Lines that are kept of one direction, the latest. A new one begins after a silence.
-const LINES: usize = 3;
+const LINES: usize = 8;
 /// Records that wait until their position is known.
 const WAITING: usize = 2;
 
@@ -246,11 +246,13 @@ impl KnownSide {
         self.lines.iter().map(|line| &line.times).chain([&self.forgotten])
     }
 
-    /// Forgets the line that was not used for longest if there are too many.
+    /// Forgets the oldest line if there are too many, but not the one that was just used: after a clock was set back, that may be the
+    /// oldest by its times.
     fn forget_oldest_line(&mut self) {
         if self.lines.len() > LINES {
+            let oldest = (0..LINES).min_by_key(|at| self.lines[*at].times.latest_ns()).unwrap_or(0);
             // No line knows the packets of that time any more, so they must not be stored again.
-            self.forgotten.add_all(self.lines.remove(0).times);
+            self.forgotten.add_all(self.lines.remove(oldest).times);
         }
     }
 

@@ -283,6 +283,23 @@ fn life_between_known_lives_is_stored() {
     assert_eq!(grouped.filter_new(life(3, 6, [BEGIN + 9 * SECOND, BEGIN + 10 * SECOND], 5, 5), 1), None);
 }
 
+/// After its start, a collector receives an end of a life first, then all lives again, the oldest first.
+#[test]
+fn part_of_life_outlasts_older_lives() {
+    let mut grouped = GroupedFlows::new(GroupOptions::default(), BEGIN - SECOND);
+    let at = |second: u64| [BEGIN + second * SECOND, BEGIN + (second + 1) * SECOND];
+    let mut part = life(1, 99, at(100), 4, 4);
+    part.history.as_mut().unwrap().is_strange = true;
+    assert_eq!(grouped.filter_new(part, 1).map(|record| record.packets()), Some(4));
+    for number in 0..20 {
+        let older = life(2, 100 + u32::try_from(number).unwrap(), at(3 * number), 7, 7);
+        assert_eq!(grouped.filter_new(older.clone(), 1).map(|record| record.packets()), Some(7));
+        assert_eq!(grouped.filter_new(older, 1), None);
+    }
+    let whole = life(2, 99, at(100), 45, 45);
+    assert_eq!(grouped.filter_new(whole, 1).map(|record| record.packets()), Some(41));
+}
+
 /// A record of a flow that has been quiet since has no packets of its own, but all since its first one.
 #[test]
 fn claim_without_own_packets_keeps_its_times() {

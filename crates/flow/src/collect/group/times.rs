@@ -1,9 +1,9 @@
 //! Times for which packets are known.
 
 /// Intervals that are kept apart: a clock that is set leaves one on each side, and one may be set again.
-const SPANS: usize = 3;
+const SPANS: usize = 4;
 /// Longest silence inside of one interval.
-const HOLE_NS: u64 = 60_000_000_000;
+const HOLE_NS: u64 = 1_500_000_000;
 
 /// From one time to another.
 pub(super) type TimeSpan = [u64; 2];
@@ -74,30 +74,34 @@ mod tests {
 
     const MINUTE: u64 = 60_000_000_000;
 
+    fn times_at(minutes: impl IntoIterator<Item = u64>) -> KnownTimes {
+        let mut times = KnownTimes::default();
+        minutes.into_iter().for_each(|minute| times.add_span([minute * MINUTE, minute * MINUTE + 5]));
+        times
+    }
+
     #[test]
     fn times_far_apart_leave_a_hole() {
-        let mut times = KnownTimes::default();
-        assert!(!times.come_near([0, u64::MAX], 0));
-        for from in [100, 101, 40] {
-            times.add_span([from * MINUTE, from * MINUTE + 5]);
-        }
-        assert_eq!(times.latest_ns(), 101 * MINUTE + 5);
+        assert!(!KnownTimes::default().come_near([0, u64::MAX], 0));
+        let mut times = times_at([100, 40]);
+        times.add_span([100 * MINUTE + HOLE_NS, 101 * MINUTE]);
+        assert_eq!(times.latest_ns(), 101 * MINUTE);
         assert!(
             times.contains(100 * MINUTE + 7) && !times.contains(99 * MINUTE) && times.contains(40 * MINUTE)
         );
         assert!(!times.come_near([41 * MINUTE, 99 * MINUTE], MINUTE / 2));
         assert!(times.come_near([41 * MINUTE, 99 * MINUTE], MINUTE));
+        assert!(
+            times.is_within([39 * MINUTE, 102 * MINUTE], 0)
+                && !times.is_within([41 * MINUTE, 102 * MINUTE], 0)
+        );
     }
 
     #[test]
     fn nearest_intervals_become_one() {
-        let mut times = KnownTimes::default();
-        for from in [200, 100, 60, 10] {
-            times.add_span([from * MINUTE, from * MINUTE]);
-        }
+        let times = times_at([200, 100, 60, 400, 10]);
         assert!(times.contains(80 * MINUTE) && !times.contains(30 * MINUTE));
-        let mut others = KnownTimes::default();
-        others.add_span([20 * MINUTE, 20 * MINUTE]);
+        let mut others = times_at([20]);
         others.add_all(times);
         assert!(
             others.contains(15 * MINUTE) && others.contains(80 * MINUTE) && !others.contains(40 * MINUTE)
