@@ -64,6 +64,7 @@ pub(crate) use watch::WatchArgs;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetrig_plan::PortLocation;
+use packetrig_program::event_log::EventLogArgs;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -90,6 +91,8 @@ Exit codes:\n  \
 pub(crate) struct CommandLine {
     #[command(subcommand)]
     pub(crate) command: RigCommand,
+    #[command(flatten)]
+    pub(crate) event_log: EventLogArgs,
 }
 
 // Boxed: the arguments of some commands are many times as large as those of others.

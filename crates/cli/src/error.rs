@@ -1,7 +1,7 @@
 //! Errors of commands, and the party at fault, which decides the exit code.
 
 use crate::exit::CommandExit;
-use crate::output::{TextStyle, print_remark};
+use crate::output::{print_failure, print_remark};
 use packetrig_fleet_io::fleet::FetchError;
 use packetrig_program::{CommandError, UnwrittenResult};
 use packetrig_units::{Blame, message_with_causes};
@@ -161,12 +161,12 @@ impl CommandError for Error {
         }
     }
 
-    fn show_error(&self, style: TextStyle) {
+    fn show_error(&self) {
         // The problems come first, so that the last line on the terminal is the summary.
         if let Self::BadPlan { shown, .. } = self {
             print_remark(shown.trim_end_matches('\n'));
         }
-        print_remark(format_args!("{} {}", style.bad("error:"), self.full_message()));
+        print_failure(self.full_message());
     }
 }
 

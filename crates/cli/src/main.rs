@@ -38,6 +38,9 @@ fn main() -> ExitCode {
     run_program(
         NAME,
         |help| help,
-        |line: args::CommandLine, output| commands::run_command(line.command, output),
+        |line: args::CommandLine, output| {
+            line.event_log.start_log().into_iter().for_each(output::print_remark);
+            commands::run_command(line.command, output)
+        },
     )
 }

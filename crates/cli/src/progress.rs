@@ -9,7 +9,7 @@ mod totals;
 pub(crate) use live::LiveLine;
 
 use self::totals::ProgressTotals;
-use crate::output::print_remark;
+use crate::output::{print_progress, print_remark};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_program::make_safe;
 use packetrig_stats::result::CountSample;
@@ -75,7 +75,7 @@ impl RunProgressLine {
                 bar.set_message(make_safe(&self.totals.text_parts().join("\n  ")).into_owned());
             }
             ProgressView::Lines { next } if at >= *next && self.started.is_some() => {
-                print_remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
+                print_progress(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.totals));
                 // After a stall of the rig, one line stands for all that were due.
                 while *next <= at {
                     *next = *next + LINE_EVERY;

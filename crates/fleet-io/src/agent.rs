@@ -5,6 +5,7 @@
 
 use crate::blame::fault_of;
 use crate::error::{Error, best_effort};
+use crate::event_log;
 use crate::membership::NodeMembership;
 use crate::plane::PlaneSource;
 use crate::pulse::ProcessPulse;
@@ -204,6 +205,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
         // A queue and no recursion: outcomes are handled in the order of their actions.
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
+            event_log::log_agent_event(self.agent.head(), &event);
             for action in self.agent.handle_event(event, now()) {
                 events.extend(self.perform_action(action));
             }
@@ -218,6 +220,7 @@ impl<'a, E: Endpoint> AgentShell<'a, E> {
     }
 
     fn carry_out(&mut self, action: AgentAction) -> Result<Option<AgentEvent>, NodeFault> {
+        event_log::log_agent_action(self.agent.head(), &action);
         match action {
             AgentAction::Reply(head, reply) => self.post_to_controller(MessageBody::Reply(head, reply)),
             AgentAction::Release => {

@@ -6,6 +6,7 @@
 
 use crate::control::OnEvent;
 use crate::error::Error;
+use crate::event_log;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -89,6 +90,7 @@ impl EventQueue {
 
     /// Adds an event. Never waits for the user.
     pub(crate) fn push_event(&self, event: &RunEvent) {
+        event_log::log_run_event(event);
         let mut state = self.lock_state();
         if is_sample(event) {
             state.make_room_for_sample();

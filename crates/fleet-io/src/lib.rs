@@ -14,6 +14,7 @@ mod control;
 mod earlier_starts;
 pub mod epoch;
 mod error;
+mod event_log;
 mod event_queue;
 pub mod fleet;
 mod local;

@@ -4,8 +4,9 @@
 use clap::Parser;
 use packetrig_probe_cli::args::ProbeCommand;
 use packetrig_probe_cli::{Error, RecordFiles, run_probe_command};
+use packetrig_program::event_log::EventLogArgs;
 use packetrig_program::exit::CommandExit;
-use packetrig_program::output::CommandOutput;
+use packetrig_program::output::{CommandOutput, print_remark};
 use packetrig_program::{ProgramName, run_program};
 use std::process::ExitCode;
 
@@ -19,6 +20,8 @@ const NAME: ProgramName =
 struct CommandLine {
     #[command(subcommand)]
     command: ProbeCommand,
+    #[command(flatten)]
+    event_log: EventLogArgs,
 }
 
 fn main() -> ExitCode {
@@ -31,6 +34,7 @@ fn own_name(help: String) -> String {
 }
 
 fn perform_command(line: CommandLine, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    line.event_log.start_log().into_iter().for_each(print_remark);
     run_probe_command(&line.command, RecordFiles { parquet: None }, output)
 }
 

@@ -6,6 +6,7 @@
 
 mod allowed_users;
 mod error;
+pub mod event_log;
 pub mod exit;
 pub mod identity;
 pub mod numbers;

@@ -2,7 +2,7 @@
 //! ends the writing, not the work; a full disk is reported at the end.
 
 use crate::safe_text::colour_text;
-use crate::{UnwrittenResult, make_safe};
+use crate::{UnwrittenResult, event_log, make_safe};
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -82,11 +82,43 @@ pub fn print_warning(command: &str, text: impl Display) {
 
 /// Writes an error that does not end a command; `run_program` prints the one that does.
 pub fn print_error(command: &str, text: impl Display) {
+    if event_log::is_on() {
+        return tracing::error!(target: "packetrig", "{command}: {text}");
+    }
     print_remark(format_args!("{command}: error: {text}"));
 }
 
-/// Writes a line to standard error, as far as it is [make_safe] for a terminal.
+/// Writes a line of progress. The log has it at level debug.
+pub fn print_progress(text: impl Display) {
+    if event_log::is_on() {
+        return tracing::debug!(target: "packetrig", "{text}");
+    }
+    print_remark(text);
+}
+
+/// Logs a remark. One that says `warning:` in front, or behind the name of its command, is one.
+fn log_remark(line: &str) {
+    match line.split_once("warning: ") {
+        Some((command, warning)) if command.is_empty() || command.ends_with(": ") => {
+            tracing::warn!(target: "packetrig", "{command}{warning}");
+        }
+        _ => tracing::info!(target: "packetrig", "{line}"),
+    }
+}
+
+/// Writes a failure that decides the exit code of a command.
+pub fn print_failure(text: impl Display) {
+    if event_log::is_on() {
+        return tracing::error!(target: "packetrig", "{text}");
+    }
+    print_remark(format_args!("{} {text}", TextStyle::for_remarks().bad("error:")));
+}
+
+/// Writes a line to standard error, as far as it is [make_safe] for a terminal. With a log, it is an event.
 pub fn print_remark(text: impl Display) {
+    if event_log::is_on() {
+        return text.to_string().lines().for_each(log_remark);
+    }
     // Without a reader of standard error the remark is lost, and the work continues.
     drop(writeln!(io::stderr(), "{}", make_safe(&text.to_string())));
 }
@@ -124,7 +156,8 @@ impl TextStyle {
 
     /// The style of standard error.
     pub fn for_remarks() -> Self {
-        Self::from_stream(&io::stderr())
+        // Lines of the log have no colours.
+        if event_log::is_on() { Self::PLAIN } else { Self::from_stream(&io::stderr()) }
     }
 
     /// Returns true if colours are used.

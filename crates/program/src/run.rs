@@ -1,7 +1,7 @@
 //! Runs a program from its command line to its exit code: the same for every program.
 
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, print_remark};
+use crate::output::{CommandOutput, TextStyle, print_failure, print_remark};
 use crate::{UnwrittenResult, panic};
 use clap::Parser;
 use packetrig_sys::private_files;
@@ -23,8 +23,8 @@ pub trait CommandError: std::error::Error + From<UnwrittenResult> + 'static {
     fn command_exit(&self) -> CommandExit;
 
     /// Prints the error as the last line on standard error.
-    fn show_error(&self, style: TextStyle) {
-        print_remark(format_args!("{} {}", style.bad("error:"), message_with_causes(self)));
+    fn show_error(&self) {
+        print_failure(message_with_causes(self));
     }
 }
 
@@ -61,7 +61,7 @@ fn run_command<C: Parser, E: CommandError>(
     match done.and_then(|exit| Ok(written.map(|()| exit)?)) {
         Ok(exit) => exit,
         Err(error) => {
-            error.show_error(TextStyle::for_remarks());
+            error.show_error();
             error.command_exit()
         }
     }

@@ -1,6 +1,6 @@
 //! What an operator does with a fleet beside running plans: look, label, read its history.
 
-use crate::lab::{Fleet, Wish, await_that};
+use crate::lab::{Fleet, RECEIVERS, SENDERS, Wish, await_that};
 use crate::run::Judged;
 use packetrig_sys::clock;
 use rustix::process::{Signal, kill_process};
@@ -190,4 +190,29 @@ fn node_history_lists_starts_losses_and_runs() {
     let (_, table, _) = fleet.ask(&["fleet", "history"]);
     assert!(table.contains("s3 (removed)"), "{table}");
     assert_eq!(fleet.ask(&["fleet", "history", "nobody"]).0, Some(2));
+}
+
+/// Messages of the events of a log that name this run.
+fn events_of_run(log: &str, run: &str) -> Vec<String> {
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_run = events.filter(|event| event["run"] == run);
+    of_run.filter_map(|event| event["message"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn logs_follow_one_run_through_all_machines() {
+    const LOG: [&str; 4] = ["--log-level", "info", "--log-format", "json"];
+    let Some(fleet) = Fleet::up(Wish { arguments: &LOG, ..Wish::default() }) else { return };
+    let ended = fleet.begin(&[&["--packets", "1000"], &LOG[..]].concat()).finish();
+    let report = ended.report();
+    report.assert_nothing_lost();
+    let run = report.0["run"].as_str().expect("a report names its run");
+    let here = events_of_run(&ended.complaints, run);
+    assert_eq!(here.last().map(String::as_str), Some("run ended"), "{here:?}: {}", ended.complaints);
+    for node in SENDERS.into_iter().chain(RECEIVERS) {
+        let there = events_of_run(&fleet.said(node), run);
+        for message in ["ports opened", "start confirmed", "result stored until it is collected"] {
+            assert!(there.iter().any(|said| said == message), "{node}: no {message} in {there:?}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use super::is_interrupted;
 use crate::args::CollectArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, print_remark};
+use crate::output::{CommandOutput, print_failure, print_remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{
@@ -176,11 +176,7 @@ fn print_result(
         output.write_text(show::report_tables(ledger, stored));
     }
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
-        print_remark(format_args!(
-            "{} {}",
-            TextStyle::for_remarks().bad("error:"),
-            show::damage_text(intake)
-        ));
+        print_failure(show::damage_text(intake));
     }
     let has_failed =
         ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(StoredCounts::has_failed);

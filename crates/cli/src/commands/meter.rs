@@ -10,7 +10,7 @@ use crate::args::MeterArgs as Arguments;
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::losses;
-use crate::output::{CommandOutput, TextStyle, print_remark};
+use crate::output::{CommandOutput, print_failure, print_remark};
 use crate::progress::LiveLine;
 use crate::sandbox::{self, needs};
 use outputs::MeterOutputs;
@@ -219,15 +219,14 @@ fn await_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
 /// Reports imbalances of the ledger and losses of outputs, and returns the exit code. A signal interrupts the reading of files;
 /// `--time` does not, because the user asked for it. A meter at an interface always ends by one of the two.
 fn judge_ledger(report: &LedgerReport, failures: &[String], has_signal: bool) -> CommandExit {
-    let style = TextStyle::for_remarks();
     for rule in &report.imbalances {
-        print_remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
+        print_failure(format_args!("the ledger does not balance: {rule}"));
     }
     let mut losses = RecordLosses::default();
     report.outputs.iter().for_each(|output| losses.add_losses(&output.losses));
     let lost: Vec<String> = report.outputs.iter().flat_map(OutputReport::loss_lines).collect();
     for failure in report.damages.iter().chain(failures).chain(&lost) {
-        print_remark(format_args!("{} {failure}", style.bad("error:")));
+        print_failure(failure);
     }
     let of_outputs = losses::losses_exit(&losses);
     // An imbalance is worse than a failed output: then no number in the result can be trusted.

@@ -2,7 +2,7 @@
 
 use crate::exit::CommandExit;
 use crate::numbers::{format_count, format_scaled, per_second};
-use crate::output::{TextStyle, print_remark};
+use crate::output::print_failure;
 use crate::progress::LiveLine;
 use packetrig_engine::capture::record::{CaptureFileFormat, RecordCounts, RecordSummary, RecordingOutcome};
 use packetrig_sys::clock::RealtimeOffset;
@@ -111,7 +111,6 @@ pub(super) fn report_failure(recorded: Option<&RecordingOutcome>) -> CommandExit
         return CommandExit::Ok;
     };
     // Printed and not returned: the counts of written frames are still worth printing.
-    let style = TextStyle::for_remarks();
-    print_remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
+    print_failure(format_args!("cannot write {}: {error}", path.display()));
     CommandExit::World
 }

@@ -10,7 +10,7 @@ use super::{is_interrupted, notify, recorded};
 use crate::args::{BeginTap as Arguments, ForwarderArg, MirrorText, TapAction, TapArgs as Command};
 use crate::error::Error;
 use crate::exit::CommandExit;
-use crate::output::{CommandOutput, TextStyle, print_remark};
+use crate::output::{CommandOutput, print_failure, print_remark};
 use crate::progress::LiveLine;
 use impair::TapImpairments;
 use packetrig_engine::capture::record::RecordingOutcome;
@@ -229,9 +229,8 @@ fn recording_json(recorded: &RecordingOutcome) -> serde_json::Value {
 /// Reports accounts that do not balance and a file that could not be written, and returns the exit code. A signal is the
 /// regular end of a tap.
 fn judge_tap(ended: &TapEnd) -> CommandExit {
-    let style = TextStyle::for_remarks();
     for rule in &ended.imbalances {
-        print_remark(format_args!("{} the counters do not balance: {rule}", style.bad("error:")));
+        print_failure(format_args!("the counters do not balance: {rule}"));
     }
     let written = recorded::report_failure(ended.recorded.as_ref());
     if ended.imbalances.is_empty() { written } else { CommandExit::Inconclusive }

@@ -2,7 +2,7 @@
 //!
 //! The caller makes the text; this module decides when it is due. Invariant: nothing is printed if nothing is wanted.
 
-use crate::output::print_remark;
+use crate::output::print_progress;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_program::make_safe;
 use packetrig_units::Nanos;
@@ -50,7 +50,7 @@ impl LiveLine {
                 bar.set_message(make_safe(&text.to_string()).into_owned());
                 bar.tick();
             }
-            LiveView::Lines => print_remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
+            LiveView::Lines => print_progress(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),
         }
         // A line that came late does not delay the next one.
         self.last_due = Nanos::new(elapsed.as_u64() / EVERY.as_u64() * EVERY.as_u64());

@@ -20,6 +20,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use tracing::{debug, info, warn};
 use turns::TurnStream;
 
 /// Interval at which a thread checks whether the collector ends.
@@ -109,6 +110,7 @@ fn admit_connection(
 ) {
     let address = from.ip().to_canonical();
     if !context.shared.allowed.allows_address(address) {
+        debug!(peer = %address, "connection refused: address not allowed");
         add_to_counter(&context.counters.not_allowed, 1);
         return;
     }
@@ -133,7 +135,9 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     add_to_counter(&counters.open, 1);
     let transport = if context.tls.is_some() { MessageTransport::Tls } else { MessageTransport::Tcp };
     let source = MessageSource { address: peer.address, port, transport };
+    info!(peer = %source.address, port, ?transport, "exporter connected");
     let end = serve_messages(context, peer, source);
+    log_end(source, end, peer.is_evicted());
     let counter = match end {
         // Eviction is checked first, because an evicted connection looks like one that the peer closed.
         _ if peer.is_evicted() => Some(&counters.made_room),
@@ -153,6 +157,15 @@ fn serve_connection(context: &ConnectionContext, peer: &Arc<PeerState>, port: u1
     // Fails only if the decoding thread has ended: then no session is left to close.
     drop(context.queue.send(IntakeItem::Closed(source)));
     counters.open.fetch_sub(1, Ordering::Relaxed);
+}
+
+fn log_end(source: MessageSource, end: ConnectionEnd, is_evicted: bool) {
+    let (peer, port) = (source.address, source.port);
+    match end {
+        _ if is_evicted => warn!(%peer, port, "connection closed to make room"),
+        ConnectionEnd::Orderly => info!(%peer, port, "exporter disconnected"),
+        end => warn!(%peer, port, ?end, "connection ended"),
+    }
 }
 
 /// Outcome of a connection.

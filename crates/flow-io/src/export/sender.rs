@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tracing::warn;
 
 /// Interval at which the thread checks its deadline while nothing arrives.
 const LOOK: Duration = Duration::from_millis(20);
@@ -256,6 +257,7 @@ impl EncoderOutput {
     fn ensure_connected(&mut self) -> bool {
         let is_up = self.transport.ensure_connected(self.deadline.current_ns());
         if let Some(failure) = self.transport.take_failure() {
+            warn!(why = %failure, "collector not reached");
             self.account.note_failure(failure);
         }
         is_up
@@ -340,6 +342,7 @@ impl EncoderOutput {
     /// Keeps all messages that the collector may lack, because the connection is gone. They go first on the next one.
     fn keep_all(&mut self, why: &io::Error) {
         self.begun = false;
+        warn!(%why, "connection to the collector broke");
         self.account.note_failure(format!("the connection broke: {why}"));
         let again: Vec<KeptMessage> = self.written.iter_mut().flat_map(WrittenMessages::take_all).collect();
         for message in again {

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tracing::info;
 
 /// Longest wait of the thread before it checks whether to end.
 const LOOK_NS: u64 = 50_000_000;
@@ -236,6 +237,11 @@ impl MemberThread {
         self.role_handle.publish_role(step.change, self.election.watermark(), self.election.export_until());
         if let Some(advertisement) = step.advertisement {
             self.send_advertisement(&advertisement);
+        }
+        match step.change {
+            Some(RoleChange::BecameActive { term, .. }) => info!(?term, "meter is active: it exports"),
+            Some(RoleChange::BecameStandby { active }) => info!(active, "meter is a standby"),
+            None => {}
         }
         if step.change.is_some() || now >= self.reported_at + REPORT_EVERY {
             self.reported_at = now;

@@ -20,6 +20,7 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use tracing::{info, warn};
 
 /// Clients at a time: each user other than root has an equal part of them, however many the others connect. Root has room for all.
 pub(super) const MOST_CLIENTS: usize = 64;
@@ -108,6 +109,7 @@ impl ClientAdmission<'_> {
     }
 
     fn refuse_connection(&mut self, stream: SeqpacketStream, code: ProtocolErrorCode, text: String) {
+        warn!(why = text, "program refused");
         // Others are closed without an answer: refusals must not use up memory.
         if self.refused.len() < MOST_REFUSED {
             self.refused.push(RefusedConnection::new(stream, code, text));
@@ -150,10 +152,12 @@ impl ClientAdmission<'_> {
         let allowance = self.shared.allowance_of(peer.user);
         let connection = Arc::new(ClientConnection::new(id, stream, peer, rights, allowance));
         self.shared.add_client(&connection);
+        info!(user = peer.user, process = peer.process, client = id.0, "program connected");
         let (served, inside) = (Arc::clone(&connection), Arc::clone(self.shared));
         let thread = self.netns.spawn_in(format!("release-client-{}", id.0), move || {
             client::serve_client(&served, &inside);
             inside.remove_client(&served);
+            info!(client = served.id.0, "program disconnected");
             Ok(())
         });
         // Without its thread, no one else would remove the client, and its user would lose a connection for good.

@@ -6,6 +6,7 @@ use crate::shape::{self, ShapeComplaints};
 use crate::tester::{CaptureFile, RefusalKind, Tester, TesterRefusal};
 use prost_reflect::MessageDescriptor;
 use serde_json::{Value, json};
+use tracing::{info, trace, warn};
 
 /// A call of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,12 +152,19 @@ pub(crate) fn perform_call(
     source: impl RequestSource,
 ) -> Result<ApiReply, TesterRefusal> {
     let SettledRequest { document, complaints, knows_new_members } = source.settle_request();
-    if !complaints.is_empty() {
-        return Err(refuse_request(tester, call, complaints, &source));
+    let reply = if complaints.is_empty() {
+        // The bytes of the request are not needed any more, and the rest takes many times their length.
+        drop(source);
+        perform_settled(tester, call, document, knows_new_members)
+    } else {
+        Err(refuse_request(tester, call, complaints, &source))
+    };
+    match &reply {
+        Err(refusal) => warn!(call = call.name(), why = refusal.errors.first(), "call refused"),
+        Ok(_) if call.is_change() => info!(call = call.name(), "call performed"),
+        Ok(_) => trace!(call = call.name(), "call answered"),
     }
-    // The bytes of the request are not needed any more, and the rest takes many times their length.
-    drop(source);
-    perform_settled(tester, call, document, knows_new_members)
+    reply
 }
 
 /// Performs a call whose document is settled.

@@ -147,6 +147,9 @@ impl PresenceListener {
     }
 
     fn note_events(&self, events: Vec<(NodeName, NodeEvent)>) {
+        for (node, event) in &events {
+            tracing::info!(%node, ?event, "node event");
+        }
         if !events.is_empty() {
             self.place.note_history(events);
         }

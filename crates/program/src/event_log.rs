@@ -1,0 +1,129 @@
+//! The log of programs that run for long: events of `tracing`, one line each on standard error.
+//!
+//! Nothing is logged unless `--log-level` or [`LEVEL_VARIABLE`] asks for it. Then remarks become events, too, so that standard error
+//! has one format. Events have fields instead of prose: `run`, `node`, `peer` and others, by which one run is followed through several
+//! machines. Texts of other machines are escaped and bounded like everywhere else.
+//!
+//! Spans are not used: a thread of a rig does work of several runs.
+
+mod filter;
+mod line;
+
+pub use filter::LogFilter;
+
+use clap::ValueEnum;
+use packetrig_sys::clock;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Metadata, Subscriber};
+
+/// Environment variable with the level, for units and containers.
+pub const LEVEL_VARIABLE: &str = "PACKETRIG_LOG";
+
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// Arguments of the log, of every command.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct EventLogArgs {
+    /// Log to standard error, as in info or warn,fleet=debug [env: PACKETRIG_LOG]
+    #[arg(long, value_name = "LEVEL", global = true, help_heading = "Log")]
+    pub log_level: Option<LogFilter>,
+    /// Format of the log
+    #[arg(long, value_name = "FORMAT", global = true, value_enum, default_value_t, help_heading = "Log")]
+    pub log_format: LogFormat,
+}
+
+/// Format of a line of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    // Help pages become long if values have descriptions.
+    #[default]
+    Text,
+    Json,
+}
+
+/// Destination of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogReader {
+    /// A file, a pipe or a terminal.
+    Any,
+    /// The journal of systemd, which adds the time and knows levels by a number in front.
+    Journal,
+}
+
+/// Writes events to standard error.
+#[derive(Debug)]
+struct LogWriter {
+    filter: LogFilter,
+    format: LogFormat,
+    reader: LogReader,
+}
+
+impl EventLogArgs {
+    /// Begins to log if that is asked for; returns a remark if the environment variable has no level.
+    pub fn start_log(&self) -> Option<String> {
+        let named = std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty());
+        let filter = match (&self.log_level, named) {
+            (Some(filter), _) => filter.clone(),
+            (None, Some(named)) => match named.parse() {
+                Ok(filter) => filter,
+                Err(error) => return Some(format!("{LEVEL_VARIABLE}={named}: {error}; nothing is logged")),
+            },
+            (None, None) => return None,
+        };
+        let writer = LogWriter { filter, format: self.log_format, reader: LogReader::of_standard_error() };
+        // A process has one log. A test that runs several commands keeps its first.
+        let is_first = tracing::subscriber::set_global_default(writer).is_ok();
+        IS_ON.fetch_or(is_first, Ordering::Relaxed);
+        None
+    }
+}
+
+/// Returns whether events are logged, and remarks as events.
+pub fn is_on() -> bool {
+    IS_ON.load(Ordering::Relaxed)
+}
+
+impl LogReader {
+    fn of_standard_error() -> Self {
+        // systemd names the device and inode of the stream that goes to the journal: standard error may have been redirected since.
+        let journal = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+        let here =
+            std::fs::metadata("/proc/self/fd/2").map(|facts| format!("{}:{}", facts.dev(), facts.ino()));
+        let is_journal = !io::stderr().is_terminal() && here.is_ok_and(|here| here == journal);
+        if is_journal { Self::Journal } else { Self::Any }
+    }
+}
+
+impl Subscriber for LogWriter {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.is_event() && self.filter.lets_pass(metadata.target(), *metadata.level())
+    }
+
+    fn max_level_hint(&self) -> Option<tracing::level_filters::LevelFilter> {
+        Some(self.filter.most_verbose())
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let text = match self.format {
+            LogFormat::Text => line::text_line(event, clock::wall_clock_ns(), self.reader),
+            LogFormat::Json => line::json_line(event, clock::wall_clock_ns()),
+        };
+        // One call: lines of several threads do not mix. Without a reader the event is lost, and the work continues.
+        drop(io::stderr().write_all(text.as_bytes()));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}

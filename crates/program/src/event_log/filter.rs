@@ -1,0 +1,88 @@
+//! Levels of the log, in all and by part of the program.
+
+use std::str::FromStr;
+use tracing::Level;
+use tracing::level_filters::LevelFilter;
+
+/// Crates of packetrig have this in front of their name.
+pub(super) const OWN: &str = "packetrig_";
+
+/// The least important events that are logged. Events of other libraries are logged only if they are named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogFilter {
+    level: LevelFilter,
+    /// Levels of parts. A later one counts before an earlier one.
+    parts: Vec<(String, LevelFilter)>,
+}
+
+impl LogFilter {
+    pub(super) fn lets_pass(&self, target: &str, level: Level) -> bool {
+        let own = target.strip_prefix(OWN);
+        let of_part = self.parts.iter().rev().find(|(part, _)| is_part_of(part, own.unwrap_or(target)));
+        let usual = if own.is_some() || target == "packetrig" { self.level } else { LevelFilter::OFF };
+        level <= of_part.map_or(usual, |(_, level)| *level)
+    }
+
+    pub(super) fn most_verbose(&self) -> LevelFilter {
+        self.parts.iter().map(|(_, level)| *level).fold(self.level, Ord::max)
+    }
+}
+
+/// Returns whether a target is of a part: `fleet` has `fleet_io::agent`, and `fleet` itself, but not `fleetness`.
+fn is_part_of(part: &str, target: &str) -> bool {
+    let behind = target.strip_prefix(part);
+    behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(['_', ':']))
+}
+
+impl FromStr for LogFilter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // Parts alone: everything else as without a log, but errors.
+        let mut filter = Self { level: LevelFilter::ERROR, parts: Vec::new() };
+        for word in text.split(',').map(str::trim) {
+            match word.split_once('=') {
+                Some((part, level)) => filter.parts.push((part.replace('-', "_"), parse_level(level)?)),
+                None => filter.level = parse_level(word)?,
+            }
+        }
+        Ok(filter)
+    }
+}
+
+fn parse_level(text: &str) -> Result<LevelFilter, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "off" => Ok(LevelFilter::OFF),
+        "error" => Ok(LevelFilter::ERROR),
+        "warn" => Ok(LevelFilter::WARN),
+        "info" => Ok(LevelFilter::INFO),
+        "debug" => Ok(LevelFilter::DEBUG),
+        "trace" => Ok(LevelFilter::TRACE),
+        other => Err(format!("`{other}` is no level; use error, warn, info, debug, trace or off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filter_has_levels_of_parts() {
+        let filter: LogFilter = "info,fleet=debug,fleet_io::agent=warn,async-nats=info".parse().unwrap();
+        let passes = |target, level| filter.lets_pass(target, level);
+        assert!(passes("packetrig_flow_io::run", Level::INFO) && !passes("packetrig_flow_io", Level::DEBUG));
+        assert!(passes("packetrig_fleet::plan", Level::DEBUG) && passes("packetrig_fleet_io", Level::DEBUG));
+        assert!(
+            !passes("packetrig_fleet_io::agent", Level::INFO) && !passes("packetrig_fleetness", Level::DEBUG)
+        );
+        assert!(passes("async_nats", Level::INFO) && !passes("h2::proto", Level::ERROR));
+        assert_eq!(filter.most_verbose(), LevelFilter::DEBUG);
+        assert!("loud".parse::<LogFilter>().is_err() && "fleet=".parse::<LogFilter>().is_err());
+    }
+
+    #[test]
+    fn parts_alone_leave_errors_of_the_rest() {
+        let filter: LogFilter = "meter=trace".parse().unwrap();
+        assert!(filter.lets_pass("packetrig", Level::ERROR) && !filter.lets_pass("packetrig", Level::WARN));
+    }
+}

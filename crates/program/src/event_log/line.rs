@@ -1,0 +1,163 @@
+//! One event as a line.
+
+use super::LogReader;
+use super::filter::OWN;
+use crate::identity;
+use packetrig_units::text::one_line;
+use serde_json::{Map, Value};
+use std::fmt::Debug;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level};
+
+/// Characters of one value. Texts of other machines have bounds of their own, but an event may have several.
+const VALUE_MOST: usize = 2000;
+
+/// Name and value of each field; the message is called `message`.
+#[derive(Debug, Default)]
+struct EventFields(Map<String, Value>);
+
+impl EventFields {
+    fn read_from(event: &Event<'_>) -> Self {
+        let mut fields = Self::default();
+        event.record(&mut fields);
+        fields
+    }
+
+    fn add(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+
+    fn take_message(&mut self) -> String {
+        self.0.remove("message").and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+    }
+}
+
+impl Visit for EventFields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.add(field, one_line(&format!("{value:?}"), VALUE_MOST));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field, one_line(value, VALUE_MOST));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.add(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.add(field, value);
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.add(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.add(field, value);
+    }
+}
+
+/// `2026-11-28T15:04:05.123456Z INFO fleet_io: lease expired run=… node=…`. The journal adds time and level itself.
+pub(super) fn text_line(event: &Event<'_>, at_ns: u64, reader: LogReader) -> String {
+    let mut fields = EventFields::read_from(event);
+    let metadata = event.metadata();
+    let begin = match reader {
+        LogReader::Any => format!("{} {:5} ", identity::utc_instant(at_ns), metadata.level()),
+        LogReader::Journal => format!("<{}>", syslog_priority(*metadata.level())),
+    };
+    let message = fields.take_message();
+    let fields = fields.0.iter().map(|(name, value)| match value.as_str().filter(|text| is_word(text)) {
+        Some(word) => format!(" {name}={word}"),
+        None => format!(" {name}={value}"),
+    });
+    format!("{begin}{}: {message}{}\n", part_of(metadata.target()), fields.collect::<String>())
+}
+
+/// Returns whether a value needs no quotes.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && !text.contains([' ', '"', '='])
+}
+
+/// The same as a JSON object; `part` is the crate.
+pub(super) fn json_line(event: &Event<'_>, at_ns: u64) -> String {
+    let mut fields = EventFields::read_from(event);
+    let metadata = event.metadata();
+    let mut object = Map::new();
+    object.insert("time".into(), identity::utc_instant(at_ns).into());
+    object.insert("level".into(), metadata.level().as_str().to_ascii_lowercase().into());
+    object.insert("part".into(), part_of(metadata.target()).into());
+    object.insert("message".into(), fields.take_message().into());
+    object.extend(fields.0);
+    Value::Object(object).to_string() + "\n"
+}
+
+/// The crate of a target, as in `fleet_io` for `packetrig_fleet_io::agent`.
+fn part_of(target: &str) -> &str {
+    let own = target.strip_prefix(OWN).unwrap_or(target);
+    own.split(':').next().unwrap_or(own)
+}
+
+/// See `sd-daemon(3)`.
+const fn syslog_priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        Level::DEBUG | Level::TRACE => 7,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, Mutex};
+    use tracing::Subscriber;
+    use tracing::span::{Attributes, Id, Record};
+
+    const AT_NS: u64 = 1_790_000_000_123_456_789;
+
+    /// Keeps the lines of an event in each format.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Kept {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            let lines = [LogReader::Any, LogReader::Journal].map(|reader| text_line(event, AT_NS, reader));
+            self.0.lock().unwrap().extend(lines.into_iter().chain([json_line(event, AT_NS)]));
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn event_line_has_fields_and_no_controls() {
+        let kept = Kept::default();
+        tracing::subscriber::with_default(kept.clone(), || {
+            let node = "a\nb";
+            tracing::warn!(target: "packetrig_fleet_io::agent", run = "r1", node, sent = 7, why = "no answer", "lease expired");
+        });
+        let [text, journal, json] = &kept.0.lock().unwrap()[..] else { panic!("three lines") };
+        let rest = r#"fleet_io: lease expired node=a\u{a}b run=r1 sent=7 why="no answer""#;
+        assert_eq!(*text, format!("2026-09-21T14:13:20.123456Z WARN  {rest}\n"));
+        assert_eq!(*journal, format!("<4>{rest}\n"));
+        let object: Value = serde_json::from_str(json).unwrap();
+        assert_eq!(object["level"], "warn");
+        assert_eq!((&object["time"], &object["sent"]), (&"2026-09-21T14:13:20.123456Z".into(), &7.into()));
+        assert_eq!(json.lines().count(), 1);
+    }
+}
