@@ -46,6 +46,14 @@ def draw_trial(seed, number):
     }
 
 
+def draw_long_trial(seed, minutes):
+    """A pair with a fault every ten seconds or so, as its meters become ready again."""
+    rng = random.Random(f"long {seed}")
+    faults = [draw_fault(rng, ELECTION) for _ in range(6 * minutes)]
+    trial = {"number": 0, "traffic": rng.randrange(2**32), "mode": ELECTION, "meters": 2, "advertise": "100ms"}
+    return trial | {"minutes": minutes, "faults": faults, "ending": "all", "ending_signal": "SIGTERM", "after": 2, "quiet": 4}
+
+
 def describe(trial):
     faults = ", ".join(f"{fault['kind']} {fault['target']} {fault['length']:g} s" for fault in trial["faults"])
     ending = "SIGINT to all" if trial["ending"] == "all" else f"{trial['ending_signal']} to all but one"

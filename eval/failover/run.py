@@ -2,7 +2,7 @@
 """run.py PROGRAM DIRECTORY [NUMBER …]: groups of meters under chains of faults, judged by the sender's counts.
 
 Each result is a line of DIRECTORY/KEY/results.jsonl, where KEY is of the program, this judge and the seed. What has its
-line there is not run again. TRIALS (default 20; 300 for all), SEED, LANES: how many side by side (default 2, most 4).
+line there is not run again. MINUTES: one pair for so long, a fault after the other. TRIALS (default 20; 300 for all), SEED, LANES: how many side by side (default 2, most 4).
 Needs root, or a private lab (`xtask lab`), and DuckDB. NUMBER runs that trial again and shows everything. Directories
 of wrong trials are kept under KEY/trials: records, what the programs said, and the sender's log of packets.
 """
@@ -16,7 +16,7 @@ import sys
 import time
 
 import goals
-from chains import draw_trial
+from chains import draw_long_trial, draw_trial
 from judgement import is_wrong, judge, lost_by_judge, read_stored, read_summary
 from traffic import read_truth
 from trial import NotReady, Trial
@@ -88,6 +88,10 @@ def main():
     base = f"{os.path.abspath(directory)}/{key_of(program, judge, seed)}"
     os.makedirs(f"{base}/trials", exist_ok=True)
     sender = build_program(base, f"{HERE}/sender.c", "-lm")
+    if minutes := int(os.environ.get("MINUTES", "0")):
+        result = run_trial(program, sender, draw_long_trial(seed, minutes), f"{base}/long")
+        goals.show_trial(result)
+        return goals.print_goals([result], 1)
     if only:
         for number in map(int, only):
             print(json.dumps(run_trial(program, sender, draw_trial(seed, number), f"{base}/again-{number}"), indent=1))

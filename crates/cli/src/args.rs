@@ -14,6 +14,7 @@ mod merge;
 mod meter;
 mod meter_group;
 mod method;
+mod moments;
 mod page;
 mod quantities;
 mod replay;
@@ -47,6 +48,7 @@ pub(crate) use method::{
     BisectArgs, CompareArgs, ConvergenceArgs, LossShareArgs, MethodTerms, MethodTraffic, MlrsearchArgs,
     ResumeArgs, Rfc2544Args, Rfc2544TestName, ThroughputBound,
 };
+pub(crate) use moments::SinceArgs;
 pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
 pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
 pub(crate) use page::PageArgs;

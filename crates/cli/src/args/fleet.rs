@@ -3,7 +3,7 @@
 use super::quantities::{
     PercentArg, parse_host_and_port, parse_positive, parse_positive_time, parse_socket_address,
 };
-use super::{FleetProbeCommand, StoreArgs};
+use super::{FleetProbeCommand, SinceArgs, StoreArgs};
 use clap::{Args, Subcommand};
 use packetrig_fleet::controller::StartPolicy;
 use packetrig_fleet::labels::LabelChange;
@@ -121,6 +121,8 @@ pub(crate) struct ShowHistory {
     pub(crate) node: Option<String>,
     #[command(flatten)]
     pub(crate) place: FleetPlace,
+    #[command(flatten)]
+    pub(crate) since: SinceArgs,
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,6 +1,7 @@
 //! `packetrig flows` as typed.
 
-use super::quantities::{parse_port, parse_positive_time, parse_utc_time};
+use super::moments::{moment_before_now, parse_age, parse_moment};
+use super::quantities::{parse_port, parse_positive_time};
 use crate::error::Error;
 use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
@@ -135,12 +136,15 @@ pub(crate) struct RecordFilter {
     /// Select flows of this protocol, by name or number. If repeated, one of them must match
     #[arg(long, value_name = "NAME", value_parser = protocols::parse_protocol)]
     pub(crate) protocol: Vec<u8>,
-    /// Select flows that began at or after this UTC time: 2026-11-21, 2026-11-21T13:00 or 2026-11-21T13:00:00.5
-    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
+    /// Select flows that began at or after this time: 2026-11-21, 2026-11-21T13:00:00.5 (UTC), with +01:00 behind it, or yesterday
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) from: Option<u64>,
-    /// Select flows that began before this UTC time
-    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
+    /// Select flows that began before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) to: Option<u64>,
+    /// Select flows that began in the last TIME, such as 90min, 24h or 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with_all = ["from", "to"])]
+    pub(crate) last: Option<Nanos>,
 }
 
 impl RecordFilter {
@@ -150,10 +154,13 @@ impl RecordFilter {
             return Err(Error::Usage("--from must be earlier than --to".into()));
         }
         // `--port 53 --port 853 --protocol udp`: either port, and the protocol.
-        let options = FlowFilter::started_in(TimeSpan { from_ns: self.from, to_ns: self.to })
-            .and(FlowFilter::either_address(&self.address))
-            .and(FlowFilter::either_port(&self.port))
-            .and(FlowFilter::any_protocol(&self.protocol));
+        let options = FlowFilter::started_in(TimeSpan {
+            from_ns: self.from.or_else(|| self.last.map(moment_before_now)),
+            to_ns: self.to,
+        })
+        .and(FlowFilter::either_address(&self.address))
+        .and(FlowFilter::either_port(&self.port))
+        .and(FlowFilter::any_protocol(&self.protocol));
         self.filter.iter().try_fold(options, |filter, text| {
             let more: FlowFilter =
                 text.parse().map_err(|error| Error::Usage(format!("--filter: {error}")))?;

@@ -2,8 +2,6 @@
 
 pub(crate) use packetrig_program::quantities::{parse_port, parse_positive, parse_positive_time};
 
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
 use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
 use packetrig_stats::figure::{BadLimit, FigureLimit};
 use packetrig_units::{Error, FrameSize, Nanos, Rate, Share};
@@ -173,21 +171,6 @@ fn parse_bytes(text: &str) -> Option<u64> {
     number.checked_mul(factor).filter(|bytes| *bytes > 0)
 }
 
-/// Parses a time in UTC and returns nanoseconds since 1970.
-pub(crate) fn parse_utc_time(text: &str) -> Result<u64, String> {
-    utc_nanoseconds(text).ok_or_else(|| {
-        format!("`{text}` is not a time; write it like 2026-11-21 or 2026-11-21T13:00:00 (UTC)")
-    })
-}
-
-/// Returns `None` also for times that records cannot have: before 1970, or after the year 2554.
-fn utc_nanoseconds(text: &str) -> Option<u64> {
-    // A civil time would refuse the `Z`, which changes nothing here: all times are UTC.
-    let time: DateTime = text.trim_end_matches('Z').parse().ok()?;
-    let zoned = time.to_zoned(TimeZone::UTC).ok()?;
-    u64::try_from(zoned.timestamp().as_nanosecond()).ok()
-}
-
 /// Parses a limit of a figure: the share by which it may be worse, an amount in its unit, or `any`.
 pub(crate) fn parse_figure_limit(text: &str) -> Result<FigureLimit, String> {
     text.parse().map_err(|error: BadLimit| error.to_string())
@@ -276,17 +259,6 @@ mod tests {
         assert_eq!(billionths("100%"), Ok(1_000_000_000));
         for wrong in ["", "%", "-1", "101", "100.0000001", "1e2", "0.00000001", "x", "1.2.3"] {
             assert!(billionths(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
-    fn times_are_read_as_utc() {
-        assert_eq!(parse_utc_time("1970-01-01"), Ok(0));
-        assert_eq!(parse_utc_time("1970-01-02T00:00"), Ok(86_400_000_000_000));
-        assert_eq!(parse_utc_time("1970-01-01T00:00:01.5"), Ok(1_500_000_000));
-        assert_eq!(parse_utc_time("1970-01-01T00:00:01Z"), Ok(1_000_000_000));
-        for wrong in ["", "yesterday", "1969-12-31", "2026-13-01", "13:00"] {
-            assert!(parse_utc_time(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -1,7 +1,9 @@
 //! Arguments of `packetrig report`.
 
+use super::SinceArgs;
 use super::StoreArgs;
-use super::quantities::{parse_days, parse_figure_limit, parse_utc_time};
+use super::moments::parse_moment;
+use super::quantities::{parse_days, parse_figure_limit};
 use clap::{ArgGroup, Args, Subcommand};
 use packetrig_stats::figure::FigureLimit;
 use std::path::PathBuf;
@@ -127,6 +129,8 @@ pub(crate) struct ListResults {
     /// Show at most this many runs, and as many methods
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) most: usize,
+    #[command(flatten)]
+    pub(crate) since: SinceArgs,
     /// List test methods only
     #[arg(long)]
     pub(crate) methods: bool,
@@ -224,9 +228,8 @@ pub(crate) struct TrendArgs {
     /// Use at most this many results, the newest
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = super::quantities::parse_positive::<usize>)]
     pub(crate) most: usize,
-    /// Use only results since this UTC time: 2026-11-21 or 2026-11-21T13:00
-    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
-    pub(crate) since: Option<u64>,
+    #[command(flatten)]
+    pub(crate) since: SinceArgs,
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
     #[command(flatten)]
@@ -259,8 +262,8 @@ pub(crate) struct PruneArgs {
     /// Remove only results that are older than this many days
     #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "before")]
     pub(crate) older: Option<u64>,
-    /// Remove only results from before this UTC time: 2026-11-21 or 2026-11-21T13:00
-    #[arg(long, value_name = "TIME", value_parser = parse_utc_time)]
+    /// Remove only results from before this time: 2026-11-21, 2026-11-21T13:00 (UTC), with +01:00 behind it, or yesterday
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) before: Option<u64>,
     /// Remove only results with this name
     #[arg(long, value_name = "NAME")]

@@ -10,7 +10,9 @@ pub(crate) use html::render_stored_page;
 
 use super::execution::open_catalogue_to_read;
 use super::kept;
-use crate::args::{ListResults, OutputForm, ReportAction, ReportArgs as Arguments, UnfinishedArgs};
+use crate::args::{
+    ListResults, OutputForm, ReportAction, ReportArgs as Arguments, SinceArgs, UnfinishedArgs,
+};
 use crate::error::Error;
 use crate::exit::CommandExit;
 use crate::numbers::format_count;
@@ -26,7 +28,8 @@ const MOST: usize = 50;
 
 pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let Some(action) = arguments.action else {
-        let default = ListResults { store: arguments.store, most: MOST, methods: false, json: false };
+        let (store, since) = (arguments.store, SinceArgs::default());
+        let default = ListResults { store, most: MOST, since, methods: false, json: false };
         return list_results(&default, output).map(|()| CommandExit::Ok);
     };
     match action {
@@ -68,16 +71,23 @@ pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Re
 fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(), Error> {
     let store = arguments.store.directory.as_deref();
     let catalogue = catalogue_to_list(store)?;
-    let most = arguments.most;
-    let methods =
+    let (most, since_ns) = (arguments.most, arguments.since.since_ns());
+    let mut methods =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_methods(most))?;
+    methods.retain(|method| method.started_wall_ns >= since_ns);
     if arguments.methods {
         return methods::list_only(&methods, arguments.json, output);
     }
-    let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_runs(most))?;
+    let mut runs =
+        catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_runs(most))?;
+    runs.retain(|run| run.started_wall_ns >= since_ns);
     // Runs with a report only; `report unfinished --json` has the others.
     if arguments.json {
         return Ok(output.write_json(&runs)?);
+    }
+    if runs.is_empty() && methods.is_empty() && since_ns > 0 {
+        output.write_line("no run and no method began since then; `packetrig report list` shows all");
+        return Ok(());
     }
     if runs.is_empty() && methods.is_empty() {
         let place = store.map_or_else(packetrig_store::default_place, |place| Ok(place.to_owned()))?;

@@ -124,7 +124,7 @@ fn wrong_use_is_a_remark_with_code_2() {
         ("usage-log-check-nothing", &["log", "check", "/no/such/log"]),
         ("usage-tap-bad-impairment", &["tap", "a", "b", "--impair", "loss=1%,burn=2%"]),
         ("usage-flows-nowhere", &["flows", "top"]),
-        ("usage-flows-bad-time", &["flows", "show", ".", "--from", "yesterday"]),
+        ("usage-flows-bad-time", &["flows", "show", ".", "--from", "tomorrow"]),
         ("usage-flows-bad-address", &["flows", "stats", ".", "--address", "198.18.0.0/99"]),
         ("usage-flows-missing", &["flows", "stats", "/no/such/directory"]),
         ("usage-report-two-forms", &["report", "show", "x", "--json", "--csv"]),

@@ -31,7 +31,11 @@ pub(crate) fn show_history(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
-    let lives = node_lives(&place, arguments.node.as_deref())?;
+    let mut lives = node_lives(&place, arguments.node.as_deref())?;
+    let since_ns = arguments.since.since_ns();
+    for life in &mut lives {
+        life.entries.retain(|entry| entry.at >= since_ns);
+    }
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {
         return Err(Error::Usage(format!("the fleet has never had a node called {node}")));
     }

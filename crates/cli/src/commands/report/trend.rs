@@ -46,10 +46,8 @@ pub(super) fn show_trend(arguments: &TrendArgs, output: &mut CommandOutput) -> R
 /// Reads the results, the oldest first. Only those of the newest one's kind: a run and a method have no figure in common.
 fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<TrendResult>, Error> {
     let mut found = catalogue.all_stored()?;
-    found.retain(|stored| {
-        stored.name() == arguments.name
-            && arguments.since.is_none_or(|since| stored.started_wall_ns() >= since)
-    });
+    let since_ns = arguments.since.since_ns();
+    found.retain(|stored| stored.name() == arguments.name && stored.started_wall_ns() >= since_ns);
     let kind = found.first().map(|newest| newest.kind().to_owned());
     let all = found.len();
     found.retain(|stored| Some(stored.kind()) == kind.as_deref());
