@@ -96,6 +96,7 @@ pub fn wire(data: &[u8]) {
         size: SizePattern::Fixed(size),
         payload: PayloadPattern::IncrementByte,
         tagged: true,
+        routed: false,
     };
     let Ok(template) = FrameTemplate::new(spec) else { return };
     let n = u64::from(source.word());
@@ -131,6 +132,7 @@ pub fn tag(data: &[u8]) {
         size: SizePattern::Random { min: FrameSize::MIN, max: FrameSize::new(1518), seed: 1 },
         payload: PayloadPattern::default(),
         tagged: true,
+        routed: false,
     };
     let template = FrameTemplate::new(spec).expect("a plain spec compiles");
     let mut scratch = vec![0; template.header_len()];

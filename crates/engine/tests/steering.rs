@@ -27,7 +27,8 @@ fn counting(size: u32) -> Arc<FrameTemplate> {
     let udp = PacketHeader::new(HeaderKind::Udp).with_field("src_port", ports);
     let headers = vec![PacketHeader::new(HeaderKind::Ethernet), PacketHeader::new(HeaderKind::Ipv4), udp];
     let size = SizePattern::Fixed(FrameSize::new(size));
-    let spec = FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true };
+    let spec =
+        FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true, routed: false };
     Arc::new(FrameTemplate::new(spec).expect("headers fit"))
 }
 

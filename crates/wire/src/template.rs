@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 
 /// Shortest frame without FCS: a device may pad up to this.
 const PADDED: usize = 60;
+/// Length of both addresses of an Ethernet header.
+const MAC_ADDRESSES: usize = 12;
 /// The type that announces an 802.1Q tag.
 const VLAN: [u8; 2] = [0x81, 0];
 
@@ -37,6 +39,8 @@ pub struct FrameSpec {
     pub payload: PayloadPattern,
     /// True if frames carry a test tag where one fits. Without it the payload stays byte-exact.
     pub tagged: bool,
+    /// True if the frames go to a router, which replaces MAC addresses and decrements the time to live.
+    pub routed: bool,
 }
 
 /// Reasons why a spec cannot be compiled.
@@ -143,6 +147,8 @@ pub struct FrameTemplate {
     prefix_sums: Vec<u16>,
     /// Header bits that are the same in every frame.
     constant: Vec<u8>,
+    /// Byte with the time to live or hop limit of frames that go to a router.
+    hop_limit: Option<usize>,
 }
 
 impl FrameTemplate {
@@ -232,8 +238,20 @@ impl FrameTemplate {
         let head = &mut scratch[..self.header_len];
         let stamp = TagStamp { key, stream: found.tag.stream, time: found.tag.time };
         let mut tail = [0; TagForm::LONGEST];
-        self.write_headers(index, len, self.render_tag(number, size, stamp, &mut tail), head);
+        let tail = self.render_tag(number, size, stamp, &mut tail);
+        self.write_fields(index, len, head);
+        self.expect_routing(frame, head);
+        self.write_checksums(len, tail, head);
         if frame[..start] == *head { FrameComparison::Intact } else { FrameComparison::Altered }
+    }
+
+    /// Replaces what routers change in the headers `head` by what arrived.
+    fn expect_routing(&self, frame: &[u8], head: &mut [u8]) {
+        if let Some(at) = self.hop_limit {
+            head[..MAC_ADDRESSES].copy_from_slice(&frame[..MAC_ADDRESSES]);
+            // Routers only lower it.
+            head[at] = head[at].min(frame[at]);
+        }
     }
 
     /// Reports whether a frame has this stream's headers wherever they do not vary. It finds the stream of a frame with a
@@ -268,6 +286,11 @@ impl FrameTemplate {
 
     /// Writes the headers of frame `n` of the patterns, which is `len` bytes long and ends in `tail`.
     fn write_headers(&self, n: u64, len: usize, tail: &[u8], out: &mut [u8]) {
+        self.write_fields(n, len, out);
+        self.write_checksums(len, tail, out);
+    }
+
+    fn write_fields(&self, n: u64, len: usize, out: &mut [u8]) {
         out.copy_from_slice(&self.image[..self.header_len]);
         for vary in &self.vary {
             bits::write_bits(out, vary.at, vary.bits, vary.pattern.value_at(n, vary.bits));
@@ -275,6 +298,9 @@ impl FrameTemplate {
         for length in &self.lengths {
             out[length.at..length.at + 2].copy_from_slice(&low_16(len - length.minus).to_be_bytes());
         }
+    }
+
+    fn write_checksums(&self, len: usize, tail: &[u8], out: &mut [u8]) {
         // Inner checksums first, because the outer ones cover them.
         for check in &self.checks {
             let value = self.compute_checksum(check, len, tail, out);

@@ -113,7 +113,8 @@ fn spec(number: u16) -> Arc<StreamSpec> {
         1 => SizePattern::Random { min: FrameSize::new(80), max: FrameSize::new(1518), seed: 5 },
         _ => SizePattern::Fixed(FrameSize::new(100)),
     };
-    let frame = FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true };
+    let frame =
+        FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true, routed: false };
     let shape = if number.is_multiple_of(2) {
         SendPattern::Frames(FRAMES)
     } else {

@@ -191,6 +191,7 @@ fn test_frames_are_not_answered() {
         size: packetrig_wire::size::SizePattern::Fixed(packetrig_units::FrameSize::new(128)),
         payload: packetrig_wire::payload::PayloadPattern::default(),
         tagged: true,
+        routed: false,
     };
     let template = packetrig_wire::FrameTemplate::new(spec).unwrap();
     let mut frame = [0; 256];

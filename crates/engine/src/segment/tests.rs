@@ -7,7 +7,13 @@ use proptest::prelude::*;
 
 fn template() -> Arc<FrameTemplate> {
     let size = SizePattern::Fixed(FrameSize::new(64));
-    let spec = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::IncrementByte, tagged: true };
+    let spec = FrameSpec {
+        headers: Vec::new(),
+        size,
+        payload: PayloadPattern::IncrementByte,
+        tagged: true,
+        routed: false,
+    };
     Arc::new(FrameTemplate::new(spec).expect("compiles"))
 }
 

@@ -45,7 +45,8 @@ pub fn template(transport: HeaderKind, size: u32) -> Arc<FrameTemplate> {
         PacketHeader::new(transport),
     ];
     let size = SizePattern::Fixed(FrameSize::new(size));
-    let spec = FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true };
+    let spec =
+        FrameSpec { headers, size, payload: PayloadPattern::IncrementByte, tagged: true, routed: false };
     Arc::new(FrameTemplate::new(spec).expect("headers fit"))
 }
 

@@ -77,6 +77,22 @@ fn device_flow_defaults_come_from_its_interfaces() {
 }
 
 #[test]
+fn frames_are_routed_if_next_hop_is_gateway() {
+    for (ends, ip, routed) in [
+        ("tx_names: [v4a], rx_names: [e2]", "ipv4: {}", true),
+        ("tx_names: [e1], rx_names: [v4c]", "ipv4: {}", false),
+        ("tx_names: [e1], rx_names: [v6b]", "ipv6: {}", true),
+        ("tx_names: [e1], rx_names: [v6b]", "ipv6: {dst: {value: '2001:2::77'}}", false),
+        ("tx_names: [v4a], rx_names: [e2]", "ipv4: {dst: {value: 239.1.2.3}}", false),
+    ] {
+        let all = streams(&format!("tx_rx: {{device: {{{ends}}}}}, packet: [{{ethernet: {{}}}}, {{{ip}}}]"));
+        assert_eq!(all[0].frames.template().unwrap().spec().routed, routed, "{ends} {ip}");
+        let found = all[0].frames_to([2, 0, 0, 0, 0, 9]).unwrap();
+        assert_eq!(found.template().unwrap().spec().routed, routed, "{ends} {ip}");
+    }
+}
+
+#[test]
 fn next_hop_is_resolved_unless_mac_is_given() {
     let direct =
         streams("tx_rx: {device: {tx_names: [e1], rx_names: [v4c]}}, packet: [{ethernet: {}}, {ipv4: {}}]");

@@ -138,7 +138,13 @@ fn flows_elsewhere(
     let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
     // Never sent here: these streams only keep the numbers of the others as they are in the whole plan.
     let size = SizePattern::Fixed(FrameSize::MIN);
-    let spec = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::default(), tagged: false };
+    let spec = FrameSpec {
+        headers: Vec::new(),
+        size,
+        payload: PayloadPattern::default(),
+        tagged: false,
+        routed: false,
+    };
     let frames = FrameOrigin::Made(Arc::new(make_template(item, spec)?));
     Some(FlowGap { count, tx, frames })
 }
@@ -200,8 +206,10 @@ impl FlowBasis {
         streams: &[Stream],
     ) -> Option<Stream> {
         let found = headers_for_pair(&recipe.spec.headers, pair, known);
-        let PairHeaders { headers, awaits } = found.map_err(|message| item.add_error(message)).ok()?;
-        let frames = make_frames(item, FrameSpec { headers, ..recipe.spec.clone() }, self.metrics, streams)?;
+        let PairHeaders { headers, awaits, routed } =
+            found.map_err(|message| item.add_error(message)).ok()?;
+        let spec = FrameSpec { headers, routed, ..recipe.spec.clone() };
+        let frames = make_frames(item, spec, self.metrics, streams)?;
         let source = ReplaySource { frames, rate: recipe.rate, duration: recipe.duration };
         let tx = known.interfaces[pair.from.interface].port;
         let rx = known.interfaces[pair.to.interface].port;
@@ -233,7 +241,7 @@ fn read_recipe(
     let payload = read_payload(object);
     let rate = read_flow_rate(object);
     let duration = read_duration(object);
-    let spec = FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable };
+    let spec = FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable, routed: false };
     Some(FlowOrigin::Recipe(FlowRecipe { spec, rate: rate?, duration: duration? }))
 }
 

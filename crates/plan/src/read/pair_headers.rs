@@ -13,6 +13,8 @@ pub(super) struct PairHeaders {
     pub(super) headers: Vec<PacketHeader>,
     /// The neighbour whose MAC address they lack.
     pub(super) awaits: Option<DeviceNeighbour>,
+    /// True if the next hop is a router.
+    pub(super) routed: bool,
 }
 
 /// Makes the headers for a pair. The error is for the user.
@@ -32,7 +34,7 @@ pub(super) fn headers_for_pair(
     let from = &known.interfaces[pair.from.interface];
     // Without Ethernet in front there are no tags and no MAC addresses to fill in.
     if headers[0].kind() != HeaderKind::Ethernet {
-        return Ok(PairHeaders { headers, awaits: None });
+        return Ok(PairHeaders { headers, awaits: None, routed: false });
     }
     // The order matters: tags move the IP header, and the next hop depends on the addresses.
     insert_tags(&mut headers, &from.vlans);
@@ -40,9 +42,15 @@ pub(super) fn headers_for_pair(
         headers[0].set_field("src", mac_setting(from.mac));
     }
     fill_addresses(&mut headers, pair, known)?;
-    let awaits =
-        if headers[0].field_setting("dst").is_some() { None } else { next_hop(&mut headers, pair, known)? };
-    Ok(PairHeaders { headers, awaits })
+    let hop = if headers[0].field_setting("dst").is_some() {
+        NextHop::default()
+    } else {
+        find_next_hop(&headers, pair, known)?
+    };
+    if let Some(mac) = hop.mac {
+        headers[0].set_field("dst", mac_setting(mac));
+    }
+    Ok(PairHeaders { headers, awaits: hop.awaits, routed: hop.is_router })
 }
 
 /// The header with the values of this part of the frames.
@@ -187,37 +195,46 @@ fn address_of<'a>(
     })
 }
 
-/// The first receiver of the frames: the destination itself within the network, otherwise the gateway; without IP, the
-/// other interface. Sets its MAC address if that is known; otherwise returns the neighbour that must be asked.
-fn next_hop(
-    headers: &mut [PacketHeader],
+/// The first receiver of the frames.
+#[derive(Default)]
+struct NextHop {
+    /// Its MAC address, if that is known.
+    mac: Option<Mac>,
+    /// The neighbour that must be asked for it otherwise.
+    awaits: Option<DeviceNeighbour>,
+    is_router: bool,
+}
+
+/// Finds the next hop: the destination itself within the network, otherwise the gateway; without IP, the other
+/// interface.
+fn find_next_hop(
+    headers: &[PacketHeader],
     pair: &EndpointPair,
     known: &NamedEnds<'_>,
-) -> Result<Option<DeviceNeighbour>, String> {
+) -> Result<NextHop, String> {
+    let host = |mac| NextHop { mac: Some(mac), ..NextHop::default() };
     let Some(ip) = ip_header(headers).map(|at| &headers[at]) else {
-        headers[0].set_field("dst", mac_setting(known.interfaces[pair.to.interface].mac));
-        return Ok(None);
+        return Ok(host(known.interfaces[pair.to.interface].mac));
     };
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
     let destination = constant_destination(ip);
     let IndexedAddress { index, address: source } = address_of(pair.from, is_v6, known)?;
+    let direct = destination.filter(|ip| source.is_on_link(*ip));
     // OTG: a MAC address given for the gateway replaces ARP and neighbour discovery.
     if let Some(mac) = source.gateway_mac {
-        headers[0].set_field("dst", mac_setting(mac));
-        return Ok(None);
+        return Ok(NextHop { is_router: direct.is_none(), ..host(mac) });
     }
     if let Some(mac) = destination.and_then(group_mac) {
-        headers[0].set_field("dst", mac_setting(mac));
-        return Ok(None);
+        return Ok(host(mac));
     }
-    let direct = destination.filter(|ip| source.is_on_link(*ip));
     let ip = direct.or(source.gateway).ok_or_else(|| {
         format!(
             "`{}` has no gateway, and the destination is not in its network",
             known.endpoint_name(pair.from)
         )
     })?;
-    Ok(Some(DeviceNeighbour { interface: pair.from.interface, address: index, ip }))
+    let awaits = Some(DeviceNeighbour { interface: pair.from.interface, address: index, ip });
+    Ok(NextHop { mac: None, awaits, is_router: direct.is_none() })
 }
 
 /// The destination, if it is the same for all frames.

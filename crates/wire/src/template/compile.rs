@@ -1,7 +1,8 @@
 //! Compiles a spec into a template: lays out the headers, and divides their fields into constant, varying and computed ones.
 
 use super::{
-    ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField, PseudoHeader,
+    ChangingField, ChecksumCover, ChecksumField, Error, FrameSpec, FrameTemplate, LengthField, MAC_ADDRESSES,
+    PseudoHeader,
 };
 use crate::bits;
 use crate::checksum::ones_complement_sum;
@@ -42,7 +43,12 @@ impl FrameTemplate {
         // The fill of the longest frame: that of a shorter one is its beginning.
         let fill = spec.payload.fill_bytes(spec.size.max_size().kernel_len() - header_len);
         let prefix_sums = prefix_sums(&fill);
-        let constant = layout.constant_bits();
+        let hop_limit = if spec.routed { outer_hop_limit(&spec.headers) } else { None };
+        let mut constant = layout.constant_bits();
+        if let Some(at) = hop_limit {
+            constant[..MAC_ADDRESSES].fill(0);
+            constant[at] = 0;
+        }
         let mut image = layout.image;
         image.extend_from_slice(&fill);
         Ok(Self {
@@ -54,8 +60,23 @@ impl FrameTemplate {
             checks: layout.checks,
             prefix_sums,
             constant,
+            hop_limit,
         })
     }
+}
+
+/// The byte of the outermost time to live or hop limit, if the frame begins with Ethernet.
+fn outer_hop_limit(headers: &[PacketHeader]) -> Option<usize> {
+    headers.first().filter(|first| first.kind() == HeaderKind::Ethernet)?;
+    let mut at = 0;
+    for header in headers {
+        match header.kind() {
+            HeaderKind::Ipv4 => return Some(at + 8),
+            HeaderKind::Ipv6 => return Some(at + 7),
+            _ => at += header.len(),
+        }
+    }
+    None
 }
 
 /// Folded sums of the first 0, 1, 2 … bytes.

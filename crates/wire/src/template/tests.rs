@@ -24,6 +24,7 @@ fn spec(headers: Vec<PacketHeader>, size: u32) -> FrameSpec {
         size: SizePattern::Fixed(FrameSize::new(size)),
         payload: PayloadPattern::IncrementByte,
         tagged: true,
+        routed: false,
     }
 }
 
@@ -221,6 +222,39 @@ fn altered_frames_are_noticed_but_still_recognised() {
     popped.resize(60, 0);
     assert_eq!(verdict(&vlan, 4, &popped), Some(FrameComparison::Altered));
     assert_eq!(verdict(&small, 4, &frame(&small, 4)), Some(FrameComparison::Intact));
+}
+
+#[test]
+fn routed_frames_are_intact_after_a_router() {
+    for (headers, ttl) in [
+        (vec![ethernet(), ipv4(), PacketHeader::new(HeaderKind::Udp)], 22),
+        (
+            vec![ethernet(), PacketHeader::new(HeaderKind::Vlan), ipv4(), PacketHeader::new(HeaderKind::Udp)],
+            26,
+        ),
+        (vec![ethernet(), PacketHeader::new(HeaderKind::Ipv6), PacketHeader::new(HeaderKind::Udp)], 21),
+    ] {
+        let is_v4 = headers.iter().any(|header| header.kind() == HeaderKind::Ipv4);
+        let template = FrameTemplate::new(FrameSpec { routed: true, ..spec(headers, 100) }).unwrap();
+        let mut routed = frame(&template, 4);
+        routed[..12].fill(6);
+        routed[ttl] -= 2;
+        // RFC 1624: a checksum rises by what a word of the header falls.
+        let check = u16::from_be_bytes([routed[ttl + 2], routed[ttl + 3]]);
+        if is_v4 {
+            routed[ttl + 2..ttl + 4].copy_from_slice(&(check + 0x200).to_be_bytes());
+        }
+        assert_eq!(verdict(&template, 4, &routed), Some(FrameComparison::Intact), "{ttl}");
+        assert!(template.has_headers_of(&routed));
+        let mut wrong = [routed.clone(), routed.clone(), routed.clone()];
+        // A router does not raise the hop limit, nor change the class of traffic or the addresses.
+        wrong[0][ttl] = 255;
+        wrong[1][if is_v4 { ttl - 7 } else { ttl - 6 }] ^= 0x40;
+        wrong[2][ttl + 10] ^= 1;
+        for wrong in wrong {
+            assert_eq!(verdict(&template, 4, &wrong), Some(FrameComparison::Altered), "{ttl}");
+        }
+    }
 }
 
 fn any_stack() -> impl Strategy<Value = Vec<PacketHeader>> {

@@ -7,7 +7,13 @@ use packetrig_wire::{FrameSpec, FrameTemplate};
 use proptest::prelude::*;
 
 fn spec(number: u16, size: SizePattern, timeline: StreamTimeline) -> Arc<StreamSpec> {
-    let frames = FrameSpec { headers: Vec::new(), size, payload: PayloadPattern::default(), tagged: true };
+    let frames = FrameSpec {
+        headers: Vec::new(),
+        size,
+        payload: PayloadPattern::default(),
+        tagged: true,
+        routed: false,
+    };
     let template = Arc::new(FrameTemplate::new(frames).unwrap());
     Arc::new(StreamSpec {
         number,
