@@ -7,6 +7,7 @@ mod execution;
 mod fleet;
 mod fleet_probe;
 mod flows;
+mod hosts;
 mod impair;
 mod log;
 mod measured;
@@ -38,6 +39,7 @@ pub(crate) use fleet_probe::{
     TargetProbes,
 };
 pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, OrderBy, RecoverFlows, ShowFlows};
+pub(crate) use hosts::HostArgs;
 pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use measured::MeasuredPlaces;
@@ -53,7 +55,7 @@ pub(crate) use packetrig_probe_cli::args::{MechanismArg, ProbeCommand};
 pub(crate) use packetrig_program::sandbox::{SandboxFlags, UserFlags};
 pub(crate) use page::PageArgs;
 pub(crate) use quantities::{PercentArg, SizeArg};
-pub(crate) use replay::{PaceArg, ReplayArgs};
+pub(crate) use replay::{MacArg, PaceArg, ReplayArgs};
 pub(crate) use report::{
     DiffArgs, FigureLimitFlags, ListResults, OutputForm, PruneArgs, ReportAction, ReportArgs, TrendArgs,
     UnfinishedArgs,

@@ -1,9 +1,13 @@
 //! Turns command-line flags into a document: the OTG configuration that a user would have written. So all runs
 //! start from a document.
 
+mod headers;
+mod hosts;
 #[cfg(test)]
 mod tests;
 mod yaml;
+
+pub use hosts::{HostAddress, HostRequest, QuickHosts};
 
 pub(crate) use yaml::write_yaml;
 
@@ -16,7 +20,6 @@ use serde_json::{Value, json};
 const LEAST_BITS: u64 = 672;
 /// Time slot of a frame that is a burst of its own; the pause after it completes its period.
 const SLOT: Nanos = Nanos::from_millis(1);
-
 /// The values of the flags.
 #[derive(Clone, Debug)]
 pub struct QuickPlan {
@@ -34,6 +37,8 @@ pub struct QuickPlan {
     pub vlan: Option<u16>,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
+    /// Emulated hosts on the only sender and the only receiver.
+    pub hosts: Option<QuickHosts>,
 }
 
 /// The pattern of senders and receivers.
@@ -148,14 +153,6 @@ impl SenderStream<'_> {
     }
 }
 
-/// Addresses in a stream's frames.
-struct FlowAddresses {
-    src_mac: String,
-    dst_mac: String,
-    src: String,
-    dst: String,
-}
-
 /// OTG's rate and duration of a stream.
 struct StreamPace {
     rate: Value,
@@ -198,7 +195,11 @@ impl QuickPlan {
                 flows.push(self.flow_value(&stream, tx_name, &names));
             }
         }
-        json!({"ports": ports, "flows": flows})
+        let mut document = json!({"ports": ports, "flows": flows});
+        if let Some(hosts) = &self.hosts {
+            document["devices"] = hosts.device_values(self.vlan);
+        }
+        document
     }
 
     /// The document as YAML.
@@ -210,9 +211,11 @@ impl QuickPlan {
 
     fn flow_value(&self, stream: &SenderStream<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
         let pace = self.stream_pace(stream);
+        let ports = json!({"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}});
+        let ends = self.hosts.as_ref().map_or(ports, QuickHosts::end_values);
         let mut flow = json!({
             "name": self.flow_name(stream, tx_name, rx_names),
-            "tx_rx": {"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}},
+            "tx_rx": ends,
             "packet": self.packet_value(stream),
             "size": self.size_value(),
             "rate": pace.rate,
@@ -240,51 +243,6 @@ impl QuickPlan {
     /// True if there is one sender, and all its frames go to the same receivers.
     fn is_plain(&self) -> bool {
         self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
-    }
-
-    fn packet_value(&self, stream: &SenderStream<'_>) -> Value {
-        let FlowAddresses { src_mac, dst_mac, src, dst } = self.stream_addresses(stream);
-        let mut packet = vec![json!({"choice": "ethernet", "ethernet": {
-            "src": fixed_value(src_mac), "dst": fixed_value(dst_mac)}})];
-        if let Some(id) = self.vlan {
-            packet.push(json!({"choice": "vlan", "vlan": {"id": fixed_value(id)}}));
-        }
-        // Addresses reserved for benchmarking: 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180).
-        packet.push(if self.ipv6 {
-            json!({"choice": "ipv6", "ipv6": {"src": fixed_value(src), "dst": fixed_value(dst)}})
-        } else {
-            json!({"choice": "ipv4", "ipv4": {"src": fixed_value(src), "dst": fixed_value(dst)}})
-        });
-        // Dynamic ports (RFC 6335, 6), so that devices which distribute flows by port see many; 7 is echo, as in RFC 2544.
-        let src_port = 49_152 + stream.n % 16_384;
-        packet.push(
-            json!({"choice": "udp", "udp": {"src_port": fixed_value(src_port), "dst_port": fixed_value(7)}}),
-        );
-        packet.into()
-    }
-
-    /// Every sender and receiver has its own addresses.
-    fn stream_addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
-        // Numbers count from 1: host part 0 would be the address of the network itself.
-        let tx = stream.tx + 1;
-        let rx = stream.receivers.first().map_or(1, |rx| rx + 1);
-        let [.., tx_high, tx_low] = tx.to_be_bytes();
-        let [.., rx_high, rx_low] = rx.to_be_bytes();
-        // 02 in the first byte means "locally administered": no maker gives such an address to an interface.
-        let src_mac = if self.is_plain() {
-            "02:00:00:00:00:01".to_owned()
-        } else {
-            format!("02:00:00:01:{tx_high:02x}:{tx_low:02x}")
-        };
-        let dst_mac = if self.is_plain() {
-            "02:00:00:00:00:02".to_owned()
-        } else {
-            format!("02:00:00:02:{rx_high:02x}:{rx_low:02x}")
-        };
-        let src = if self.ipv6 { format!("2001:2::{tx:x}") } else { format!("198.18.{tx_high}.{tx_low}") };
-        let dst =
-            if self.ipv6 { format!("2001:2:0:1::{rx:x}") } else { format!("198.19.{rx_high}.{rx_low}") };
-        FlowAddresses { src_mac, dst_mac, src, dst }
     }
 
     fn size_value(&self) -> Value {

@@ -238,6 +238,7 @@ mod tests {
             streams,
             vlan: None,
             ipv6: false,
+            hosts: None,
         };
         traffic(&quick.to_yaml()).unwrap()
     }

@@ -11,6 +11,7 @@ mod how_long;
 mod how_much;
 mod replay;
 mod restore;
+mod routers;
 
 use packetrig_sys::clock;
 use packetrig_sys::link::NamespaceLinks;

@@ -3,7 +3,9 @@
 use super::quantities::{
     parse_load, parse_positive, parse_positive_time, parse_time_with_unit, parse_vlan_id,
 };
-use super::{BackEndName, FleetPlace, PageFlags, PatternArg, PercentArg, PortText, SizeArg, StoreArgs};
+use super::{
+    BackEndName, FleetPlace, HostArgs, PageFlags, PatternArg, PercentArg, PortText, SizeArg, StoreArgs,
+};
 use clap::{Args, ValueEnum};
 use packetrig_method::mlrsearch::Goal;
 use packetrig_plan::PortLocation;
@@ -36,6 +38,8 @@ pub(crate) struct MethodTraffic {
     /// Send IPv6 instead of IPv4
     #[arg(long, requires = "tx", conflicts_with = "plan")]
     pub(crate) ipv6: bool,
+    #[command(flatten)]
+    pub(crate) hosts: HostArgs,
     /// Speed of the link of each sender, such as 1Gbit/s [default: what its driver reports]
     #[arg(long, value_name = "RATE", value_parser = parse_link_speed)]
     pub(crate) link: Option<BitRate>,

@@ -1,7 +1,7 @@
 //! Arguments of `packetrig run`.
 
 use super::quantities::{parse_load, parse_positive, parse_positive_time, parse_vlan_id};
-use super::{ExecutionArgs, SizeArg};
+use super::{ExecutionArgs, HostArgs, SizeArg};
 use clap::{Args, ValueEnum};
 use packetrig_plan::PortLocation;
 use packetrig_plan::quick::QuickPattern;
@@ -17,7 +17,8 @@ use std::str::FromStr;
 #[command(after_help = "Examples:\n  \
     packetrig run examples/first-run.yaml\n  \
     packetrig run --tx eth1 --rx eth2 --rate 50% --size imix --time 30s\n  \
-    packetrig run --tx left/eth1 --rx right/eth1 --rate 200kpps --max-loss 0.1%")]
+    packetrig run --tx left/eth1 --rx right/eth1 --rate 200kpps --max-loss 0.1%\n  \
+    packetrig run --tx eth1 --rx eth2 --gateway 10.0.0.1 --src-ip 10.0.0.2 --dst-ip 10.0.1.2")]
 pub(crate) struct RunArgs {
     /// OTG document (YAML or JSON); `-` reads standard input
     #[arg(value_name = "PLAN")]
@@ -76,6 +77,14 @@ pub(crate) struct FromFlags {
     /// Send IPv6 instead of IPv4
     #[arg(long, requires = "tx", conflicts_with = "plan")]
     pub(crate) ipv6: bool,
+    #[command(flatten)]
+    pub(crate) hosts: HostArgs,
+}
+
+impl FromFlags {
+    pub(crate) fn sends_ipv6(&self) -> bool {
+        self.ipv6 || self.hosts.has_ipv6()
+    }
 }
 
 /// A port as typed: an interface of this machine, or a location on a fleet. `commands::quick` decides which one it

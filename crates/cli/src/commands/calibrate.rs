@@ -216,6 +216,7 @@ fn trial_document(tx: &str, rx: &str, size: u32, pps: u64, time: Nanos) -> Resul
         streams: 1,
         vlan: None,
         ipv6: false,
+        hosts: None,
     };
     let mut document = quick.to_document();
     // Trials search the limit of the rig, not of the link between the two interfaces.

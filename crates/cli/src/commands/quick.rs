@@ -37,6 +37,12 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
     if let Some(objection) = pattern.explain_mismatch(tx.len(), rx.len()) {
         return Err(Error::Usage(objection));
     }
+    let hosts = flags.hosts.make_hosts(flags.sends_ipv6()).map_err(Error::Usage)?;
+    if hosts.is_some() && (tx.len(), rx.len()) != (1, 1) {
+        return Err(Error::Usage(
+            "hosts with addresses or a gateway need one sender and one receiver; a plan can have more".into(),
+        ));
+    }
     Ok(QuickPlan {
         tx,
         rx,
@@ -56,7 +62,8 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
         },
         streams: flags.streams.unwrap_or(1),
         vlan: flags.vlan,
-        ipv6: flags.ipv6,
+        ipv6: flags.sends_ipv6(),
+        hosts,
     })
 }
 
@@ -145,6 +152,29 @@ mod tests {
         assert_eq!((quick.size, quick.length), (QuickSize::Fixed(SIZE), QuickLength::Time(TIME)));
         assert_eq!(quick.rate, "1kpps".parse().unwrap());
         assert_eq!((quick.streams, quick.vlan, quick.ipv6), (1, None, false));
+    }
+
+    #[test]
+    fn host_flags_reach_the_document() {
+        let line = "--tx eth1 --rx eth2 --gateway fd00::1 --src-ip fd00::2 --dst-ip fd00:1::2 --size imix";
+        let quick = make_quick_plan(&flags(line), None).unwrap();
+        assert!(quick.ipv6 && quick.hosts.is_some());
+        for (line, why) in [
+            ("--tx eth1 --rx eth2,eth3 --both-ways", "one sender and one receiver"),
+            ("--tx eth1 --rx eth2 --ipv6 --gateway 10.0.0.1", "IPv4"),
+            ("--tx eth1 --rx eth2 --dst-mac 02:00:00:00:00:09 --both-ways", "--rx-gateway"),
+        ] {
+            let refused = make_quick_plan(&flags(line), None).unwrap_err().to_string();
+            assert!(refused.contains(why), "{refused}");
+        }
+        for line in [
+            "--gateway 10.0.0.1",
+            "--rx b --rx-gateway 10.0.0.1",
+            "--rx b --gateway ::1 --dst-mac 02:00:00:00:00:09",
+        ] {
+            let words = ["packetrig", "run", "--tx", "a"].into_iter().chain(line.split_whitespace());
+            assert!(CommandLine::try_parse_from(words).is_err(), "{line}");
+        }
     }
 
     #[test]

@@ -33,6 +33,7 @@ fn any_quick() -> impl Strategy<Value = QuickPlan> {
             streams,
             vlan,
             ipv6,
+            hosts: None,
         },
     )
 }
@@ -52,6 +53,7 @@ fn imix_smallest_frame_fits_headers_and_tag() {
             streams: 1,
             vlan,
             ipv6,
+            hosts: None,
         };
         let plan = Plan::from_text(&quick.to_yaml()).unwrap();
         let template = plan.streams[0].frames.template().unwrap();
@@ -87,6 +89,7 @@ fn ipv6_in_a_vlan_reads_too() {
         streams: 1,
         vlan: Some(7),
         ipv6: true,
+        hosts: None,
     };
     let plan = Plan::from_text(&quick.to_yaml()).unwrap();
     assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 14 + 4 + 40 + 8);
@@ -103,6 +106,7 @@ fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::S
         streams,
         vlan: None,
         ipv6: false,
+        hosts: None,
     };
     let bound = Plan::from_text(&quick.to_yaml()).unwrap().bind_to_links(&[None, None]).unwrap();
     bound.streams.iter().map(|stream| stream.timeline).collect()
@@ -134,6 +138,7 @@ fn group(tx: &str, rx: &str, pattern: QuickPattern, streams: u32) -> Vec<(String
         streams,
         vlan: None,
         ipv6: false,
+        hosts: None,
     };
     assert_eq!(pattern.explain_mismatch(quick.tx.len(), quick.rx.len()), None);
     let options = crate::ReadOptions { fleet: true, ..crate::ReadOptions::default() };

@@ -54,7 +54,11 @@ struct MethodStart {
 
 pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let (start, traffic, terms) = (request.prepare_start()?, request.traffic(), request.terms());
-    quick::remark_on_sizes(request.frame_size(), traffic.vlan.is_some(), traffic.ipv6);
+    quick::remark_on_sizes(
+        request.frame_size(),
+        traffic.vlan.is_some(),
+        traffic.ipv6 || traffic.hosts.has_ipv6(),
+    );
     check_loads(&start)?;
     if terms.dry_run {
         show::print_dry_run(&start.options, output)?;

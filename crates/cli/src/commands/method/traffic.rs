@@ -177,6 +177,7 @@ fn document_from_flags(
         streams: arguments.streams,
         vlan: arguments.vlan,
         ipv6: arguments.ipv6,
+        hosts: arguments.hosts.clone(),
     };
     let has_fleet = fleet_place::is_named(request.fleet)
         || fleet_place::FleetPlace::from_arguments(request.fleet).is_ok_and(|place| place.exists());

@@ -1,0 +1,73 @@
+//! Headers of the frames of a plan from flags.
+
+use super::{QuickPlan, SenderStream, fixed_value};
+use serde_json::{Value, json};
+
+// 02 in the first byte means "locally administered": no maker gives such an address to an interface.
+/// MAC address of the only sender.
+pub(super) const TX_MAC: &str = "02:00:00:00:00:01";
+pub(super) const RX_MAC: &str = "02:00:00:00:00:02";
+
+/// Addresses in a stream's frames.
+struct FlowAddresses {
+    src_mac: String,
+    dst_mac: String,
+    src: String,
+    dst: String,
+}
+
+impl QuickPlan {
+    pub(super) fn packet_value(&self, stream: &SenderStream<'_>) -> Value {
+        let ip_header = if self.ipv6 { "ipv6" } else { "ipv4" };
+        let mut packet = if self.hosts.is_some() {
+            // The hosts have the addresses and the VLAN tag.
+            vec![json!({"choice": "ethernet", "ethernet": {}}), json!({"choice": ip_header, ip_header: {}})]
+        } else {
+            self.lower_headers(stream, ip_header)
+        };
+        // Dynamic ports (RFC 6335, 6), so that devices which distribute flows by port see many; 7 is echo, as in RFC 2544.
+        let src_port = 49_152 + stream.n % 16_384;
+        packet.push(
+            json!({"choice": "udp", "udp": {"src_port": fixed_value(src_port), "dst_port": fixed_value(7)}}),
+        );
+        packet.into()
+    }
+
+    /// The headers below UDP of frames between ports.
+    fn lower_headers(&self, stream: &SenderStream<'_>, ip_header: &str) -> Vec<Value> {
+        let FlowAddresses { src_mac, dst_mac, src, dst } = self.stream_addresses(stream);
+        let mut headers = vec![json!({"choice": "ethernet", "ethernet": {
+            "src": fixed_value(src_mac), "dst": fixed_value(dst_mac)}})];
+        if let Some(id) = self.vlan {
+            headers.push(json!({"choice": "vlan", "vlan": {"id": fixed_value(id)}}));
+        }
+        // Addresses reserved for benchmarking: 198.18.0.0/15 (RFC 2544, C.2.2) and 2001:2::/48 (RFC 5180).
+        headers.push(
+            json!({"choice": ip_header, ip_header: {"src": fixed_value(src), "dst": fixed_value(dst)}}),
+        );
+        headers
+    }
+
+    /// Every sender and receiver has its own addresses.
+    fn stream_addresses(&self, stream: &SenderStream<'_>) -> FlowAddresses {
+        // Numbers count from 1: host part 0 would be the address of the network itself.
+        let tx = stream.tx + 1;
+        let rx = stream.receivers.first().map_or(1, |rx| rx + 1);
+        let [.., tx_high, tx_low] = tx.to_be_bytes();
+        let [.., rx_high, rx_low] = rx.to_be_bytes();
+        let src_mac = if self.is_plain() {
+            TX_MAC.to_owned()
+        } else {
+            format!("02:00:00:01:{tx_high:02x}:{tx_low:02x}")
+        };
+        let dst_mac = if self.is_plain() {
+            RX_MAC.to_owned()
+        } else {
+            format!("02:00:00:02:{rx_high:02x}:{rx_low:02x}")
+        };
+        let src = if self.ipv6 { format!("2001:2::{tx:x}") } else { format!("198.18.{tx_high}.{tx_low}") };
+        let dst =
+            if self.ipv6 { format!("2001:2:0:1::{rx:x}") } else { format!("198.19.{rx_high}.{rx_low}") };
+        FlowAddresses { src_mac, dst_mac, src, dst }
+    }
+}
