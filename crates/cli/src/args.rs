@@ -39,7 +39,7 @@ pub(crate) use fleet_probe::{
     TargetProbes,
 };
 pub(crate) use flows::{FlowStats, FlowTop, FlowsCommand, OrderBy, RecoverFlows, ShowFlows};
-pub(crate) use hosts::HostArgs;
+pub(crate) use hosts::{HostAddressArgs, HostArgs};
 pub(crate) use impair::ImpairArgs;
 pub(crate) use log::{BeginLog, CheckLog, LogAction, LogArgs};
 pub(crate) use measured::MeasuredPlaces;

@@ -10,7 +10,7 @@ pub(crate) use size::MeanSize;
 
 use crate::device::{DeviceInterface, DeviceNeighbour, Mac};
 use crate::document::TextPosition;
-use crate::recording::FrameOrigin;
+use crate::recording::{FrameOrigin, PlannedRecording};
 use crate::{PlanProblem, PlanProblems};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate, clamp_to_u64};
 use packetrig_wire::FrameTemplate;
@@ -169,8 +169,14 @@ impl Plan {
 impl Stream {
     /// Its frames with the MAC address that it awaited. Frames that await none stay unchanged.
     pub fn frames_to(&self, mac: Mac) -> Result<FrameOrigin, packetrig_wire::Error> {
-        let Some(template) = self.awaits.and_then(|_| self.frames.template()) else {
-            return Ok(self.frames.clone());
+        let template = match &self.frames {
+            _ if self.awaits.is_none() => return Ok(self.frames.clone()),
+            FrameOrigin::Recorded(recording) => {
+                let mut recording = PlannedRecording::clone(recording);
+                recording.rewrite.dst_mac = Some(mac);
+                return Ok(FrameOrigin::Recorded(Arc::new(recording)));
+            }
+            FrameOrigin::Made(template) => template,
         };
         // Only device flows that begin with Ethernet await an address, so the first header is the right one.
         let mut spec = template.spec().clone();

@@ -1,10 +1,10 @@
 //! Turns the flags of a replay into a document: OTG with one flow whose frames come from a file (`x_replay`).
 
 use crate::device::mac_text;
-use crate::quick::write_yaml;
+use crate::quick::{QuickHosts, write_yaml};
 use crate::recording::{PlannedRecording, ReplayTiming};
 use packetrig_units::{FrameRate, Nanos, Rate};
-use packetrig_wire::foreign::FrameRewrite;
+use packetrig_wire::foreign::{FrameRewrite, VlanEdit};
 use serde_json::{Value, json};
 
 /// The values of the flags.
@@ -15,6 +15,8 @@ pub struct ReplayRequest {
     pub recording: PlannedRecording,
     /// Load, if the timing is even.
     pub rate: Option<Rate>,
+    /// Emulated hosts on the sender and the only receiver.
+    pub hosts: Option<QuickHosts>,
 }
 
 /// A rate that a document cannot express.
@@ -32,9 +34,11 @@ impl ReplayRequest {
         let ports: Vec<Value> = std::iter::once(json!({"name": "tx", "location": self.tx}))
             .chain(receivers.map(|(name, location)| json!({"name": name, "location": location})))
             .collect();
+        let between_ports = json!({"choice": "port", "port": {"tx_name": "tx", "rx_names": names}});
+        let ends = self.hosts.as_ref().map_or(between_ports, QuickHosts::end_values);
         let mut flow = json!({
             "name": "replay",
-            "tx_rx": {"choice": "port", "port": {"tx_name": "tx", "rx_names": names}},
+            "tx_rx": ends,
             "x_replay": self.recording.to_document(),
             "metrics": {"enable": self.recording.tagged, "loss": true, "timestamps": true,
                         "latency": {"enable": true, "mode": "cut_through"}},
@@ -47,7 +51,15 @@ impl ReplayRequest {
         if names.len() > 1 {
             flow["metrics"]["rx_tx_ratio"] = json!({"choice": "rx_count", "rx_count": {}});
         }
-        Ok(json!({"ports": ports, "flows": [flow]}))
+        let mut document = json!({"ports": ports, "flows": [flow]});
+        if let Some(hosts) = &self.hosts {
+            let vlan = match self.recording.rewrite.vlan {
+                Some(VlanEdit::Push(id) | VlanEdit::Set(id)) => Some(id),
+                Some(VlanEdit::Pop) | None => None,
+            };
+            document["devices"] = hosts.device_values(vlan);
+        }
+        Ok(document)
     }
 
     /// The document as YAML.
@@ -117,6 +129,7 @@ fn rate_document(rate: Rate) -> Result<Value, UnsayableRate> {
 mod tests {
     use super::*;
     use crate::Plan;
+    use crate::quick::HostRequest;
     use crate::recording::RecordingFacts;
     use packetrig_units::{BitRate, FrameSize};
 
@@ -148,6 +161,7 @@ mod tests {
                 facts,
             },
             rate: rate.map(|rate| rate.parse().unwrap()),
+            hosts: None,
         }
     }
 
@@ -165,6 +179,27 @@ mod tests {
             let bound = plan.bind_to_links(&[Some(BitRate::new(1_000_000_000)), None]).unwrap();
             assert_eq!(bound.streams[0].timeline.total_frames(), Some(202));
         }
+    }
+
+    #[test]
+    fn replay_between_hosts_asks_for_gateway() {
+        let [sender, receiver] = [("10.0.0.2", "10.0.0.1"), ("10.0.1.2", "")].map(|(address, gateway)| {
+            HostRequest { address: address.parse().ok(), gateway: gateway.parse().ok(), next_hop: None }
+        });
+        let mut replay = replay(ReplayTiming::Fastest, None);
+        replay.hosts = QuickHosts::new(sender, receiver, false, false).ok();
+        let stream =
+            |replay: &ReplayRequest| Plan::from_text(&replay.to_yaml().unwrap()).unwrap().streams.remove(0);
+        // A given MAC address needs no question.
+        assert_eq!(stream(&replay).awaits, None);
+        replay.recording.rewrite.dst_mac = None;
+        replay.recording.rewrite.src_mac = None;
+        let asking = stream(&replay);
+        assert_eq!(asking.awaits.map(|neighbour| neighbour.ip.to_string()).as_deref(), Some("10.0.0.1"));
+        let found = asking.frames_to([2, 0, 0, 0, 0, 9]).unwrap();
+        let rewrite = &found.recording().unwrap().rewrite;
+        assert_eq!((rewrite.src_mac, rewrite.dst_mac), (Some([2, 0, 0, 0, 0, 1]), Some([2, 0, 0, 0, 0, 9])));
+        assert_eq!((asking.tx, &asking.rx[..], asking.name.as_str()), (0, &[1][..], "replay"));
     }
 
     #[test]

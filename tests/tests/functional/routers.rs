@@ -2,9 +2,11 @@
 
 use packetrig_sys::kernel;
 use packetrig_sys::link::NamespaceLinks;
+use packetrig_sys::xdp;
 use packetrig_testkit::Lab;
 use packetrig_tests::hosts;
 use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::recording::{Recorded, stored, udp};
 use packetrig_tests::skip::{self, OwnLab};
 
 /// Two ports, and a router between them with the first address of each network.
@@ -60,6 +62,18 @@ fn router_is_found_by_arp_and_discovery() {
 }
 
 #[test]
+fn live_frames_pass_the_router() {
+    let Some(mut lab) = routed_lab() else { return };
+    if !skip::may_use_bpf(xdp::bpf_obstacle().map_or(Ok(()), Err)) {
+        return;
+    }
+    lab.take_live_frames().unwrap();
+    let ends = ["--src-ip", "10.0.0.2", "--dst-ip", "10.0.1.2", "--both-ways", "--back-end", "xdp"];
+    let flags = [&ends[..], &["--gateway", "10.0.0.1", "--rx-gateway", "10.0.1.1"]].concat();
+    assert_routed(&lab, &flags, &["stream: sender > receiver", "stream: receiver > sender"]);
+}
+
+#[test]
 fn both_ways_lead_through_the_router() {
     let Some(lab) = routed_lab() else { return };
     let ends = ["--src-ip", "10.0.0.2", "--dst-ip", "10.0.1.2", "--both-ways"];
@@ -89,6 +103,22 @@ fn missing_gateway_is_named() {
     let flags = ["--gateway", "10.0.0.99", "--src-ip", "10.0.0.2", "--dst-ip", "10.0.1.2"];
     through(&lab, &["run"], &flags).assert_refused(4, &["10.0.0.99 does not answer", "tx interface"]);
     through(&lab, &["run"], &flags[2..]).assert_refused(2, &["10.0.1.2 is not in the network", "--gateway"]);
+}
+
+#[test]
+fn replay_goes_through_the_router() {
+    let Some(lab) = routed_lab() else { return };
+    let frames: Vec<Recorded> =
+        (0..300).map(|n| Recorded { at: n * 1_000_000, bytes: udp(1, n, 200) }).collect();
+    let (_directory, file) = stored(&frames);
+    let [tx, rx] = [0, 1].map(|port| lab.location(port));
+    // From 10.1.2.3 to 10.9.8.7, which is the receiver's host now.
+    let map = "10.1.2.0/24=10.0.0.0/24,10.9.8.0/24=10.0.1.0/24";
+    let hosts = ["--gateway", "10.0.0.1", "--src-ip", "10.0.0.3", "--dst-ip", "10.0.1.7"];
+    let ends = ["--tx", &tx, "--rx", &rx, "--map-ip", map];
+    let report = Running::replay(&file, &[&ends[..], &hosts].concat()).finish().report();
+    report.assert_clean();
+    assert_eq!(report.number("replay", "/received/sequence/unique"), 300);
 }
 
 #[test]

@@ -8,42 +8,74 @@ use std::net::IpAddr;
 /// Emulated hosts at both ends: they ask for the MAC address of their router, and answer it.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct HostArgs {
-    /// Send to this router of the sender, found by ARP or neighbour discovery
-    #[arg(long, value_name = "ADDR", requires = "rx", conflicts_with = "plan")]
-    gateway: Option<IpAddr>,
-    /// Router of the receiver, for the way back
-    #[arg(long, value_name = "ADDR", requires = "both_ways", conflicts_with = "plan")]
+    #[command(flatten)]
+    addresses: HostAddressArgs,
+    /// Address of the router on the side of the receiver, for --both-ways
+    #[arg(long, value_name = "ADDR", requires = "both_ways")]
     rx_gateway: Option<IpAddr>,
-    /// Address of the sender and its network [default: 198.18.0.1 or 2001:2::1; a network of /24 or /64]
-    #[arg(long, value_name = "ADDR[/LEN]", requires = "rx", conflicts_with = "plan")]
-    src_ip: Option<HostAddress>,
-    /// Address of the receiver, for which it answers ARP or neighbour discovery [default: 198.19.0.1 or 2001:2:0:1::1]
-    #[arg(long, value_name = "ADDR[/LEN]", requires = "rx", conflicts_with = "plan")]
-    dst_ip: Option<HostAddress>,
-    /// Send to this MAC address and ask for none
-    #[arg(long, value_name = "MAC", requires = "rx", conflicts_with_all = ["plan", "gateway"])]
+    /// Send to this MAC address, and do not ask a gateway for its own
+    #[arg(long, value_name = "MAC", requires = "rx", conflicts_with = "gateway")]
     dst_mac: Option<MacArg>,
     /// Also send from the receiver to the sender, with the same load and for the same time
-    #[arg(long, requires = "rx", conflicts_with = "plan")]
+    #[arg(long, requires = "rx")]
     both_ways: bool,
+}
+
+/// Addresses of both hosts and of the sender's router.
+#[derive(Args, Clone, Copy, Debug, Default)]
+pub(crate) struct HostAddressArgs {
+    /// Send to the router with this address on the side of the sender, found by ARP or neighbour discovery
+    #[arg(long, value_name = "ADDR", requires = "rx")]
+    gateway: Option<IpAddr>,
+    /// Address of the sender [default: 198.18.0.1 or 2001:2::1; LEN is 24 or 64]
+    #[arg(long, value_name = "ADDR[/LEN]", requires = "rx")]
+    src_ip: Option<HostAddress>,
+    /// Address of the receiver, which answers ARP or neighbour discovery for it [default: 198.19.0.1 or 2001:2:0:1::1]
+    #[arg(long, value_name = "ADDR[/LEN]", requires = "rx")]
+    dst_ip: Option<HostAddress>,
 }
 
 impl HostArgs {
     /// True if an address is one of IPv6.
     pub(crate) fn has_ipv6(&self) -> bool {
-        let own = [self.src_ip, self.dst_ip].into_iter().flatten().map(HostAddress::ip);
-        own.chain(self.gateway).chain(self.rx_gateway).any(|ip| ip.is_ipv6())
+        self.addresses.has_ipv6() || self.rx_gateway.is_some_and(|ip| ip.is_ipv6())
     }
 
     /// The hosts, if these flags ask for them. The error is for the user.
     pub(crate) fn make_hosts(&self, ipv6: bool) -> Result<Option<QuickHosts>, String> {
-        let Self { gateway, rx_gateway, src_ip, dst_ip, dst_mac, both_ways } = *self;
-        let is_plain = gateway.is_none() && src_ip.is_none() && dst_ip.is_none() && dst_mac.is_none();
-        if is_plain && !both_ways {
+        if self.addresses.is_empty() && self.dst_mac.is_none() && !self.both_ways {
             return Ok(None);
         }
-        let sender = HostRequest { address: src_ip, gateway, next_hop: dst_mac.map(|mac| mac.0) };
-        let receiver = HostRequest { address: dst_ip, gateway: rx_gateway, next_hop: None };
-        QuickHosts::new(sender, receiver, both_ways, ipv6).map(Some)
+        let sender = self.addresses.sender(self.dst_mac);
+        let receiver = HostRequest { gateway: self.rx_gateway, ..self.addresses.receiver() };
+        QuickHosts::new(sender, receiver, self.both_ways, ipv6).map(Some)
+    }
+}
+
+impl HostAddressArgs {
+    fn has_ipv6(&self) -> bool {
+        let own = [self.src_ip, self.dst_ip].into_iter().flatten().map(HostAddress::ip);
+        own.chain(self.gateway).any(|ip| ip.is_ipv6())
+    }
+
+    const fn is_empty(&self) -> bool {
+        self.gateway.is_none() && self.src_ip.is_none() && self.dst_ip.is_none()
+    }
+
+    fn sender(&self, next_hop: Option<MacArg>) -> HostRequest {
+        let next_hop = next_hop.map(|mac| mac.0);
+        HostRequest { address: self.src_ip, gateway: self.gateway, next_hop }
+    }
+
+    fn receiver(&self) -> HostRequest {
+        HostRequest { address: self.dst_ip, ..HostRequest::default() }
+    }
+
+    /// The hosts of a replay, whose frames go to `next_hop` if that is given. The error is for the user.
+    pub(crate) fn make_replay_hosts(&self, next_hop: Option<MacArg>) -> Result<Option<QuickHosts>, String> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        QuickHosts::new(self.sender(next_hop), self.receiver(), false, self.has_ipv6()).map(Some)
     }
 }

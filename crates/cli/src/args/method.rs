@@ -17,7 +17,7 @@ use std::path::PathBuf;
 #[command(group(clap::ArgGroup::new("traffic").args(["plan", "tx"]).required(true)))]
 pub(crate) struct MethodTraffic {
     /// OTG document (YAML or JSON): its flows are sent in the proportion of their rates, at the loads of the method
-    #[arg(value_name = "PLAN")]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["HostAddressArgs", "dst_mac", "both_ways"])]
     pub(crate) plan: Option<PathBuf>,
     /// Interfaces that send, written as for `packetrig run`
     #[arg(long, value_name = "IF,…", value_delimiter = ',', conflicts_with = "plan", requires = "rx")]

@@ -1,7 +1,7 @@
 //! Arguments of `packetrig replay`.
 
-use super::ExecutionArgs;
 use super::quantities::parse_load;
+use super::{ExecutionArgs, HostAddressArgs};
 use clap::Args;
 use packetrig_plan::PortLocation;
 use packetrig_plan::recording::{ReplaySpeed, parse_mac};
@@ -46,7 +46,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "MAC")]
     pub(crate) rewrite_src_mac: Option<MacArg>,
     /// Replace the destination MAC address of every frame
-    #[arg(long, value_name = "MAC")]
+    #[arg(long, value_name = "MAC", conflicts_with = "gateway")]
     pub(crate) rewrite_dst_mac: Option<MacArg>,
     /// Map source and destination IP addresses from one network to another: 10.0.0.0/8=198.18.0.0/8
     #[arg(long, value_name = "A/LEN=B/LEN,…", value_delimiter = ',')]
@@ -54,6 +54,8 @@ pub(crate) struct ReplayArgs {
     /// Change the outermost VLAN tag: push:ID, set:ID or pop
     #[arg(long, value_name = "CHANGE")]
     pub(crate) vlan: Option<VlanEdit>,
+    #[command(flatten)]
+    pub(crate) hosts: HostAddressArgs,
     #[command(flatten)]
     pub(crate) execution: ExecutionArgs,
 }

@@ -21,7 +21,7 @@ use std::str::FromStr;
     packetrig run --tx eth1 --rx eth2 --gateway 10.0.0.1 --src-ip 10.0.0.2 --dst-ip 10.0.1.2")]
 pub(crate) struct RunArgs {
     /// OTG document (YAML or JSON); `-` reads standard input
-    #[arg(value_name = "PLAN")]
+    #[arg(value_name = "PLAN", conflicts_with_all = ["HostAddressArgs", "dst_mac", "both_ways"])]
     pub(crate) plan: Option<PathBuf>,
     /// Seed for the values that the plan leaves random [default: a random seed, shown in the report]
     #[arg(long, value_name = "N")]

@@ -12,6 +12,9 @@ use std::path::Path;
 
 const SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
+/// Refusal of hosts on several ports.
+pub(crate) const ONE_PAIR: &str =
+    "hosts with addresses or a gateway need one sender and one receiver; a plan can have more";
 const TIME: Nanos = Nanos::from_secs(10);
 
 /// Function that counts the ports of a fleet that a location like `any-tx` can stand for.
@@ -39,9 +42,7 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
     }
     let hosts = flags.hosts.make_hosts(flags.sends_ipv6()).map_err(Error::Usage)?;
     if hosts.is_some() && (tx.len(), rx.len()) != (1, 1) {
-        return Err(Error::Usage(
-            "hosts with addresses or a gateway need one sender and one receiver; a plan can have more".into(),
-        ));
+        return Err(Error::Usage(ONE_PAIR.into()));
     }
     Ok(QuickPlan {
         tx,
@@ -168,11 +169,14 @@ mod tests {
             assert!(refused.contains(why), "{refused}");
         }
         for line in [
-            "--gateway 10.0.0.1",
-            "--rx b --rx-gateway 10.0.0.1",
-            "--rx b --gateway ::1 --dst-mac 02:00:00:00:00:09",
+            "run --tx a --gateway 10.0.0.1",
+            "run --tx a --rx b --rx-gateway 10.0.0.1",
+            "run --tx a --rx b --gateway ::1 --dst-mac 02:00:00:00:00:09",
+            "run plan.yaml --gateway 10.0.0.1",
+            "test bisect plan.yaml --both-ways",
+            "replay a.pcap --tx a --rx b --gateway ::1 --rewrite-dst-mac 02:00:00:00:00:09",
         ] {
-            let words = ["packetrig", "run", "--tx", "a"].into_iter().chain(line.split_whitespace());
+            let words = ["packetrig"].into_iter().chain(line.split_whitespace());
             assert!(CommandLine::try_parse_from(words).is_err(), "{line}");
         }
     }

@@ -1,6 +1,7 @@
 //! `packetrig replay`: a capture file becomes a plan with one stream, and a request to execute it.
 
 use super::execution::{self, ExecutionRequest};
+use super::quick;
 use super::run::check_fleet_options;
 use crate::args::{PaceArg, ReplayArgs as Arguments};
 use crate::document::PlanText;
@@ -61,11 +62,16 @@ fn replay_document(
     let tagged = is_tagged(arguments);
     let recording =
         PlannedRecording { file, timing, loops: arguments.loops, rewrite, tagged, facts: survey.facts };
+    let hosts = arguments.hosts.make_replay_hosts(arguments.rewrite_dst_mac).map_err(Error::Usage)?;
+    if hosts.is_some() && arguments.rx.len() != 1 {
+        return Err(Error::Usage(quick::ONE_PAIR.into()));
+    }
     let replay = ReplayRequest {
         tx: arguments.tx.to_string(),
         rx: arguments.rx.iter().map(ToString::to_string).collect(),
         recording,
         rate: arguments.rate,
+        hosts,
     };
     let text = replay.to_yaml().map_err(|error| Error::Usage(error.to_string()))?;
     Ok(PlanText { name: "the plan made from the file".into(), text, is_from_options: false })

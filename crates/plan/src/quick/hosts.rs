@@ -40,6 +40,10 @@ impl HostAddress {
     pub const fn ip(self) -> IpAddr {
         self.ip
     }
+
+    const fn ip_bits(self) -> u8 {
+        if self.ip.is_ipv6() { 128 } else { 32 }
+    }
 }
 
 impl FromStr for HostAddress {
@@ -52,8 +56,7 @@ impl FromStr for HostAddress {
             let prefix = prefix.map_or(Some(usual.prefix), |prefix| prefix.parse().ok())?;
             Some(Self { prefix, ..usual })
         });
-        let longest = |ip: IpAddr| if ip.is_ipv6() { 128 } else { 32 };
-        found.filter(|found| (1..=longest(found.ip)).contains(&found.prefix)).ok_or_else(|| {
+        found.filter(|found| (1..=found.ip_bits()).contains(&found.prefix)).ok_or_else(|| {
             format!("`{text}` is not the address of a host; write it like 10.0.0.2/24 or fd00::2")
         })
     }
@@ -108,12 +111,12 @@ impl QuickHosts {
     }
 
     /// OTG's `devices`, on the ports `tx` and `rx`.
-    pub(super) fn device_values(&self, vlan: Option<u16>) -> Value {
+    pub(crate) fn device_values(&self, vlan: Option<u16>) -> Value {
         json!([host_value(&self.sender, "tx", TX_MAC, vlan), host_value(&self.receiver, "rx", RX_MAC, vlan)])
     }
 
     /// OTG's `tx_rx` of a flow.
-    pub(super) fn end_values(&self) -> Value {
+    pub(crate) fn end_values(&self) -> Value {
         json!({"choice": "device", "device": {
             "tx_names": [self.sender.name], "rx_names": [self.receiver.name], "bidirectional": self.both_ways}})
     }

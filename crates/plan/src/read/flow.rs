@@ -3,7 +3,7 @@
 use super::ends::{EndpointPair, FlowEnds, NamedEnds, read_ends};
 use super::metrics::read_metrics;
 use super::packet::{HeaderContext, hex_bytes, read_headers};
-use super::pair_headers::{PairHeaders, headers_for_pair};
+use super::pair_headers::{PairHeaders, direct_recording, headers_for_pair};
 use super::port::read_placeholder;
 use super::replay::{self, ReplaySource};
 use super::size::read_size;
@@ -94,7 +94,10 @@ fn read_flow<'a>(
             let frames = make_frames(item, spec, metrics, streams)?;
             streams.push(shared.make_stream(tx, rx, ReplaySource { frames, rate, duration }));
         }
-        (FlowEnds::Pairs(_), FlowOrigin::File(_)) => end_item?.add_error("a replay goes from port to port"),
+        (FlowEnds::Pairs(pairs), FlowOrigin::File(source)) => match pairs.as_slice() {
+            [pair] => streams.push(shared.make_replay_stream(item, pair, source, known)?),
+            _ => end_item?.add_error("a replay goes from one interface to one other, not back"),
+        },
         (FlowEnds::Pairs(pairs), FlowOrigin::Recipe(recipe)) => {
             for pair in &pairs {
                 let stream = shared.make_pair_stream(item, pair, &recipe, known, streams)?;
@@ -211,9 +214,35 @@ impl FlowBasis {
         let spec = FrameSpec { headers, routed, ..recipe.spec.clone() };
         let frames = make_frames(item, spec, self.metrics, streams)?;
         let source = ReplaySource { frames, rate: recipe.rate, duration: recipe.duration };
+        Some(Stream { part: pair.part, awaits, ..self.make_stream_between(pair, source, known) })
+    }
+
+    /// The stream of a recording, from one interface to another.
+    fn make_replay_stream(
+        &self,
+        item: &DocumentItem<'_>,
+        pair: &EndpointPair,
+        mut source: ReplaySource,
+        known: &NamedEnds<'_>,
+    ) -> Option<Stream> {
+        let mut awaits = None;
+        if let FrameOrigin::Recorded(recording) = &mut source.frames {
+            let rewrite = &mut Arc::make_mut(recording).rewrite;
+            let directed = direct_recording(rewrite, pair, known);
+            awaits = directed.map_err(|message| item.add_error(message)).ok()?;
+        }
+        Some(Stream { awaits, ..self.make_stream_between(pair, source, known) })
+    }
+
+    fn make_stream_between(
+        &self,
+        pair: &EndpointPair,
+        source: ReplaySource,
+        known: &NamedEnds<'_>,
+    ) -> Stream {
         let tx = known.interfaces[pair.from.interface].port;
         let rx = known.interfaces[pair.to.interface].port;
-        Some(Stream { part: pair.part, awaits, ..self.make_stream(tx, vec![rx], source) })
+        self.make_stream(tx, vec![rx], source)
     }
 }
 

@@ -4,6 +4,7 @@
 use super::ends::{EndpointPair, FlowEndpoint, NamedEnds};
 use crate::FlowShare;
 use crate::device::{DeviceAddress, DeviceInterface, DeviceNeighbour, Mac, VlanTag};
+use packetrig_wire::foreign::FrameRewrite;
 use packetrig_wire::header::{AbsentValue, FieldSetting, HeaderKind, PacketHeader};
 use packetrig_wire::pattern::FieldPattern;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -205,6 +206,12 @@ struct NextHop {
     is_router: bool,
 }
 
+impl NextHop {
+    fn host(mac: Mac) -> Self {
+        Self { mac: Some(mac), ..Self::default() }
+    }
+}
+
 /// Finds the next hop: the destination itself within the network, otherwise the gateway; without IP, the other
 /// interface.
 fn find_next_hop(
@@ -212,9 +219,8 @@ fn find_next_hop(
     pair: &EndpointPair,
     known: &NamedEnds<'_>,
 ) -> Result<NextHop, String> {
-    let host = |mac| NextHop { mac: Some(mac), ..NextHop::default() };
     let Some(ip) = ip_header(headers).map(|at| &headers[at]) else {
-        return Ok(host(known.interfaces[pair.to.interface].mac));
+        return Ok(NextHop::host(known.interfaces[pair.to.interface].mac));
     };
     let is_v6 = ip.kind() == HeaderKind::Ipv6;
     let destination = constant_destination(ip);
@@ -222,10 +228,10 @@ fn find_next_hop(
     let direct = destination.filter(|ip| source.is_on_link(*ip));
     // OTG: a MAC address given for the gateway replaces ARP and neighbour discovery.
     if let Some(mac) = source.gateway_mac {
-        return Ok(NextHop { is_router: direct.is_none(), ..host(mac) });
+        return Ok(NextHop { is_router: direct.is_none(), ..NextHop::host(mac) });
     }
     if let Some(mac) = destination.and_then(group_mac) {
-        return Ok(host(mac));
+        return Ok(NextHop::host(mac));
     }
     let ip = direct.or(source.gateway).ok_or_else(|| {
         format!(
@@ -235,6 +241,31 @@ fn find_next_hop(
     })?;
     let awaits = Some(DeviceNeighbour { interface: pair.from.interface, address: index, ip });
     Ok(NextHop { mac: None, awaits, is_router: direct.is_none() })
+}
+
+/// Directs the frames of a recording to the gateway of the sending interface, or without one to the other interface.
+/// Returns the neighbour whose MAC address they lack. The error is for the user.
+pub(super) fn direct_recording(
+    rewrite: &mut FrameRewrite,
+    pair: &EndpointPair,
+    known: &NamedEnds<'_>,
+) -> Result<Option<DeviceNeighbour>, String> {
+    let from = &known.interfaces[pair.from.interface];
+    rewrite.src_mac.get_or_insert(from.mac);
+    let address = pair.from.address.unwrap_or(0);
+    let Some(source) = from.addresses.get(address).filter(|_| rewrite.dst_mac.is_none()) else {
+        rewrite.dst_mac.get_or_insert(known.interfaces[pair.to.interface].mac);
+        return Ok(None);
+    };
+    if source.gateway_mac.is_some() {
+        rewrite.dst_mac = source.gateway_mac;
+        return Ok(None);
+    }
+    let ip = match source.gateway {
+        Some(gateway) => gateway,
+        None => address_of(pair.to, source.ip.is_ipv6(), known)?.address.ip,
+    };
+    Ok(Some(DeviceNeighbour { interface: pair.from.interface, address, ip }))
 }
 
 /// The destination, if it is the same for all frames.
