@@ -60,8 +60,7 @@ pub fn run_local(
 
 /// Runs `document` on this machine or on a fleet. `stop` is called about every 20 ms and returns whether the user wants the run to end;
 /// `on_event` gets the events on a thread of its own; while it waits for something, samples of counts may be left out. The report comes
-/// also when the run was stopped or is partial; an error
-/// means that it never started.
+/// also when the run was stopped or is partial; an error means that it never started.
 pub fn run_on(
     executor: &mut dyn RunExecutor,
     document: &str,

@@ -20,6 +20,7 @@ mod memory;
 mod opening;
 mod options;
 mod slot;
+mod stepping;
 mod telling;
 mod wheel;
 
@@ -285,39 +286,6 @@ impl<H: MemoryHints> FlowTable<H> {
             Some(_) => {}
         }
         self.now_ns = Some(now_ns);
-    }
-
-    /// Returns whether a time is so long before that of the table that the clock must have been set back.
-    fn is_before_step(&self, now_ns: u64) -> bool {
-        self.now_ns.is_some_and(|before_ns| now_ns > 0 && now_ns.saturating_add(self.limits.idle) < before_ns)
-    }
-
-    /// The clock was set back by more than the idle timeout, or was wrong before. The wheel never looks at passed ticks again,
-    /// so timers that are set by the old time would not expire until that time came again.
-    #[cold]
-    fn set_back(&mut self, now_ns: u64, outlet: &mut impl FlowOutlet) {
-        if let (Some(histories), Some(before_ns)) = (&mut self.histories, self.now_ns) {
-            histories.set_table_back(before_ns, now_ns);
-        }
-        let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
-        for &slot in &held {
-            self.wheel.clear_timer(slot_number(slot));
-        }
-        self.wheel.begin_at(wheel::tick_at(now_ns));
-        for slot in held {
-            if self.limits.is_set_back(&self.hot[slot], now_ns) {
-                self.set_flow_back(slot, now_ns, outlet);
-            }
-            let timer = self.limits.timer_setting(&self.hot[slot]);
-            self.wheel.set_timer(slot_number(slot), timer.tick, timer.wait);
-        }
-    }
-
-    /// Reports what a flow had before the clock was set back to this time. It goes on from there.
-    fn set_flow_back(&mut self, slot: usize, now_ns: u64, outlet: &mut impl FlowOutlet) {
-        self.report_part(slot, EndReason::Active, outlet);
-        self.hot[slot].set_back(now_ns);
-        self.histories.iter_mut().for_each(|histories| histories.set_flow_back(slot, now_ns));
     }
 
     /// See [`FlowHistories::forget_until`].

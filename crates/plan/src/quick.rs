@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 const LEAST_BITS: u64 = 672;
 /// Time slot of a frame that is a burst of its own; the pause after it completes its period.
 const SLOT: Nanos = Nanos::from_millis(1);
+
 /// The values of the flags.
 #[derive(Clone, Debug)]
 pub struct QuickPlan {

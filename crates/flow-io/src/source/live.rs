@@ -246,7 +246,10 @@ impl LiveSource {
 
 impl PacketSource for LiveSource {
     fn take_packets(&mut self, intake: &mut PacketIntake) -> Result<TakeOutcome, Error> {
-        self.stamp.follow_clock();
+        if !matches!(self.tap, LiveTap::Packet(_)) {
+            // The kernel's stamps of a packet socket are of the real-time clock already.
+            self.stamp.follow_clock();
+        }
         let given = self.tap.receive_frames(intake, &mut self.stamp)?;
         self.delivered += given as u64;
         if given > 0 {

@@ -43,24 +43,27 @@ impl KnownTimes {
 
     /// Adds an interval. If there are too many, the two that are nearest to each other become one.
     pub(super) fn add_span(&mut self, span: TimeSpan) {
-        let mut all: Vec<TimeSpan> = self.spans().chain([span]).collect();
+        let mut all = [span; SPANS + 1];
+        all[..SPANS].copy_from_slice(&self.spans);
         all.sort_unstable();
-        let mut kept: Vec<TimeSpan> = Vec::with_capacity(all.len());
-        for span in all {
-            match kept.last_mut() {
+        let mut kept = [TimeSpan::default(); SPANS + 1];
+        let mut count = 0;
+        for span in all.into_iter().filter(|span| span[1] > 0) {
+            match kept[..count].last_mut() {
                 Some(last) if span[0] <= last[1].saturating_add(HOLE_NS) => last[1] = last[1].max(span[1]),
-                _ => kept.push(span),
+                _ => {
+                    kept[count] = span;
+                    count += 1;
+                }
             }
         }
-        while kept.len() > SPANS {
+        if count > SPANS {
             let hole = |at: &usize| kept[at + 1][0] - kept[*at][1];
-            let at = (0..kept.len() - 1).min_by_key(hole).unwrap_or(0);
-            kept[at][1] = kept.remove(at + 1)[1];
+            let at = (0..SPANS).min_by_key(hole).unwrap_or(0);
+            kept[at][1] = kept[at + 1][1];
+            kept[at + 1..].rotate_left(1);
         }
-        self.spans = Default::default();
-        for (to, span) in self.spans.iter_mut().zip(kept) {
-            *to = span;
-        }
+        self.spans.copy_from_slice(&kept[..SPANS]);
     }
 
     pub(super) fn add_all(&mut self, other: Self) {
