@@ -1,12 +1,14 @@
-//! Whether the files that hold promises are there: SPECIFICATION.md and the pages about safety name a test for each promise, and the goals of
-//! `make eval-safety` are tests, too.
+//! Whether promises have their tests: each promise of SPECIFICATION.md names a test function, and the pages about safety and the goals of
+//! `make eval-safety` name tests, too. Every test that they name must exist.
 
 use crate::Checked;
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
+/// The page where each item of a list is a promise.
+const SPECIFICATION: &str = "SPECIFICATION.md";
 /// Pages that name tests.
-const PAGES: [&str; 3] = ["SPECIFICATION.md", "docs/threat-model.md", "docs/results/safety/README.md"];
+const PAGES: [&str; 3] = [SPECIFICATION, "docs/threat-model.md", "docs/results/safety/README.md"];
 /// Goals that are met when the tests with these names pass.
 const GOALS: &str = "eval/safety_goals.py";
 
@@ -15,12 +17,16 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Finds every test that these pages name and that is not there.
+/// Finds every test that these pages name and that is not there, and every promise without a test.
 pub(crate) fn check(root: &Path) -> Result<Checked> {
     let mut named = 0;
     let mut missing = Vec::new();
     for page in PAGES {
         let text = std::fs::read_to_string(root.join(page)).with_context(|| format!("cannot read {page}"))?;
+        if page == SPECIFICATION {
+            let untested = promises_without_test(&text).into_iter();
+            missing.extend(untested.map(|promise| format!("{page}: no test function below {promise:?}")));
+        }
         for name in names_in(&text) {
             named += 1;
             if !is_there(root, &name) {
@@ -71,6 +77,13 @@ fn is_test_there(sources: &[(PathBuf, String)], name: &str) -> bool {
         .any(|(path, text)| path.file_stem().is_some_and(|stem| stem == last) || text.contains(&function))
 }
 
+/// The first lines of promises that name no test function. A promise ends with its list or where the next one begins.
+fn promises_without_test(text: &str) -> Vec<&str> {
+    let promises = text.split("\n* ").skip(1).map(|rest| rest.split("\n\n").next().unwrap_or(rest));
+    let untested = promises.filter(|promise| !names_in(promise).iter().any(|name| name.contains("::")));
+    untested.filter_map(|promise| promise.lines().next()).collect()
+}
+
 /// What stands between backticks and names a path, with what its braces stand for.
 fn names_in(text: &str) -> Vec<String> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
@@ -97,8 +110,9 @@ fn is_there(root: &Path, name: &str) -> bool {
         return path.exists();
     }
     let last = function.rsplit("::").next().unwrap_or(function);
+    let definitions = [format!("fn {last}("), format!("mod {last};"), format!("mod {last} {{")];
     std::fs::read_to_string(path)
-        .is_ok_and(|text| text.contains(&format!("fn {last}")) || text.contains(&format!("mod {last}")))
+        .is_ok_and(|text| definitions.iter().any(|definition| text.contains(definition)))
 }
 
 #[cfg(test)]
@@ -109,6 +123,12 @@ mod tests {
     fn names_are_paths_between_backticks() {
         let text = "| `make fuzz` holds | `fuzz/{a,b}.rs`, `tests/x.rs::y` tests, `crates/*/c` |\n`tests/z`";
         assert_eq!(names_in(text), ["fuzz/a.rs", "fuzz/b.rs", "tests/x.rs::y", "tests/z"]);
+    }
+
+    #[test]
+    fn promises_without_test_functions_are_found() {
+        let text = "# S\n\n* One.\n  `tests/a.rs::b`\n* Two\n  lines.\n  `make x`\n* Three.\n  `tests/a.rs`\n\n`tests/a.rs::c`\n";
+        assert_eq!(promises_without_test(text), ["Two", "Three."]);
     }
 
     #[test]
@@ -124,6 +144,7 @@ mod tests {
     fn every_test_that_a_promise_names_is_there() {
         let root = root();
         assert!(!is_there(&root, "xtask/src/promises.rs::no_such_test"));
+        assert!(!is_there(&root, "xtask/src/promises.rs::every_test_that_a_promise"), "half a name");
         assert!(!is_there(&root, "xtask/src/no_such_file.rs"));
         let checked = check(&root).unwrap();
         assert_eq!(checked.violations, [""; 0], "{}", checked.looked_at);
