@@ -160,7 +160,7 @@ pub(crate) async fn open_client(
     let mut refusals = 0;
     loop {
         match options.clone().connect(servers.clone()).await {
-            // nats-server refuses users that log in while it reads its configuration again (decision 0011).
+            // nats-server refuses users that log in while it reads its configuration again (decision 0003).
             Err(error) if is_unknown_user(&error) && refusals < DISBELIEF => {
                 refusals += 1;
                 tokio::time::sleep(PAUSE).await;

@@ -1,7 +1,7 @@
 //! Keys in the format of nats-server ("nkeys"): Ed25519, with a text that includes the kind of the key.
 //!
 //! async-nats signs with the crate `nkeys`, which would bring 22 crates and a second implementation of most of `ring`.
-//! This crate has the part of it that async-nats uses, under its name (decision 0011).
+//! This crate has the part of it that async-nats uses, under its name (decision 0003).
 #![forbid(unsafe_code)]
 
 mod text;
