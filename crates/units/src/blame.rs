@@ -48,6 +48,8 @@ impl Blame {
             io::ErrorKind::NotFound
             | io::ErrorKind::NotADirectory
             | io::ErrorKind::IsADirectory
+            // A path with a zero byte is `InvalidInput`, and a file that is no UTF-8 text is `InvalidData` to
+            // `read_to_string`: in both cases the user named the wrong file.
             | io::ErrorKind::InvalidInput
             | io::ErrorKind::InvalidData => Self::Usage,
             _ => Self::from_io(error),

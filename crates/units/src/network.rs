@@ -30,11 +30,14 @@ impl Network {
     pub fn contains(self, ip: IpAddr) -> bool {
         let ends = self.first_and_last();
         let ip = ip.to_canonical();
+        // The number of an IPv4 address also lies in IPv6 networks such as ::/0, so the families are compared first.
         ip.is_ipv4() == self.first.is_ipv4() && (ends.0..=ends.1).contains(&address_number(ip))
     }
 
     /// The same network as one of IPv4, if it is that.
     fn to_canonical(self) -> Self {
+        // RFC 4291 2.5.5.2: the IPv4 address is the last 32 bits of a mapped address. A network with a shorter prefix
+        // than 96 also has addresses that are not mapped, so it stays one of IPv6.
         const MAPPED: u8 = 96;
         match (self.first.to_canonical(), self.bits.checked_sub(MAPPED)) {
             (IpAddr::V4(first), Some(bits)) if self.first.is_ipv6() => Self { first: first.into(), bits },

@@ -91,6 +91,7 @@ impl FrameRate {
     /// The rate that fills a share of a link with frames; like [`Self::from_bits`].
     pub fn from_share(link: BitRate, share: Share, l1_bytes: u64, count: u64) -> Option<Self> {
         let bits = u128::from(link.bits_per_second()) * u128::from(share.billionths());
+        // A rate and a share can fill 128 bits, so the product with a third number is checked.
         let frames = bits.checked_mul(u128::from(count))?;
         Self::from_fraction(frames, u128::from(l1_bytes) * 8 * 1_000_000_000)
     }
@@ -119,6 +120,7 @@ impl FrameRate {
     pub fn due_time(self, n: u64) -> Nanos {
         // From the number of the frame and not from the frame before it: rounding cannot add up, and any frame can be
         // asked for.
+        // The product fits 128 bits as long as the result fits 64, because `frames` is a number of 64 bits.
         let ns = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
         Nanos::new(clamp_to_u64(ns))
     }
@@ -168,5 +170,6 @@ impl fmt::Display for FrameRate {
 }
 
 fn gcd(a: u128, b: u128) -> u128 {
+    // Euclid's algorithm: two steps halve the larger number, so 128 bits take at most 256 calls.
     if b == 0 { a } else { gcd(b, a % b) }
 }

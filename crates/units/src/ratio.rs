@@ -25,6 +25,7 @@ impl Ratio {
 impl fmt::Display for Ratio {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.percent() {
+            // Four decimals would show a small loss as `0.0000 %`, as if nothing were lost.
             p if p > 0.0 && p < 0.0001 => f.pad("< 0.0001 %"),
             p => f.pad(&format!("{p:.4} %")),
         }

@@ -13,6 +13,7 @@ impl FrameSize {
     /// Bytes of the frame check sequence.
     pub const FCS: u32 = 4;
     /// Preamble, start delimiter and minimum gap: what a frame costs on the line beyond its own bytes.
+    // IEEE 802.3: 7 bytes of preamble, 1 of start delimiter, and a gap of at least 12.
     pub const L1_OVERHEAD: u32 = 20;
     /// The smallest legal Ethernet frame.
     pub const MIN: Self = Self(64);

@@ -76,6 +76,7 @@ impl<const MOST: usize> Visitor<'_> for LineVisitor<MOST> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<String, E> {
+        // The visitor's methods for owned and borrowed texts call this one, so it covers all of them.
         Ok(one_line(text, MOST))
     }
 }

@@ -69,6 +69,7 @@ impl AddAssign for Nanos {
 impl fmt::Display for Nanos {
     /// The largest unit that keeps the number at one or more, with at most three decimals: `1.5ms`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The unit is chosen before the number is rounded: 999 999 999 ns show as `1000ms`, which is still right.
         let (scale, unit) = match self.0 {
             0..1_000 => (1, "ns"),
             1_000..1_000_000 => (1_000, "us"),
