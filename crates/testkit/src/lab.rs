@@ -22,6 +22,7 @@ pub const INTERFACE: &str = "eth0";
 /// Room for jumbo frames, so that no test meets the limit unless it sets it.
 const MTU: u32 = 9_216;
 const BRIDGE: &str = "br0";
+// ENOENT of errno(3). The setting has no file in a kernel without IPv6 or without bridge filters.
 const NOT_FOUND: i32 = 2;
 
 /// Connection between the ports.
@@ -110,6 +111,7 @@ impl Lab {
         let mut ports = Vec::new();
         for (index, space) in spaces.into_iter().enumerate() {
             let near = CableEnd { space: &space, name: INTERFACE, number: index };
+            // The device's ends count from 0x80, so the low byte of a MAC address is unique for up to 128 ports.
             let far = CableEnd { space: &device_space, name: &device_port(index), number: index + 0x80 };
             create_cable(near, far)?;
             ports.push(LabPort::from_space(space)?);
@@ -195,6 +197,7 @@ struct Space {
 impl Space {
     fn create_quiet(name: &str) -> Result<Self, Error> {
         let netns = NetNs::create_named(name)?;
+        // The value exists before the settings are written: if one fails, its drop removes the namespace.
         let space = Self { name: name.to_owned(), netns };
         // IPv6 off: packets that the kernel sends by itself would be counted as foreign frames.
         for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
@@ -235,6 +238,7 @@ fn unique_prefix() -> String {
 
 /// Locally administered address that identifies the end.
 fn local_mac(number: usize) -> Mac {
+    // IEEE 802: bit 0x02 of the first byte marks an address that no manufacturer has. 0x50 0x52 are the letters PR.
     let [.., low] = number.to_be_bytes();
     [0x02, 0x50, 0x52, 0, 0, low]
 }

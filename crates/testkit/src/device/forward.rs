@@ -78,6 +78,8 @@ impl Device {
         for port in 0..interfaces.len() {
             sides.push(Side::open_rings(netns, interfaces, &indices, port)?);
         }
+        // All rings are open here, so a port that cannot be opened leaves no thread behind. From here on, a failure
+        // drops the device, and its drop stops the threads.
         let mut device = Self { stop, threads: Vec::new() };
         for (port, side) in sides.into_iter().enumerate() {
             let impairer = FrameImpairer::new(plan.clone(), port, KeyTruths::default());
@@ -148,6 +150,7 @@ impl Side {
         drop(clock::tighten_timer_slack());
         let mut last = None;
         let unread = loop {
+            // Counted once: frames that arrive after the stop are not awaited, so a steady stream cannot delay the end.
             if last.is_none() && stop.load(Ordering::Acquire) {
                 last = Some(LastFrames::in_ring(&mut self.rx)?);
             }
@@ -162,6 +165,7 @@ impl Side {
             }
         };
         let out = &mut self.out;
+        // The plan may still hold frames back. They leave now, so the truth has no frame without a fate.
         let truths = impairer.into_witness(clock::monotonic_ns(), &mut |bytes, _| out.send_to_all(bytes));
         // Before the losses are counted: frames that are still pending count as lost.
         self.out.drain_rings()?;

@@ -7,6 +7,7 @@ use packetrig_sys::{Error, UnsupportedFeature, clock};
 
 /// A type that IEEE 802 sets aside for local experiments.
 const ETHER_TYPE: [u8; 2] = [0x88, 0xb5];
+// The shortest Ethernet frame has 64 bytes; its 4 bytes of FCS are not in the ring.
 const LENGTH: usize = 60;
 const FORWARDING_TIMEOUT_NS: u64 = 10_000_000_000;
 const INTERVAL_NS: u64 = 2_000_000;
@@ -14,6 +15,7 @@ const INTERVAL_NS: u64 = 2_000_000;
 /// Returns when frames from the first port reach all others, and frames from all others reach the first.
 pub(super) fn await_forwarding(ports: &[LabPort]) -> Result<(), Error> {
     let Some((first, others)) = ports.split_first() else { return Ok(()) };
+    // A bridge port forwards to all ports or to none. So pairs with the first port stand for all pairs.
     for other in others {
         await_arrival(first, other)?;
         await_arrival(other, first)?;
