@@ -53,6 +53,7 @@ impl CommandExit {
     /// The number the shell sees.
     pub const fn code(self) -> u8 {
         // 70 is EX_SOFTWARE of sysexits.h; 130 is what shells report for a program that SIGINT ended.
+        // 2 is also the code of clap and of shells for a command line that they cannot read.
         match self {
             Self::Ok => 0,
             Self::Fail => 1,

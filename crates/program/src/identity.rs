@@ -11,6 +11,7 @@ pub fn random_number() -> u64 {
 
 /// Returns the name of the user who started this program.
 pub fn user_name() -> String {
+    // POSIX knows LOGNAME, and most systems also set USER. A service may have neither.
     let named = ["USER", "LOGNAME"].into_iter().find_map(|name| std::env::var(name).ok());
     named.filter(|name| !name.is_empty()).unwrap_or_else(packetrig_sys::sandbox::own_user_name)
 }
@@ -23,6 +24,7 @@ pub fn random_seed() -> u64 {
 
 /// Makes an id that sorts by the time a run began: `20261121-081407-3fa9c1`.
 pub fn run_id(wall_clock_ns: u64, random: u64) -> String {
+    // The time comes first for the order. 24 random bits tell runs apart that began in the same second.
     let date = utc_timestamp(wall_clock_ns).strftime("%Y%m%d-%H%M%S");
     format!("{date}-{:06x}", random & 0xff_ffff)
 }

@@ -43,6 +43,7 @@ pub fn format_percent(part: u64, whole: u64) -> String {
         return "0 %".into();
     }
     let percent = part as f64 * 100.0 / whole as f64;
+    // Four decimals alone would round a small share to 0 % and a large one to 100 %.
     match percent {
         p if p < 0.0001 => "< 0.0001 %".into(),
         p if part < whole && p > 99.9999 => "> 99.9999 %".into(),

@@ -49,6 +49,7 @@ impl<W: Write> CommandOutput<W> {
         }
         let text = text.to_string();
         let written = self.results.write_all(make_safe(&text).as_bytes());
+        // Flushed each time: the standard library ignores errors of the flush when the process exits.
         if let Err(error) = written.and_then(|()| self.results.flush()) {
             self.closed = true;
             // `packetrig … | head`: the reader has seen enough, which is no failure.
@@ -117,6 +118,7 @@ pub fn print_failure(text: impl Display) {
 /// Writes a line to standard error, as far as it is [make_safe] for a terminal. With a log, it is an event.
 pub fn print_remark(text: impl Display) {
     if event_log::is_on() {
+        // An event is one line of the log, so a remark of several lines becomes several events.
         return text.to_string().lines().for_each(log_remark);
     }
     // Without a reader of standard error the remark is lost, and the work continues.
@@ -188,6 +190,7 @@ impl TextStyle {
 
 /// Width of a terminal: `COLUMNS`, or the width that the terminal reports.
 fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
+    // POSIX: COLUMNS is the width that the user prefers, so it comes before what the terminal reports.
     let named = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     named
         .filter(|columns| *columns > 0)

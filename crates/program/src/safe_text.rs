@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 /// Sequences that may begin a text. They clear the screen for `--top` and `--watch`.
 const CLEARING: [&str; 2] = ["\u{1b}[2J\u{1b}[H", "\u{1b}[H\u{1b}[J"];
 /// Longest colour sequence that is recognised: some codes and the number.
+// A key has up to 20 digits, and the longest code is `1;32`: 26 bytes with the separator and the `m`.
 const LONGEST_COLOUR: usize = 32;
 
 /// Escapes all characters that a terminal would obey and a reader would not see.
@@ -22,6 +23,7 @@ pub fn make_safe(text: &str) -> Cow<'_, str> {
     let mut left = &text[clearing.len()..];
     while let Some(first) = left.chars().next() {
         if let Some(OwnColour { code, length }) = own_colour(left) {
+            // The key is left out: a terminal does not need it, and printing it would make it known.
             shown.extend(["\u{1b}[", code, "m"]);
             left = &left[length..];
             continue;
@@ -64,6 +66,7 @@ struct OwnColour<'a> {
 /// Finds the colour sequence at the beginning of the text, if this program has written it.
 fn own_colour(text: &str) -> Option<OwnColour<'_>> {
     let codes = text.strip_prefix("\u{1b}[")?;
+    // Bounded: otherwise a text of many escapes would be searched to its end for each of them.
     let end = codes.bytes().take(LONGEST_COLOUR).position(|byte| byte == b'm')?;
     let (code, key) = codes[..end].rsplit_once(';')?;
     let length = "\u{1b}[".len() + end + 1;

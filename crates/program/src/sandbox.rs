@@ -60,6 +60,7 @@ impl ProgramOpening {
             return Ok(());
         };
         let walls = sandbox.confine_process(self.class, self.user)?;
+        // Threads of other programs read the network with the rights of the whole process, which `walls` has already.
         let at_door = (self.class == ThreadClass::Rig).then_some(self.at_door);
         print_walls(self.program, &walls, at_door, self.reason.as_deref());
         Ok(())
@@ -79,6 +80,8 @@ impl ProgramOpening {
         // Started before the rights are given up: a thread inherits them from the one that starts it.
         let rigs = ResidentThread::start_here("rigs")?;
         let at_door = self.at_door;
+        // The process comes before this thread: TSYNC of seccomp gives all threads the filters of the caller, so a
+        // narrower filter of this thread would reach the thread of the rigs.
         self.drop_rights()?;
         if is_on {
             sandbox::confine_thread(ThreadClass::Parser, at_door)?;
@@ -155,6 +158,7 @@ const CANNOT_SWITCH: &str = "changing the user needs CAP_SETUID and CAP_SETGID, 
 
 fn choose_user(wish: BecomeUser) -> Result<UserChoice, Error> {
     let switching = ProcessCapabilities::SWITCH_USER;
+    // Root of a container may lack these capabilities, so the number 0 of the user proves nothing.
     let may_switch = ProcessCapabilities::read_permitted()?.intersect_with(switching) == switching;
     let wanted = match wish {
         BecomeUser::Stay(reason) => return Ok(UserChoice { user: None, reason: Some(reason.to_owned()) }),

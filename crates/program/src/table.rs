@@ -58,6 +58,8 @@ fn table_width(header: &[&str], rows: &[Vec<String>], left_out: &[&str]) -> usiz
 /// Width of a column with the two blanks before it.
 fn column_width<'a>(heading: &str, cells: impl Iterator<Item = &'a String>) -> usize {
     let widest = cells.map(|cell| cell.chars().count()).max().unwrap_or(0);
+    // Each cell has one blank on both sides. `format_table` adds one before a line and cuts the last one off, so the
+    // sum of the columns is the length of the line.
     2 + widest.max(heading.chars().count())
 }
 

@@ -20,6 +20,7 @@ impl LogFilter {
         let own = target.strip_prefix(OWN);
         let of_part = self.parts.iter().rev().find(|(part, _)| is_part_of(part, own.unwrap_or(target)));
         let usual = if own.is_some() || target == "packetrig" { self.level } else { LevelFilter::OFF };
+        // tracing orders levels by their detail: ERROR is the smallest, and TRACE the greatest.
         level <= of_part.map_or(usual, |(_, level)| *level)
     }
 

@@ -103,6 +103,7 @@ const fn syslog_priority(level: Level) -> u8 {
     match level {
         Level::ERROR => 3,
         Level::WARN => 4,
+        // 5 is `notice`, which tracing does not have. Nothing of syslog is below 7, so `trace` shares it with `debug`.
         Level::INFO => 6,
         Level::DEBUG | Level::TRACE => 7,
     }

@@ -43,6 +43,8 @@ pub const TO_OPEN_RINGS: ProcessCapabilities = ProcessCapabilities::NET_RAW
     .union_with(ProcessCapabilities::SYS_NICE);
 
 pub fn rights_for_ports(ports: &[u16]) -> ProcessCapabilities {
+    // 1024 is the usual `net.ipv4.ip_unprivileged_port_start`. Port 0 means a port of the kernel's choice, which the
+    // kernel takes from `ip_local_port_range`; the two ranges must not overlap.
     if ports.iter().any(|port| (1..1024).contains(port)) {
         ProcessCapabilities::NET_BIND_SERVICE
     } else {
