@@ -18,6 +18,7 @@ use std::time::Duration;
 pub const SOCKET_VARIABLE: &str = "PACKETRIG_RELEASE_SOCKET";
 const SOCKET: &str = "release.sock";
 /// Timeout for an answer of the service.
+// The service waits up to 2 s for its listener before WELCOME and LISTENING.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Path of the service's socket, unless the environment has another one.
@@ -81,9 +82,14 @@ impl ReleaseClient {
         let stream = SeqpacketStream::connect_to(path).map_err(ReleaseError::Unreachable)?;
         let mut connection =
             ServiceConnection { stream, buffer: vec![0; LONGEST_MESSAGE], events: VecDeque::new() };
+        // Id 0 is free for HELLO: later requests count from 1. The service may grant a lower priority, which
+        // its facts state.
         let hello = ClientMessage::Hello { id: 0, version: VERSION, priority, name: name.to_owned() };
         match connection.ask_service(&hello)? {
+            // The version is not compared: a service with another version has refused HELLO.
             ServiceMessage::Welcome { facts, .. } => Ok(Self { connection, facts, next_id: 0 }),
+            // `ask_service` has compared the id, so a message of another type breaks the protocol. The same
+            // holds below.
             _ => Err(ReleaseError::Broken),
         }
     }
@@ -98,6 +104,7 @@ impl ReleaseClient {
         &mut self,
         packets: Vec<PacketToRelease>,
     ) -> Result<(u64, BatchAcceptance), ReleaseError> {
+        // A batch that is refused here has used its number: gaps do no harm, and repeated numbers would.
         let batch = self.new_id();
         let count = packets.len();
         let bytes: usize = packets.iter().map(PacketToRelease::length_in_message).sum();
@@ -177,9 +184,12 @@ impl ServiceConnection {
             }
             match self.receive_message(deadline)? {
                 None => return Ok(None),
+                // No request is open: this ERROR is about the connection, or about a request that has timed
+                // out.
                 Some(ServiceMessage::Error { text, place, .. }) => {
                     return Err(ReleaseError::Refused { text, place });
                 }
+                // An answer that comes here belongs to a request that has timed out. `keep_event` drops it.
                 Some(message) => self.keep_event(message),
             }
         }
@@ -194,6 +204,7 @@ impl ServiceConnection {
             let answer = self.receive_message(deadline)?.ok_or(ReleaseError::Silent)?;
             match answer {
                 ServiceMessage::Report { .. } | ServiceMessage::Answer(_) => self.keep_event(answer),
+                // The id is not compared: a service that refuses the connection sends its ERROR with id 0.
                 ServiceMessage::Error { text, place, .. } => {
                     return Err(ReleaseError::Refused { text, place });
                 }
@@ -211,6 +222,7 @@ impl ServiceConnection {
                 // A service that refuses this program has sent the reason before it closed the connection: it is received next.
                 Ok(true) | Err(_) => return Ok(()),
             }
+            // The deadline is checked after a try, so a message is sent even if no time is left.
             let now = clock::monotonic_ns();
             if now >= deadline {
                 return Err(ReleaseError::Silent);
@@ -230,9 +242,12 @@ impl ServiceConnection {
 
     fn receive_message(&mut self, deadline: u64) -> Result<Option<ServiceMessage>, ReleaseError> {
         loop {
+            // Received before the deadline is checked: a wait of zero returns what has arrived.
             match self.stream.receive_message(&mut self.buffer)? {
                 ReceivedMessage::Closed => return Err(ReleaseError::Closed),
                 ReceivedMessage::Message(length) => {
+                    // The socket reports the whole length of a message that it has cut to the buffer. No
+                    // message of the protocol is that long.
                     let bytes = self.buffer.get(..length).ok_or(ReleaseError::Broken)?;
                     match ServiceMessage::from_bytes(bytes) {
                         Some(message) => return Ok(Some(message)),
@@ -254,5 +269,6 @@ impl ServiceConnection {
 }
 
 fn deadline_after(within: Duration) -> u64 {
+    // Saturating: `Duration::MAX` is a wait without end, and a sum that wraps would be a deadline in the past.
     clock::monotonic_ns().saturating_add(u64::try_from(within.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -37,6 +37,7 @@ impl FieldWriter {
     /// Adds a text in a field of `room` bytes, cut at a whole character if it is too long.
     pub(crate) fn put_text(&mut self, text: &str, room: usize) -> &mut Self {
         let end = self.bytes.len() + room;
+        // Cut between characters: half a character would reach the reader as a replacement character.
         let fitting = text.floor_char_boundary(room);
         self.put_bytes(&text.as_bytes()[..fitting]);
         self.bytes.resize(end, 0);
@@ -130,12 +131,15 @@ impl<'a> FieldReader<'a> {
     pub(crate) fn read_padded(&mut self, count: usize) -> Option<&'a [u8]> {
         let all = self.read_bytes(count.checked_next_multiple_of(ALIGNMENT)?)?;
         let (bytes, padding) = all.split_at(count);
+        // Bytes without a meaning can get one in a later version only if nothing but zeros was ever accepted in
+        // them.
         padding.iter().all(|byte| *byte == 0).then_some(bytes)
     }
 
     /// Reads a text in a field of `N` bytes; bytes that are no text are replaced.
     pub(crate) fn read_text<const N: usize>(&mut self) -> Option<String> {
         let field = self.read_array::<N>()?;
+        // A text that fills its field has no zero behind it.
         let end = field.iter().position(|byte| *byte == 0).unwrap_or(N);
         Some(String::from_utf8_lossy(&field[..end]).into_owned())
     }

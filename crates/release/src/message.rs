@@ -30,6 +30,7 @@ pub const LONGEST_MESSAGE: usize = 65_536;
 /// Bytes of the header of every message.
 pub const HEADER: usize = 16;
 /// "PRRS", the first field of HELLO.
+// A program that connects to this socket by mistake is refused at its first field.
 const MAGIC: u32 = 0x5052_5253;
 
 /// The header of a message.
@@ -44,6 +45,8 @@ fn read_header(fields: &mut FieldReader<'_>, message_length: usize) -> Option<Me
     let kind = fields.name_field("type").read_u16()?;
     fields.name_field("reserved").skip_reserved(2)?;
     let length = fields.name_field("length").read_u32()? as usize;
+    // The socket delivers whole messages, so another length is a fault of the sender and not a part of a
+    // message.
     if length != message_length {
         return None;
     }

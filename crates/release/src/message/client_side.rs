@@ -26,6 +26,7 @@ pub enum ReleaseClock {
 }
 
 impl ReleaseClock {
+    // The numbers of <linux/time.h>: a program in C writes the `clockid_t` that it also reads the time with.
     const ALL: [(u8, Self); 3] = [(0, Self::Realtime), (1, Self::Monotonic), (11, Self::Tai)];
 
     fn to_number(self) -> u8 {
@@ -211,15 +212,20 @@ impl ClientMessage {
                 Self::Cancel { id, batch, train }
             }
             LISTEN => {
+                // The fields of the filter are checked in both cases: LISTEN has one form, whether it begins or
+                // ends answers.
                 let ListenFields { is_on, filter } = read_filter(fields)?;
                 Self::Listen { id, filter: is_on.then_some(filter) }
             }
             STATUS => Self::Status { id },
             TARGET => {
                 let address = Ipv6Addr::from(fields.name_field("address").read_array::<16>()?);
+                // Limits and permits are for the IPv4 address behind `::ffff:a.b.c.d`, as in the source of a
+                // packet.
                 Self::Target { id, address: IpAddr::V6(address).to_canonical() }
             }
             _ => {
+                // The whole header has been read, so the place is moved back to the field that is wrong.
                 fields.point_at("type", 0);
                 return None;
             }
@@ -261,6 +267,7 @@ fn write_packet(packet: &PacketToRelease, fields: &mut FieldWriter) {
 
 fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketToRelease>> {
     // The number of the batch is the `id` of the header, which was named last.
+    // CANCEL uses 0 for all batches, so a batch with this number could not be cancelled alone.
     if batch == 0 {
         return None;
     }
@@ -272,6 +279,8 @@ fn read_packets(batch: u64, fields: &mut FieldReader<'_>) -> Option<Vec<PacketTo
     let mut packets = Vec::new();
     // `count` is an unchecked claim of the client: memory grows only with packets that are there.
     for packet in 0..count {
+        // Entered before the first field is read: a batch that ends too early is reported at the packet it
+        // lacks.
         fields.enter_packet(Some(packet));
         packets.push(read_packet(fields)?);
     }
@@ -329,6 +338,7 @@ fn read_filter(fields: &mut FieldReader<'_>) -> Option<ListenFields> {
     let own_port = Some(fields.name_field("own_port").read_u16()?).filter(|port| *port != 0);
     let most_bytes = Some(fields.name_field("most_bytes").read_u32()?).filter(|most| *most != 0);
     let from = Ipv6Addr::from(fields.name_field("from").read_array::<16>()?);
+    // `to_canonical` first: `::ffff:0.0.0.0` is unspecified as an IPv4 address only.
     let from = Some(IpAddr::V6(from).to_canonical()).filter(|ip| !ip.is_unspecified());
     Some(ListenFields { is_on, filter: AnswerFilter { protocol, own_port, from, most_bytes } })
 }

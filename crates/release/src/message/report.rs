@@ -3,9 +3,11 @@
 use crate::fields::{FieldReader, FieldWriter};
 
 /// Bytes of an entry, and of its fault behind all entries.
+// Four u64, one u32, two u16, and five stamps of 24 bytes.
 pub(super) const ENTRY: usize = 160;
 pub(super) const FAULT: usize = 8;
 /// Stands for no number of a packet or of a byte.
+// A packet takes at least 32 bytes of SUBMIT, which has 65 536: a batch has fewer than 2048 packets.
 const NONE: u16 = u16::MAX;
 
 /// The clock of a stamp.
@@ -38,6 +40,7 @@ pub struct PacketStamp {
 }
 
 impl PacketStamp {
+    // 0 is left out: it is the reader of a stamp that is missing.
     const READERS: [(u8, StampReader); 4] = [
         (1, StampReader::Program),
         (2, StampReader::Bpf),
@@ -68,6 +71,7 @@ impl PacketStamp {
     pub(super) fn read_stamp(fields: &mut FieldReader<'_>) -> Result<Option<Self>, BrokenStamp> {
         let StampFields { lo, hi, clock, reader, device } =
             StampFields::read_stamp_fields(fields).ok_or(BrokenStamp)?;
+        // All 24 bytes have been read by now: the next field follows a missing stamp, too.
         let clock = match clock {
             0 => return Ok(None),
             1 => StampClockName::Monotonic,
@@ -95,11 +99,13 @@ impl StampFields {
     fn read_stamp_fields(fields: &mut FieldReader<'_>) -> Option<Self> {
         let (lo, hi) = (fields.read_u64()?, fields.read_u64()?);
         let (clock, reader, device) = (fields.read_u8()?, fields.read_u8()?, fields.read_u16()?);
+        // Reserved bytes of the service are skipped without a check: a later service may use them.
         fields.read_u32()?;
         Some(Self { lo, hi, clock, reader, device })
     }
 }
 
+// One list for numbers, names and documentation, so that an outcome cannot have one without the others.
 macro_rules! outcomes {
     ($($(#[doc = $doc:literal])+ $name:ident = $number:literal, $word:literal;)+) => {
         /// Outcome of a packet: sent, or the reason why not.
@@ -247,6 +253,8 @@ impl PacketReport {
 
     /// Departure, by the last stamp on CLOCK_MONOTONIC. The stamp of the queue is no departure: the packet may wait there.
     pub fn departed_at(&self) -> Option<PacketStamp> {
+        // From the last stage to the first. A stamp of a device clock cannot be compared with `planned`, and is
+        // passed over.
         let all = [self.wire, self.driver, self.released, self.handed_over];
         all.into_iter().flatten().find(|stamp| stamp.clock == StampClockName::Monotonic)
     }
@@ -256,6 +264,7 @@ impl PacketReport {
         let (packet, byte) = (fields.read_u16()?, fields.read_u16()?);
         fields.read_u32()?;
         let fault = PacketFault { packet, byte: Some(byte).filter(|byte| *byte != NONE) };
+        // The packet alone decides: a fault without a byte is one that no single field explains.
         self.fault = Some(fault).filter(|fault| fault.packet != NONE);
         Some(())
     }
@@ -276,7 +285,9 @@ impl PacketReport {
             shifted: fields.read_u64()?,
             train: fields.read_u32()?,
             outcome: PacketOutcome::from_number(fields.read_u16()?)?,
+            // Faults follow behind all entries: `read_fault` sets this.
             fault: None,
+            // Bits that this crate does not know stay in the number: callers ask for single flags.
             flags: ReportFlags(fields.read_u16()?),
             handed_over: PacketStamp::read_stamp(fields).ok()?,
             released: PacketStamp::read_stamp(fields).ok()?,

@@ -173,6 +173,7 @@ pub enum ServiceMessage {
 
 impl ServiceMessage {
     /// Most reports in one message.
+    // The 8 bytes are the count and a reserved field. A fault follows for each entry.
     pub const MOST_REPORTS: usize = (LONGEST_MESSAGE - HEADER - 8) / (ENTRY + FAULT);
 
     pub fn to_bytes(&self) -> Vec<u8> {
@@ -247,6 +248,7 @@ impl ServiceMessage {
     pub fn is_known(bytes: &[u8]) -> bool {
         let header = read_header(&mut FieldReader::new(bytes), bytes.len());
         // A broken header counts as known, so that the client reports it instead of ignoring the message.
+        // The types of this version have consecutive numbers.
         header.is_none_or(|header| (WELCOME..=LIMITS).contains(&header.kind))
     }
 
@@ -273,6 +275,7 @@ impl ServiceMessage {
                 let address = IpAddr::V6(Ipv6Addr::from(fields.read_array::<16>()?)).to_canonical();
                 let is_permitted = fields.read_u32()? != 0;
                 fields.read_u32()?;
+                // The limits are always in the message; they are zeros if the target may not be probed.
                 let limits = read_limits(fields)?;
                 Self::Limits { id, address, limits: is_permitted.then_some(limits) }
             }
@@ -284,6 +287,7 @@ impl ServiceMessage {
 fn read_reports(fields: &mut FieldReader<'_>) -> Option<Vec<PacketReport>> {
     let count = fields.read_u32()?;
     fields.read_u32()?;
+    // No capacity: the count is not checked, so memory grows only with entries that are in the message.
     let mut reports = Vec::new();
     for _ in 0..count {
         reports.push(PacketReport::read_entry(fields)?);
@@ -384,6 +388,7 @@ fn read_facts(fields: &mut FieldReader<'_>) -> Option<ServiceFacts> {
 
 fn write_answer(answer: &HeardAnswer, fields: &mut FieldWriter) {
     PacketStamp::write_stamp(Some(&answer.arrival), fields);
+    // Cut to what the field can state: `frame_size` has the length of the whole frame.
     let size = u16::try_from(answer.bytes.len()).unwrap_or(u16::MAX);
     fields
         .put_u32(answer.lost)
@@ -395,6 +400,7 @@ fn write_answer(answer: &HeardAnswer, fields: &mut FieldWriter) {
 }
 
 fn read_answer(fields: &mut FieldReader<'_>) -> Option<HeardAnswer> {
+    // An answer without the time of its arrival has no round trip, so it counts as broken.
     let arrival = PacketStamp::read_stamp(fields).ok()??;
     let lost = fields.read_u32()?;
     let size = fields.read_u16()?;
