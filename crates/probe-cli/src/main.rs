@@ -35,6 +35,8 @@ fn own_name(help: String) -> String {
 
 fn perform_command(line: CommandLine, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     line.event_log.start_log().into_iter().for_each(print_remark);
+    // No Parquet: its library is too large for a router, and was never tried on many of their processors
+    // (docs/decisions/0034-the-small-program.md).
     run_probe_command(&line.command, RecordFiles { parquet: None }, output)
 }
 

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
     ProgramNeeds {
         program: "reflect",
+        // setns(2) takes CAP_SYS_ADMIN, for an interface or a socket in another network namespace. No thread
+        // keeps it.
         opening: TO_START.union_with(TO_OPEN_RINGS).union_with(ProcessCapabilities::SYS_ADMIN),
         kept: ProcessCapabilities::NONE,
         at_door: ProcessCapabilities::NONE,
@@ -23,6 +25,7 @@ pub(crate) fn reflect_needs(arguments: &ReflectArgs) -> ProgramNeeds {
                 .chain([PathBuf::from(netns::DIRECTORY)]),
             None,
         ),
+        // No TCP port at all: sessions with a reflector are UDP (RFC 8762).
         tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
         user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),

@@ -76,6 +76,7 @@ impl RecordFiles {
             (ProbeForm::JsonLines, _) => encode_json_lines(header, records)?,
             (ProbeForm::Pcapng, _) => encode_pcapng(header, records, frame)?,
             (ProbeForm::Parquet, Some(encode)) => encode(header, records).map_err(RecordFileError::Encode)?,
+            // `check_file` has refused this already. The arm keeps the match complete without a panic.
             (ProbeForm::Parquet, None) => return Err(RecordFileError::NoParquet(file.to_owned())),
         };
         // The file is replaced as a whole, so a reader never sees half of the records.

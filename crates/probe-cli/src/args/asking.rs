@@ -25,6 +25,7 @@ pub struct AskingArgs {
     #[arg(long, value_name = "N", requires = "poisson")]
     pub seed: Option<u64>,
     /// Frame size in bytes, FCS included
+    // An echo request with 56 bytes of payload, as other ping programs send it: 14 + 20 + 8 + 56 and 4 of FCS.
     #[arg(short, long, value_name = "SIZE", default_value = "102")]
     pub size: FrameSize,
     /// Time to wait for the answer to a probe

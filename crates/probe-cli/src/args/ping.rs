@@ -14,6 +14,7 @@ pub struct PingArgs {
     pub targets: Vec<ProbeTarget>,
     /// Send UDP datagrams to this port, closed or an echo service, instead of echo requests (33434 if no port is
     /// given)
+    // 33434 is the first port of traceroute, so hardly any program listens there.
     #[arg(long, value_name = "PORT", num_args = 0..=1, default_missing_value = "33434", conflicts_with = "tcp",
         value_parser = parse_port)]
     pub udp: Option<u16>,

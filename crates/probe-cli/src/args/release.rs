@@ -19,6 +19,7 @@ pub struct ReleaseFlags {
     #[arg(long, value_name = "TIME")]
     pub slack: Option<Nanos>,
     /// Real-time priority of the sender, 0 for none [default: 50; 0 with sleep]
+    // sched(7): real-time priorities go from 1 to 99, and 0 means an ordinary thread.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..=99))]
     pub priority: Option<i32>,
     /// Run the sender only on this CPU

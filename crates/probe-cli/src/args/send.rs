@@ -73,6 +73,7 @@ pub struct ContentFlags {
     #[arg(long, value_name = "SIZE", default_value = "128")]
     pub size: FrameSize,
     /// UDP port of the target
+    // RFC 863: port 9 is the discard service, which answers nothing.
     #[arg(long, value_name = "PORT", default_value_t = 9, value_parser = parse_port)]
     pub port: u16,
     /// UDP source port of the probes

@@ -52,6 +52,7 @@ pub struct UserGrant {
 }
 
 /// Highest priority of a packet.
+// The field of HELLO goes from 0 to 7 (docs/book/release-protocol.md).
 const MOST: u8 = 7;
 
 impl FromStr for UserGrant {

@@ -71,6 +71,7 @@ fn resolve_host(name: &str) -> Result<IpAddr, String> {
     if name.is_empty() || name.len() > LONGEST_NAME || !name.chars().all(is_host_character) {
         return Err(format!("`{name}` is neither an address nor the name of a host"));
     }
+    // Port 0: the call wants one, and only the addresses are used.
     let addresses = (name, 0).to_socket_addrs();
     let first = addresses.and_then(|mut all| all.next().ok_or_else(|| io::ErrorKind::NotFound.into()));
     let first = first

@@ -33,6 +33,7 @@ pub(super) fn path_to(asking: &AskingArgs, permit: &ProbePermit, target: IpAddr)
 
 /// Changes settings of the loopback interface that probes to this machine's own addresses need. Dropping the result restores them.
 pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Error> {
+    // Paths to other machines need no change, and give none.
     ways.iter().filter_map(|way| path::open_loopback(way).transpose()).map(|opened| Ok(opened?)).collect()
 }
 
@@ -40,11 +41,13 @@ pub(super) fn open_loopback(ways: &[ProbePath]) -> Result<Vec<OpenLoopback>, Err
 pub(super) fn open_listeners(ways: &[ProbePath], port: Option<u16>) -> Result<Vec<PacketListener>, Error> {
     let mut listeners = Vec::new();
     for (nth, way) in ways.iter().enumerate() {
+        // The listener of the first path through an interface also has the addresses of the later ones.
         if ways[..nth].iter().any(|earlier| earlier.index == way.index) {
             continue;
         }
         let same_interface = ways.iter().filter(|other| other.index == way.index);
         let mut addresses: Vec<IpAddr> = same_interface.map(|other| other.ends.source).collect();
+        // Paths through one interface mostly have the same source, and the filter needs each address once.
         addresses.sort_unstable();
         addresses.dedup();
         let wanted = WantedPackets { addresses, port };
@@ -85,11 +88,13 @@ pub(super) fn make_line<'m>(
     let dispatcher = mechanism::open_dispatcher(&chosen, &way.location, way.permitted.limits())?;
     let mut header =
         circumstances::probe_header(&way.location, chosen.mechanism, &chosen.options, Some(&schedule))?;
+    // Only random intervals use the seed, so a record with one would promise something to repeat.
     header.seed = if asking.poisson { seed } else { 0 };
     header.why = chosen.why;
     header.targets = vec![way.ends.target.to_string()];
     header.remarks = dispatcher.remarks().to_vec();
     // Lines share the interval evenly: probes to different targets never leave at the same time and delay each other.
+    // The quotient is rounded down, so the last line begins before the first one sends again.
     let gap = asking.interval.as_u64() / turn.of.max(1) as u64;
     let shift = Nanos::new(gap * turn.nth as u64);
     Ok(AskedLine { line: ProbeLine { dispatcher, schedule, shift, way, method }, header })
@@ -107,6 +112,8 @@ pub(super) fn write_records(
             // The file has exactly the name that the user gave if there is one target.
             let target = header.targets.first().filter(|_| headers.len() > 1);
             let file = target.map_or_else(|| file.clone(), |target| named_after(file, target));
+            // Both clocks are compared again at the end: the difference shows whether the wall clock was set
+            // meanwhile.
             let header = ProbeHeader { clock_after: circumstances::clock_offset(), ..header.clone() };
             files.write_file(&file, &header, outcome.series.records(), &mut |_, _| {})?;
         }
@@ -122,6 +129,7 @@ fn named_after(file: &Path, target: &str) -> PathBuf {
 }
 
 fn make_schedule(asking: &AskingArgs, way: &ProbePath, seed: u64) -> Result<ProbeSchedule, Error> {
+    // Refused here, with the reason: otherwise the kernel refuses every frame when it is due.
     let longest = way.longest_frame();
     let length = asking.size.kernel_len();
     if length > longest {
@@ -156,10 +164,12 @@ pub(super) fn any_number() -> u64 {
 
 /// The exit code of a command: that of its worst line.
 pub(super) fn exit_code(asking: &AskingArgs, outcomes: &[LineOutcome]) -> CommandExit {
+    // A series that was cut short comes first: its losses say little about the path.
     if outcomes.iter().any(is_refused) {
         CommandExit::World
     } else if outcomes.iter().any(|outcome| outcome.series.counts().answered == 0) {
         CommandExit::Fail
+    // Without `--count` an interrupt is the usual end of a series and no failure.
     } else if asking.count.is_some() && outcomes.iter().any(|outcome| outcome.end == LineEnd::Stopped) {
         CommandExit::Interrupted
     } else {

@@ -47,6 +47,8 @@ fn read_permit_file(file: &Path) -> Result<Option<ProbePermit>, Error> {
             Ok(permit) => Ok(Some(permit)),
             Err(error) => Err(Error::Permit { file: file.to_owned(), error }),
         },
+        // Only a missing file counts as none. If the owner's file cannot be read, its limits must not fall
+        // away.
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(Error::unreadable_file(file, source)),
     }
@@ -55,6 +57,7 @@ fn read_permit_file(file: &Path) -> Result<Option<ProbePermit>, Error> {
 /// Refuses two targets with one address: limits are per address, and two lines would share them without knowing.
 pub(super) fn refuse_repeated(targets: &[ProbeTarget]) -> Result<(), Error> {
     let mut addresses = BTreeSet::new();
+    // Compared by address: two names can be one host.
     let twice = targets.iter().find(|target| !addresses.insert(target.address));
     twice.map_or(Ok(()), |target| {
         Err(Error::Usage(format!("{target} is given twice; limits are per target, so name each target once")))

@@ -21,6 +21,7 @@ use std::io;
 use std::path::Path;
 
 /// Probes in a train.
+// `--count` allows no number below this, so each mechanism sends at least one whole train.
 const TRAIN: u32 = 50;
 
 pub(super) fn run_calibration(
@@ -39,6 +40,7 @@ pub(super) fn run_calibration(
         return Ok(CommandExit::Interrupted);
     }
     let kept = calibrate::stored_result(&ports.near, &found);
+    // All count as available: `kept` has only the mechanisms that have just worked here.
     let (mechanism, why) = choice::choose_mechanism(|_| true, Some(&kept));
     let place = arguments.write.clone().map_or_else(mechanism::calibration_place, Ok)?;
     save_result(&place, &kept)?;
@@ -54,6 +56,7 @@ pub(super) fn run_calibration(
     for found in &found {
         found.remarks.iter().for_each(|line| print_remark(format_args!("{}: {line}", found.mechanism)));
     }
+    // A cable neither loses nor reorders frames, so either one puts the measurement in doubt.
     let wrong = found.iter().any(|found| found.out_of_order > 0 || found.arrived < found.sent);
     Ok(if wrong { CommandExit::Inconclusive } else { CommandExit::Ok })
 }
@@ -62,6 +65,7 @@ pub(super) fn run_calibration(
 struct ConnectedPorts {
     near: PortLocation,
     far: PortLocation,
+    // Fields drop in order: the program is detached before its interface goes with the lab.
     _pass: Option<BpfAttachment>,
     _lab: Option<Lab>,
 }
@@ -92,6 +96,7 @@ fn save_result(place: &Path, kept: &CalibrationResult) -> Result<(), Error> {
 }
 
 fn try_save_result(place: &Path, kept: &CalibrationResult) -> io::Result<()> {
+    // Encoded before anything is made: an error leaves no empty directory behind.
     let text = serde_json::to_string_pretty(kept)?;
     place.parent().map_or(Ok(()), private_files::create_directories)?;
     private_files::write_file(place, text + "\n")
@@ -118,6 +123,7 @@ fn findings_text(found: &[FoundMechanism]) -> String {
 
 fn mechanism_row(found: &FoundMechanism) -> Vec<String> {
     if found.obstacle.is_some() {
+        // The header has eight columns after the name.
         let dashes = std::iter::repeat_n(super::UNKNOWN.to_owned(), 8);
         return [found.mechanism.to_string()].into_iter().chain(dashes).collect();
     }

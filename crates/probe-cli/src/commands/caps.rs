@@ -112,6 +112,7 @@ const fn stage_name(stage: DepartureStage) -> &'static str {
 }
 
 fn device_clock(location: &PortLocation) -> String {
+    // An error counts as no clock: the rest of the page is of use without it.
     let netns = NetNs::open_or_current(location.namespace.as_deref());
     let stamping =
         netns.and_then(|netns| EthtoolCalls::open_in(&netns)?.read_stamp_abilities(&location.interface));
@@ -124,6 +125,8 @@ fn device_clock(location: &PortLocation) -> String {
 /// Facts about the machine that bound the exactness of all mechanisms.
 fn machine_text(machine: &Value) -> String {
     let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
+        // Real-time threads get this part of each period, so that a spinning sender cannot stop the machine
+        // (sched(7)).
         Some([runtime, period]) => format!("{runtime} of {period} us"),
         _ => "unlimited or unknown".into(),
     };

@@ -27,6 +27,7 @@ use packetrig_units::clamp_to_u32;
 use serde_json::json;
 
 /// Most fleets of streams for one Pathload estimate.
+// A bound for paths whose available bandwidth moves: the search might not end without it.
 const FLEETS: usize = 30;
 
 #[derive(Clone, Copy)]
@@ -131,6 +132,7 @@ impl EstimateInquiry<'_> {
         output: &mut CommandOutput,
         estimator: impl FnOnce(TrainShape) -> Box<dyn RateEstimator>,
     ) -> Result<CommandExit, Error> {
+        // Before anything is sent: a file that cannot be written would lose the result.
         self.files.check_tables(&self.flags.write)?;
         let choose = mechanism::choose_for_trains;
         bounds::print_addresses([self.target]);
@@ -149,6 +151,7 @@ impl EstimateInquiry<'_> {
         let mut estimator = estimator(shape);
         let end = trains.run_estimator(estimator.as_mut(), &is_interrupted, &mut |_| {})?;
         header.clock_after = circumstances::clock_offset();
+        // Written for every end of the series: probes that were sent are a finding even without an estimate.
         self.write_records(&header, trains.records())?;
         // Too many losses forbid an answer, whatever the estimator would compute from the remaining probes.
         let lost = match end {
@@ -201,7 +204,9 @@ impl EstimateInquiry<'_> {
                     format: TimeFormat::Ptp,
                     number: own,
                     realtime_offset_ns: clock::realtime_offset().offset_ns,
+                    // Rates come from differences, in which a constant offset between the two clocks cancels.
                     synchronised_ns: None,
+                    // The arrival there is all that trains use of a reflection, not when it left.
                     follow_up: false,
                 },
             )),
@@ -232,6 +237,8 @@ impl EstimateInquiry<'_> {
         }
         match answer {
             Ok(estimate) => output.write_text(self.estimate_text(estimate, trains, why)),
+            // A remark and not a result: standard output stays empty, so a script cannot take the text for a
+            // rate.
             Err(none) => print_remark(format_args!("{}: no answer: {none}", self.what)),
         }
         Ok(())

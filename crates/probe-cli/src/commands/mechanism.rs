@@ -38,6 +38,8 @@ pub(super) fn choose_mechanism(flags: &ReleaseFlags, location: &PortLocation) ->
                 kept.kernel == kernel::release_name() && driver.as_ref() == Some(&kept.driver)
             });
             let (mechanism, why) = choice::choose_mechanism(
+                // Opened and dropped at once: only the attempt shows whether kernel, interface and rights
+                // suffice.
                 |wanted| release::open_release(location, wanted, ReleaseOptions::usual()).is_ok(),
                 calibration.as_ref(),
             );
@@ -96,6 +98,7 @@ pub(super) fn calibration_place() -> Result<PathBuf, Error> {
 
 /// The saved calibration. One that cannot be read counts as none: every mechanism works without it.
 pub fn load_calibration() -> Option<CalibrationResult> {
+    // A file of another version of packetrig may not parse, and is replaced by the next calibration.
     let text = std::fs::read_to_string(calibration_file()?).ok()?;
     serde_json::from_str(&text).ok()
 }

@@ -58,6 +58,7 @@ pub(super) fn run_oneprobe(
             output.write_line(outcome_line(outcome));
         }
     };
+    // The report is written and printed for every end: probes before a failure are measured all the same.
     let end = talk.run_series(&mut machine, &is_interrupted, &mut told)?;
     let report = machine.report().0;
     if let Some(file) = &arguments.write {

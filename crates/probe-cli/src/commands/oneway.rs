@@ -62,6 +62,7 @@ fn run_here(
     // Both ports are held: the kernel must answer neither the probes that arrive, nor anything that they cause.
     let own = SilencedPort::any_port(way.location.namespace.as_deref(), way.ends.source)?;
     let there = SilencedPort::any_port(to.namespace.as_deref(), address)?;
+    // The listener is at the far interface, and the port tells these probes from all other traffic there.
     let wanted = WantedPackets { addresses: vec![address], port: Some(there.port()) };
     let mut listeners = [PacketListener::open_at_interface(to, index, &wanted)?];
     let method = OneWayMethod::new(way.ends, own.port(), there.port(), permit.about.clone());
@@ -91,6 +92,7 @@ fn run_here(
             value["clock"] = "one".into();
             output.write_json(&value)?;
         } else {
+            // The summary is that of round trips. Only these two phrases of it are wrong for one direction.
             let text = show::summary_text(header, outcome).replace("  round trip", "  delay, by one clock,");
             output.write_text(text.replace("answered", "arrived"));
         }

@@ -33,6 +33,7 @@ pub(super) fn run_ping(
         .iter()
         .map(|target| asking::path_to(asking, &permit, target.address))
         .collect::<Result<_, _>>()?;
+    // Named, and not `_`: the settings of the loopback interface are needed until the end of this function.
     let _loopback = asking::open_loopback(&ways)?;
     let port = OwnPort::hold_port(arguments, &ways)?;
     let mut listeners = asking::open_listeners(&ways, port.number())?;
@@ -84,6 +85,7 @@ enum OwnPort {
 impl OwnPort {
     fn hold_port(arguments: &PingArgs, ways: &[ProbePath]) -> Result<Self, Error> {
         let Some(first) = ways.first() else { return Ok(Self::None) };
+        // One namespace for all: `--through` is given once, and the routing table does not leave the namespace.
         let namespace = first.location.namespace.as_deref();
         let others: Vec<_> =
             ways.iter().map(|way| way.ends.source).filter(|ip| *ip != first.ends.source).collect();
@@ -124,6 +126,7 @@ fn asked_lines(
     ways: &[ProbePath],
     port: &OwnPort,
 ) -> Result<Vec<AskedLine<'static>>, Error> {
+    // 0 without a port: echo requests have an identifier in its place.
     let own_port = port.number().unwrap_or(0);
     // Identifiers differ from run to run: late answers to an earlier run are not taken for those to this one.
     let number = asking::any_number();

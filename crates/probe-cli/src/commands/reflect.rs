@@ -33,6 +33,7 @@ pub(super) fn run_reflect(arguments: &ReflectArgs, output: &mut CommandOutput) -
         return Err(Error::Usage(format!("{}: {why}", arguments.address)));
     }
     let netns = NetNs::open_or_current(arguments.netns.as_deref())?;
+    // Port 862 and another namespace both take rights, so the socket opens before they are given up.
     let mut socket = WatchedSocket::bind_in(&netns, arguments.address)?;
     signal::latch_end_signals()?;
     print_remark(format_args!("reflect: listening on {}", socket.address()?));
@@ -42,6 +43,7 @@ pub(super) fn run_reflect(arguments: &ReflectArgs, output: &mut CommandOutput) -
     let counts = reflect::run_reflector(
         &mut socket,
         &mut StampReflector::new(settings),
+        // Asked for each request: the last day of a permission can pass while the reflector runs.
         &|ip| bounds::permit_target(&permit, ip).is_ok(),
         &|_: &RequestCounts| is_interrupted() || end.is_some_and(|end| clock::monotonic_ns() >= end),
     )?;

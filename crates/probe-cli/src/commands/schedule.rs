@@ -16,6 +16,7 @@ pub(super) fn make_schedule(
     seed: u64,
 ) -> Result<ProbeSchedule, Error> {
     let length = clamp_to_u32(content.size.kernel_len() as u64);
+    // A script or a capture has the length of each frame, so `--size` is not used for them.
     if let Some(file) = &flags.schedule {
         return script::read_schedule(&read_text(file)?).map_err(|error| script_error(file, &error));
     }
@@ -60,6 +61,7 @@ fn read_text(file: &Path) -> Result<String, Error> {
 
 /// Times and lengths of a capture file.
 fn read_capture(file: &Path) -> Result<ProbeSchedule, Error> {
+    // The whole file: a schedule holds all of its probes in memory anyway.
     let bytes = std::fs::read(file).map_err(|source| Error::unreadable_file(file, source))?;
     let mut decoder = CaptureDecoder::new();
     let mut rest = &bytes[..];

@@ -34,6 +34,7 @@ pub(super) fn run_send(
     bounds::refuse_repeated(&arguments.to)?;
     let permit = bounds::read_permit(&arguments.bounds)?;
     let chosen = mechanism::choose_mechanism(&arguments.release, &arguments.interface);
+    // `_loopbacks` and not `_`: a bare underscore would drop the guards at the end of this statement.
     let TargetAims { mut aims, loopbacks: _loopbacks } = make_aims(arguments, &permit, &chosen, &schedule)?;
     let mut header = circumstances::probe_header(
         &arguments.interface,
@@ -45,6 +46,7 @@ pub(super) fn run_send(
     header.why.clone_from(&chosen.why);
     header.targets = arguments.to.iter().map(|target| target.address.to_string()).collect();
     header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
+    // All aims have the same mechanism at the same interface, so its remarks are the same.
     header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
     signal::latch_end_signals()?;
     let sent = send::send_schedule(&schedule, &mut aims, &is_interrupted)?;
@@ -115,6 +117,7 @@ fn probe_content(
 fn parse_hex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u32> = text
         .chars()
+        // Other programs print bytes with blanks or colons between them.
         .filter(|c| !c.is_whitespace() && *c != ':')
         .map(|c| c.to_digit(16))
         .collect::<Option<_>>()?;
@@ -150,6 +153,7 @@ fn conclude_send(
     for line in &header.remarks {
         print_remark(format_args!("probe send: {line}"));
     }
+    // The records are written by now: an error about the rest does not take the probes that were sent.
     if let Some(refused) = sent.refused {
         return Err(packetrig_probe_io::Error::from(refused).into());
     }

@@ -28,7 +28,9 @@ const BYTES_PER_PACKET: u64 = 1_514;
 
 pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let users: Vec<u32> = arguments.allow_user.iter().map(|grant| grant.user).collect();
+    // No token: a user is known by the number that the kernel attaches to the connection.
     check_allowed_users(&users, overflow_user(), None)?;
+    // Before the sandbox: Landlock has rules for directories that exist.
     let socket = prepare_socket(arguments)?;
     let opening = sandbox::begin_sandbox(&arguments.sandbox, needs::serve_needs(arguments, &socket))?;
     let permit = bounds::read_permit(&arguments.bounds)?;
@@ -38,6 +40,7 @@ pub(super) fn run_serve(arguments: &Arguments, output: &mut CommandOutput) -> Re
         print_remark(format_args!("probe serve: {line}"));
     }
     let least_limits = permit.least_limits();
+    // The date is read at each call: a permission can end while the service runs.
     let permission = Box::new(move |target| -> Result<_, PermitRefusal> {
         permit.permit_target(target, &identity::utc_today())
     });

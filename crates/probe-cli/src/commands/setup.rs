@@ -32,6 +32,8 @@ impl ProbeSetup {
         choose: fn(&ReleaseFlags, &PortLocation) -> ChosenMechanism,
     ) -> Result<Self, Error> {
         let permit = bounds::read_permit(bounds)?;
+        // The proof comes first: neither a route is looked up nor a setting changed for a target that is not
+        // allowed.
         let permitted = bounds::permit_target(&permit, target)?;
         let through = outlet.through.as_ref();
         let namespace = through.and_then(|location| location.namespace.as_deref());

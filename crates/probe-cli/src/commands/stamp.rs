@@ -73,6 +73,7 @@ pub(super) fn run_session(
     // The lines borrow the sender, which holds the reports of the reflector.
     drop(lines);
     let after = clock::realtime_offset();
+    // The offset after the session stands for all of it; the bound covers the offset before it, too.
     let clock = OwnClock {
         offset_ns: after.offset_ns,
         // If the wall clock was set during the session, it is unknown which stamps are before and which after that.
@@ -177,6 +178,7 @@ fn session_settings(
     Ok(SessionSettings {
         ports: (own_port, port),
         key: flags.auth.as_deref().map(read_key).transpose()?,
+        // RFC 8186: the Z bit of each packet states which of the two formats its stamps have.
         format: if flags.ntp { TimeFormat::Ntp } else { TimeFormat::Ptp },
         number: u16::from_be_bytes([high, low]).max(1),
         realtime_offset_ns,
