@@ -27,5 +27,6 @@ impl FormattedText {
 
 /// A coordinate, to a tenth of a unit.
 pub(crate) fn format_coordinate(value: f64) -> String {
+    // More digits could not be seen, and would only make the page larger.
     crate::quantity::format_decimals(value, 1)
 }

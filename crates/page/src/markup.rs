@@ -33,6 +33,7 @@ impl Markup {
     /// Adds an element without content: `<br>`, `<meta …>`, or one of a drawing.
     pub fn empty_element(&mut self, tag: &'static str, attributes: Attributes<'_>) -> &mut Self {
         self.begin_tag(tag, attributes);
+        // Valid in SVG and, for elements that have no content, in HTML.
         self.0.push_str("/>");
         self
     }
@@ -81,6 +82,7 @@ impl Markup {
         self.open_element("script", &[("type", "application/json"), ("id", id)]);
         // A value without a JSON form is an error of the caller; the page is complete without it.
         let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
+        // The element's content is not HTML: `&lt;` would stay as it is, so JSON has its own escapes.
         self.0.push_str(&escape_json(&json));
         self.close_element("script")
     }
@@ -92,6 +94,7 @@ impl Markup {
             self.0.push(' ');
             self.0.push_str(name);
             self.0.push_str("=\"");
+            // Tags and names of attributes are constants of this program. Only values can come from outside.
             self.0.push_str(&escape_text(value));
             self.0.push('"');
         }
@@ -109,6 +112,7 @@ impl Markup {
 /// Escapes text for HTML, both between tags and in a quoted attribute. Control characters, which HTML does not allow,
 /// and marks that change the direction of text become visible signs.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
+    // Most texts need no change, and a page with thousands of streams has many of them.
     if !text.chars().any(|c| replacement_of(c).is_some()) {
         return Cow::Borrowed(text);
     }
@@ -129,6 +133,7 @@ const fn replacement_of(c: char) -> Option<&'static str> {
         '>' => Some("&gt;"),
         '"' => Some("&quot;"),
         '\'' => Some("&#39;"),
+        // White space of plans stays as it is: the page shows them in `pre`.
         '\n' | '\t' | '\r' => None,
         // Control characters, and marks that would reverse the text beside a name.
         '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
@@ -140,6 +145,7 @@ const fn replacement_of(c: char) -> Option<&'static str> {
 
 /// Escapes JSON for a script element: nothing in it ends the element or a line of the script.
 fn escape_json(json: &str) -> String {
+    // In HTML, `</script` ends the element and `<!--` begins a comment, wherever they stand in the JSON.
     json.replace('<', "\\u003c")
         .replace('>', "\\u003e")
         .replace('\u{2028}', "\\u2028")

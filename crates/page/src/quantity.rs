@@ -26,6 +26,7 @@ pub fn count_with_unit(value: u64, singular: &str) -> String {
 
 /// A time in the largest unit that keeps the number at one or more, with at most three decimals.
 pub fn format_time(value: Nanos) -> String {
+    // The unit is chosen before rounding, so a value just below a limit can show as 1000 of the smaller unit.
     let (scale, unit) = match value.as_u64() {
         0..1_000 => (1, "ns"),
         1_000..1_000_000 => (1_000, "µs"),
@@ -50,6 +51,7 @@ pub fn format_delay(ns: i64) -> String {
 /// A [`format_delay`] with three digits, for small spaces.
 pub fn short_delay(ns: i64) -> String {
     let digits = ns.unsigned_abs().checked_ilog10().unwrap_or(0);
+    // Rounded to three digits first: `format_delay` alone would show up to six.
     let step = 10_i64.pow(digits.saturating_sub(2));
     let half = if ns < 0 { -(step / 2) } else { step / 2 };
     format_delay(ns.saturating_add(half) / step * step)
@@ -60,6 +62,7 @@ pub fn frame_rate(milli: u64) -> String {
     let whole = format_count(milli / 1000);
     let fraction = milli % 1000;
     // Thousandths matter only for low rates.
+    // 1000 frames/s: from there on, the thousandths are less than a millionth of the value.
     if milli >= 1_000_000 || fraction == 0 {
         return format!("{whole} frames/s");
     }
@@ -126,6 +129,7 @@ pub fn format_utc(wall_ns: u64) -> String {
 }
 
 fn to_utc(wall_ns: u64) -> Option<jiff::Zoned> {
+    // A report is a file of others, so its times can be beyond the range of a calendar.
     let timestamp = jiff::Timestamp::from_nanosecond(i128::from(wall_ns)).ok()?;
     Some(timestamp.to_zoned(jiff::tz::TimeZone::UTC))
 }

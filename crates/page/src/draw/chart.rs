@@ -69,6 +69,7 @@ impl AxisUnit {
     reason = "marks of an axis are positive and saturate"
 )]
 fn whole_nanos(value: f64) -> Nanos {
+    // Rounded: marks are multiples of a step as floats, and may lie just below the whole number.
     Nanos::new(value.round() as u64)
 }
 
@@ -174,6 +175,7 @@ impl Chart {
         let mut svg = Markup::new();
         let view = format!("0 0 {WIDTH} {HEIGHT}");
         let plot = format!("{LEFT} {TOP} {PLOT_WIDTH} {PLOT_HEIGHT}");
+        // The script needs this length to find the second under the pointer.
         let seconds = format_coordinate(self.x.scale.high());
         let mut attributes = vec![
             ("class", "chart"),
@@ -191,6 +193,8 @@ impl Chart {
                 ("data-unit", self.y.unit.name()),
             ]);
         }
+        // SVG has no z-index: what comes later covers what came before. Spans are the background, values are on
+        // top.
         svg.open_element("svg", &attributes);
         self.spans.iter().for_each(|span| self.draw_span(&mut svg, span));
         self.draw_axes(&mut svg);
@@ -221,6 +225,7 @@ impl Chart {
         let base = TOP + PLOT_HEIGHT;
         let axis = format!("M{LEFT} {TOP}V{base}H{}", LEFT + PLOT_WIDTH);
         svg.empty_element("path", &[("class", "axis"), ("d", &axis)]);
+        // Screen readers get the description of the chart: single numbers of an axis would say nothing to them.
         svg.open_element("g", &[("class", "y-marks"), ("aria-hidden", "true")]);
         for tick in &y_ticks {
             let y = format_coordinate(TOP + (1.0 - tick.position) * PLOT_HEIGHT + 4.0);
@@ -256,6 +261,7 @@ impl Chart {
             let needed = |tick: &Tick| self.x.unit.mark_text(tick.value).chars().count() as f64 * 6.6 + 10.0;
             let fits = ticks.windows(2).all(|pair| {
                 let room = (pair[1].position - pair[0].position) * PLOT_WIDTH;
+                // Texts are centred at their marks, so half of each lies between the two.
                 room >= needed(&pair[0]).midpoint(needed(&pair[1]))
             });
             if fits {
@@ -296,6 +302,7 @@ impl Chart {
             let (x, y) = (format_coordinate(self.x_at(point.x)), format_coordinate(self.y_at(point.y)));
             match (index, has_steps) {
                 (0, _) => path.add_part(format_args!("M{x} {y}")),
+                // Across first, then up or down: a bound holds until the trial that changes it.
                 (_, true) => path.add_part(format_args!("H{x}V{y}")),
                 (_, false) => path.add_part(format_args!("L{x} {y}")),
             }
@@ -305,7 +312,9 @@ impl Chart {
 
     fn draw_mark(&self, svg: &mut Markup, style: usize, point: &ChartPoint) {
         let (x, y) = (self.x_at(point.x), self.y_at(point.y));
+        // Shapes differ, not only colours: the meaning must remain on paper and for people who see no colours.
         let path = match point.shape {
+            // The points only shape the line. A mark would look like a trial of its own.
             MarkShape::Hidden => return,
             MarkShape::Dot => {
                 format!(
@@ -346,6 +355,8 @@ impl Chart {
         let mut pen: Option<String> = None;
         for (index, column) in columns.values.iter().enumerate() {
             let Some(column) = column else {
+                // A column without a value leaves a gap. A line across it would show values that nobody
+                // measured.
                 pen = None;
                 continue;
             };
@@ -359,6 +370,8 @@ impl Chart {
             is_down = !is_down;
             match &pen {
                 None => path.add_part(format_args!("M{x} {first}")),
+                // A flat column at the same height adds nothing: the line is continued only when it turns or
+                // ends.
                 Some(y) if y != first || first != second => path.add_part(format_args!("H{x}V{first}")),
                 Some(_) => {}
             }
@@ -366,6 +379,8 @@ impl Chart {
                 path.add_part(format_args!("V{second}"));
             }
             pen = Some(second.clone());
+            // The line goes to the right edge of its last column: a single column would otherwise be a point
+            // without a width.
             let is_last_of_run = columns.values.get(index + 1).is_none_or(Option::is_none);
             if is_last_of_run {
                 let end = format_coordinate(self.x_at((index + 1) as f64 * width));
@@ -373,6 +388,7 @@ impl Chart {
             }
         }
         let class = format!("line line-{style}");
+        // The script reads these values and not the path, whose coordinates are rounded to a tenth.
         let low = columns.script_values(|column| column.low);
         let step = columns.step.to_string();
         let mut attributes = vec![
@@ -421,6 +437,7 @@ impl Chart {
             let (left, right) = (self.x_at(bar.from as f64), self.x_at(bar.below as f64));
             // Drawn with a minimum height: a single frame must be visible where the axis begins.
             let height = (base - self.y_at(bar.frames as f64)).max(1.0);
+            // On an axis of many decades, a bucket would be too thin to be seen.
             let width = (right - left).max(0.8);
             let [x, height, width] = [left, height, width].map(format_coordinate);
             path.add_part(format_args!("M{x} {base}v-{height}h{width}v{height}z"));
@@ -446,6 +463,7 @@ impl Chart {
             let path = format!("M{} {TOP}v{PLOT_HEIGHT}", format_coordinate(x));
             svg.empty_element("path", &[("class", "value-line"), ("d", &path)]);
             // Near the right edge a name is written to the left of its line.
+            // The drawing ends there, and text beyond its edge would be cut off.
             let is_at_end = x + width > WIDTH;
             let class = if is_at_end { "value-name end" } else { "value-name" };
             let x = if is_at_end { x - 3.0 } else { x + 3.0 };

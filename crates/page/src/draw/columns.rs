@@ -23,6 +23,7 @@ impl Columns {
         let step = samples.len().div_ceil(most.max(1)).max(1);
         let values = samples.chunks(step).map(|column| {
             let known = column.iter().flatten();
+            // `None` without a known sample: the column is a gap and not a zero.
             let low = known.clone().min()?;
             Some(Extremes { low: *low, high: *known.max()? })
         });
@@ -42,6 +43,7 @@ impl Columns {
     pub(crate) fn script_values(&self, of: impl Fn(Extremes) -> u64) -> String {
         let values: Vec<Option<u64>> = self.values.iter().map(|column| column.map(&of)).collect();
         let mut text = String::with_capacity(values.len() * 4);
+        // Most series are constant for long, so counted runs make the page much shorter.
         for equal in values.chunk_by(|one, next| one == next) {
             if !text.is_empty() {
                 text.push(' ');

@@ -85,6 +85,7 @@ impl LedgerFlow {
             account: *account,
             frames: ledger.get(*account),
             exits: exits_of(*account, ledger, places),
+            // No rule leads across the path: what the device loses is a finding and no fault of the counters.
             balance: rule.map_or(FlowBalance::Balanced, |rule| balance_of(rule, ledger, imbalances)),
         });
         let joined = [
@@ -94,6 +95,7 @@ impl LedgerFlow {
             LedgerAccount::Duplicate,
         ];
         // Frames of other programs are shown only if there were any, unlike losses.
+        // Losses stay in the picture with a zero, because their absence is a result.
         let joined = joined
             .iter()
             .map(|account| exit_of_account(*account, ledger))
@@ -111,6 +113,7 @@ impl LedgerFlow {
     pub fn draw_figure(&self) -> Markup {
         let mut figure = Markup::new();
         figure.open_element("figure", &[("class", "ledger")]);
+        // Both are in the file, because paper and a narrow screen may show the same file.
         figure.append(&ledger_picture::draw_wide(self)).append(&ledger_picture::draw_narrow(self));
         figure.close_element("figure");
         figure
@@ -118,6 +121,8 @@ impl LedgerFlow {
 
     /// A sentence for readers that see no picture.
     pub(super) fn describe_flow(&self) -> String {
+        // All numbers of the flow in order: a description that only says what kind of drawing it is would hide
+        // the facts.
         let known = self.stations.iter().map(|station| {
             let frames = station.frames.map_or_else(|| "not measured".to_owned(), format_count);
             format!("{} {frames}", account_name(station.account))
@@ -131,6 +136,7 @@ impl LedgerFlow {
         match (frames, self.planned) {
             (None, _) => "not measured".to_owned(),
             (Some(0), _) => "0".to_owned(),
+            // A share needs a whole. Without planned frames the count stands alone.
             (Some(frames), Some(planned)) if planned > 0 => {
                 format!("{} ({})", format_count(frames), short_percent(frames, planned))
             }
@@ -167,6 +173,7 @@ fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -
         Account::Recognised => &[Account::Duplicate, Account::Stale, Account::Unnumbered],
         Account::OnWire => {
             let path = FlowExit { name: "lost on the path", frames: places.path, kind: ExitKind::Lost };
+            // Losses while a port was not in order or a link had no carrier: nobody knows whose they are.
             let doubt =
                 FlowExit { name: "lost in doubt", frames: Some(places.in_doubt), kind: ExitKind::Lost };
             return vec![path, doubt];
@@ -179,6 +186,7 @@ fn exits_of(account: LedgerAccount, ledger: &FrameLedger, places: &LossPlaces) -
 fn exit_of_account(account: LedgerAccount, ledger: &FrameLedger) -> FlowExit {
     use LedgerAccount as Account;
     let kind = match account {
+        // These frames were not planned, so leaving the flow is no loss of the test.
         Account::Foreign | Account::Protocol | Account::OtherRuns | Account::Duplicate => ExitKind::SetAside,
         _ => ExitKind::Lost,
     };
@@ -187,10 +195,12 @@ fn exit_of_account(account: LedgerAccount, ledger: &FrameLedger) -> FlowExit {
 
 fn balance_of(rule: usize, ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> FlowBalance {
     let rule = &RULES[rule];
+    // A broken rule comes first: it is certain, even if a part of the run did not measure the rule.
     if let Some(broken) = imbalances.iter().find(|imbalance| imbalance.rule == rule.name) {
         return FlowBalance::Broken(broken.to_string());
     }
     let is_measured = rule.accounts().all(|account| ledger.get(account).is_some());
+    // The sum of several nodes can have every account although one node lacked some of them.
     let is_unchecked = ledger.unchecked_rules().contains(&rule.name);
     if is_measured && !is_unchecked { FlowBalance::Balanced } else { FlowBalance::NotChecked }
 }
@@ -269,6 +279,7 @@ pub fn tabulate_ledger(ledger: &FrameLedger, imbalances: &[LedgerImbalance]) -> 
         head.close_element("tr");
     });
     table.open_element("tbody", &[]);
+    // Only accounts that were measured are listed: a missing one must not look like zero.
     for (account, frames) in ledger.accounts() {
         table.open_element("tr", &[]);
         table.add_element("th", &[("scope", "row")], account_name(account));

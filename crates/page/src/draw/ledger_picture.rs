@@ -27,6 +27,7 @@ const ROW: f64 = 41.0;
 
 /// Draws the ledger from left to right.
 pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
+    // The station with most exits decides the height, as each exit has a row.
     let rows = flow.stations.iter().map(|station| station.exits.len()).max().unwrap_or(0);
     let height = FIRST_ROW + rows as f64 * ROW + 8.0;
     let mut svg = Markup::new();
@@ -40,6 +41,7 @@ pub(super) fn draw_wide(flow: &LedgerFlow) -> Markup {
             ("aria-label", &flow.describe_flow()),
         ],
     );
+    // The boxes end between stations: 544 is the last one of the sender, 882 the first one of the receiver.
     for (name, zone, from, until) in [
         ("Our sender", FlowZone::Sender, 8.0, 612.0),
         ("Device and path", FlowZone::Path, 620.0, 816.0),
@@ -124,6 +126,7 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
     if let FlowBalance::Broken(rule) = &last.balance {
         draw_wide_break(svg, x + 22.0, rule);
     }
+    // The two numbers stand below the arrow, where the last station has no exits.
     let lines = [
         ("expected", flow.expected.map_or_else(|| "not known".to_owned(), format_count)),
         ("lost in all", flow.lost.map_or_else(|| "not known".to_owned(), format_count)),
@@ -148,6 +151,7 @@ fn draw_wide_end(svg: &mut Markup, flow: &LedgerFlow) {
 }
 
 fn draw_wide_station(svg: &mut Markup, station: &FlowStation, x: f64) {
+    // The line of a zone begins right of the trunk, which it must not cross.
     let line = format!("M{x} {}V{}", TRUNK_TOP - 8.0, TRUNK_BASE + 8.0);
     svg.empty_element("path", &[("class", "station"), ("d", &line)]);
     let x = format_coordinate(x);
@@ -203,6 +207,8 @@ fn exit_class(exit: &FlowExit) -> &'static str {
 
 fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
     let class = exit_class(exit);
+    // A thin line without a head for zero and for unknown: the place exists, and nothing left there as far as
+    // known.
     let width = exit.frames.map_or(0.0, exit_width);
     if width == 0.0 {
         let path = format!("M{x} {TRUNK_BASE}V{}", format_coordinate(y - 2.0));
@@ -218,6 +224,7 @@ fn draw_wide_exit(svg: &mut Markup, exit: &FlowExit, x: f64, y: f64) {
         format_coordinate(y + 1.0)
     );
     svg.empty_element("path", &[("class", class), ("d", &path), ("stroke-width", &format_coordinate(width))]);
+    // The head is wider than its line, and never smaller than 12 units: a single frame must be seen.
     let half = width.max(8.0) / 2.0 + 2.0;
     let head = format!(
         "M{} {}h{}l-{} 9z",
@@ -234,6 +241,7 @@ fn draw_wide_joined(svg: &mut Markup, flow: &LedgerFlow) {
     if flow.joined.is_empty() {
         return;
     }
+    // Saturating: counts of a damaged report must not stop the page.
     let frames = flow.joined.iter().fold(0, |sum: u64, exit| sum.saturating_add(exit.frames.unwrap_or(0)));
     let x = 718.0;
     let width = exit_width(frames);
@@ -268,6 +276,7 @@ pub(super) fn draw_narrow(flow: &LedgerFlow) -> Markup {
     for (index, station) in flow.stations.iter().enumerate() {
         let is_path = station.is_before_path();
         // The first four stations belong to the sender.
+        // The path's zone is opened behind the fourth station below, so that its exits are in it.
         if index == 0 || index == 4 {
             let name = if station.zone() == FlowZone::Sender { "Our sender" } else { "Our receiver" };
             y = draw_narrow_zone(&mut body, name, y, index > 0);
@@ -363,6 +372,7 @@ fn draw_narrow_station(svg: &mut Markup, station: &FlowStation, y: f64, is_last:
 }
 
 fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64) -> f64 {
+    // The trunk goes on beside the exits, so that the rows of one column are one flow.
     narrow_trunk(svg, y, EXIT_HEIGHT, false);
     let middle = y + EXIT_HEIGHT / 2.0;
     let edge = TRUNK_X + NARROW_TRUNK;
@@ -401,6 +411,7 @@ fn draw_narrow_exit(svg: &mut Markup, flow: &LedgerFlow, exit: &FlowExit, y: f64
 
 fn draw_narrow_joined(svg: &mut Markup, joined: &FlowExit, y: f64) -> f64 {
     narrow_trunk(svg, y, EXIT_HEIGHT, false);
+    // The arrow points from right to left: these frames enter the flow.
     let middle = format_coordinate(y + EXIT_HEIGHT / 2.0);
     let edge = TRUNK_X + NARROW_TRUNK;
     let path = format!("M{} {middle}H{}", edge + 26.0, edge - 2.0);

@@ -34,6 +34,7 @@ pub fn draw_ranges(description: &str, ranges: &[TimeRange]) -> Markup {
     let view = format!("0 0 {WIDTH} {}", format_coordinate(height));
     let low = ranges.iter().map(|range| range.min_ns).min().unwrap_or(1);
     let high = ranges.iter().map(|range| range.max_ns).max().unwrap_or(1);
+    // Logarithmic, because the lines of one plan can differ by powers of ten.
     let scale = Scale::log_from_decades(low as f64, high as f64);
     let mut svg = Markup::new();
     svg.open_element(
@@ -74,6 +75,7 @@ fn draw_range(svg: &mut Markup, scale: &Scale, range: &TimeRange, y: f64) {
     let [min, p50, p99, max] = [range.min_ns, range.p50_ns, range.p99_ns, range.max_ns]
         .map(|value| format_coordinate(x_position(scale, value as f64)));
     let line = format_coordinate(y);
+    // SVG 1.1: the title must be the first child of its group, or some browsers do not show it.
     svg.open_element("g", &[]).add_element("title", &[], &range.in_words());
     let (x, base) = (format_coordinate(LEFT - 8.0), format_coordinate(y + 4.0));
     svg.add_element("text", &[("class", "end"), ("x", &x), ("y", &base)], &shorten_name(&range.name));

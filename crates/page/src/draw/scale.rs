@@ -22,11 +22,13 @@ impl Scale {
         // The step is found by a logarithm, so the value must be above zero.
         let step = round_step(high.max(1e-9), 4.0);
         let high = (high / step).ceil() * step;
+        // A length of zero would divide by zero in `position_of`.
         Self { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, is_log: false }
     }
 
     /// A scale exactly from `low` to `high`.
     pub fn from_bounds(low: f64, high: f64) -> Self {
+        // Positions are shares of the length, so the length is never zero.
         let high = if high > low { high } else { low + 1.0 };
         Self { low, high, is_log: false }
     }
@@ -42,6 +44,7 @@ impl Scale {
 
     /// A logarithmic scale exactly from `low` to `high`.
     pub fn log_exactly(low: f64, high: f64) -> Self {
+        // A logarithmic axis has no zero.
         let low = low.max(1e-9);
         Self { low, high: high.max(low * 1.001), is_log: true }
     }
@@ -53,6 +56,8 @@ impl Scale {
         } else {
             (value - self.low) / (self.high - self.low)
         };
+        // A value beyond the axis stays inside the plot: it must neither vanish nor cover other parts of the
+        // page.
         part.clamp(0.0, 1.0)
     }
 
@@ -64,6 +69,8 @@ impl Scale {
     fn linear_ticks(&self, wanted: usize) -> Vec<Tick> {
         let step = round_step(self.high - self.low, wanted.max(1) as f64);
         let first = (self.low / step).ceil();
+        // Multiples of the step from their index, and not by adding: rounding errors must not grow along the
+        // axis. The bound ends the list whatever the step is.
         let values = (0..=wanted * 3).map(|n| (first + n as f64) * step);
         // The tolerance keeps a last mark that rounding has put a little above the end.
         values
@@ -75,12 +82,15 @@ impl Scale {
     /// Powers of ten; on a short axis also 2 and 5 times these.
     fn log_ticks(&self, wanted: usize) -> Vec<Tick> {
         let decades = (self.high / self.low).log10();
+        // An axis of one or two decades would have hardly any marks with powers of ten alone.
         let factors: &[f64] = if decades < 2.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
         let first = self.low.log10().floor();
         // The distance of powers between marks, so that about `wanted` marks remain.
         let every = (1..40).find(|every| decades <= f64::from(*every) * wanted.max(1) as f64).unwrap_or(40);
+        // Numbers of 64 bits span 20 decades, and the smallest start of an axis adds nine.
         let powers = (0..40).filter(|n| n % every == 0).map(|n| 10f64.powf(first + f64::from(n)));
         let values = powers.flat_map(|power| factors.iter().map(move |factor| power * factor));
+        // Powers computed as floats may miss the ends of the axis by a rounding error.
         let inside = values.filter(|value| *value >= self.low * 0.999 && *value <= self.high * 1.001);
         inside.map(|value| self.tick_at(value)).collect()
     }
@@ -107,6 +117,7 @@ fn round_step(span: f64, wanted: f64) -> f64 {
     let raw = span / wanted;
     let power = 10f64.powf(raw.log10().floor());
     let factor = match raw / power {
+        // The tolerance keeps a quotient that should be exactly 1, 2, 2.5 or 5 at that step.
         factor if factor <= 1.000_001 => 1.0,
         factor if factor <= 2.000_001 => 2.0,
         factor if factor <= 2.500_001 => 2.5,

@@ -34,6 +34,7 @@ pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
         prose_column("what to do"),
         number_column("times", ""),
     ];
+    // Doubts that forbid PASS were sorted first, so a cut never hides them behind notes.
     let rows: Vec<Vec<Cell>> = groups.iter().take(MOST_ROWS).map(CaveatGroup::to_row).collect();
     tabulate_rows(page, "Caveats", None, &headings, &rows);
     if groups.len() > MOST_ROWS {
@@ -45,6 +46,8 @@ pub(super) fn write_caveats(page: &mut Markup, caveats: &[Caveat]) {
 /// Groups equal doubts. Those that forbid PASS come first, all others in the order of the report.
 fn group_caveats(caveats: &[Caveat]) -> Vec<CaveatGroup<'_>> {
     let mut groups: Vec<CaveatGroup<'_>> = Vec::new();
+    // A map, because a run of thousands of streams can have as many doubts: a search in the list would take the
+    // square of their number.
     let mut places = std::collections::HashMap::new();
     for caveat in caveats {
         // The key has no subject, so equal doubts about several subjects share a group.
@@ -75,6 +78,7 @@ impl CaveatGroup<'_> {
     }
 
     fn subjects_in_words(&self) -> String {
+        // A doubt about thousands of streams would fill the page with their names.
         let named = self.subjects.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
         match self.subjects.len().saturating_sub(MOST_NAMED) {
             0 => named,

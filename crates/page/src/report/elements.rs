@@ -33,6 +33,7 @@ impl Sign {
 pub(super) fn write_verdict_sign(page: &mut Markup, sign: Sign, word: &str, is_large: bool) {
     let size = if is_large { " verdict-large" } else { "" };
     page.open_element("span", &[("class", &format!("verdict {}{size}", sign.class()))]);
+    // A sign beside the word, so that no meaning is in a colour alone. Screen readers read only the word.
     page.add_element("span", &[("aria-hidden", "true")], sign.mark());
     page.add_element("span", &[], word).close_element("span");
 }
@@ -53,6 +54,7 @@ impl Cell {
     }
 
     pub(super) fn number(value: u64, text: String) -> Self {
+        // The exact value goes with the text: the script sorts by it, and the text may be rounded.
         Self { text, value: Some(value.to_string()), ..Self::default() }
     }
 
@@ -111,6 +113,7 @@ pub(super) fn tabulate_rows(
     headings: &[Heading],
     rows: &[Vec<Cell>],
 ) {
+    // A box that scrolls must be reachable by keyboard: hence `tabindex`, with a role and a name.
     page.open_element(
         "div",
         &[("class", "table-box"), ("tabindex", "0"), ("role", "group"), ("aria-label", label)],
@@ -119,6 +122,7 @@ pub(super) fn tabulate_rows(
         Some(id) => page.open_element("table", &[("id", id), ("class", "sortable")]),
         None => page.open_element("table", &[]),
     };
+    // The heading above is enough for the eye. Screen readers list tables by their captions.
     page.add_element("caption", &[("class", "visually-hidden")], label);
     write_table_head(page, headings);
     page.open_element("tbody", &[]);
@@ -143,7 +147,10 @@ pub(super) fn write_table_head(page: &mut Markup, headings: &[Heading]) {
 
 fn write_table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
     page.open_element("tr", &[]);
+    // `zip` ends with the shorter list: every row has a cell for each heading, and an absent one is a cell,
+    // too.
     for (index, (heading, cell)) in headings.iter().zip(row).enumerate() {
+        // A screen reader names the row by this cell when it reads another one.
         let tag = if index == 0 { "th" } else { "td" };
         let mut attributes = Vec::new();
         if index == 0 {
@@ -173,6 +180,7 @@ fn write_table_row(page: &mut Markup, headings: &[Heading], row: &[Cell]) {
 /// Writes the sign of a value that is not known.
 pub(super) fn write_absent_value(page: &mut Markup) {
     page.open_element("span", &[("class", "absent")]).add_element("span", &[("aria-hidden", "true")], "–");
+    // A dash alone would be read as punctuation or not at all.
     page.add_element("span", &[("class", "visually-hidden")], "not measured").close_element("span");
 }
 
@@ -234,6 +242,7 @@ pub(super) fn write_wall_time(page: &mut Markup, wall_ns: u64) {
     let text = quantity::format_utc(wall_ns);
     match quantity::utc_machine(wall_ns) {
         Some(machine) => page.add_element("time", &[("datetime", &machine)], &text),
+        // `time` needs a date that machines read, and this value has none.
         None => page.add_text(&text),
     };
 }

@@ -21,6 +21,7 @@ impl LegendEntry {
     ) -> Self {
         let text = match columns.low().zip(columns.high()) {
             None => "not measured".to_owned(),
+            // A constant series has one value, and `5 to 5` would look like a mistake.
             Some((low, high)) if low == high => text(low),
             Some((low, high)) => format!("{} to {}", text(low), text(high)),
         };
@@ -67,6 +68,7 @@ pub(super) fn write_figure(
 
 /// Writes the reason for an absent chart in its place.
 pub(super) fn write_absent(page: &mut Markup, title: &str, reason: &str) {
+    // The place stays: a chart that is simply missing would look like a fault of the page.
     page.open_element("figure", &[("class", "absent-figure")]).add_element("h4", &[], title);
     page.open_element("p", &[("class", "absent")])
         .add_text("Not measured: ")

@@ -46,6 +46,7 @@ const FILES: [(&str, &str); 5] = [
 /// Renders the page of a method as one complete HTML file.
 pub fn render_method(page: MethodPage<'_>) -> String {
     let mut parts = PageParts::default();
+    // The verdict first, then what it rests on, then what is needed to do it again.
     parts.add_section("verdict", "Verdict", "Verdict", |part| write_verdict(part, page));
     parts.add_section("charts", "Charts", "Charts", |part| {
         method_charts::write_charts(part, page.report, page.trials);
@@ -131,6 +132,7 @@ fn write_verdict(part: &mut Markup, page: MethodPage<'_>) {
 }
 
 fn write_results(part: &mut Markup, report: &MethodReport) {
+    // The first section shows the verdict with its signs already.
     for result in report.to_tables().iter().filter(|table| table.name != "verdict") {
         part.add_element("h3", &[], &result.title);
         if !result.rows.is_empty() {
@@ -159,6 +161,8 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
     // A column of numbers only is aligned like a number.
     let is_number = |column: usize| {
         let cells = result.rows.iter().map(|row| row[column].as_str()).filter(|cell| !cell.is_empty());
+        // Empty cells were not measured, and must not make a column of numbers one of words. Without any number
+        // there is nothing to align.
         cells.clone().count() > 0 && cells.clone().all(|cell| cell.parse::<f64>().is_ok())
     };
     let is_prose = |column: usize| result.rows.iter().any(|row| row[column].chars().count() > PROSE);
@@ -174,6 +178,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
         })
         .collect();
     let cell = |(heading, text): (&Heading, &String)| match (heading.is_number, text.is_empty()) {
+        // The tables of a method write an absent value as an empty text.
         (_, true) => Cell::absent(),
         (true, false) => Cell::with_value(text.clone(), group_digits(text)),
         (false, false) => Cell::text(text.clone()),
@@ -187,6 +192,7 @@ fn write_table(part: &mut Markup, result: &ResultTable, most: usize, id: Option<
 fn group_digits(text: &str) -> String {
     let (whole, fraction) =
         text.split_once('.').map_or((text, None), |(whole, fraction)| (whole, Some(fraction)));
+    // A whole part that is no plain number, such as a negative one, stays as it is.
     let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), quantity::format_count);
     fraction.map_or_else(|| whole.clone(), |fraction| format!("{whole}.{fraction}"))
 }
@@ -197,6 +203,7 @@ fn write_caveats(part: &mut Markup, trials: &[JournalEntry]) {
     for entry in trials {
         let faults = entry.result.rig_fault.iter().map(String::as_str);
         for text in entry.result.caveats.iter().map(String::as_str).chain(faults) {
+            // Equal doubts are found by their text: a journal has no kinds of doubts, only sentences.
             match found.iter_mut().find(|(known, _)| *known == text) {
                 Some((_, numbers)) => numbers.push(entry.number),
                 None => found.push((text, vec![entry.number])),
@@ -230,6 +237,7 @@ fn write_setup(part: &mut Markup, page: MethodPage<'_>) {
     });
     write_fact(part, "started", |cell| write_wall_time(cell, page.started_wall_ns));
     if let Some(last) = page.trials.last() {
+        // A test can be resumed days later, so its first trial says little about its last.
         write_fact(part, "last trial began", |cell| write_wall_time(cell, last.started_wall_ns));
     }
     write_fact(part, "packetrig", |cell| {
@@ -243,6 +251,7 @@ fn write_setup(part: &mut Markup, page: MethodPage<'_>) {
 }
 
 fn write_plan(part: &mut Markup, page: MethodPage<'_>) {
+    // Options without a JSON form are an error of the program, and no reason to lose the page.
     let options = serde_json::to_string_pretty(&page.report.options).unwrap_or_default();
     setup::write_plan(part, "The options of the method", &options);
     for (index, document) in page.documents.iter().enumerate() {

@@ -22,8 +22,11 @@ pub(super) fn write_charts(page: &mut Markup, report: &MethodReport, trials: &[J
         MethodResult::Rfc2544(result) => write_rfc2544(page, result),
         MethodResult::LossShare(result) => write_loss_share(page, result),
         MethodResult::Convergence(result) => write_convergence(page, result),
+        // The result of these methods is in the charts of their search below, or in tables alone.
         MethodResult::Compare(_) | MethodResult::Mlrsearch(_) | MethodResult::Bisect(_) => {}
     }
+    // Only trials of the search belong to its bounds: trials for latency or loss curves have loads of their
+    // own.
     let goals = accepted_losses(&report.options);
     let searches: Vec<&JournalEntry> =
         trials.iter().filter(|entry| entry.order.purpose == TrialPurpose::Search).collect();
@@ -52,6 +55,7 @@ fn group_by_size<'a>(trials: &[&'a JournalEntry]) -> Vec<TrialGroup<'a>> {
     let has_devices = trials.iter().any(|entry| entry.order.device > 0);
     for entry in trials {
         let key = (entry.order.device, entry.order.size);
+        // Groups keep the order of the trials, and there are few of them: a list is enough.
         if let Some((_, group)) = groups.iter_mut().find(|(known, _)| *known == key) {
             group.trials.push(entry);
             continue;
@@ -77,11 +81,13 @@ fn accepted_losses(options: &MethodOptions) -> Vec<AcceptedLoss> {
             let goals = options.search.goals.iter();
             goals.map(|goal| AcceptedLoss { name: format!("{goal}: "), ratio: goal.loss_ratio }).collect()
         }
+        // Other searches accept no loss: RFC 2544, 26.1, defines throughput without it.
         _ => one(0.0),
     }
 }
 
 const fn shape_of(result: &TrialResult) -> MarkShape {
+    // First, because a fault of the rig that cost no frame does not weaken the result.
     if result.is_without_loss() {
         MarkShape::Carried
     } else if result.rig_fault.is_some() {
@@ -94,6 +100,7 @@ const fn shape_of(result: &TrialResult) -> MarkShape {
 fn describe_trial(entry: &JournalEntry) -> String {
     let result = &entry.result;
     let outcome = match &result.rig_fault {
+        // The order is that of `shape_of`, so that the text and the mark agree.
         _ if result.is_without_loss() => "carried without loss".to_owned(),
         Some(fault) => format!("the rig could not hold it: {fault}"),
         None => {
@@ -114,6 +121,7 @@ fn named_axis(name: &str, unit: AxisUnit, scale: Scale) -> Axis {
 }
 
 fn highest_load(trials: &[&JournalEntry]) -> f64 {
+    // At least 1: an axis needs a length also without trials.
     trials.iter().map(|entry| entry.order.load.frames_per_second()).fold(1.0, f64::max)
 }
 
@@ -124,6 +132,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             "Trials of the search, {}, with the highest load that passed and the lowest that failed after each",
             group.name
         ),
+        // Half a trial more than there are: the last mark would lie on the edge of the plot.
         named_axis("trial of the search", AxisUnit::Number, Scale::from_bounds(0.0, count + 0.5)),
         named_axis(
             "offered load, frames/s",
@@ -144,6 +153,7 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
         let style = 1 + index * 2;
         let carried = running_bounds(
             group,
+            // A trial that sent nothing lost nothing, and proves nothing.
             |entry| entry.result.loss_share() <= goal.ratio && entry.result.sent > 0,
             f64::max,
         );
@@ -157,12 +167,14 @@ fn write_search(page: &mut Markup, group: &TrialGroup<'_>, goals: &[AcceptedLoss
             ("highest load of a trial that passed", style, carried),
             ("lowest load of a trial that failed", style + 1, failed),
         ] {
+            // Without a trial of this kind there is no bound yet, and no entry in the legend.
             let Some(last) = line.last() else { continue };
             let text = Load::new(last.y).to_string();
             legend.push(LegendEntry { name: format!("{}{name}", goal.name), style, is_level: false, text });
             chart.lines.push(ChartLine::Points { style, points: line, is_joined: true, has_steps: true });
         }
     }
+    // Last, so that the marks of the trials lie on the lines of the bounds.
     chart.lines.push(ChartLine::Points { style: 5, points, is_joined: false, has_steps: false });
     write_figure(page, &format!("Search, {}", group.name), &chart, &legend, Some(MARKS));
 }
@@ -178,6 +190,7 @@ fn running_bounds(
     for (number, entry) in (1..).zip(&group.trials) {
         if is_of_line(entry) {
             let load = entry.order.load.frames_per_second();
+            // A later trial that is no better leaves the bound where it is.
             best = Some(best.map_or(load, |known| best_of(known, load)));
         }
         if let Some(y) = best {
@@ -236,6 +249,7 @@ fn write_latency(page: &mut Markup, group: &TrialGroup<'_>) {
             has_steps: false,
         });
     }
+    // The largest of all trials, because the note is about every point of the chart.
     let bound = latencies.iter().map(|(_, latency)| latency.bound).max();
     let note = bound.map(|bound| format!("Values may be wrong by up to {}.", quantity::format_time(bound)));
     write_figure(page, &format!("Latency against load, {}", group.name), &chart, &legend, note.as_deref());
@@ -248,6 +262,7 @@ fn write_rfc2544(page: &mut Markup, result: &Rfc2544Result) {
 
 /// Draws the throughput as RFC 2544, 26.1, demands: frame rate against frame size, theoretical and measured.
 fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
+    // A test without throughput trials, for example of loss curves alone, has no such chart.
     let measured: Vec<&SizeBenchmark> = sizes.iter().filter(|size| size.throughput.is_some()).collect();
     if measured.is_empty() {
         return;
@@ -271,6 +286,7 @@ fn write_throughput(page: &mut Markup, sizes: &[SizeBenchmark]) {
         .map(|size| point(size, size.theoretical_frames_per_second, MarkShape::Dot, "the line carries"));
     let found = measured.iter().filter_map(|size| {
         let bounds = size.throughput.as_ref()?;
+        // If the rig could not send more, the value is only a lower bound of the device's throughput.
         let shape = if bounds.is_known() { MarkShape::Carried } else { MarkShape::Rig };
         Some(point(
             size,
@@ -317,6 +333,8 @@ fn write_loss_curves(page: &mut Markup, sizes: &[SizeBenchmark]) {
             let style = index + 1;
             let points = curve.points.iter().map(|point| ChartPoint {
                 x: point.percent_of_maximum,
+                // The worse end of the bounds: frames that the rig may have lost count against the device in
+                // the picture, and the text of the point has both ends.
                 y: point.most_loss_percent,
                 shape: if point.rig_fault.is_some() { MarkShape::Rig } else { MarkShape::Dot },
                 text: format!(
@@ -372,6 +390,7 @@ fn write_loss_share(page: &mut Markup, result: &LossShareResult) {
             points.collect()
         };
     let lines = [
+        // The interval says how much the share of few runs is worth.
         ("measured", 1, line(|rate| rate.share_with_loss, MarkShape::Dot)),
         (
             "95 % interval, upper end",
@@ -401,6 +420,8 @@ fn write_convergence(page: &mut Markup, result: &ConvergenceResult) {
     let worst: Vec<Option<Nanos>> = result
         .trials
         .iter()
+        // The worst stream counts: traffic is restored when the last stream is. `max` of nothing is `None`, so
+        // a trial without measured streams has no mark.
         .map(|trial| trial.streams.iter().filter_map(|stream| stream.loss_of_connectivity_ns).max())
         .collect();
     let high = worst.iter().flatten().max().map_or(1, |time| time.as_u64());

@@ -46,6 +46,8 @@ const fn rare_column(name: &'static str, value: fn(&ProbeRow<'_>) -> Option<Prob
 /// A count of probes, for a line that sent some.
 fn count_value(row: &ProbeRow<'_>, of: fn(&ProbeCounts) -> u64) -> Option<ProbeValue> {
     let found = row.found?;
+    // Methods without answers, and lines that sent nothing, have no loss: a zero would look like a perfect
+    // line.
     (row.is_answered && found.counts.sent > 0).then(|| Count(of(&found.counts)))
 }
 
@@ -71,6 +73,7 @@ pub(super) const COLUMNS: &[ProbeColumn] = &[
     probe_column(number_column("lost", "probes"), |row| count_value(row, |counts| counts.lost)),
     probe_column(number_column("loss", ""), |row| {
         let counts = &row.found?.counts;
+        // Refused probes count as lost here, as in the grid, so that the two never differ.
         let share = Share { part: unanswered_count(counts), whole: counts.sent };
         (row.is_answered && counts.sent > 0).then_some(share)
     }),
@@ -145,6 +148,7 @@ fn bit_rate(bits_per_s: u64) -> String {
 /// The name of an end, with its node if that has another name.
 fn end_name(port: &str, node: Option<&str>) -> String {
     match node {
+        // Most ports of a mesh have the name of their node, which need not be read twice.
         Some(node) if node != port => format!("{port} ({node})"),
         _ => port.to_owned(),
     }

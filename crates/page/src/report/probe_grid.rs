@@ -39,6 +39,7 @@ pub(super) fn write_grid(page: &mut Markup, probes: &ProbesReport) {
 fn ends_of(probes: &ProbesReport) -> Vec<&str> {
     let from = probes.lines.iter().map(|line| line.from.as_str());
     let to = probes.lines.iter().map(|line| line.to.as_str());
+    // The set only remembers; the order is that of the lines.
     let mut known = HashSet::new();
     from.chain(to).filter(|end| known.insert(*end)).collect()
 }
@@ -58,12 +59,14 @@ impl<'a> ProbeGrid<'a> {
         for line in &probes.lines {
             cells.entry((line.from.as_str(), line.to.as_str())).or_default().push(line);
         }
+        // Ends that only receive have no row, and ends that only send have no column.
         let rows = ends.iter().filter(|end| cells.keys().any(|(from, _)| from == *end));
         let columns = ends.iter().filter(|end| cells.keys().any(|(_, to)| to == *end));
         Self { probes, rows: rows.copied().collect(), columns: columns.copied().collect(), cells }
     }
 
     fn write_table(&self, page: &mut Markup) {
+        // Paper does not scroll: a grid is printed beside the text, on a sheet of its own, or not at all.
         let (outer, inner) = match self.columns.len() {
             0..=NARROW_COLUMNS => ("pairs", "table-box grid-box"),
             columns if columns <= PRINTED_COLUMNS => ("pairs wide-box", "table-box grid-box"),
@@ -124,11 +127,14 @@ impl<'a> ProbeGrid<'a> {
             page.add_element("small", &[("class", "muted")], &line.target).add_text(" ");
         }
         match &line.found {
+            // A node that did not report is no failure of the path.
             None => write_verdict_sign(page, Sign::Unknown, "missing", false),
             Some(found) => match self.value_of(found) {
                 Ok(value) => {
                     page.add_text(&value);
                 }
+                // A cell without a number must not be empty: that would look like a pair that is not in the
+                // plan.
                 Err(word) => write_verdict_sign(page, self.sign_of(line), word, false),
             },
         }
@@ -152,6 +158,7 @@ impl<'a> ProbeGrid<'a> {
             _ => "unknown",
         };
         match self.probes.method.as_str() {
+            // First, for every method: without probes, no answer would be blamed on the path.
             _ if found.counts.sent == 0 => Err("not sent"),
             "send" => Ok(format!("{} sent", quantity::format_count(found.counts.sent))),
             "capacity" => match found.capacity_rate() {
@@ -186,6 +193,7 @@ impl<'a> ProbeGrid<'a> {
             }
             _ => {
                 additions.extend(found.delay_there.map(bound_words));
+                // Only the loss of this direction: the cell from column to row has the other one.
                 additions.extend(loss_words(found.lost_there, counts.sent));
             }
         }

@@ -16,6 +16,7 @@ pub(super) fn write_pictures(page: &mut Markup, probes: &ProbesReport) {
         RangePicture::from_lines(probes, "One-way delay there", |found| found.delay_there),
         RangePicture::from_lines(probes, "Round trip", |found| found.round_trip),
     ];
+    // A picture whose lines have no place on the axis remains for its note, which gives their number.
     let pictures: Vec<&RangePicture> = pictures.iter().filter(|picture| picture.total > 0).collect();
     if pictures.is_empty() {
         return;
@@ -47,15 +48,19 @@ impl RangePicture {
         let lines = probes.lines.iter().filter_map(|line| Some((line, times(line.found.as_ref()?)?)));
         let total = lines.clone().count();
         let mut ranges: Vec<TimeRange> = lines
+            // A delay at or below zero is possible within its bound. Times out of order are of a damaged
+            // report.
             .filter(|(_, times)| times.min_ns > 0 && times.is_ordered())
             .map(|(line, times)| {
                 let [min_ns, p50_ns, p99_ns, max_ns] =
+                    // Fewer than 100 answers have no 99th percentile. The thick part of the line is empty then.
                     [times.min_ns, times.p50_ns, times.p99_ns.unwrap_or(times.p50_ns), times.max_ns]
                         .map(i64::unsigned_abs);
                 TimeRange { name: super::probes::line_name(line), min_ns, p50_ns, p99_ns, max_ns }
             })
             .collect();
         let without_place = total - ranges.len();
+        // By p99 and not by the maximum, which a single late answer decides.
         ranges.sort_by_key(|range| Reverse(range.p99_ns));
         ranges.truncate(MOST_RANGES);
         Self { title, ranges, total, without_place }

@@ -32,6 +32,8 @@ pub(super) fn write_probes(page: &mut Markup, probes: &ProbesReport) {
 fn asked_for(probes: &ProbesReport) -> String {
     let (most, what, pause) = match probes.method.as_str() {
         "send" => ("", "train", "one each"),
+        // A measurement of the capacity ends as soon as the pairs agree, so the plan has only their largest
+        // number.
         "capacity" => ("at most ", "packet pair", "with pauses of at least"),
         _ => ("", "probe", "one each"),
     };
@@ -52,6 +54,7 @@ pub(super) fn line_name(line: &ProbeLineReport) -> String {
 
 /// Number of probes without a valid answer, including those that a host refused.
 pub(super) const fn unanswered_count(counts: &ProbeCounts) -> u64 {
+    // A refusal shows that a host on the path got the probe, but the target did not answer it.
     counts.lost.saturating_add(counts.refused)
 }
 
@@ -77,6 +80,7 @@ pub(super) fn probe_figures(probes: &ProbesReport) -> Vec<Figure> {
 /// Sum over all lines with a result; `None` if there are none.
 fn sum_found(probes: &ProbesReport, of: fn(&ProbeFindings) -> u64) -> Option<u64> {
     let found = probes.lines.iter().filter_map(|line| line.found.as_ref());
+    // `reduce` and not `sum`: without a line there is no sum, and zero would be a measured value.
     found.map(of).reduce(u64::saturating_add)
 }
 
@@ -87,6 +91,7 @@ fn probes_figure(name: &'static str, value: Option<u64>) -> Figure {
 
 fn slowest_figure(probes: &ProbesReport) -> Figure {
     let timed = probes.lines.iter().filter_map(|line| Some((line.found.as_ref()?.round_trip?.p99_ns?, line)));
+    // Lines with fewer than 100 answers have no p99, and do not take part.
     let slowest = timed.max_by_key(|(p99, _)| *p99);
     Figure {
         name: "round trip p99, slowest line",
@@ -139,6 +144,8 @@ impl<'a> ProbeRow<'a> {
         found
             .end
             .in_words()
+            // From the strongest reason to the weakest: each explains the values that are missing better than
+            // the next.
             .or_else(|| no_rate?.why_not.clone())
             .or_else(|| is_short.then(|| format!("{} not sent", quantity::count_with_unit(unsent, "probe"))))
             .or_else(|| (self.is_answered && found.counts.answered == 0).then(|| "no answer".to_owned()))
@@ -160,6 +167,7 @@ impl<'a> ProbeRow<'a> {
             u128::from(unanswered_count(&found.counts)) * 1_000_000_000 / u128::from(found.counts.sent.max(1))
         });
         let times = self.found.and_then(|found| found.delay_there.or(found.round_trip));
+        // `None` is below every value, so lines without times come last among equals.
         (rank, lost, times.map(|times| times.p99_ns.unwrap_or(times.max_ns)))
     }
 }
@@ -176,6 +184,7 @@ fn write_list(page: &mut Markup, probes: &ProbesReport) {
     page.add_element("a", &[("href", "probes.csv")], "probes.csv").add_text(".").close_element("p");
     let mut label = "All lines".to_owned();
     if count > MOST_ROWS {
+        // Sorted only if some are left out: a complete list keeps the order of the plan.
         rows.sort_by_key(|row| Reverse(row.rank_badness()));
         rows.truncate(WORST_ROWS);
         label = format!("The {WORST_ROWS} worst of {} lines", quantity::format_count(count as u64));
@@ -200,6 +209,7 @@ impl ListColumn {
     fn from_column(column: &ProbeColumn, rows: &[ProbeRow<'_>]) -> Option<Self> {
         let values: Vec<Option<ProbeValue>> = rows.iter().map(column.value).collect();
         let mut known = values.iter().flatten();
+        // `all` of nothing is true, so a column without a known value is left out, too.
         if known.all(|value| column.is_exception && *value == ProbeValue::Count(0)) {
             return None;
         }

@@ -38,6 +38,8 @@ pub fn render_run(run: RunPage<'_>) -> String {
     if let Some(probes) = &report.probes {
         parts.add_section("probes", "Probes", "Probes", |page| probes::write_probes(page, probes));
     }
+    // The ledger stands before the streams: a loss of the rig itself explains losses of streams, not the other
+    // way.
     parts.add_section("ledger", "Ledger", "Where the frames are", |page| write_ledger(page, report));
     // A plan has either flows or probes.
     if report.probes.is_none() {
@@ -100,6 +102,7 @@ fn write_plan_and_files(page: &mut Markup, run: RunPage<'_>) {
     }
     page.add_element("h3", &[], "Files beside this page");
     let has_probes = run.report.probes.is_some();
+    // A link to a file that does not exist would look like a result that was lost.
     let files = FILES.iter().filter(|(name, _)| has_probes || *name != PROBES_FILE);
     setup::write_files(page, files);
 }

@@ -117,6 +117,7 @@ fn info_cells(info: &PortInfo) -> Vec<Cell> {
         Cell::text(info.name.clone()),
         Cell::text(info.location.clone()),
         Cell::text(info.driver.clone()),
+        // Some drivers report no link speed, for example those of virtual interfaces.
         Cell::text(speed.unwrap_or_else(|| "not known".to_owned())),
         Cell::text(format!("{}: {}", info.back_end.name(), info.why)),
         Cell::text(format!("{}, {}", stamp_word(info.tx_stamp), stamp_word(info.rx_stamp))),
@@ -144,6 +145,7 @@ fn port_row(port: &PortReport) -> Vec<Cell> {
         })
         .collect();
     let mut cells = info_cells(&port.info);
+    // Ports of several nodes can have one name, so the node is added.
     cells[0] = Cell::text(port.full_name());
     cells.extend([
         Cell::number(port.clock_bound.as_u64(), format!("± {}", quantity::format_time(port.clock_bound))),
@@ -193,6 +195,7 @@ fn write_limits(page: &mut Markup, limits: &[RigLimit]) {
 }
 
 fn write_machines(page: &mut Markup, report: &RunReport) {
+    // Reports of earlier versions have no facts about machines.
     if report.nodes.iter().all(|node| node.machine.is_none()) {
         let text = "No node said what it runs on: none reported, or the report is from an older version.";
         page.add_element("p", &[("class", "absent")], text);
@@ -225,6 +228,7 @@ fn machine_row(node: &NodeReport) -> Vec<Cell> {
 }
 
 fn write_clocks(page: &mut Markup, report: &RunReport) {
+    // A single node whose clock was compared is on another machine than its controller.
     if let [only] = report.nodes.as_slice()
         && only.clock.is_none()
     {
@@ -299,6 +303,7 @@ fn write_captures(page: &mut Markup, report: &RunReport) {
 }
 
 /// Writes the list of files beside the page.
+// Links are relative, so a directory of results can be moved or copied as a whole.
 pub(super) fn write_files<'a>(page: &mut Markup, files: impl IntoIterator<Item = &'a (&'a str, &'a str)>) {
     page.open_element("ul", &[("class", "files")]);
     for (name, about) in files {

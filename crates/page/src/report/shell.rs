@@ -34,6 +34,8 @@ impl PageParts {
 pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version: &str) -> String {
     let mut page = Markup::new();
     page.add_own_text("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+    // A `meta` element, because a file from the disk has no HTTP headers. It comes first: the policy holds only
+    // for what follows it.
     page.empty_element("meta", &[("http-equiv", "Content-Security-Policy"), ("content", &content_policy())]);
     page.empty_element("meta", &[("name", "viewport"), ("content", "width=device-width, initial-scale=1")]);
     page.empty_element("meta", &[("name", "color-scheme"), ("content", "light dark")]);
@@ -45,6 +47,7 @@ pub(super) fn render_page(title: &str, head: &Markup, parts: &PageParts, version
         .add_own_text(REPORT_STYLE)
         .close_element("style");
     page.add_own_text(
+        // The link is for keyboards: it passes over the list of contents.
         "\n</head>\n<body>\n<a class=\"skip-link\" href=\"#verdict\">Skip to the verdict</a>\n",
     );
     page.open_element("header", &[("class", "page-head")]).append(head).close_element("header");
@@ -72,6 +75,8 @@ fn content_policy() -> String {
     let style = content_hash(&[crate::STYLE, REPORT_STYLE]);
     let script = content_hash(&[SCRIPT]);
     format!(
+        // `default-src 'none'` refuses also files beside the page. The hashes allow exactly what this page
+        // contains.
         "default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; base-uri 'none'; form-action 'none'"
     )
 }

@@ -38,6 +38,7 @@ const fn stream_column(
     form: &'static str,
     value: fn(&StreamReport) -> Option<StreamValue>,
 ) -> StreamColumn {
+    // Bytes, because a `const fn` cannot match on a string of a variable.
     let heading = match form.as_bytes() {
         b"text" => word_column(name),
         b"frames" => number_column(name, "frames"),
@@ -103,6 +104,8 @@ impl StreamValue {
                 StreamDatum::from_number(*value)
             }
             Self::Time(time) => StreamDatum::from_number(time.as_u64()),
+            // A quotient would be rounded, and shares of a few frames in 10^9 would become equal when they are
+            // sorted.
             Self::Share { part, whole } => StreamDatum::Text(share_value(*part, *whole)),
         }
     }

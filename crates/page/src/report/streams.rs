@@ -26,6 +26,7 @@ const UNFOLDED: usize = 4;
 pub(super) fn worst_first(report: &RunReport) -> Vec<&StreamReport> {
     let mut streams: Vec<&StreamReport> = report.streams.iter().collect();
     streams.sort_by_key(|stream| {
+        // A stream that nobody reported comes first: its loss is unknown, and may be everything.
         let is_silent = stream.measured && stream.received.is_none();
         // In billionths: a stream that lost all of few frames is worse than one that lost many of more.
         let lost = stream
@@ -58,6 +59,8 @@ pub(super) fn write_table(page: &mut Markup, report: &RunReport) {
         return tabulate_rows(page, "Streams", Some("streams-table"), &headings, &rows);
     }
     let worst = worst_first(report);
+    // The script replaces this table with all streams. Without script it stays, and names the file with the
+    // rest.
     page.open_element("div", &[("id", "streams-worst")]);
     let label = format!("The {WORST_ROWS} worst of {} streams", quantity::format_count(count as u64));
     page.add_element(
@@ -94,6 +97,7 @@ fn write_all_rows(page: &mut Markup, report: &RunReport, headings: &[Heading]) {
     page.add_element("caption", &[("class", "visually-hidden")], "All streams");
     write_table_head(page, headings);
     page.add_element("tbody", &[], "").close_element("table").close_element("div").close_element("div");
+    // By column: one list of equal kinds is shorter as JSON than an object for each stream.
     let columns = COLUMNS.iter().map(|column| {
         report.streams.iter().map(|stream| (column.value)(stream).map(|value| value.to_datum())).collect()
     });
@@ -120,6 +124,7 @@ pub(super) fn write_single(page: &mut Markup, report: &RunReport) {
     }
     let most_columns = stream_charts::columns_for(shown.len());
     for (index, stream) in shown.iter().enumerate() {
+        // The first one is always open, so that a reader sees what is folded in the others.
         let is_open = shown.len() <= UNFOLDED || index == 0;
         let mut attributes = vec![("class", "stream"), ("data-name", stream.name.as_str())];
         if is_open {

@@ -61,6 +61,7 @@ fn write_reasons(page: &mut Markup, reasons: &[String]) {
     if reasons.is_empty() {
         return;
     }
+    // Reasons are folded and not cut: each of them can be the one that the reader looks for.
     let (shown, folded) = reasons.split_at(reasons.len().min(REASONS));
     write_list(page, shown);
     if !folded.is_empty() {
@@ -81,6 +82,7 @@ fn write_list(page: &mut Markup, lines: &[String]) {
 
 fn run_figures(report: &RunReport) -> Vec<Figure> {
     let mut figures = match &report.probes {
+        // A plan has flows or probes, so figures of frames would all be missing for probes.
         Some(probes) if report.streams.is_empty() => probes::probe_figures(probes),
         _ => stream_figures(report),
     };
@@ -97,6 +99,7 @@ fn run_figures(report: &RunReport) -> Vec<Figure> {
 fn stream_figures(report: &RunReport) -> Vec<Figure> {
     let sum = |of: fn(&packetrig_fleet::report::StreamReport) -> Option<u64>| {
         let values: Vec<u64> = report.streams.iter().filter_map(of).collect();
+        // Without a single report there is no sum: zero would be a measured value.
         (!values.is_empty()).then(|| values.into_iter().fold(0, u64::saturating_add))
     };
     let sent = sum(|stream| stream.sent.as_ref().map(|sent| sent.frames));
@@ -187,6 +190,7 @@ fn write_subjects(page: &mut Markup, line: &CriterionLine) {
     }
     page.close_element("ul");
     let named = line.subjects.len();
+    // A criterion that is met everywhere names its first subject.
     let deciding = (line.failed + line.unknown).max(1);
     if deciding > named {
         page.add_element(
