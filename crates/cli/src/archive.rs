@@ -37,6 +37,7 @@ impl CatalogueArchive {
         &self,
         question: impl FnOnce(&RunCatalogue) -> Result<T, StoreError>,
     ) -> Result<Option<T>, ViewRefusal> {
+        // A panic of another viewer does no harm here: the catalogue is only read through this connection.
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if open.is_none() {
             *open =
@@ -86,6 +87,7 @@ fn refusal_to_read(error: StoreError, id: &str) -> ViewRefusal {
 /// Reads the text of the whole result. Errors name it `id`, as the user did.
 fn read_result(stored: &StoredSummary, id: &str) -> Result<String, ViewRefusal> {
     let path = stored.result_file();
+    // The text is passed on without being parsed: a report may be large, and the page reads it itself.
     fs::read_to_string(&path).map_err(|error| match error.kind() {
         ErrorKind::NotFound => no_result(id),
         _ => ViewRefusal::Failed(format!("cannot read {}: {error}", path.display())),
@@ -145,6 +147,7 @@ impl ResultArchive for CatalogueArchive {
         let page = stored.directory().join(files::PAGE);
         match fs::read_to_string(&page) {
             // A result of an earlier version, or one that was kept without its page.
+            // Any other error is shown: making the page again would hide a broken disk.
             Err(error) if error.kind() == ErrorKind::NotFound => self.make_page(&stored),
             read => {
                 read.map_err(|error| ViewRefusal::Failed(format!("cannot read {}: {error}", page.display())))
@@ -179,6 +182,7 @@ impl ResultArchive for CatalogueArchive {
         let report = ComparisonReport::from_results(
             &self.comparable_result(before)?,
             &self.comparable_result(after)?,
+            // No limits: the page shows differences and judges none of them.
             &FigureLimits::new(Vec::new()),
             anyway,
         );
@@ -190,6 +194,8 @@ impl ResultArchive for CatalogueArchive {
         let rows = kept.iter().map(|run| {
             json!({
                 "id": run.run,
+                // Milliseconds, as dates in JavaScript are. Nanoseconds since 1970 exceed the 53 bits of its
+                // numbers.
                 "begun_ms": run.begun_wall_ns / 1_000_000,
                 "process": run.process,
                 "captures": run.captures.len(),

@@ -71,6 +71,7 @@ pub(crate) fn run_command(command: RigCommand, output: &mut CommandOutput) -> Re
 /// Waits until the user ends the command with a signal.
 fn await_interrupt() {
     while !is_interrupted() {
+        // `sleep` continues after a signal, so a single long one would never see it.
         std::thread::sleep(POLL);
     }
 }

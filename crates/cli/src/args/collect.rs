@@ -33,6 +33,7 @@ pub(crate) struct CollectArgs {
     pub(crate) clickhouse: Option<String>,
     /// Read the password of the ClickHouse user from the first line of this file [default:
     /// $PACKETRIG_CLICKHOUSE_PASSWORD_FILE]
+    // A file and not a word: every user of the machine can read command lines.
     #[arg(long, value_name = "FILE", requires = "clickhouse")]
     pub(crate) clickhouse_password_file: Option<PathBuf>,
     /// Certificate chain of this collector (PEM), for tls://
@@ -65,6 +66,7 @@ pub(crate) struct CollectArgs {
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub(crate) memory: BytesArg,
     /// Lifetime of a UDP template that is not repeated
+    // RFC 7011 8.4: over UDP no template is withdrawn, so a collector must give templates a lifetime.
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) template_life: Nanos,
     /// Stop after this time; a number alone is seconds [default: when interrupted, or at the end of the files]

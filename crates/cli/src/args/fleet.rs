@@ -52,6 +52,7 @@ impl FromStr for StartWith {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // Zero first, in every spelling: `0`, `0.0%` and `0%` would be valid shares and numbers below.
         let start = if text.trim_end_matches('%').parse::<f64>() == Ok(0.0) {
             return Err("a run needs at least one node; write `3` or `80%`".into());
         } else if text.ends_with('%') {
@@ -77,6 +78,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "HOST")]
     pub(crate) address: Option<String>,
     /// Address that the message server listens on
+    // 4222 is the usual port of NATS. All addresses, because the nodes are on other machines.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:4222", value_parser = parse_socket_address)]
     pub(crate) listen: SocketAddr,
     /// Address that admits new nodes
@@ -93,6 +95,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_positive::<u32>)]
     pub(crate) uses: u32,
     /// How long the line is valid
+    // Short, because a line that is found later, in a chat or a shell's history, must not admit anybody.
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_positive_time)]
     pub(crate) valid: Nanos,
 }

@@ -27,6 +27,7 @@ pub(crate) enum FleetProbeCommand {
     /// Measure the rate of the narrowest link between all pairs of nodes
     Capacity(Box<CapacityProbes>),
     /// Not possible on a fleet yet
+    // Known to the parser, so that the user reads what to do instead of a list of similar words.
     #[command(hide = true, aliases = ["oneprobe"])]
     Available(ProbesOfOneMachine),
 }
@@ -116,6 +117,7 @@ pub(crate) struct ProbesOfOneMachine {
 pub(crate) struct ProbedHost(pub(crate) String);
 
 fn parse_host(text: &str) -> Result<ProbedHost, String> {
+    // No names: each node would look a name up by itself, and nodes could probe different hosts.
     let is_address = text.parse::<std::net::IpAddr>().is_ok() || text.parse::<SocketAddr>().is_ok();
     let error =
         || format!("`{text}` is not an IP address; write 192.0.2.1, 192.0.2.1:862 or [2001:db8::1]:862");
@@ -164,6 +166,7 @@ pub(crate) struct ProbingSchedule {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// Frame size in bytes, FCS included
+    // An echo request with 56 bytes of payload, as of other ping programs: 14 + 20 + 8 + 56 and 4 of FCS.
     #[arg(short, long, value_name = "SIZE", default_value = "102")]
     pub(crate) size: FrameSize,
     #[command(flatten)]

@@ -150,11 +150,13 @@ pub(crate) struct RecordFilter {
 impl RecordFilter {
     /// Builds the filter that the flags describe.
     pub(crate) fn to_flow_filter(&self) -> Result<FlowFilter, Error> {
+        // Refused, because a span without any time in it would answer every question with nothing.
         if self.from.zip(self.to).is_some_and(|(from, to)| from >= to) {
             return Err(Error::Usage("--from must be earlier than --to".into()));
         }
         // `--port 53 --port 853 --protocol udp`: either port, and the protocol.
         let options = FlowFilter::started_in(TimeSpan {
+            // Read once, when the filter is built: a long query must not move its own beginning.
             from_ns: self.from.or_else(|| self.last.map(moment_before_now)),
             to_ns: self.to,
         })

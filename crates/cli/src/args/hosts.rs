@@ -76,6 +76,7 @@ impl HostAddressArgs {
         if self.is_empty() {
             return Ok(None);
         }
+        // `false`: a recording has one direction, and nothing is sent back.
         QuickHosts::new(self.sender(next_hop), self.receiver(), false, self.has_ipv6()).map(Some)
     }
 }

@@ -75,6 +75,7 @@ pub(crate) struct BeginLog {
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
     pub(crate) when_full: WhenFullArg,
     /// Keep only the first N bytes of each frame [default: all]
+    // At least the Ethernet header: readers of the file need the type.
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..))]
     pub(crate) snap: Option<u32>,
     /// Compress with zstd at this level, 1 to 19 (3 if none is given)

@@ -60,6 +60,7 @@ impl FromStr for PeerAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        // An address alone comes first: `2001:db8::2` has colons, and none of them begins a port.
         let alone = text.parse::<IpAddr>().map(|address| SocketAddr::new(address, GroupOptions::PORT));
         alone.or_else(|_| text.parse()).map(Self).map_err(|_| {
             format!("`{text}` is not an address; write 198.18.0.2, 198.18.0.2:4741 or [2001:db8::2]:4741")

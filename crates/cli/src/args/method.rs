@@ -114,6 +114,7 @@ pub(crate) struct Rfc2544Args {
     pub(crate) traffic: MethodTraffic,
     /// Frame sizes in bytes, FCS included [default: 64,128,256,512,1024,1280,1518, from the size on that has room for the
     /// headers and the test tag]
+    // The default sizes are those of RFC 2544, 9.1, for Ethernet.
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',', value_parser = parse_single_size)]
     pub(crate) size: Vec<FrameSize>,
     /// Tests to make [default: throughput, latency, frame-loss and back-to-back]
@@ -123,21 +124,25 @@ pub(crate) struct Rfc2544Args {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Duration of the trials that confirm the throughput [default: 60s, with --quick 2s]
+    // RFC 2544, 24: the final trial lasts at least 60 seconds.
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) trial_time: Option<Nanos>,
     /// How close to search the throughput, in percent of the highest load [default: 0.1%, with --quick 1%]
     #[arg(long, value_name = "PERCENT")]
     pub(crate) resolution: Option<PercentArg>,
     /// Number of trials that measure latency, for each size [default: 20, with --quick 5]
+    // RFC 2544, 26.2: the latency is the mean of at least 20 trials.
     #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
     pub(crate) latency_trials: Option<u32>,
     /// Number of searches for the longest burst, for each size [default: 50, with --quick 3]
+    // RFC 2544, 26.4: the burst length is the mean of at least 50 trials.
     #[arg(long, value_name = "N", value_parser = parse_positive::<u32>)]
     pub(crate) burst_searches: Option<u32>,
     /// Longest burst to try, as the time that it takes at the highest load [default: 30s, with --quick 2s]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_time)]
     pub(crate) longest_burst: Option<Nanos>,
     /// Report latency from the last bit in to the first bit out, for devices that store frames before they forward them
+    // RFC 1242, 3.8, defines both latencies. Which one is meant depends on the device, so the user must say.
     #[arg(long)]
     pub(crate) store_and_forward: bool,
     /// Shell command that resets the device; for the test `reset`

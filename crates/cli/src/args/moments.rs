@@ -60,6 +60,8 @@ pub(crate) fn parse_age(text: &str) -> Result<Nanos, String> {
     const DAY: u64 = 86_400;
     let days = text.trim().strip_suffix('d').map(str::trim);
     let age = match days {
+        // `d` is no unit of other times: a day is a length of the past here, and a test of days is written in
+        // hours.
         Some(days) => days.parse().ok().and_then(|days: u64| days.checked_mul(DAY)).map(Nanos::from_secs),
         None => text.parse().ok(),
     };

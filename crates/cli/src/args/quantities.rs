@@ -86,6 +86,7 @@ impl FromStr for LatencyBound {
 /// Parses a time that decides a verdict. Its unit must be typed: a forgotten one would turn microseconds into seconds.
 pub(crate) fn parse_time_with_unit(text: &str) -> Result<Nanos, String> {
     let number = text.trim();
+    // The general parser takes a number alone as seconds, so it is refused before.
     if number.parse::<f64>().is_ok() {
         return Err(format!("a unit is missing; write {number}us, {number}ms or {number}s"));
     }
@@ -154,6 +155,7 @@ impl FromStr for BytesArg {
 
 /// Parses a size. Returns `None` also for zero, which no option can mean, and for more than 64 bits hold.
 fn parse_bytes(text: &str) -> Option<u64> {
+    // Whole numbers only: `1.5GB` may mean different bytes to different readers, and 1500MB does not.
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let factor: u64 = match text[end..].trim() {
         "" | "B" => 1,

@@ -253,6 +253,7 @@ pub(crate) struct TrendForm {
     pub(crate) markdown: bool,
 }
 
+// Results are deleted, so one of the criteria must be there: `prune` alone must not remove everything.
 #[derive(Args, Debug)]
 #[command(group = ArgGroup::new("criterion").args(["keep", "older", "before"]).required(true).multiple(true))]
 pub(crate) struct PruneArgs {

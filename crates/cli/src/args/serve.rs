@@ -68,6 +68,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, requires = "token_file", conflicts_with = "allow_user")]
     pub(crate) token_always: bool,
     /// Admit everybody without a check. Anyone who reaches the addresses can then make this machine send
+    // Each of these admits only some, and would be without effect if everybody is admitted.
     #[arg(long, conflicts_with_all = ["token_file", "allow_user", "client_ca"])]
     pub(crate) let_anyone_in: bool,
     /// Host name that clients without the token may use, besides the server's addresses and `localhost`

@@ -63,6 +63,7 @@ pub(crate) struct BeginTap {
     #[arg(long)]
     pub(crate) fail_closed: bool,
     /// Leave the forwarding to the kernel and return; `packetrig tap stop` ends it
+    // These three need a process that lives as long as the tap, and a detached tap has none.
     #[arg(long, conflicts_with_all = ["fail_closed", "capture", "time"])]
     pub(crate) detach: bool,
     /// Do not take one side down when the other loses its carrier

@@ -65,11 +65,14 @@ pub(crate) fn run_agent(arguments: &AgentArgs, output: &mut CommandOutput) -> Re
     // The worker reads it, too. Reading it here first ends the command at once if the user has to correct the file.
     let permit = worker::read_permit(arguments, &home)?;
     worker::read_probe_policy(&permit)?;
+    // The permit decides whether the worker enters namespaces, and so how many rights it starts with.
     sandbox::limit_supervisor(&arguments.sandbox, !worker::lent_namespaces(&permit).is_empty())?;
     // Enrolment is the only time when the supervisor reads the network. A thread without capabilities does it.
     sandbox::run_confined(&arguments.sandbox, || join_fleet(arguments, &home))??;
     // Latched only after enrolment, which tries until it succeeds: before this, a signal ends the process at once.
     signal::latch_end_signals()?;
+    // This very program and not the first one in PATH: supervisor and worker share a file, so they must be one
+    // version.
     let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
     let watch = home.open_deadline_file()?;
     let ended =
@@ -161,6 +164,8 @@ fn enrol_node(
             print_warning("agent", format_args!("cannot join the fleet yet: {error}; trying again"));
         }
     })?;
+    // Before the membership is saved: a crash in between must not leave the new fleet with the epoch of the
+    // other.
     if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
         set_aside_fleet(home, earlier)?;
     }
@@ -174,6 +179,7 @@ fn enrol_node(
 /// Sets aside the files of another fleet. Its epochs could be higher than those of the new fleet, whose commands the node
 /// would then refuse; its results are not for the new fleet's operator.
 fn set_aside_fleet(home: &NodeHome, earlier: &FleetMembership) -> Result<(), Error> {
+    // The name of the other fleet, so that two earlier fleets do not overwrite each other's files.
     let print: String = earlier.fleet.chars().take(16).collect();
     for name in ["epoch", "epoch-proof", "spool", "captures"] {
         let from = home.file_path(name);

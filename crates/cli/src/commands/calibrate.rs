@@ -141,6 +141,8 @@ impl Calibrator<'_> {
             }
             self.run_trial(back_end, size, load)?;
             let has_passed = self.trials.last().is_some_and(CalibrationTrial::has_passed);
+            // The search knows only shares of loss. A calibration accepts none, so any loss counts as a whole
+            // one.
             search.on_loss(if has_passed { 0.0 } else { 1.0 }, false);
         }
         // The plan of a trial has exactly one stream.
@@ -180,6 +182,7 @@ impl Calibrator<'_> {
             // Limits of earlier calibrations must not influence this one, so there are none.
             terms: RunTerms {
                 tag_key: identity::random_number(),
+                // The same for all trials, so that trials of one load send the same frames.
                 seed: 1,
                 back_end: Some(back_end),
                 ..RunTerms::default()
@@ -234,6 +237,7 @@ fn measure_clock_reading() -> Nanos {
     const READINGS: u64 = 10_000;
     let start = clock::monotonic_ns();
     for _ in 0..READINGS {
+        // `black_box` keeps the compiler from removing readings whose value nobody uses.
         std::hint::black_box(clock::monotonic_ns());
     }
     Nanos::new((clock::monotonic_ns() - start) / READINGS)

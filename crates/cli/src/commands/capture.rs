@@ -49,6 +49,8 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
     let expression = arguments.expression.join(" ");
     let program =
         if expression.trim().is_empty() { None } else { Some(filter::compile_filter(&expression)?) };
+    // Latched before the interface is opened: from then on a signal must end the capture in order and restore
+    // the interface.
     signal::latch_end_signals()?;
     let summary = match arguments.back_end {
         ReceiverArg::Packet => {
@@ -176,6 +178,7 @@ fn record_spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
         comment: format!("packetrig capture {}", arguments.port),
         filter: expression.to_owned(),
         snap_len: arguments.snap,
+        // Cards strip the FCS, so frames from the kernel have none.
         fcs: false,
         budget: None,
         rotation: FileRotation {
@@ -201,6 +204,7 @@ fn capture_exit(recorded: Option<&RecordingOutcome>) -> CommandExit {
 /// One row per account: every frame that passed the filter is in one of them.
 fn result_text(arguments: &Arguments, summary: &RecordSummary) -> String {
     let counts = &summary.counts;
+    // The kernel runs the filter before it looks for space (packet(7)), so frames that it drops have passed.
     let passed = counts.frames + counts.kernel_dropped;
     let mut rows = vec![account_row("passed the filter", passed, "")];
     if let Some(recorded) = &summary.recorded {
@@ -242,6 +246,7 @@ fn files_text(summary: &RecordSummary) -> String {
 fn summary_json(summary: &RecordSummary) -> String {
     let recorded = summary.recorded.as_ref();
     let mut value = recorded::summary_value(summary);
+    // With a file, the frames themselves have their times, and a long capture would make this list endless.
     value["seconds"] = serde_json::json!(recorded.is_none().then_some(&summary.series.seconds));
     value["files"] = serde_json::json!(recorded.map(|recorded| &recorded.files));
     value["files_removed"] = serde_json::json!(recorded.map(|recorded| recorded.removed));

@@ -58,6 +58,7 @@ pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -
     }
     let accounts = sinks.accounts();
     signal::latch_end_signals()?;
+    // Before the collector starts: records that a meter sends again can be the first to arrive.
     let known = known_flows(arguments, &mut options);
     let collecting = RunningCollector::start_with_groups(&options, sinks, known)?;
     print_remark(limits_text(&options, arguments));
@@ -149,6 +150,7 @@ impl SaidRefusals {
     /// Reports why connections are refused, at most once in `REFUSALS_EVERY_NS`: a refused exporter tries again and again.
     fn remark_refusals(&mut self, reading: &LedgerReader) {
         let now_ns = clock::monotonic_ns();
+        // 0 stands for never: the first refusal is reported at once.
         if self.at_ns > 0 && now_ns.saturating_sub(self.at_ns) < REFUSALS_EVERY_NS {
             return;
         }
@@ -178,6 +180,8 @@ fn print_result(
     for intake in ledger.intake.iter().filter(|intake| intake.is_damaged_file()) {
         print_failure(show::damage_text(intake));
     }
+    // The exit code tells the reason that the operator must act on first: a failure, then damage, then lost
+    // data.
     let has_failed =
         ledger.intake.iter().any(|intake| intake.failed) || stored.iter().any(StoredCounts::has_failed);
     let is_whole = counters::missing_data(ledger, stored).is_empty()
@@ -246,6 +250,7 @@ fn collect_options(arguments: &Arguments) -> Result<CollectOptions, Error> {
         transport: MessageTransport::Udp,
         address: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)),
     };
+    // Files alone need no socket: only a collector without any source listens by itself.
     let listens_nowhere = arguments.listen.is_empty() && arguments.files.is_empty();
     let tls = arguments.cert.clone().zip(arguments.key.clone());
     if arguments.memory.0 < LEAST_MEMORY {

@@ -44,6 +44,7 @@ pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Res
         lab.take_live_frames()?;
     }
     let exit = execution::execute_request(&execution_request(arguments, document), output)?;
+    // After the run, so that the report has every frame of it.
     let report = lab.stop_device()?;
     if arguments.device == DemoDevice::Reference && !arguments.json {
         output.write_text(device_report_text(&report));
@@ -99,6 +100,7 @@ fn lab_middle(arguments: &Arguments, faults: FaultShares, document: &PlanText) -
 /// Number of frames that the plan sends in total: faults are scattered over all of them.
 fn planned_frames(document: &PlanText) -> u64 {
     let bound = Plan::from_text(&document.text).and_then(|plan| {
+        // The demo's plan has absolute rates, so the number of frames does not depend on a link speed.
         let speeds = vec![None; plan.ports.len()];
         plan.bind_to_links(&speeds)
     });

@@ -86,6 +86,7 @@ type WantedInterfaces = BTreeMap<Option<String>, Vec<String>>;
 
 fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
     if interfaces.is_empty() {
+        // An empty list of names stands for all interfaces, here those of the namespace that the user is in.
         return WantedInterfaces::from([(None, Vec::new())]);
     }
     let mut wanted = WantedInterfaces::new();
@@ -97,6 +98,7 @@ fn group_by_namespace(interfaces: &[PortLocation]) -> WantedInterfaces {
 
 fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Error> {
     let machine = facts::read_machine_facts();
+    // Without interfaces, so that only findings about the machine itself are left.
     let mut findings = judge_all(&machine, &[], &BTreeMap::new());
     findings.extend(ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
     let mut interfaces: Vec<ExaminedInterface> = Vec::new();

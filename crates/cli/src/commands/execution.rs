@@ -157,6 +157,7 @@ fn run_options(request: &ExecutionRequest, plan: &Plan, limits: Vec<RigLimit>) -
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
         terms: RunTerms {
+            // A new key for each run: frames of an earlier run that arrive late must not count for this one.
             tag_key: identity::random_number(),
             seed: request.seed.unwrap_or_else(identity::random_seed),
             capture_all: request.capture,

@@ -91,6 +91,7 @@ impl NodeDescriber {
 
     fn offered_port(&self, namespace: Option<&String>, interface: &InterfaceFacts) -> Option<OfferedPort> {
         let name = &interface.link.name;
+        // The loopback interface reaches no other machine, so no run can use it.
         if name == "lo" {
             return None;
         }
@@ -102,6 +103,7 @@ impl NodeDescriber {
 
     fn describe_port(&self, lent: PermittedPort, interface: &InterfaceFacts) -> OfferedPort {
         // The list is what may be asked for here, not what a run will use: the rig chooses per run.
+        // Live frames need a driver with native XDP. AF_XDP sockets work without it, in copy mode.
         let native = interface.xdp.as_ref().is_some_and(|xdp| xdp.native);
         let possible =
             [(BackEnd::Packet, true), (BackEnd::Xdp, self.has_bpf && native), (BackEnd::AfXdp, self.has_bpf)];
@@ -112,6 +114,7 @@ impl NodeDescriber {
             labels: lent.labels,
             driver: interface.driver.as_ref().map(|driver| driver.name.clone()).unwrap_or_default(),
             speed: interface.speed.map(|speed| BitRate::new(u64::from(speed.mbits) * 1_000_000)),
+            // A port without carrier counts as down, because nothing could be sent through it.
             up: interface.link.up && interface.link.carrier,
             back_ends: usable.map(|(back_end, _)| back_end).collect(),
             addresses: interface

@@ -61,6 +61,7 @@ struct WatchJob {
 impl WatchJob {
     fn watch_membership(&self) {
         let (mut renewed_at, mut asked_at) = (None, None);
+        // A removed node has nothing left to renew: the loop ends, and the process with it.
         while self.removed.get().is_none() {
             if is_due(renewed_at, RENEWAL) {
                 renewed_at = Some(clock::boottime_ns());
@@ -102,6 +103,7 @@ fn is_due(last_ns: Option<u64>, every: Nanos) -> bool {
 fn find_removal(home: &NodeHome) -> Option<enrol::Error> {
     let membership = FleetMembership::load_from(&home.membership_file()).ok()?;
     match enrol::renew_membership(&membership) {
+        // Only the enrolment server can say so. All other errors may be those of the network.
         Err(enrol::Error::Refused(why)) => Some(enrol::Error::Removed(why)),
         _ => None,
     }

@@ -56,6 +56,7 @@ pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<Lend
             LendingPermit::from_toml(&text).map_err(|error| Error::Usage(format!("{name}: {error}")))?
         }
     };
+    // Labels of the command line only add to those of the file: they lend nothing.
     permit.labels.extend(arguments.labels.iter().cloned());
     permit.replays = match &permit.replays {
         None => None,
@@ -137,6 +138,7 @@ pub(super) fn run_worker(
     watch_for_end(&over)?;
     let watch = MembershipWatch::start_thread(home, fabric, Arc::clone(&over))?;
     serve_fleet_agent(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
+    // Last, when the runs have ended: a node that was removed ends with the reason as its error.
     watch.into_result()?;
     Ok(CommandExit::Ok)
 }

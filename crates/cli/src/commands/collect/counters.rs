@@ -133,6 +133,7 @@ fn table_of_switches(group: &GroupLedger) -> String {
         let numbers = [replayed, repeated].map(format_count);
         [vec![utc_date_time(at_ns), meter.to_string(), term.to_string(), silent], numbers.to_vec()].concat()
     });
+    // The list is bounded, and the count is not.
     let left_out = group.counts.switch_count - group.counts.switches.len() as u64;
     let note = if left_out > 0 {
         format!("{} earlier changes are not shown\n", format_count(left_out))

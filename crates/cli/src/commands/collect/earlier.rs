@@ -55,6 +55,8 @@ impl DirectoryProgress {
     pub(super) fn open_directory(directory: &Path) -> Result<Self, packetrig_flow_store::Error> {
         let killed = KilledCollectors::find_in(directory)?;
         let before = killed.stored.clone();
+        // The new file has the sums of the old ones before those are removed: a crash in between loses no
+        // account.
         let file = ProgressFile::create_in(directory, &before)?;
         killed.remove_files()?;
         let has_killed = killed.is_any();
@@ -107,6 +109,8 @@ impl DirectoryProgress {
                 has.numbers = number(last.next, has.records);
             }
         }
+        // The sums are copied now and written later: only the sink knows whether all records up to here are
+        // stored.
         let (file, progress) = (Arc::clone(&self.file), self.now.clone());
         Box::new(move |is_all_stored| {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,6 +125,7 @@ impl DirectoryProgress {
     /// each exporter; they are zero for exporters that only this one has received.
     pub(super) fn close_progress(self) -> Option<StoredProgress> {
         let file =
+            // The sink has ended before, and with it all notes that held the file: this is its only owner.
             Arc::into_inner(self.file).map(|file| file.into_inner().unwrap_or_else(PoisonError::into_inner));
         if let Some(Err(error)) = file.map(ProgressFile::remove_file) {
             print_remark(format_args!("collect: warning: {error}"));
@@ -157,6 +162,7 @@ fn group_by_maker(exporters: &[ExporterLedger]) -> BTreeMap<RecordMaker, Vec<&Ex
 impl MakerLedger {
     fn from_sessions(own: &[&ExporterLedger]) -> Self {
         let sent = |one: &&ExporterLedger| Some(one.reported?.ledger?.export.sent.packets);
+        // A session that is still here has the newest ledger. Of ended ones, the largest count is the last.
         let latest = own.iter().filter(|one| sent(one).is_some()).max_by_key(|one| (one.is_here, sent(one)));
         // Packets of a session that ended before the latest ledger are in that ledger.
         let newer: u64 = own
@@ -165,6 +171,7 @@ impl MakerLedger {
             .map(|one| one.counts.newer_packets)
             .fold(0, u64::saturating_add);
         let received: u64 = own.iter().map(|one| one.counts.packets).fold(0, u64::saturating_add);
+        // After a restart an exporter's numbers begin again, and relate to nothing before.
         let numbered = own.iter().find(|one| is_numbered(&one.exporter) && one.counts.restarts == 0);
         let numbers = numbered.and_then(|one| Some((one.exporter, one.numbers?)));
         Self {
@@ -228,6 +235,7 @@ fn missing_packets(sent: u64, now: &MakerLedger, before: &ExporterProgress) -> u
 fn missing_records(now: &MakerLedger, before: &ExporterProgress) -> Option<u64> {
     let (now_number, then) = (now.number.as_ref()?, before.numbers.as_ref()?);
     let is_same = now_number.port == then.port && now_number.protocol == then.protocol;
+    // Sequence numbers are modulo 2^32 (RFC 7011 3.1), so the difference wraps as well.
     let sent = now.first?.wrapping_sub(then.next);
     (is_same && sent < MOST_UNITS)
         .then(|| u64::from(sent).saturating_sub(before.records.saturating_sub(then.records)))

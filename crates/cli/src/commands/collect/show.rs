@@ -77,6 +77,7 @@ pub(super) fn report_tables(ledger: &CollectLedger, sinks: &[StoredCounts]) -> S
     let total = &ledger.total;
     let mut text = format!(
         "{} messages, {} records, {} packets, {} in {:.1} s\n",
+        // Refused messages arrived as well, so they belong to the sum.
         format_count(total.messages + ledger.refused.total_messages()),
         format_count(total.records),
         format_count(total.packets),
@@ -309,6 +310,7 @@ pub(super) fn progress_line(
         format_count(total.packets),
         format_scaled(per_second(new_packets, length), "packets/s"),
     );
+    // The slowest sink counts: only up to there are records safe everywhere.
     let stored = kept.iter().map(|kept| kept.stored.records).min();
     if let Some(stored) = stored {
         append_text(&mut text, format_args!(", {} stored", format_count(stored)));

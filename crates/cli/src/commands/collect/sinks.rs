@@ -66,6 +66,7 @@ impl NamedSink {
         exporter: &ExporterIdentity,
     ) -> Result<(), packetrig_flow_store::Error> {
         let maker = record_maker(exporter);
+        // Only this thread offers records to the queue, so the difference of the counts is that of this call.
         let before = self.queued.kept_counts();
         let done = self.queued.write_records_by(records, maker, queue_policy(exporter));
         let after = self.queued.kept_counts();
@@ -97,6 +98,7 @@ impl NamedSink {
     }
 
     fn close_sink(mut self) -> StoredCounts {
+        // The sink ends first: its thread may still hold notes for the progress file.
         let (kept, done) = self.queued.close_sink();
         let failure = done.err().map(|error| Error::from(error).full_message());
         let before = self.progress.and_then(DirectoryProgress::close_progress).unwrap_or_default();
@@ -183,6 +185,7 @@ impl CollectSinks {
 
     fn for_each_sink(&mut self, work: impl Fn(&mut NamedSink) -> Result<(), packetrig_flow_store::Error>) {
         for sink in &mut self.all {
+            // The others still get the records: one broken sink must not stop a collector.
             let Err(error) = work(sink) else { continue };
             let now_ns = clock::monotonic_ns();
             // Every record of a broken sink fails: without a pause there would be a line for each of them.
