@@ -305,6 +305,7 @@ fn explain_run_error(request: &ExecutionRequest, error: packetrig_fleet_io::Erro
 fn verdict_exit(report: &RunReport) -> CommandExit {
     let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == CaveatKind::Interrupted);
     match &report.verdict {
+        // First: a plan that was cut short may pass, and a script must not take that for the whole plan.
         _ if cut_short => CommandExit::Interrupted,
         RunVerdict::Pass => CommandExit::Ok,
         RunVerdict::Fail(_) => CommandExit::Fail,

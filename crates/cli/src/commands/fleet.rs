@@ -77,6 +77,7 @@ fn make_join_line(
 fn remove_node(arguments: &RemoveArgs, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let node = NodeName(arguments.node.clone());
+    // Checked first: removing a node that was typed wrong would report success.
     if !place.open_authority()?.node_names()?.contains(&node) {
         return Err(Error::Usage(format!(
             "the fleet has no node called {node}; `packetrig fleet status` lists the nodes"

@@ -40,6 +40,7 @@ fn utc_time_text(at_ns: u64) -> String {
 /// Formats an address and, if it is not 0, a port.
 fn endpoint_text(bytes: [u8; 16], port: u64) -> String {
     match (canonical_address(bytes), port) {
+        // Protocols without ports have a zero in the record.
         (address, 0) => address.to_string(),
         (address, port) if address.is_ipv4() => format!("{address}:{port}"),
         (address, port) => format!("[{address}]:{port}"),

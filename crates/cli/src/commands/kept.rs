@@ -63,6 +63,7 @@ pub(crate) fn name_kept(kept: Option<&KeptRun>) {
 /// failed, or of a run without a report.
 pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
     let counted: Vec<_> = counted.iter().filter_map(|one| Path::new(&one.file).file_name()).collect();
+    // A run without captures has no such directory, and then there is nothing to name.
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     for entry in entries {
         let name = entry.file_name();

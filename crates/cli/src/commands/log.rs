@@ -53,6 +53,7 @@ pub(crate) fn run_log(arguments: &Arguments, output: &mut CommandOutput) -> Resu
     signal::count_hangups()?;
     let keeper = LogKeeper::open_directory(directory, &interface.to_string(), log_retention(arguments))?;
     let first_file = keeper.last_file() + 1;
+    // Read before the keeper moves into the recorder: the result says where this process began.
     let first_frame = keeper.next_frame();
     let outcome = job.open_and_listen(keeper, directory)?;
     if arguments.json {
@@ -160,6 +161,7 @@ impl LogJob<'_> {
             &mut |counts: &RecordCounts, _: &RateSeries| live.show_counts(counts),
         );
         live.clear_line();
+        // Before `?`: a manager must not take a log that failed for one that hangs.
         notify::notify_manager("STOPPING=1");
         let summary = done?;
         let numbers = summary.recorded.as_ref().map_or(known, |recorded| recorded.numbers);
@@ -194,6 +196,7 @@ impl LogJob<'_> {
 /// Action that signals ask for. Several HUPs since the last look make one new file.
 fn signal_wish(hangups: &Cell<u32>) -> RecordWish {
     match (signal::first_received(), signal::hangup_count()) {
+        // The end comes first: a file that HUP asks for would be empty.
         (Some(_), _) => RecordWish::End,
         (None, now) if now != hangups.replace(now) => RecordWish::Rotate,
         (None, _) => RecordWish::GoOn,

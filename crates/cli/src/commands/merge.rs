@@ -71,6 +71,8 @@ fn capture_row(capture: &CaptureReport) -> Vec<String> {
     let clock = capture.clock.as_ref();
     let counts = [capture.packets, capture.only_here, capture.missing, capture.outside].map(format_count);
     let clocks = [
+        // The first capture's clock is the one that the others are compared with, so it has no offset of its
+        // own.
         clock.map_or_else(|| "used".to_owned(), |clock| signed_time(clock.ahead_ns)),
         clock.and_then(|clock| clock.drift).map_or_else(|| "–".to_owned(), drift_text),
         clock.map_or_else(|| "–".to_owned(), |clock| clock.jitter.to_string()),

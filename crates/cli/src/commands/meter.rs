@@ -44,6 +44,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     let StartedMeter { metrics, meter } = match started {
         Ok(started) => started,
         Err(error) => {
+            // The outputs have threads already, which wait for workers that will never come.
             outputs.abandon_all(&accounts);
             return Err(error);
         }
@@ -66,6 +67,7 @@ pub(crate) fn run_meter(arguments: &Arguments, output: &mut CommandOutput) -> Re
     } else if is_worth_it {
         output.write_text(show::result_text(&arguments.inputs.join(", "), &report));
     }
+    // After the result: what was metered before a failure is still worth printing.
     metered?;
     Ok(judge_ledger(&report, &failures, is_interrupted()))
 }
@@ -131,6 +133,8 @@ fn show_until_end(
     while !meter.is_over() && !is_interrupted() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         if !arguments.quiet {
+            // Looked at in each pass and not once a second: a switch of the active meter is what an operator
+            // waits for.
             said.remark_changes(accounts);
         }
         if now_ns >= show_ns {
@@ -156,6 +160,7 @@ struct SaidTroubles(Vec<Option<String>>);
 impl SaidTroubles {
     /// Reports the failure of an output if it is a new one, also with `--quiet`: a meter may run for days.
     fn remark_troubles(&mut self, report: &LedgerReport) {
+        // Outputs appear while the meter starts, and never disappear, so positions stay the same.
         self.0.resize(report.outputs.len(), None);
         for (said, output) in self.0.iter_mut().zip(&report.outputs) {
             if let Some(failure) = output.failure.as_ref().filter(|failure| said.as_ref() != Some(*failure)) {
@@ -210,6 +215,7 @@ fn not_ready_text(group: &GroupReport) -> String {
 fn await_end(accounts: &MeterAccounts, has_ended: impl Fn() -> bool) {
     while !has_ended() {
         if is_interrupted() {
+            // Repeated in each pass: an output may begin to wait after the first call.
             accounts.backpressure().shorten_waits();
         }
         clock::sleep_until_ns(clock::monotonic_ns() + POLL_NS);

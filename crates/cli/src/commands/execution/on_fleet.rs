@@ -58,6 +58,8 @@ pub(crate) struct TrialFleet {
 impl TrialFleet {
     pub(crate) fn from_taken(taken: TakenFleet, waits_for_nodes: bool) -> Self {
         let TakenFleet { mut controlled, limits } = taken;
+        // Kept between trials: to prepare and start each of them anew took 0.28 s, and many trials send for
+        // less (docs/decisions/0033-ports-between-runs.md).
         controlled.fleet.retain_nodes(NodeRetention::Keep { ports: PORTS_KEPT });
         // The page of the method shows its trials; each trial needs no page of its own.
         controlled.store.set_page(PageChoice::LeaveOut);
@@ -78,6 +80,7 @@ impl TrialFleet {
     ) -> Result<RunReport, Error> {
         let plan = Plan::from_text_with(document, ReadOptions { fleet: true, ..ReadOptions::default() })
             .map_err(packetrig_fleet_io::Error::Plan)?;
+        // Before the run has a record: a run whose nodes are taken by others leaves nothing behind.
         self.controlled.lead_run_nodes(&plan, &options.run, self.waits_for_nodes, on_event)?;
         let sending = speeds::sending_time(&plan);
         self.controlled.begin_new_run(&options, document, report_size(&plan, sending, document))?;
@@ -150,8 +153,11 @@ impl TakenFleet {
             let id = options.run.clone();
             let started = self.start_run(request, plan, options);
             let operator = self.controlled.operator.as_ref();
+            // Asked after the run, because an interrupt may have come during it.
             let may_begin_again = earlier.may_begin_again(operator);
             if !may_begin_again {
+                // At the last attempt, nodes are free for others as soon as the run has ended, before its
+                // report is written.
                 self.controlled.fleet.give_back_nodes();
             }
             match started {
@@ -171,6 +177,7 @@ impl TakenFleet {
                     return Err(error);
                 }
                 Err(error) => {
+                    // The run is ended first: nobody must find one that never started and try to end it.
                     name_kept(self.controlled.store.give_up_run()?.as_ref());
                     let is_late = matches!(&error, Error::Run(error) if is_late_start(error));
                     if !is_late || !may_begin_again {

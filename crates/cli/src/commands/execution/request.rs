@@ -114,6 +114,7 @@ impl ExecutionRequest {
 
 /// The back end that the user insists on.
 fn requested_back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
+    // An engine is a back end of its own. clap refuses both options together.
     let engine = arguments.engine.as_ref().map(|_| BackEnd::Process);
     engine.or_else(|| arguments.back_end.map(Into::into))
 }

@@ -26,6 +26,7 @@ pub(crate) fn collect_unfinished(
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     signal::latch_end_signals()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
+    // All runs, also those of other catalogues: this command exists for runs whose controller is gone.
     let mut controlled = take_fleet(&place, catalogue, RunPolicies::default(), LateResults::OfAllRuns)?;
     let reports = controlled.end_what_was_left(&mut |event: &RunEvent| {
         if let RunEventKind::Finding(text) = &event.kind
@@ -68,5 +69,6 @@ pub(crate) fn collect_unfinished(
     for text in troubles.iter().chain(&failed) {
         print_warning("fleet", text);
     }
+    // Parts that are still on a node are no failure: the node offers them again to the next controller.
     Ok(if troubles.is_empty() && failed.is_empty() { CommandExit::Ok } else { CommandExit::World })
 }

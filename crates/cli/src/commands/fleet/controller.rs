@@ -130,6 +130,7 @@ fn own_identity() -> Identity {
 
 fn random_key() -> [u8; 32] {
     let mut key = [0; 32];
+    // 32 bytes are four numbers of 64 bits: the chunks leave no remainder.
     for piece in key.chunks_exact_mut(8) {
         piece.copy_from_slice(&identity::random_number().to_le_bytes());
     }

@@ -34,6 +34,7 @@ pub(crate) fn fetch_captures(
 ) -> Result<CommandExit, Error> {
     let place = FleetPlace::from_arguments(&arguments.place)?.require_existing()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
+    // The whole id: nodes know a run by it, and the user may have typed its beginning.
     let id = find_run(&catalogue, &arguments.run)?.run;
     let (summary, report) = catalogue.load_report(&id.0)?;
     signal::latch_end_signals()?;
@@ -55,6 +56,7 @@ pub(crate) fn fetch_captures(
                 catalogue.name_capture(&id, &capture.named, &target.to_string_lossy())?;
             }
             Err(error) => {
+                // The others are still tried: they may be on nodes that answer.
                 failed = true;
                 let RemoteCapture { file, node, .. } = &capture;
                 print_error(
@@ -111,6 +113,7 @@ fn fetch_one(
         },
         goes_on: &|| !is_interrupted(),
     };
+    // Not returned at once: the live line has to go before an error is printed.
     let fetched = fetch_capture(&mut requests, &name, target, &mut user);
     line.clear_line();
     if let Some(progress) = last.filter(|_| !is_quiet) {

@@ -36,6 +36,7 @@ pub(crate) fn show_history(
     for life in &mut lives {
         life.entries.retain(|entry| entry.at >= since_ns);
     }
+    // Without entries since then, the node is still there: only a name that no list has is an error.
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {
         return Err(Error::Usage(format!("the fleet has never had a node called {node}")));
     }

@@ -19,6 +19,7 @@ pub(crate) fn label_node(arguments: &LabelNode, output: &mut CommandOutput) -> R
         )));
     };
     let labels = match arguments.changes.as_slice() {
+        // Nothing is written if nothing changes: the file of the authority stays as it is.
         [] => enrolled.labels,
         changes => authority.change_labels(&node, changes)?,
     };

@@ -59,6 +59,7 @@ impl<R: RecordStore> ShownLeads<R> {
         open: impl FnOnce() -> Result<LeadReader<R>, Error>,
     ) -> bool {
         let is_all = now >= self.all_at;
+        // A thousand nodes need one question each, so most readings ask only for those that have changed.
         let due: BTreeSet<NodeName> =
             if is_all { nodes.cloned().collect() } else { std::mem::take(&mut self.changed) };
         if due.is_empty() {
@@ -70,6 +71,7 @@ impl<R: RecordStore> ShownLeads<R> {
         // Nodes whose leads were not read stay due: they are read with the first reader that works again.
         let read = self.reader.as_mut().and_then(|reader| reader.read_leads(&due).ok());
         let Some(read) = read else {
+            // A connection that failed once may never work again, so the next reading opens a new one.
             self.reader = None;
             self.changed.extend(due);
             return false;

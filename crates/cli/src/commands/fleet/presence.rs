@@ -110,16 +110,20 @@ impl PresenceListener {
     /// Receives hellos until it is over or the connection is lost. It polls instead of waiting for each hello: a thousand nodes must not
     /// wake it more often than ten.
     fn listen_to_nodes(&mut self, observer: &FleetObserver) {
+        // The first file comes after a whole interval: before it, few nodes have sent a hello, and readers
+        // would see an empty fleet.
         let mut due = monotonic_now() + EVERY;
         while !self.is_over() && observer.is_open() {
             clock::sleep_until_ns((monotonic_now() + POLL).as_nanos());
             while !self.is_over()
+                // A flood of hellos must not keep the file from being written.
                 && monotonic_now() < due
                 && let Some(HeardHello { node, hello, at }) = observer.next_hello(Nanos::ZERO)
             {
                 let events = self.watcher.on_hello(&node, &hello, at);
                 self.note_events(events.into_iter().map(|event| (node.clone(), event)).collect());
                 // The hello names the run of the node. When it changes, the lead has probably changed, too.
+                // Compared before the new hello replaces the earlier one.
                 let run_before = self.members.get(&node).and_then(|member| member.hello().busy.clone());
                 if run_before != hello.busy {
                     self.leads.changed.insert(node.clone());
@@ -156,11 +160,13 @@ impl PresenceListener {
     }
 
     fn write_presence(&mut self) {
+        // Here and not on a hello: a lost node sends none.
         let lost = self.watcher.newly_lost(monotonic_now());
         self.note_events(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
         let here = monotonic_now();
         let mut nodes = self.members.member_rows(here);
         let heard: BTreeSet<NodeName> = nodes.iter().map(|row| row.node.clone()).collect();
+        // A node that reports to this process needs no memory of the earlier one.
         self.remembered.retain(|row| !heard.contains(&row.node));
         nodes.extend(self.remembered.iter().map(|row| row.clone().aged_by(here.since(self.began))));
         let written = self.place.write_presence(&FleetPresence::taken_now(nodes));

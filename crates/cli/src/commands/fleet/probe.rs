@@ -100,6 +100,7 @@ impl<'a> ProbeRequest<'a> {
             // Each pair is a separate measurement: a lost node does not affect the pairs of other nodes.
             on_loss: OnLoss::Continue,
         };
+        // Taken before the plan is made: only a controller knows the ports and addresses of the members.
         let mut taken =
             TakenFleet::take_control(&place, self.run.record.store.directory.as_deref(), policies)?;
         let text = self.plan_document(&taken.read_members()?)?;
@@ -126,6 +127,7 @@ impl<'a> ProbeRequest<'a> {
     /// Makes the plan that the arguments describe.
     fn plan_document(&self, members: &[MemberRow]) -> Result<String, Error> {
         let from = self.select_nodes(&self.nodes.from, members)?;
+        // Without any target, the nodes probe each other. With hosts alone, no node is probed.
         let to = match (self.nodes.to.is_empty(), self.hosts.is_empty()) {
             (true, true) => self.select_nodes(&self.nodes.from, members)?,
             (true, false) => Vec::new(),
@@ -170,6 +172,7 @@ impl<'a> ProbeRequest<'a> {
         }
         if let Some((train, gap)) = self.train {
             set("train", train.into());
+            // Left out when it is zero, as it is by default: the printed plan has only what the user chose.
             if gap > Nanos::ZERO {
                 set("gap", gap.to_string().into());
             }
@@ -206,6 +209,7 @@ impl<'a> ProbeRequest<'a> {
             return Err(Error::Usage("the fleet has no node yet; see `packetrig fleet status`".to_owned()));
         }
         let through = self.nodes.through.as_deref();
+        // All refusals in one message: a user with many nodes must not correct them one by one.
         let (found, refused): (Vec<_>, Vec<_>) =
             rows.into_iter().map(|row| ProbedNode::from_member(row, through)).partition(Result::is_ok);
         let refused: Vec<String> = refused.into_iter().filter_map(Result::err).collect();

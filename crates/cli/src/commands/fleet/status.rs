@@ -64,6 +64,7 @@ pub(crate) fn nodes_json(place: &FleetPlace) -> Result<Value, Error> {
     let age_ms = presence.as_ref().map(|presence| presence.age().as_u64() / 1_000_000);
     let rows = presence.map_or_else(|| Ok(Vec::new()), |presence| enrolled_rows(place, presence))?;
     let known = place.open_authority()?.node_names()?;
+    // A node that joined and never reported is in no hello, and must not be missing from the list.
     let silent: Vec<&NodeName> =
         known.iter().filter(|node| rows.iter().all(|row| row.node != **node)).collect();
     let server = place.read_health().map(|health| {
@@ -90,6 +91,7 @@ fn listen_and_show(
         receive_hellos(&observer, &mut members);
         members.assign_leads(leads.read_leads(members.iter().map(|(node, _)| node))?);
         show_rows(place, &members.member_rows(monotonic_now()), arguments, output)?;
+        // `fleet status --watch | head` ends here: nobody reads the next screen.
         if !arguments.watch || is_interrupted() || output.is_closed() {
             return Ok(CommandExit::Ok);
         }
@@ -127,6 +129,7 @@ fn monotonic_now() -> MonoTime {
 }
 
 fn receive_hellos(observer: &FleetObserver, members: &mut FleetMembers) {
+    // Two hellos of a node are a second apart, so each node that is there sends at least one.
     let until = monotonic_now() + HELLO_PERIOD;
     while monotonic_now() < until && !is_interrupted() {
         if let Some(heard) = observer.next_hello(until.since(monotonic_now())) {
@@ -215,6 +218,7 @@ fn labels_text(row: &MemberRow) -> String {
 
 fn silent_cells(node: &NodeName) -> Vec<String> {
     let mut cells = vec![node.to_string(), "silent".to_owned()];
+    // The header has nine columns, and a row must fill them.
     cells.resize(9, "-".to_owned());
     cells
 }

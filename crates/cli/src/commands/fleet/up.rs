@@ -82,6 +82,7 @@ pub(crate) fn run_message_server(
     let mut renew_at = MonoTime::default();
     while !is_interrupted() {
         std::thread::sleep(POLL);
+        // Polled and not notified: `fleet remove` is another process, and changes only files.
         nodes.check_server(&place, &broker, &authority);
         if monotonic_now() >= renew_at {
             renew_at = keep_certificate_valid(&mut certificate, &broker, &enrolment);
@@ -174,6 +175,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The address that nodes most likely reach: IPv4 first.
 fn own_address() -> Result<String, Error> {
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
+    // IPv4 first, because a line with an address that a node cannot reach is worth nothing.
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
     // With 127.0.0.1 in the join line, every other machine would try to join itself.
     best.map(ToString::to_string).ok_or_else(|| {
@@ -189,6 +191,8 @@ fn own_address() -> Result<String, Error> {
 fn certificate_names(host: &str) -> Result<Vec<String>, Error> {
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
+    // All addresses: a node may reach this machine by another one than the line says, as through a second
+    // network.
     names.extend(addresses.iter().map(IpAddr::to_string));
     // The host may be one of these addresses already.
     names.sort();
@@ -254,6 +258,7 @@ fn start_enrolment(
         if let Some((broker, admitted)) = lock_mutex(&broker).as_ref().zip(admitted) {
             broker.admit_node(&admitted).map_err(|error| error.to_string())?;
         }
+        // After the server knows the node: an error above refuses the node, and nothing was admitted.
         print_remark(format_args!("fleet: node {node} was admitted"));
         place.note_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
@@ -297,6 +302,7 @@ impl AnnouncedNodes {
             return Ok(());
         }
         let nodes = authority.admitted()?;
+        // The directory also changes when labels do, and then the server has nothing to learn.
         if self.nodes.as_ref() != Some(&nodes) {
             broker.allow_only(&nodes, authority.server_asker()?)?;
         }

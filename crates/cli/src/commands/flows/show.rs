@@ -84,12 +84,15 @@ fn stream_records(arguments: &Arguments, output: &mut CommandOutput) -> Result<(
             append(chunk, row, wanted, &mut text);
         }
         output.write_text(text);
+        // Saturating: the last chunk may have more rows than are left.
         left = left.saturating_sub(rows.len());
+        // A closed pipe ends the reading, too: `flows show | head` must not read a year of files.
         if left == 0 || output.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
 }
 
 fn append_json_row(chunk: &RowChunk, row: usize, wanted: &[&FlowColumn], text: &mut String) {
+    // Written by hand: a JSON value for each of millions of records would cost more than reading them.
     let mut before = '{';
     for column in wanted {
         text.push(before);
@@ -181,6 +184,7 @@ impl StoredRow<'_> {
     /// One cell for each heading of [`HEADER`]; some columns of [`USUAL`] share a cell.
     fn usual_cells(&self) -> Vec<String> {
         let start = self.cell_number("flowStartNanoseconds");
+        // The table has one column for both directions of a flow.
         let flags = self.cell_number("tcpControlBits") | self.cell_number("reverseTcpControlBits");
         vec![
             utc_time_text(start),

@@ -29,6 +29,7 @@ pub(super) fn show_flow_stats(arguments: &Arguments, output: &mut CommandOutput)
         return Ok(output.write_json(&stats_json(files.len(), &totals, &ledgers))?);
     }
     output.write_text(stats_text(files.len(), &totals));
+    // A directory of a large collector has hundreds of meters, whose ledgers would hide the totals.
     for (source, (at_ns, ledger)) in ledgers.iter().take(METERS_MOST) {
         output.write_line(format_args!(
             "\nLedger of {} at {} UTC, packets",
@@ -72,6 +73,7 @@ fn stats_text(files: usize, totals: &FlowTotals) -> String {
         format_count(sum.flows),
         format_count(files as u64)
     );
+    // Without a record there is no span, and no rate.
     let Some((first, last)) = totals.first_ns.zip(totals.last_ns) else { return text };
     let time = Nanos::new(last.saturating_sub(first));
     text.extend([format!("from {} to {} UTC ({time})\n", utc_time_text(first), utc_time_text(last))]);

@@ -83,6 +83,7 @@ fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool)
     let values = parts.iter().zip(&group.values);
     let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
     let numbers = MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has).into()));
+    // In each line, because JSON lines have no place for remarks about all of them.
     let changed = files_have_changed.then(|| ("files_have_changed".to_owned(), true.into()));
     serde_json::Value::Object(values.chain(numbers).chain(changed).collect())
 }
@@ -113,6 +114,7 @@ fn groups_table(by: &FlowGrouping, top: &TopAnswer, order: TopOrder) -> String {
     all[0] = format!("all ({about}{})", format_count(top.groups_seen));
     all.extend(measure_cells(&top.total, &top.total, order));
     let table = format_table(&header, groups.chain([all]));
+    // In the table, too: a saved table must say that groups may be incomplete.
     if top.files_have_changed { format!("{table}{CHANGED}\n") } else { table }
 }
 

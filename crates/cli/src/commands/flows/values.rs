@@ -65,6 +65,7 @@ pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
 /// The value of a group in JSON: numbers stay numbers.
 pub(crate) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Value {
     match (part, value) {
+        // A flag is a truth value in JSON, though files store it as a number.
         (GroupPart::Column(column), GroupValue::Number(number)) if column.kind == ElementKind::Flag => {
             (*number == 1).into()
         }

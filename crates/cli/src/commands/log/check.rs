@@ -87,6 +87,7 @@ fn is_only_changed(checked: &LogCheck) -> bool {
     let is_change = |finding: &LogFinding| {
         matches!(finding, LogFinding::Changed { .. } | LogFinding::IndexDamaged { .. } | LogFinding::IndexCut)
     };
+    // The counters alone: if they show a loss, the log is more than changed.
     let without = LogCheck { findings: Vec::new(), ..checked.clone() };
     checked.findings.iter().all(is_change) && !without.is_incomplete()
 }

@@ -52,6 +52,7 @@ pub(super) fn meter_options(arguments: &Arguments) -> Result<MeterOptions, Error
     };
     let parse = ParseOptions {
         depth: arguments.depth,
+        // Random as well: a sender must not choose fragments that share a place in the table.
         hash_key: [random_number(), random_number()],
         ..ParseOptions::default()
     };
@@ -160,6 +161,7 @@ fn parse_interface(name: &str) -> Result<PortLocation, Error> {
 
 fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let workers = usize::from(arguments.workers);
+    // Decided by name, before anything is opened: files and interfaces have different sources.
     if arguments.inputs.iter().all(|name| is_file(name)) {
         let files = arguments.inputs.iter().map(PathBuf::from).collect();
         let pace = arguments.pace.map(|speed| ReplayPace::new(speed.millionths()));
@@ -178,6 +180,7 @@ fn meter_input(arguments: &Arguments) -> Result<MeterInput, Error> {
     let locations: Vec<PortLocation> =
         arguments.inputs.iter().map(|name| parse_interface(name)).collect::<Result<_, _>>()?;
     let mut seen = BTreeSet::new();
+    // Only for interfaces: a file that is given twice is metered twice, as the user asked.
     if let Some(twice) = arguments.inputs.iter().find(|name| !seen.insert(*name)) {
         return Err(Error::Usage(format!("{twice} is given twice: its packets would be counted twice")));
     }

@@ -173,6 +173,7 @@ fn start_parquet_thread(
     let kept = Arc::<Mutex<KeptState>>::default();
     let account = Arc::clone(&kept);
     let account = Box::new(move || account.lock().unwrap_or_else(PoisonError::into_inner).sink_counts());
+    // Registered before the thread starts: the queue exists before a worker can have a record for it.
     let batches = accounts.add_sink(to.display().to_string(), account);
     let accounts = Arc::clone(accounts);
     let source = RecordMaker { domain, ..RecordMaker::default() };
@@ -186,6 +187,8 @@ fn start_parquet_thread(
                 }
                 // Packet events are for the export only.
                 Ok(WorkerBatch::Sim(_)) => {}
+                // A timeout is for the tick below: a quiet meter must close its files and store its ledger,
+                // too.
                 Err(error) if error.is_timeout() => {}
                 // The last worker has dropped its end of the queue.
                 Err(_) => return keeper.close_files(),
@@ -239,6 +242,7 @@ impl OutputKeeper {
         let mut state = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         state.kept = kept;
         if let Err(error) = done {
+            // The last failure stays when later records are stored: some records may have been lost in between.
             state.failure = Some(error.to_string());
         }
     }
