@@ -29,6 +29,7 @@ pub(crate) fn render_problems(
     let mut text = String::new();
     for problem in problems.iter().take(SHOWN) {
         let report = make_report(source, problem);
+        // A problem must not be lost because its picture cannot be drawn.
         if handler.render_report(&mut text, report.as_ref()).is_err() {
             text.push_str(&one_line(source.name, problem));
         }

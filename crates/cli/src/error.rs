@@ -120,6 +120,7 @@ impl Error {
             Self::ReadFile { source, .. } => Blame::from_named_file(source),
             Self::BadPlan { blame, .. } => *blame,
             Self::Usage(_) | Self::MethodOptions(_) => Blame::Usage,
+            // The plan is valid: it names something that this machine or the fleet lacks now.
             Self::NoSuchPlace { .. } => Blame::World,
             Self::Write { source, .. } => Blame::from_io(source),
             Self::Kernel(error) => error.blame(),

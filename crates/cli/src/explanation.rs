@@ -57,6 +57,7 @@ fn total_text(stream: &StreamExplanation) -> String {
         (Some(frames), Some(bytes), Some(time)) => {
             format!(": {} frames, {} bytes, {time}", format_count(frames), format_count(bytes))
         }
+        // A stream without an end has no totals.
         _ => String::new(),
     }
 }

@@ -70,6 +70,7 @@ impl FleetPresence {
     pub(crate) fn taken_now(nodes: Vec<MemberRow>) -> Self {
         Self {
             heard_until: clock::wall_clock_ns(),
+            // CLOCK_BOOTTIME goes on while the machine sleeps, so an age counts the sleep, too.
             boot_time: clock::boottime_ns(),
             boot_id: state::boot_id().unwrap_or_default(),
             nodes,
@@ -247,6 +248,7 @@ impl FleetPlace {
 
     fn renew_for_ever(&self, fabric: &NatsFabric) -> ! {
         loop {
+            // Slept first: the fabric has just been made with valid credentials.
             std::thread::sleep(RENEWAL);
             // The authority makes a new certificate itself when little time is left.
             match self.open_authority().and_then(|authority| Ok(authority.controller_credentials()?)) {

@@ -8,6 +8,7 @@ use packetrig_flow_store::KeptCounts;
 pub(crate) fn sink_losses(kept: &KeptCounts) -> RecordLosses {
     let CarriedRecords { records, packets, bytes } = kept.queue_dropped;
     // `kept.lost` includes the records that the queue dropped.
+    // The queue's part is taken off, so that each record counts under one cause.
     let refused = CarriedRecords {
         records: kept.lost.records - records,
         packets: kept.lost.packets - packets,

@@ -95,6 +95,7 @@ fn merged_reasons(report: &RunReport) -> Vec<String> {
 /// Parses `stream NAME: TEXT`. A name may contain a colon itself, so only names of streams of this report count.
 fn about_stream<'a>(reason: &'a str, names: &HashSet<&str>) -> Option<ReportRemark<'a>> {
     let (subject, text) = reason.split_once(": ")?;
+    // Caveats name the stream alone, and reasons of a verdict put the word before it.
     let name = subject.strip_prefix("stream ").unwrap_or(subject);
     names.contains(name).then_some(ReportRemark { subject, text })
 }

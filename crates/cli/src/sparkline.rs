@@ -5,6 +5,7 @@ const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// Renders the last `most` values, the least as the lowest block and the greatest as the highest; a blank stands for an unknown value.
 pub(crate) fn render_sparkline(values: &[Option<f64>], most: usize) -> String {
     let shown = &values[values.len().saturating_sub(most)..];
+    // Infinite values and NaN would take the scale away from all others.
     let known = || shown.iter().flatten().copied().filter(|value| value.is_finite());
     let least = known().fold(f64::INFINITY, f64::min);
     let span = known().fold(f64::NEG_INFINITY, f64::max) - least;

@@ -133,6 +133,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
     let (draft, _) = catalogue.resume_method(&arguments.id)?;
     let journal = draft.read_journal::<MethodHead>()?;
     let head = journal.head;
+    // Only newer journals are refused: an older one lacks fields at most, and those have defaults.
     if head.schema_version > SCHEMA_VERSION {
         return Err(Error::Usage(format!(
             "test {} was begun by packetrig {}; resume it with that version",
@@ -141,6 +142,8 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
     }
     let mut session = MethodSession::new(head.options.start_method()?);
     for entry in &journal.trials {
+        // The method takes the trials as if they were made now. It checks that each is the one that it would
+        // order.
         session.replay_trial(&entry.order, &entry.result).map_err(|error| Error::Usage(error.to_string()))?;
     }
     let usage = ResultUse {
@@ -218,6 +221,7 @@ impl RunningTest {
 
     /// A test without trials is not worth resuming.
     fn report_unfinished(&self, watcher: &mut dyn TestWatcher) {
+        // Nothing is lost with an empty journal: beginning anew costs as much as resuming.
         if self.draft.trials() > 0 {
             watcher.leave_unfinished(&self.head.id);
         }
@@ -286,6 +290,8 @@ impl RunningTest {
     }
 
     fn finish_test(self, runner: &TrialRunner, kept: ResultCopies<'_>) -> Result<TestEnd, Error> {
+        // Read from the disk and not from memory: after a resume, this process has made only some of the
+        // trials.
         let journal = self.draft.read_journal::<MethodHead>()?;
         let test = Box::new(StoredTest::new(&self.head, &self.session, runner, &journal.trials));
         let mut files = test.result_files();
@@ -293,6 +299,7 @@ impl RunningTest {
             files.push((PAGE, test.render_page(&journal.trials, &self.head.setup.documents)));
         }
         let named: Vec<(&str, &str)> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        // Copies come first: if they cannot be written, the test is not complete yet and can be resumed.
         if let Some(out) = kept.out {
             copy_files_to(out, &named)?;
         }

@@ -12,6 +12,7 @@ pub(super) fn notify_manager(line: &str) {
 }
 
 fn send_to(name: &OsStr, line: &str) {
+    // Errors are ignored as sd_notify(3) advises: a program must work the same without a service manager.
     let Ok(socket) = UnixDatagram::unbound() else { return };
     let name = name.to_string_lossy().into_owned();
     // sd_notify(3): a name that begins with `@` is in the abstract namespace.

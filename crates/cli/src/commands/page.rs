@@ -61,9 +61,11 @@ fn fleet_nodes(arguments: &PageArgs) -> Result<Option<Arc<dyn FactSource>>, Erro
 fn server_options(arguments: &PageArgs) -> Result<ServerOptions, Error> {
     let token = arguments.token_file.as_deref().map(access::read_or_create_token).transpose()?;
     let files = arguments.cert.clone().zip(arguments.key.clone());
+    // `::ffff:127.0.0.1` is the loopback interface, too.
     let is_local = arguments.listen.ip().to_canonical().is_loopback();
     Ok(ServerOptions {
         http: Some(arguments.listen),
+        // The page is HTTP only, and gRPC serves nothing that could be read here.
         grpc: None,
         // A browser warns of a certificate that the server has made itself, which helps nobody on one machine.
         http_tls: !is_local || files.is_some(),

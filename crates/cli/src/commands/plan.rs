@@ -135,6 +135,7 @@ struct ExplainablePlan {
 /// Binds the plan to the links of this machine. If it needs a speed that no link reports, it assumes one.
 fn bind_with_assumed(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
     let speeds = speeds::port_speeds(plan);
+    // Bound as it is first, so that a speed is assumed only where the plan depends on it.
     let refusal = match plan.clone().bind_to_links(&speeds) {
         Ok(bound) => return Ok(ExplainablePlan { bound, assumed: Vec::new() }),
         Err(refusal) => refusal,
@@ -180,6 +181,7 @@ fn print_warnings(document: &PlanText, warnings: &[PlanProblem]) {
 /// Makes the error for a document with these problems.
 pub(crate) fn plan_error(document: &PlanText, problems: &[PlanProblem], blame: Blame) -> Error {
     let blame = match blame {
+        // The user has not written this document, so the error is in the flags that made it.
         Blame::Plan if document.is_from_options => Blame::Usage,
         other => other,
     };

@@ -41,6 +41,7 @@ fn make_quick_plan(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quic
         return Err(Error::Usage(objection));
     }
     let hosts = flags.hosts.make_hosts(flags.sends_ipv6()).map_err(Error::Usage)?;
+    // The flags have one address for each end, and two ports cannot share one.
     if hosts.is_some() && (tx.len(), rx.len()) != (1, 1) {
         return Err(Error::Usage(ONE_PAIR.into()));
     }
@@ -85,6 +86,7 @@ fn port_locations(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<
         match fleet {
             // Repeats are written out, because a document lists its ports one by one.
             Some(how_many) => locations.extend(quick::expand_copies(text, how_many).map_err(Error::Usage)?),
+            // An interface may have such a name: then it is meant.
             None if text.starts_with("any-") && !is_interface(text) => {
                 return Err(Error::Usage(format!(
                     "`{text}` stands for ports of a fleet, but there is none (--fleet, $PACKETRIG_FLEET); \

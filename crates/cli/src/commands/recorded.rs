@@ -42,6 +42,7 @@ impl CaptureProgress {
 }
 
 fn progress_line(counts: &RecordCounts, last: &RecordCounts) -> String {
+    // Measured and not assumed: a line that comes late covers more than a second.
     let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
     let frames_per_second = per_second(counts.frames - last.frames, length);
     let bytes_per_second = per_second(counts.bytes - last.bytes, length);

@@ -16,6 +16,7 @@ use packetrig_wire::foreign::FrameRewrite;
 
 pub(crate) fn replay_file(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let rewrite = frame_rewrite(&arguments);
+    // The whole file is read once before the run, so that a damaged one is known before anything is sent.
     let survey = survey_file(&arguments.file, &rewrite).map_err(packetrig_fleet_io::Error::Engine)?;
     let document = replay_document(&arguments, rewrite, &survey)?;
     check_fleet_options(&arguments.execution, &document)?;

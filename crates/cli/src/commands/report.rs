@@ -74,6 +74,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     let (most, since_ns) = (arguments.most, arguments.since.since_ns());
     let mut methods =
         catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list_methods(most))?;
+    // The newest are listed first, so the limit above never cuts one that begins later than this.
     methods.retain(|method| method.started_wall_ns >= since_ns);
     if arguments.methods {
         return methods::list_only(&methods, arguments.json, output);
@@ -177,6 +178,7 @@ fn show_result(
 /// Directory with the files of a result. A run that is still running, or was killed, has files but no row with a report.
 fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::PathBuf, Error> {
     match find_stored(catalogue, id) {
+        // Only an unknown id is looked for among the kept runs: an ambiguous one stays an error.
         Err(Error::Store(StoreError::Unknown(_))) => Ok(catalogue.find_kept(id)?.directory),
         found => Ok(found?.directory().to_owned()),
     }

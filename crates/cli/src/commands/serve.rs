@@ -56,6 +56,7 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
     // A controller of a fleet opens no ports, so it gives up all rights; runs on this machine need a thread that keeps them.
     if arguments.on_fleet {
         let place = FleetPlace::from_arguments(&arguments.fleet)?.require_existing()?;
+        // Before the first message of a node is read.
         opening.drop_rights()?;
         // The threads of the API have fewer rights, and so would those that they start.
         let thread = Arc::new(ResidentThread::start_here("methods")?);
@@ -63,6 +64,7 @@ pub(crate) fn run_server(arguments: &ServeArgs, output: &mut CommandOutput) -> R
         let methods = method_runner(arguments, Some(&place), thread);
         return serve_until_signal(arguments, options, (runs, methods), output);
     }
+    // A second connection, so that storing a finished run does not wait for the one that begins.
     let keeping = open_catalogue(arguments.store.directory.as_deref())?;
     let thread = Arc::new(opening.close_beside_rigs(&netns::list_named())?);
     let terms = served_terms(arguments, DRAIN);

@@ -47,6 +47,7 @@ fn begin_tap(arguments: &Arguments, output: &mut CommandOutput) -> Result<Comman
         return leave_to_kernel(arguments, tap, &state);
     }
     run_until_end(arguments, &mut tap)?;
+    // Ended here and not by drop: only this way says whether the accounts balance.
     let mut ended = tap.end_tap()?;
     // After `end`, which drops the treatments: only then are their accounts final.
     let impaired = impairments.map(TapImpairments::finish_accounts).transpose()?;
@@ -129,6 +130,7 @@ impl<'a> TapReadiness<'a> {
             self.is_told = true;
             remark_ready(self.state, self.is_quiet);
         } else if clock::monotonic_ns() >= self.tell_waiting_ns {
+            // Said once: the largest time never comes.
             self.tell_waiting_ns = u64::MAX;
             let sides = tap.waiting_sides().join(" and ");
             print_remark(format_args!(
@@ -160,6 +162,7 @@ fn leave_to_kernel(
     mut tap: RunningTap,
     state: &TapState,
 ) -> Result<CommandExit, Error> {
+    // Rings in this process forward, so nothing would be left in the kernel.
     if state.way == TapMethod::Packet {
         // Ended properly first, so that the interfaces are as before.
         let why = state.why.clone();
@@ -168,6 +171,7 @@ fn leave_to_kernel(
         return Err(packetrig_link_io::Error::from(refusal).into());
     }
     let mut readiness = TapReadiness::new(arguments, state);
+    // Left to the kernel all the same afterwards: a carrier may come later, and then the tap forwards.
     let give_up_ns = clock::monotonic_ns() + DETACH_TIMEOUT_NS;
     while !tap.is_ready() && !is_interrupted() && clock::monotonic_ns() < give_up_ns {
         tap.poll_once()?;

@@ -63,6 +63,7 @@ fn make_client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
     let token = arguments.token_file.as_deref().map(access::read_token).transpose()?;
     let trust = match &arguments.ca {
         Some(file) => CertificateTrust::Authorities(file.clone()),
+        // Only on demand: with a token, a wrong server would learn it.
         None if arguments.insecure => CertificateTrust::Anything,
         None => CertificateTrust::ThisMachine,
     };
@@ -72,5 +73,6 @@ fn make_client(arguments: &WatchArgs) -> Result<ApiClient, Error> {
 /// Returns true if a screen can be shown and keys can be read.
 fn has_screen() -> bool {
     let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb" || term.is_empty());
+    // Keys come from standard input, so a screen without it could not even be left.
     stdout().is_terminal() && stdin().is_terminal() && !is_dumb
 }

@@ -46,6 +46,7 @@ fn limit_json(limit: &RigLimit, kernel: &str) -> Value {
         "clock_reading": limit.clock_reading,
         "kernel": limit.kernel,
         "measured_ms": to_ms(limit.measured_wall_ns),
+        // Limits of another kernel are not used for runs, and the page says so.
         "is_of_this_kernel": limit.kernel == kernel,
     })
 }

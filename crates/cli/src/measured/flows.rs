@@ -34,6 +34,7 @@ impl FlowDirectories {
         for directory in &self.directories {
             match flow_files(std::slice::from_ref(directory)) {
                 Ok(found) => files.extend(found),
+                // Only this error: a directory that cannot be read must not look empty.
                 Err(Error::Nothing { .. }) => {}
                 Err(error) => return Err(view_failure(&error)),
             }

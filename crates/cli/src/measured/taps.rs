@@ -14,6 +14,7 @@ impl FactSource for MachineTaps {
         Ok(exact_counts(json!({
             "schema_version": SCHEMA_VERSION,
             "user": packetrig_sys::owner::own_user(),
+            // By this machine's clock: the browser's may differ, and ages are differences to this one.
             "now_ms": to_ms(clock::wall_clock_ns()),
             "taps": taps,
         })))

@@ -90,6 +90,7 @@ impl ProgressTotals {
         let measured: Vec<(LatencyRange, u128)> = self
             .nodes
             .values()
+            // At least 1, so that a latency which came before its count has a weight.
             .filter_map(|node| Some((node.latency?, u128::from(node.totals.received.max(1)))))
             .collect();
         // In 128 bits, because nanoseconds times frames exceed 64 bits in a long run.

@@ -73,6 +73,7 @@ pub(super) fn report_table<T: ReportTable>(
         return String::new();
     }
     let shown = &rows[..rows.len().min(MOST_ROWS)];
+    // Only shown rows decide: a column that is empty on the screen is of no use there.
     let columns: Vec<&ShownColumn> = columns
         .iter()
         .filter(|column| {

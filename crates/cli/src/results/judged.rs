@@ -23,6 +23,7 @@ fn criterion_text(line: &CriterionLine, style: TextStyle) -> String {
         CriterionResult::Unknown => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("  {result}  {:<14} {}\n", line.criterion, line.limit);
+    // A criterion that is met needs no subjects: the report has them.
     if line.result == CriterionResult::Pass {
         return text;
     }

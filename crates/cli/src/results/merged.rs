@@ -46,6 +46,7 @@ fn kind_lines(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
 /// Summary of remarks: the total and the worst if each begins with a count, otherwise an example.
 fn summary_text(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
     let ReportRemark { subject, text } = same[0];
+    // Equal texts first: their common text says everything, also when it begins with a number.
     if same.iter().all(|remark| remark.text == text) {
         return text.to_owned();
     }

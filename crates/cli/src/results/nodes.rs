@@ -58,6 +58,7 @@ fn skew_line(skew: &SkewReport) -> String {
         Some(seen) => format!("senders began {seen}"),
         None => "the start times of senders are not known".to_owned(),
     };
+    // Without `--max-skew` the skew is shown and not judged.
     let judged = match skew.verdict.zip(skew.wanted) {
         Some((verdict, wanted)) => format!("; wanted at most {wanted}: {verdict}"),
         None => String::new(),

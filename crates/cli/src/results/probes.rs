@@ -32,6 +32,7 @@ pub(super) fn probes_text(report: &RunReport) -> String {
         probes.size
     );
     let matrix = ProbeMatrix::from_report(probes);
+    // A single column is a list anyway, and more than fit a terminal cannot be read as a matrix.
     let is_matrix = matrix.columns.len() > 1 && matrix.columns.len() <= MOST_COLUMNS;
     match probes.method.as_str() {
         "oneway" | "stamp" if is_matrix => text.push_str(&one_way_tables(&matrix)),
@@ -183,6 +184,7 @@ fn length_text(ns: i64) -> String {
     let size = ns.unsigned_abs();
     let digits = size.checked_ilog10().unwrap_or(0);
     let step = 10_u64.pow(digits.saturating_sub(2));
+    // Half a step is added, so the division rounds to the nearest and not down.
     let rounded = size.saturating_add(step / 2) / step * step;
     format!("{}{}", if ns < 0 { "-" } else { "" }, Nanos::new(rounded))
 }

@@ -140,6 +140,7 @@ fn capture_line(capture: &CaptureResult) -> String {
 /// Doubts, those that forbid PASS first.
 pub(super) fn caveats_text(report: &RunReport, style: TextStyle) -> String {
     let mut lines = Vec::new();
+    // Those that forbid PASS come first, so the limit on rows never hides one behind a note.
     for matters in [true, false] {
         let mark = if matters { style.doubtful("no PASS") } else { "note   ".to_owned() };
         let chosen = report.caveats.iter().filter(|caveat| caveat.matters == matters);

@@ -43,6 +43,7 @@ pub(crate) fn meter_needs(arguments: &MeterArgs) -> Result<ProgramNeeds, Error> 
     let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
     let of_tls = of_tls.chain(of_group.peer_key.clone()).chain(arguments.flow_id_key.clone());
     let inputs = inputs.iter().map(PathBuf::from);
+    // A file that root reads may be closed to another user, and it is opened after the start.
     let reads_files = inputs.clone().any(|input| input.metadata().is_ok_and(|facts| !facts.is_dir()));
     // Landlock rules are for files that exist, so the export file is created here. The export truncates it later.
     let exports =
@@ -136,6 +137,7 @@ pub(crate) fn page_needs(arguments: &PageArgs) -> Result<ProgramNeeds, Error> {
     let of_fleet = fleet.exists().then(|| fleet.directory().to_owned());
     let read: Vec<PathBuf> = of_tls.chain(of_fleet).chain(measured_paths(&arguments.measured)?).collect();
     // Readers of the catalogue write to the index of its log.
+    // Not created: a page that only reads must not leave an empty catalogue behind.
     let written: Vec<PathBuf> = store.is_dir().then_some(store).into_iter().collect();
     let ports = [arguments.listen.port()];
     let at_door = rights_for_ports(&ports).union_with(rights_for_files(read.iter().chain(&written)));

@@ -40,6 +40,8 @@ impl ShellCommands {
     /// the first frame; `None` if the trial ended before it.
     pub(super) fn end_event(&self, hook: ArmedHook) -> Result<Option<Nanos>, Error> {
         let caused = hook.join_thread();
+        // A command that failed may have changed something, so it is undone as well. Only a command that never
+        // ran is not.
         if !matches!(caused, Ok(None)) {
             run_if_given(self.undo.as_ref())?;
         }
@@ -65,6 +67,7 @@ impl ArmedHook {
     }
 
     fn join_thread(self) -> Result<Option<Nanos>, Error> {
+        // The closed channel ends the thread's wait: a trial that is over causes no event any more.
         drop(self.start);
         match self.thread.join() {
             Ok(caused) => caused.map_err(Error::Usage),
@@ -85,6 +88,7 @@ fn run_when_due(command: &str, started: &Receiver<MonoTime>, after: Nanos) -> Re
             Err(RecvTimeoutError::Disconnected) => return Ok(None),
         }
     }
+    // The time before the command: the device may change at any moment while it runs.
     let begun = MonoTime::from_nanos(clock::monotonic_ns());
     run_shell(command)?;
     Ok(Some(begun.since(first)))
@@ -98,6 +102,7 @@ fn run_shell(command: &str) -> Result<(), String> {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
+            // The last line, which is where most programs say why they fail.
             let said = said.lines().last().unwrap_or_default().trim().to_owned();
             Err(format!("the event command `{command}` failed ({}): {said}", output.status))
         }

@@ -188,9 +188,12 @@ impl MethodRunner {
 
     fn launch_test(&self, request: Value) -> Result<TestProgress, TestRefusal> {
         let mut tests = self.lock_tests();
+        // One at a time: two tests on the ports of one machine would disturb each other's measurements.
         if let Some(running) = tests.by_id.values().find(|test| !test.lock_progress().state.is_final()) {
             return Err(TestRefusal::Busy(running.lock_progress().id.clone()));
         }
+        // The job runs on the thread with rights, and so does the thread that it starts: threads inherit
+        // capabilities.
         let started = self.rights.run_job(|| start_served_test(&self.terms, request)).map_err(Error::from)?;
         let StartedTest { test, thread } = started?;
         let progress = test.lock_progress().clone();
@@ -251,6 +254,7 @@ impl MethodService for MethodRunner {
         let test = self.find_test(id)?;
         test.is_stopped.store(true, Ordering::Release);
         let mut progress = test.lock_progress();
+        // A test that has ended keeps its end: a late stop must not make it look unfinished.
         if progress.state == TestState::Running {
             progress.state = TestState::Stopping;
         }
@@ -348,6 +352,8 @@ fn note_end(test: &ServedTest, ended: Result<TestEnd, String>) {
 fn read_options(given: Value) -> Result<MethodOptions, TestRefusal> {
     let options: MethodOptions = serde_json::from_value(given.clone())
         .map_err(|error| TestRefusal::Invalid(format!("options: {error}")))?;
+    // Compared with what was read: serde ignores unknown members, and a misspelt option would be without
+    // effect.
     let known = serde_json::to_value(&options).unwrap_or_default();
     if let Some(path) = unknown_member(&given, &known) {
         return Err(TestRefusal::Invalid(format!("options: the method knows no member {path}")));
@@ -397,6 +403,7 @@ fn check_plans(
     }
     let fleet = FleetArgs { fleet_directory: terms.fleet.clone() };
     for (number, plan) in plans.iter().enumerate() {
+        // Before anything else of the plan: a client of the API must not make this program open a file.
         refuse_files(number, plan)?;
         let document =
             PlanText { name: "the plan".to_owned(), text: plan.to_string(), is_from_options: false };

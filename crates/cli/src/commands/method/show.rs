@@ -109,6 +109,7 @@ impl StoredTest {
         match self.report.judgement.verdict {
             Some(MethodVerdict::Fail) => CommandExit::Fail,
             Some(MethodVerdict::Unknown) => CommandExit::Inconclusive,
+            // Without a criterion there is nothing to fail: the test is done, which is what was asked for.
             Some(MethodVerdict::Pass) | None => CommandExit::Ok,
         }
     }
@@ -261,6 +262,7 @@ pub(super) fn cost_in_words(options: &MethodOptions) -> Result<String, MethodOpt
 }
 
 fn trials_in_words(CostRange { least, most }: &CostRange) -> String {
+    // The shorter course of a test can have more trials, so the two ends are put in order here.
     let fewest = least.trials.min(most.trials);
     let trials = least.trials.max(most.trials);
     if fewest == trials { trials.to_string() } else { format!("{fewest} to {trials}") }
@@ -274,6 +276,7 @@ fn time_in_words(cost: &CostRange) -> String {
 
 /// Formats a long time for planning; up to two hours, it is rounded up.
 fn duration_text(time: Nanos) -> String {
+    // Rounded up, because a plan for a lab must rather end early than late.
     let seconds = time.as_u64().div_ceil(1_000_000_000);
     match seconds {
         0..=119 => format!("{seconds} s"),

@@ -54,6 +54,7 @@ struct MethodStart {
 
 pub(crate) fn run_method(request: &MethodRequest, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let (start, traffic, terms) = (request.prepare_start()?, request.traffic(), request.terms());
+    // Said before the dry run ends, because it concerns the sizes that are printed there.
     quick::remark_on_sizes(
         request.frame_size(),
         traffic.vlan.is_some(),
@@ -83,6 +84,7 @@ fn check_loads(start: &MethodStart) -> Result<(), Error> {
     let mut highest: BTreeMap<(u8, Option<FrameSize>), TrialOrder> = BTreeMap::new();
     for order in start.options.rehearse_most()? {
         let known = highest.entry((order.device, order.size)).or_insert_with(|| order.clone());
+        // The highest load of a size needs most of the link, so lower ones fit if it does.
         if order.load > known.load {
             *known = order;
         }
@@ -350,6 +352,7 @@ fn start_comparison(arguments: &CompareArgs) -> Result<MethodStart, Error> {
     let options = ComparisonOptions {
         loads: vec![load],
         pairs: arguments.pairs,
+        // The order of the two devices within a pair is random, so that a drift of the lab hits both alike.
         seed: identity::random_number(),
         waits: TrialWaits::QUICK,
         maximum_worsening,

@@ -65,6 +65,7 @@ impl DeviceTraffic {
         let reading = ReadOptions { fleet: is_of_fleet, ..ReadOptions::default() };
         let plan = plan::read_plan_with(&document, reading)?;
         let speeds = port_speeds(&plan, link, is_of_fleet);
+        // A plan of a user has its own error with a line. For flags, the option `--link` is the remedy.
         if document.is_from_options {
             require_speeds(&plan, &speeds)?;
         }
@@ -150,9 +151,11 @@ fn unknown_speed(plan: &Plan, port: usize) -> Error {
 
 fn port_speeds(plan: &Plan, link: Option<BitRate>, is_of_fleet: bool) -> Vec<Option<BitRate>> {
     if link.is_some() {
+        // A speed in the plan itself is about one port, and `--link` about all others.
         return plan.ports.iter().map(|port| port.speed.or(link)).collect();
     }
     if is_of_fleet {
+        // Ports of a fleet are on other machines, whose drivers cannot be asked here.
         return plan.ports.iter().map(|port| port.speed).collect();
     }
     speeds::port_speeds(plan)
@@ -171,6 +174,7 @@ fn document_from_flags(
         pattern: arguments.pattern,
         size: request.size,
         rate: Some(request.rate.unwrap_or(Rate::Share(Share::WHOLE))),
+        // A trial sets its own length: those of the document are never used.
         time: None,
         packets: None,
         continuous: false,

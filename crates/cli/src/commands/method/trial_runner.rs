@@ -59,6 +59,7 @@ impl TrialRunner {
         stop: &dyn Fn() -> bool,
     ) -> Result<Option<TrialResult>, Error> {
         self.commands.prepare_device(order.device)?;
+        // After the user's command, whose time is not the rig's.
         let begun = clock::monotonic_ns();
         if !wait_unless_stopped(waits.before_ns, stop) {
             return Ok(None);
@@ -77,6 +78,7 @@ impl TrialRunner {
             return Ok(None);
         }
         let took = Nanos::new(clock::monotonic_ns() - begun);
+        // Of the last trial: back ends are chosen for each trial, and the result names those of its end.
         self.ports = report.ports.iter().map(|port| port.info.clone()).collect();
         let own = waits.before_ns + waits.settle_ns + own_time(&report);
         Ok(Some(TrialResult { overhead: took.saturating_sub(own), event_at, ..trial_result(order, &report) }))
@@ -99,6 +101,7 @@ impl TrialRunner {
             TrialExecutor::Here(ground) => {
                 run_on(ground.as_mut(), document, options, user).map_err(Error::from)
             }
+            // Not begun again: the event may have happened, and the device would be changed twice.
             TrialExecutor::Fleet(fleet) if hook.is_some() => fleet.run_trial(document, options, user),
             TrialExecutor::Fleet(fleet) => run_until_started(fleet, document, options, user),
         };
@@ -154,6 +157,7 @@ fn run_until_started(
         match fleet.run_trial(document, options.clone(), (stop, &mut *on_event)) {
             Err(Error::Run(packetrig_fleet_io::Error::Failed { fault })) if fault.blame == Blame::Peer => {
                 print_remark(format_args!("  the trial did not start and is begun again: {}", fault.text));
+                // A new id, because the run that did not start may be in the catalogue already.
                 options.run = RunId(identity::run_id(clock::wall_clock_ns(), identity::random_number()));
             }
             ran => return ran,

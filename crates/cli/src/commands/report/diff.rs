@@ -19,6 +19,7 @@ pub(super) fn compare_results(
     output: &mut CommandOutput,
 ) -> Result<CommandExit, Error> {
     let store = arguments.store.directory.as_deref();
+    // Chosen in both results, because a name may be missing in one of them alone.
     let before = chosen_figures(read_comparable(&arguments.before, store)?, &arguments.limits)?;
     let after = chosen_figures(read_comparable(&arguments.after, store)?, &arguments.limits)?;
     let limits = FigureLimits::new(arguments.limits.max_worse.clone());

@@ -130,6 +130,7 @@ pub(super) fn show_method(
         (form.markdown, RESULT_MARKDOWN),
     ];
     let chosen = forms.into_iter().find(|(is_chosen, _)| *is_chosen).map(|(_, file)| file);
+    // The files of the test are printed as they are: a later version must not change a past result.
     let file = method.directory.join(chosen.unwrap_or(RESULT_TEXT));
     match std::fs::read_to_string(&file) {
         Ok(text) => output.write_text(text),

@@ -22,6 +22,7 @@ pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -
     };
     let outcome = match catalogue_to_list(arguments.store.directory.as_deref())? {
         None => PruneOutcome::default(),
+        // The same plan that a real call carries out, so that both name the same results.
         Some(catalogue) if arguments.dry_run => catalogue.plan_prune(&criteria)?,
         Some(catalogue) => catalogue.prune_results(&criteria)?,
     };

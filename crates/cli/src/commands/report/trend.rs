@@ -59,6 +59,7 @@ fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<T
         );
     }
     // The catalogue lists the newest first; a trend reads from the oldest on.
+    // Cut before it is turned around: the newest are kept.
     found.truncate(arguments.most);
     found.reverse();
     let read: Result<Vec<_>, Error> =
@@ -70,6 +71,7 @@ fn read_results(catalogue: &RunCatalogue, arguments: &TrendArgs) -> Result<Vec<T
 
 fn warn_of_other_tests(results: &[(&StoredSummary, ComparableResult)]) {
     let Some((_, newest)) = results.last() else { return };
+    // A warning and no error: a plan that grew over the months still has a trend.
     let others = results.iter().filter(|(_, result)| result.difference_to(newest).is_some()).count();
     if others > 0 {
         let what = format_args!(

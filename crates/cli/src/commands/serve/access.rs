@@ -76,6 +76,7 @@ fn create_token(mut file: File) -> std::io::Result<String> {
     File::open("/dev/urandom")?.read_exact(&mut random)?;
     let token = random.map(|byte| format!("{byte:02x}")).concat();
     writeln!(file, "{token}")?;
+    // On the disk before it is used: after a crash, clients must not have a token that this file lacks.
     file.sync_all()?;
     Ok(token)
 }
@@ -98,6 +99,7 @@ pub(in crate::commands) fn read_token(path: &Path) -> Result<String, Error> {
     let mut text = String::new();
     // Limited, because the user may have named a file of any size.
     file.take(LONGEST).read_to_string(&mut text).map_err(|source| Error::unreadable_file(path, source))?;
+    // Editors end a file with a line end, which is no part of a token.
     let token = text.trim();
     if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!(

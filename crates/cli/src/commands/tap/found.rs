@@ -57,6 +57,7 @@ pub(super) fn stop_tap(named: &NamedTap, output: &mut CommandOutput) -> Result<C
         (None, _) => {
             return Err(Error::Usage("no tap is running; `packetrig tap status` lists all taps".into()));
         }
+        // A tap may carry a whole link, so none of several is stopped by chance.
         (Some(last), false) => {
             let names = taps.iter().chain([&last]).map(|tap| tap.state.name.as_str());
             let names: Vec<&str> = names.collect();

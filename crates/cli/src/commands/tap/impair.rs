@@ -47,6 +47,7 @@ impl TapImpairments {
         let specs = read_specs(arguments)?;
         let seed = arguments.seed.or(specs.seed).unwrap_or(SEED);
         let header = truth_header(seed, &specs);
+        // One offset for the whole file, so that its times keep their distances when the wall clock is set.
         let offset = clock::realtime_offset();
         let truth = arguments
             .truth

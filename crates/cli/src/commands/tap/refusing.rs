@@ -32,6 +32,8 @@ impl RefusingSides {
     }
 
     fn refusal_remark(&mut self, direction: &TapDirection) -> Option<String> {
+        // Without a count of forwarded frames, a side that takes some of them cannot be told from one that
+        // takes none.
         let forwarded = direction.forwarded?;
         let passed_over = dropped_frames(direction, TapLossCause::PassedOver);
         let not_taken = passed_over + dropped_frames(direction, TapLossCause::Deaf);

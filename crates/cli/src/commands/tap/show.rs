@@ -99,6 +99,7 @@ fn account_rows(direction: &TapDirection) -> Vec<AccountRow> {
     for (cause, frames) in &direction.dropped {
         rows.push(AccountRow::new("dropped", Some(*frames), cause.to_text()));
     }
+    // Without a mirror nothing is to be copied, and zeros would look like a mirror that fails.
     if direction.mirrors.is_empty() {
         return rows;
     }

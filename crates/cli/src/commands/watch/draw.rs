@@ -90,6 +90,7 @@ pub(super) fn draw_screen(frame: &mut Frame<'_>, state: &WatchState, theme: Them
     let screen = frame.area();
     let mut rows = ScreenRows { left: screen };
     draw_line(frame, rows.take_rows(1), title_line(state, theme));
+    // Taken from the bottom before anything else: on a low screen, keys and messages matter more than a table.
     draw_line(frame, rows.take_last(1), legend_line(state, screen.width, theme));
     draw_line(frame, rows.take_last(1), message_line(state));
     if state.is_helping {
@@ -154,6 +155,7 @@ fn title_line(state: &WatchState, theme: Theme) -> Line<'static> {
     };
     let mut spans =
         vec![Span::styled(format!("packetrig watch {}  ", state.server), Theme::title_style()), link];
+    // Beside the title, because a picture that stands still must not pass for the present.
     if state.is_frozen() {
         spans.insert(1, Span::styled("FROZEN  ", theme.doubtful_style()));
     }
@@ -233,6 +235,7 @@ fn losses_line(run: &RunFacts, theme: Theme) -> Line<'static> {
     let short_names = [": sender ", " | path or in doubt ", " | receiver "];
     for ((_, count), name) in run.losses.loss_places().into_iter().zip(short_names) {
         spans.push(Span::raw(name));
+        // A question mark and no zero: the place may have lost frames that nobody counted.
         let text = count.map_or_else(|| "?".to_owned(), numbers::format_count);
         spans.push(Span::styled(text, ledger::loss_style(count, theme)));
     }
@@ -260,6 +263,7 @@ fn legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
     let mut spans = Vec::new();
     let mut used = 0;
     for handler in HANDLERS.iter().filter(|handler| !handler.word.is_empty()) {
+        // A key that would be refused is not offered.
         if handler.is_order() && !state.may_control {
             continue;
         }

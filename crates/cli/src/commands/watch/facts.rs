@@ -98,6 +98,7 @@ impl PortFacts {
     pub(super) fn dropped_frames(&self) -> Option<u64> {
         let sent = self.tx.map(|tx| tx.refused.0 + tx.dropped.unwrap_or_default().0);
         let received = self.rx.map(|rx| rx.ring_dropped.0);
+        // One half may be absent: a port that only sends has no ring to overflow.
         (sent.is_some() || received.is_some()).then(|| sent.unwrap_or(0) + received.unwrap_or(0))
     }
 }
@@ -152,6 +153,7 @@ pub(super) struct StreamRow {
 impl StreamFacts {
     /// Returns the stream at this place after sorting and filtering; `None` if its row was not sent.
     pub(super) fn row_at(&self, place: usize) -> Option<StreamRow> {
+        // The server sends a window of rows, which begins at `from`.
         let at = place.checked_sub(self.from)?;
         let columns = &self.columns;
         let count = |column: &[Option<FrameCount>]| column.get(at).copied().flatten().map(|count| count.0);

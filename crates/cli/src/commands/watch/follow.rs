@@ -83,6 +83,7 @@ pub(super) struct ServerLink {
 
 impl ServerLink {
     pub(super) fn start_threads(client: ApiClient, request: EventRequest) -> Self {
+        // Bounded, so that a slow terminal slows the server's events instead of filling memory.
         let (event_sender, events) = sync_channel(MOST_WAITING);
         let (orders, order_receiver) = channel();
         let request = Arc::new(Mutex::new(request));
@@ -105,6 +106,7 @@ impl ServerLink {
         let Some(events) = &self.events else { return Ok(None) };
         match events.recv_timeout(timeout) {
             Ok(event) => event.map(Some),
+            // Both threads hold a sender, so a closed channel alone would not show that one of them has ended.
             Err(_) if self.threads.iter().any(JoinHandle::is_finished) => {
                 // The threads end only after an error, which was received before, or by a panic, which `drop` passes on.
                 Err(ClientError::Options("the thread that follows the server has ended".to_owned()))
@@ -184,6 +186,7 @@ impl Follower {
                     if self.events.send(Ok(WatchEvent::Lost(error.to_string()))).is_err() {
                         return;
                     }
+                    // The curve has a gap after a loss, which the server's history fills.
                     needs_history = request.has_history;
                     self.wait_before_retry();
                 }
@@ -201,6 +204,7 @@ impl Follower {
         self.pass_event(WatchEvent::Connected)?;
         while !self.is_ending() && self.current_request() == *request {
             if let Some(event) = EventStream::next(&mut stream, LOOK)? {
+                // Only when it has come: a connection that breaks off before must ask again.
                 *needs_history &= event.name != "history";
                 self.pass_event(WatchEvent::Server(event))?;
             }

@@ -123,6 +123,7 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrde
         state.has_ended = true;
         return None;
     }
+    // Any key closes the page and does nothing else: a reader of the help must not stop a stream by it.
     if state.is_helping {
         state.is_helping = false;
         return None;

@@ -41,6 +41,7 @@ impl StreamOrder {
             OrderedChange::Percent(percent) => ("percent", (*percent).into()),
             OrderedChange::Rate(rate) => ("rate", rate.clone().into()),
         };
+        // The server takes exactly one of these members.
         body[member] = value;
         body
     }

@@ -149,6 +149,7 @@ impl WatchState {
     pub(super) fn stream_window(&self) -> StreamWindow {
         let (column, is_descending) = self.sort_column();
         let sign = if is_descending && !column.is_empty() { "-" } else { "" };
+        // One step before the selection, so that a page around it lies within the requested rows.
         let from = (self.selected / ROW_STEP).saturating_sub(1) * ROW_STEP;
         StreamWindow { sort: format!("{sign}{column}"), filter: self.filter.clone(), from, rows: ROWS }
     }
@@ -193,6 +194,8 @@ impl WatchState {
         }
         // The server sends the history only to connections that asked for it: without this, the curves of the last run would stay.
         self.latest.rates.begin_configuration(facts.configuration);
+        // Also while the view is frozen: it continues with the present, and orders need the latest
+        // configuration.
         self.latest.facts = facts;
         if let Some(run) = &self.latest.facts.run {
             self.latest.rates.add_rates(run);
@@ -207,6 +210,7 @@ impl WatchState {
         let place = streams
             .zip(self.selected_name.as_ref())
             .and_then(|(streams, name)| streams.place_of(name, self.selected));
+        // Clamped: a filter or a new configuration may leave fewer rows than before.
         let last = streams.map_or(0, |streams| streams.matching.saturating_sub(1));
         self.selected = place.unwrap_or(self.selected).min(last);
         if place.is_none() {

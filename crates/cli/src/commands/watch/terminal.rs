@@ -78,6 +78,7 @@ impl KeyReader {
     /// The thread holds nothing but the terminal. It ends with the process.
     fn start_thread() -> Self {
         let (sender, events) = sync_channel(MOST_AT_ONCE);
+        // Not joined: it waits in a read that nothing interrupts.
         thread::spawn(move || pass_events_on(&sender));
         Self(events)
     }

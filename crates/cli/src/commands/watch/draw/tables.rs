@@ -95,6 +95,7 @@ fn percent_text(value: Option<f64>) -> String {
 fn fitting_count(count: Option<u64>, width: usize) -> String {
     let Some(count) = count else { return dash_text() };
     let exact = numbers::format_count(count);
+    // Never cut: the beginning of a long number would be read as a smaller one.
     if exact.len() <= width { exact } else { rate_text(Some(count as f64), "") }
 }
 
