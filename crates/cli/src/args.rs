@@ -190,6 +190,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, value_name = "KIND=N,…")]
     pub(crate) faults: Option<crate::faults::FaultShares>,
     /// Seed that chooses the frames that the faults hit
+    // Fixed, so that two demonstrations hit the same frames and can be compared.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Also write the files of the run to this directory
@@ -207,6 +208,7 @@ pub(crate) struct DemoArgs {
 }
 
 /// The back ends that `--back-end` accepts.
+// No `process`: an engine is named with `--engine`, which also says what to start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BackEndName {
     /// AF_PACKET rings; works on every kernel and every card

@@ -157,6 +157,7 @@ impl Error {
 impl CommandError for Error {
     fn command_exit(&self) -> CommandExit {
         match self {
+            // An interrupted fetch is resumed by the next one, so no node and no disk is at fault.
             Self::Fetch(FetchError::Interrupted) => CommandExit::Interrupted,
             error => error.blame().into(),
         }

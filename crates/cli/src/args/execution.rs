@@ -62,6 +62,7 @@ pub(crate) struct ExecutionArgs {
     pub(crate) back_end: Option<BackEndName>,
     /// Send with another program, the engine: trafgen, tcpreplay, or the path of a program that speaks packetrig's
     /// engine protocol. Losses are measured, latency is not
+    // An engine is a back end of its own, so the two options would contradict each other.
     #[arg(long, value_name = "NAME|PATH", conflicts_with = "back_end")]
     pub(crate) engine: Option<EngineCommand>,
     #[command(flatten)]

@@ -88,6 +88,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "cluster")]
     pub(crate) server: Option<PathBuf>,
     /// Use this NATS cluster instead of starting a server
+    // No scheme and no path: these are addresses of message servers, which nodes put into their connections as
+    // they are.
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',', value_parser = parse_host_and_port)]
     pub(crate) cluster: Vec<String>,
     /// Number of nodes that may join with the printed line
@@ -227,6 +229,7 @@ pub(crate) struct AgentArgs {
     #[arg(long = "label", value_name = "LABEL")]
     pub(crate) labels: Vec<String>,
     /// Disk space in MB that results may use until the controller collects them
+    // A bound, because a controller that is gone for days must not fill the disk of a lent machine.
     #[arg(long, value_name = "MB", default_value_t = 4096)]
     pub(crate) spool: u64,
     /// Compare clocks over the network even if the controller is on this machine

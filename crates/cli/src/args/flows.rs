@@ -143,6 +143,7 @@ pub(crate) struct RecordFilter {
     #[arg(long, value_name = "TIME", value_parser = parse_moment)]
     pub(crate) to: Option<u64>,
     /// Select flows that began in the last TIME, such as 90min, 24h or 7d
+    // `--last` ends now, so another end would contradict it.
     #[arg(long, value_name = "TIME", value_parser = parse_age, conflicts_with_all = ["from", "to"])]
     pub(crate) last: Option<Nanos>,
 }
@@ -214,6 +215,7 @@ impl From<OrderBy> for TopOrder {
 
 fn parse_column(word: &str) -> Result<&'static FlowColumn, String> {
     find_column(word.trim()).ok_or_else(|| {
+        // The short names, because these are what users type.
         let all: Vec<_> = flow_columns().iter().map(|column| column.short).collect();
         format!("records have no column `{word}`; known columns are {}", all.join(", "))
     })

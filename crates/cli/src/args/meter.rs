@@ -31,6 +31,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix", requires = "export")]
     pub(crate) format: MeterFormatArg,
     /// Export both directions of a flow in one record (RFC 5103) [default: one record per direction]
+    // A record of both directions needs a table that joins them, and `--uniflow` takes that away.
     #[arg(long, requires = "export", conflicts_with = "uniflow")]
     pub(crate) biflow: bool,
     /// Meter each direction as a separate flow
@@ -41,6 +42,7 @@ pub(crate) struct MeterArgs {
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "export")]
     pub(crate) queue: BytesArg,
     /// Observation domain ID (IPFIX) or source ID (NetFlow) in exported records
+    // RFC 7011 3.1: 0 would mean that the records belong to no single observation domain.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,
     /// Trust these certificates for tls:// (PEM): authorities, or the collector's own
@@ -77,6 +79,8 @@ pub(crate) struct MeterArgs {
         value_enum,
         value_name = "WHAT,…",
         value_delimiter = ',',
+        // Private addresses are used again in other VLANs and tunnels, so these fields are in the key by
+        // default.
         default_value = "icmp,vlan,tunnel"
     )]
     pub(crate) key: Vec<KeyPart>,
@@ -174,6 +178,7 @@ impl FromStr for ListenArg {
 
     fn from_str(text: &str) -> Result<Self, String> {
         // A port alone stays on this machine: counters are served to the network only at an address that was named.
+        // `:9100` is how many programs write a port alone.
         let port = text.trim_start_matches(':').parse::<u16>().ok();
         let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let address = address.or_else(|| text.parse().ok());

@@ -13,6 +13,7 @@ use packetrig_units::{BitRate, FrameSize, Nanos, Rate};
 use std::path::PathBuf;
 
 /// Traffic of a method, and the ports that carry it.
+// Either a plan or `--tx`, and never both: a plan names its ports itself.
 #[derive(Args, Clone, Debug)]
 #[command(group(clap::ArgGroup::new("traffic").args(["plan", "tx"]).required(true)))]
 pub(crate) struct MethodTraffic {
@@ -87,6 +88,7 @@ pub(crate) struct MethodTerms {
     #[arg(long)]
     pub(crate) wait_for_nodes: bool,
     /// Print the result as JSON instead of tables
+    // At most one of the four forms, because standard output gets one document.
     #[arg(long, group = "form")]
     pub(crate) json: bool,
     /// Print the tables as CSV
@@ -242,6 +244,7 @@ pub(crate) struct BisectArgs {
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) accept_loss: PercentArg,
     /// Number of trials that a load may fail before it is too high; 1 is plain bisection
+    // TST 009: with loss verification, a load that failed is tried again, because a loss may be transient.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = parse_positive::<u32>)]
     pub(crate) tries: u32,
     /// Loss beyond which a load is not tried again [default: none]
@@ -272,6 +275,7 @@ pub(crate) struct ConvergenceArgs {
     #[arg(long, value_name = "RATE", value_parser = parse_load, conflicts_with = "plan")]
     pub(crate) rate: Option<Rate>,
     /// Shell command that causes the change
+    // A shell command, so that several steps need no file of their own.
     #[arg(long, value_name = "COMMAND")]
     pub(crate) event: String,
     /// When the command is started, after the first frame
@@ -298,6 +302,7 @@ pub(crate) struct ConvergenceArgs {
 #[command(after_help = "Examples:\n  \
     packetrig test compare --tx eth1 --rx eth2 --tx-b eth3 --rx-b eth4 --rate 500kpps --time 5s\n  \
     packetrig test compare plan.yaml --set-a 'sysctl -w net.core.busy_poll=0' --set-b 'sysctl -w net.core.busy_poll=50'")]
+// Something must differ between A and B: the plan, the ports, or a command that changes the one device.
 #[command(group(clap::ArgGroup::new("second").args(["plan_b", "tx_b", "set_b"]).required(true)))]
 pub(crate) struct CompareArgs {
     #[command(flatten)]
@@ -349,6 +354,7 @@ pub(crate) struct LossShareArgs {
     #[arg(long, value_name = "RATE,…", value_delimiter = ',', required = true, value_parser = parse_load)]
     pub(crate) rates: Vec<Rate>,
     /// Packets of each run
+    // A million, so that a single run shows a loss of one frame in a million.
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = parse_positive::<u64>)]
     pub(crate) packets: u64,
     /// Number of runs at each rate
@@ -390,6 +396,7 @@ fn parse_link_speed(text: &str) -> Result<BitRate, String> {
 fn parse_single_size(text: &str) -> Result<FrameSize, String> {
     match text.parse::<SizeArg>()? {
         SizeArg::Fixed(size) => Ok(size),
+        // Each size is a benchmark of its own: a mix has no line rate that a result could be compared with.
         SizeArg::Range(..) | SizeArg::Imix => {
             Err(format!("`{text}` is not one frame size; write it like 64"))
         }

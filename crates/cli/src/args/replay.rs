@@ -26,6 +26,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "IF,…", value_delimiter = ',')]
     pub(crate) rx: Vec<PortLocation>,
     /// Replay speed: 1x as recorded, 2x, 0.5x, or max [default: 1x]
+    // Both options set the time between frames.
     #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
     pub(crate) speed: Option<PaceArg>,
     /// Send evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1); a number alone
@@ -37,6 +38,7 @@ pub(crate) struct ReplayArgs {
     pub(crate) loops: u64,
     /// Write the test tag into payloads that have room, so that receivers verify each frame [default: on with
     /// --rx]
+    // Two switches instead of one, because the default depends on `--rx`.
     #[arg(long, conflicts_with = "no_tag")]
     pub(crate) tag: bool,
     /// Send every frame unchanged, without the test tag
@@ -46,6 +48,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "MAC")]
     pub(crate) rewrite_src_mac: Option<MacArg>,
     /// Replace the destination MAC address of every frame
+    // A gateway's address is asked for by ARP or neighbour discovery, so it cannot be set as well.
     #[arg(long, value_name = "MAC", conflicts_with = "gateway")]
     pub(crate) rewrite_dst_mac: Option<MacArg>,
     /// Map source and destination IP addresses from one network to another: 10.0.0.0/8=198.18.0.0/8

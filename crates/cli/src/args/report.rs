@@ -182,6 +182,7 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
     /// Compare results even if their plans or options differ
+    // Refused without this flag: figures of other plans are mostly other quantities.
     #[arg(long)]
     pub(crate) anyway: bool,
     #[command(flatten)]
@@ -230,6 +231,7 @@ pub(crate) struct TrendArgs {
     pub(crate) most: usize,
     #[command(flatten)]
     pub(crate) since: SinceArgs,
+    // The same flags as for `diff`, so that a gate on a trend and one on two results read alike.
     #[command(flatten)]
     pub(crate) limits: FigureLimitFlags,
     #[command(flatten)]
@@ -261,6 +263,7 @@ pub(crate) struct PruneArgs {
     #[arg(long, value_name = "N")]
     pub(crate) keep: Option<usize>,
     /// Remove only results that are older than this many days
+    // Both options set the same limit, as an age and as a date.
     #[arg(long, value_name = "DAYS", value_parser = parse_days, conflicts_with = "before")]
     pub(crate) older: Option<u64>,
     /// Remove only results from before this time: 2026-11-21, 2026-11-21T13:00 (UTC), with +01:00 behind it, or yesterday

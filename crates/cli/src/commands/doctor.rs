@@ -46,6 +46,7 @@ pub(crate) fn run_doctor(arguments: &Arguments, output: &mut CommandOutput) -> R
     } else {
         output.write_text(render_examination(&examination, output.style()));
     }
+    // Problems are findings and no failure: a machine without XDP is still a machine that can send.
     Ok(CommandExit::Ok)
 }
 
@@ -59,6 +60,8 @@ fn restore_interfaces(
     let unrestored = find_unrestored();
     let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let chosen: Vec<_> = chosen.collect();
+    // Probes to own addresses change settings of the loopback interface, which are kept apart from those of
+    // cards.
     let loopbacks = loopback::find_unrestored();
     let loopbacks = loopbacks.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
     let loopbacks: Vec<_> = loopbacks.collect();
@@ -100,6 +103,7 @@ fn examine_machine(wanted: &WantedInterfaces) -> Result<MachineExamination, Erro
     let machine = facts::read_machine_facts();
     // Without interfaces, so that only findings about the machine itself are left.
     let mut findings = judge_all(&machine, &[], &BTreeMap::new());
+    // Engines belong to the machine and to no interface.
     findings.extend(ADAPTERS.iter().map(|adapter| judge_engine(adapter, adapter.is_installed())));
     let mut interfaces: Vec<ExaminedInterface> = Vec::new();
     for (namespace, names) in wanted {
@@ -174,6 +178,7 @@ fn rights_text(machine: &MachineFacts) -> String {
         user => format!("user {user}"),
     };
     match machine.rights.capabilities.join(" ") {
+        // Capabilities that no command needs are not in the list.
         none if none.is_empty() => format!("{who}, without useful capabilities"),
         capabilities => format!("{who}, {capabilities}"),
     }

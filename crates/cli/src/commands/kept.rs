@@ -62,6 +62,7 @@ pub(crate) fn name_kept(kept: Option<&KeptRun>) {
 /// Names capture files in a directory of the run that are not among `counted`, the captures of its report: those of a node that
 /// failed, or of a run without a report.
 pub(crate) fn name_uncounted(directory: &Path, counted: &[CaptureResult]) {
+    // By name alone, because a report has the paths of the machines that captured.
     let counted: Vec<_> = counted.iter().filter_map(|one| Path::new(&one.file).file_name()).collect();
     // A run without captures has no such directory, and then there is nothing to name.
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();

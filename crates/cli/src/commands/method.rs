@@ -151,6 +151,7 @@ pub(crate) fn resume_test(arguments: &ResumeArgs, output: &mut CommandOutput) ->
         out: arguments.out.as_deref(),
         quiet: arguments.quiet,
         page: arguments.page,
+        // Found before the first trial: a missing program must not be noticed after hours.
         opener: arguments.page.open.then(PageOpener::find_program).transpose()?,
     };
     finish_and_print(RunningTest { session, head, draft, catalogue }, store, &usage, output)
@@ -168,6 +169,7 @@ fn finish_and_print(
     let kept = ResultCopies { out: usage.out, page: usage.page.page_choice() };
     match test.carry_out(store, kept, &mut watcher)? {
         TestEnd::Complete { test, directory } => {
+            // Printed before the page opens: a browser that fails must not hide the result.
             test.print_result(usage.form, &directory, output);
             if let Some(opener) = &usage.opener {
                 opener.open_page(&directory.join(PAGE))?;
@@ -240,6 +242,8 @@ impl RunningTest {
         let (executor, limits) = match place {
             Some(place) => self.fleet_executor(&place, store)?,
             None => (
+                // Ports stay open between the trials, which send for less time than opening takes
+                // (docs/decisions/0033-ports-between-runs.md).
                 TrialExecutor::Here(Box::new(LocalExecutor(EnginePlane::default().keeping_ports()))),
                 self.catalogue.limits_of_kernel(&kernel::release_name())?,
             ),
@@ -319,6 +323,7 @@ pub(super) fn stored_page(directory: &Path) -> Result<String, Error> {
         let path = directory.join(name);
         fs::read_to_string(&path).map_err(|error| Error::unreadable_file(&path, error))
     };
+    // A user can edit these files, so the error names the file and does not speak of a bug.
     let damaged = |name: &str, error: &dyn std::fmt::Display| {
         Error::Usage(format!("{} is damaged: {error}", directory.join(name).display()))
     };

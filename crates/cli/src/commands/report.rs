@@ -29,6 +29,7 @@ const MOST: usize = 50;
 pub(crate) fn run_report(arguments: Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let Some(action) = arguments.action else {
         let (store, since) = (arguments.store, SinceArgs::default());
+        // `report` alone is `report list`: looking at past results is what most calls are for.
         let default = ListResults { store, most: MOST, since, methods: false, json: false };
         return list_results(&default, output).map(|()| CommandExit::Ok);
     };
@@ -86,6 +87,7 @@ fn list_results(arguments: &ListResults, output: &mut CommandOutput) -> Result<(
     if arguments.json {
         return Ok(output.write_json(&runs)?);
     }
+    // Told apart from an empty catalogue: the results may only be older.
     if runs.is_empty() && methods.is_empty() && since_ns > 0 {
         output.write_line("no run and no method began since then; `packetrig report list` shows all");
         return Ok(());
@@ -157,6 +159,7 @@ fn show_result(
 ) -> Result<(), Error> {
     let id = match find_stored(catalogue, id)? {
         StoredSummary::Run(run) => run.run.0,
+        // A method has other tables than a run, and its own files.
         StoredSummary::Method(method) => return methods::show_method(&method, form, output),
     };
     let (summary, report) = catalogue.load_report(&id)?;
@@ -185,6 +188,7 @@ fn result_directory(catalogue: &RunCatalogue, id: &str) -> Result<std::path::Pat
 }
 
 fn discard_result(catalogue: &RunCatalogue, id: &str, output: &mut CommandOutput) -> Result<(), Error> {
+    // Runs and methods have ids of one form, so an id that is no run may be a method.
     match kept::discard_run(catalogue, id, output) {
         Err(Error::Store(StoreError::Unknown(_))) => methods::discard_method(catalogue, id, output),
         done => done,

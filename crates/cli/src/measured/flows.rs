@@ -47,12 +47,14 @@ impl FlowArchive for FlowDirectories {
     fn top_flows(&self, query: &FlowTopQuery, is_given_up: &GivenUp<'_>) -> Result<Value, ViewRefusal> {
         let grouping: FlowGrouping = query.by.parse().map_err(|error| invalid_parameter("by", error))?;
         let order =
+            // The same words as on the command line. `true` ignores their case.
             OrderBy::from_str(&query.order, true).map_err(|error| invalid_parameter("order", error))?;
         let filter = to_flow_filter(&query.selection)?;
         let question = TopQuestion::new(grouping.clone(), TopOrder::from(order), query.most);
         let top = top::top_groups_with(&scan_terms(is_given_up), &self.stored_files()?, &filter, &question);
         let top = top.map_err(|error| view_failure(&error))?;
         let parts = grouping.parts();
+        // Counts that JavaScript would round become texts.
         Ok(exact_counts(json!({
             "schema_version": SCHEMA_VERSION,
             "directories": self.directory_names(),
@@ -75,6 +77,7 @@ impl FlowArchive for FlowDirectories {
         json["schema_version"] = SCHEMA_VERSION.into();
         json["directories"] = self.directory_names();
         json["files"] = files.len().into();
+        // Beside the records, because only the ledgers say which packets are in no record.
         json["meters"] = self.newest_ledgers()?;
         Ok(exact_counts(json))
     }
@@ -113,6 +116,7 @@ fn invalid_parameter(name: &str, error: impl Display) -> ViewRefusal {
 
 fn to_flow_filter(selection: &FlowSelection) -> Result<FlowFilter, ViewRefusal> {
     let span = FlowFilter::started_in(TimeSpan { from_ns: selection.since_ns, to_ns: selection.before_ns });
+    // The page sends an empty text if the user has typed nothing, and no filter begins with nothing.
     if selection.filter.trim().is_empty() {
         return Ok(span);
     }

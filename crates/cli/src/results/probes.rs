@@ -55,6 +55,7 @@ struct ProbeMatrix<'a> {
 
 impl<'a> ProbeMatrix<'a> {
     fn from_report(probes: &'a ProbesReport) -> Self {
+        // Sorted by name, so that a node has the same position in rows and columns.
         let rows: BTreeSet<&str> = probes.lines.iter().map(|line| line.from.as_str()).collect();
         let columns: BTreeSet<&str> = probes.lines.iter().map(|line| line.to.as_str()).collect();
         let cells = probes.lines.iter().map(|line| ((line.from.as_str(), line.to.as_str()), line));
@@ -91,6 +92,7 @@ fn short_name(name: &str) -> String {
 
 fn one_way_tables(matrix: &ProbeMatrix<'_>) -> String {
     let delay = |found: &ProbeFindings| found.delay_there;
+    // Two tables for a wider matrix: median, percentile and bound in each cell would not fit a terminal.
     let mut text = if matrix.columns.len() <= MOST_FULL_COLUMNS {
         format!(
             "\n  One-way delay from row to column: median / p99 ± bound\n{}",
@@ -205,6 +207,7 @@ fn time_cell(
 
 fn lost_cell(lost: Option<u64>, sent: u64) -> String {
     match lost {
+        // First: without probes, `0 of 0` would look like a way without loss.
         _ if sent == 0 => "not sent".to_owned(),
         None => "unknown".to_owned(),
         Some(lost) => format!("{lost} of {sent}"),
@@ -216,6 +219,8 @@ fn bounds_text<'a>(
     findings: impl Iterator<Item = &'a ProbeFindings>,
     of: fn(&ProbeFindings) -> Option<ProbeTimes>,
 ) -> String {
+    // Apart for each relation, because clocks that follow UTC and clocks that the session compares have errors
+    // of other sizes.
     let mut relations: BTreeMap<&str, u64> = BTreeMap::new();
     for found in findings {
         if let Some((clocks, times)) = found.clocks.zip(of(found)) {
@@ -231,6 +236,7 @@ fn bounds_text<'a>(
 
 /// A row for each line.
 fn pairs_list(probes: &ProbesReport) -> String {
+    // Lines without a result are not in this table: they are named below it, with their reason.
     let header = ["pair", "sent", "lost there", "lost back", "delay there", "delay back", "round trip"];
     let rows = probes.lines.iter().take(MOST_ROWS).filter_map(|line| {
         let found = line.found.as_ref()?;
@@ -292,6 +298,7 @@ fn missing_lines(probes: &ProbesReport) -> String {
             let of_found = |found: &ProbeFindings| {
                 found.end.in_words().or_else(|| found.capacity.as_ref()?.why_not.clone())
             };
+            // A line that is missing has no findings, so at most one of the two gives a reason.
             let why = line.missing.clone().or_else(|| of_found(line.found.as_ref()?))?;
             Some(format!("{}: {}", short_name(&line.name()), why))
         })

@@ -115,6 +115,7 @@ pub(super) fn table_of_group(group: &GroupLedger) -> String {
         let numbers = [part.records, part.packets, part.new_packets];
         let copy = part.copy_packets.map_or_else(|| "–".to_owned(), format_count);
         let lacking = format_count(group.lacking_packets(*number));
+        // A meter of which nothing was heard yet has no time.
         let heard = if part.heard_ns > 0 { utc_date_time(part.heard_ns) } else { "–".to_owned() };
         [vec![number.to_string()], numbers.map(format_count).to_vec(), vec![copy, lacking, heard]].concat()
     });
@@ -196,6 +197,7 @@ pub(super) fn metrics_of_sinks(kept: &[KeptCounts]) -> String {
     let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
     let mut text = String::new();
     // The text format of Prometheus wants all samples of a metric together, below its HELP and TYPE.
+    // The default gives only the names: the values are read from each sink below, at the same position.
     for (at, (name, what, _)) in sink_accounts(&KeptCounts::default()).into_iter().enumerate() {
         for (unit, value) in units {
             // What waits now goes up and down; everything else only grows, and is named `_total` by convention.

@@ -25,6 +25,7 @@ pub(crate) enum ResultFormat {
 impl ResultFormat {
     pub(crate) const fn from_flags(json: bool, wide: bool) -> Self {
         match (json, wide) {
+            // JSON has all columns anyway.
             (true, _) => Self::Json,
             (false, true) => Self::WideTables,
             (false, false) => Self::Tables,
@@ -92,6 +93,7 @@ impl ExecutionRequest {
     /// Executes the plan with the options of the command line.
     pub(crate) fn from_arguments(document: PlanText, arguments: ExecutionArgs) -> Self {
         Self {
+            // First, because they borrow the arguments that the fields below take apart.
             policies: fleet_policies(&arguments),
             back_end: requested_back_end(&arguments),
             waits_for_nodes: arguments.wait_for_nodes,
@@ -123,6 +125,7 @@ fn requested_back_end(arguments: &ExecutionArgs) -> Option<BackEnd> {
 pub(crate) fn fleet_policies(arguments: &ExecutionArgs) -> RunPolicies {
     RunPolicies {
         start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
+        // Abort by default: a plan without one of its nodes is another test.
         on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
     }
 }

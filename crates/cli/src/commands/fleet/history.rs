@@ -71,6 +71,7 @@ fn node_lives(place: &FleetPlace, only: Option<&str>) -> Result<Vec<NodeLife>, E
 fn last_seen(presence: &FleetPresence) -> BTreeMap<NodeName, LastSeen> {
     let rows = presence.nodes.iter();
     let seen = rows.map(|row| {
+        // The file has ages and one time. Their difference is the time of each hello.
         let at = presence.heard_until.saturating_sub(row.silent.as_u64());
         (row.node.clone(), LastSeen { at, version: row.hello.version.clone() })
     });
@@ -88,6 +89,7 @@ fn node_life(
     entries: Vec<NodeEntry>,
     node: NodeName,
 ) -> NodeLife {
+    // The authority counts whole seconds, as certificates do.
     let joined_at = enrolled.and_then(|node| node.joined_at);
     NodeLife {
         node,

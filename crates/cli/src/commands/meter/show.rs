@@ -11,6 +11,7 @@ pub(super) fn progress_line(report: &LedgerReport, last: Option<&LedgerReport>) 
     let length = Nanos::new(report.elapsed_ns - last.map_or(0, |last| last.elapsed_ns));
     let now = &report.ledger;
     let before = last.map(|last| last.ledger).unwrap_or_default();
+    // Counters only grow, and `last` is an earlier report of this meter: the differences cannot be negative.
     let seen = now.packets.seen - before.packets.seen;
     let bytes = now.packets.seen_bytes - before.packets.seen_bytes;
     let flows = now.packets.flows - before.packets.flows;
@@ -70,6 +71,7 @@ fn group_text(group: &GroupReport) -> String {
         format!("group {}: meter {} is {role}; {switches} changes of role\n", group.name, group.meter);
     let own = [format!("meter {}", group.meter), "this one".to_owned(), format_count(group.packets)];
     let peers = group.peers.iter().map(|peer| {
+        // A silent peer's last role means nothing: another one may have taken it over.
         let state = match (peer.is_alive, peer.is_active) {
             (false, _) => "silent",
             (true, true) => "active",

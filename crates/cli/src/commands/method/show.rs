@@ -90,6 +90,7 @@ impl StoredTest {
             ports: runner.ports.clone(),
             trials: session.trial_count(),
             took_ns: time_of_trials(&head.options, trials),
+            // Kept as a word, because the page of a later version must show the verdict as it was given.
             verdict: verdict_name(report.judgement.verdict).to_owned(),
             figures: report.result.report_figures(),
             tables: report.to_tables(),
@@ -192,6 +193,7 @@ impl StoredTest {
 
 fn time_of_trials(options: &MethodOptions, trials: &[JournalEntry]) -> Nanos {
     let time = |entry: &JournalEntry| {
+        // Not from the clock: a test that was resumed has pauses between its processes.
         options.trial_waits(&entry.order).total_wait() + entry.result.sending + entry.result.overhead
     };
     trials.iter().map(time).fold(Nanos::ZERO, |sum, time| sum + time)
@@ -211,6 +213,7 @@ fn text_table(part: &ResultTable) -> String {
     let headings = part.column_headings();
     let head: Vec<&str> = headings.iter().map(String::as_str).collect();
     let notes: String = part.notes.iter().flat_map(|note| [" ", note.as_str(), "\n"]).collect();
+    // A table without rows is its notes alone: they say why there is nothing.
     if part.rows.is_empty() {
         return format!("\n{}\n{notes}", part.title);
     }
@@ -222,6 +225,7 @@ pub(super) fn announce_trial(trial: &NextTrial<'_>) {
     let NextTrial { number, order, options, method } = trial;
     print_remark(format_args!("trial {number}: {}", order_text(order)));
     let known = method.describe_progress();
+    // An estimate that fails is left out: it must not end a test.
     let to_go = options.remaining_cost(method).map(|cost| time_in_words(&cost)).unwrap_or_default();
     print_remark(format_args!("  {known}; {to_go} to go"));
 }
@@ -291,6 +295,7 @@ pub(super) fn print_dry_run(
     output: &mut CommandOutput,
 ) -> Result<(), MethodOptionsError> {
     output.write_line(cost_in_words(options)?);
+    // A real device decides how the search goes on, so an example device stands for it.
     let orders = options.rehearse_trials(&options.typical_device()?)?;
     output.write_line("With a steady device that carries half of the highest load:");
     output.write_text(text_table(&tabulate_plan(options, &orders)));

@@ -140,6 +140,8 @@ fn load_at(
 
 /// The load of a method that sends one load only. Above `--max-rate`, a load from the user is refused and the default is lowered.
 fn only_load(device: &DeviceTraffic, rate: Option<Rate>) -> Result<Load, Error> {
+    // A load that the user typed is refused and not lowered: a result at another load would answer another
+    // question.
     if rate.is_some() {
         device.refuse_above_limit(Load::new(device.traffic.full_load()), "--rate")?;
     }
@@ -283,11 +285,13 @@ fn start_bisect(arguments: &BisectArgs) -> Result<MethodStart, Error> {
         None => None,
     };
     let search = BisectionPlan {
+        // A load of zero always passes, so the search has a lower bound from the beginning.
         min: Load::new(0.0),
         max: device.highest_load(None)?,
         resolution: SearchResolution::ShareOfRange(to_percent(arguments.resolution.0) / 100.0),
         tries: arguments.tries,
         accepted_loss: to_percent(arguments.accept_loss.0) / 100.0,
+        // No loss is above 1, so without the option every load gets all its tries.
         hopeless_loss: arguments.give_up_at.map_or(1.0, |loss| to_percent(loss.0) / 100.0),
         trial: arguments.time,
         size: None,
@@ -368,6 +372,7 @@ fn start_loss_share(arguments: &LossShareArgs) -> Result<MethodStart, Error> {
     let rates = arguments.rates.iter();
     let loads = rates.map(|rate| load_at(*rate, &arguments.traffic, &arguments.terms, arguments.frames.size));
     let loads = loads.collect::<Result<Vec<_>, _>>()?;
+    // This rate only completes the document: the loads of the runs come from `--rates`.
     let slow = FrameRate::per_second(1_000).map(Rate::Frames);
     let device = only_device(&arguments.traffic, &arguments.terms, arguments.frames.size, slow)?;
     for load in &loads {

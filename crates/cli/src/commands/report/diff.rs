@@ -54,6 +54,7 @@ fn read_comparable(text: &str, store: Option<&Path>) -> Result<ComparableResult,
     // No id has a dot or a slash.
     if text.contains(['.', '/']) || path.is_file() {
         return match read_result_file(path) {
+            // The user named this file, so one that is missing is an error of the command line.
             Err(packetrig_store::Error::File { source, .. }) => Err(Error::unreadable_file(path, source)),
             read => Ok(read?),
         };
@@ -80,6 +81,7 @@ pub(super) fn retain_named(
     figures.retain(|figure| names.contains(&figure.name));
     if figures.is_empty() && !known.is_empty() {
         let mut known = known;
+        // Each stream has figures of the same names, one after the other.
         known.dedup();
         return Err(Error::Usage(format!(
             "no figure is named {}; the result has {}",
@@ -94,6 +96,7 @@ fn render_comparison(report: &ComparisonReport, is_judged_by_nothing: bool, styl
     let mut text =
         format!("before: {}\nnow:    {}\n\n", label_text(&report.before), label_text(&report.after));
     text.push_str(&comparison_table(&report.comparison.figures, style));
+    // A verdict without limits would be a PASS of nothing.
     if is_judged_by_nothing && report.difference.is_none() {
         text.push_str("\nNothing was judged: `--max-worse` sets limits.\n");
         return text;

@@ -77,6 +77,7 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
             let UnfinishedMethod { summary, process } = method;
             let (process, resume) = match process {
                 Some(process) => (format!("{process}, alive"), "–".to_owned()),
+                // Only without a living process: two of them would write one journal.
                 None => ("ended".to_owned(), resume_command(&summary.id)),
             };
             let name = name_or_dash(&summary.name);
@@ -170,6 +171,7 @@ pub(super) fn discard_method(
 
 /// The page of a method for people, from its result and its journal.
 pub(super) fn method_page(method: &MethodSummary) -> Result<String, Error> {
+    // Only a complete method has all the files that its page is made from.
     if method.state == MethodState::Complete {
         return crate::commands::method::stored_page(&method.directory);
     }

@@ -17,6 +17,7 @@ pub(super) fn prune_results(arguments: &PruneArgs, output: &mut CommandOutput) -
     let age = arguments.older.map(|days| days.saturating_mul(DAY_NS));
     let criteria = PruneCriteria {
         keep: arguments.keep,
+        // The parser takes at most one of the two.
         before_wall_ns: age.map(|age| clock::wall_clock_ns().saturating_sub(age)).or(arguments.before),
         name: arguments.name.clone(),
     };
@@ -45,6 +46,7 @@ fn show_outcome(outcome: &PruneOutcome, is_dry_run: bool, output: &mut CommandOu
             "`--json`",
         ));
     }
+    // Saturating: sizes come from the catalogue, and a damaged one must not stop the removal.
     let bytes = outcome.removed.iter().map(|pruned| pruned.bytes).fold(0, u64::saturating_add);
     let verb = if is_dry_run { "would remove" } else { "removed" };
     output.write_line(format_args!(

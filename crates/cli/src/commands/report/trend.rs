@@ -88,6 +88,7 @@ fn trend_result(
     arguments: &TrendArgs,
 ) -> Result<TrendResult, Error> {
     let mut label = result.label();
+    // From the catalogue: a file of figures alone has no verdict.
     stored.verdict().clone_into(&mut label.verdict);
     Ok(TrendResult {
         label,
@@ -106,6 +107,7 @@ fn render_trend(report: &TrendReport, style: TextStyle) -> String {
         text.push_str(&diff::comparison_table(&compared.figures, style));
         let mut reasons: Vec<String> = compared.figures.iter().filter_map(ComparedFigure::reason).collect();
         reasons.extend(compared.missing.iter().map(|name| format!("no result has the figure {name}")));
+        // A trend of one result has no median to be compared with.
         if report.results.len() < 2 {
             reasons.push("there is no earlier result to compare it with".to_owned());
         }
@@ -135,6 +137,7 @@ fn results_table(report: &TrendReport, style: TextStyle) -> String {
             row
         })
         .collect();
+    // Id, verdict and the first figure stay: without them a row says nothing about a trend.
     let least_important: Vec<&str> = header.iter().skip(4).rev().copied().chain(["started (UTC)"]).collect();
     fitted_table(style.width(), &header, &rows, &least_important, "`--csv`")
 }

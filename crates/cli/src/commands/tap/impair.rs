@@ -11,6 +11,7 @@ use packetrig_sys::clock;
 use std::path::Path;
 
 /// The seed if neither the flags nor the file name one.
+// Fixed, so that the same command impairs the same frames again.
 const SEED: u64 = 1;
 
 /// The treatment of frames, for each direction.
@@ -37,6 +38,7 @@ impl TapImpairments {
     /// Prepares the impairments that the flags describe, if any.
     pub(super) fn prepare_impairments(arguments: &Arguments) -> Result<Option<PreparedImpairments>, Error> {
         if !arguments.is_any() {
+            // Flags without effect are refused: a user who forgets `--impair` would measure a clean link.
             let more = arguments.seed.is_some() || arguments.truth.is_some();
             return if more {
                 Err(Error::Usage("--seed and --truth need --impair".into()))
@@ -100,6 +102,7 @@ fn read_specs(arguments: &Arguments) -> Result<ImpairSpecs, Error> {
 }
 
 fn is_file(text: &str) -> bool {
+    // By its ending and not by a look at the disk: `delay=10ms` could be a file, too.
     Path::new(text).extension().is_some_and(|extension| extension == "yaml" || extension == "yml")
 }
 

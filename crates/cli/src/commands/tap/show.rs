@@ -30,6 +30,7 @@ fn direction_text(now: &TapDirection, last: Option<&TapDirection>, length: Nanos
     if now.lost_frames() > 0 {
         text.extend([", dropped ", &format_count(now.lost_frames())]);
     }
+    // All mirrors in one number: the tables at the end have each of them.
     let missing: u64 = now.mirrors.iter().flat_map(|mirror| mirror.dropped.values()).sum();
     if missing > 0 {
         text.extend([", copies dropped ", &format_count(missing)]);
@@ -96,6 +97,7 @@ fn account_rows(direction: &TapDirection) -> Vec<AccountRow> {
         rows.push(AccountRow::new("made", Some(direction.made), "on purpose"));
     }
     rows.push(AccountRow::new("forwarded", direction.forwarded, ""));
+    // One row for each cause: they have different remedies.
     for (cause, frames) in &direction.dropped {
         rows.push(AccountRow::new("dropped", Some(*frames), cause.to_text()));
     }

@@ -163,6 +163,7 @@ fn title_line(state: &WatchState, theme: Theme) -> Line<'static> {
 }
 
 fn run_line(run: &RunFacts) -> Line<'static> {
+    // A configuration without a run has no id: the server holds it, and nothing has been opened yet.
     let id = run.id.as_deref().map_or_else(|| "of this server".to_owned(), make_printable);
     let state = run.ended.as_ref().map_or_else(
         || run.state.as_deref().map_or_else(|| "opening".to_owned(), make_printable),
@@ -198,6 +199,8 @@ fn draw_totals(frame: &mut Frame<'_>, rows: &mut ScreenRows, state: &WatchState,
     let received = line("Received", totals.frames_rx.0, totals.frames_rx_rate, totals.bytes_rx_rate);
     draw_rate(frame, rows.take_rows(1), state, received, |point| point.received);
     if frame.area().height >= TALL {
+        // Absent figures become dashes: a run without latency has the line, too, so the lines below keep their
+        // places.
         let figures = totals.latency_ns.unwrap_or_default();
         let [min, mean, max] = [figures.min, figures.mean, figures.max].map(latency_text);
         draw_line(
@@ -281,6 +284,7 @@ fn legend_line(state: &WatchState, width: u16, theme: Theme) -> Line<'static> {
 fn draw_help(frame: &mut Frame<'_>, area: Rect) {
     // In two columns where one is not high enough.
     let height = usize::from(area.height).max(1);
+    // All keys must be on the page: it is where a user looks for those that the legend leaves out.
     let columns = HANDLERS.len().div_ceil(height).max(1);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
     for (index, handlers) in HANDLERS.chunks(height).enumerate() {

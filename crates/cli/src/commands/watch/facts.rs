@@ -160,6 +160,7 @@ impl StreamFacts {
         let number = |column: &[Option<f64>]| column.get(at).copied().flatten();
         let text = |column: &[String]| column.get(at).cloned().unwrap_or_default();
         Some(StreamRow {
+            // The names decide how many rows came. A shorter column gives an unknown value and no error.
             name: columns.name.get(at)?.clone(),
             ports: format!("{} > {}", text(&columns.port_tx), text(&columns.port_rx)),
             state: text(&columns.state),
@@ -193,6 +194,7 @@ pub(super) struct FrameCount(pub(super) u64);
 
 impl<'de> Deserialize<'de> for FrameCount {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Both forms in one type: the server writes text only for counts that JavaScript would round.
         #[derive(Deserialize)]
         #[serde(untagged)]
         enum Form {
@@ -214,6 +216,7 @@ impl LossFacts {
             1 => "1 frame is lost".to_owned(),
             lost => format!("{} frames are lost", numbers::format_count(lost)),
         };
+        // Named beside the losses, because frames on their way look like lost ones until they arrive.
         let open = numbers::format_count(self.in_flight_or_lost.0);
         if self.in_flight_or_lost.0 == 0 { lost } else { format!("{lost}, {open} are in flight or lost") }
     }

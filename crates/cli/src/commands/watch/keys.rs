@@ -50,6 +50,7 @@ pub(super) const HANDLERS: &[KeyHandler] = &[
     order_key(&[KeyCode::Char('r')], "r", "resume", "resume; a stopped stream starts", |state| {
         state.make_order(OrderedChange::Resume)
     }),
+    // `=` is the key of `+` without Shift on many keyboards.
     order_key(&[KeyCode::Char('+'), KeyCode::Char('=')], "+", "faster", "rate up by 10 %", |state| {
         state.make_order(OrderedChange::Percent(UP_PERCENT))
     }),
@@ -131,7 +132,9 @@ pub(super) fn on_key(state: &mut WatchState, code: KeyCode) -> Option<StreamOrde
     if state.entry.is_some() {
         return state.on_entry_key(code);
     }
+    // Keys that are not in the table do nothing: a slip must not change a run.
     let handler = HANDLERS.iter().find(|handler| handler.codes.contains(&code))?;
+    // The message is about the last key, and must not be taken for the answer to this one.
     state.message.clear();
     match handler.action {
         KeyAction::Look(act) => {

@@ -182,6 +182,7 @@ impl WatchState {
                     self.set_message(make_printable(&format!("the server's state cannot be read: {error}")));
                 }
             },
+            // Said before the connection breaks, so that the reason is not `connection reset`.
             "stopping" => self.link = ServerConnection::Lost("the server stops".to_owned()),
             _ => {}
         }
@@ -231,6 +232,7 @@ impl WatchState {
             return;
         }
         let last = last(run.map_or(0, |run| run.streams.matching));
+        // Home and End are the largest steps, which end at the first and the last row.
         self.selected = self.selected.saturating_add_signed(rows).min(last);
         self.selected_name = self.selected_row().map(|row| row.name);
     }
@@ -245,6 +247,7 @@ impl WatchState {
     }
 
     pub(super) fn begin_entry(&mut self, kind: EntryKind) {
+        // A filter is mostly changed a little, and a rate is always a new one.
         let text = if kind == EntryKind::Filter { self.filter.clone() } else { String::new() };
         self.entry = Some(TextEntry { kind, text });
     }
@@ -256,6 +259,7 @@ impl WatchState {
             return None;
         }
         let streams = match (self.acts_on_all, &self.selected_name) {
+            // An empty list means all streams in the API.
             (true, _) => Vec::new(),
             (false, Some(name)) => vec![name.clone()],
             (false, None) => {
@@ -306,6 +310,7 @@ impl WatchState {
             }
             EntryKind::Rate if text.is_empty() => None,
             EntryKind::Rate => match text.parse::<Rate>() {
+                // Parsed only to refuse a mistake at once: the server reads the text itself.
                 Ok(_) => self.make_order(OrderedChange::Rate(text)),
                 Err(error) => {
                     self.message = make_printable(&error.to_string());

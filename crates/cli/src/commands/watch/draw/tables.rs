@@ -76,6 +76,7 @@ fn dash_text() -> String {
 
 fn state_word(state: &str) -> String {
     match state {
+        // The API's word is about the order, and the user looks for what the stream does.
         "started" => "sends".to_owned(),
         other => make_printable(other),
     }
@@ -107,6 +108,7 @@ pub(super) fn draw_streams(
     theme: Theme,
 ) {
     let streams = &run.streams;
+    // In the heading, because a filter that is forgotten would look like missing streams.
     let filter = if state.filter.is_empty() {
         String::new()
     } else {
@@ -172,6 +174,7 @@ fn draw_table<T>(
         Cell::from(if index == 0 { line } else { line.right_aligned() })
     };
     let titles = shown.iter().enumerate().map(|(index, column)| {
+        // Ports have no order of their own, and their columns have no name in the API.
         let is_sorted = !sort.is_empty() && column.sort == sort;
         let mark = if !is_sorted {
             ""
