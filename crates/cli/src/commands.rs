@@ -78,6 +78,7 @@ fn await_interrupt() {
 
 fn run_test_command(command: TestCommand, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let request = match command {
+        // A calibration is no method: it measures the rig and has no device under test.
         TestCommand::Calibrate(arguments) => return calibrate::run_calibration(&arguments, output),
         TestCommand::Resume(arguments) => return method::resume_test(&arguments, output),
         TestCommand::Rfc2544(arguments) => MethodRequest::Rfc2544(arguments),

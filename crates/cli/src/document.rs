@@ -55,6 +55,7 @@ fn read_text(reader: impl Read) -> io::Result<String> {
             MOST_BYTES >> 20
         )));
     }
+    // Said with its place, so that a binary file is recognised as one.
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         invalid_data(format!("not text: byte {at} is not UTF-8; a plan is YAML or JSON"))

@@ -18,6 +18,7 @@ pub(crate) fn render_explanation(
     if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         text.extend([format!("… and {more} more streams (`--json` explains all)\n")]);
     }
+    // Ports come after the streams whose load they add up.
     text.extend(explanation.ports.iter().map(port_text));
     text.extend(
         assumed

@@ -37,6 +37,7 @@ const NAME: ProgramName = ProgramName {
 fn main() -> ExitCode {
     run_program(
         NAME,
+        // Help pages are written for this program, so nothing is replaced in them.
         |help| help,
         |line: args::CommandLine, output| {
             line.event_log.start_log().into_iter().for_each(output::print_remark);

@@ -52,6 +52,7 @@ pub(crate) fn render_report(report: &RunReport, style: TextStyle) -> String {
 fn headline_text(report: &RunReport, style: TextStyle) -> String {
     let sending = match report.sending {
         Some(time) => format!("sent for {time}"),
+        // Only with every node's report: a node that is missing may have sent.
         None if report.coverage.is_full() => "nothing was sent".to_owned(),
         None => "no node has reported what it sent".to_owned(),
     };

@@ -67,6 +67,8 @@ impl CriteriaFlags {
             latency.push(bound.0);
         }
         AcceptanceCriteria {
+            // These shares have a limit in every plan, if only the default one. Those that are passed with `or`
+            // may have none.
             max_loss: share_or(self.max_loss, plan.max_loss),
             max_duplicates: share_or(self.max_duplicates, plan.max_duplicates),
             max_damaged: share_or(self.max_damaged, plan.max_damaged),

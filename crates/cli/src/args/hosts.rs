@@ -43,6 +43,7 @@ impl HostArgs {
 
     /// The hosts, if these flags ask for them. The error is for the user.
     pub(crate) fn make_hosts(&self, ipv6: bool) -> Result<Option<QuickHosts>, String> {
+        // `--rx-gateway` needs `--both-ways`, so it is never the only one.
         if self.addresses.is_empty() && self.dst_mac.is_none() && !self.both_ways {
             return Ok(None);
         }

@@ -46,6 +46,7 @@ pub(crate) struct CheckLog {
 #[derive(Args, Debug)]
 pub(crate) struct BeginLog {
     /// Interface (`eth1` or `NAMESPACE/eth1`)
+    // Required by the parser alone: the type is optional only because of `log check`.
     #[arg(value_name = "IF", required = true)]
     pub(crate) interface: Option<PortLocation>,
     /// Frames to log, as a tcpdump expression (pcap-filter(7)) [default: all]
@@ -72,6 +73,7 @@ pub(crate) struct BeginLog {
     pub(crate) keep_free: Option<BytesArg>,
     /// When the disk is full: delete the oldest files (drop-oldest), count frames without writing (stop), or end
     /// the log (refuse)
+    // By default a log does not end by itself: a full disk keeps the newest files.
     #[arg(long, value_enum, value_name = "WHAT", default_value = "drop-oldest")]
     pub(crate) when_full: WhenFullArg,
     /// Keep only the first N bytes of each frame [default: all]

@@ -19,6 +19,7 @@ Examples:\n  \
 )]
 pub(crate) struct PageArgs {
     /// Address to serve the page on
+    // Loopback by default: other addresses are reached from outside, and need HTTPS and a token.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8480", value_parser = parse_socket_address)]
     pub(crate) listen: SocketAddr,
     /// Certificate chain of this server (PEM) [default: self-signed, made at start]

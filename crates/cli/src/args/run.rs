@@ -60,6 +60,7 @@ pub(crate) struct FromFlags {
         value_parser = parse_positive_time)]
     pub(crate) time: Option<Nanos>,
     /// Send this many frames per stream
+    // One group with `--time` and `--continuous`, because a run has one end.
     #[arg(long, value_name = "N", requires = "tx", conflicts_with = "plan", group = "length",
         value_parser = parse_positive::<u64>)]
     pub(crate) packets: Option<u64>,

@@ -65,6 +65,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "UID,…", value_parser = parse_user_number, value_delimiter = ',')]
     pub(crate) allow_user: Vec<u32>,
     /// Require the token from local users too, for example behind a local proxy
+    // Without a token nobody could use the server, and `--allow-user` admits users without one.
     #[arg(long, requires = "token_file", conflicts_with = "allow_user")]
     pub(crate) token_always: bool,
     /// Admit everybody without a check. Anyone who reaches the addresses can then make this machine send

@@ -16,6 +16,7 @@ Examples:\n  \
 )]
 pub(crate) struct WatchArgs {
     /// Address of the server, as it prints it. Without `http://`, HTTPS is used
+    // The address at which `packetrig serve` listens without options.
     #[arg(value_name = "ADDRESS|URL", default_value = "https://127.0.0.1:8443")]
     pub(crate) server: ApiAddress,
     /// Send the token in this file [default: none, which suffices for the server's own user on its machine]

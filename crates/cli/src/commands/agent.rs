@@ -31,6 +31,7 @@ impl NodeHome {
             Some(home) => home.clone(),
             None => packetrig_store::default_place()?.join("agent"),
         };
+        // Made before anything else: the key of the node and the file of its deadline are in it.
         packetrig_sys::private_files::create_directories(&home)
             .map_err(|source| Error::Write { what: home.display().to_string(), source })?;
         Ok(Self(home))
@@ -114,6 +115,7 @@ fn join_fleet(arguments: &AgentArgs, home: &NodeHome) -> Result<(), Error> {
         return earlier.map(drop).ok_or_else(|| Error::Usage(none.into()));
     };
     let Some(earlier) = earlier else { return enrol_node(arguments, home, &line, None) };
+    // The line may have expired since: a node that joined by it stays a member.
     if earlier.came_by(&line) {
         return Ok(());
     }

@@ -270,6 +270,7 @@ fn limits_table(limits: &[RigLimit]) -> String {
 /// Share of trials with any loss, by rate.
 fn trials_table(trials: &[CalibrationTrial]) -> String {
     let mut loads: Vec<TrialLoad> = trials.iter().map(|trial| trial.load).collect();
+    // Sorted by back end, size and rate, so that the edge between rates that pass and rates that fail is seen.
     loads.sort_unstable();
     loads.dedup();
     let rows = loads.into_iter().map(|load| {

@@ -40,6 +40,7 @@ pub(crate) fn run_capture(arguments: &Arguments, output: &mut CommandOutput) -> 
             "--direction both needs --back-end packet: xdp sees only frames that arrive".into(),
         ));
     }
+    // Checked before the interface is opened: a wrong option must not change its settings.
     let is_standard_output = arguments.write.as_deref() == Some(Path::new("-"));
     if is_standard_output && (arguments.ring_size.is_some() || arguments.rotate_every.is_some()) {
         return Err(Error::Usage(
@@ -228,6 +229,7 @@ fn result_text(arguments: &Arguments, summary: &RecordSummary) -> String {
 }
 
 fn account_row(what: &str, frames: u64, why: &str) -> Vec<String> {
+    // A cause beside a zero would be read as a fault.
     let why = if frames > 0 { why } else { "" };
     vec![what.to_owned(), format_count(frames), why.to_owned()]
 }

@@ -39,6 +39,7 @@ const REFUSALS_EVERY_NS: u64 = 10_000_000_000;
 const POLL: Duration = Duration::from_millis(20);
 
 pub(crate) fn run_collector(arguments: &Arguments, output: &mut CommandOutput) -> Result<CommandExit, Error> {
+    // First: the sandbox must stand before a second thread starts, and sinks start threads.
     let opening = sandbox::begin_sandbox(&arguments.user.sandbox, needs::collect_needs(arguments)?)?;
     // A password on the command line or in the environment would be readable by other programs: only its file is named.
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
@@ -126,6 +127,7 @@ fn wait_for_end(collecting: &RunningCollector<CollectSinks>, accounts: &SinkAcco
         && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
     {
         std::thread::sleep(POLL);
+        // Also with `--quiet`: an exporter that is refused sends its records nowhere.
         refusals.remark_refusals(&reading);
         if live.is_due(reading.elapsed_time()) {
             let ledger = reading.read_ledger();

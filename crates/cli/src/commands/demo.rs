@@ -43,6 +43,7 @@ pub(crate) fn run_demo(arguments: &Arguments, output: &mut CommandOutput) -> Res
     if matches!(arguments.back_end, Some(DemoBackEnd::Xdp | DemoBackEnd::AfXdp)) {
         lab.take_live_frames()?;
     }
+    // An ordinary run on the lab: the demo must show what a user will see.
     let exit = execution::execute_request(&execution_request(arguments, document), output)?;
     // After the run, so that the report has every frame of it.
     let report = lab.stop_device()?;

@@ -127,6 +127,8 @@ pub(crate) fn find_fleet(
     // A plan that cannot be read counts as one for this machine: its problems are shown when it is read for the run.
     let read = Plan::from_text_with(document, ReadOptions { fleet: true, ..ReadOptions::default() });
     let namespaces = netns::list_named();
+    // Only a location that this machine lacks makes it a run of the fleet: a fleet that happens to exist must
+    // not take over a local plan.
     let needs_fleet =
         read.is_ok_and(|plan| plan.ports.iter().any(|port| is_elsewhere(&port.site, &namespaces)));
     Ok(needs_fleet.then_some(place))
@@ -249,10 +251,12 @@ fn unusable_store(error: packetrig_store::Error) -> Error {
 
 /// Directory of the captures. They are written directly to their final place, because they may be too large to copy.
 fn capture_dir(request: &ExecutionRequest, draft: &RunDraft, plan: &Plan) -> Result<PathBuf, Error> {
+    // A directory is made only for a plan that captures: an empty one would look like lost files.
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
     };
+    // The directory is made before the run in any case, so that one that cannot be written ends it at once.
     let captures = if wanted { out.join("captures") } else { out.clone() };
     let made = private_files::create_directories(&captures).and_then(|()| captures.canonicalize());
     made.map_err(|source| Error::Write { what: format!("to {}", captures.display()), source })

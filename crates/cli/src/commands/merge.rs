@@ -28,6 +28,7 @@ pub(crate) fn merge_captures(
         output.write_text(report_text(&report, arguments));
     }
     let remarks = report.captures.iter().flat_map(|capture| &capture.remarks);
+    // On standard error, so that `--json` stays one document.
     remarks.for_each(|text| print_remark(format_args!("merge: warning: {text}")));
     if report.early > 0 {
         print_remark(format_args!(

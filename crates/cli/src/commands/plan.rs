@@ -41,6 +41,7 @@ struct CheckedPlan<'a> {
 fn check_plan(file: &PlanFile, output: &mut CommandOutput) -> Result<CommandExit, Error> {
     let document = PlanText::read_file(&file.file)?;
     let read = Plan::from_text(&document.text);
+    // A plan that cannot run has only its errors: what is derived from it would be guesses.
     let problems = match &read {
         Ok(plan) => run_warnings(plan),
         Err(problems) => problems.0.clone(),
@@ -143,6 +144,7 @@ fn bind_with_assumed(plan: &Plan) -> Result<ExplainablePlan, PlanProblems> {
     let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED))).collect();
     // If it does not fit with an assumed speed either, the first problems are the true ones.
     let bound = plan.clone().bind_to_links(&with_assumed).map_err(|_| refusal)?;
+    // All of them are named, also those on which nothing depends: the user sees what was assumed.
     let unknown = plan.ports.iter().zip(&speeds).filter(|(_, speed)| speed.is_none());
     Ok(ExplainablePlan { bound, assumed: unknown.map(|(port, _)| port.name.clone()).collect() })
 }

@@ -102,6 +102,7 @@ pub(super) fn summary_value(summary: &RecordSummary) -> Value {
             "our_queue": counts.queue_dropped,
             "disk": counts.disk_lost,
         },
+        // Apart from our own drops: these frames were lost before any filter saw them.
         "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
     })
 }

@@ -100,6 +100,7 @@ fn execute_with_all_nodes(
     let policies = execution::fleet_policies(&arguments.execution);
     let store = arguments.execution.record.store.directory.clone();
     let taken = TakenFleet::take_control(place, store.as_deref(), policies)?;
+    // Named, because a group of all nodes is smaller than the user thinks.
     for node in taken.fleet().never_heard() {
         print_remark(format_args!(
             "node {node} was admitted but has never reported; no group includes it yet"

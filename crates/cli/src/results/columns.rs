@@ -109,6 +109,7 @@ fn value_text(value: &CellValue, kind: ColumnKind) -> String {
         (CellValue::Share { part, whole, .. }, _) => format_percent(*part, *whole),
         (CellValue::Count(ns), ColumnKind::Nanoseconds) => Nanos::new(*ns).to_string(),
         (CellValue::Count(rate), ColumnKind::BitsPerSecond) => format_scaled(*rate as f64, "bit/s"),
+        // Rates come in thousandths, so that slow streams have decimals without floats in the report.
         (CellValue::Count(milli), ColumnKind::MilliFramesPerSecond) => {
             format_scaled(*milli as f64 / 1000.0, "")
         }

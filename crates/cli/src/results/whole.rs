@@ -101,6 +101,7 @@ const SIDES: [(&str, &[LedgerAccount]); 3] = [
 
 fn lost_line(report: &RunReport) -> String {
     let places = report.lost;
+    // Without a loss there are no places, and a row of zeros would look like a finding.
     if places.total == 0 {
         return String::new();
     }

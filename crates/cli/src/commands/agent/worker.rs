@@ -45,6 +45,7 @@ const SIGNAL_POLL: Duration = Duration::from_millis(50);
 
 /// Reads the owner's permit file. Returns the default permit if there is none.
 pub(super) fn read_permit(arguments: &Arguments, home: &NodeHome) -> Result<LendingPermit, Error> {
+    // A file that was named must exist. The default one may be absent: then the usual limits hold.
     let usual = home.file_path("owner.toml");
     let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
     let mut permit = match file {

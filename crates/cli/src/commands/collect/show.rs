@@ -170,6 +170,7 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         if let Some(why) = &intake.handshake_failure {
             append_text(&mut text, format_args!("{}: refused last: a connection of {why}\n", intake.place));
         }
+        // After the counters: a listener that has failed explains the numbers above it.
         let states = [
             (intake.stopped, "not read to its end: the collector was stopped first"),
             (intake.failed, "failed: nothing more is read from it"),

@@ -66,6 +66,7 @@ pub(crate) fn served_runs(
     catalogue: RunCatalogue,
     terms: ServedTerms,
 ) -> Result<FleetRuns<NatsFabric>, Error> {
+    // No precedence is asked for here: `serve` has done so before its threads began, and they inherit it.
     let controlled = take_over(place, catalogue, RunPolicies::default(), LateResults::OfKnownRuns)?;
     let place = place.clone();
     let store = controlled.store.clone();
@@ -123,6 +124,7 @@ fn own_identity() -> Identity {
         controller: format!("{:016x}", identity::random_number()),
         user: identity::user_name(),
         host: kernel::host_name(),
+        // Set when the presence is announced. It stays empty if that fails.
         place: String::new(),
         pid: process::own_id(),
     }

@@ -140,6 +140,7 @@ impl PresenceListener {
 
     fn write_intervals(&self) -> u64 {
         let nodes = self.members.iter().count() + self.remembered.len();
+        // The file has a row for each node, so its cost grows with their number.
         (nodes / NODES_PER_SECOND) as u64 + 1
     }
 

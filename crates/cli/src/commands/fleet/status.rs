@@ -144,6 +144,7 @@ fn server_line(health: &BrokerHealth) -> String {
     let free = health
         .disk_free
         .map_or_else(String::new, |free| format!(", {} free", numbers::format_scaled(free as f64, "B")));
+    // The age comes before the state: an old file says nothing about the server now.
     let age = clock::wall_clock_ns().saturating_sub(health.checked_wall_ns) / 1_000_000_000;
     if age > SILENT_SECONDS {
         return format!("Message server: `fleet up` has not checked it for {age} s\n");
@@ -181,6 +182,7 @@ fn disk_warning(row: &MemberRow) -> Option<String> {
 
 fn node_cells(row: &MemberRow) -> Vec<String> {
     let hello = &row.hello;
+    // A silence of a second is normal, so only a lost node has a word of its own.
     let seen = match row.presence {
         NodePresence::Lost => format!("lost, {} ago", row.silent),
         _ => format!("{:.1} s ago", row.silent.as_u64() as f64 / 1e9),

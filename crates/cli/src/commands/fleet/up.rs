@@ -61,6 +61,7 @@ pub(crate) fn run_message_server(
     place.write_addresses(&addresses)?;
     let enrolment = start_enrolment(arguments, &place, &authority, certificate.security(), &broker)?;
     output.write_line(format_args!("Fleet in {}", place.directory().display()));
+    // Said only for a guess: the user must see it before a node fails to reach it.
     if arguments.address.is_none() {
         output.write_line(format_args!("Nodes reach this machine at {host} (--address changes it)"));
     }
@@ -174,6 +175,7 @@ fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The address that nodes most likely reach: IPv4 first.
 fn own_address() -> Result<String, Error> {
+    // Global addresses only: a link-local one needs the name of an interface, which differs on each machine.
     let addresses = NamespaceLinks::open_in(&NetNs::current()?)?.global_addresses()?;
     // IPv4 first, because a line with an address that a node cannot reach is worth nothing.
     let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());

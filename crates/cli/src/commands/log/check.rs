@@ -31,6 +31,7 @@ pub(super) fn check_log(arguments: &Arguments, output: &mut CommandOutput) -> Re
     Ok(match is_complete(&checked) {
         Some(true) => CommandExit::Ok,
         Some(false) => CommandExit::Fail,
+        // Neither good nor bad: what is not known must not pass a gate.
         None => CommandExit::Inconclusive,
     })
 }

@@ -140,6 +140,7 @@ fn start_export(
     let ledger = Arc::clone(accounts);
     let thread = export::spawn_export(&export, incoming, move || ledger.current_ledger())?;
     accounts.set_export(queue, content == ExportContent::Sim, thread.watch_counts());
+    // Only a meter with peers has a role that can change.
     if let Some(group_role) = thread.role_handle() {
         accounts.set_group(group_role.clone());
     }

@@ -50,6 +50,7 @@ impl TestWatcher for TerminalWatcher {
     }
 
     fn leave_unfinished(&mut self, id: &str) {
+        // Also with `--quiet`: the id is needed to resume the test.
         print_remark(format_args!("test {id} is unfinished; `packetrig test resume {id}` goes on with it"));
     }
 }

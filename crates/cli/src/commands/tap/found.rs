@@ -24,6 +24,7 @@ pub(super) fn show_status(named: &NamedTap, output: &mut CommandOutput) -> Resul
         tap.gone_interfaces().iter().for_each(|name| output.write_line(refusing::loss_remark(name)));
         match tap.read_accounts()? {
             Some(accounts) => output.write_text(show::accounts_text(&tap.state, &accounts, None)),
+            // A tap whose process forwarded has taken its counters with it.
             None => output.write_line("it left no counters"),
         }
     }

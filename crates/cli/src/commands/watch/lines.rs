@@ -22,6 +22,7 @@ pub(super) fn print_lines(link: &ServerLink, output: &mut CommandOutput) -> Resu
             // A state that cannot be read is left out: the next one comes within a second.
             let Ok(facts) = serde_json::from_value::<LiveFacts>(event.data) else { return };
             let line = facts.run.as_ref().map_or_else(|| "no configuration".to_owned(), run_line);
+            // A paused run repeats its state, and a log of it should stay short.
             if line != last {
                 output.write_line(&line);
                 last = line;

@@ -26,6 +26,7 @@ impl StreamOrder {
     /// Path of the API call.
     pub(super) fn path(&self) -> &'static str {
         match self.change {
+            // Rates and states of streams are two calls of the API.
             OrderedChange::Percent(_) | OrderedChange::Rate(_) => "/api/v1/rates",
             _ => "/api/v1/streams",
         }

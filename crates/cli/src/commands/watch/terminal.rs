@@ -65,6 +65,7 @@ fn show_until_end(
             drawn => drawn.map_err(failed)?,
         };
         keys.handle_keys(link, state).map_err(failed)?;
+        // After the keys, so that a move of the selection is asked for in the same pass.
         link.request_rows(state.stream_window());
     }
     Ok(())

@@ -34,6 +34,7 @@ pub(super) fn draw_ledger(frame: &mut Frame<'_>, area: Rect, run: &RunFacts, the
     {
         let mut lines = vec![place_line(place, width, theme)];
         for (account, name) in accounts {
+            // An account that is absent was not measured: it must not be drawn as zero.
             let count = run.ledger.get(*account).map(|count| count.0);
             lines.push(name_and_count(name, &count_or_unmeasured(count), width, Style::new()));
         }
@@ -56,6 +57,7 @@ fn name_and_count(name: &str, count: &str, width: u16, style: Style) -> Line<'st
 /// Style that makes losses stand out.
 pub(super) fn loss_style(lost: Option<u64>, theme: Theme) -> Style {
     match lost {
+        // An unknown loss has no colour: it is neither good nor bad.
         None | Some(0) => Style::new(),
         Some(_) => theme.bad_style(),
     }
