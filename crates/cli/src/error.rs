@@ -111,6 +111,8 @@ impl Error {
 
     /// The party at fault. The errors of other crates have their own blame.
     fn blame(&self) -> Blame {
+        // No default arm: a new variant must not compile until somebody has decided who is at fault, because
+        // that decides the exit code.
         match self {
             // A plan that is missing or no text has the exit code of plans, not that of the command line.
             Self::ReadPlan { source, .. } => match Blame::from_named_file(source) {

@@ -72,6 +72,7 @@ impl FleetPresence {
             heard_until: clock::wall_clock_ns(),
             // CLOCK_BOOTTIME goes on while the machine sleeps, so an age counts the sleep, too.
             boot_time: clock::boottime_ns(),
+            // An unknown boot is never the same one later: then the age comes from the wall clock.
             boot_id: state::boot_id().unwrap_or_default(),
             nodes,
         }
@@ -136,6 +137,7 @@ impl FleetPlace {
 
     /// Reads the saved state of the message server, if `fleet up` ever ran here.
     pub(crate) fn read_health(&self) -> Option<BrokerHealth> {
+        // A damaged file is like none: the next check of `fleet up` replaces it.
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
 

@@ -79,6 +79,7 @@ impl FromStr for RoleSourceArg {
         let orders = match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => RoleOrders::StateFile(path.into()),
             Some(("keepalived", rest)) if !rest.is_empty() => {
+                // The first colon ends the path, so a name of an instance may have colons.
                 let (pipe, instance) =
                     rest.split_once(':').map_or((rest, None), |(pipe, name)| (pipe, Some(name)));
                 RoleOrders::Keepalived { fifo: pipe.into(), instance: instance.map(str::to_owned) }

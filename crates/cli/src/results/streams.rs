@@ -23,6 +23,7 @@ const COUNTS: &[ShownColumn] = &[
     shown_if_fits("rx_l2_bps", "rx rate", 7),
 ];
 
+// Lateness is always shown: without it, nobody can tell whether the sender or the network made the bursts.
 const SENDING: &[ShownColumn] = &[
     always_shown("stream", "stream"),
     always_shown("planned", "planned"),
@@ -76,6 +77,7 @@ fn streams_with(
     has_values: fn(&StreamReport) -> bool,
     style: TextStyle,
 ) -> String {
+    // A stream without any of these values would be a row of dashes.
     let rows: Vec<&StreamReport> = report.streams.iter().filter(|stream| has_values(stream)).collect();
     report_table::<StreamTable>(columns, &rows, "streams", style)
 }

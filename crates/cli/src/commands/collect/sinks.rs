@@ -134,6 +134,8 @@ pub(super) struct SinkAccounts(Arc<Mutex<Vec<KeptCounts>>>);
 
 impl SinkAccounts {
     pub(super) fn read_counts(&self) -> Vec<KeptCounts> {
+        // The counts are replaced as a whole: a thread that panicked with the lock cannot have left half of
+        // them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -198,6 +200,7 @@ impl CollectSinks {
 }
 
 fn with_scheme(scheme: &str, text: &str) -> String {
+    // The option names the kind of sink already, so the address alone is enough.
     if text.contains("://") { text.to_owned() } else { format!("{scheme}://{text}") }
 }
 

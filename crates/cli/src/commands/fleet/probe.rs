@@ -35,6 +35,7 @@ pub(super) fn run_fleet_probe(
             let request = ProbeRequest {
                 method: "capacity",
                 hosts,
+                // Frames back to back: it is the path that must spread them, and not the sender.
                 train: Some((probes.longest, Nanos::ZERO)),
                 slot: probes.slot,
                 nodes: &probes.nodes,
@@ -153,6 +154,8 @@ impl<'a> ProbeRequest<'a> {
             probes.insert("targets".into(), self.hosts.clone().into());
         }
         probes.insert("addresses".into(), addresses.into());
+        // JSON is YAML, too: names of any kind are quoted right, and the plan is read like one that a user has
+        // written.
         let document = json!({"ports": ports, "x_probes": probes});
         Ok(format!("{document:#}\n"))
     }
@@ -223,6 +226,7 @@ impl<'a> ProbeRequest<'a> {
 
 fn is_selected(name: &str, row: &MemberRow) -> bool {
     match name.strip_prefix("any-") {
+        // As in plans, where `any-LABEL` stands for a port with this label.
         Some(label) => {
             let of_ports = row.hello.ports.iter().flat_map(|port| &port.labels);
             row.labels().chain(of_ports).any(|has| has == label)
@@ -268,6 +272,8 @@ impl ProbedNode {
             [] => Err(format!(
                 "node {name} lends no port with an IP address; leave it out with --from and --to"
             )),
+            // None is guessed: the ports may be in different networks, and the result would be about a path
+            // that nobody asked for.
             _ => {
                 let ports: Vec<&str> = with_address.iter().map(|(port, _)| port.interface.as_str()).collect();
                 Err(format!(

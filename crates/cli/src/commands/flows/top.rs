@@ -92,6 +92,8 @@ fn group_object(parts: &[GroupPart], group: &TopGroup, files_have_changed: bool)
 fn order_value_text(has: &GroupSum, total: &GroupSum, order: TopOrder) -> String {
     let value = has.order_value(order);
     match order {
+        // Only sums have a whole that a group can be a share of: the rates of groups do not add up to that of
+        // all.
         TopOrder::Bytes | TopOrder::Packets | TopOrder::Flows => {
             format_percent(value, total.order_value(order))
         }

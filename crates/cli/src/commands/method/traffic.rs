@@ -115,6 +115,7 @@ impl DeviceTraffic {
 
     /// Sum of the link speeds of all senders. An unknown speed is an error.
     pub(super) fn line_rate(&self) -> Result<BitRate, Error> {
+        // Each port once: several streams of a port share its link.
         let senders: BTreeSet<usize> = self.plan.streams.iter().map(|stream| stream.tx).collect();
         let mut sum = 0_u64;
         for port in senders {

@@ -47,6 +47,7 @@ fn methods_table(methods: &[MethodSummary], output: &CommandOutput) -> String {
     }
     let header = ["id", "started (UTC)", "type", "name", "verdict", "state", "trials"];
     let rows: Vec<_> = methods.iter().map(method_row).collect();
+    // Never the id: it is what the commands that show, continue or remove a method need.
     let least_important = ["trials", "started (UTC)", "name"];
     fitted_table(output.style().width(), &header, &rows, &least_important, "`--methods --json`")
 }
@@ -96,6 +97,7 @@ pub(super) fn list_unfinished(methods: &[UnfinishedMethod], output: &mut Command
         output.style().width(),
         &header,
         &rows,
+        // The command stays: it has the whole id, and its dash says that the process is alive.
         &["trials", "name", "process"],
         all,
     ));
