@@ -26,8 +26,8 @@ use std::path::PathBuf;
 const HOURS_MOST: usize = 256;
 /// Most ledger rows that wait for a file.
 const LEDGERS_MOST: usize = 3600;
-/// Rows of one hour that are worth a row group, even before there are [`ParquetOptions::group_rows`] of all hours: the footer of a
-/// row group takes as many bytes as a thousand rows.
+/// Rows that are worth row groups, even before there are [`ParquetOptions::group_rows`]: the footer of a row group takes as many
+/// bytes as a thousand rows.
 const WORTH_A_GROUP: usize = 4096;
 /// Longest wait of [`WORTH_A_GROUP`] rows: a process that is killed loses them.
 const GROUP_AGE: Nanos = Nanos::from_secs(1);
@@ -103,25 +103,6 @@ impl ParquetSink {
         self.rows = rows;
         self.rows_since = None;
         self.group_ledgers().and(done)
-    }
-
-    /// Makes row groups of the hours that have enough rows; the rows of other hours keep waiting.
-    fn group_early(&mut self) -> Result<(), Error> {
-        let mut rows = std::mem::take(&mut self.rows);
-        rows.sort_by_key(|row| row.record.first_ns());
-        let hours = self.partitioned_hours();
-        let mut done = Ok(());
-        for rows in rows.chunk_by(|a, b| hours.of_row(a) == hours.of_row(b)) {
-            // Rows of other hours stay sorted, so the next sort of nearly sorted rows is cheap.
-            if rows.len() >= WORTH_A_GROUP {
-                done = self.add_flows(hours.of_row(&rows[0]), rows).and(done);
-            } else {
-                self.rows.extend_from_slice(rows);
-            }
-        }
-        // The rows that stay start their wait again: there are too few of each hour for a row group.
-        self.rows_since = self.writer.now.filter(|_| !self.rows.is_empty());
-        done
     }
 
     fn add_flows(&mut self, partition: HourPartition, rows: &[SourcedRow]) -> Result<(), Error> {
@@ -247,7 +228,9 @@ impl RecordSink for ParquetSink {
         } else if now.since(since) >= self.options.file_age {
             done = self.end_all();
         } else if self.is_group_due(now) {
-            done = self.group_early();
+            // Of all hours: a killed process must lose the records that arrived last, and no others. A record of a group states
+            // what is stored before it, so a restarted collector would never ask for a lost one of another hour again.
+            done = self.group_all();
         }
         self.writer.write_due().and(done)
     }

@@ -7,8 +7,10 @@ use crate::scan::{TimeSpan, flow_files, scan_records};
 use packetrig_flow::element::ElementValue;
 use packetrig_flow::{CarriedRecords, FlowHalf};
 use std::fs;
+use std::mem;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::process::Command;
 
 const SOURCE: RecordMaker = RecordMaker { exporter: [9; 16], domain: 77 };
 
@@ -123,6 +125,27 @@ fn files_are_ended_by_size_and_by_age() {
     assert_eq!((sink.kept_counts().waiting.records, read(directory.path()).len()), (1, many));
     sink.on_tick(at(70)).unwrap();
     assert_eq!((sink.kept_counts().waiting.records, read(directory.path()).len()), (0, many + 1));
+}
+
+#[test]
+fn killed_sink_loses_last_rows_of_all_hours() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |_| {});
+    let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
+    sink.on_tick(at(10)).unwrap();
+    // Of three hours, one of which has only 100.
+    let rows = records(3600 + 4096);
+    sink.write_records(&rows[3500..], SOURCE).unwrap();
+    sink.on_tick(at(12)).unwrap();
+    sink.write_records(&rows[..7], SOURCE).unwrap();
+    // What a killed process would leave: a copy of its files, because its locks end only with this process.
+    let left = tempfile::tempdir().unwrap();
+    let from = directory.path().join("flows");
+    assert!(Command::new("cp").arg("-r").args([&from, left.path()]).status().unwrap().success());
+    mem::forget(sink);
+    crate::recover::recover_files(left.path()).unwrap();
+    let rows: Vec<_> = read(left.path()).iter().map(|(_, rows)| rows.len()).collect();
+    assert_eq!(rows, [100, 3600, 496]);
 }
 
 #[test]

@@ -250,7 +250,7 @@ fn file_of_running_process_is_not_recovered() {
 fn buffered_rows_reach_disk_within_one_second() {
     let directory = tempfile::tempdir().unwrap();
     let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
-    // 3600 of them began in the first hour: too few for a row group of their own.
+    // 3600 of them began in the first hour and 800 in the third: rows of all hours go to the disk together.
     sink.write_records(&records(8000), RecordMaker::default()).unwrap();
     sink.on_tick(MonoTime::from_nanos(SECOND)).unwrap();
     let on_disk = |hour| {
@@ -262,7 +262,7 @@ fn buffered_rows_reach_disk_within_one_second() {
     sink.write_records(&records(5000), RecordMaker::default()).unwrap();
     sink.on_tick(MonoTime::from_nanos(2 * SECOND)).unwrap();
     let [first, second, third] = [13, 14, 15].map(on_disk);
-    assert!(first > 0 && second > 0 && third == 0, "{first} {second} {third}");
+    assert!(first > 0 && second > 0 && third > 0, "{first} {second} {third}");
     let (kept, done) = sink.close_sink();
     done.unwrap();
     assert_eq!((kept.stored.records, kept.offered.records), (13_000, 13_000));
